@@ -45,6 +45,10 @@ def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int |
     # A batch that ran out of memory does not fit, whatever its simulated peak.
     failed = recorded.fits is False and capacity is not None and budget <= capacity
     fits = high <= budget and not failed
+    withheld = None if fits else predictor.predictor.reason_against(RECORDED)
+    if withheld is not None:
+        needed = f"As recorded, the training needs {format_bytes(peak)}, at most {format_bytes(high)}."
+        return Plan(device, budget, None, recorded_peak_bytes=peak, sentences=(needed, withheld))
     sentence = "no change: fits as recorded" if fits else "no change: as recorded"
     same = PlanOption("none", sentence, (), recorded.batch_size, 1, peak, low, high, fits, 0.0)
     return _Planner(predictor, run, device, budget, same).plan()
@@ -69,12 +73,11 @@ class _Planner:
         least = chosen or min(options, key=lambda option: option.high_bytes)
         ledger = self._predictor.predictor.ledger_at(self._conditions(least))
         if chosen is None:
-            withheld = self._predictor.predictor.reason_against(RECORDED)
-            smallest = (
+            sentences.insert(
+                0,
                 f"The smallest peak that was found is {format_bytes(least.peak_bytes)}, at most "
-                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}."
+                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}.",
             )
-            sentences.insert(0, smallest if withheld is None else f"No change was simulated. {withheld}")
         return Plan(
             device=self._device,
             budget_bytes=self._budget,

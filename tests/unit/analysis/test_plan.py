@@ -74,10 +74,14 @@ def test_where_nothing_is_predicted_the_plan_says_why_instead_of_a_smallest_peak
     higher = dataclasses.replace(stored, samples=dataclasses.replace(stored.samples, devices=devices))
     # WHEN it is planned for less than it needed
     plan = tb_memplugin.plan(higher, budget="1MiB")
-    # THEN no change is said not to fit
-    assert [option.kind for option in plan.options] == ["none"]
-    assert plan.sentences[0].startswith("No change was simulated. Unknown: the simulation of the recorded steps peaks")
-    assert not any("smallest peak" in sentence for sentence in plan.sentences)
+    # THEN it says neither that changes fit nor that they do not
+    assert (plan.fits, plan.options, plan.peak_bytes) == (None, (), None)
+    needed, why = plan.sentences
+    assert needed.startswith(f"As recorded, the training needs {format_bytes(plan.recorded_peak_bytes or 0)}")
+    assert why.startswith("Unknown: the simulation of the recorded steps peaks")
+    assert "none of the simulated changes" not in str(plan) and why in str(plan)
+    # and for what it needed it is planned as recorded
+    assert tb_memplugin.plan(higher, budget="1TiB").fits is True
 
 
 def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
