@@ -258,10 +258,10 @@ def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Seq
 def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequests | None) -> Change:
     """Each trained variable has an accumulator, to which its gradient is added as soon as it is there.
 
-    An update sets the accumulators to zeros, which TensorFlow keeps as constants: one for each shape of a variable,
-    here for each size with each last dimension of a layer's output, which the weights that make it have, too. As it
-    frees the accumulators one by one, its temporaries make the peak higher by a part only: the least bytes are those of
-    a step that only adds gradients. At most, one more gradient waits to be added.
+    An update sets the accumulators to zeros, which TensorFlow keeps as constants: one for each shape of a variable.
+    Shapes are not recorded: variables of one size whose layers' outputs have the same last dimension count as one.
+    As an update frees the accumulators one by one, its temporaries make the peak higher by a part only: the least bytes
+    are those of a step that only adds gradients. At most, one more gradient waits to be added.
     """
     trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
     sums = [one for one in trained if one[0] not in change.frozen]
