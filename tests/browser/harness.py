@@ -188,15 +188,21 @@ def idle(frame: FrameLocator) -> None:
 
 
 class Held:
-    """Keeps a page's requests from the server until they are let through.
+    """Keeps a page's requests from the server, from `hold` until they are let through.
 
     A page says that it waits before its request arrives here: what arrives after `let_through` goes on at once.
     """
 
     def __init__(self, page: Page, url: str | re.Pattern[str]) -> None:
-        """Hold the requests of `page` whose address matches `url`, a glob or a regular expression."""
+        """Be able to hold the requests of `page` whose address matches `url`, a glob or a regular expression.
+
+        The page must not have opened a document yet: Chromium tells an open one of the interception after saying that
+        it is on, and a key or a click that comes next overtakes it where the page is busy. Its request is then neither
+        held nor ever reported.
+        """
+        assert page.url == "about:blank", page.url
         self._waiting: list[Route] = []
-        self._holds = True
+        self._holds = False
         page.route(url, self._arrived)
 
     def _arrived(self, route: Route) -> None:

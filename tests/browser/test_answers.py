@@ -163,6 +163,7 @@ def test_each_is_one_line(page: Page, address: str, run: str, font: str) -> None
 
 def test_their_place_is_kept_while_they_load(page: Page, address: str) -> None:
     held = harness.Held(page, re.compile(r"/answers\?"))
+    held.hold()
     page.goto(harness.tab_url(address, urlencode({"run": "frozen"})))
     frame: Any = page
     expect(frame.get_by_role("slider")).to_be_visible()

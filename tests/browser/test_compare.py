@@ -305,9 +305,10 @@ def test_keys(page: Page, address: str) -> None:
     ],
 )
 def test_search_waits_for_its_view(page: Page, address: str, digit: str, answer: str, label: str) -> None:
+    held = harness.Held(page, re.compile(rf"/tb_memplugin/{answer}\?"))
     frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 3}))
     frame.get_by_role("slider").focus()
-    held = harness.Held(page, re.compile(rf"/tb_memplugin/{answer}\?"))
+    held.hold()
     with page.expect_request(re.compile(rf"/tb_memplugin/{answer}\?")):
         page.keyboard.press(digit)
     page.keyboard.press("/")

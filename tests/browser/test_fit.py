@@ -211,8 +211,9 @@ def test_the_code_is_copied_and_a_layer_opens_its_page(page: Page, address: str)
 def test_the_view_is_busy_until_the_plan_is_there_and_a_wrong_budget_is_refused(browser: Browser, address: str) -> None:
     # A page of its own: Chromium logs every answer that is an error.
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    frame = open_view(page, address)
     held = harness.Held(page, "**/plan?*")
+    frame = open_view(page, address)
+    held.hold()
     field = frame.get_by_label("budget", exact=True)
     field.fill("84MiB")
     field.press("Enter")
@@ -220,7 +221,6 @@ def test_the_view_is_busy_until_the_plan_is_there_and_a_wrong_budget_is_refused(
     expect(frame.get_by_test_id("plan-verdict")).to_contain_text("Fits as recorded")
     held.let_through()
     expect(frame.get_by_test_id("fit")).to_have_attribute("aria-busy", "false")
-    page.unroute("**/plan?*")
     set_budget(frame, "much")
     expect(frame.get_by_role("alert")).to_contain_text("a budget is a size such as 24GiB")
     expect(frame.get_by_test_id("plan-verdict")).to_have_count(0)

@@ -150,10 +150,11 @@ def test_a_condition_changes_the_address_and_the_figures_and_back_undoes_it(
 
 def test_the_view_is_busy_until_the_answer_is_there(page: Page, address: str) -> None:
     # GIVEN an answer WHEN the server takes its time for the next one
+    held = harness.Held(page, "**/what_if?*")
     frame = open_view(page, address)
     view = frame.get_by_test_id("what-if")
     expect(view).to_have_attribute("aria-busy", "false")
-    held = harness.Held(page, "**/what_if?*")
+    held.hold()
     field = frame.get_by_label("batch size", exact=True)
     field.fill("32")
     field.press("Enter")
