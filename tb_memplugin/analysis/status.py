@@ -7,7 +7,7 @@ from tb_memplugin.analysis.answer_memory import fragmented
 from tb_memplugin.analysis.facts import device_names, device_phase
 from tb_memplugin.model import Run
 
-RunStatus: TypeAlias = Literal["failed", "growing", "fragmented", "training", "ok", "unknown"]
+RunStatus: TypeAlias = Literal["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"]
 WORST_FIRST: tuple[RunStatus, ...] = ("failed", "growing", "fragmented")
 """These come before every other run; among equal ones, and among the others, the newest run comes first."""
 TRAINING_SECONDS = 60

@@ -60,7 +60,7 @@ class RunList:
         except Exception as error:
             _log.exception("tb_memplugin: run %s could not be described", clean(tags.name))
             damage = f"run {tags.name} could not be read: {type(error).__name__}"
-            return {**being_read(tags), "version": tags.version, "damage": [damage, *tags.damage]}
+            return {**being_read(tags), "version": tags.version, "status": "unknown", "damage": [damage, *tags.damage]}
 
     def _described(
         self, source: Source, changed: list[RunTags], patience: float, delays_others: bool
@@ -99,7 +99,7 @@ def being_read(tags: RunTags) -> Facts:
         "first_step": None,
         "last_step": None,
         "started": None,
-        "status": "unknown",
+        "status": "reading",
         "ended": False,
         "recorded_until": None,
         "phases": [],
@@ -109,5 +109,5 @@ def being_read(tags: RunTags) -> Facts:
         "ooms": 0,
         "findings": [],
         "notes": [],
-        "damage": [f"run {tags.name} is still being read", *tags.damage],
+        "damage": list(tags.damage),
     }

@@ -91,9 +91,10 @@ class Trainings:
     def __init__(self, cache: pathlib.Path) -> None:
         self._cache = cache
 
-    def run(self, training: Training, records: bool) -> tuple[dict[str, Any], pathlib.Path]:
-        """The answer of a training, and the directory of its run."""
-        key = hashlib.sha256(json.dumps([dataclasses.asdict(training), records]).encode()).hexdigest()[:16]
+    def run(self, training: Training, records: bool, repetition: int = 0) -> tuple[dict[str, Any], pathlib.Path]:
+        """The answer of a training, and the directory of its run; another one for each `repetition`."""
+        asked_for = [dataclasses.asdict(training), records, *([repetition] if repetition else [])]
+        key = hashlib.sha256(json.dumps(asked_for).encode()).hexdigest()[:16]
         directory = self._cache / f"{training.model}-{'-'.join(map(str, training.batches))}-{key}"
         answer = directory / "answer.json"
         if not answer.exists():

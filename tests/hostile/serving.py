@@ -6,7 +6,7 @@ import pathlib
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from test_tensorboard_process import Server, start
@@ -57,7 +57,7 @@ def ask(server: Server) -> Asked:
         now = time.monotonic() - began
         if honest is None and found.get("honest", {}).get("steps") == 5:
             honest = now
-        pending = any("still being read" in str(run["damage"]) for run in found.values())
+        pending = any(_is_read_further(run) for run in found.values())
         if honest is not None and not pending:
             read = now
         assert now < 120, found
@@ -117,11 +117,16 @@ def load_test(server: Server, routes: Sequence[str], clients: int, requests: int
     return Load(len(seconds), len(errors), p95, before, memory_mb(server, highest=False))
 
 
+def _is_read_further(run: Mapping[str, object]) -> bool:
+    """Whether a run, or one of its files, is still being read."""
+    return run["status"] == "reading" or "still being read" in str(run["damage"])
+
+
 def shown(server: Server) -> dict[str, dict[str, object]]:
     """The list of runs by name, after all have been read."""
     deadline = time.monotonic() + 120
     while True:
         runs = {run["run"]: run for run in server.json("runs")["runs"]}
-        if "still being read" not in json.dumps(runs) or time.monotonic() > deadline:
+        if not any(_is_read_further(run) for run in runs.values()) or time.monotonic() > deadline:
             return runs
         time.sleep(0.2)

@@ -16,7 +16,7 @@ export interface DeviceInfo {
 }
 
 /** What is wrong with a run, in one word. */
-export const RUN_STATUSES = ["failed", "growing", "fragmented", "training", "ok", "unknown"] as const;
+export const RUN_STATUSES = ["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"] as const;
 export type RunStatus = (typeof RUN_STATUSES)[number];
 
 export interface RunInfo {
@@ -56,6 +56,7 @@ export const STATUS_LABELS: Record<RunStatus, string> = {
   fragmented: "fragmented",
   training: "training",
   ok: "",
+  reading: "being read",
   unknown: "",
 };
 

@@ -1,4 +1,5 @@
 // @vitest-environment happy-dom
+import { signal } from "@preact/signals";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import type { Store } from "../../src/state/store";
@@ -9,7 +10,14 @@ const dark = { matches: false, tell: (): void => undefined };
 const frame: { reload?: () => void } = {};
 
 function kept(live: boolean) {
-  const store = { dark: { value: false }, follow: vi.fn(), reload: vi.fn(), poll: vi.fn() };
+  const store = {
+    dark: { value: false },
+    follow: vi.fn(),
+    reload: vi.fn(),
+    poll: vi.fn(() => Promise.resolve()),
+    primary: signal<{ status: string } | null>(null),
+    answer: signal<{ error: string | null }>({ error: null }),
+  };
   keepUp(store as unknown as Store, live);
   return store;
 }
@@ -42,6 +50,22 @@ describe("a live page", () => {
     vi.stubGlobal("innerHeight", 700);
     vi.advanceTimersByTime(5_000);
     expect(store.poll).toHaveBeenCalledTimes(4);
+  });
+
+  it("polls soon while the shown run is being read, unless the server does not answer", async () => {
+    const store = kept(true);
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(store.poll).toHaveBeenCalledTimes(0);
+    store.primary.value = { status: "reading" };
+    await vi.advanceTimersByTimeAsync(1100);
+    expect(store.poll).toHaveBeenCalledTimes(5);
+    store.answer.value = { error: "The server does not answer." };
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(store.poll).toHaveBeenCalledTimes(6);
+    store.primary.value = { status: "ok" };
+    store.answer.value = { error: null };
+    await vi.advanceTimersByTimeAsync(1000);
+    expect(store.poll).toHaveBeenCalledTimes(6);
   });
 
   it("reloads when TensorBoard does", () => {

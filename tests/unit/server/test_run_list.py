@@ -68,7 +68,7 @@ def test_a_slow_run_is_named_and_the_others_are_there_at_once(patience: Patience
     first = runs.facts(source, catalog(a="1", slow="1", z="1"))
     # THEN the others are there, and it is said that this one is being read
     assert [run["steps"] for run in first] == [7, 0, 7]
-    assert first[1]["damage"] == ["run slow is still being read"]
+    assert first[1]["status"] == "reading"
     # The first one is waited for, then each of the others for the patience.
     first_wait, *others = patience.timeouts
     assert first_wait is None and all(timeout is not None and timeout <= 0.2 for timeout in others)
@@ -122,7 +122,7 @@ def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_f
     monkeypatch.setattr(Reader, "load", load)
     writers["a"].samples(make_samples(range(5, 7), [100] * 2))
     writers["a"].close()
-    # THEN every poll has the figures known before: never none, and never "still being read"
+    # THEN every poll has the figures known before: never none, and never that it is being read
     patience.held = 1
     for _ in range(3):
         assert handlers.runs(source)["runs"] == known

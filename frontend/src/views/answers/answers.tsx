@@ -55,7 +55,10 @@ const Blank = ({ name, why }: { name: AnswerName; why: string | null }) => (
 
 export function Answers({ run }: { run: RunInfo }) {
   const store = useStore();
-  const { value, error, loading } = useFetched(store.fetched.answers, [run, store.device.value, store.phase.value]);
+  const { value, error, loading } = useFetched(
+    store.fetched.answers,
+    run.status === "reading" ? null : [run, store.device.value, store.phase.value],
+  );
   return (
     <section class="answers" aria-label="Answers" data-testid="answers" aria-busy={loading}>
       {value === null

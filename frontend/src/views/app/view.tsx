@@ -184,6 +184,7 @@ export function View() {
         <p>{store.choices.value.filter === "" ? "Check a run in the list to plot it." : "Check a run in the list, or clear the filter."}</p>
       </Nothing>
     );
+  if (run.status === "reading") return <Skeleton />;
   if (view === null)
     return (
       <Nothing title={`${run.run} has no allocator data`}>
