@@ -39,7 +39,7 @@ class Change:
         unsaved: Layers that save nothing for the backward pass any more, as no layer before them is trained.
         saved: Layers that save their results for the backward pass in addition.
         without_slots: Whether the recorded optimizer state of layers goes.
-        accumulates: Whether most steps add their gradients to others instead of updating the weights.
+        batches: Batches whose gradients an update sums; with several, most steps leave the weights as they are.
         halved: Whether activations have two bytes instead of four.
         recompute: Segments of layers that are recomputed.
         outputs: Layer path to the bytes of its output for one example, for the last layer of each segment.
@@ -55,7 +55,7 @@ class Change:
     unsaved: frozenset[str] = frozenset()
     saved: frozenset[str] = frozenset()
     without_slots: bool = False
-    accumulates: bool = False
+    batches: int = 1
     halved: bool = False
     recompute: Segments = ()
     outputs: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -70,9 +70,9 @@ class Change:
     def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, without all that may go."""
         gone = self._unsaved_rows(requests, _OF_PASSES)
-        if self.without_slots or self.accumulates:
+        if self.without_slots or self.batches > 1:
             gone |= _of_update(requests)
-        if self.accumulates:  # most steps leave the weights as they are
+        if self.batches > 1:
             requests = in_place(requests, _by_update(requests) & _rows(requests, lambda one: one.category == "weights"))
         kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
         if self.halved:
@@ -176,7 +176,7 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
     if conditions.unfreeze is not None:
         change = _unfreezing(change, conditions.unfreeze, layers, thawed, slots)
     if conditions.accumulate:
-        change = _accumulating(change, layers, requests)
+        change = _accumulating(change, layers, requests, conditions.batch_size)
     if conditions.recompute:
         change = _recomputing(change, conditions.recompute, layers)
     if conditions.precision not in (None, recorded_precision(layers), "float32"):
@@ -255,14 +255,19 @@ def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Seq
     )
 
 
-def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequests | None) -> Change:
-    """Each trained variable has an accumulator, to which its gradient is added as soon as it is there.
+def _accumulating(
+    change: Change, layers: Sequence[Layer], requests: StepRequests | None, batch_size: int | None
+) -> Change:
+    """Sums gradients over batches of `batch_size` up to the recorded batch size; over two if either is unknown.
+
+    Each trained variable has an accumulator, to which its gradient is added as soon as it is there.
 
     An update sets the accumulators to zeros, which TensorFlow keeps as constants: one for each shape of a variable.
     Shapes are not recorded: variables of one size whose layers' outputs have the same last dimension count as one.
     As an update frees the accumulators one by one, its temporaries make the peak higher by a part only: the least bytes
     are those of a step that only adds gradients. At most, one more gradient waits to be added.
     """
+    recorded = None if requests is None else requests.batch_size
     trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
     sums = [one for one in trained if one[0] not in change.frozen]
     zeros: set[tuple[int, int]] = set()
@@ -281,7 +286,7 @@ def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequest
         change,
         extra=(*change.extra, *added),
         transient_bytes=_plus(change.transient_bytes, (0, 0, max((size for _, size in sums), default=0))),
-        accumulates=True,
+        batches=max(2, recorded // batch_size) if recorded and batch_size else 2,
         sentences=(*change.sentences, sentence),
     )
 

@@ -24,13 +24,15 @@ TensorFlow needs it to use them in place (glibc's largest threshold)."""
 class Limits:
     """The simulations of the least and of the most bytes; or one that stands for both, with the bytes between them.
 
-    Those of typical steps exist where these are not halfway between.
+    Those of typical steps exist where these are not halfway between. With accumulated gradients an update takes several
+    steps, and the highest of their peaks counts.
     """
 
     least: Sequence[Outcome]
     most: Sequence[Outcome]
     uncertain_bytes: int = 0
     usual: Sequence[Outcome] | None = None
+    steps_of_update: int = 1
 
     @property
     def low(self) -> int:
@@ -46,10 +48,12 @@ class Limits:
 
     @property
     def typical(self) -> tuple[StepPeak, ...]:
-        """The median simulated peak of the usual steps, or those of the least and of the most bytes."""
+        """The median simulated peak of the usual updates, or those of the least and of the most bytes."""
         if self.usual is not None:
-            return (_median(self.usual),)
-        return (_median(self.most),) if self.least is self.most else (_median(self.least), _median(self.most))
+            sides = [self.usual]
+        else:
+            sides = [self.most] if self.least is self.most else [self.least, self.most]
+        return tuple(_median(side, self.steps_of_update) for side in sides)
 
     @property
     def peak(self) -> int:
@@ -74,7 +78,16 @@ def settled(outcome: Outcome) -> Sequence[StepPeak]:
     return outcome.peaks[SETTLED:] or outcome.peaks
 
 
-def _median(outcomes: Sequence[Outcome]) -> StepPeak:
-    """The peak in the middle, the lower one of two."""
-    peaks = sorted((peak for one in outcomes for peak in settled(one)), key=lambda peak: peak.bytes)
+def _bytes(peak: StepPeak) -> int:
+    return peak.bytes
+
+
+def _median(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
+    """Of the highest peaks of each so many steps in a row, the one in the middle, the lower one of two."""
+    peaks = sorted((peak for one in outcomes for peak in _highest(settled(one), steps)), key=_bytes)
     return peaks[(len(peaks) - 1) // 2]
+
+
+def _highest(peaks: Sequence[StepPeak], steps: int) -> list[StepPeak]:
+    """The highest peak of each so many steps in a row; of all, if they are fewer."""
+    return [max(peaks[at : at + steps], key=_bytes) for at in range(max(1, len(peaks) - steps + 1))]

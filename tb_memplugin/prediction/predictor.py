@@ -49,7 +49,9 @@ NEGLIGIBLE_SHARE = 0.002
 """Share of a step's requests up to which the least and the most sizes are simulated as one. It only saves
 simulations: no quick test fails at 0."""
 CURVE_STEPS = 4
-"""Simulated steps after the first one for a point of a curve."""
+"""Simulated steps after the first one for a point of a curve; more for updates of several steps."""
+MOST_STEPS_OF_UPDATE = 4
+"""Most steps of an update that are simulated: with accumulated gradients, each passes alike."""
 SPARE = 0.02
 """Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason. At 0,
 `test_a_training_that_fits_leaves_two_percent_of_the_capacity` fails."""
@@ -202,7 +204,7 @@ class Predictor:
         if self._is_unknown(conditions):
             return None
         change, case = self._changed(conditions)
-        return self._range(self._limits(case, change, 1, CURVE_STEPS), case)
+        return self._range(self._quick_limits(case, change), case)
 
     def ledger_at(self, conditions: Conditions = RECORDED) -> tuple[LedgerRow, ...]:
         """The breakdown of the typical peak of `range_at`, recorded or from the same simulation; empty if unknown."""
@@ -212,7 +214,7 @@ class Predictor:
         if self._is_unknown(conditions):
             return ()
         change, case = self._changed(conditions)
-        return _ledger(self._limits(case, change, 1, CURVE_STEPS), case, change)
+        return _ledger(self._quick_limits(case, change), case, change)
 
     def passes(
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
@@ -379,10 +381,14 @@ class Predictor:
 
         most = simulated(case.most)
         if case.typical is not None:
-            return Limits(simulated(case.least), most, usual=simulated(case.typical))
+            return Limits(simulated(case.least), most, usual=simulated(case.typical), steps_of_update=change.batches)
         if case.same_order and case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes:
-            return Limits(most, most, case.uncertain_bytes)
-        return Limits(simulated(case.least), most)
+            return Limits(most, most, case.uncertain_bytes, steps_of_update=change.batches)
+        return Limits(simulated(case.least), most, steps_of_update=change.batches)
+
+    def _quick_limits(self, case: Case, change: Change) -> Limits:
+        """One short simulation of each."""
+        return self._limits(case, change, 1, CURVE_STEPS - 1 + min(change.batches, MOST_STEPS_OF_UPDATE))
 
     def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
         """(low, typical, high) peak of simulations, with the additional bytes.

@@ -62,17 +62,16 @@ Small ones without weights, with inputs in a dictionary.
 """
 PLANS = """## Plans
 
-`tb_memplugin.plan` of a recorded training at batch size 32, for budgets of 85 and 70 % of its peak, against trainings
-that follow it with `tb_memplugin.remat`. Peaks and times are medians over the steps after the third one; with
-accumulated gradients, medians of the highest peaks of the updates after the first. The last column compares losses and
-variables of 20 steps with plain training, both with deterministic ops. BERT and GPT-2 differ by rounding: TensorFlow's
-arithmetic rewrites find other patterns in a graph with recomputation. Without these
+`tb_memplugin.plan` of a recorded training at batch size 32, for budgets of 85 and 70 % of its peak, against five
+trainings that follow it with `tb_memplugin.remat`. A training's peak is the median over its steps after the third one;
+with accumulated gradients, the median of the highest peaks of its updates after the first. The table has the median,
+the lowest and the highest of the five. Times are medians, too. The last column compares losses and variables of 20
+steps with plain training, both with deterministic ops. BERT and GPT-2 differ by rounding: TensorFlow's arithmetic
+rewrites find other patterns in a graph with recomputation. Without these
 (`tf.config.optimizer.set_experimental_options({"arithmetic_optimization": False})`) they are bit-identical, too.
 
-Operations of a step run in parallel, in another order each time. With the segments of one plan recomputed, the bytes
-live at once in three simulated steps of the Transformer are 61.3, 66.2 and 64.2 MiB; in three steps that really
-recompute them, they are 61.3, 64.2 and 64.2 MiB. A model without a row had no plan that recomputes or accumulates: of
-the U-Net nothing was predicted, as the simulation missed the recorded peaks by more than 10 %.
+The five differ because operations run in parallel, in another order each time, and the allocator then splits other
+chunks. A model without a row had no plan that recomputes or accumulates.
 
 """
 HEADINGS = {

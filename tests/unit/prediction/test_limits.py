@@ -9,7 +9,8 @@ from requests_cases import BATCH, make_table, make_traced
 
 from tb_memplugin.model import Category, ChunkOwner, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.limits import arrays_in_place
+from tb_memplugin.prediction.history import Outcome, StepPeak
+from tb_memplugin.prediction.limits import Limits, arrays_in_place
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.program import recorded_program
 
@@ -55,3 +56,26 @@ def test_the_range_begins_lower_by_such_an_array() -> None:
     size = arrays_in_place(with_data_set(dataclasses.replace(STEPS[-1], device="CPU:0"), "inputs"))
     others, array = lowest("held_tensors"), lowest("inputs")
     assert size > 0 and array == (others[0] - size, others[1])
+
+
+def outcome(*peaks: int) -> Outcome:
+    """A simulation whose first two steps do not count."""
+    return Outcome(tuple(StepPeak(size, index=0, event=at) for at, size in enumerate((99, 99, *peaks))), 100, None)
+
+
+@pytest.mark.parametrize(
+    ("steps_of_update", "expected"),
+    [
+        (1, 3),  # the median of 1, 2, 3, 5, 6 and 9 is the lower one of 3 and 5
+        (2, 6),  # of 9, 9, 3, 5, 6
+        (6, 9),
+        (16, 9),  # more than were simulated
+    ],
+)
+def test_with_accumulated_gradients_the_highest_peak_of_an_update_counts(steps_of_update: int, expected: int) -> None:
+    simulated = [outcome(1, 9, 2, 3, 5, 6)]
+    limits = Limits(simulated, simulated, steps_of_update=steps_of_update)
+    (typical,) = limits.typical
+    assert limits.peak == typical.bytes == expected
+    # AND the breakdown is that of this step
+    assert typical.event == 2 + (1, 9, 2, 3, 5, 6).index(expected)
