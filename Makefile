@@ -22,7 +22,7 @@ CUDA := $(if $(shell command -v nvidia-smi 2>/dev/null),"tensorflow[and-cuda]")
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-typescript test-docs bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
+.PHONY: help demo train test install check build dist release-check bench format fresh clean test-all test-typescript test-docs test-beam bench-smallest screenshots animation accuracy accuracy-small scenarios docs programs
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 18
@@ -40,12 +40,17 @@ test: ## install what the tests need and run the quick tests of everything
 	$(MAKE) -j4 install browser test-typescript
 	$(PYTEST) -m "not long" tests/unit tests/integration tests/hostile tests/browser
 
-test-all: ## every test, a small `make accuracy`, the benchmarks at their smallest size
+test-all: ## every test, a small `make accuracy`, the benchmarks at their smallest size, the transform for Apache Beam
 	$(MAKE) -j4 install $(VENV)/.bench browser test-typescript
 	HOSTILE_SECONDS=$(HOSTILE_SECONDS) $(PYTEST) tests/unit tests/integration tests/hostile tests/browser --ignore $(SCENARIOS) --ignore $(DEMO)
 	$(BIN)/python -m pytest -n $(JOBS) $(SCENARIOS)
 	$(BIN)/python -m pytest $(DEMO)
-	$(MAKE) accuracy-small bench-smallest
+	$(MAKE) accuracy-small bench-smallest test-beam
+
+test-beam: $(BIN)/python ## the tests of the transform for Apache Beam, in an environment of its own
+	$(BIN)/python -m venv $(VENV)/beam
+	$(VENV)/beam/bin/pip install -q -e ".[beam]" pytest pytest-timeout hypothesis
+	$(VENV)/beam/bin/python -m pytest tests/unit/test_beam.py
 
 test-docs: $(VENV)/.test ## run every code block of README and docs, and compare its output
 	$(PYTEST) tests/integration/test_documented_code.py tests/integration/test_tutorial.py tests/integration/test_five_trainings.py tests/integration/test_docs.py

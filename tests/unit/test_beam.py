@@ -1,9 +1,13 @@
 """The transform for Apache Beam gives the rows of the single-process export.
 
-`pip install 'tb-memplugin[beam]'` installs Beam, which the environment of the other tests does not have.
+`make test-beam` installs Beam, which the environment of the other tests does not have.
 """
 
+import multiprocessing
+import os
 import pathlib
+import signal
+import time
 from typing import Any
 
 import pytest
@@ -75,6 +79,66 @@ def test_the_rows_are_those_of_the_single_process_export(
     assert {name: len(rows) for name, rows in single.items()} == exported.rows
     assert all(single.values()), "each table must have rows for the comparison"
     assert tables_of(tmp_path / "beam", "*.parquet") == single
+
+
+@pytest.fixture(scope="module")
+def thousand(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A thousand runs of one to three workers with one or two devices; of each fiftieth a file is damaged."""
+    directory = tmp_path_factory.mktemp("thousand")
+    for at in range(1000):
+        run = directory / f"group{at % 7}" / f"run{at}"
+        write_workers(run, workers=1 + at % 3, devices=1 + at % 2, steps=10 + at % 40)
+        if at % 50 == 0:
+            path = event_files(run)[0]
+            path.write_bytes(path.read_bytes()[:-30])
+    return directory
+
+
+@pytest.fixture(scope="module")
+def thousand_exported(thousand: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The rows of the single-process export."""
+    to = tmp_path_factory.mktemp("exported")
+    rows = export_parquet(thousand, to).rows
+    tables = tables_of(to, "*/*.parquet")
+    assert {name: len(of_table) for name, of_table in tables.items()} == rows
+    assert rows["samples"] > 50_000 and rows["dead_letters"] > 0
+    return tables
+
+
+def test_a_thousand_directories_and_several_processes(
+    thousand: pathlib.Path, thousand_exported: dict[str, list[str]], tmp_path: pathlib.Path
+) -> None:
+    write_with_beam([str(thousand)], tmp_path, MODES["several"])
+    assert tables_of(tmp_path, "*.parquet") == thousand_exported
+
+
+def test_a_killed_pipeline_is_run_again(
+    thousand: pathlib.Path, thousand_exported: dict[str, list[str]], tmp_path: pathlib.Path
+) -> None:
+    # GIVEN a pipeline that was killed while it wrote
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=write_with_beam, args=([str(thousand)], tmp_path, MODES["several"]))
+    process.start()
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not any(
+        path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()
+    ):
+        time.sleep(0.02)
+    assert process.is_alive() and process.pid is not None
+    for pid in [*descendants(process.pid), process.pid]:
+        os.kill(pid, signal.SIGKILL)
+    process.join()
+    assert not list(tmp_path.glob("*/*.parquet"))
+    # WHEN it is run again THEN no row is missing, and none is there twice
+    write_with_beam([str(thousand)], tmp_path, MODES["several"])
+    assert tables_of(tmp_path, "*.parquet") == thousand_exported
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and theirs."""
+    tasks = pathlib.Path(f"/proc/{pid}/task")
+    children = [int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()]
+    return [one for child in children for one in (*descendants(child), child)]
 
 
 def test_a_directory_that_does_not_exist_is_a_dead_letter(logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
