@@ -71,7 +71,7 @@ class _Planner:
         chosen = next((option for option in options if option.fits), None)
         sentences = list(self._units.sentences)
         least = chosen or min(options, key=lambda option: option.high_bytes)
-        ledger = self._predictor.predictor.ledger_at(self._conditions(least))
+        ledger = self._predictor.predictor.ledger_at(self._conditions(least), quick=bool(least.segments))
         if chosen is None:
             sentences.insert(
                 0,
@@ -115,8 +115,9 @@ class _Planner:
         parts = [count for count in range(2, MOST_PARTS + 1) if batch % count == 0]
         fits = found is not None and found.range[-1] <= self._budget
         for count in parts:
-            option = self._option("accumulate", _accumulating(count, batch), _accumulated(batch, count), parts=count)
-            if option is not None and (option.fits or count == parts[-1]):
+            sentence, last = _accumulating(count, batch), count == parts[-1]
+            option = self._option("accumulate", sentence, _accumulated(batch, count), count, last)
+            if option is not None and (option.fits or last):
                 fits = fits or option.fits
                 yield option
                 break
@@ -143,7 +144,7 @@ class _Planner:
             yield frozen
         size = batch // 2
         while size:
-            option = self._option("batch_size", _smaller(size, batch), Conditions(batch_size=size))
+            option = self._option("batch_size", _smaller(size, batch), Conditions(batch_size=size), last=size == 1)
             if option is not None and (option.fits or size == 1):
                 yield option
                 break
@@ -169,16 +170,16 @@ class _Planner:
             if passing - failing <= 1:
                 break
             middle = (failing + passing) // 2
-            option = self._frozen(batch, trained[:middle])
+            option = self._frozen(batch, trained[:middle], last=False)
             if option is not None and option.fits:
                 best, passing = option, middle
             else:
                 failing = middle
         return best
 
-    def _frozen(self, batch: int, paths: Sequence[str]) -> PlanOption | None:
+    def _frozen(self, batch: int, paths: Sequence[str], last: bool = True) -> PlanOption | None:
         sentence = f"freeze the first {counted(len(paths), 'trainable layer')}"
-        return self._option("freeze", sentence, Conditions(batch, frozen=tuple(paths)))
+        return self._option("freeze", sentence, Conditions(batch, frozen=tuple(paths)), last=last)
 
     def _together(self, batch: int) -> Iterator[PlanOption]:
         """Recomputation together with changes of the training."""
@@ -199,8 +200,14 @@ class _Planner:
     def _has_slots(self) -> bool:
         return any(layer.optimizer_bytes for layer in self._predictor.layers)
 
-    def _option(self, kind: Kind, sentence: str, conditions: Conditions, parts: int = 1) -> PlanOption | None:
-        span = self._predictor.predictor.range_at(conditions)
+    def _option(
+        self, kind: Kind, sentence: str, conditions: Conditions, parts: int = 1, last: bool = True
+    ) -> PlanOption | None:
+        """A change with the peak that `what_if` predicts. Without `last` another one follows if it does not fit."""
+        predictor = self._predictor.predictor
+        span = predictor.range_at(conditions)
+        if span is not None and (last or span[-1] <= self._budget):
+            span = predictor.range_at(conditions, quick=False)
         return None if span is None else self._described(kind, sentence, conditions, span, parts=parts)
 
     def _recomputed(

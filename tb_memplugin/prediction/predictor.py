@@ -165,7 +165,7 @@ class Predictor:
         assumptions = [*change.sentences, *case.sentences]
         if not self._first:
             assumptions.append("The run's first step was not traced: its long-lived chunks are simulated without it.")
-        limits = self._limits(case, change, VARIANTS, SIMULATED_STEPS)
+        limits = self._limits_of(case, change)
         low, peak, high = self._range(limits, case)
         fits, failed = (None, None) if capacity is None else self._fits(case, capacity, change)
         if known is not None:
@@ -196,17 +196,22 @@ class Predictor:
     def _is_unknown(self, conditions: Conditions) -> bool:
         return not (conditions.batch_size or self.batch_size) or self.reason_against(conditions) is not None
 
-    def range_at(self, conditions: Conditions = RECORDED) -> tuple[int, int, int] | None:
-        """(low, typical, high) peak under conditions, from one simulation instead of several; None if unknown."""
+    def range_at(self, conditions: Conditions = RECORDED, quick: bool = True) -> tuple[int, int, int] | None:
+        """(low, typical, high) peak under conditions; None if unknown.
+
+        Args:
+            conditions: The conditions.
+            quick: Simulate one short training instead of several, as `predict` does.
+        """
         recorded = self._recorded_peaks(conditions)
         if recorded is not None:
             return recorded[1].low_bytes, recorded[1].median_bytes, recorded[1].high_bytes
         if self._is_unknown(conditions):
             return None
         change, case = self._changed(conditions)
-        return self._range(self._quick_limits(case, change), case)
+        return self._range(self._limits_of(case, change, quick), case)
 
-    def ledger_at(self, conditions: Conditions = RECORDED) -> tuple[LedgerRow, ...]:
+    def ledger_at(self, conditions: Conditions = RECORDED, quick: bool = True) -> tuple[LedgerRow, ...]:
         """The breakdown of the typical peak of `range_at`, recorded or from the same simulation; empty if unknown."""
         recorded = self._recorded_peaks(conditions)
         if recorded is not None:
@@ -214,7 +219,7 @@ class Predictor:
         if self._is_unknown(conditions):
             return ()
         change, case = self._changed(conditions)
-        return _ledger(self._quick_limits(case, change), case, change)
+        return _ledger(self._limits_of(case, change, quick), case, change)
 
     def passes(
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
@@ -386,9 +391,11 @@ class Predictor:
             return Limits(most, most, case.uncertain_bytes, steps_of_update=change.batches)
         return Limits(simulated(case.least), most, steps_of_update=change.batches)
 
-    def _quick_limits(self, case: Case, change: Change) -> Limits:
-        """One short simulation of each."""
-        return self._limits(case, change, 1, CURVE_STEPS - 1 + min(change.batches, MOST_STEPS_OF_UPDATE))
+    def _limits_of(self, case: Case, change: Change, quick: bool = False) -> Limits:
+        """Simulations of changed steps; one short one, if it has to be quick."""
+        if quick:
+            return self._limits(case, change, 1, CURVE_STEPS - 1 + min(change.batches, MOST_STEPS_OF_UPDATE))
+        return self._limits(case, change, VARIANTS, SIMULATED_STEPS)
 
     def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
         """(low, typical, high) peak of simulations, with the additional bytes.

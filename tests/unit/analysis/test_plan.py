@@ -43,10 +43,11 @@ def test_a_plan_is_within_its_budget_as_simulated(share: float) -> None:
     assert plan.fits is True and plan.accumulation > 1
     assert plan.low_bytes is not None and plan.peak_bytes is not None and plan.high_bytes is not None
     assert plan.low_bytes <= plan.peak_bytes <= plan.high_bytes <= budget
-    # The range is that of the prediction for the plan's conditions.
+    # The range is the one that the post-mortem and `what_if` state for the plan's conditions, and so is the breakdown.
     conditions = Conditions(batch_size=plan.batch_size, accumulate=True)
-    span = RunPredictor(stored, plan.device).predictor.range_at(conditions)
-    assert span == (plan.low_bytes, plan.peak_bytes, plan.high_bytes)
+    told = RunPredictor(stored, plan.device).predict(conditions)
+    assert (told.low_bytes, told.peak_bytes, told.high_bytes) == (plan.low_bytes, plan.peak_bytes, plan.high_bytes)
+    assert told.ledger == plan.ledger and sum(row.bytes for row in plan.ledger) == plan.peak_bytes
     # Nothing that costs less fits, and the whole batch is as before.
     before = plan.options[: [option.fits for option in plan.options].index(True)]
     assert before and not any(option.high_bytes <= budget for option in before)
@@ -158,8 +159,12 @@ def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
     (option,) = (one for one in plan.options if one.kind == "freeze")
     # All but the last of the two trained layers.
     assert option.sentence == "freeze the first 1 trainable layer" and len(option.frozen) == 1
-    span = RunPredictor(run, plan.device).predictor.range_at(Conditions(batch_size=4, frozen=("net/conv2",)))
-    assert span == (option.low_bytes, option.peak_bytes, option.high_bytes)
+    told = RunPredictor(run, plan.device).predict(Conditions(batch_size=4, frozen=("net/conv2",)))
+    assert (told.low_bytes, told.peak_bytes, told.high_bytes) == (
+        option.low_bytes,
+        option.peak_bytes,
+        option.high_bytes,
+    )
 
 
 def test_recomputation_is_combined_where_no_single_change_fits() -> None:
