@@ -12,7 +12,7 @@ SPLIT_AT_BYTES = 128 << 20
 
 def rounded_bytes(requested: int) -> int:
     """The request rounded up to a possible chunk size."""
-    return max(ROUNDING, -(-requested // ROUNDING) * ROUNDING)
+    return -(-requested // ROUNDING) * ROUNDING or ROUNDING
 
 
 def bin_index(size: int) -> int:

@@ -189,18 +189,25 @@ class Simulator:
 
     def free(self, address: int) -> bool:
         """Free the chunk at an address; return False if no chunk in use begins there."""
-        if self._requested.pop(address, None) is None:
+        sizes, following, preceding, requested = self._size, self._next, self._previous, self._requested
+        if requested.pop(address, None) is None:
             return False
-        self.in_use_bytes -= self._size[address]
-        after, before = self._next[address], self._previous[address]
-        if after != _NONE and after not in self._requested:
-            self._remove_free(self._size[after], after)
-            self._merge(address, after)
-        if before != _NONE and before not in self._requested:
-            self._remove_free(self._size[before], before)
-            self._merge(before, address)
+        size, after, before = sizes[address], following[address], preceding[address]
+        self.in_use_bytes -= size
+        if after != _NONE and after not in requested:
+            self._remove_free(sizes[after], after)
+            size += sizes.pop(after)
+            del preceding[after]
+            after = following.pop(after)
+        if before != _NONE and before not in requested:
+            self._remove_free(sizes[before], before)
+            size += sizes[before]
+            del sizes[address], preceding[address], following[address]
             address = before
-        self._add_free(self._size[address], address)
+        sizes[address], following[address] = size, after
+        if after != _NONE:
+            preceding[after] = address
+        bisect.insort(self._free, (size, address))
         return True
 
     def add_region(self, address: int, size: int) -> None:
@@ -208,7 +215,7 @@ class Simulator:
         bisect.insort(self._regions, (address, size))
         self.pool_bytes += size
         self._size[address], self._previous[address], self._next[address] = size, _NONE, _NONE
-        self._add_free(size, address)
+        bisect.insort(self._free, (size, address))
 
     def remove_region(self, address: int, size: int) -> bool:
         """Return a region to the device; return False if it is not entirely free."""
@@ -219,17 +226,6 @@ class Simulator:
         del self._size[address], self._previous[address], self._next[address]
         self._regions.remove((address, size))
         return True
-
-    def _merge(self, first: int, second: int) -> None:
-        self._size[first] += self._size.pop(second)
-        after = self._next.pop(second)
-        del self._previous[second]
-        self._next[first] = after
-        if after != _NONE:
-            self._previous[after] = first
-
-    def _add_free(self, size: int, address: int) -> None:
-        bisect.insort(self._free, (size, address))
 
     def _remove_free(self, size: int, address: int) -> None:
         del self._free[bisect.bisect_left(self._free, (size, address))]

@@ -205,8 +205,8 @@ class _Planner:
     ) -> PlanOption | None:
         """A change with the peak that `what_if` predicts. Without `last` another one follows if it does not fit."""
         predictor = self._predictor.predictor
-        span = predictor.range_at(conditions)
-        if span is not None and (last or span[-1] <= self._budget):
+        span = None if last else predictor.range_at(conditions)
+        if last or (span is not None and span[-1] <= self._budget):
             span = predictor.range_at(conditions, quick=False)
         return None if span is None else self._described(kind, sentence, conditions, span, parts=parts)
 
