@@ -83,11 +83,11 @@ def _bytes(peak: StepPeak) -> int:
 
 
 def _median(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
-    """Of the highest peaks of each so many steps in a row, the one in the middle, the lower one of two."""
+    """The median of the highest peaks of every `steps` steps in a row, the lower one of two."""
     peaks = sorted((peak for one in outcomes for peak in _highest(settled(one), steps)), key=_bytes)
     return peaks[(len(peaks) - 1) // 2]
 
 
 def _highest(peaks: Sequence[StepPeak], steps: int) -> list[StepPeak]:
-    """The highest peak of each so many steps in a row; of all, if they are fewer."""
+    """The highest peak of every `steps` steps in a row; of all, if there are fewer."""
     return [max(peaks[at : at + steps], key=_bytes) for at in range(max(1, len(peaks) - steps + 1))]
