@@ -85,7 +85,7 @@ fresh: build ## fail if the committed page is not what its sources give
 bench: browser $(VENV)/.bench frontend/node_modules/.package-lock.json ## benchmarks of recording, reading and serving; prints ratios measured in one run
 	for file in tests/benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-accuracy: install ## compare predictions with real trainings, into docs/accuracy.md; takes half an hour
+accuracy: install ## compare predictions with real trainings, into docs/accuracy.md; takes long
 	$(BIN)/python tests/accuracy/measure.py --write docs/accuracy.md
 
 bench-smallest: browser $(VENV)/.bench frontend/node_modules/.package-lock.json

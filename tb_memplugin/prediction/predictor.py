@@ -49,10 +49,7 @@ NEGLIGIBLE_SHARE = 0.002
 """Share of a step's requests up to which the least and the most sizes are simulated as one. It only saves
 simulations: no quick test fails at 0."""
 CURVE_STEPS = 4
-"""Simulated steps after the first one for a point of a curve; more for updates of several steps."""
-MOST_STEPS_OF_UPDATE = 4
-"""Most steps of an update for which a point of a curve has steps: with accumulated gradients, the highest peak of an
-update counts. It only saves time: at 1, the peaks of such points are lower, and no quick test fails."""
+"""Simulated steps after the first one for a point of a curve."""
 SPARE = 0.02
 """Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason. At 0,
 `test_a_training_that_fits_leaves_two_percent_of_the_capacity` fails."""
@@ -394,9 +391,7 @@ class Predictor:
 
     def _limits_of(self, case: Case, change: Change, quick: bool = False) -> Limits:
         """Simulations of changed steps; one short one, if it has to be quick."""
-        if quick:
-            return self._limits(case, change, 1, CURVE_STEPS - 1 + min(change.batches, MOST_STEPS_OF_UPDATE))
-        return self._limits(case, change, VARIANTS, SIMULATED_STEPS)
+        return self._limits(case, change, *((1, CURVE_STEPS) if quick else (VARIANTS, SIMULATED_STEPS)))
 
     def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
         """(low, typical, high) peak of simulations, with the additional bytes.

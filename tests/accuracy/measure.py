@@ -2,8 +2,8 @@
 
 Each model trains at several batch sizes. Every recorded training predicts the peaks of the others, which are measured
 with the allocator's own statistics. The same for another optimizer, for freezing and for unfreezing, at the recorded
-batch size. Takes about half an hour on two cores. --sets measures some of the sets only, and replaces their tables in
-the page.
+batch size. Each plan is followed by five trainings. --sets measures some of the sets only, and replaces their tables
+in the page.
 
 With --small two models train at two batch sizes, and a prediction that is withheld or whose range misses the measured
 peak is an error.
