@@ -8,13 +8,11 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.change_effects import WINDOW
 from tb_memplugin.analysis.jumps import MAX_ROWS, largest_jump
-from tb_memplugin.analysis.trend import Trend, find_trend
+from tb_memplugin.analysis.trend import MAX_RISES, Trend, find_trend
 from tb_memplugin.model import Integers, LayerTable
 
 MAX_CHANGES = 200
 """Most changes of the layer table that are examined, the first ones."""
-MAX_RISES = 3
-"""Most rises that are removed. More than these are growth in lumps, and all of them stay."""
 _ROWS = 5
 """Rows on either side of a jump whose medians are compared."""
 

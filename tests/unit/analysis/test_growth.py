@@ -61,6 +61,22 @@ def test_a_leak_that_comes_in_lumps_is_found() -> None:
     assert trend is not None and trend.bytes_per_step == pytest.approx(0.1 * MIB, rel=0.1)
 
 
+@pytest.mark.parametrize(("rises", "found"), [(3, False), (4, True)])
+def test_a_few_rises_in_a_short_series_are_no_leak(rises: int, found: bool) -> None:
+    # GIVEN 40 steps with rises of 20 MiB at regular steps
+    steps = np.arange(40)
+    values = 300 * MIB + 20 * MIB * np.searchsorted(np.linspace(10, 36, rises), steps, side="right")
+    assert (find_trend(steps, values) is not None) == found
+
+
+def test_host_memory_that_a_training_takes_once_is_no_growth() -> None:
+    # GIVEN the recorded RSS of a training of VGG16 from its sixth step on, in MiB, which had no leak
+    resident = [1412, 1443, 1443, 1443, 1443, 1445, 1445, 1445, 1494, 1509, 1509, 1467, 1478, 1479, 1479, 1470]
+    resident += [1512] * 11 + [1530, 1532, 1532, 1532]
+    values = np.array([1335, 1411, 1412, 1412, 1412, *resident]) * MIB
+    assert find_trend(np.arange(len(values)), values) is None
+
+
 def test_single_peaks_and_smaller_batches_hide_no_leak() -> None:
     values = FLAT + STEPS * 50_000
     values[::97] += 500 * MIB
