@@ -23,7 +23,7 @@ MIN_GROWTH_SHARE = 0.01
 MIN_ORDER = 0.7
 """Least Kendall's tau of a trend: 1 is monotonic, 0 is noise."""
 MAX_RISES = 3
-"""Growth in so few rises is none: memory that a training takes once, as a cache, a thread or another kind of batch does.
+"""Growth in so few rises is none: memory that a training takes once, such as a cache or a thread.
 
 Fitted on nine trainings of 200 steps (`tests/accuracy/train.py`) and one of 44: host RSS rose by up to 60 MiB in two or
 three rises within the first 90 steps, and not afterwards; of the ten, two had a trend in some of their first steps
