@@ -36,7 +36,7 @@ TRACED = (0, 1, 3)
 """Steps whose requests are recorded; the first one makes Adam's slots."""
 
 
-HandMade = tuple[tuple[str, Category, str, int, int, int], ...]
+HandMade = tuple[tuple[str | None, Category, str, int, int, int], ...]
 """Layer, category, op, bytes, birth and death of each chunk of a step."""
 
 

@@ -1,9 +1,10 @@
 """A recorded step in which segments of layers are recomputed in the backward pass. Pure.
 
 A recomputed segment frees what it saves for the backward pass as soon as its forward pass no longer needs it, except
-its output, which the following layers need. Its forward allocations are requested again before its backward pass
-begins. Ops of its backward pass that need results of the forward pass only, such as parts of GELU's derivative, run as
-soon as these exist: in the recorded step during the forward pass, after a recomputation then.
+its output, which the following layers need. What its first pass reads of the batch stays until the second. Its forward
+allocations are requested again before its backward pass begins. Ops of its backward pass that need results of the
+forward pass only, such as parts of GELU's derivative, run as soon as these exist: in the recorded step during the
+forward pass, after a recomputation then.
 """
 
 import dataclasses
@@ -38,6 +39,7 @@ class Part:
         held: Those of the rows that are alive at the end of the forward pass and when the backward pass begins.
         output: The row of their output, which the following layers read; None if it has no chunk of its own.
         ahead: Rows of ops of their backward pass that ran during the forward pass.
+        inputs: Rows of the batch that nothing reads after their forward pass, if they are the model's first layers.
     """
 
     forward: Integers
@@ -47,6 +49,7 @@ class Part:
     held: Integers
     output: int | None
     ahead: Integers
+    inputs: Integers
 
     @property
     def saved(self) -> Integers:
@@ -70,6 +73,8 @@ class Parts:
         self.forward_end = int(requests.birth[self.activations].max(initial=-1))
         results = own & self._of_category(RESULTS) & (requests.birth <= self.forward_end)
         backward = (requests.birth > self.forward_end) & (backward_op | self._of_category(GRADIENTS))
+        batch = self._of_category(("inputs",)) & (requests.batch_power == 1)
+        self._freed_inputs = np.flatnonzero(batch & (requests.death <= self.forward_end))
         self._forward = self._by_layer(np.flatnonzero(results & ~backward_op))
         self._ahead = self._by_layer(np.flatnonzero(results & backward_op & (requests.death > self.forward_end)))
         self._backward = self._by_layer(np.flatnonzero(backward))
@@ -116,7 +121,19 @@ class Parts:
         held = rows[death[rows] > self.forward_end]
         lasting = rows[death[rows] > end]
         sized = lasting[requested[lasting] == output_bytes] if output_bytes is not None else lasting[-1:]
-        return Part(rows, begin, end, back, held, self._output(sized), ahead[death[ahead] > back])
+        ahead = ahead[death[ahead] > back]
+        inputs = self._inputs(int(birth[np.concatenate([rows, ahead])].min()), begin, end)
+        return Part(rows, begin, end, back, held, self._output(sized), ahead, inputs)
+
+    def _inputs(self, first: int, begin: int, end: int) -> Integers:
+        """Rows of the batch that are freed between the first request of layers and the last one of their forward pass.
+
+        On a GPU, such as the batch in the layout in which it was fed. None if other layers come before.
+        """
+        if (self.requests.birth[self.activations] < begin).any():
+            return self._freed_inputs[:0]
+        freed = self.requests.death[self._freed_inputs]
+        return self._freed_inputs[(freed > first) & (freed <= end)]
 
     def _output(self, rows: Integers) -> int | None:
         """The row of an output, of those of its size that outlive its layers' last request; None without one.
@@ -224,6 +241,7 @@ def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence
             born.append(done)
             freed.append(float(requests.death[row]))
         death[part.ahead] = birth[part.ahead] + 0.01  # not requested before the recomputation
+        death[part.inputs] = done + 0.01  # which reads them
         early = part.held[part.held != (-1 if part.output is None else part.output)]
         last = len(early) - 1
         if last >= 0:

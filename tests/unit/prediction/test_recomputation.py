@@ -71,6 +71,27 @@ def test_what_the_backward_pass_computes_ahead_is_not_there_before_the_recomputa
     assert peak_in_one_piece(recomputed(step, (("net/a", "net/b"),), {"net/b": 2048})) == AT_MOST - 1024
 
 
+@pytest.mark.parametrize(("layers", "kept"), [(("net/a", "net/b"), True), (("net/b",), False)])
+def test_the_batch_stays_until_the_first_layers_are_recomputed_from_it(layers: tuple[str, ...], kept: bool) -> None:
+    # GIVEN a batch that is freed once a convolution has it in another layout, as on a GPU
+    chunks: HandMade = (
+        (None, "inputs", "SameWorkerRecvDone", 512, 0, 2),
+        ("net/a", "activations", "gradient_tape/net/a/Conv2DBackpropFilter-0-T", 512, 1, 13),
+        ("net/a", "activations", "net/a/Conv2D", 1024, 3, 12),
+        ("net/b", "activations", "net/b/Relu", 2048, 4, 10),
+        ("net/head", "activations", "net/head/MatMul", 8192, 5, 7),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 6, 9),
+        ("net/b", "activation_gradients", "gradient_tape/net/b/Mul", 2048, 8, 14),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 11, 15),
+    )
+    again = recomputed(hand_made(chunks), (layers,), {layers[-1]: 2048}).requests
+    back, batch = again.birth[6], again.death[0]
+    # THEN it is freed before the backward pass of the segment that reads it, or as early as recorded
+    assert again.birth[5] < batch < back if kept else batch == 2
+    # AND the copy in the other layout takes its place
+    assert not kept or again.birth[8 + 2] < batch
+
+
 def test_no_chunk_of_a_long_segment_is_freed_before_it_is_requested() -> None:
     # GIVEN a layer with many temporaries, each freed before the next one
     count = 40
