@@ -64,7 +64,9 @@ class Planned:
         return self.option.peak_bytes / self.measured - 1
 
 
-def planned(trainings: Any, names: Iterable[str], shares: Sequence[float] = SHARES, **common: Any) -> list[Planned]:
+def planned(
+    trainings: Any, names: Iterable[str], shares: Sequence[float] = SHARES, batch: int = 32, **common: Any
+) -> list[Planned]:
     """Records each model, plans it for each share of its peak, and follows what the plans propose.
 
     That is the recomputation, whether it is enough or not, and the accumulation where that is what fits.
@@ -73,14 +75,15 @@ def planned(trainings: Any, names: Iterable[str], shares: Sequence[float] = SHAR
         trainings: Runs trainings.
         names: Models.
         shares: Budgets, as shares of the recorded peak.
+        batch: Recorded batch size.
         common: What all trainings have in common.
     """
-    return [cell for name in names for cell in _of_model(trainings, Training(name, (32,), **common), shares)]
+    return [cell for name in names for cell in _of_model(trainings, Training(name, (batch,), **common), shares)]
 
 
-def prepare(trainings: Any, name: str, shares: Sequence[float] = SHARES, **common: Any) -> None:
+def prepare(trainings: Any, name: str, shares: Sequence[float] = SHARES, batch: int = 32, **common: Any) -> None:
     """Runs what `planned` needs except the timed trainings, so that only those have to be alone on the machine."""
-    training = Training(name, (32,), **common)
+    training = Training(name, (batch,), **common)
     for applied, option, _ in _proposed(trainings, training, shares):
         if option.accumulation == 1:
             _exact(trainings, training, applied)

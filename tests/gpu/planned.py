@@ -3,7 +3,7 @@
 Trainings have a process of their own each, with a logical device of the stated capacity. Those that are timed run one
 after the other. Takes about fifteen minutes on a machine with 16 cores.
 
-usage: python tests/gpu/planned.py [--cache DIR] [--jobs 5] [MODEL ...]
+usage: python tests/gpu/planned.py [--cache DIR] [--jobs 5] [--batch 32] [--capacity-mib 8192] [MODEL ...]
 """
 
 import argparse
@@ -25,13 +25,16 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=PLANNED)
     parser.add_argument("--cache", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "accuracy")
     parser.add_argument("--jobs", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--capacity-mib", type=int, default=8192)
     options = parser.parse_args()
+    common = {"device": "GPU:0", "batch": options.batch, "capacity_mib": options.capacity_mib}
     trainings = Trainings(options.cache)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(functools.partial(prepare, trainings, device="GPU:0"), options.models))
+        list(pool.map(functools.partial(prepare, trainings, **common), options.models))
     cells = []
     for model in options.models:
-        cells += planned(trainings, (model,), device="GPU:0")
+        cells += planned(trainings, (model,), **common)
         if cells:
             print(of_plans(cells), flush=True)
     print(of_plans(cells))
