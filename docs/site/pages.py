@@ -17,8 +17,7 @@ import tb_memplugin.model
 from tb_memplugin.commands.loading import Runs
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import FailedRequest
-from tb_memplugin.prediction.prediction import Prediction
-from tb_memplugin.prediction.reproduction import Reproduced
+from tb_memplugin.prediction.prediction import Prediction, Reproduced
 from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, LayerSum, MemorySummary
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]

@@ -6,7 +6,7 @@ from typing import Any
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.demand import Demand, demand_of, growing_bytes, one_region_bytes
-from tb_memplugin.prediction.reproduction import reproduce
+from tb_memplugin.prediction.prediction import reproduce
 
 
 def peak_demand(run: Run, device: str) -> Demand | None:

@@ -12,7 +12,7 @@ from tb_memplugin.analysis.demand import describe_demand, peak_demand
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import device_facts, main_phase, step_range
 from tb_memplugin.analysis.host_memory import describe_host, host_summaries_of
-from tb_memplugin.analysis.pool_spans import PoolHistory, pool_history
+from tb_memplugin.analysis.pool_steps import PoolHistory, pool_history
 from tb_memplugin.model import MISSING, Fix, Layer, LayerActivations, Oom, Phase, Run, Snapshot
 
 FORMAT = 1

@@ -9,7 +9,7 @@ from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.host_memory import host_findings
 from tb_memplugin.analysis.recomputed_layers import recomputation_finding
 from tb_memplugin.model import Run, Snapshot, full_device_name
-from tb_memplugin.model.former import former_name
+from tb_memplugin.model.layers import former_name
 from tb_memplugin.model.units import format_bytes
 
 LEAST_SHARE = 0.01

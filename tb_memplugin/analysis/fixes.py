@@ -9,17 +9,15 @@ import numpy as np
 from tb_memplugin.analysis.plan import inside, recompute_sentence
 from tb_memplugin.analysis.plan_answer import format_time
 from tb_memplugin.analysis.plan_code import remat_line
-from tb_memplugin.analysis.plan_units import Units, units_of
-from tb_memplugin.analysis.segment_search import Recomputing, SegmentSearch
+from tb_memplugin.analysis.segment_search import Recomputing, SegmentSearch, Units, units_of
 from tb_memplugin.analysis.what_if import table_of
-from tb_memplugin.analysis.what_if_evidence import recorded_evidence
+from tb_memplugin.analysis.what_if_evidence import first_typical_step, recorded_evidence, recorded_program
 from tb_memplugin.model import PHASES, Fix, Layer, Oom, Run, is_gpu
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import NOTHING
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.prediction.predictor import SPARE, Predictor
-from tb_memplugin.prediction.program import first_typical_step, recorded_program
 
 MAX_FIXED = 8
 """Failures of a run, the last ones, whose fixes are simulated where nobody asks for one of them."""

@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from tb_memplugin.analysis.plan_answer import Kind, Plan, PlanOption, PlanPoint
 from tb_memplugin.analysis.plan_code import code_of
-from tb_memplugin.analysis.plan_units import Units, units_of
-from tb_memplugin.analysis.segment_search import Recomputing, SegmentSearch
+from tb_memplugin.analysis.segment_search import Recomputing, SegmentSearch, Units, units_of
 from tb_memplugin.analysis.what_if import RunPredictor
 from tb_memplugin.model import Category, LedgerRow, Run
 from tb_memplugin.model.layers import recorded_precision

@@ -5,8 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.analysis.what_if_answer import describe_rows
 from tb_memplugin.model import LedgerRow
-from tb_memplugin.model.markup import html_text
-from tb_memplugin.model.text import clean, format_table
+from tb_memplugin.model.text import clean, format_table, html_text
 from tb_memplugin.model.units import counted, format_bytes
 
 Kind: TypeAlias = Literal[

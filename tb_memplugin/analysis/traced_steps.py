@@ -9,7 +9,7 @@ import numpy as np
 from tb_memplugin.analysis.changes import epochs
 from tb_memplugin.analysis.step_rows import snapshots_of
 from tb_memplugin.model import CATEGORIES, Category, Integers, Phase, Run, Snapshot
-from tb_memplugin.model.former import former_name
+from tb_memplugin.model.layers import former_name
 
 _LASTING = 2
 """Traced steps on either side of a change of the batch size, as far as there are any, that must have one size: batches

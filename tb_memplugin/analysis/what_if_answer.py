@@ -7,8 +7,7 @@ from typing import Any
 
 from tb_memplugin.model import CATEGORIES, Category, LedgerRow, Run, Snapshot
 from tb_memplugin.model.basics import fields_of
-from tb_memplugin.model.markup import html_table, html_text
-from tb_memplugin.model.text import clean, format_table
+from tb_memplugin.model.text import clean, format_table, html_table, html_text
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import FailedRequest

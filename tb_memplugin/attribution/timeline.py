@@ -15,8 +15,7 @@ from tb_memplugin.attribution.compiled_runs import ModuleRun, module_rows, modul
 from tb_memplugin.attribution.ledger import peak_event
 from tb_memplugin.attribution.passes import MAX_STEPS, Marks, bands, measured_marks
 from tb_memplugin.attribution.tensor_shapes import TensorShapes
-from tb_memplugin.attribution.timeline_reduce import reduced
-from tb_memplugin.attribution.timeline_rows import Row, RowBuilder
+from tb_memplugin.attribution.timeline_reduce import Row, RowBuilder, reduced
 from tb_memplugin.attribution.window import Owner
 from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Integers, Snapshot, TensorShape, Timeline
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts

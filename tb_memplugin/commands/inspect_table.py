@@ -10,7 +10,7 @@ from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activ
 from tb_memplugin.analysis.devices import describe_devices
 from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
 from tb_memplugin.analysis.host_memory import host_summaries_of
-from tb_memplugin.analysis.pool_spans import pool_history
+from tb_memplugin.analysis.pool_steps import pool_history
 from tb_memplugin.commands.inspect_devices import device_lines
 from tb_memplugin.commands.inspect_sections import answer_lines, demand_lines, host_lines, oom_lines, pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot

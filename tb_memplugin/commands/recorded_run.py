@@ -10,7 +10,7 @@ from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.analysis.run_tables import Column, Table, run_tables
 from tb_memplugin.commands.inspect_table import device_table, format_run
 from tb_memplugin.model import MISSING, Run
-from tb_memplugin.model.markup import html_details, html_table, html_text
+from tb_memplugin.model.text import html_details, html_table, html_text
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

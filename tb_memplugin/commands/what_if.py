@@ -2,9 +2,8 @@
 
 from tb_memplugin.analysis.plan import plan_for
 from tb_memplugin.analysis.plan_answer import Plan
-from tb_memplugin.analysis.what_if import RunPredictor
+from tb_memplugin.analysis.what_if import RunPredictor, capacity_bytes, checked_conditions, device_of
 from tb_memplugin.analysis.what_if_answer import WhatIf
-from tb_memplugin.analysis.what_if_questions import capacity_bytes, checked_conditions, device_of
 from tb_memplugin.model import Run
 
 

@@ -1,11 +1,34 @@
-"""The layers of a model."""
+"""The layers of a model, and the names of optimizers and models that the program no longer uses.
+
+TensorFlow still keeps variables of the latter. Their rows in a breakdown have layer paths that begin with such a name.
+"""
 
 import dataclasses
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Literal, TypeAlias
 
 from tb_memplugin.model.tensors import DTYPE_BYTES
+
+_NAME = re.compile(r".+( replaced at step \d+|, no longer used)")
+
+
+def replaced_optimizer(name: str, step: int) -> str:
+    """Name of an optimizer that another one replaced at a step."""
+    return f"{name} replaced at step {step}"
+
+
+def unused(name: str) -> str:
+    """Name of a model, or of an optimizer without a known last step, that no longer exists."""
+    return f"{name}, no longer used"
+
+
+def former_name(layer: str | None) -> str | None:
+    """The name that a layer path begins with if it is of a former optimizer or model; None for other paths."""
+    name = (layer or "").partition("/")[0]
+    return name if _NAME.fullmatch(name) else None
+
 
 Recomputed: TypeAlias = Literal["exact", "anew"]
 RECOMPUTED: Mapping[str, Recomputed] = {"exact": "exact", "anew": "anew"}

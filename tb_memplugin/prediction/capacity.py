@@ -3,7 +3,7 @@
 import math
 
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.largest import SMALLER
+from tb_memplugin.prediction.evidence import SMALLER
 from tb_memplugin.prediction.predictor import Predictor
 
 MAX_CAPACITY_FACTOR = 64

@@ -12,13 +12,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 
 from tb_memplugin.model import Category, ChunkOwner, Integers, Layer, StepRequests
-from tb_memplugin.model.former import former_name
-from tb_memplugin.model.layers import example_bytes, recorded_precision, unfreezing_bytes
+from tb_memplugin.model.layers import example_bytes, former_name, recorded_precision, unfreezing_bytes
 from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
-from tb_memplugin.prediction.lifetimes import Rows, in_place, with_lifetimes
 from tb_memplugin.prediction.recomputation import Segments, recomputed
-from tb_memplugin.prediction.sized_steps import LEFT_OUT, SizedStep
+from tb_memplugin.prediction.sized_steps import LEFT_OUT, Rows, SizedStep, in_place, with_lifetimes
 
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
 _OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")

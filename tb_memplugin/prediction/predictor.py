@@ -16,7 +16,7 @@ from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.evidence import NOTHING, Evidence, Peaks
+from tb_memplugin.prediction.evidence import NOTHING, Evidence, Peaks, largest
 from tb_memplugin.prediction.history import (
     LARGE_DISTANCE,
     TYPICAL_DISTANCE,
@@ -24,12 +24,8 @@ from tb_memplugin.prediction.history import (
     History,
     Outcome,
 )
-from tb_memplugin.prediction.largest import largest
-from tb_memplugin.prediction.limits import Limits, arrays_in_place, settled
-from tb_memplugin.prediction.peak_ledger import peak_ledger
-from tb_memplugin.prediction.prediction import Prediction
-from tb_memplugin.prediction.recorded import recorded_ledger, recorded_prediction
-from tb_memplugin.prediction.reproduction import Reproduced, reproduce
+from tb_memplugin.prediction.peak_ledger import peak_ledger, recorded_ledger, recorded_prediction
+from tb_memplugin.prediction.prediction import Limits, Prediction, Reproduced, arrays_in_place, reproduce, settled
 from tb_memplugin.prediction.sized_steps import SizedStep, exploratory_rows, peak_in_one_piece, start_map
 
 SIMULATED_STEPS = 10

@@ -15,8 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tb_memplugin.model import GRADIENTS, Category, Floats, Integers, StepRequests
-from tb_memplugin.prediction.lifetimes import LATER_RESULTS, Rows
-from tb_memplugin.prediction.sized_steps import SizedStep, event_order
+from tb_memplugin.prediction.sized_steps import LATER_RESULTS, Rows, SizedStep, event_order
 
 Segments = tuple[tuple[str, ...], ...]
 """Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""

@@ -4,8 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from tb_memplugin.model import Category
-from tb_memplugin.model.markup import html_table, html_text
-from tb_memplugin.model.text import clean, format_table
+from tb_memplugin.model.text import clean, format_table, html_table, html_text
 from tb_memplugin.model.units import counted, format_bytes
 
 LAYERS = 10

@@ -9,9 +9,8 @@ from tb_memplugin.analysis.describe import describe_fixes
 from tb_memplugin.analysis.fixes import advice
 from tb_memplugin.analysis.plan import plan_for
 from tb_memplugin.analysis.plan_answer import describe_plan
-from tb_memplugin.analysis.what_if import RunPredictor, describe_curve
+from tb_memplugin.analysis.what_if import RunPredictor, capacity_bytes, checked_conditions, describe_curve, device_of
 from tb_memplugin.analysis.what_if_answer import describe_measured, describe_what_if, measured_snapshot
-from tb_memplugin.analysis.what_if_questions import capacity_bytes, checked_conditions, device_of
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.reader.failed_sessions import failed_session

@@ -16,8 +16,8 @@ from requests_cases import make_traced
 from tb_memplugin.attribution.lifetimes import chunks
 from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.prediction import reproduce
 from tb_memplugin.prediction.predictor import Predictor
-from tb_memplugin.prediction.reproduction import reproduce
 
 SIZES = 32
 LIMIT_SECONDS = 2.0

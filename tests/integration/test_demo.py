@@ -13,7 +13,7 @@ import tb_memplugin
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.allocator.growth import rules_of
 from tb_memplugin.model import GRADIENTS, IN_USE, UNKNOWN_STATE
-from tb_memplugin.model.former import former_name
+from tb_memplugin.model.layers import former_name
 from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.sized_steps import as_recorded, start_map
 

@@ -7,7 +7,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.model.former import former_name
+from tb_memplugin.model.layers import former_name
 
 MODEL = """
 import logging

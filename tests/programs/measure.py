@@ -19,7 +19,7 @@ from typing import Any
 
 import tb_memplugin
 from tb_memplugin.model import PHASES, Run
-from tb_memplugin.prediction.reproduction import reproduce
+from tb_memplugin.prediction.prediction import reproduce
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.allocator.log_dump import LogDump
-from tb_memplugin.importers.allocator.log_numbers import PRINTED_SIZE, log_integer, printed_bytes
+from tb_memplugin.importers.allocator.log_dump import PRINTED_SIZE, LogDump, log_integer, printed_bytes
 from tb_memplugin.importers.profile.xplane import device_name
 from tb_memplugin.model import MemoryMap
 

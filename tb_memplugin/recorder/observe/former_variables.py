@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tb_memplugin.model.former import replaced_optimizer, unused
+from tb_memplugin.model.layers import replaced_optimizer, unused
 from tb_memplugin.model.trace import VariableFact, VariableRole
 from tb_memplugin.recorder.observe.addresses import short_device, tensor_address
 

@@ -6,12 +6,10 @@ from typing import Any
 
 import keras
 
-from tb_memplugin.analysis.what_if import RunPredictor
+from tb_memplugin.analysis.what_if import RunPredictor, checked_conditions
 from tb_memplugin.analysis.what_if_answer import WhatIf
-from tb_memplugin.analysis.what_if_questions import checked_conditions
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.model.markup import html_text
-from tb_memplugin.model.text import clean
+from tb_memplugin.model.text import clean, html_text
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.progress import Progress

@@ -11,7 +11,7 @@ from reading_cases import DEVICE, MIB, make_oom, write_small_run
 
 import tb_memplugin
 from tb_memplugin.analysis.fixes import advice, recomputing_fix, with_advice
-from tb_memplugin.analysis.plan_units import units_of
+from tb_memplugin.analysis.segment_search import units_of
 from tb_memplugin.analysis.what_if import RunPredictor
 from tb_memplugin.commands.loading import Runs
 from tb_memplugin.model import Oom, Run

@@ -11,8 +11,7 @@ from reading_cases import DEVICE, MIB, START, empty_activations, make_samples, m
 
 from tb_memplugin.analysis.overview import overview
 from tb_memplugin.analysis.pool_growth import MAX_SENTENCES
-from tb_memplugin.analysis.pool_spans import pool_history
-from tb_memplugin.analysis.pool_steps import MEASURED, POOL_SOURCES, PoolSteps, pool_steps
+from tb_memplugin.analysis.pool_steps import MEASURED, POOL_SOURCES, PoolSteps, pool_history, pool_steps
 from tb_memplugin.commands.inspect_sections import pool_lines
 from tb_memplugin.model import MISSING, Run, Snapshot
 

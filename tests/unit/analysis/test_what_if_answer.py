@@ -12,8 +12,7 @@ from tb_memplugin.analysis.what_if_answer import verdict_sentence
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.history import FailedRequest
-from tb_memplugin.prediction.prediction import Prediction
-from tb_memplugin.prediction.reproduction import Reproduced
+from tb_memplugin.prediction.prediction import Prediction, Reproduced
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from tb_memplugin.events import codec, request_records
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.request_records import read_requests, requests_frame
 from tb_memplugin.model import StepRequests
-from tb_memplugin.prediction.reproduction import reproduce
+from tb_memplugin.prediction.prediction import reproduce
 from tb_memplugin.recorder.tracing.kept_steps import EACH_BATCH, EACH_CHANGE, MOST, KeptRequests
 
 TAKEN = make_traced()[3].requests

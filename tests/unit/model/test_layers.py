@@ -2,7 +2,7 @@
 
 import pytest
 
-from tb_memplugin.model.layers import Layer, unfreezing_bytes
+from tb_memplugin.model.layers import Layer, former_name, replaced_optimizer, unfreezing_bytes, unused
 
 
 def normalization(channels: int, variables: int, trainable: int = 0) -> Layer:
@@ -36,3 +36,13 @@ def test_another_layer_has_no_statistics() -> None:
     layer = Layer("net/d", "Dense", False, 12, 48, 0, 0, (-1, 3), "float32", None)
     assert unfreezing_bytes(layer) == 48
     assert unfreezing_bytes(Layer("net/bn", "BatchNormalization", False, 12, 48, 0, 0, None, None, None)) == 48
+
+
+@pytest.mark.parametrize("name", [replaced_optimizer("Adam", 72), unused("resnet50")])
+def test_a_path_that_begins_with_a_former_name_gives_that_name(name: str) -> None:
+    assert former_name(name) == former_name(f"{name}/net/dense") == name
+
+
+@pytest.mark.parametrize("path", [None, "", "net", "net/dense", "net/Adam replaced at step 72", "replaced at step x"])
+def test_other_paths_give_none(path: str | None) -> None:
+    assert former_name(path) is None

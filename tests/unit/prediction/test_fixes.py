@@ -8,11 +8,11 @@ import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
+from tb_memplugin.analysis.what_if_evidence import recorded_program
 from tb_memplugin.model import FIX_KINDS, Fix
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.prediction.predictor import Predictor
-from tb_memplugin.prediction.program import recorded_program
 
 STEPS = tuple(one.requests for one in make_traced().values())
 TABLE = make_table()

@@ -8,13 +8,15 @@ import pytest
 from reading_cases import DEVICE, MIB, START
 from requests_cases import LAYERS, make_table, make_traced
 
+from tb_memplugin.analysis.what_if_evidence import recorded_program
 from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, StepRequests
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.evidence import Peaks
 from tb_memplugin.prediction.history import StepPeak
-from tb_memplugin.prediction.peak_ledger import peak_ledger
+from tb_memplugin.prediction.peak_ledger import peak_ledger, recorded_peak, recorded_prediction
+from tb_memplugin.prediction.prediction import Reproduced
 from tb_memplugin.prediction.predictor import Predictor
-from tb_memplugin.prediction.program import recorded_program
 from tb_memplugin.prediction.sized_steps import as_recorded
 
 STEPS = tuple(one.requests for one in make_traced().values())
@@ -152,3 +154,23 @@ def test_statistics_of_an_unfrozen_batch_normalization_are_never_trained() -> No
     assert change.owners(frozen, 1024) == [(dataclasses.replace(frozen, trainable=True), 512), (frozen, 512)]
     without = dataclasses.replace(layer, parameters=128, weight_bytes=512)  # neither scale nor offset
     assert change_of(Conditions(unfreeze="*", optimizer="adam"), [without]).extra == ()
+
+
+STEP = next(iter(make_traced().values())).requests
+
+
+def scaled(factor: int) -> StepRequests:
+    return dataclasses.replace(STEP, allocated=STEP.allocated * factor, requested=STEP.requested * factor)
+
+
+def test_the_breakdown_is_that_of_the_step_whose_peak_is_closest_to_the_median() -> None:
+    assert STEP.batch_size is not None
+    low, typical, high = (scaled(factor) for factor in (1, 2, 5))
+    peaks = Peaks(recorded_peak(low).bytes, recorded_peak(typical).bytes, recorded_peak(high).bytes)
+
+    def ledger_of(*steps: StepRequests) -> object:
+        return recorded_prediction(steps, STEP.batch_size or 0, None, peaks, Reproduced(1, 1)).ledger
+
+    alone = ledger_of(typical)
+    assert alone and alone != ledger_of(low) and alone != ledger_of(high)
+    assert ledger_of(low, typical, high) == ledger_of(high, typical, low) == alone

@@ -17,7 +17,7 @@ from tb_memplugin.analysis.what_if_answer import describe_what_if
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.reproduction import reproduce
+from tb_memplugin.prediction.prediction import reproduce
 from tb_memplugin.reader.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import what_if_handlers

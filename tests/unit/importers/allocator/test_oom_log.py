@@ -5,7 +5,7 @@ from log_cases import ALL, EARLY_MESSAGE, KIB, MESSAGE, PREFIXES, make_log
 
 from tb_memplugin.allocator.fit import verdict
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.allocator.log_numbers import printed_bytes
+from tb_memplugin.importers.allocator.log_dump import printed_bytes
 from tb_memplugin.importers.allocator.oom_log import Request, read_log, read_message
 from tb_memplugin.model import FREE, IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
 

@@ -3,7 +3,7 @@
 import pytest
 from reading_cases import MIB
 
-from tb_memplugin.analysis.what_if_questions import capacity_bytes
+from tb_memplugin.analysis.what_if import capacity_bytes
 from tb_memplugin.errors import RequestError
 
 GIB = 1 << 30

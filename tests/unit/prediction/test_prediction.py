@@ -7,12 +7,12 @@ import pytest
 from reading_cases import MIB
 from requests_cases import BATCH, make_table, make_traced
 
+from tb_memplugin.analysis.what_if_evidence import recorded_program
 from tb_memplugin.model import Category, ChunkOwner, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import Outcome, StepPeak
-from tb_memplugin.prediction.limits import Limits, arrays_in_place
+from tb_memplugin.prediction.prediction import Limits, arrays_in_place
 from tb_memplugin.prediction.predictor import Predictor
-from tb_memplugin.prediction.program import recorded_program
 
 STEPS = tuple(one.requests for one in make_traced().values())
 
