@@ -13,8 +13,8 @@ from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:
     from tb_memplugin import summary
-    from tb_memplugin.analysis.plan_answer import Plan
-    from tb_memplugin.analysis.what_if_answer import WhatIf
+    from tb_memplugin.analysis.fit.plan_answer import Plan
+    from tb_memplugin.analysis.fit.what_if_answer import WhatIf
     from tb_memplugin.commands.loading import load
     from tb_memplugin.commands.recorded_run import RecordedRun
     from tb_memplugin.commands.what_if import what_if
@@ -81,14 +81,14 @@ _MODULES = {
     "MemoryRecorder": "recorder.memory_recorder",
     "NewerFormatError": "errors",
     "NotFoundError": "errors",
-    "Plan": "analysis.plan_answer",
+    "Plan": "analysis.fit.plan_answer",
     "RecomputationError": "errors",
     "RecordedRun": "commands.recorded_run",
     "RecordingError": "errors",
     "RequestError": "errors",
     "Run": "model",
     "Snapshot": "model",
-    "WhatIf": "analysis.what_if_answer",
+    "WhatIf": "analysis.fit.what_if_answer",
     "cut_points": "recomputation.segments",
     "export_parquet": "export.parquet",
     "largest_batch_size": "recorder.probing.largest",

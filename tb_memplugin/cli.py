@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 
 from tb_memplugin.analysis.budget import exit_status
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
-from tb_memplugin.analysis.facts import device_facts
-from tb_memplugin.analysis.plan_answer import describe_plan
-from tb_memplugin.analysis.what_if import RunPredictor, checked_conditions, device_of
-from tb_memplugin.analysis.what_if_answer import describe_what_if
+from tb_memplugin.analysis.fit.plan_answer import describe_plan
+from tb_memplugin.analysis.fit.what_if import RunPredictor, checked_conditions, device_of
+from tb_memplugin.analysis.fit.what_if_answer import describe_what_if
+from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.commands import check_reports, export
 from tb_memplugin.commands.check import EXIT_CODES, budget, check, describe_checks, format_checks
 from tb_memplugin.commands.command_parser import USER_ERROR, CommandParser

@@ -4,7 +4,7 @@ import pathlib
 
 from reading_cases import MIB, make_map, make_samples
 
-from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.commands.loading import Runs
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Timeline

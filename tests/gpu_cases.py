@@ -7,7 +7,7 @@ import pathlib
 import sys
 from typing import Any
 
-from tb_memplugin.attribution.ledger import attribute
+from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.importers.profile.xplane import read_traces
 from tb_memplugin.model import Snapshot
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts

@@ -52,6 +52,14 @@ def room_of(module: str) -> str:
     return module.rpartition(".")[0] or module
 
 
+HOLDERS = {
+    module
+    for module, path in MODULES.items()
+    if module and path.name == "__init__.py" and not any(room_of(one) == module for one in MODULES if one != module)
+}
+"""Packages that only hold other packages."""
+
+
 @functools.cache
 def imports() -> dict[str, set[str]]:
     """Every module of the package with the modules of the package that it imports."""
@@ -67,7 +75,7 @@ def python_rooms() -> dict[str, set[str]]:
     for module, names in imports().items():
         room = rooms.setdefault(room_of(module), set())
         room |= {room_of(name) for name in names} - {room_of(module)}
-    return {room: targets for room, targets in rooms.items() if room != "importers"}
+    return {room: targets for room, targets in rooms.items() if room not in HOLDERS}
 
 
 def page_rooms() -> dict[str, set[str]]:

@@ -22,7 +22,7 @@ ROADS = {
     ),
 }
 """Quantity that is recorded -> how the code spells it, and the rooms from the recorder to the page."""
-COMPUTED = {"a predicted peak": ("analysis.what_if", ("prediction", "allocator"))}
+COMPUTED = {"a predicted peak": ("analysis.fit.what_if", ("prediction", "allocator"))}
 """Quantity that is computed for an answer -> the module that answers, and the rooms that compute it."""
 SHORT = 60
 """A module under this many lines rarely is an idea of its own."""

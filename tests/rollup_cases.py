@@ -9,9 +9,9 @@ import numpy as np
 from tb_memplugin.events.metadata import parse_tag, run_name
 from tb_memplugin.model import MISSING, PHASES, Run
 from tb_memplugin.model.rollup import Rollup
-from tb_memplugin.reader.decoding import decode_tag
-from tb_memplugin.reader.file_source import FileSource
-from tb_memplugin.reader.limits import Room
+from tb_memplugin.reader.decode.decoding import decode_tag
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.limits import Room
 
 SPAN_FIGURES = ("samples", "peak_bytes", "peak_step", "p50_bytes", "p95_bytes")
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tb_memplugin.attribution.ledger import attribute
+from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.model import Snapshot
 from tb_memplugin.model.trace import AllocationTrace, GraphFacts, Intervals, OpFact, TraceFacts
 

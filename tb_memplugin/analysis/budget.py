@@ -7,7 +7,7 @@ import dataclasses
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from tb_memplugin.analysis.facts import Peak, device_facts, highest_peak
+from tb_memplugin.analysis.steps.facts import Peak, device_facts, highest_peak
 from tb_memplugin.model import Oom, Phase, Run
 from tb_memplugin.model.notes import lost_steps, unrecorded_devices
 from tb_memplugin.model.units import format_bytes

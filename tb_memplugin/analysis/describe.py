@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.answers import describe_answers
-from tb_memplugin.analysis.changes import table_at
-from tb_memplugin.analysis.demand import describe_demand, peak_demand
-from tb_memplugin.analysis.devices import describe_devices
-from tb_memplugin.analysis.facts import device_facts, main_phase, step_range
-from tb_memplugin.analysis.host_memory import describe_host, host_summaries_of
-from tb_memplugin.analysis.pool_steps import PoolHistory, pool_history
+from tb_memplugin.analysis.answers.questions import describe_answers
+from tb_memplugin.analysis.devices.device_table import describe_devices
+from tb_memplugin.analysis.fit.demand import describe_demand, peak_demand
+from tb_memplugin.analysis.host.host_memory import describe_host, host_summaries_of
+from tb_memplugin.analysis.pool.pool_steps import PoolHistory, pool_history
+from tb_memplugin.analysis.steps.changes import table_at
+from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_range
 from tb_memplugin.model import MISSING, Fix, Layer, LayerActivations, Oom, Phase, Run, Snapshot
 
 FORMAT = 1

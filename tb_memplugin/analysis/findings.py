@@ -4,10 +4,10 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping
 
-from tb_memplugin.analysis.facts import device_names
-from tb_memplugin.analysis.growth import find_growth
-from tb_memplugin.analysis.host_memory import host_findings
-from tb_memplugin.analysis.recomputed_layers import recomputation_finding
+from tb_memplugin.analysis.fit.recomputed_layers import recomputation_finding
+from tb_memplugin.analysis.growth.device_growth import find_growth
+from tb_memplugin.analysis.host.host_memory import host_findings
+from tb_memplugin.analysis.steps.facts import device_names
 from tb_memplugin.model import Run, Snapshot, full_device_name
 from tb_memplugin.model.layers import former_name
 from tb_memplugin.model.units import format_bytes

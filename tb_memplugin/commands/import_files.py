@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.attribution.classifier import Classifier
-from tb_memplugin.attribution.ledger import attribute
-from tb_memplugin.attribution.names_only import facts_from_names
-from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
-from tb_memplugin.attribution.timeline import timeline
+from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.results.ledger import attribute
+from tb_memplugin.attribution.results.timeline import timeline
+from tb_memplugin.attribution.trace.names_only import facts_from_names
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.importers.allocator.memory_dump import looks_like_dump, read_dump

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tb_memplugin.analysis.facts import of_one_kind
+from tb_memplugin.analysis.steps.facts import of_one_kind
 from tb_memplugin.model import stack_order
 from tb_memplugin.model.text import clean, format_table
 from tb_memplugin.model.units import UNKNOWN, counted, format_bytes, format_figure, unit_for

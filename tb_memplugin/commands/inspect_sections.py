@@ -3,11 +3,11 @@
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from tb_memplugin.analysis.answer import QUESTIONS, Answer
-from tb_memplugin.analysis.facts import step_name
-from tb_memplugin.analysis.host_memory import HostSummary
-from tb_memplugin.analysis.host_parts import PART_NAMES
-from tb_memplugin.analysis.pool_steps import PoolHistory, PoolSpan
+from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer
+from tb_memplugin.analysis.host.host_memory import HostSummary
+from tb_memplugin.analysis.host.host_parts import PART_NAMES
+from tb_memplugin.analysis.pool.pool_steps import PoolHistory, PoolSpan
+from tb_memplugin.analysis.steps.facts import step_name
 from tb_memplugin.model import Oom, Phase
 from tb_memplugin.model.units import UNKNOWN, format_bytes
 

@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from tb_memplugin.analysis.answers import answers
-from tb_memplugin.analysis.changes import layer_totals, table_at
-from tb_memplugin.analysis.demand import demand_sentences, peak_demand
+from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
-from tb_memplugin.analysis.devices import describe_devices
-from tb_memplugin.analysis.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
-from tb_memplugin.analysis.host_memory import host_summaries_of
-from tb_memplugin.analysis.pool_steps import pool_history
+from tb_memplugin.analysis.devices.device_table import describe_devices
+from tb_memplugin.analysis.fit.demand import demand_sentences, peak_demand
+from tb_memplugin.analysis.host.host_memory import host_summaries_of
+from tb_memplugin.analysis.pool.pool_steps import pool_history
+from tb_memplugin.analysis.steps.changes import layer_totals, table_at
+from tb_memplugin.analysis.steps.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
 from tb_memplugin.commands.inspect_devices import device_lines
 from tb_memplugin.commands.inspect_sections import answer_lines, demand_lines, host_lines, oom_lines, pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot

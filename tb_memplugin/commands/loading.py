@@ -4,17 +4,17 @@ import os
 from collections.abc import Iterator, Mapping
 
 from tb_memplugin.analysis.findings import findings
-from tb_memplugin.analysis.fixes import MAX_FIXED, advice, with_advice
+from tb_memplugin.analysis.fit.fixes import MAX_FIXED, advice, with_advice
 from tb_memplugin.commands.recorded_run import RecordedRun, recorded_run
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events import own_recordings
 from tb_memplugin.model import Oom, Run
 from tb_memplugin.model.text import unknown_name
 from tb_memplugin.reader.catalog import no_records
+from tb_memplugin.reader.decode.streams import ALL, BASIC
 from tb_memplugin.reader.failed_sessions import failed_session
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
-from tb_memplugin.reader.streams import ALL, BASIC
 
 
 class Runs(Mapping[str, RecordedRun]):

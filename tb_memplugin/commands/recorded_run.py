@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import device_facts
-from tb_memplugin.analysis.run_tables import Column, Table, run_tables
+from tb_memplugin.analysis.steps.facts import device_facts
+from tb_memplugin.analysis.steps.run_tables import Column, Table, run_tables
 from tb_memplugin.commands.inspect_table import device_table, format_run
 from tb_memplugin.model import MISSING, Run
 from tb_memplugin.model.text import html_details, html_table, html_text

@@ -1,9 +1,9 @@
 """Answers what-if questions, and plans how a training fits into a budget, in Python."""
 
-from tb_memplugin.analysis.plan import plan_for
-from tb_memplugin.analysis.plan_answer import Plan
-from tb_memplugin.analysis.what_if import RunPredictor, capacity_bytes, checked_conditions, device_of
-from tb_memplugin.analysis.what_if_answer import WhatIf
+from tb_memplugin.analysis.fit.plan import plan_for
+from tb_memplugin.analysis.fit.plan_answer import Plan
+from tb_memplugin.analysis.fit.what_if import RunPredictor, capacity_bytes, checked_conditions, device_of
+from tb_memplugin.analysis.fit.what_if_answer import WhatIf
 from tb_memplugin.model import Run
 
 

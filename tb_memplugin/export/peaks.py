@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import capacity_of, device_names, highest_peak
+from tb_memplugin.analysis.steps.facts import capacity_of, device_names, highest_peak
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, take_samples
 
 DAY_SECONDS = 86_400

@@ -6,13 +6,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import device_names
+from tb_memplugin.analysis.steps.facts import device_names
 from tb_memplugin.export.peaks import daily_peaks
 from tb_memplugin.export.schema import TABLES, Kind
 from tb_memplugin.export.units import Unit, read_unit
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run
 from tb_memplugin.model.basics import fields_of, optional_column, optional_values
-from tb_memplugin.reader.files import reason
+from tb_memplugin.reader.files.storage import reason
 
 Values: TypeAlias = Integers | list[Any]
 """One value for each row. NULL is `MISSING` in an array and None in a list; times are microseconds since the epoch."""

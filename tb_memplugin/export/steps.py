@@ -4,15 +4,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tb_memplugin.analysis.facts import device_order
+from tb_memplugin.analysis.steps.facts import device_order
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events import own_recordings
 from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Timeline
 from tb_memplugin.model.text import some, unknown_name
 from tb_memplugin.model.timeline import live_sums
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.decode.streams import META, TIMELINES
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.streams import META, TIMELINES
 
 
 def step_timelines(

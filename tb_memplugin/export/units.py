@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tb_memplugin.events.metadata import run_name
 from tb_memplugin.export.schema import VERSION
-from tb_memplugin.reader import directories, files
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.decode.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS, Stream
+from tb_memplugin.reader.files import directories
+from tb_memplugin.reader.files import storage as files
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.source import SourceError
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
-from tb_memplugin.reader.source import SourceError
-from tb_memplugin.reader.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS, Stream
 
 EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
 """The streams that the tables are made of."""

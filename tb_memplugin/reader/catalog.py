@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.metadata import parse_tag, run_name
-from tb_memplugin.reader.limits import Entry
+from tb_memplugin.reader.files.limits import Entry
 
 
 @dataclasses.dataclass(frozen=True)

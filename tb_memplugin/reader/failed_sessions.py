@@ -5,9 +5,9 @@ from typing import NamedTuple
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Oom, Run
 from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.decode.streams import BASIC, REQUESTS, TIMELINES
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
-from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import BASIC, REQUESTS, TIMELINES
 
 
 class FailedSession(NamedTuple):

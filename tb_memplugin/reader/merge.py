@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tb_memplugin.model import HostMemory, Run, Session, SessionInfo
-from tb_memplugin.reader.attempts import LaterSessions, hidden_by_losses
-from tb_memplugin.reader.streams import MERGED
+from tb_memplugin.reader.decode.attempts import LaterSessions, hidden_by_losses
+from tb_memplugin.reader.decode.streams import MERGED
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Mapping
 from tb_memplugin.events.metadata import parse_tag, run_name
 from tb_memplugin.model.rollup import Rollup
 from tb_memplugin.reader.catalog import RunTags, catalog_of, of_worker
-from tb_memplugin.reader.decoding import decode_tag
-from tb_memplugin.reader.limits import Room
+from tb_memplugin.reader.decode.decoding import decode_tag
+from tb_memplugin.reader.decode.streams import ROLLUPS
+from tb_memplugin.reader.files.limits import Room
+from tb_memplugin.reader.files.source import NewestFrames, Source
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import NewestFrames, Source
-from tb_memplugin.reader.streams import ROLLUPS
 
 MAX_ROLLUP_BYTES = 4 << 20
 """Most bytes in memory of a roll-up; those of the recorder take some 40 KiB."""

@@ -13,11 +13,11 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.metadata import Tag
 from tb_memplugin.model import Oom, Session
 from tb_memplugin.model.text import clean, unknown_name
-from tb_memplugin.reader.activation_rows import ActivationRows, rows_of
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, of_session, of_stream
-from tb_memplugin.reader.columns import samples_bytes, tables_of
-from tb_memplugin.reader.decoding import (
+from tb_memplugin.reader.decode.activation_rows import ActivationRows, rows_of
+from tb_memplugin.reader.decode.columns import samples_bytes, tables_of
+from tb_memplugin.reader.decode.decoding import (
     PIECE_BYTES,
     DecodedTag,
     Piece,
@@ -26,14 +26,16 @@ from tb_memplugin.reader.decoding import (
     survey_tag,
     surveys_bytes,
 )
-from tb_memplugin.reader.limits import (
+from tb_memplugin.reader.decode.reading import Reading, groups, left_out
+from tb_memplugin.reader.decode.streams import ACTIVATIONS, BASIC, OF_TAG, OOM, PEAK, SAMPLE_FIGURES, SAMPLES, Stream
+from tb_memplugin.reader.files.limits import (
     MAX_ACTIVATION_BYTES,
     MAX_RUN_BYTES,
     Entry,
     within_limits,
 )
+from tb_memplugin.reader.files.source import Listing, Source, TagContent
 from tb_memplugin.reader.merge import MergedRun, merge
-from tb_memplugin.reader.reading import Reading, groups, left_out
 from tb_memplugin.reader.sessions import (
     JoinedSamples,
     by_session,
@@ -42,8 +44,6 @@ from tb_memplugin.reader.sessions import (
     limited,
     session_from_pieces,
 )
-from tb_memplugin.reader.source import Listing, Source, TagContent
-from tb_memplugin.reader.streams import ACTIVATIONS, BASIC, OF_TAG, OOM, PEAK, SAMPLE_FIGURES, SAMPLES, Stream
 
 _log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ import numpy as np
 
 from tb_memplugin.events.metadata import Tag, start_of
 from tb_memplugin.model import LayerActivations, Oom, Samples, SavedRow, Session, SessionInfo, Snapshot, pool_of
-from tb_memplugin.reader.columns import join_samples, rows_not_in, take_rows
-from tb_memplugin.reader.decoding import DecodedTag, Piece
-from tb_memplugin.reader.limits import Entry
-from tb_memplugin.reader.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
-from tb_memplugin.reader.streams import ACTIVATIONS, MERGED, META, OF_TAG, SAMPLES, Stream
+from tb_memplugin.reader.decode.columns import join_samples, rows_not_in, take_rows
+from tb_memplugin.reader.decode.decoding import DecodedTag, Piece
+from tb_memplugin.reader.decode.lost_steps import first_step_of, gaps_of, lost_activation_steps, lost_steps
+from tb_memplugin.reader.decode.streams import ACTIVATIONS, MERGED, META, OF_TAG, SAMPLES, Stream
+from tb_memplugin.reader.files.limits import Entry
 
 
 def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tuple[Snapshot, ...]:

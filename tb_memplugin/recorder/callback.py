@@ -15,8 +15,8 @@ from tb_memplugin.model.notes import RECORDING
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, check
 from tb_memplugin.recorder.lifetime import weakly
-from tb_memplugin.recorder.observe import step_functions
-from tb_memplugin.recorder.observe.running_call import RunningCall
+from tb_memplugin.recorder.observe.calls import step_functions
+from tb_memplugin.recorder.observe.calls.running_call import RunningCall
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 from tb_memplugin.recorder.session import RecordingSession
 

@@ -11,8 +11,8 @@ from tb_memplugin.model import IN_USE, Category, MemoryMap, stack_order
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, LayerSum, MemorySummary
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
-from tb_memplugin.recorder.observe.held_tensors import HeldTensors
-from tb_memplugin.recorder.observe.layers import variables_of
+from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
+from tb_memplugin.recorder.observe.model.layers import variables_of
 from tb_memplugin.recorder.observe.window import Window
 from tb_memplugin.recorder.sampling import devices as allocator
 

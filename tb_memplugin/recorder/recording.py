@@ -22,8 +22,8 @@ from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
-from tb_memplugin.recorder.observe.program_counters import program_counters
 from tb_memplugin.recorder.oom.failure_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Replay
 from tb_memplugin.recorder.output import Output

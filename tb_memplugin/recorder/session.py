@@ -12,7 +12,7 @@ from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import Settings, is_step
 from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
-from tb_memplugin.recorder.observe.hooks import hooks
+from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.recording import Recording
 from tb_memplugin.recorder.sampling import devices as allocator

@@ -8,14 +8,14 @@ import numpy.typing as npt
 
 from tb_memplugin.allocator import fit as bfc
 from tb_memplugin.analysis.describe import describe_oom
-from tb_memplugin.analysis.device_memory import device_memory
+from tb_memplugin.analysis.devices.device_memory import device_memory
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline
 from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.text import some
+from tb_memplugin.reader.decode.streams import BASIC, MAPS, TIMELINES
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import BASIC, MAPS, TIMELINES
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.worker_lookup import at_step
 

@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from tb_memplugin.analysis.answers import describe_answers
-from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.analysis.answers.questions import describe_answers
+from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import Phase, Run
 from tb_memplugin.model.text import some
 from tb_memplugin.reader.catalog import RunTags
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import Source
 from tb_memplugin.server.worker_lookup import tags_with, with_all_ooms, workers_with
 
 _RESPONSE_BYTES = 16 << 10

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.host_memory import describe_host, host_summaries
-from tb_memplugin.analysis.host_parts import host_steps
-from tb_memplugin.analysis.overview import Overview
-from tb_memplugin.analysis.pool_steps import POOL_SOURCES, PoolSteps
+from tb_memplugin.analysis.host.host_memory import describe_host, host_summaries
+from tb_memplugin.analysis.host.host_parts import host_steps
+from tb_memplugin.analysis.pool.pool_steps import POOL_SOURCES, PoolSteps
+from tb_memplugin.analysis.steps.overview import Overview
 from tb_memplugin.model import Phase, Run
 from tb_memplugin.model.basics import fields_of
 

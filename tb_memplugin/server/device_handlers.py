@@ -5,19 +5,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis.bands import bands
-from tb_memplugin.analysis.devices import combine, stopped_workers
-from tb_memplugin.analysis.rollup_summary import summarize_rollups
-from tb_memplugin.analysis.worker_summary import WorkerSummary, series_bytes, summarize_worker
+from tb_memplugin.analysis.devices.bands import bands
+from tb_memplugin.analysis.devices.device_table import combine, stopped_workers
+from tb_memplugin.analysis.devices.rollup_summary import summarize_rollups
+from tb_memplugin.analysis.devices.worker_summary import WorkerSummary, series_bytes, summarize_worker
 from tb_memplugin.model import Integers, Phase
 from tb_memplugin.model.text import some
 from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.reader.catalog import RunTags
-from tb_memplugin.reader.limits import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room
+from tb_memplugin.reader.decode.streams import basic_streams
+from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.rollups import RollupReader, WorkerRuns
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import basic_streams
 from tb_memplugin.server.responses import LargeAnswer
 from tb_memplugin.server.worker_lookup import workers_with
 

@@ -7,22 +7,22 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis import changes
-from tb_memplugin.analysis.change_effects import ChangeEffect, change_effects
-from tb_memplugin.analysis.composition import first_described
+from tb_memplugin.analysis.answers.status import with_ranks
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
-from tb_memplugin.analysis.overview import Overview, overview
-from tb_memplugin.analysis.pool_steps import pool_steps
-from tb_memplugin.analysis.status import with_ranks
-from tb_memplugin.analysis.step_rows import snapshots_of, step_rows
-from tb_memplugin.analysis.traced_steps import comparable_steps
+from tb_memplugin.analysis.growth.change_effects import ChangeEffect, change_effects
+from tb_memplugin.analysis.pool.pool_steps import pool_steps
+from tb_memplugin.analysis.steps import changes
+from tb_memplugin.analysis.steps.composition import first_described
+from tb_memplugin.analysis.steps.overview import Overview, overview
+from tb_memplugin.analysis.steps.step_rows import snapshots_of, step_rows
+from tb_memplugin.analysis.steps.traced_steps import comparable_steps
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
 from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.groups import ledger_totals
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
-from tb_memplugin.reader.source import Source
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.answer_handlers import AnswerHandlers
 from tb_memplugin.server.columns import Columns, host_columns, pool_columns

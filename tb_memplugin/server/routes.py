@@ -12,8 +12,8 @@ from werkzeug.wrappers import Request, Response
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.model.text import clean
 from tb_memplugin.reader.cache import given_back
+from tb_memplugin.reader.files.source import Source, SourceError
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import Source, SourceError
 from tb_memplugin.server import requests, responses
 from tb_memplugin.server.allocator_handlers import Place
 from tb_memplugin.server.columns import Columns

@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis import facts
+from tb_memplugin.analysis.answers.status import RunStatus, run_status, worst
+from tb_memplugin.analysis.devices.rollup_summary import summarize_rollups
+from tb_memplugin.analysis.devices.worker_summary import WorkerSummary
 from tb_memplugin.analysis.findings import former_findings, growth_findings, recomputation_findings
-from tb_memplugin.analysis.host_memory import host_findings
-from tb_memplugin.analysis.rollup_summary import summarize_rollups
-from tb_memplugin.analysis.status import RunStatus, run_status, worst
-from tb_memplugin.analysis.worker_summary import WorkerSummary
+from tb_memplugin.analysis.host.host_memory import host_findings
+from tb_memplugin.analysis.steps import facts
 from tb_memplugin.model import PHASES, Integers, full_device_name
 from tb_memplugin.model.distinct import distinct
 from tb_memplugin.model.rollup import Rollup
 from tb_memplugin.reader.catalog import RunTags
-from tb_memplugin.reader.limits import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS
+from tb_memplugin.reader.decode.streams import REQUESTS, TIMELINES, basic_streams
+from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.rollups import RollupReader, WorkerRuns
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.reader.sessions import limited
-from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import REQUESTS, TIMELINES, basic_streams
 from tb_memplugin.server.worker_lookup import workers_with
 
 MAX_STEPS = 2 * MAX_RUN_ROWS

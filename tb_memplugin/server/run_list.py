@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.model.text import clean
 from tb_memplugin.reader.catalog import RunTags
-from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.files.source import Source
 
 _log = logging.getLogger(__name__)
 

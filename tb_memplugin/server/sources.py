@@ -14,10 +14,10 @@ from tensorboard import plugin_util
 from werkzeug.wrappers import Request
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.reader import files
-from tb_memplugin.reader.file_source import FileSource
-from tb_memplugin.reader.provider_source import ProviderSource
-from tb_memplugin.reader.source import Source
+from tb_memplugin.reader.files import storage as files
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.provider_source import ProviderSource
+from tb_memplugin.reader.files.source import Source
 
 _FILES = "files"
 _EXPERIMENT = "experiment "

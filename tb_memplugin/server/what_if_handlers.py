@@ -4,19 +4,25 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from tb_memplugin.analysis.demand import describe_demand, peak_demand
 from tb_memplugin.analysis.describe import describe_fixes
-from tb_memplugin.analysis.fixes import advice
-from tb_memplugin.analysis.plan import plan_for
-from tb_memplugin.analysis.plan_answer import describe_plan
-from tb_memplugin.analysis.what_if import RunPredictor, capacity_bytes, checked_conditions, describe_curve, device_of
-from tb_memplugin.analysis.what_if_answer import describe_measured, describe_what_if, measured_snapshot
+from tb_memplugin.analysis.fit.demand import describe_demand, peak_demand
+from tb_memplugin.analysis.fit.fixes import advice
+from tb_memplugin.analysis.fit.plan import plan_for
+from tb_memplugin.analysis.fit.plan_answer import describe_plan
+from tb_memplugin.analysis.fit.what_if import (
+    RunPredictor,
+    capacity_bytes,
+    checked_conditions,
+    describe_curve,
+    device_of,
+)
+from tb_memplugin.analysis.fit.what_if_answer import describe_measured, describe_what_if, measured_snapshot
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.reader.decode.streams import BASIC, REQUESTS, TIMELINES
 from tb_memplugin.reader.failed_sessions import failed_session
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
-from tb_memplugin.reader.source import Source
-from tb_memplugin.reader.streams import BASIC, REQUESTS, TIMELINES
 from tb_memplugin.server import requests
 
 _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10

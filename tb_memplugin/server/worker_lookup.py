@@ -8,10 +8,10 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MemoryMap, Phase, Run, Snapshot, Timeline, full_device_name
 from tb_memplugin.model.text import some
 from tb_memplugin.reader.catalog import RunTags, of_session, of_worker, workers_of
-from tb_memplugin.reader.limits import MANY_WORKERS, MAX_WORKERS
+from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_WORKERS
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.rollups import RollupReader
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
-from tb_memplugin.reader.source import Source
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ from report import of_changes, of_sizes, replaced, written  # noqa: E402
 from train import HUB_MODELS, MODELS, OTHER_MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
-from tb_memplugin.analysis.what_if import RunPredictor  # noqa: E402
+from tb_memplugin.analysis.fit.what_if import RunPredictor  # noqa: E402
 from tb_memplugin.model import Run  # noqa: E402
 from tb_memplugin.prediction.conditions import Conditions  # noqa: E402
 

@@ -54,7 +54,7 @@ def main() -> None:
         facts = traced_step(path, smallest)
         from xprof.convert import raw_to_tool_data
 
-        from tb_memplugin.attribution.ledger import attribute
+        from tb_memplugin.attribution.results.ledger import attribute
         from tb_memplugin.importers.profile.xplane import read_traces
 
         def ours() -> None:

@@ -14,7 +14,7 @@ from trace_cases import Recorder
 
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.attribution.ledger import peak_event
+from tb_memplugin.attribution.results.ledger import peak_event
 from tb_memplugin.model import MISSING, MemoryMap
 from tb_memplugin.model.trace import AllocationTrace
 

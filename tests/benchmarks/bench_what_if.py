@@ -13,7 +13,7 @@ from bench_replay import EVENTS, SMALLEST_EVENTS, step
 from limits import finish, parser_of, print_limit
 from requests_cases import make_traced
 
-from tb_memplugin.attribution.lifetimes import chunks
+from tb_memplugin.attribution.trace.lifetimes import chunks
 from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.prediction import reproduce

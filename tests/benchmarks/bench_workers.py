@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from limits import finish, parser_of, print_limit
 from worker_runs import top_bytes, write_workers
 
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.responses import data_body

@@ -8,7 +8,7 @@ import numpy as np
 import requests_cases
 from reading_cases import DEVICE, MIB, START, make_samples, make_snapshot, make_table
 
-from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import IN_USE, ChunkOwner, LedgerRow, MemoryMap, Oom, Snapshot
 

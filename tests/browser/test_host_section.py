@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page
 from sample_runs import MIB
 
-from tb_memplugin.analysis.host_parts import RESIDENT
+from tb_memplugin.analysis.host.host_parts import RESIDENT
 
 
 @pytest.mark.reads

@@ -12,9 +12,9 @@ import atheris
 with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.events import codec
     from tb_memplugin.events.metadata import STREAMS, Tag
-    from tb_memplugin.reader.decoding import decode_tag
-    from tb_memplugin.reader.limits import Room
-    from tb_memplugin.reader.source import StoredFrame, TagContent
+    from tb_memplugin.reader.decode.decoding import decode_tag
+    from tb_memplugin.reader.files.limits import Room
+    from tb_memplugin.reader.files.source import StoredFrame, TagContent
 
 
 def sealed(data: bytes) -> bytes:

@@ -56,7 +56,7 @@ def one(name: str, mode: str, growth: bool, batch: int, on_device: bool) -> dict
     import tensorflow as tf
 
     import tb_memplugin
-    from tb_memplugin.recorder.observe.layers import own_variables, walk
+    from tb_memplugin.recorder.observe.model.layers import own_variables, walk
 
     for card in tf.config.list_physical_devices("GPU"):
         tf.config.experimental.set_memory_growth(card, growth)

@@ -31,7 +31,7 @@ def main() -> None:
     import tensorflow as tf
 
     import tb_memplugin
-    from tb_memplugin.analysis.host_memory import host_summaries
+    from tb_memplugin.analysis.host.host_memory import host_summaries
     from tb_memplugin.importers.allocator.memory_dump import pool_ranges, summarize_dump
     from tb_memplugin.recorder.native.allocators import PINNED
 

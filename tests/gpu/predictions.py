@@ -26,7 +26,7 @@ from report import of_sizes  # noqa: E402
 from train import Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
-from tb_memplugin.analysis.what_if_evidence import recorded_program  # noqa: E402
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program  # noqa: E402
 from tb_memplugin.prediction.conditions import RECORDED  # noqa: E402
 from tb_memplugin.prediction.predictor import Predictor  # noqa: E402
 

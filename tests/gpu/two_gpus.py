@@ -30,7 +30,7 @@ def mirrored(run: pathlib.Path) -> Truth:
     import tensorflow as tf
 
     import tb_memplugin
-    from tb_memplugin.recorder.observe.layers import own_variables, walk
+    from tb_memplugin.recorder.observe.model.layers import own_variables, walk
 
     keras.utils.set_random_seed(1)
     random = np.random.default_rng(1)

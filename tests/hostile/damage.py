@@ -13,7 +13,7 @@ from tensorboard.compat.proto import event_pb2
 from tb_memplugin.events import run_writer
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, Run
-from tb_memplugin.reader import tfrecord
+from tb_memplugin.reader.files import tfrecord
 
 Random = np.random.Generator
 

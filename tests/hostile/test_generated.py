@@ -16,7 +16,7 @@ from damage import Case, faults, make_case
 from serving import memory_mb, shown, tensorboard
 
 from tb_memplugin import load
-from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.cli import main
 from tb_memplugin.commands.report.contents import collect
 from tb_memplugin.export.rows import unit_tables

@@ -26,11 +26,11 @@ import numpy as np
 import tensorflow as tf
 
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
-from tb_memplugin.attribution.ledger import attribute, peak_event
+from tb_memplugin.attribution.results.ledger import attribute, peak_event
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.importers.profile.xplane import read_traces
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
-from tb_memplugin.recorder.observe.layers import own_variables, walk
+from tb_memplugin.recorder.observe.model.layers import own_variables, walk
 from tb_memplugin.recorder.observe.observer import ModelObserver
 
 L = keras.layers

@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PREAMBLE = """
 import json
 import keras, numpy as np, tensorflow as tf
-from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.observer import ModelObserver
 
 def model():
@@ -24,7 +24,7 @@ def model():
 
 x = np.random.default_rng(0).random((64, 8), dtype="float32")
 y = np.random.default_rng(0).integers(0, 2, 64)
-from tb_memplugin.recorder.observe.inputs import places
+from tb_memplugin.recorder.observe.calls.inputs import places
 wrapped = [(keras.layers.Layer, "__call__"), (tf.GradientTape, "gradient"), *(place[:2] for place in places())]
 assert len(wrapped) == 14, wrapped
 """

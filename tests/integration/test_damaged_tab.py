@@ -14,7 +14,7 @@ from test_tensorboard_process import environment, start, wait_for
 
 from tb_memplugin.events.metadata import summary_metadata
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader import tfrecord
+from tb_memplugin.reader.files import tfrecord
 
 PEAKS = [100 * MIB + step for step in range(40)]
 PEAKS[30] = 900 * MIB

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.observe import heap, holders
-from tb_memplugin.recorder.observe.held_tensors import HeldTensors
-from tb_memplugin.recorder.observe.holders import find_holders
+from tb_memplugin.recorder.observe.heap import heap_listing as heap
+from tb_memplugin.recorder.observe.heap import holders
+from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
+from tb_memplugin.recorder.observe.heap.holders import find_holders
 
 history: list[Any] = []
 

@@ -8,7 +8,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.host_memory import host_growths, host_summaries
+from tb_memplugin.analysis.host.host_memory import host_growths, host_summaries
 from tb_memplugin.model import MISSING
 
 MIB = 1 << 20

@@ -25,7 +25,7 @@ from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import LedgerRow
 from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.allocator_handlers import Place
 from tb_memplugin.server.columns import Columns

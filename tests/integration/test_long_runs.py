@@ -6,7 +6,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.answers import answers
+from tb_memplugin.analysis.answers.questions import answers
 
 STEPS = """
 import gc, itertools, time, tracemalloc

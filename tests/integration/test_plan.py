@@ -11,7 +11,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.what_if import RunPredictor
+from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.prediction.conditions import Conditions
 
 CHILD = pathlib.Path(__file__).with_name("plan_child.py")

@@ -10,8 +10,8 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.overview import overview
-from tb_memplugin.analysis.pool_steps import TRACED, UNKNOWN, pool_steps
+from tb_memplugin.analysis.pool.pool_steps import TRACED, UNKNOWN, pool_steps
+from tb_memplugin.analysis.steps.overview import overview
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.model import MISSING, MemoryMap, Run
 

@@ -26,8 +26,8 @@ from test_tensorboard_process import Server, start, wait_for
 from test_view_process import view
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader import files
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files import storage as files
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.handlers import Handlers
 

@@ -8,7 +8,7 @@ from child import run_child
 import tb_memplugin
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.run_facts import RunFacts
 

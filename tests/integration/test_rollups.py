@@ -6,7 +6,7 @@ from child import run_child, start_child
 from rollup_cases import last_rollup, rollups_of, spans_of, spans_of_history
 
 import tb_memplugin
-from tb_memplugin.analysis.worker_summary import summarize_worker
+from tb_memplugin.analysis.devices.worker_summary import summarize_worker
 from tb_memplugin.events.run_writer import MAX_ROLLUP_BYTES
 
 MODEL = """

@@ -12,7 +12,7 @@ from child import BFC
 
 from tb_memplugin.cli import main
 from tb_memplugin.commands.loading import load
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.handlers import Handlers
 

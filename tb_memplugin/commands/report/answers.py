@@ -10,8 +10,8 @@ from typing import Any
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events.metadata import run_name
+from tb_memplugin.reader.files.source import Listing, NewestFrames, Source, TagContent
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import Listing, NewestFrames, Source, TagContent
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.responses import COLUMNS_TYPE, data_body
 from tb_memplugin.server.routes import DATA_ROUTES

@@ -12,7 +12,7 @@ from tb_memplugin.model.text import clean, unknown_name
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.progress import Progress
 from tb_memplugin.reader.catalog import RunTags, no_records
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 
 MAX_RUNS = 8

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from tb_memplugin.commands.report.answers import Collected, Question
 from tb_memplugin.model import MemoryMap, Snapshot, Timeline
-from tb_memplugin.reader.streams import BASIC, MAPS, TIMELINES
+from tb_memplugin.reader.decode.streams import BASIC, MAPS, TIMELINES
 
 POINTS = 5000
 """Points of step series: all steps of runs with up to twice as many, since zooming cannot request more."""

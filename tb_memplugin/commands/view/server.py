@@ -19,7 +19,7 @@ from tensorboard.plugins.core.core_plugin import CorePluginLoader
 from tb_memplugin.errors import RequestError
 from tb_memplugin.events.metadata import PLUGIN_NAME
 from tb_memplugin.plugin_loader import MemoryLoader
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 
 # The page's addresses are relative to its module, as in TensorBoard's frame.
 _DOCUMENT = f"""<html lang="en">

@@ -76,8 +76,8 @@ class _FirstCall:
     """The call that traces a function: observes it from construction to `trains`."""
 
     def __init__(self) -> None:
-        from tb_memplugin.recorder.observe.call_notes import call_notes
-        from tb_memplugin.recorder.observe.hooks import hooks
+        from tb_memplugin.recorder.observe.calls.hooks import hooks
+        from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 
         self._hooks, self._notes = hooks, call_notes
         hooks.acquire()

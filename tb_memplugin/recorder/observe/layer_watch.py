@@ -8,19 +8,19 @@ from typing import Any
 
 from tb_memplugin.model import LayerTable
 from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.observe import step_functions
-from tb_memplugin.recorder.observe.former_variables import FormerOptimizer, former_variables
-from tb_memplugin.recorder.observe.layer_table import (
+from tb_memplugin.recorder.observe.calls import step_functions
+from tb_memplugin.recorder.observe.calls.program_counters import program_counters
+from tb_memplugin.recorder.observe.model.former_variables import FormerOptimizer, former_variables
+from tb_memplugin.recorder.observe.model.layer_table import (
     Outputs,
     build_layer_table,
     outputs_by_layer,
     signature,
     with_output_bytes,
 )
-from tb_memplugin.recorder.observe.layers import children, is_layer, is_module, variables_of
+from tb_memplugin.recorder.observe.model.layers import children, is_layer, is_module, variables_of
+from tb_memplugin.recorder.observe.model.variables import Variables, replicas, tf_variable
 from tb_memplugin.recorder.observe.observer import ModelObserver
-from tb_memplugin.recorder.observe.program_counters import program_counters
-from tb_memplugin.recorder.observe.variables import Variables, replicas, tf_variable
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"

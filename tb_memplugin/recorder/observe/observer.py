@@ -8,13 +8,13 @@ from typing import Any
 
 from tb_memplugin.model import MemoryMap
 from tb_memplugin.model.trace import AllocationTrace, BatchFacts, GraphFacts, TraceFacts
-from tb_memplugin.recorder.observe.batches import batch_notes
-from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.calls.batches import batch_notes
+from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.chunk_history import ChunkHistory
-from tb_memplugin.recorder.observe.graphs import graph_facts
-from tb_memplugin.recorder.observe.held_tensors import HeldTensors
-from tb_memplugin.recorder.observe.hooks import hooks
-from tb_memplugin.recorder.observe.source_lines import SourceLines
+from tb_memplugin.recorder.observe.graph.call_notes import call_notes
+from tb_memplugin.recorder.observe.graph.graphs import graph_facts
+from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
+from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.window import Window
 
 

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tb_memplugin.model.trace import GraphFacts, TraceFacts
-from tb_memplugin.recorder.observe.addresses import short_device
-from tb_memplugin.recorder.observe.former_variables import former_handles, former_variables
-from tb_memplugin.recorder.observe.held_tensors import DeviceFacts, HeldTensors, ReadChunks
-from tb_memplugin.recorder.observe.variables import Variables
+from tb_memplugin.recorder.observe.heap.held_tensors import DeviceFacts, HeldTensors, ReadChunks
+from tb_memplugin.recorder.observe.model.addresses import short_device
+from tb_memplugin.recorder.observe.model.former_variables import former_handles, former_variables
+from tb_memplugin.recorder.observe.model.variables import Variables
 
 
 class Window:

@@ -6,15 +6,15 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from tb_memplugin.attribution.memory_map import unmoved
-from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
-from tb_memplugin.attribution.step_chunks import StepChunks
+from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution.owners.step_chunks import StepChunks
+from tb_memplugin.attribution.results.memory_map import unmoved
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Layer, MemoryMap, Oom, Phase
 from tb_memplugin.model.trace import BatchFacts, TraceFacts
 from tb_memplugin.recorder.base.due import changes
-from tb_memplugin.recorder.observe.batches import batch_notes, running_batch
-from tb_memplugin.recorder.observe.graphs import output_bytes
+from tb_memplugin.recorder.observe.calls.batches import batch_notes, running_batch
+from tb_memplugin.recorder.observe.graph.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files
 from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from tb_memplugin.attribution.batch import batch_of, observed_batch
-from tb_memplugin.attribution.owner_matching import OwnerMatching
-from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
-from tb_memplugin.attribution.step_chunks import StepChunks, without_gradients
+from tb_memplugin.attribution.oom.owner_matching import OwnerMatching
+from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution.owners.step_chunks import StepChunks, without_gradients
+from tb_memplugin.attribution.results.batch import batch_of, observed_batch
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Layer, MemoryMap, Oom, Phase
 from tb_memplugin.model.trace import TraceFacts

@@ -6,8 +6,8 @@ from typing import Any
 
 import keras
 
-from tb_memplugin.analysis.what_if import RunPredictor, checked_conditions
-from tb_memplugin.analysis.what_if_answer import WhatIf
+from tb_memplugin.analysis.fit.what_if import RunPredictor, checked_conditions
+from tb_memplugin.analysis.fit.what_if_answer import WhatIf
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model.text import clean, html_text
 from tb_memplugin.model.units import format_bytes

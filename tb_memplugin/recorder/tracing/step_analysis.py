@@ -8,13 +8,13 @@ from typing import NamedTuple, TypeAlias
 
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
-from tb_memplugin.attribution.batch import batch_size
-from tb_memplugin.attribution.classifier import Classifier
-from tb_memplugin.attribution.ledger import attribute, peak_event
-from tb_memplugin.attribution.memory_map import Ages, ages_after, owned_map
-from tb_memplugin.attribution.step_chunks import StepChunks, owned_at, step_chunks
-from tb_memplugin.attribution.step_requests import step_requests
-from tb_memplugin.attribution.timeline import timeline
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at, step_chunks
+from tb_memplugin.attribution.results.batch import batch_size
+from tb_memplugin.attribution.results.ledger import attribute, peak_event
+from tb_memplugin.attribution.results.memory_map import Ages, ages_after, owned_map
+from tb_memplugin.attribution.results.step_requests import step_requests
+from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.importers.profile.xplane import read_traces
@@ -23,7 +23,7 @@ from tb_memplugin.model.trace import AllocationTrace, BatchFacts, TraceFacts
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
-from tb_memplugin.recorder.observe.batches import batch_notes
+from tb_memplugin.recorder.observe.calls.batches import batch_notes
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.failures import pass_of
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap

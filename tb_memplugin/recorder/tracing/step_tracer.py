@@ -14,7 +14,7 @@ from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
-from tb_memplugin.recorder.observe.inputs import note_running_fit
+from tb_memplugin.recorder.observe.calls.inputs import note_running_fit
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device

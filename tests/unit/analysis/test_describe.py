@@ -7,9 +7,9 @@ from reading_cases import DEVICE, MIB, empty_activations, make_samples, make_sna
 
 from tb_memplugin import load
 from tb_memplugin.analysis.describe import Selection, describe_run
-from tb_memplugin.analysis.facts import device_facts, phases, step_range
+from tb_memplugin.analysis.steps.facts import device_facts, phases, step_range
 from tb_memplugin.model import MISSING, Run
-from tb_memplugin.reader.columns import empty_samples, join_samples
+from tb_memplugin.reader.decode.columns import empty_samples, join_samples
 
 
 @pytest.fixture(scope="module")

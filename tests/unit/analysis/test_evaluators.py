@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from reading_cases import MIB, START, make_samples
 
-from tb_memplugin.analysis.answers import answers
+from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.describe import describe_run
-from tb_memplugin.analysis.devices import describe_devices
-from tb_memplugin.analysis.facts import device_phase, main_phase
+from tb_memplugin.analysis.devices.device_table import describe_devices
 from tb_memplugin.analysis.findings import findings
+from tb_memplugin.analysis.steps.facts import device_phase, main_phase
 from tb_memplugin.commands.inspect_table import format_run
 from tb_memplugin.model import HostMemory, HostSamples, Phase, Run, Samples
-from tb_memplugin.reader.columns import join_samples
-from tb_memplugin.reader.worker_samples import samples_of_workers
-from unit.analysis.test_growth import make_run
+from tb_memplugin.reader.decode.columns import join_samples
+from tb_memplugin.reader.decode.worker_samples import samples_of_workers
+from unit.analysis.growth.test_device_growth import make_run
 
 STEPS = np.arange(240)
 LEAK = 300 * MIB + STEPS * MIB

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from gpu_cases import GRAPH, NAMES, TRUTH, XLA, recorded, replayed
 
-from tb_memplugin.attribution.classifier import Classifier
-from tb_memplugin.attribution.step_chunks import StepChunks, step_chunks
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.owners.step_chunks import StepChunks, step_chunks
 from tb_memplugin.model import Snapshot
 
 

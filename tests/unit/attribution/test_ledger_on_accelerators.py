@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 from trace_cases import BACKWARD, FACTS, FORWARD_A, FORWARD_B, GRADIENT, Recorder, graph, ledger_of, rows
 
-from tb_memplugin.attribution.classifier import Classifier
-from tb_memplugin.attribution.op_names import OpNames
-from tb_memplugin.attribution.xla import BufferAssignments
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.trace.op_names import OpNames
+from tb_memplugin.attribution.trace.xla import BufferAssignments
 from tb_memplugin.model.trace import AllocationTrace, Buffer, BufferAllocation, Intervals, Module, OpFact, TraceFacts
 
 RELAYOUT = "dw-0-TransposeNHWCToNCHW-LayoutOptimizer"

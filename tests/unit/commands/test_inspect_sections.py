@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tb_memplugin.analysis.answer import QUESTIONS, Answer, Evidence
+from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, Evidence
 from tb_memplugin.commands.inspect_sections import answer_lines
 
 CHANGED = Answer(

@@ -15,7 +15,7 @@ from reading_cases import write_small_run
 from worker_runs import write_workers
 
 import tb_memplugin
-from tb_memplugin.analysis.run_tables import run_tables
+from tb_memplugin.analysis.steps.run_tables import run_tables
 from tb_memplugin.cli import main
 from tb_memplugin.model import MISSING
 

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from reading_cases import DEVICE, START, equal, make_map, make_oom, session_of
 
-from tb_memplugin.attribution.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events import codec, memory_map_records, oom_records
 from tb_memplugin.events.codec import Frame
 from tb_memplugin.events.metadata import STREAMS
 from tb_memplugin.model import MemoryMap, Oom, Session, SessionInfo
-from tb_memplugin.reader import streams
+from tb_memplugin.reader.decode import streams
 
 MAP, OOM = make_map(3), make_oom(59)
 BARE = post_mortem(OomEvent("2", "failing", DEVICE, START), None)

@@ -14,7 +14,7 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tb_memplugin.events import live_files, record_file
 from tb_memplugin.events.record_file import MAX_WAITING_BYTES, LocalRecordFile
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.tfrecord import Record, walk
+from tb_memplugin.reader.files.tfrecord import Record, walk
 
 
 def records(path: pathlib.Path) -> list[bytes]:

@@ -9,8 +9,8 @@ from reading_cases import MIB, make_oom, make_samples, make_snapshot
 from rollup_cases import last_rollup, rollups_of, spans_of, spans_of_history
 
 import tb_memplugin
-from tb_memplugin.analysis.facts import device_facts
-from tb_memplugin.analysis.worker_summary import summarize_worker
+from tb_memplugin.analysis.devices.worker_summary import summarize_worker
+from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.events import session_spans
 from tb_memplugin.events.run_writer import MAX_ROLLUP_BYTES, RunWriter
 from tb_memplugin.model import Phase, Samples

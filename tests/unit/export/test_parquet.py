@@ -20,8 +20,8 @@ from tb_memplugin.export.parquet import STATE, export_parquet
 from tb_memplugin.export.rows import rows_of, unit_tables
 from tb_memplugin.export.schema import TABLES
 from tb_memplugin.export.units import units_of
-from tb_memplugin.reader import files
-from tb_memplugin.reader.tfrecord import ReadAt
+from tb_memplugin.reader.files import storage as files
+from tb_memplugin.reader.files.tfrecord import ReadAt
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
 

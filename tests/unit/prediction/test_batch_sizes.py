@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER, ChunkOwner, StepRequests
 from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.cases import make_case

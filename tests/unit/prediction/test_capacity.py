@@ -3,7 +3,7 @@
 from reading_cases import DEVICE, MIB
 from requests_cases import make_table, make_traced, program_fits
 
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.prediction.capacity import RESERVE, CapacitySearch
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor

@@ -6,7 +6,7 @@ import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, CAPACITY, make_table, make_traced
 
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import Layer
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.conditions import Conditions

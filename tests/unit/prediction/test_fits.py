@@ -9,7 +9,7 @@ from reading_cases import DEVICE, MIB
 from requests_cases import CAPACITY, Program, make_table, make_traced
 
 from tb_memplugin.allocator.growth import PoolRules
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import UNKNOWN_POWER, StepRequests
 from tb_memplugin.prediction import history
 from tb_memplugin.prediction.conditions import Conditions

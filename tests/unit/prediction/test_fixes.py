@@ -8,7 +8,7 @@ import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import FIX_KINDS, Fix
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes

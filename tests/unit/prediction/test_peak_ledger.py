@@ -8,7 +8,7 @@ import pytest
 from reading_cases import DEVICE, MIB, START
 from requests_cases import LAYERS, make_table, make_traced
 
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, StepRequests
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions

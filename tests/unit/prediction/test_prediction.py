@@ -7,7 +7,7 @@ import pytest
 from reading_cases import MIB
 from requests_cases import BATCH, make_table, make_traced
 
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import Category, ChunkOwner, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import Outcome, StepPeak

@@ -7,7 +7,7 @@ import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import UNKNOWN_POWER, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import Evidence, Peaks

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tb_memplugin
-from tb_memplugin.analysis.what_if_evidence import recorded_program
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import Run
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
 from tb_memplugin.prediction.predictor import Predictor

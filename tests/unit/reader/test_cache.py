@@ -12,9 +12,9 @@ from worker_runs import MIB, write_workers
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.cache import ByteCache
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.decode.streams import ALL
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.streams import ALL
 from tb_memplugin.server.handlers import Handlers, Stretch
 
 

@@ -8,8 +8,8 @@ from reading_cases import equal, event_files, make_activations, make_samples, ma
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Run
-from tb_memplugin.reader import streams
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.decode import streams
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 
 PEAKS = {step: 1000 + 7 * step for step in range(8)}

@@ -10,10 +10,10 @@ from requests_cases import make_table, make_traced
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.reader.decode.streams import BASIC, REQUESTS
 from tb_memplugin.reader.failed_sessions import failed_session
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.streams import BASIC, REQUESTS
 
 
 def write_session(directory: pathlib.Path, failed: bool) -> float:

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, equal, make_activations, make_samples, write_small_run
 
-from tb_memplugin.analysis import changes
+from tb_memplugin.analysis.steps import changes
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import HOST_COLUMNS, MISSING, Counters, HostSamples
-from tb_memplugin.reader import reading
 from tb_memplugin.reader import run_reader as reader_module
-from tb_memplugin.reader.columns import join_samples, samples_bytes, take_rows
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.decode import reading
+from tb_memplugin.reader.decode.columns import join_samples, samples_bytes, take_rows
+from tb_memplugin.reader.decode.streams import BASIC, MAPS, TIMELINES
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.streams import BASIC, MAPS, TIMELINES
 
 
 def test_samples_are_joined_once_for_all_loads_of_a_run(

@@ -10,8 +10,8 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader import file_source
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files import file_source
+from tb_memplugin.reader.files.file_source import FileSource
 
 
 def age(path: pathlib.Path, seconds: float) -> None:

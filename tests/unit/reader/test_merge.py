@@ -18,9 +18,9 @@ from reading_cases import (
 )
 
 from tb_memplugin.model import MISSING, Session, SessionInfo
-from tb_memplugin.reader.columns import empty_samples, join_samples
+from tb_memplugin.reader.decode.columns import empty_samples, join_samples
+from tb_memplugin.reader.decode.streams import PEAK, SAMPLES
 from tb_memplugin.reader.merge import merge
-from tb_memplugin.reader.streams import PEAK, SAMPLES
 
 
 def session(name: str, started: float = START, notes: Sequence[str] = (), **parts: Any) -> Session:
@@ -255,7 +255,7 @@ def test_devices_that_come_later_are_missing_before() -> None:
 
 
 def test_tables_over_the_limit_are_cut_and_say_so(monkeypatch: Any) -> None:
-    from tb_memplugin.reader import columns
+    from tb_memplugin.reader.decode import columns
 
     monkeypatch.setattr(columns, "MAX_TABLE_BYTES", 48 * 3)
     joined, sentence = columns.join_samples([make_samples([0, 1], [1, 1]), make_samples([2], [1], device="GPU:0")])

@@ -13,9 +13,9 @@ from tb_memplugin.events.oom_records import oom_frame
 from tb_memplugin.events.sample_records import read_samples, samples_frame
 from tb_memplugin.events.snapshot_records import snapshot_frame
 from tb_memplugin.events.timeline_records import timeline_frame
-from tb_memplugin.reader.decoding import decode_tag, survey_tag
-from tb_memplugin.reader.limits import Room
-from tb_memplugin.reader.source import StoredFrame, TagContent
+from tb_memplugin.reader.decode.decoding import decode_tag, survey_tag
+from tb_memplugin.reader.files.limits import Room
+from tb_memplugin.reader.files.source import StoredFrame, TagContent
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 0), (2, 1), (0, 2**53), (-(2**63), 2**63 - 1)])

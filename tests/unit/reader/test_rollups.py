@@ -11,11 +11,11 @@ from tensorboard.backend.event_processing import data_provider, plugin_event_mul
 from tensorboard.context import RequestContext
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.file_source import FileSource
-from tb_memplugin.reader.provider_source import ProviderSource
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.provider_source import ProviderSource
+from tb_memplugin.reader.files.source import Listing, NewestFrames, Source, TagContent
 from tb_memplugin.reader.rollups import RollupReader
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import Listing, NewestFrames, Source, TagContent
 
 
 class NotingSource(FileSource):

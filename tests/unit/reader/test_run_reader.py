@@ -26,11 +26,11 @@ from tb_memplugin.events import codec, sample_records
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Run
 from tb_memplugin.reader import run_reader as reader_module
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.decode.streams import ACTIVATIONS, BASIC
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.source import Listing, TagContent
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.sessions import MAX_SENTENCES
-from tb_memplugin.reader.source import Listing, TagContent
-from tb_memplugin.reader.streams import ACTIVATIONS, BASIC
 
 
 class CountingSource(FileSource):

@@ -11,7 +11,7 @@ from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snaps
 from tb_memplugin.cli import main
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import LedgerRow
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.reader.sessions import with_failed_steps
 from tb_memplugin.server.handlers import Handlers, Stretch

@@ -7,7 +7,7 @@ import pytest
 from reading_cases import DEVICE, START, write_small_run
 
 from tb_memplugin.model import PHASES
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import answer_handlers, handlers
 from tb_memplugin.server.handlers import Handlers, Stretch

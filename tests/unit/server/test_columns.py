@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, make_samples, write_small_run
 
-from tb_memplugin.analysis.overview import overview
-from tb_memplugin.analysis.pool_steps import pool_steps
+from tb_memplugin.analysis.pool.pool_steps import pool_steps
+from tb_memplugin.analysis.steps.overview import overview
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, PHASES, Run
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.columns import host_columns, pool_columns
 

@@ -10,10 +10,10 @@ from cluster_cases import Fault, findings, name_of, planted_faults, write_cluste
 from reading_cases import MIB, event_files, make_samples
 
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.file_source import FileSource
-from tb_memplugin.reader.limits import MANY_WORKERS, MAX_WORKERS
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_WORKERS
+from tb_memplugin.reader.files.source import Listing, TagContent
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import Listing, TagContent
 from tb_memplugin.server import device_handlers
 from tb_memplugin.server.handlers import Handlers, Stretch
 

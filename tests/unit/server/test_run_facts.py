@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from cluster_cases import Fault, write_cluster
 
-from tb_memplugin.reader.file_source import FileSource
-from tb_memplugin.reader.limits import MAX_WORKERS
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.limits import MAX_WORKERS
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import run_facts
 from tb_memplugin.server.handlers import Handlers

@@ -10,7 +10,7 @@ from reading_cases import make_samples
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.catalog import RunTags
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import run_list
 from tb_memplugin.server.handlers import Handlers

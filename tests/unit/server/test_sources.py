@@ -11,8 +11,8 @@ from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.reader.file_source import FileSource
-from tb_memplugin.reader.provider_source import ProviderSource
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.provider_source import ProviderSource
 from tb_memplugin.server.sources import Sources
 
 

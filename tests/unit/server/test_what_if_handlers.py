@@ -11,14 +11,14 @@ import requests_cases
 from reading_cases import DEVICE, MIB, make_oom, write_small_run
 
 import tb_memplugin
-from tb_memplugin.analysis.plan_answer import describe_plan
-from tb_memplugin.analysis.what_if import RunPredictor
-from tb_memplugin.analysis.what_if_answer import describe_what_if
+from tb_memplugin.analysis.fit.plan_answer import describe_plan
+from tb_memplugin.analysis.fit.what_if import RunPredictor
+from tb_memplugin.analysis.fit.what_if_answer import describe_what_if
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.prediction import reproduce
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import what_if_handlers
 from tb_memplugin.server.handlers import Handlers

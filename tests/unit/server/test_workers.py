@@ -10,12 +10,13 @@ from cluster_cases import NOISE_MIB, Fault, name_of, write_cluster
 from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snapshot, write_small_run
 from worker_runs import CAPACITY, top_bytes, top_step, write_workers
 
-from tb_memplugin.analysis import facts, findings
+from tb_memplugin.analysis import findings
+from tb_memplugin.analysis.steps import facts
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.file_source import FileSource
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.source import TagContent
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.source import TagContent
 from tb_memplugin.server import device_handlers, run_facts
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.run_list import being_read

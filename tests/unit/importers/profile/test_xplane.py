@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tb_memplugin.attribution.ledger import attribute
-from tb_memplugin.attribution.names_only import facts_from_names
+from tb_memplugin.attribution.results.ledger import attribute
+from tb_memplugin.attribution.trace.names_only import facts_from_names
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.profile.descriptors import _XPLANE, _classes, hlo_class
 from tb_memplugin.importers.profile.hlo import read_module

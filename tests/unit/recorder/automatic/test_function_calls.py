@@ -12,7 +12,7 @@ from tensorflow.python.eager.polymorphic_function.polymorphic_function import Fu
 
 from tb_memplugin.recorder.automatic.function_calls import places
 from tb_memplugin.recorder.automatic.recording import AutomaticRecording
-from tb_memplugin.recorder.observe.hooks import hooks
+from tb_memplugin.recorder.observe.calls.hooks import hooks
 
 
 class Recorder:

@@ -13,12 +13,12 @@ from dump_cases import CHUNKS, make_dump
 from reading_cases import MIB, make_map, make_table
 from trace_cases import graph
 
-from tb_memplugin.attribution.step_chunks import StepChunks
+from tb_memplugin.attribution.owners.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import ChunkOwner, MemoryMap, Oom
 from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
-from tb_memplugin.recorder.observe.batches import batch_notes
-from tb_memplugin.recorder.observe.call_notes import call_notes
+from tb_memplugin.recorder.observe.calls.batches import batch_notes
+from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.oom import failure_maps
 from tb_memplugin.recorder.oom.dump_files import VARIABLE, dump_files
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap

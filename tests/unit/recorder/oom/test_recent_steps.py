@@ -8,8 +8,8 @@ from map_cases import memory_map
 from reading_cases import MIB, make_layer
 from trace_cases import graph
 
-from tb_memplugin.attribution.post_mortem import OomEvent
-from tb_memplugin.attribution.step_chunks import StepChunks
+from tb_memplugin.attribution.oom.post_mortem import OomEvent
+from tb_memplugin.attribution.owners.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import ChunkOwner, MemoryMap, Oom, Phase
 from tb_memplugin.model.trace import OpFact, TensorFact, TraceFacts, VariableFact

@@ -8,7 +8,7 @@ from reading_cases import make_samples
 import tb_memplugin
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING
-from tb_memplugin.reader.columns import join_samples
+from tb_memplugin.reader.decode.columns import join_samples
 from tb_memplugin.recorder.sampling.peak_scalars import RUN_TAG, PeakScalars, ScalarPoint
 
 TRAIN, VALIDATION = "memory/epoch_peak_bytes/train/CPU:0", "memory/epoch_peak_bytes/validation/CPU:0"

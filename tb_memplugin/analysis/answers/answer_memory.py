@@ -1,0 +1,163 @@
+"""Whether a run fits into its device, and whether the device's memory is fragmented. Pure."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_memplugin.analysis.answers.answer import Answer, AnswerStatus, Evidence, known
+from tb_memplugin.analysis.steps.facts import capacity_of, fitting_peak
+from tb_memplugin.analysis.steps.step_rows import step_rows
+from tb_memplugin.model import Oom, Phase, Pool, Run
+from tb_memplugin.model.samples import measured_pools
+from tb_memplugin.model.units import format_bytes
+
+LITTLE_HEADROOM = 0.05
+"""Less headroom, as a share of the capacity, is a warning."""
+LARGE_WASTE = 0.05
+"""Free memory outside the largest free chunk is a warning if it is more than this share of the pool, more than half of
+the free memory, and more than the pool can still grow by."""
+
+
+def fits(run: Run, device: str, phase: Phase) -> Answer:
+    """Whether the run fits: peak and headroom, or the newest failure of the device.
+
+    See `fitting_peak` for the phases of the peak.
+    """
+    failure = newest_failure(run, device)
+    if failure is not None:
+        return _failed(device, *failure)
+    peak = fitting_peak(run, device, phase)
+    capacity = capacity_of(run, device)
+    if peak is None:
+        figures = known(capacity_bytes=capacity)
+        return Answer("fits", device, "No peak recorded", "unknown", "unknown", Evidence("overview"), figures)
+    headroom = None if capacity is None else capacity - peak.bytes
+    status: AnswerStatus
+    size = format_bytes(peak.bytes)
+    if capacity is None or headroom is None:
+        sentence, status = f"Peak {size}, capacity unknown", "unknown"
+    elif peak.at_step_end:
+        sentence, status = f"At least {_of(peak.bytes, capacity)}: peak unknown", "unknown"
+    elif headroom < 0:
+        sentence, status = f"Peak {size}, above the capacity of {format_bytes(capacity)}", "unknown"
+    else:
+        sentence = f"Fits: {_of(peak.bytes, capacity)}, {format_bytes(headroom)} headroom"
+        status = "warning" if headroom < LITTLE_HEADROOM * capacity else "ok"
+    evidence = Evidence("overview", step=peak.step, phase=peak.phase)
+    figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
+    return Answer("fits", device, sentence, status, "measured", evidence, figures)
+
+
+def fragmented(run: Run, device: str, phase: Phase) -> Answer:
+    """Free bytes and the largest free chunk at the failure, or at the traced or measured step with the highest peak."""
+    failure = newest_failure(run, device)
+    if failure is not None:
+        return _fragmented_failure(device, *failure)
+    state = _pool_at_peak(run, device, phase)
+    if state is None:
+        evidence = Evidence("fragmentation", phase=phase)
+        return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
+    status = _judgement(state.pool.free_bytes, state.largest_free_bytes, state.pool.pool_bytes, state.capacity_bytes)
+    figures = known(
+        free_bytes=state.pool.free_bytes,
+        largest_free_bytes=state.largest_free_bytes,
+        pool_bytes=state.pool.pool_bytes,
+        capacity_bytes=state.capacity_bytes,
+    )
+    sentence = _free(state.pool.free_bytes, state.largest_free_bytes) + (" at step end" if state.at_step_end else "")
+    evidence = Evidence("fragmentation", step=state.step, phase=phase)
+    return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
+
+
+def newest_failure(run: Run, device: str) -> tuple[int, Oom] | None:
+    """The last failed allocation of a device, and its index in the run's; None if there is none."""
+    failures = [(at, oom) for at, oom in enumerate(run.ooms) if oom.device == device]
+    return max(failures, key=lambda one: (one[1].wall_time, one[0]), default=None)
+
+
+def _failed(device: str, index: int, oom: Oom) -> Answer:
+    when = "OOM" if oom.step is None else f"OOM at step {oom.step}"
+    if oom.phase not in (None, "train"):
+        when += f" ({oom.phase})"
+    sentence = when if oom.requested_bytes is None else f"{when}: {format_bytes(oom.requested_bytes)} requested"
+    figures = known(
+        requested_bytes=oom.requested_bytes,
+        in_use_bytes=oom.in_use_bytes,
+        free_bytes=oom.free_bytes,
+        largest_free_bytes=oom.largest_free_bytes,
+        capacity_bytes=oom.capacity_bytes,
+    )
+    return Answer("fits", device, sentence, "failed", "measured", _at_failure(index, oom), figures)
+
+
+def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:
+    free, largest = oom.free_bytes, oom.largest_free_bytes
+    figures = known(
+        requested_bytes=oom.requested_bytes, free_bytes=free, largest_free_bytes=largest, pool_bytes=oom.pool_bytes
+    )
+    evidence = _at_failure(index, oom)
+    if free is None or largest is None:
+        sentence = "No memory map of the failure" if free is None else f"{format_bytes(free)} free, chunks unknown"
+        return Answer("fragmented", device, sentence, "unknown", "unknown", evidence, figures)
+    status: AnswerStatus = "failed"
+    if oom.verdict != "fragmentation":
+        status = "unknown" if oom.pool_bytes is None else _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes)
+    return Answer("fragmented", device, _free(free, largest), status, "measured", evidence, figures)
+
+
+def wastes_pool(free: int, largest: int, pool: int, capacity: int | None) -> bool:
+    """Whether free memory outside the largest free chunk is a warning; see `LARGE_WASTE`."""
+    wasted = free - largest
+    large = 2 * wasted > free and wasted > LARGE_WASTE * pool
+    grows = capacity is not None and capacity - pool >= wasted
+    return large and not grows
+
+
+def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
+    return "warning" if wastes_pool(free, largest, pool, capacity) else "ok"
+
+
+def _at_failure(index: int, oom: Oom) -> Evidence:
+    return Evidence("oom", step=oom.step, phase=oom.phase, oom=index)
+
+
+class _PoolAt(NamedTuple):
+    step: int
+    pool: Pool
+    largest_free_bytes: int
+    capacity_bytes: int | None
+    at_step_end: bool
+
+
+def _pool_at_peak(run: Run, device: str, phase: Phase) -> _PoolAt | None:
+    """The pool at the highest traced peak, or else at the end of the measured step with the highest peak."""
+    traced = [one for one in run.snapshots if one.device == device and one.phase == phase]
+    described = [
+        _PoolAt(one.step, pool, pool.largest_free_bytes, one.capacity_bytes, False)
+        for one in traced
+        if (pool := one.pool) is not None and pool.largest_free_bytes is not None
+    ]
+    if described:
+        return max(described, key=lambda one: (one.pool.in_use_bytes, -one.step))
+    rows = step_rows(run, device, phase)
+    figures = rows.devices[device]
+    measured = np.flatnonzero(measured_pools(figures))
+    if not len(measured):
+        return None
+    row = int(measured[np.argmax(figures.peak_bytes[measured])])
+    largest = int(figures.largest_free_bytes[row])
+    pool = Pool(int(figures.pool_bytes[row]), int(figures.in_use_bytes[row]), largest)
+    return _PoolAt(int(rows.step[row]), pool, largest, capacity_of(run, device), True)
+
+
+def _of(size: int, whole: int) -> str:
+    """ "14.2 of 16.0 GiB", or with two units where they differ."""
+    one, other = format_bytes(size), format_bytes(whole)
+    number, unit = one.split(" ")
+    return f"{number} of {other}" if other.endswith(f" {unit}") else f"{one} of {other}"
+
+
+def _free(free: int, largest: int) -> str:
+    if not free:
+        return "Nothing free in the pool"
+    return f"{format_bytes(free)} free, largest chunk {format_bytes(largest)}"

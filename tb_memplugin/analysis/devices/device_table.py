@@ -1,0 +1,269 @@
+"""All devices and workers of a run side by side. Pure; ``server/http_api.md`` describes the answer."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis.devices.outliers import ComparedDevice, Outlier, outliers
+from tb_memplugin.analysis.devices.worker_summary import DeviceSummary, WorkerSummary, summarize_worker
+from tb_memplugin.analysis.steps.facts import most_loaded, natural_order, of_one_kind
+from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
+from tb_memplugin.model.basics import fields_of, optional_values
+from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.groups import TracedPeak
+from tb_memplugin.model.units import format_bytes
+
+SILENT_SECONDS = 60.0
+"""A worker that the others outlast by this much has stopped; it writes what it recorded every few seconds, or every 45
+seconds to a remote file system."""
+MIN_COMMON_STEPS = 3
+"""Fewest common steps that tell the offset of a clock."""
+
+
+def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
+    """Seconds by which the clock of `other` is ahead of that of `first`.
+
+    It is the median difference of the times at which both ended the same training step. None if they have too few
+    steps in common, or did not train in step: the differences then vary by more than the time of a step.
+    """
+    if np.array_equal(first.step, other.step):  # as usual
+        times, of_other = first.wall_time, other.wall_time
+    else:
+        _, rows, rows_of_other = np.intersect1d(first.step, other.step, assume_unique=True, return_indices=True)
+        times, of_other = first.wall_time[rows], other.wall_time[rows_of_other]
+    if len(times) < MIN_COMMON_STEPS:
+        return None
+    differences = of_other - times
+    offset = float(np.median(differences))
+    spread = float(np.median(np.abs(differences - offset)))
+    return offset if spread <= float(np.median(np.abs(np.diff(times)))) else None
+
+
+def early_stops(workers: Sequence[WorkerSummary], offsets: Sequence[float | None]) -> list[str | None]:
+    """A sentence on each worker that did not say that it ended while others went on without it.
+
+    Others went on if they recorded later steps, and have ended or recorded until long after the worker's last record.
+    """
+    steps = _two_highest([-1 if worker.last_step is None else worker.last_step for worker in workers])
+    ends = [_until(worker, offset) for worker, offset in zip(workers, offsets, strict=True)]
+    latest = _two_highest(ends)
+    running = sum(not worker.ended for worker in workers)
+    return [
+        _early_stop(
+            worker,
+            last=steps[0] if worker.last_step is None or worker.last_step < steps[0] else steps[1],
+            seconds=(latest[0] if end < latest[0] else latest[1]) - end,
+            others=len(workers) - 1,
+            all_ended=running == (not worker.ended),
+        )
+        for worker, end in zip(workers, ends, strict=True)
+    ]
+
+
+def _two_highest(values: Sequence[float]) -> list[float]:
+    """The two highest values; without them −∞."""
+    return heapq.nlargest(2, [*values, -np.inf, -np.inf])
+
+
+def _early_stop(worker: WorkerSummary, last: float, seconds: float, others: int, all_ended: bool) -> str | None:
+    """The sentence, if others recorded until step `last`, `seconds` longer than the worker."""
+    if worker.ended is not False or last < 0 or (worker.last_step is not None and last <= worker.last_step):
+        return None
+    if seconds < SILENT_SECONDS and not all_ended:
+        return None
+    name = worker.worker or "The worker without a name"
+    recorded = "no step" if worker.last_step is None else f"nothing after step {worker.last_step}"
+    rest = "the other went on" if others == 1 else "the others went on"
+    return f"{name} recorded {recorded}; {rest} to step {int(last)}"
+
+
+def _until(worker: WorkerSummary, offset: float | None) -> float:
+    """Time of the worker's last record, by the first worker's clock as far as that is known."""
+    last = worker.started if worker.last_wall_time is None else worker.last_wall_time
+    return (-np.inf if last is None else last) - (offset or 0.0)
+
+
+MAX_OUTLIERS = 50
+"""Most outliers that are listed."""
+MAX_POINTS = 1000
+"""Most rows of the series over steps."""
+
+
+def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, Any]:
+    """The devices of all workers as a JSON object.
+
+    Args:
+        by_worker: Worker name to the run of that worker, with devices under their own names.
+    """
+    return combine([summarize_worker(worker, run, phase) for worker, run in by_worker.items()], phase)
+
+
+def combine(
+    workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True, steps: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The devices of summarized workers as a JSON object, without the run's name.
+
+    Args:
+        with_steps: Whether figures over steps are wanted.
+        steps: These figures, if they are known.
+    """
+    workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
+    devices = {
+        full_device_name(worker.worker, device.name): (worker, device)
+        for worker in workers
+        for device in worker.devices
+    }
+    aligned = _aligned_step([device for _, device in devices.values()])
+    comparable = [devices[name][1] for name in of_one_kind(devices)]
+    apart = outliers([_compared(name, *devices[name], aligned) for name in of_one_kind(devices)])
+    return {
+        "phase": phase,
+        "workers": _workers(workers),
+        "devices": [_device(name, worker, device, aligned) for name, (worker, device) in devices.items()],
+        "most_loaded": most_loaded(
+            {name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()}
+        ),
+        "imbalance": _imbalance({name: device.peak_bytes for name, (_, device) in devices.items()}),
+        "outliers": [_outlier(one) for one in apart[:MAX_OUTLIERS]],
+        "outlier_count": len(apart),
+        "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
+        "steps": _steps(comparable if with_steps else []) if steps is None else steps,
+    }
+
+
+def stopped_workers(workers: Sequence[WorkerSummary]) -> list[str]:
+    """The workers that did not say that they ended while others went on without them, if all clocks agree."""
+    stops = early_stops(workers, [None] * len(workers))
+    return [worker.worker for worker, stop in zip(workers, stops, strict=True) if stop is not None]
+
+
+def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
+    offsets = [0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)]
+    stops = early_stops(workers, offsets)
+    return [
+        {
+            **fields_of(worker, "worker", "sessions", "first_step", "last_step", "rows"),
+            "ended": worker.ended is True,
+            "last_wall_time": worker.last_wall_time,
+            "status": worker.status,
+            "stopped_early": stops[at],
+            "clock_offset_seconds": offsets[at],
+        }
+        for at, worker in enumerate(workers)
+    ]
+
+
+def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> dict[str, Any]:
+    traced = _traced_at(device, aligned)
+    return {
+        "device": name,
+        "worker": worker.worker,
+        **fields_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step"),
+        **fields_of(device, "last_in_use_bytes", "headroom_bytes", "pool_bytes", "rows"),
+        "breakdown": None if traced is None else _breakdown(traced),
+        "ooms": device.ooms,
+    }
+
+
+def _compared(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> ComparedDevice:
+    traced = _traced_at(device, aligned)
+    return ComparedDevice(name, worker.worker, device.peak_bytes, None if traced is None else traced.parts)
+
+
+def _outlier(outlier: Outlier) -> dict[str, Any]:
+    parts = [
+        {"category": category, "trainable": trainable, "bytes": size} for (category, trainable), size in outlier.parts
+    ]
+    return {
+        "device": outlier.name,
+        "group": outlier.group,
+        "group_devices": outlier.devices,
+        "median_bytes": outlier.median_bytes,
+        "bytes": outlier.bytes,
+        "parts": parts,
+        "sentence": outlier.sentence,
+    }
+
+
+def _breakdown(traced: TracedPeak) -> dict[str, Any]:
+    parts = [
+        {"category": category, "trainable": trainable, "bytes": size}
+        for (category, trainable), size in traced.parts.items()
+    ]
+    return {"step": traced.step, "peak_bytes": traced.peak_bytes, "parts": parts}
+
+
+def _traced_at(device: DeviceSummary, aligned: int | None) -> TracedPeak | None:
+    """The traced step that all devices share, or that of the device's highest traced peak."""
+    highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
+    return next((one for one in device.traced if one.step == aligned), highest)
+
+
+def _aligned_step(devices: Sequence[DeviceSummary]) -> int | None:
+    """The step that all devices with traced steps traced, of several the one with the highest peak; None if there is
+    none."""
+    peaks = [{one.step: one.peak_bytes for one in device.traced} for device in devices if device.traced]
+    common = set(peaks[0]).intersection(*peaks[1:]) if peaks else set()
+    return max(common, key=lambda step: (max(of_device[step] for of_device in peaks), -step), default=None)
+
+
+def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
+    """The difference of the highest and the lowest peak; of the accelerators if there are any."""
+    names = of_one_kind(peaks)
+    if len(names) < 2:
+        return None
+    largest, smallest = max(names, key=lambda name: peaks[name]), min(names, key=lambda name: peaks[name])
+    difference = peaks[largest] - peaks[smallest]
+    if difference:
+        sentence = (
+            f"{largest} peaks at {format_bytes(peaks[largest])}, {format_bytes(difference)} more than {smallest} "
+            f"at {format_bytes(peaks[smallest])}"
+        )
+    else:
+        sentence = f"All {len(names)} devices peak at {format_bytes(peaks[largest])}"
+    return {"largest": largest, "smallest": smallest, "bytes": difference, "sentence": sentence}
+
+
+def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
+    """Figures of all devices at each step, reduced to `MAX_POINTS` rows that include the extremes.
+
+    The sum is that of the bytes in use at step end, which are measured at the same moment of the step; it is unknown at
+    steps that a device lacks.
+    """
+    steps = _all_steps(devices)
+    highest, lowest = np.full(len(steps), MISSING), np.full(len(steps), np.iinfo(np.int64).max)
+    total, known = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
+    for device in devices:
+        same = len(device.step) == len(steps) and bool((device.step == steps).all())
+        rows = slice(None) if same else np.searchsorted(steps, device.step)
+        peaks = np.maximum(device.step_peak_bytes, device.step_in_use_bytes)
+        highest[rows] = np.maximum(highest[rows], peaks)
+        lowest[rows] = np.minimum(lowest[rows], np.where(peaks == MISSING, lowest[rows], peaks))
+        has = device.step_in_use_bytes != MISSING
+        total[rows] += np.where(has, device.step_in_use_bytes, 0)
+        known[rows] += has
+    lowest[highest == MISSING] = MISSING
+    recorded = sum(len(device.step) > 0 for device in devices)
+    total[known < max(recorded, 1)] = MISSING
+    rows = extreme_rows([highest, lowest, total], MAX_POINTS) if len(steps) else np.empty(0, np.intp)
+    sums = optional_values(total[rows])
+    return {
+        "step": steps[rows].tolist(),
+        "max_peak_bytes": optional_values(highest[rows]),
+        "min_peak_bytes": optional_values(lowest[rows]),
+        # They would need the figures of all devices at once.
+        **dict.fromkeys(("p5_peak_bytes", "p50_peak_bytes", "p95_peak_bytes")),
+        "sum_in_use_bytes": sums if any(size is not None for size in sums) else None,
+    }
+
+
+def _all_steps(devices: Sequence[DeviceSummary]) -> Integers:
+    """The distinct steps of all devices."""
+    steps: Integers = np.empty(0, np.int64)
+    for device in devices:
+        if len(device.step) != len(steps) or (device.step != steps).any():
+            steps = distinct(steps, device.step)
+    return steps

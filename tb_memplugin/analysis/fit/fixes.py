@@ -1,0 +1,116 @@
+"""Possible fixes of a failed allocation, simulated from the steps that the run recorded before it. Pure."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_memplugin.analysis.fit.plan import inside, recompute_sentence
+from tb_memplugin.analysis.fit.plan_answer import format_time
+from tb_memplugin.analysis.fit.plan_code import remat_line
+from tb_memplugin.analysis.fit.segment_search import Recomputing, SegmentSearch, Units, units_of
+from tb_memplugin.analysis.fit.what_if import table_of
+from tb_memplugin.analysis.fit.what_if_evidence import first_typical_step, recorded_evidence, recorded_program
+from tb_memplugin.model import PHASES, Fix, Layer, Oom, Run, is_gpu
+from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.evidence import NOTHING
+from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
+from tb_memplugin.prediction.predictor import SPARE, Predictor
+
+MAX_FIXED = 8
+"""Failures of a run, the last ones, whose fixes are simulated where nobody asks for one of them."""
+
+
+class Advice(NamedTuple):
+    """The fixes, and a sentence on why there are none, or on what their simulation shows differently; None without."""
+
+    fixes: tuple[Fix, ...]
+    note: str | None
+
+
+def advice(session: Run, oom: Oom) -> Advice:
+    """The fixes of a failure.
+
+    Takes up to some seconds.
+
+    Args:
+        session: The session that failed, with its requests, including steps that a later session repeats.
+        oom: The failure, on a device as the session names it.
+    """
+    before = [one for one in session.requests if one.wall_time <= oom.wall_time]
+    steps = () if oom.phase is None else recorded_program(before, oom.device, oom.phase)
+    first = first_typical_step(steps)
+    if first is None:
+        return Advice((), "No fix could be simulated: no whole step was traced before.")
+    if not oom.batch_size:
+        return Advice((), "No fix could be simulated: the batch size of the failed step is unknown.")
+    if oom.capacity_bytes is None:
+        return Advice((), "No fix could be simulated: the allocator's capacity is unknown.")
+    table = table_of(session, steps)
+    layers = () if table is None else table.layers
+    failed = FailedTraining(
+        batch_size=oom.batch_size,
+        capacity_bytes=oom.capacity_bytes,
+        verdict=oom.verdict,
+        is_gpu=is_gpu(oom.device),
+        is_training=oom.phase == "train",
+        op=oom.op,
+    )
+    evidence = recorded_evidence(session, oom.device, steps) if failed.is_training else NOTHING
+    predictor = Predictor(steps, layers, _median_peak(session, oom, first))
+
+    def recomputation(predictor: Predictor) -> Fix | None:
+        return recomputing_fix(predictor, units_of(session, steps[-1], layers), layers, failed)
+
+    return Advice(*simulated_fixes(predictor, layers, failed, evidence, recomputation))
+
+
+def with_advice(oom: Oom, found: Advice) -> Oom:
+    """The failure with its fixes."""
+    notes = oom.not_available if found.note is None else (*oom.not_available, found.note)
+    return dataclasses.replace(oom, fixes=found.fixes, not_available=notes)
+
+
+def _median_peak(session: Run, oom: Oom, first: int) -> int | None:
+    """Median peak of the steps of the failure's phase from one on; None if unknown."""
+    figures, samples = session.samples.devices.get(oom.device), session.samples
+    if figures is None or oom.phase is None:
+        return None
+    rows = (samples.phase == PHASES.index(oom.phase)) & (samples.step >= first) & (samples.wall_time < oom.wall_time)
+    peaks = figures.peak_bytes[rows & (figures.peak_bytes > 0)]
+    return int(np.median(peaks)) if len(peaks) else None
+
+
+def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer], failed: FailedTraining) -> Fix | None:
+    """The segments with which the failed training passes at the least time; None if none are enough.
+
+    Args:
+        predictor: Predicts for the program that failed.
+        units: The layers that can be recomputed.
+        layers: The model's layers, the first being the model itself.
+        failed: The training that failed.
+    """
+    capacity = failed.capacity_bytes
+    budget = int(capacity / (1 + SPARE))
+    conditions = Conditions(batch_size=failed.batch_size)
+
+    def passes(found: Recomputing) -> bool:
+        wanted = dataclasses.replace(conditions, recompute=found.segments)
+        return found.range[-1] <= budget and predictor.passes(failed.batch_size, capacity, wanted)
+
+    if not len(units):
+        return None
+    found = SegmentSearch(predictor, units, conditions).cheapest(passes)
+    if found is None or not passes(found):
+        return None
+    segments = inside(f"{layers[0].path}/", found.segments)
+    what = recompute_sentence(segments)
+    change, peak = f"{what[0].upper()}{what[1:]}", found.range[1]
+    sentence = (
+        f"{change} in the backward pass. Simulated peak: "
+        f"{format_bytes(peak)} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
+    )
+    line = remat_line(segments)
+    return Fix("recompute", change, sentence, enough=True, budget_bytes=found.range[-1], peak_bytes=peak, code=line)

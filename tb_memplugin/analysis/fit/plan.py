@@ -1,0 +1,321 @@
+"""Finds the change that makes a recorded training fit into a budget at the least cost. Pure."""
+
+import collections
+from collections.abc import Iterator, Sequence
+
+from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint
+from tb_memplugin.analysis.fit.plan_code import code_of
+from tb_memplugin.analysis.fit.segment_search import Recomputing, SegmentSearch, Units, units_of
+from tb_memplugin.analysis.fit.what_if import RunPredictor
+from tb_memplugin.model import Category, LedgerRow, Run
+from tb_memplugin.model.layers import recorded_precision
+from tb_memplugin.model.units import counted, format_bytes
+from tb_memplugin.prediction.conditions import RECORDED, Conditions
+from tb_memplugin.prediction.sized_steps import peak_in_one_piece
+
+MOST_PARTS = 16
+"""Most batches that gradients are accumulated over."""
+SEARCHED_PARTS = (2, 4, 8, 16)
+"""Numbers of batches that are tried together with recomputation, which takes a search for each."""
+CURVE_POINTS = 4
+"""Points of the curve that are simulated beside those that the search simulates."""
+FREEZING_TRIES = 5
+"""Numbers of frozen layers that are simulated."""
+NAMED_CATEGORIES = 4
+"""Categories that a sentence on the smallest peak names."""
+
+
+def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
+    """The cheapest change with which a run fits into a budget.
+
+    Args:
+        run: A run with its requests.
+        device: One of its devices.
+        budget: The bytes that the peak may have; the allocator's limit if None.
+        batch_size: Examples in a batch; as recorded if None.
+    """
+    predictor = RunPredictor(run, device)
+    recorded = predictor.predict(Conditions(batch_size=batch_size))
+    peak, low, high = recorded.peak_bytes, recorded.low_bytes, recorded.high_bytes
+    capacity = recorded.capacity_bytes
+    budget = budget or capacity or 0
+    if peak is None or low is None or high is None:
+        return Plan(device, budget, None, sentences=recorded.assumptions)
+    # A batch that ran out of memory does not fit, whatever its simulated peak.
+    failed = recorded.fits is False and capacity is not None and budget <= capacity
+    fits = high <= budget and not failed
+    withheld = None if fits else predictor.predictor.reason_against(RECORDED)
+    if withheld is not None:
+        needed = f"As recorded, the training needs {format_bytes(peak)}, at most {format_bytes(high)}."
+        return Plan(device, budget, None, recorded_peak_bytes=peak, sentences=(needed, withheld))
+    sentence = "no change: fits as recorded" if fits else "no change: as recorded"
+    same = PlanOption("none", sentence, (), recorded.batch_size, 1, peak, low, high, fits, 0.0)
+    return _Planner(predictor, run, device, budget, same).plan()
+
+
+class _Planner:
+    """Plans for one run and one budget."""
+
+    def __init__(self, predictor: RunPredictor, run: Run, device: str, budget: int, same: PlanOption) -> None:
+        self._predictor, self._device, self._budget, self._same = predictor, device, budget, same
+        self._units: Units = units_of(run, predictor.steps[-1], predictor.layers)
+        table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
+        self._optimizer = "Optimizer" if table is None else str(table.optimizer)
+        self._root = f"{predictor.layers[0].path}/" if predictor.layers else ""
+        self._searches: dict[Conditions, SegmentSearch] = {}
+
+    def plan(self) -> Plan:
+        """The plan."""
+        options = [self._same] if self._same.fits else [self._same, *self._options()]
+        chosen = next((option for option in options if option.fits), None)
+        sentences = list(self._units.sentences)
+        least = chosen or min(options, key=lambda option: option.high_bytes)
+        ledger = self._predictor.predictor.ledger_at(self._conditions(least), quick=bool(least.segments))
+        if chosen is None:
+            sentences.insert(
+                0,
+                f"The smallest peak that was found is {format_bytes(least.peak_bytes)}, at most "
+                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}.",
+            )
+        return Plan(
+            device=self._device,
+            budget_bytes=self._budget,
+            fits=least.fits,
+            segments=least.segments,
+            batch_size=least.batch_size,
+            accumulation=least.accumulation,
+            peak_bytes=least.peak_bytes,
+            low_bytes=least.low_bytes,
+            high_bytes=least.high_bytes,
+            recorded_peak_bytes=self._same.peak_bytes,
+            demand_bytes=self._demand(least),
+            extra_time=least.extra_time,
+            time_source=self._units.time_source,
+            code=code_of(least, self._optimizer, self._predictor.layers) if least.fits else "",
+            options=tuple(options),
+            curve=self._curve(),
+            ledger=ledger,
+            sentences=tuple(sentences),
+            model=self._root.rstrip("/"),
+        )
+
+    def _options(self) -> Iterator[PlanOption]:
+        """Changes in order of preference.
+
+        The first trains the same. Accumulation keeps the effective batch, but batch norm then sees smaller batches. The
+        others change the training. Combinations follow where no single change is enough.
+        """
+        batch = self._same.batch_size
+        found = self._recomputing(Conditions(batch_size=batch))
+        if found is not None:
+            yield self._recomputed("recompute", Conditions(batch), found)
+        if batch is None:
+            return
+        parts = [count for count in range(2, MOST_PARTS + 1) if batch % count == 0]
+        fits = found is not None and found.range[-1] <= self._budget
+        for count in parts:
+            sentence, last = _accumulating(count, batch), count == parts[-1]
+            option = self._option("accumulate", sentence, _accumulated(batch, count), count, last)
+            if option is not None and (option.fits or last):
+                fits = fits or option.fits
+                yield option
+                break
+        if not fits:
+            yield from self._in_parts(batch, [count for count in parts if count in SEARCHED_PARTS])
+        alone = list(self._changing(batch))
+        yield from alone
+        if not fits and not any(option.fits for option in alone):
+            yield from self._together(batch)
+
+    def _in_parts(self, batch: int, parts: Sequence[int]) -> Iterator[PlanOption]:
+        for count in parts:
+            conditions = _accumulated(batch, count)
+            found = self._recomputing(conditions)
+            if found is not None and (found.range[-1] <= self._budget or count == parts[-1]):
+                kind: Kind = "recompute_and_accumulate"
+                yield self._recomputed(kind, conditions, found, _accumulating(count, batch), count)
+                return
+
+    def _changing(self, batch: int) -> Iterator[PlanOption]:
+        """What changes the training: frozen layers, a smaller batch, an optimizer without slots, half precision."""
+        frozen = self._freezing(batch)
+        if frozen is not None:
+            yield frozen
+        size = batch // 2
+        while size:
+            option = self._option("batch_size", _smaller(size, batch), Conditions(batch_size=size), last=size == 1)
+            if option is not None and (option.fits or size == 1):
+                yield option
+                break
+            size //= 2
+        if self._has_slots():
+            option = self._option("optimizer", _SGD, Conditions(batch, optimizer="sgd"))
+            if option is not None:
+                yield option
+        if recorded_precision(self._predictor.layers) in (None, "float32"):
+            half = Conditions(batch, precision="mixed_float16")
+            option = self._option("precision", "mixed_float16, on a device that supports it", half)
+            if option is not None:
+                yield option
+
+    def _freezing(self, batch: int) -> PlanOption | None:
+        """Freezing as few layers as needed, from the model's first on; all but the last if that is not enough."""
+        trained = [layer.path for layer in self._predictor.layers if layer.trainable_weight_bytes]
+        failing, passing = 0, len(trained) - 1
+        best = None if passing < 1 else self._frozen(batch, trained[:passing])
+        if best is None or not best.fits:
+            return best
+        for _ in range(FREEZING_TRIES):
+            if passing - failing <= 1:
+                break
+            middle = (failing + passing) // 2
+            option = self._frozen(batch, trained[:middle], last=False)
+            if option is not None and option.fits:
+                best, passing = option, middle
+            else:
+                failing = middle
+        return best
+
+    def _frozen(self, batch: int, paths: Sequence[str], last: bool = True) -> PlanOption | None:
+        sentence = f"freeze the first {counted(len(paths), 'trainable layer')}"
+        return self._option("freeze", sentence, Conditions(batch, frozen=tuple(paths)), last=last)
+
+    def _together(self, batch: int) -> Iterator[PlanOption]:
+        """Recomputation together with changes of the training."""
+        if self._has_slots():
+            conditions = Conditions(batch, optimizer="sgd")
+            found = self._recomputing(conditions)
+            if found is not None:
+                yield self._recomputed("recompute_and_optimizer", conditions, found, _SGD)
+        size = batch // 2
+        while size:
+            conditions = Conditions(batch_size=size)
+            found = self._recomputing(conditions)
+            if found is not None and (found.range[-1] <= self._budget or size == 1):
+                yield self._recomputed("recompute_and_batch_size", conditions, found, _smaller(size, batch))
+                return
+            size //= 2
+
+    def _has_slots(self) -> bool:
+        return any(layer.optimizer_bytes for layer in self._predictor.layers)
+
+    def _option(
+        self, kind: Kind, sentence: str, conditions: Conditions, parts: int = 1, last: bool = True
+    ) -> PlanOption | None:
+        """A change with the peak that `what_if` predicts. Without `last` another one follows if it does not fit."""
+        predictor = self._predictor.predictor
+        span = None if last else predictor.range_at(conditions)
+        if last or (span is not None and span[-1] <= self._budget):
+            span = predictor.range_at(conditions, quick=False)
+        return None if span is None else self._described(kind, sentence, conditions, span, parts=parts)
+
+    def _recomputed(
+        self, kind: Kind, conditions: Conditions, found: Recomputing, also: str | None = None, parts: int = 1
+    ) -> PlanOption:
+        sentence = (
+            recompute_sentence(found.segments) if also is None else f"{recompute_sentence(found.segments)}; {also}"
+        )
+        return self._described(kind, sentence, conditions, found.range, found, parts)
+
+    def _described(
+        self,
+        kind: Kind,
+        sentence: str,
+        conditions: Conditions,
+        span: tuple[int, int, int],
+        found: Recomputing | None = None,
+        parts: int = 1,
+    ) -> PlanOption:
+        low, peak, high = span
+        return PlanOption(
+            kind=kind,
+            sentence=sentence,
+            segments=() if found is None else inside(self._root, found.segments),
+            batch_size=conditions.batch_size,
+            accumulation=parts,
+            peak_bytes=peak,
+            low_bytes=low,
+            high_bytes=high,
+            fits=high <= self._budget,
+            extra_time=found.extra_time if found is not None and kind == "recompute" else None,
+            frozen=tuple(path.removeprefix(self._root) for path in conditions.frozen),
+        )
+
+    def _conditions(self, option: PlanOption) -> Conditions:
+        """The conditions of an option."""
+        kinds = option.kind.split("_and_")
+        return Conditions(
+            batch_size=option.batch_size,
+            accumulate=option.accumulation > 1,
+            optimizer="sgd" if "optimizer" in kinds else None,
+            precision="mixed_float16" if "precision" in kinds else None,
+            frozen=tuple(f"{self._root}{name}" for name in option.frozen),
+            recompute=tuple(tuple(f"{self._root}{name}" for name in segment) for segment in option.segments),
+        )
+
+    def _recomputing(self, conditions: Conditions) -> Recomputing | None:
+        """The segments that fit at the least time; those of the smallest peak if none fit; None if none saves."""
+        search = self._search(conditions)
+        return None if search is None else search.cheapest(lambda found: found.range[-1] <= self._budget)
+
+    def _search(self, conditions: Conditions) -> SegmentSearch | None:
+        if not len(self._units):
+            return None
+        if conditions not in self._searches:
+            self._searches[conditions] = SegmentSearch(self._predictor.predictor, self._units, conditions)
+        return self._searches[conditions]
+
+    def _demand(self, option: PlanOption) -> int | None:
+        """Most bytes of its step that are live at once; None for an option whose step is not simulated by sizes."""
+        if {"optimizer", "precision", "freeze"}.intersection(option.kind.split("_and_")):
+            return None
+        return peak_in_one_piece(self._predictor.predictor.sized_step(self._conditions(option)))
+
+    def _curve(self) -> tuple[PlanPoint, ...]:
+        """The curve at the recorded batch size, which ends with the training as recorded; empty if nothing saves."""
+        search, same = self._search(Conditions(batch_size=self._same.batch_size)), self._same
+        found = [] if search is None else search.curve(CURVE_POINTS)
+        saving = [one for one in found if one.range[1] < same.peak_bytes and one.extra_time > 0]
+        if not saving:
+            return ()
+        points = [
+            PlanPoint(peak, low, high, one.extra_time, len(one.segments))
+            for one in saving
+            for low, peak, high in (one.range,)
+        ]
+        return (*points, PlanPoint(same.peak_bytes, same.low_bytes, same.high_bytes, 0.0, 0))
+
+
+def inside(root: str, segments: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    """Segments with the layers' names inside the model, as `remat` takes them."""
+    return tuple(tuple(path.removeprefix(root) for path in segment) for segment in segments)
+
+
+def recompute_sentence(segments: Sequence[Sequence[str]]) -> str:
+    """What is recomputed, in few words."""
+    layers = sum(len(segment) for segment in segments)
+    return f"recompute {counted(len(segments), 'segment')} with {counted(layers, 'layer')}"
+
+
+def _accumulated(batch: int, parts: int) -> Conditions:
+    return Conditions(batch_size=batch // parts, accumulate=True)
+
+
+def _accumulating(parts: int, batch: int) -> str:
+    return f"gradient accumulation over {parts} batches of {batch // parts}"
+
+
+def _smaller(size: int, batch: int) -> str:
+    return f"batch size {size} instead of {batch}"
+
+
+_SGD = "SGD without momentum"
+
+
+def _holding(ledger: Sequence[LedgerRow]) -> str:
+    """The largest categories of a peak as the end of a sentence."""
+    sums: collections.Counter[Category] = collections.Counter()
+    for row in ledger:
+        sums[row.category] += row.bytes
+    largest = [f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in sums.most_common(NAMED_CATEGORIES)]
+    return f": {', '.join(largest)}" if largest else ""

@@ -1,0 +1,198 @@
+"""A plan that makes a training fit into a budget, as text and as JSON. Pure."""
+
+import dataclasses
+from typing import Any, Literal, TypeAlias
+
+from tb_memplugin.analysis.fit.what_if_answer import describe_rows
+from tb_memplugin.model import LedgerRow
+from tb_memplugin.model.text import clean, format_table, html_text
+from tb_memplugin.model.units import counted, format_bytes
+
+Kind: TypeAlias = Literal[
+    "none",
+    "recompute",
+    "accumulate",
+    "recompute_and_accumulate",
+    "freeze",
+    "batch_size",
+    "optimizer",
+    "precision",
+    "recompute_and_optimizer",
+    "recompute_and_batch_size",
+]
+TimeSource: TypeAlias = Literal["measured", "estimated"]
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanOption:
+    """One change, simulated.
+
+    Attributes:
+        kind: What changes; ``none`` is the training as recorded.
+        sentence: The change, as a sentence.
+        segments: Names of the layers that are recomputed together, segment after segment, as `remat` takes them.
+        batch_size: Examples in a batch.
+        accumulation: Batches over which the optimizer sums gradients.
+        peak_bytes, low_bytes, high_bytes: Predicted peak and its range.
+        fits: Whether the whole range is within the budget.
+        extra_time: Additional time of a step as a share of the recorded one; None if unknown.
+        frozen: Names of the layers that are frozen.
+    """
+
+    kind: Kind
+    sentence: str
+    segments: tuple[tuple[str, ...], ...]
+    batch_size: int | None
+    accumulation: int
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    fits: bool
+    extra_time: float | None
+    frozen: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanPoint:
+    """A point of the curve of peak against time: the least additional time of a step within a peak.
+
+    Attributes:
+        peak_bytes, low_bytes, high_bytes: Simulated peak and its range.
+        extra_time: Additional time of a step as a share of the recorded one.
+        segments: Number of recomputed segments; 0 for the training as recorded.
+    """
+
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    extra_time: float
+    segments: int
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Plan:
+    """A change that makes a training fit into a budget; `print` shows it.
+
+    Attributes:
+        device: The device.
+        budget_bytes: The budget.
+        fits: Whether the plan fits; None if nothing could be simulated.
+        segments: Names of the layers that `remat` recomputes together, segment after segment.
+        batch_size: Examples in a batch; None if unknown.
+        accumulation: Batches over which the optimizer sums gradients; 1 for none.
+        peak_bytes, low_bytes, high_bytes: Predicted peak and its range; None if unknown.
+        recorded_peak_bytes: Peak without the plan.
+        demand_bytes: Most bytes of the plan's step that are live at once, rounded up to 256 each: BFC needs no less.
+        extra_time: Additional time of a step as a share of the recorded one; None if unknown.
+        time_source: Whether that is the measured time of the recorded forward pass, or estimated from bytes.
+        code: Lines to paste.
+        options: All changes that were simulated, those that cost least first.
+        curve: The least additional time for peaks from the smallest with recomputation to the recorded one.
+        ledger: Predicted breakdown of the plan's peak; sums to it. Of the smallest peak if nothing fits.
+        sentences: What is assumed, or why there is no plan.
+        model: Path of the model in the run's layers, before the names of `segments`.
+    """
+
+    device: str
+    budget_bytes: int
+    fits: bool | None
+    segments: tuple[tuple[str, ...], ...] = ()
+    batch_size: int | None = None
+    accumulation: int = 1
+    peak_bytes: int | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
+    recorded_peak_bytes: int | None = None
+    demand_bytes: int | None = None
+    extra_time: float | None = None
+    time_source: TimeSource = "estimated"
+    code: str = ""
+    options: tuple[PlanOption, ...] = ()
+    curve: tuple[PlanPoint, ...] = ()
+    ledger: tuple[LedgerRow, ...] = ()
+    sentences: tuple[str, ...] = ()
+    model: str = ""
+
+    def __str__(self) -> str:
+        tables = [_options_table(self), _curve_table(self)]
+        return "\n\n".join(["\n".join(_lines(self)), *(table for table in tables if table)])
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {clean(self.device)}: {counted(len(self.segments), 'segment')}, batch size "
+            f"{self.batch_size}, peak {format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}, "
+            f"fits={self.fits}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """The plan as a JSON object."""
+    return {
+        **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
+        "segments": [list(segment) for segment in plan.segments],
+        "options": [_described(option) for option in plan.options],
+        "curve": [dataclasses.asdict(point) for point in plan.curve],
+        "ledger": describe_rows(plan.ledger),
+        "sentences": list(plan.sentences),
+    }
+
+
+def _described(option: PlanOption) -> dict[str, Any]:
+    lists = {"segments": [list(segment) for segment in option.segments], "frozen": list(option.frozen)}
+    return {**dataclasses.asdict(option), **lists}
+
+
+def _lines(plan: Plan) -> list[str]:
+    budget, recorded = format_bytes(plan.budget_bytes), format_bytes(plan.recorded_peak_bytes)
+    lines = [f"{clean(plan.device)}: budget {budget}, recorded peak {recorded}"]
+    if plan.fits:
+        what = next((option.sentence for option in plan.options if option.fits), "")
+        lines.append(f"plan: {what}")
+        lines.append(f"predicted peak: {_span(plan.peak_bytes, plan.low_bytes, plan.high_bytes)}")
+        if plan.segments and plan.extra_time is not None:
+            lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
+    elif plan.fits is False:
+        lines.append("plan: none of the simulated changes fits")
+    if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
+        rest = max(0, plan.peak_bytes - plan.demand_bytes)
+        lines.append(
+            f"live at once: {format_bytes(plan.demand_bytes)}; "
+            f"unsplit remainders and fragmentation: {format_bytes(rest)}"
+        )
+    lines += [f"  {clean(sentence)}" for sentence in plan.sentences]
+    if plan.code:
+        lines += ["", *(f"    {line}" for line in plan.code.splitlines())]
+    return lines
+
+
+def _span(peak: int | None, low: int | None, high: int | None) -> str:
+    return f"{format_bytes(peak)} ({format_bytes(low)} to {format_bytes(high)})"
+
+
+def _options_table(plan: Plan) -> str:
+    rows = [
+        (
+            option.sentence,
+            _span(option.peak_bytes, option.low_bytes, option.high_bytes),
+            "yes" if option.fits else "no",
+            format_time(option.extra_time),
+        )
+        for option in plan.options
+    ]
+    return format_table(("change", "predicted peak", "fits", "time"), rows) if rows else ""
+
+
+def _curve_table(plan: Plan) -> str:
+    rows = [
+        (_span(point.peak_bytes, point.low_bytes, point.high_bytes), format_time(point.extra_time), str(point.segments))
+        for point in plan.curve
+    ]
+    return format_table(("peak with recomputation", "time", "segments"), rows) if rows else ""
+
+
+def format_time(share: float | None) -> str:
+    """Additional time as a percentage."""
+    return "unknown" if share is None else f"+{100 * share:.0f} %"

@@ -1,0 +1,251 @@
+"""What a recorded run would need under other conditions: questions as they are put, and their answers. Pure."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis.fit.what_if_answer import WhatIf, describe_failure
+from tb_memplugin.analysis.fit.what_if_evidence import (
+    first_typical_step,
+    last_failed_batch,
+    recorded_evidence,
+    recorded_program,
+    typical_peaks,
+)
+from tb_memplugin.analysis.steps.facts import device_facts, phases
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
+from tb_memplugin.model.units import parse_bytes
+from tb_memplugin.prediction.capacity import CapacitySearch
+from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, SLOTS, Conditions, unmatched
+from tb_memplugin.prediction.history import FailedRequest
+from tb_memplugin.prediction.prediction import Prediction
+from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
+
+CURVE_POINTS = 16
+"""Batch sizes of a curve."""
+_TRAIN: Phase = "train"
+
+
+@dataclasses.dataclass(frozen=True)
+class CurvePoint:
+    """Predicted peak for a batch size, with its range.
+
+    Attributes:
+        fits: Whether the batch size is at most the largest one that fits; None if that is unknown.
+        fails_at: The request that fails first in a simulation within the capacity; None if none does.
+    """
+
+    batch_size: int
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    fits: bool | None
+    fails_at: FailedRequest | None
+
+
+def devices_of(run: Run) -> list[str]:
+    """Devices with recorded requests, then all others; accelerators first."""
+    known = {one.device for one in run.requests}
+    return sorted((facts.device for facts in device_facts(run)), key=lambda device: device not in known)
+
+
+class RunPredictor:
+    """Answers questions about one device of a run.
+
+    Args:
+        run: A run with its requests.
+        device: One of its devices.
+
+    Attributes:
+        predictor: Predicts for the device.
+        steps: The recorded steps that predictions come from.
+        layers: The model's layers in these steps.
+    """
+
+    def __init__(self, run: Run, device: str) -> None:
+        self._device = device
+        self.steps = recorded_program(run.requests, device, _TRAIN)
+        evidence = recorded_evidence(run, device, self.steps)
+        self._measured_bytes = _measured_peak(run, device, self.steps)
+        # A run that failed is asked about what failed.
+        self._default_batch = last_failed_batch(run, device, self.steps)
+        table = table_of(run, self.steps)
+        self.layers: tuple[Layer, ...] = () if table is None else table.layers
+        self.predictor = Predictor(self.steps, self.layers, self._measured_bytes, _without_training(run), evidence)
+
+    def predict(self, conditions: Conditions) -> Prediction:
+        """The prediction alone, without the search for the largest batch size."""
+        batch = conditions.batch_size or self._default_batch
+        return self.predictor.predict(dataclasses.replace(conditions, batch_size=batch))
+
+    def largest_batch_size(self, conditions: Conditions) -> int | None:
+        """The largest batch size at which every simulated step fits; 0 if none does, None if that is unknown."""
+        capacity = conditions.capacity_bytes or self.predictor.capacity_bytes
+        return None if capacity is None else self.predictor.largest_batch_size(capacity, conditions)
+
+    def what_if(self, conditions: Conditions) -> WhatIf:
+        """The prediction under some conditions, and the largest batch size that fits.
+
+        Raises:
+            RequestError: A glob for layers matches none.
+        """
+        error = unmatched(conditions, self.layers)
+        if error is not None:
+            parameter, sentence = error
+            raise RequestError(sentence, parameter)
+        prediction = self.predict(conditions)
+        return WhatIf(
+            device=self._device,
+            conditions=conditions,
+            prediction=prediction,
+            largest_batch_size=self.largest_batch_size(conditions),
+            recorded_batch_sizes=self.predictor.batch_sizes,
+            recorded_steps=tuple(one.step for one in self.steps),
+            measured_peak_bytes=self._measured_bytes,
+            enough_capacity_bytes=self._enough(prediction, conditions),
+        )
+
+    def _enough(self, prediction: Prediction, conditions: Conditions) -> int | None:
+        """A capacity at which a training fits that does not fit as asked; None if it fits, or if that is unknown."""
+        batch, capacity = prediction.batch_size, prediction.capacity_bytes
+        if prediction.fits is not False or prediction.method == "unknown" or batch is None or capacity is None:
+            return None
+        return CapacitySearch(self.predictor, batch, capacity, conditions).find()
+
+    def curve(self, answer: WhatIf) -> list[CurvePoint]:
+        """Predicted peaks over batch sizes: from an eighth of the recorded one to beyond the largest that fits.
+
+        At the answer's own batch size they are the answer's. Each of the others comes from one simulation only.
+        """
+        largest, known = answer.largest_batch_size, answer.prediction
+        recorded = self.predictor.batch_size
+        if recorded is None:
+            return []
+        low = max(1, recorded // 8)
+        asked = known.batch_size or 0  # that of the failure, if none is given
+        high = min(MAX_BATCH_SIZE, max(recorded * 4, round((largest or 0) * 1.25), asked))
+        sizes = {recorded, *np.unique(np.geomspace(low, high, CURVE_POINTS).round().astype(int)).tolist()}
+        sizes |= {size for size in (asked, largest) if size}
+        points = []
+        for size in sorted(sizes):
+            found = self._range(size, answer)
+            if found is not None:
+                fits = None if largest is None else size <= largest
+                failed = self._failure(size, answer) if fits is False else None
+                points.append(CurvePoint(size, found[1], found[0], found[2], fits, failed))
+        return points
+
+    def _range(self, batch_size: int, answer: WhatIf) -> tuple[int, int, int] | None:
+        """(low, typical, high) peak for a batch size under the answer's conditions; at its own size, its own."""
+        known = answer.prediction
+        if batch_size != known.batch_size:
+            return self.predictor.range_at(dataclasses.replace(answer.conditions, batch_size=batch_size))
+        if known.low_bytes is None or known.peak_bytes is None or known.high_bytes is None:
+            return None
+        return known.low_bytes, known.peak_bytes, known.high_bytes
+
+    def _failure(self, batch_size: int, answer: WhatIf) -> FailedRequest | None:
+        """The request that fails first with a batch size under the answer's conditions; at its own size, its own."""
+        known, capacity = answer.prediction, answer.prediction.capacity_bytes
+        if capacity is None or (batch_size == known.batch_size and known.fails_at is not None):
+            return known.fails_at
+        return self.predictor.failure_at(batch_size, capacity, answer.conditions)
+
+
+def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, Any]]:
+    """The points of a curve as JSON objects."""
+    return [{**dataclasses.asdict(point), "fails_at": describe_failure(point.fails_at)} for point in points]
+
+
+def _without_training(run: Run) -> str | None:
+    """A sentence on a run that recorded other steps than training steps; None for every other run."""
+    others = phases(run)
+    if not others or _TRAIN in others:
+        return None
+    return f"Unknown: predictions come from training steps, and this run has only {' and '.join(others)} steps."
+
+
+def _measured_peak(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:
+    """Median peak of the steps that are like the latest recorded ones, up to where memory ran out."""
+    first = first_typical_step(steps)
+    peaks = [] if first is None else list(typical_peaks(run, device, first).values())
+    return int(np.median(peaks)) if peaks else None
+
+
+def table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
+    """The layer table of the recorded steps."""
+    if not steps:
+        return run.layer_tables[-1] if run.layer_tables else None
+    tables = [table for table in run.layer_tables if table.step <= steps[-1].step]
+    return tables[-1] if tables else None
+
+
+MAX_CAPACITY_BYTES = 1 << 50
+MOST_GIB = MAX_CAPACITY_BYTES >> 30
+"""A number without a unit up to this one is a number of GiB."""
+
+
+def checked_conditions(
+    batch_size: int | None,
+    capacity: int | str | None,
+    freeze: str | None,
+    unfreeze: str | None,
+    optimizer: str | None,
+    precision: str | None,
+) -> Conditions:
+    """The conditions of a question.
+
+    Raises:
+        RequestError: One is malformed.
+    """
+    if batch_size is not None and not 1 <= batch_size <= MAX_BATCH_SIZE:
+        message = f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size}"
+        raise RequestError(message, "batch_size")
+    for name, value, known in (("optimizer", optimizer, tuple(SLOTS)), ("precision", precision, PRECISIONS)):
+        if value is not None and value.lower() not in known:
+            raise RequestError(f"{name} is one of {', '.join(known)}. Received: {value!r:.80}", name)
+    for name, globs in (("freeze", freeze), ("unfreeze", unfreeze)):
+        if globs is not None and len(globs) > MAX_GLOB_CHARACTERS:
+            raise RequestError(f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(globs):,}", name)
+    return Conditions(
+        batch_size=batch_size,
+        capacity_bytes=None if capacity is None else capacity_bytes(capacity),
+        freeze=freeze or None,
+        unfreeze=unfreeze or None,
+        optimizer=None if optimizer is None else optimizer.lower(),
+        precision=None if precision is None else precision.lower(),
+    )
+
+
+def capacity_bytes(capacity: int | str, name: str = "capacity") -> int:
+    """Bytes of a capacity, or of what else has this name, such as ``"24GiB"``; in a text, ``"24"`` means 24 GiB.
+
+    Raises:
+        RequestError: It is no size from 1 B to 1 PiB.
+    """
+    size = parse_bytes(str(capacity))
+    if isinstance(capacity, str) and size is not None and size <= MOST_GIB:
+        # No allocator has a limit of so few bytes.
+        size = parse_bytes(f"{capacity}GiB") or size
+    if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
+        raise RequestError(f"a {name} is a size such as 24GiB, at most 1 PiB. Received: {capacity!r:.80}", name)
+    return size
+
+
+def device_of(run: Run, device: str | None) -> str:
+    """The device of a question.
+
+    Raises:
+        NotFoundError: The run has no such device.
+    """
+    devices = devices_of(run)
+    if not devices or (device is not None and device not in devices):
+        raise NotFoundError(
+            f"no device {device!r:.80} in this run; available: {', '.join(devices) or 'none'}"
+            if device is not None
+            else "this run has no records of a device's memory"
+        )
+    return device or devices[0]

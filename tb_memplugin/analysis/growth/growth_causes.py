@@ -1,0 +1,232 @@
+"""What makes memory grow: counters of the program that grew over the same steps, if their numbers explain it. Pure.
+
+Counters with bytes explain a growth of about these bytes. Traces and compilations have no bytes of their own: they are
+a cause if they went on steadily, no bytes explain the growth, and each of them added a size that a function may have.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tb_memplugin.analysis.growth.trend import Trend
+from tb_memplugin.model import MISSING, CounterKind, Counters, Integers, Run, Samples
+from tb_memplugin.model.units import counted, format_bytes
+
+_PARTS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class CounterGrowth:
+    """The change of one counter over a span of steps.
+
+    Attributes:
+        kind, name: As in `Counters`.
+        added: Growth of the count.
+        added_bytes: Growth of the bytes; None if they are unknown.
+        bytes: At the end; None if unknown.
+        steady: Whether the count grew in each third of the span by at least half as much as on average.
+        detail: The last one.
+        steps: Steps at whose end it grew; None if fewer rises are recorded than half of `added`.
+    """
+
+    kind: CounterKind
+    name: str | None
+    added: int
+    added_bytes: int | None
+    bytes: int | None
+    steady: bool
+    detail: str | None
+    steps: Integers | None
+
+
+def counters_of(run: Run, device: str) -> tuple[Counters | None, str]:
+    """The counters of the last session that recorded a device, and the device's name in them."""
+    worker, _, own = device.rpartition("/")
+    found = [counters for counters in run.counters if counters.worker == worker]
+    return (found[-1] if found else None), own
+
+
+def counters_of_worker(run: Run, worker: str) -> Counters | None:
+    """The counters of the last session of a worker; `run` is the run of all workers, or of this one."""
+    of_run = len(run.workers) == 1
+    found = [counters for counters in run.counters if of_run or counters.worker == worker]
+    return found[-1] if found else None
+
+
+def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
+    """The change of every counter from the end of `first_step` to that of `last_step`."""
+    rows: dict[tuple[CounterKind, str | None], list[int]] = {}
+    for at, key in enumerate(zip(counters.kind, counters.name, strict=True)):
+        rows.setdefault(key, []).append(at)
+    edges = np.linspace(first_step, last_step, _PARTS + 1)
+    for (kind, name), of_key in rows.items():
+        order = np.asarray(of_key)[np.argsort(counters.step[of_key], kind="stable")]
+        steps = counters.step[order]
+        places = np.searchsorted(steps, edges, side="right") - 1
+        counts = np.where(places >= 0, counters.count[order][places], 0)
+        sizes = np.where(places >= 0, counters.bytes[order][places], 0)
+        known = not (sizes == MISSING).any()
+        parts, added = np.diff(counts), int(counts[-1] - counts[0])
+        rises = order[np.flatnonzero(np.diff(counters.count[order], prepend=0) > 0)]
+        rises = rises[(counters.step[rises] > first_step) & (counters.step[rises] <= last_step)]
+        upto = [counters.detail[at] for at in order[: int(places[-1]) + 1].tolist()]
+        yield CounterGrowth(
+            kind=kind,
+            name=name,
+            added=added,
+            added_bytes=int(sizes[-1] - sizes[0]) if known else None,
+            bytes=int(sizes[-1]) if sizes[-1] != MISSING else None,
+            steady=bool(added > 0 and (2 * _PARTS * parts >= added).all()),
+            detail=next((text for text in reversed(upto) if text is not None), None),
+            steps=counters.step[rises] if 2 * len(rises) >= added else None,
+        )
+
+
+CauseKind: TypeAlias = Literal["models_alive", "models_gone", "dataset_cache", "compilation", "retracing"]
+
+_HOST = "CPU:0"
+FUNCTION_KINDS: tuple[CounterKind, ...] = ("compiled_shapes", "traces")
+EXPLAINED = (0.6, 1.5)
+"""Least and largest ratio of a cause's bytes to the growth."""
+MIN_COUNT = 10
+"""Fewer traces or compilations in the steps of a trend are no cause."""
+MIN_STEP_SHARE = 0.02
+"""Least traces or compilations per step of a trend."""
+FUNCTION_BYTES = (4 << 10, 64 << 20)
+"""Least and largest growth for each trace or compilation of a function."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """Why memory grows.
+
+    Attributes:
+        kind: The kind of cause.
+        text: It, to follow "Cause: ", with its numbers.
+        short: It, in a few words.
+        count: Models, datasets, compilations or traces that were added.
+        bytes: Their bytes, None if unknown.
+    """
+
+    kind: CauseKind
+    text: str
+    short: str
+    count: int
+    bytes: int | None
+
+
+def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | None:
+    """The cause of a trend of a device's memory; None if the counters do not tell it.
+
+    Args:
+        run: The run.
+        device: The device.
+        trend: The trend.
+        functions: Whether functions may have made it.
+    """
+    counters, own = counters_of(run, device)
+    found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
+    whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
+    cause = _models({one.kind: one for one in found if one.name == own}, whole)
+    if own == _HOST:
+        cause = cause or _cached(found, trend)
+    return cause or (_functions(found, trend, whole) if functions else None)
+
+
+def host_cause_of(run: Run, worker: str, trend: Trend, samples: Samples) -> Cause | None:
+    """The cause of a trend of a worker's host RSS beyond the memory in use on ``CPU:0``; None if unknown.
+
+    Args:
+        run: The run of all workers, or of this one.
+        worker: The worker.
+        trend: The trend.
+        samples: The worker's samples.
+    """
+    counters = counters_of_worker(run, worker)
+    found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
+    whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
+    cause = None
+    # What its variables and batches take on a recorded CPU is no part of this trend.
+    if not any(device.rpartition("/")[2] == _HOST for device in samples.devices):
+        cause = _models({one.kind: one for one in found if one.name == _HOST}, whole) or _cached(found, trend)
+    coinciding = [one for one in found if one.kind in FUNCTION_KINDS and _coincides(samples, one, trend)]
+    return cause or _functions(coinciding, trend, whole)
+
+
+def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
+    return next((_cache(one, trend) for one in found if one.kind == "dataset_caches"), None)
+
+
+def _functions(found: Iterable[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
+    """Compilations, or else traces."""
+    kinds = [[one for one in found if one.kind == kind] for kind in FUNCTION_KINDS]
+    return next((cause for of_kind in kinds if (cause := _function(of_kind, trend, whole)) is not None), None)
+
+
+def _coincides(samples: Samples, one: CounterGrowth, trend: Trend) -> bool:
+    """Whether host RSS rises in the steps in which a counter grew, rather than in the others."""
+    if one.steps is None:
+        return True
+    known = samples.host_resident_bytes != MISSING
+    steps, resident = samples.step[known], samples.host_resident_bytes[known]
+    rises = np.diff(resident, prepend=resident[:1])
+    inside = (steps > trend.since_step) & (steps <= trend.last_step)
+    return bool(2 * rises[inside & np.isin(steps, one.steps)].sum() >= rises[inside].sum())
+
+
+def _explains(size: float, whole: float) -> bool:
+    least, most = EXPLAINED
+    return least * whole <= size <= most * whole
+
+
+def _models(here: Mapping[str, CounterGrowth], whole: float) -> Cause | None:
+    """Models that exist, or that left their variables behind."""
+    alive, gone = here.get("models_alive"), here.get("models_gone")
+    size = sum(one.added_bytes or 0 for one in (alive, gone) if one is not None)
+    if not _explains(size, whole):
+        return None
+    if gone is not None and 2 * (gone.added_bytes or 0) > size:
+        models = counted(gone.added, "model")
+        text = (
+            f"{models} ({format_bytes(gone.added_bytes or 0)}) that no longer exist but whose variables were not freed"
+        )
+        slots = here.get("slots_without_model")
+        if slots is not None and slots.added > 0:
+            text += f"; {counted(slots.added, 'optimizer')} of them still exist"
+        return Cause("models_gone", text, f"{models} not freed", gone.added, gone.added_bytes)
+    if alive is None or alive.added <= 0:
+        return None
+    models = counted(alive.added, "model")
+    text = f"{models} ({format_bytes(alive.added_bytes or 0)}) that were built and not freed"
+    return Cause("models_alive", text, f"{models} not freed", alive.added, alive.added_bytes)
+
+
+def _cache(cache: CounterGrowth, trend: Trend) -> Cause | None:
+    """A dataset that is cached in memory while its elements are read."""
+    if not cache.bytes or not _explains(cache.bytes, trend.bytes_per_step):
+        return None
+    text = f"the dataset is cached in memory, {format_bytes(cache.bytes)} for each batch"
+    return Cause("dataset_cache", text, "dataset cache", 1, cache.bytes)
+
+
+def _function(candidates: list[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
+    """The function that was compiled or traced most often."""
+    one = max(candidates, key=lambda candidate: candidate.added, default=None)
+    if one is None or not one.steady:
+        return None
+    span = trend.last_step - trend.since_step
+    least, most = FUNCTION_BYTES
+    if one.added < max(MIN_COUNT, MIN_STEP_SHARE * span) or not least * one.added <= whole <= most * one.added:
+        return None
+    times = f"{one.added:,} times since step {trend.since_step}"
+    if one.kind == "traces":
+        text = f"`{one.name}` was traced {times}"
+        return Cause("retracing", _with_detail(text, one), f"retracing of {one.name}", one.added, None)
+    text = f"XLA compiled `{one.name}` {times}, for different arguments"
+    return Cause("compilation", _with_detail(text, one), f"compilation of {one.name}", one.added, None)
+
+
+def _with_detail(text: str, one: CounterGrowth) -> str:
+    return text if one.detail is None else f"{text}, the last time because {one.detail}"

@@ -1,0 +1,275 @@
+"""Matches the chunks of a memory map, known by address and size only, with those of earlier traced steps. Pure.
+
+Training steps repeat: the same ops request the same sizes in the same order. A chunk in an untraced step therefore has
+the owner of the chunk at the same place, or of the same size, at the same point of a traced step.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from tb_memplugin.allocator.rules import rounded_bytes
+from tb_memplugin.attribution.owners.step_chunks import UNATTRIBUTED, Point, StepChunks, live_before
+from tb_memplugin.attribution.results.batch import result_bytes
+from tb_memplugin.model import (
+    IN_USE,
+    OWNER_SOURCES,
+    ChunkOwner,
+    Integers,
+    Layer,
+    MemoryMap,
+    OwnerSource,
+    Phase,
+)
+from tb_memplugin.model.trace import TensorFact, VariableFact
+
+_WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
+"""Categories of chunks whose sizes grow with the batch."""
+MAX_EXTRA_SHARE = 0.25
+"""Share of the chunks of a size that a traced step need not have had; these stay without an owner. At 0,
+`test_few_extra_chunks_of_a_size_stay_without_owner` fails."""
+
+
+class OwnerMatching:
+    """Gives the chunks of a map their owners; call the most certain sources first, as no owner is replaced."""
+
+    def __init__(self, memory_map: MemoryMap) -> None:
+        self._map = memory_map
+        self._owners: dict[ChunkOwner, int] = {owner: number for number, owner in enumerate(memory_map.owners)}
+        self._owner = memory_map.owner.copy()
+        self._source = memory_map.source.copy()
+        self._by_address = {
+            int(memory_map.address[row]): row for row in np.flatnonzero(memory_map.state == IN_USE).tolist()
+        }
+
+    def result(self) -> MemoryMap:
+        """The map with the owners given so far."""
+        return dataclasses.replace(self._map, owner=self._owner, source=self._source, owners=tuple(self._owners))
+
+    def _open_rows(self) -> list[int]:
+        return [row for row in self._by_address.values() if self._owner[row] < 0]
+
+    def _give(self, row: int, owner: ChunkOwner, source: OwnerSource) -> None:
+        if self._owner[row] < 0 and owner.category != "unattributed":
+            self._owner[row] = self._owners.setdefault(owner, len(self._owners))
+            self._source[row] = OWNER_SOURCES.index(source)
+
+    def variables(self, variables: Iterable[VariableFact]) -> None:
+        """Match variables by the address of their values (`end_address`)."""
+        for fact in variables:
+            row = self._by_address.get(fact.end_address if fact.end_address is not None else -1)
+            if row is not None and rounded_bytes(fact.requested_bytes) <= int(self._map.bytes[row]):
+                self._give(row, ChunkOwner(fact.layer, fact.role, fact.trainable), "variable")
+
+    def tensors(self, tensors: Iterable[TensorFact]) -> None:
+        """Match tensors that Python holds by their addresses."""
+        for fact in tensors:
+            row = self._by_address.get(fact.address)
+            if row is not None and rounded_bytes(fact.requested_bytes) <= int(self._map.bytes[row]):
+                self._give(row, ChunkOwner(None, fact.category, None), "held_tensor")
+
+    def same_place(
+        self, history: Sequence[StepChunks], phase: Phase | None, op: str | None, requested: int | None
+    ) -> None:
+        """Match chunks with the same address and size at the same point of a traced step.
+
+        From a step of another phase, only chunks that outlive the step count.
+
+        Args:
+            history: Chunks of traced steps.
+            phase: Phase of the map's step.
+            op, requested: The op that requests memory at the map's instant, and its request.
+        """
+        for step in history:
+            point = step.point(op, requested) if step.phase == phase else None
+            if point is not None:
+                rows = step.live(point.event)
+            elif step.phase == phase:
+                rows = np.arange(len(step.address))
+            else:
+                rows = np.flatnonzero(step.death == step.events)
+            owners: dict[tuple[int, int], set[int]] = {}
+            for row in rows.tolist():
+                key = (int(step.address[row]), int(step.requested[row]))
+                owners.setdefault(key, set()).add(int(step.owner[row]))
+            for address, row in self._by_address.items():
+                candidates = owners.get((address, int(self._map.requested_bytes[row])), set())
+                if len(candidates) == 1:
+                    self._give(row, step.owners[candidates.pop()], "earlier_step")
+
+    def batch_scale(
+        self,
+        history: Sequence[StepChunks],
+        phase: Phase | None,
+        op: str | None,
+        requested: int | None,
+        batch: int | None,
+    ) -> float:
+        """The batch of the map's step as a multiple of the traced batch.
+
+        The op's own request decides if it differs from the traced one. Otherwise it is the factor that explains the
+        most bytes of open chunks and makes a whole number of examples, provided that it explains more than half of
+        these bytes or that an open chunk has the size of the scaled batch. Ties go to a factor for which a chunk has
+        the size of the batch, then to the one that explains more different sizes, the request included.
+
+        Args:
+            history, phase, op, requested: As in `same_place`.
+            batch: Examples in the traced batch, None if unknown.
+        """
+        step = next((step for step in history if step.phase == phase), None)
+        if step is None:
+            return 1.0
+        requested_scales = {point.scale for point in step.points(op, requested)}
+        if len(requested_scales) == 1 and requested_scales != {1.0}:
+            return requested_scales.pop()
+        allocated = [
+            (int(step.requested[row]), step.owners[int(step.owner[row])].category)
+            for row in np.flatnonzero((step.birth >= 0) & (step.requested > 0)).tolist()
+        ]
+        sizes = {size for size, category in allocated if category in _WITH_THE_BATCH}
+        of_batch = max((size for size, category in allocated if category == "inputs"), default=0)
+        used = self._map.state == IN_USE
+        in_use, present = int(self._map.bytes[used].sum()), set(self._map.requested_bytes[used].tolist())
+        open_bytes: Counter[int] = Counter()
+        for row in self._open_rows():
+            open_bytes[int(self._map.requested_bytes[row])] += int(self._map.bytes[row])
+        candidates = {size / other for size, _ in open_bytes.most_common(5) if size > 0 for other in sizes}
+        candidates = requested_scales if len(requested_scales) > 1 else candidates
+        candidates = {scale for scale in candidates if scale * of_batch <= in_use}
+        examples = batch or 1  # of an unknown batch, only multiples can be told
+        candidates = {scale for scale in candidates if abs(examples * scale - round(examples * scale)) < 1e-6}
+        explained = {
+            scale: sum(open_bytes[size] for size in open_bytes if size / scale in sizes) for scale in {1.0, *candidates}
+        }
+        different = {*open_bytes, requested or 0}
+        kinds = {scale: sum(size / scale in sizes for size in different) for scale in explained}
+        best = max(sorted(explained), key=lambda scale: (explained[scale], scale * of_batch in present, kinds[scale]))
+        is_sure = 2 * explained[best] > sum(open_bytes.values()) or best in requested_scales
+        is_sure = is_sure or (batch is not None and best * of_batch in open_bytes)
+        return best if is_sure and explained[best] > explained[1.0] else 1.0
+
+    def same_size(
+        self, history: Sequence[StepChunks], phase: Phase | None, op: str | None, requested: int | None, scale: float
+    ) -> None:
+        """Match chunks with all chunks of their size at the same point of a traced step, or in all of the step.
+
+        If the numbers of chunks agree, each gets one of the owners: which chunk has which owner is then arbitrary, but
+        the owners' bytes are right. Otherwise all get what the owners have in common.
+
+        Args:
+            history, phase, op, requested: As in `same_place`.
+            scale: The batch as a multiple of the traced batch.
+        """
+        steps = [step for step in history if step.phase == phase]
+        for step in steps:
+            point = step.point(op, requested, scale)
+            if point is None:
+                continue
+            for factor in dict.fromkeys((scale, 1.0)):  # not all of the workspace grows with the batch
+                self._by_size(step, Point(point.event, factor))
+        for step in steps:
+            for factor in dict.fromkeys((scale, 1.0)):
+                self._by_size(step, Point(-1, factor))
+
+    def results(self, layers: Iterable[Layer], batch_size: int | None, phase: Phase | None) -> None:
+        """Match layers' outputs by size in validation and prediction, where there is no backward pass."""
+        if phase not in ("validation", "predict") or batch_size is None:
+            return
+        owners: dict[int, set[ChunkOwner]] = {}
+        for layer in layers:
+            size = result_bytes(layer, batch_size)
+            if size is not None:
+                owner = ChunkOwner(layer.path, "workspace", layer.trainable)
+                owners.setdefault(size, set()).add(owner)
+        for row in self._open_rows():
+            candidates = owners.get(int(self._map.requested_bytes[row]))
+            if candidates:
+                self._give(row, _common(candidates), "size")
+
+    def _by_size(self, step: StepChunks, point: Point) -> None:
+        """Match the open chunks of each size with those at the point, or in all of the step if `point.event` is -1.
+
+        Ops that run in parallel may run a little earlier or later than in the traced step, so the nearest instant with
+        as many chunks of the size stands for the point, or the one whose number comes closest.
+        """
+        sizes = step.requested.copy()
+        if point.scale != 1.0:
+            grows = np.asarray([owner.category in _WITH_THE_BATCH for owner in step.owners], bool)[step.owner]
+            sizes[grows] = np.round(sizes[grows] * point.scale).astype(np.int64)
+        by_size: dict[int, list[int]] = {}
+        for row in self._open_rows():
+            by_size.setdefault(int(self._map.requested_bytes[row]), []).append(row)
+        for size, open_rows in by_size.items():
+            rows = np.flatnonzero(sizes == size)
+            if not len(rows):
+                continue
+            known = self._known_owners(size)
+            count = len(open_rows) + len(known)
+            live = _nearest(step, rows, point.event, count) if point.event >= 0 else _whenever(step, rows, count)
+            left = _without([step.owners[number] for number in step.owner[live].tolist()], known)
+            extra = len(open_rows) - len(left)
+            if 0 <= extra <= (len(open_rows) * MAX_EXTRA_SHARE if point.event >= 0 else 0):
+                for row, owner in zip(open_rows, left, strict=False):
+                    self._give(row, owner, "size")
+                continue
+            if point.event >= 0:
+                rows = live_before(step, rows, point.event)
+            shared = _common(step.owners[number] for number in set(step.owner[rows].tolist()))
+            for row in open_rows:
+                self._give(row, shared, "size")
+
+    def _known_owners(self, size: int) -> list[ChunkOwner]:
+        """The known owners of the chunks of a size."""
+        owners = list(self._owners)
+        rows = [row for row in self._by_address.values() if self._map.requested_bytes[row] == size]
+        return [owners[int(self._owner[row])] for row in rows if self._owner[row] >= 0]
+
+
+def _nearest(step: StepChunks, rows: Integers, event: int, count: int) -> Integers:
+    """Those of the rows that were live at the instant nearest to an event with `count` of them, or closest to that."""
+    instants = np.append(_instants(step, rows), event)
+    order = np.lexsort((instants, abs(instants - event), abs(_counts(step, rows, instants) - count)))
+    return live_before(step, rows, int(instants[order[0]]))
+
+
+def _whenever(step: StepChunks, rows: Integers, count: int) -> Integers:
+    """Those of the rows that were live whenever `count` of them were, if they had the same owners each time."""
+    live: Integers = np.empty(0, np.int64)
+    instants = _instants(step, rows)
+    for instant in instants[_counts(step, rows, instants) == count].tolist():
+        now = live_before(step, rows, instant)
+        if len(live) and sorted(step.owner[live].tolist()) != sorted(step.owner[now].tolist()):
+            return np.empty(0, np.int64)
+        live = now
+    return live
+
+
+def _instants(step: StepChunks, rows: Integers) -> Integers:
+    """The instants just after any of the rows was allocated or freed, in order."""
+    return np.unique(np.append(step.birth[rows] + 1, step.death[rows] + 1))
+
+
+def _counts(step: StepChunks, rows: Integers, instants: Integers) -> Integers:
+    """How many of the rows were live just before each of the instants."""
+    births, deaths = np.sort(step.birth[rows]), np.sort(step.death[rows])
+    counts: Integers = np.searchsorted(births, instants) - np.searchsorted(deaths, instants)
+    return counts
+
+
+def _without(owners: list[ChunkOwner], known: Iterable[ChunkOwner]) -> list[ChunkOwner]:
+    left = list(owners)
+    for owner in known:
+        if owner in left:
+            left.remove(owner)
+    return left
+
+
+def _common(owners: Iterable[ChunkOwner]) -> ChunkOwner:
+    """The owner, or else the category, that all the owners share; unattributed if they share neither."""
+    distinct = set(owners)
+    if len(distinct) == 1:
+        return next(iter(distinct))
+    categories = {owner.category for owner in distinct}
+    return ChunkOwner(None, categories.pop(), None) if len(categories) == 1 else UNATTRIBUTED

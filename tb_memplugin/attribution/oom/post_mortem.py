@@ -1,0 +1,112 @@
+"""A failed allocation and its post-mortem: verdict and memory at failure. Pure."""
+
+import dataclasses
+
+from tb_memplugin.allocator import fit as bfc
+from tb_memplugin.attribution.results.memory_map import ledger_of
+from tb_memplugin.model import LedgerRow, MemoryMap, Oom, OomStatus, Phase, Verdict
+from tb_memplugin.model.units import format_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class OomEvent:
+    """A failed allocation; fields as in `Oom`.
+
+    Attributes:
+        uncertain_bytes: By how much the actual request may be larger or smaller than `requested_bytes`.
+        compiled: Whether a compiled module made the request, for all its layers at once.
+    """
+
+    identifier: str
+    status: OomStatus
+    device: str
+    wall_time: float
+    step: int | None = None
+    phase: Phase | None = None
+    requested_bytes: int | None = None
+    op: str | None = None
+    layer: str | None = None
+    shape: str | None = None
+    line: str | None = None
+    uncertain_bytes: int = 0
+    compiled: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None) -> Oom:
+    """The post-mortem.
+
+    Args:
+        event: The failed allocation.
+        memory_map: The chunks at the failure, with known owners; None if unknown.
+        batch_size: Examples in a batch, None if unknown.
+    """
+    verdict: Verdict | None = None
+    reason = ""
+    ledger: tuple[LedgerRow, ...] = ()
+    if memory_map is not None:
+        ledger = ledger_of(memory_map)
+        verdict, reason = _verdict(memory_map, event)
+    pool = None if memory_map is None else bfc.pool_at(memory_map)
+    return Oom(
+        identifier=event.identifier,
+        status=event.status,
+        step=event.step,
+        phase=event.phase,
+        device=event.device,
+        wall_time=event.wall_time,
+        requested_bytes=event.requested_bytes,
+        free_bytes=None if pool is None else pool.free_bytes,
+        # Chunks may be missing from an incomplete map.
+        largest_free_bytes=pool.largest_free_bytes if pool and memory_map and memory_map.complete else None,
+        in_use_bytes=None if memory_map is None else memory_map.in_use_bytes,
+        pool_bytes=None if memory_map is None else memory_map.pool_bytes,
+        capacity_bytes=None if memory_map is None else memory_map.capacity_bytes,
+        verdict=verdict,
+        reason=reason,
+        op=event.op,
+        layer=event.layer,
+        shape=event.shape,
+        line=event.line,
+        ledger=ledger,
+        map=memory_map,
+        not_available=_not_available(event, memory_map),
+        batch_size=batch_size,
+    )
+
+
+def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, ...]:
+    """Sentences on what is unknown of the failure."""
+    notes = [*event.notes, *(() if memory_map is None else memory_map.not_available)]
+    if event.compiled:
+        notes.append(
+            "The request's layer is unknown: a compiled module requests the memory of all its layers in one piece."
+        )
+    if event.uncertain_bytes:
+        notes.append(
+            "The exact size of the request is unknown: TensorFlow's message rounds it, by at most "
+            f"{format_bytes(event.uncertain_bytes)}."
+        )
+    if event.requested_bytes is None:
+        notes.append("The size of the request is unknown: TensorFlow did not report it.")
+    return tuple(dict.fromkeys(notes))
+
+
+def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, str]:
+    if event.requested_bytes is not None:
+        least, most = (event.requested_bytes + sign * event.uncertain_bytes for sign in (-1, 1))
+        verdict, reason = bfc.verdict(memory_map, event.requested_bytes)
+        if bfc.verdict(memory_map, least)[0] == bfc.verdict(memory_map, most)[0]:
+            return verdict, reason
+        return None, f"The verdict is unknown: the request is not known exactly enough. {reason}"
+    sizes = bfc.free_sizes(memory_map)
+    largest = int(sizes.max()) if len(sizes) else 0
+    if memory_map.complete and largest == int(sizes.sum()) and not bfc.unreserved_bytes(memory_map):
+        return "capacity", (
+            f"The size of the request is unknown, but more than the {format_bytes(largest)} free, which are a single "
+            "chunk."
+        )
+    return None, (
+        "The verdict is unknown: so is the size of the request, but it is more than the largest free chunk of "
+        f"{format_bytes(largest)}, with {format_bytes(int(sizes.sum()))} free in total."
+    )

@@ -1,0 +1,143 @@
+"""The passes of a traced step: where the forward pass ends and the update begins. Pure.
+
+The bytes saved for the backward pass are counted at the end of the forward pass. TensorFlow updates a weight as soon as
+its gradient is computed, so the update mostly begins within the backward pass.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.owners.graph import LayerRun
+from tb_memplugin.model import Band, BandName
+from tb_memplugin.model.trace import AllocationTrace
+
+MAX_STEPS = 100
+"""Most training steps of a window with known passes; with more, all passes are unknown."""
+
+
+@dataclasses.dataclass
+class Marks:
+    """Moments of one training step, of several that a window may hold; None for a pass that did not run.
+
+    Attributes:
+        begin: First moment of the forward pass.
+        forward_end: First moment after the forward pass.
+        backward_end: First moment after the backward pass.
+        update_begin: First moment of the weight updates.
+        update_end: First moment after the weight updates.
+    """
+
+    begin: int
+    forward_end: int | None = None
+    backward_end: int | None = None
+    update_begin: int | None = None
+    update_end: int | None = None
+
+
+def bands(marks: Iterable[Marks], moments: int) -> tuple[Band, ...]:
+    """The bands of the steps, in order; `moments` is the number of moments."""
+    edges: list[tuple[int, BandName | None]] = []
+    for step in marks:
+        edges.append((step.begin, "forward"))
+        if step.forward_end is None or step.backward_end is None:
+            continue
+        edges.append((step.forward_end, "backward"))
+        if step.update_begin is None or step.update_end is None:
+            edges.append((step.backward_end, None))
+            continue
+        begin = max(step.update_begin, step.forward_end)
+        if begin < step.backward_end:
+            edges.append((begin, "backward_and_update"))
+        edges.append((max(begin, step.backward_end), "update"))
+        edges.append((max(step.update_end, step.backward_end), None))
+    ends = [place for place, _ in edges[1:]] + [moments] * bool(edges)
+    all_bands = (
+        Band(name, min(place, moments), min(end, moments))
+        for (place, name), end in zip(edges, ends, strict=True)
+        if name is not None
+    )
+    return tuple(band for band in all_bands if band.start < band.end)
+
+
+def measured_marks(trace: AllocationTrace, classifier: Classifier) -> list[Marks]:
+    """The marks by the trace's own times; moment n is the state after n events."""
+    eager = classifier.eager_spans("(backward)")
+    if eager:
+        update = classifier.eager_spans("(update)")
+        return _eager_marks(trace, eager, update) if len(eager) <= MAX_STEPS else []
+    steps = list(_steps(classifier.layer_runs(), classifier.forward_ends().tolist()))
+    if len(steps) > MAX_STEPS:
+        return []
+    times = _EventTimes(trace)
+    return [_marks(step, classifier, times) for step in steps]
+
+
+class _EventTimes:
+    """Converts times to moments."""
+
+    def __init__(self, trace: AllocationTrace) -> None:
+        self._times = trace.time_ps
+
+    def after(self, time: int) -> int:
+        """The first moment that begins after a time."""
+        return int(np.searchsorted(self._times, time, side="right")) + 1
+
+    def at(self, time: int) -> int:
+        """The first moment that begins at a time or after it."""
+        return int(np.searchsorted(self._times, time, side="left")) + 1
+
+
+def _eager_marks(trace: AllocationTrace, backward: list[tuple[int, int]], update: list[tuple[int, int]]) -> list[Marks]:
+    times = _EventTimes(trace)
+    marks: list[Marks] = []
+    begin = 0
+    for place, (start, end) in enumerate(backward):
+        following = backward[place + 1][0] if place + 1 < len(backward) else None
+        own = [span for span in update if span[0] >= start and (following is None or span[0] < following)]
+        step = Marks(begin, times.at(start), times.after(end))
+        if own:
+            step.update_begin, step.update_end = times.at(own[0][0]), times.after(own[-1][1])
+        marks.append(step)
+        begin = step.update_end or step.backward_end or begin
+    return marks
+
+
+def _steps(runs: list[LayerRun], ends: list[int]) -> Iterator[tuple[list[LayerRun], list[int]]]:
+    """Runs of each step, with the ends of its forward passes.
+
+    A new step begins when a forward op runs again that ran before the current step's backward pass. Recomputation in
+    the backward pass does not count: those ops have other names.
+    """
+    step: list[LayerRun] = []
+    before: set[int] = set()
+    returned = False
+    for run in runs:
+        if run.pass_name == "forward" and returned and run.name in before:
+            yield step, [end for end in ends if step[0].begin_ps <= end < run.begin_ps]
+            ends = [end for end in ends if end >= run.begin_ps]
+            step, before, returned = [], set(), False
+        if run.pass_name == "forward" and not returned:
+            before.add(run.name)
+        returned = returned or run.pass_name == "backward"
+        step.append(run)
+    if step:
+        yield step, ends
+
+
+def _marks(step: tuple[list[LayerRun], list[int]], classifier: Classifier, times: _EventTimes) -> Marks:
+    runs, ends = step
+    marks = Marks(times.at(runs[0].begin_ps))
+    if not ends:
+        return marks
+    end = max(ends, key=classifier.saved_bytes)
+    backward = [run.end_ps for run in runs if run.pass_name == "backward" and run.end_ps > end]
+    marks.forward_end = times.after(end)
+    marks.backward_end = times.after(max(backward)) if backward else None
+    update = [run for run in runs if run.pass_name == "update" and run.begin_ps >= end]
+    if update:
+        marks.update_begin = times.at(min(run.begin_ps for run in update))
+        marks.update_end = times.after(max(run.end_ps for run in update))
+    return marks

@@ -1,0 +1,174 @@
+"""The chunks of one traced step, with their lifetimes and owners. Pure."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.trace.op_names import op_name
+from tb_memplugin.model import GRADIENTS, ChunkOwner, Integers, Phase
+from tb_memplugin.model.trace import AllocationTrace
+
+Known = TypeVar("Known")
+
+UNATTRIBUTED = ChunkOwner(None, "unattributed", None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A point of a traced step at which an op requested memory.
+
+    Attributes:
+        event: Number of the event.
+        scale: A later request of the op as a multiple of the traced one; not 1 if the batch size has changed.
+    """
+
+    event: int
+    scale: float
+
+
+@dataclasses.dataclass(frozen=True)
+class StepChunks:
+    """The chunks of one traced step and their owners; columns of equal length.
+
+    Attributes:
+        step, phase: The traced step.
+        address, requested, allocated: Place and sizes of the chunks.
+        birth, death: Numbers of the events; -1 for older chunks, the number of events for chunks that outlive the step.
+        owner: Index into `owners`.
+        events: Number of the trace's events.
+        ops: Op name to the births of its chunks.
+        started: Op name to the number of events before it, for ops that ran without a request: they reuse the buffer
+            of an input.
+    """
+
+    step: int
+    phase: Phase
+    address: Integers
+    allocated: Integers
+    requested: Integers
+    birth: Integers
+    death: Integers
+    owner: Integers
+    owners: tuple[ChunkOwner, ...]
+    events: int
+    ops: Mapping[str, tuple[int, ...]]
+    started: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+    def points(self, op: str | None, requested: int | None) -> list[Point]:
+        """The points at which the op requested that many bytes, or, if there are none, any number of bytes."""
+        if op is None:
+            return []
+        births = _of_op(self.ops, op) or ()
+        sizes = {int(self.birth[row]): int(self.requested[row]) for row in np.flatnonzero(self.birth >= 0).tolist()}
+        exact = [Point(birth, 1.0) for birth in births if requested in (None, sizes[birth])]
+        return exact or [Point(birth, (requested or 0) / sizes[birth]) for birth in births]
+
+    def point(self, op: str | None, requested: int | None, scale: float | None = None) -> Point | None:
+        """The first of `points`, preferably with that scale; without points, the moment at which the op ran."""
+        points = self.points(op, requested)
+        started = None if points or op is None else _of_op(self.started, op)
+        if started is not None:
+            return Point(started, 1.0 if scale is None else scale)
+        scaled = [point for point in points if point.scale == scale]
+        return min(scaled or points, key=lambda point: point.event, default=None)
+
+    def live(self, instant: int) -> Integers:
+        """Rows of the chunks in use just before an event."""
+        return live_before(self, np.arange(len(self.address)), instant)
+
+
+def step_chunks(trace: AllocationTrace, classifier: Classifier, step: int, phase: Phase) -> StepChunks:
+    """The chunks of a trace with the owners that the classifier gives them."""
+    chunks = classifier.chunks
+    owners: dict[ChunkOwner, int] = {}
+    column: list[int] = []
+    for chunk in range(len(chunks)):
+        owner = chunk_owner(classifier, chunk, max(0, int(chunks.birth[chunk])))
+        column.append(owners.setdefault(owner, len(owners)))
+    ops: dict[str, list[int]] = {}
+    for birth in chunks.birth[chunks.birth >= 0].tolist():
+        name = trace.text(int(trace.op[birth]))
+        if name is not None:
+            ops.setdefault(name, []).append(birth)
+    return StepChunks(
+        step=step,
+        phase=phase,
+        address=chunks.address,
+        allocated=chunks.allocated,
+        requested=chunks.requested,
+        birth=chunks.birth,
+        death=chunks.death,
+        owner=np.asarray(column, np.int64),
+        owners=tuple(owners),
+        events=len(trace),
+        ops={name: tuple(births) for name, births in ops.items()},
+        started={name: event for name, event in _started(trace).items() if name not in ops},
+    )
+
+
+def owned_at(step: StepChunks, classifier: Classifier, event: int) -> StepChunks:
+    """The step with the owners of its chunks just after an event, as the ledger of that moment has them.
+
+    A variable's new chunk has another owner before the old value is freed than afterwards.
+    """
+    owners = {owner: number for number, owner in enumerate(step.owners)}
+    column = step.owner.copy()
+    for chunk in np.flatnonzero((step.birth <= event) & (step.death > event)).tolist():
+        owner = chunk_owner(classifier, chunk, max(event, 0))
+        column[chunk] = owners.setdefault(owner, len(owners))
+    return dataclasses.replace(step, owner=column, owners=tuple(owners))
+
+
+def _started(trace: AllocationTrace) -> dict[str, int]:
+    """Op name to the number of events before its first execution."""
+    order = np.argsort(trace.ops.start_ps, kind="stable")[::-1]
+    events = np.searchsorted(trace.time_ps, trace.ops.start_ps[order])
+    first = dict(zip(trace.ops.name[order].tolist(), events.tolist(), strict=True))
+    return {op_name(trace.strings[name]): event for name, event in first.items()}
+
+
+def _of_op(known: Mapping[str, Known], op: str) -> Known | None:
+    """The entry of an op, which may be given without the scopes around it."""
+    if op in known:
+        return known[op]
+    return next((entry for name, entry in known.items() if name.endswith("/" + op)), None)
+
+
+def chunk_owner(classifier: Classifier, chunk: int, instant: int) -> ChunkOwner:
+    """The owner of a chunk; for a compiled module's chunk, which has many, only the main category."""
+    parts = classifier.owners(chunk, instant)
+    if len(parts) == 1:
+        return ChunkOwner(*parts[0][0])
+    sums: Counter[str] = Counter()
+    for owner, size, _ in parts:
+        sums[owner.category] += size
+    main = max(parts, key=lambda part: sums[part[0].category], default=None)
+    return UNATTRIBUTED if main is None else ChunkOwner(None, main[0].category, None)
+
+
+def live_before(step: StepChunks, rows: Integers, instant: int) -> Integers:
+    """Those of the rows that were in use just before an event."""
+    live: Integers = rows[(step.birth[rows] < instant) & (step.death[rows] >= instant)]
+    return live
+
+
+def without_gradients(step: StepChunks) -> StepChunks:
+    """The step without chunks of gradients, which do not exist in the forward pass."""
+    is_gradient = [owner.category in GRADIENTS for owner in step.owners]
+    kept = ~np.asarray(is_gradient, bool)[step.owner]
+    births = set(step.birth[kept].tolist())
+    ops = {name: tuple(birth for birth in all_births if birth in births) for name, all_births in step.ops.items()}
+    return dataclasses.replace(
+        step,
+        address=step.address[kept],
+        allocated=step.allocated[kept],
+        requested=step.requested[kept],
+        birth=step.birth[kept],
+        death=step.death[kept],
+        owner=step.owner[kept],
+        ops={name: left for name, left in ops.items() if left},
+    )

@@ -1,0 +1,252 @@
+"""Executions of compiled modules in a timeline: where the positions of their schedules come, and the rows inside. Pure.
+
+The contents of a module's allocations follow from the compiler's schedule.
+"""
+
+import bisect
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.owners.passes import Marks
+from tb_memplugin.attribution.results.timeline_reduce import Row
+from tb_memplugin.attribution.trace.window import Owner
+from tb_memplugin.attribution.trace.xla import BufferAssignments, levels, packed, peak_position
+from tb_memplugin.model import Category, Integers, TensorShape
+from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.trace import BufferAllocation, Module
+
+MAX_POSITIONS = 256
+"""About the most positions that are kept of one module; the peak and the ends of the passes are among them."""
+
+
+class SchedulePositions(NamedTuple):
+    """The kept positions of a module's schedule, ascending, and indices into them.
+
+    Attributes:
+        positions: Ascending.
+        peak: Index of the module's peak.
+        forward_end, backward_end, update_begin: Index of the first position after the forward pass, after the backward
+            pass, and of the weight updates; None if unknown.
+    """
+
+    positions: tuple[int, ...]
+    peak: int
+    forward_end: int | None
+    backward_end: int | None
+    update_begin: int | None
+
+
+class PlannedRow(NamedTuple):
+    """Bytes of one owner in an allocation, from one index into the positions up to before another.
+
+    Attributes:
+        offset: Place of a buffer in its allocation; None for unused bytes.
+        shape, line: As in `Row`.
+    """
+
+    first: int
+    end: int
+    layer: str | None
+    category: Category
+    bytes: int
+    op: str | None
+    offset: int | None = None
+    shape: TensorShape | None = None
+    line: str | None = None
+
+
+def schedule_positions(plans: BufferAssignments, module: Module) -> SchedulePositions:
+    """The kept positions of a module: those with the highest and lowest bytes among their neighbors."""
+    positions, live = levels(module)
+    if not positions:
+        return SchedulePositions((0,), 0, None, None, None)
+    forward, backward, update = _passes(plans, module)
+    peak = peak_position(module)
+    marks = [_place(positions, mark) for mark in (peak, forward, backward, update) if mark is not None]
+    rows = extreme_rows([np.asarray(live, np.int64)], MAX_POSITIONS, always=marks)
+    kept = [positions[row] for row in rows.tolist()]
+    return SchedulePositions(
+        positions=tuple(kept),
+        peak=_place(kept, peak),
+        forward_end=None if forward is None else _place(kept, forward) + 1,
+        backward_end=None if backward is None else _place(kept, backward) + 1,
+        update_begin=None if update is None else _place(kept, update),
+    )
+
+
+def _place(positions: Sequence[int], wanted: int) -> int:
+    """The last position up to `wanted`; the first if none is."""
+    return max(0, bisect.bisect_right(positions, wanted) - 1)
+
+
+def _passes(plans: BufferAssignments, module: Module) -> tuple[int | None, int | None, int | None]:
+    """The last positions of the forward and the backward pass, and the first position of an update; None if unknown."""
+    end = plans.forward_end(module)
+    if end < 0:
+        return None, None, None
+    starts: dict[str, list[int]] = {"backward": [], "update": []}
+    for buffer in (buffer for allocation in module.allocations for buffer in allocation.buffers):
+        fact = plans.fact(buffer.ops) if buffer.named and not buffer.of_argument and not buffer.constant else None
+        if fact is not None and fact.layer is not None and fact.pass_name in starts and buffer.start > end:
+            starts[fact.pass_name].append(buffer.start)
+    if not starts["backward"]:
+        return None, None, None
+    return end, max(starts["backward"]), min(starts["update"], default=None)
+
+
+def planned_rows(
+    plans: BufferAssignments, module: Module, allocation: BufferAllocation, positions: Sequence[int]
+) -> list[PlannedRow]:
+    """The contents of an allocation; at every position they sum to its size, unused bytes being workspace."""
+    end = plans.forward_end(module)
+    rows: list[PlannedRow] = []
+    open_rows: dict[int, int] = {}
+    unused: tuple[int, int] = (0, -1)  # since which position, bytes
+    by_number = dict(enumerate(allocation.buffers))
+    numbers = {id(buffer): number for number, buffer in by_number.items()}
+
+    def close(ended: Iterable[int], at: int) -> None:
+        for number in ended:
+            buffer = by_number[number]
+            layer, category = plans.role(buffer, end)
+            op = buffer.ops[0] if buffer.ops else None
+            fact = plans.fact(buffer.ops[:1]) if buffer.named else None
+            line = None if fact is None else fact.line
+            place = (open_rows.pop(number), at, layer, category, buffer.bytes, op)
+            rows.append(PlannedRow(*place, buffer.offset, buffer.shape, line))
+
+    for at, position in enumerate(positions):
+        live = {numbers[id(buffer)]: size for buffer, size in packed(allocation.buffers, position) if size}
+        close([number for number in open_rows if number not in live], at)
+        for number in live:
+            open_rows.setdefault(number, at)
+        empty = allocation.bytes - sum(live.values())
+        if empty != unused[1]:
+            if unused[1] > 0:
+                rows.append(PlannedRow(unused[0], at, None, "workspace", unused[1], None))
+            unused = (at, empty)
+    close(list(open_rows), len(positions))
+    if unused[1] > 0:
+        rows.append(PlannedRow(unused[0], len(positions), None, "workspace", unused[1], None))
+    return rows
+
+
+@dataclasses.dataclass
+class ModuleRun:
+    """One execution of a compiled module.
+
+    Attributes:
+        module, positions: The module and the positions of its schedule.
+        begin, end: Events between which all its allocations are live.
+        allocations: Chunk to planned allocation.
+        moments: The timeline's moments of `positions`; other moments may lie between them.
+    """
+
+    module: Module
+    positions: SchedulePositions
+    begin: int
+    end: int
+    allocations: dict[int, BufferAllocation]
+    moments: Integers = dataclasses.field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def module_runs(classifier: Classifier) -> list[ModuleRun]:
+    """The executions of compiled modules in a trace, in order."""
+    runs: list[ModuleRun] = []
+    chunks = classifier.chunks
+    positions: dict[int, SchedulePositions] = {}
+    for chunk in np.argsort(chunks.birth, kind="stable").tolist():
+        plan = classifier.plan(chunk)
+        if plan is None:
+            continue
+        module, allocation = plan
+        birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
+        last = next((run for run in reversed(runs) if run.module is module), None)
+        if last is not None and birth < last.end and allocation not in last.allocations.values():
+            last.allocations[chunk] = allocation
+            last.begin, last.end = birth, min(last.end, death)
+            continue
+        if id(module) not in positions:
+            positions[id(module)] = schedule_positions(classifier.plans, module)
+        runs.append(ModuleRun(module, positions[id(module)], birth, death, {chunk: allocation}))
+    return runs
+
+
+def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, end: int) -> Iterator[Row]:
+    """The contents of a module's chunk, which is live from moment `start` up to before `end`.
+
+    Before the module runs they are those of its first position, after it those of its last.
+    """
+    chunks, allocation = classifier.chunks, run.allocations[chunk]
+    edges = [start, *run.moments[1:].tolist(), end]
+    name, begin = run.module.function or run.module.name, int(chunks.address[chunk])
+    for row in planned_rows(classifier.plans, run.module, allocation, run.positions.positions):
+        owner = classifier.layer_owner(row.layer, row.category)
+        op = row.op or f"{name}: unused by its buffers"
+        address = None if row.offset is None else begin + row.offset
+        yield Row(edges[row.first], edges[row.end], owner, row.bytes, 0, op, address, row.shape, row.line)
+    requested = int(chunks.requested[chunk])
+    rounding = int(chunks.allocated[chunk]) - requested
+    yield Row(start, end, Owner(None, "workspace", None), rounding, rounding, f"{name}: rounding", begin + requested)
+
+
+def run_marks(run: ModuleRun) -> Marks | None:
+    """The passes of an execution; None if the module is not a training step."""
+    positions, moments = run.positions, run.moments
+    if positions.forward_end is None or positions.backward_end is None:
+        return None
+    edges = [*moments.tolist(), int(moments[-1]) + 1]
+    marks = Marks(edges[0], edges[positions.forward_end], edges[positions.backward_end])
+    if positions.update_begin is not None:
+        marks.update_begin, marks.update_end = edges[positions.update_begin], edges[-1]
+    return marks
+
+
+class Placement(NamedTuple):
+    """Where a schedule's positions come among the events; columns of equal length.
+
+    Attributes:
+        follows: Number of events before each position.
+        times: Nanoseconds since the step's start.
+        side: Before (-1), at (0) or after (1) the step's peak.
+    """
+
+    follows: Integers
+    times: Integers
+    side: Integers
+
+
+def place_positions(run: ModuleRun, times: Integers, peak: int) -> Placement:
+    """Spread a module's positions evenly over its execution; its peak is placed at the step's if that lies in it.
+
+    Args:
+        run: The execution.
+        times: When the state after each number of events begins, from 0 on; last, when the step ends.
+        peak: Number of events before the step's peak.
+    """
+    count, at = len(run.positions.positions), run.positions.peak
+    measured = times[:-1]
+    first, last = run.begin + 1, min(run.end, len(measured) - 1)
+    begin, end = int(times[first]), int(times[last + 1])
+    if not first <= peak <= last:
+        placed = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
+        return Placement(_events_up_to(placed, measured, first, last), placed, np.zeros(count, np.int64))
+    # The bytes in use stay at the peak until the next event: within that time, the module's peak keeps its own time.
+    peak_begin, peak_end = int(times[peak]), int(times[peak + 1]) - 1
+    middle = min(max(begin + (end - begin) * at // count, peak_begin), max(peak_begin, peak_end))
+    parts = (np.linspace(begin, middle, at + 1)[:at], [middle], np.linspace(middle, end, count - at + 1)[1:-1])
+    placed = np.concatenate(parts).astype(np.int64)
+    side = np.sign(np.arange(count) - at)
+    follows = _events_up_to(placed, measured, first, last)
+    follows = np.where(side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak))
+    return Placement(follows, placed, np.where(follows == peak, side, 0))
+
+
+def _events_up_to(times: Integers, measured: Integers, first: int, last: int) -> Integers:
+    """Number of events before each of the times, between `first` and `last`."""
+    numbers: Integers = np.clip(np.searchsorted(measured, times, side="right") - 1, first, last)
+    return numbers

@@ -1,0 +1,238 @@
+"""The ledger of one traced step: the owner of each byte at the step's peak, and the bytes saved for the backward pass.
+
+The rows sum to the allocator's figure exactly: bytes without an owner are a row of their own.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from tb_memplugin.allocator.fit import pool_at
+from tb_memplugin.allocator.replay import TraceReplay
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.trace.lifetimes import Chunks
+from tb_memplugin.attribution.trace.window import Owner
+from tb_memplugin.model import HeldTensorGroup, LedgerRow, Mode, Phase, Replay, SavedRow, Snapshot
+from tb_memplugin.model.retaining_paths import common_path
+from tb_memplugin.model.rounding import rounding_total, split_rounding
+from tb_memplugin.model.trace import AllocationTrace, TensorFact, TraceFacts
+
+_Key: TypeAlias = tuple[tuple[int, ...], str, str | None]
+"""Shape, dtype and holder."""
+
+
+def held_tensor_groups(facts: TraceFacts, classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, ...]:
+    """Groups of the held tensors that the ledger counts at an event, the largest first.
+
+    Args:
+        facts: The recorder's facts about the program.
+        classifier: The classifier of the trace with these facts.
+        peak: Number of the event, -1 for the start of the window.
+    """
+    chunks = classifier.chunks
+    before: set[int] = set()
+    since: set[int] = set()
+    for chunk in chunks.live(peak).tolist():
+        if any(owner.category == "held_tensors" for owner, _, _ in classifier.owners(chunk, peak)):
+            (before if chunks.birth[chunk] < 0 else since).add(int(chunks.address[chunk]))
+    held = [
+        *(tensor for tensor in facts.tensors if tensor.address in before),
+        *(tensor for tensor in facts.tensors_at_end if tensor.address in since),
+    ]
+    return _grouped(held, _lines(facts.tensors_at_end, classifier))
+
+
+def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) -> tuple[HeldTensorGroup, ...]:
+    """Groups of tensors with the same shape, dtype and holder, the largest first."""
+    by_key: dict[_Key, list[TensorFact]] = {}
+    for tensor in tensors:
+        by_key.setdefault(_key(tensor), []).append(tensor)
+    groups = (_group(own, lines.get(key)) for key, own in by_key.items())
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.shape, group.dtype, group.held_by or "")))
+
+
+def _group(tensors: Sequence[TensorFact], line: str | None) -> HeldTensorGroup:
+    first = tensors[0]
+    size = sum(tensor.requested_bytes for tensor in tensors)
+    path = common_path([tensor.retaining_path for tensor in tensors if tensor.retaining_path is not None])
+    return HeldTensorGroup(first.shape, first.dtype, len(tensors), size, first.held_by, line, path)
+
+
+def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, str | None]:
+    """Shape, dtype and holder of tensors made in the window to the line that made most of them; None if unknown."""
+    chunks = classifier.chunks
+    kept = np.flatnonzero((chunks.birth >= 0) & (chunks.death == classifier.events)).tolist()
+    chunk_at = {int(chunks.address[chunk]): chunk for chunk in kept}
+    lines: dict[_Key, Counter[str | None]] = {}
+    for tensor in tensors:
+        if tensor.address in chunk_at:
+            line = classifier.line(chunk_at[tensor.address])
+            lines.setdefault(_key(tensor), Counter())[line] += 1
+    return {key: counts.most_common(1)[0][0] for key, counts in lines.items()}
+
+
+def _key(tensor: TensorFact) -> _Key:
+    return tensor.shape, tensor.dtype, tensor.held_by
+
+
+def attribute(
+    trace: AllocationTrace,
+    facts: TraceFacts,
+    *,
+    step: int,
+    phase: Phase,
+    wall_time: float,
+    capacity_bytes: int | None,
+    classifier: Classifier | None = None,
+    replay: TraceReplay | None = None,
+) -> Snapshot:
+    """The snapshot of a traced step.
+
+    If the trace contradicts itself, only the bytes in use and the owners of older chunks are known.
+
+    Args:
+        trace: The allocator's events.
+        facts: The recorder's facts about the program.
+        step, phase, wall_time, capacity_bytes: As in the snapshot.
+        classifier: The classifier of this trace with these facts; made if None.
+        replay: The replay of this trace up to its peak; without it, the pool is unknown.
+    """
+    classifier = Classifier(trace, facts) if classifier is None else classifier
+    chunks = classifier.chunks
+    peak = peak_event(trace)
+    in_use = trace.start_in_use if peak < 0 else int(trace.in_use[peak])
+    notes = list(facts.notes)
+    faults = trace.missed + chunks.unmatched_frees
+    if faults:
+        notes.append(
+            "The layers of what the step allocated are unknown: the trace misses events and contradicts itself in "
+            f"{faults} places."
+        )
+    amounts = _amounts(chunks, classifier, peak, only_old=bool(faults))
+    ledger = split_rounding(_closed(amounts, in_use, notes))
+    mode = _mode(trace, facts, _compiled_share(chunks, classifier, peak), notes)
+    if replay is not None:
+        notes.extend(_replay_notes(replay.check))
+    pool = None if replay is None else pool_at(replay.map)
+    fragmentation = None if pool is None else pool.fragmentation
+    return Snapshot(
+        step=step,
+        phase=phase,
+        device=trace.device,
+        wall_time=wall_time,
+        mode=mode,
+        in_use_bytes=in_use,
+        pool_bytes=None if pool is None else pool.pool_bytes,
+        largest_free_bytes=None if pool is None else pool.largest_free_bytes,
+        capacity_bytes=_capacity(trace) if capacity_bytes is None else capacity_bytes,
+        fragmentation=_fragmentation(trace, peak) if fragmentation is None else fragmentation,
+        rounding_bytes=rounding_total(ledger),
+        ledger=ledger,
+        saved_for_backward=() if faults else _saved_rows(chunks, classifier),
+        not_available=tuple(notes),
+        replay=None if replay is None else replay.check,
+        held_tensors=() if faults else held_tensor_groups(facts, classifier, peak),
+    )
+
+
+def _replay_notes(check: Replay) -> Iterator[str]:
+    """Sentences on what the replay did not reproduce."""
+    if check.chunks < check.of_chunks:
+        yield (
+            f"The replay reproduces {check.chunks} of {check.of_chunks} chunks at the step's end: the trace misses "
+            "events."
+        )
+    if check.addresses < check.of_addresses:
+        yield (
+            f"The replay reproduces {check.addresses} of {check.of_addresses} addresses: this TensorFlow's allocator "
+            "may follow other rules."
+        )
+
+
+def _closed(amounts: dict[Owner, tuple[int, int | None]], in_use: int, notes: list[str]) -> tuple[LedgerRow, ...]:
+    """Rows of allocated bytes that sum to the bytes in use.
+
+    If the amounts are more than that, all bytes are unattributed, and a note says so.
+    """
+    explained = sum(allocated for allocated, _ in amounts.values())
+    if explained > in_use:
+        notes.append(
+            f"The owners are unknown: variables and tensors known to Python have {explained - in_use} bytes more than "
+            "are in use."
+        )
+        amounts, explained = {}, 0
+    rows = (LedgerRow(*owner, allocated, rounding) for owner, (allocated, rounding) in amounts.items())
+    return (*rows, LedgerRow(None, "unattributed", None, in_use - explained, None))
+
+
+def _mode(trace: AllocationTrace, facts: TraceFacts, share: tuple[int, int], notes: list[str]) -> Mode:
+    """How the step ran, by the share of its bytes in compiled modules; a note says if there are any."""
+    compiled, live = share
+    if compiled:
+        notes.append(
+            f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} bytes at once, and the "
+            "breakdown of these is the compiler's plan at its own peak."
+        )
+    if compiled and 2 * compiled > live:
+        return "xla"
+    return facts.mode if facts.mode != "eager" or len(trace.layers) else "graph"
+
+
+def _compiled_share(chunks: Chunks, classifier: Classifier, peak: int) -> tuple[int, int]:
+    """Bytes of compiled modules' chunks, and of all chunks allocated in the window, at the peak."""
+    live = [chunk for chunk in chunks.live(peak).tolist() if chunks.birth[chunk] >= 0]
+    compiled = [chunk for chunk in live if classifier.plan(chunk) is not None]
+    return int(chunks.allocated[compiled].sum()), int(chunks.allocated[live].sum())
+
+
+def _capacity(trace: AllocationTrace) -> int | None:
+    """The allocator's limit: bytes in use plus bytes available; None without events."""
+    return int(trace.in_use[0] + trace.available[0]) if len(trace) else None
+
+
+def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:
+    """The allocator's own figure at the peak; None before the first event and if the event lacks it."""
+    value = float(trace.fragmentation[peak]) if peak >= 0 else math.nan
+    return None if math.isnan(value) else min(1.0, max(0.0, value))
+
+
+def peak_event(trace: AllocationTrace) -> int:
+    """Number of the event after which most bytes are in use, -1 if that is before the first."""
+    peak = int(np.argmax(trace.in_use)) if len(trace) else -1
+    return peak if peak >= 0 and int(trace.in_use[peak]) > trace.start_in_use else -1
+
+
+def _amounts(
+    chunks: Chunks, classifier: Classifier, peak: int, *, only_old: bool
+) -> dict[Owner, tuple[int, int | None]]:
+    """Owner to (allocated, rounding) at the peak; `only_old` limits them to chunks in use throughout the window."""
+    totals: dict[Owner, tuple[int, int | None]] = {}
+    permanent = (chunks.birth == -1) & (chunks.death == classifier.events)
+    live = np.flatnonzero(permanent) if only_old else chunks.live(peak)
+    for chunk in live.tolist():
+        for owner, allocated, requested in classifier.owners(chunk, max(peak, 0)):
+            _add(totals, owner, allocated, allocated - requested)
+    return totals
+
+
+def _add(totals: dict[Owner, tuple[int, int | None]], owner: Owner, allocated: int, rounding: int | None) -> None:
+    """Add to an owner's bytes; if the rounding of a part is unknown, so is that of the sum."""
+    bytes_before, rounding_before = totals.get(owner, (0, 0))
+    both = None if rounding is None or rounding_before is None else rounding_before + rounding
+    totals[owner] = (bytes_before + allocated, both)
+
+
+def _saved_rows(chunks: Chunks, classifier: Classifier) -> tuple[SavedRow, ...]:
+    """Rows at the end of the forward pass that saves most, if the window has several."""
+    ends = classifier.forward_ends().tolist()
+    end = max(ends, key=classifier.saved_bytes, default=None)
+    rows: dict[str | None, int] = defaultdict(int)
+    for chunk in [] if end is None else classifier.saved_at(end).tolist():
+        rows[classifier.maker(chunk)] += int(chunks.requested[chunk])
+    modules = classifier.saved_in_modules()
+    for layer, size in max(modules, key=lambda parts: sum(size for _, size in parts), default=[]):
+        rows[layer] += size
+    return tuple(SavedRow(layer, size) for layer, size in sorted(rows.items(), key=lambda row: (-row[1], row[0] or "")))

@@ -1,0 +1,289 @@
+"""The requests of a step for replays, and how their sizes follow from the batch size. Pure.
+
+The traced function's shapes show this: Keras leaves the batch dimension open, so an output whose open dimensions hold
+the batch grows with it, and an output without open dimensions does not. Where the function was traced for one batch
+size only, the leading dimension must do, unless the size is also that of a weight.
+"""
+
+import itertools
+import math
+import operator
+import re
+
+import numpy as np
+
+from tb_memplugin.allocator.replay import added_regions
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at
+from tb_memplugin.attribution.results.batch import component_sizes
+from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER, Category, Integers, Mode, StepRequests, is_gpu
+from tb_memplugin.model.tensors import DTYPE_BYTES, dimensions, matches
+from tb_memplugin.model.trace import AllocationTrace, OpFact, TraceFacts
+
+SMALL_BYTES = 1024
+"""Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars. At 0,
+`test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes` fails."""
+_FIXED: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
+_RECURRENT = "CudnnRNN"
+"""Part of the names of cuDNN's recurrent kernels. A part of their scratch space does not depend on the batch; what they
+save for the backward pass, a vector of bytes, is in proportion to it but for some hundred bytes."""
+_COLUMNS = re.compile(r"(^|/)Conv[23]DBackprop(Filter|Input)\w*$")
+"""Names of gradients of convolutions. On the CPU, where oneDNN does not compute them, they unfold some images at a time
+into a matrix: as many as fit into the processor's cache, whatever the batch."""
+_UINT8 = 4
+"""TensorFlow's number of the type in which oneDNN requests its scratch space: blocks for each thread. In trainings of
+the Transformer and of five drawn models (docs/accuracy.md), 99.7 % of its bytes were the same at batch sizes 4 and 32.
+"""
+_WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
+
+
+class BatchPowers:
+    """Tells of each chunk of a trace how its size follows from the batch size.
+
+    Args:
+        trace, facts: The trace and the facts about its program.
+        classifier: Their classifier.
+        batch: Examples in the step's batch.
+    """
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, batch: int) -> None:
+        self._trace, self._classifier, self._batch = trace, classifier, batch
+        self._weights = {variable.requested_bytes for variable in facts.variables if variable.role == "weights"}
+        self._weight_shapes = {variable.shape for variable in facts.variables if variable.role == "weights"} - {()}
+        self._held = {one.address: one.shape for one in facts.tensors if one.category == "inputs"}
+        self._of_batch = self._batch_bytes(facts)
+
+        self._is_open = any(
+            fact.pass_name == "forward" and any(shape is not None and -1 in shape for shape in fact.output_shapes)
+            for graph in facts.graphs
+            for fact in graph.ops.values()
+        )
+        self._joined, self._fixed = self._dimensions(facts)
+
+    def of(self, chunk: int, category: Category) -> int:
+        """The power of the batch size that a chunk's size is proportional to, `SCRATCH_POWER` or `UNKNOWN_POWER`."""
+        birth, requested = int(self._classifier.chunks.birth[chunk]), int(self._classifier.chunks.requested[chunk])
+        if category == "inputs":
+            return self._of_input(chunk, birth, requested)
+        if birth < 0 or category in _FIXED or (category == "weight_gradients" and requested in self._weights):
+            return 0
+        power = self._of_new(chunk, category, birth, requested)
+        # An embedding's gradient has a row for each word of the batch; others are as large as their weights.
+        return max(power, 0) if category == "weight_gradients" else power
+
+    def _of_new(self, chunk: int, category: Category, birth: int, requested: int) -> int:
+        """Of a chunk that the step allocated."""
+        if self._classifier.plan(chunk) is not None:
+            return UNKNOWN_POWER
+        fact = self._classifier.op_fact(chunk)
+        trace = self._trace
+        sizes = dimensions(trace.text(int(trace.shape[birth]))) or ()
+        if fact is not None and fact.pass_name == "update":  # an embedding's has a row for each word of the batch
+            return int(len(sizes) > 1 and sizes not in self._weight_shapes and self._holds_batch(sizes[:1]))
+        if category == "weight_gradients" and sizes in self._weight_shapes:  # in the precision of the computation
+            return 0
+        has_shape = bool(sizes) and min(sizes) >= 0
+        is_output = trace.text(int(trace.region[birth])) == "output"
+        power = None
+        if has_shape and self._is_open and fact is not None and fact.output_shapes:
+            power = self._by_symbolic(fact, sizes, is_output, requested)
+        if power is None:
+            power = self._by_bytes(chunk, requested)
+        if power is not None:
+            return power
+        # On a GPU, a vector that is no output is scratch space.
+        name = trace.text(int(trace.op[birth])) or ""
+        is_recurrent = _RECURRENT in name
+        is_vector = has_shape and len(sizes) == 1 and is_gpu(trace.device)
+        if not has_shape or (is_vector and (is_recurrent or not is_output)):
+            if requested <= SMALL_BYTES or requested in self._weights:
+                return 0
+            return SCRATCH_POWER if is_vector and is_output == is_recurrent else UNKNOWN_POWER
+        if not is_output and not is_gpu(trace.device) and self._is_of_threads(name, sizes, int(trace.dtype[birth])):
+            return 0
+        if self._holds_batch(sizes) and (len(sizes) > 1 or requested not in self._weights):
+            return 1
+        return self._by_leading(sizes, requested, category, is_output)
+
+    def _of_input(self, chunk: int, birth: int, requested: int) -> int:
+        """A batch grows, the data set that it is taken from does not."""
+        address = int(self._classifier.chunks.address[chunk])
+        sizes = self._held.get(address) if birth < 0 else dimensions(self._trace.text(int(self._trace.shape[birth])))
+        if sizes:
+            return int(sizes[0] == self._batch)
+        if requested in self._of_batch:
+            return 1
+        return 0 if self._of_batch or requested <= SMALL_BYTES else UNKNOWN_POWER
+
+    def _batch_bytes(self, facts: TraceFacts) -> frozenset[int]:
+        """Bytes of the tensors of a batch: of the recorded shapes, and of those that the input pipeline made."""
+        sizes = set(component_sizes(facts.batch, self._batch))
+        chunks = self._classifier.chunks
+        for birth, requested in zip(chunks.birth.tolist(), chunks.requested.tolist(), strict=True):
+            if birth >= 0 and requested in self._classifier.input_sizes:
+                shape = dimensions(self._trace.text(int(self._trace.shape[birth])))
+                if shape and shape[0] == self._batch:
+                    sizes.add(requested)
+        return frozenset(sizes)
+
+    def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
+        """Sizes of dimensions that hold the batch, alone or joined with those behind it; sizes of other dimensions.
+
+        A kernel's copies of its operands, and operands that are reshaped for it, have such dimensions in other places.
+        """
+        joined: set[int] = set()
+        fixed = {size for variable in facts.variables for size in variable.shape}
+        for chunk, birth in enumerate(self._classifier.chunks.birth.tolist()):
+            sizes = None if birth < 0 else dimensions(self._trace.text(int(self._trace.shape[birth])))
+            fact = self._classifier.requester(chunk) if sizes else None
+            for shape in () if sizes is None or fact is None else fact.output_shapes:
+                if shape is None or sizes is None or not matches(shape, sizes):
+                    continue
+                known = [size for size, of in zip(sizes, shape, strict=True) if of != -1]
+                fixed.update(known if self._is_open else ())
+                joined.update(size for size, of in zip(sizes, shape, strict=True) if of == -1)
+                if sizes[0] == self._batch and (shape[0] == -1 or not self._is_open):
+                    joined.update(itertools.accumulate(sizes, operator.mul))
+        return frozenset(size for size in joined if size > self._batch and size % self._batch == 0), frozenset(fixed)
+
+    def _holds_batch(self, sizes: tuple[int, ...]) -> bool:
+        """Whether one of a tensor's dimensions must hold the batch."""
+        return any(size in self._joined and size not in self._fixed for size in sizes)
+
+    def _is_of_threads(self, name: str, sizes: tuple[int, ...], dtype: int) -> bool:
+        """Whether a temporary of the CPU is scratch space that follows the number of threads, not the batch."""
+        return (len(sizes) == 1 and dtype == _UINT8) or (len(sizes) == 3 and bool(_COLUMNS.search(name)))
+
+    def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool, requested: int) -> int | None:
+        """By the shapes of the op's outputs when it was traced; None if they do not tell."""
+        matching = [shape for shape in fact.output_shapes if shape is not None and matches(shape, sizes)]
+        if any(-1 not in shape for shape in matching):
+            return 0
+        if matching:
+            opened = [size for size, known in zip(sizes, matching[0], strict=True) if known == -1]
+            if opened[:2] == [self._batch, self._batch] and len(sizes) == 2:
+                return 2
+            if math.prod(opened) % self._batch == 0:
+                return 1
+            return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
+        known = [shape for shape in fact.output_shapes if shape]
+        grows = bool(known) and all(shape is not None and -1 in shape for shape in fact.output_shapes)
+        # An output that the graph does not know, such as a kernel's own one, or one in another layout.
+        return 1 if is_output and grows and math.prod(sizes) % self._batch == 0 else None
+
+    def _by_bytes(self, chunk: int, requested: int) -> int | None:
+        """By the output that takes exactly the requested bytes; None without one, or if several outputs disagree.
+
+        Kernels that MLIR generated, which most elementwise ops on a GPU are, request bytes without a shape. Others join
+        dimensions, such as those of an image that is padded.
+        """
+        fact = self._classifier.requester(chunk)
+        if fact is None or not self._is_open:
+            return None
+        powers = {
+            self._power_of(shape, dtype, requested)
+            for shape, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False)
+            if shape is not None
+        } - {None}
+        return powers.pop() if len(powers) == 1 else None
+
+    def _power_of(self, shape: tuple[int, ...], dtype: str, requested: int) -> int | None:
+        """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous."""
+        opened = shape.count(-1)
+        each = DTYPE_BYTES.get(dtype, 0) * math.prod(size for size in shape if size != -1)
+        if not each or requested % each:
+            return None
+        if not opened:
+            return 0 if requested == each else None
+        if opened == 1 and requested == each * self._batch:
+            return 1
+        return 2 if len(shape) == opened == 2 and requested == each * self._batch**2 else None
+
+    def _by_leading(self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool) -> int:
+        """By the leading dimension, behind those of size 1 that a product of matrices adds."""
+        while len(sizes) > 2 and sizes[0] == 1:
+            sizes = sizes[1:]
+        if len(sizes) > 1 and sizes[0] == self._batch:
+            return 1
+        if sizes[0] % self._batch or (len(sizes) == 1 and not is_output):
+            is_fixed = sizes[0] % self._batch or requested <= SMALL_BYTES or requested in self._weights
+            return 0 if is_fixed else UNKNOWN_POWER
+        if category in _WITH_THE_BATCH and requested not in self._weights and not self._is_open:
+            return 1
+        return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
+
+
+MAX_EVENTS = 200_000
+"""Most events of a step whose requests are kept."""
+
+
+def step_requests(
+    trace: AllocationTrace,
+    facts: TraceFacts,
+    classifier: Classifier,
+    chunks: StepChunks,
+    *,
+    wall_time: float,
+    first: bool,
+    batch_size: int | None,
+    capacity_bytes: int | None,
+) -> StepRequests | None:
+    """The requests of a step; None if its trace does not lead from one memory map to the other, or is too long.
+
+    Args:
+        trace, facts, classifier: The trace, the facts about its program, and their classifier.
+        chunks: The step's chunks with their owners.
+        wall_time, first, batch_size, capacity_bytes: As in `StepRequests`.
+    """
+    if trace.start_map is None or trace.end_map is None or trace.missed or len(trace) > MAX_EVENTS:
+        return None
+    added = added_regions(trace.start_map, trace.end_map)
+    # A variable's new chunk has the variable as its owner, although it only is being filled at first.
+    chunks = owned_at(chunks, classifier, chunks.events - 1)
+    names, op = np.unique(_ops(trace, chunks.birth), return_inverse=True)
+    unnamed = int(names[0] == "")  # "" sorts first
+    return StepRequests(
+        step=chunks.step,
+        phase=chunks.phase,
+        device=trace.device,
+        wall_time=wall_time,
+        mode=_mode(facts, classifier),
+        first=first,
+        batch_size=batch_size,
+        capacity_bytes=capacity_bytes,
+        events=len(trace),
+        address=chunks.address,
+        allocated=chunks.allocated,
+        requested=chunks.requested,
+        birth=chunks.birth,
+        death=chunks.death,
+        batch_power=_powers(trace, facts, classifier, chunks, batch_size),
+        owner=chunks.owner,
+        op=op.astype(np.int64) - unnamed,
+        owners=chunks.owners,
+        ops=tuple(names.tolist()[unnamed:]),
+        region_address=trace.start_map.region_address,
+        region_bytes=trace.start_map.region_bytes,
+        added_address=np.asarray([address for address, _ in added], np.int64),
+        added_bytes=np.asarray([size for _, size in added], np.int64),
+    )
+
+
+def _mode(facts: TraceFacts, classifier: Classifier) -> Mode:
+    is_compiled = any(classifier.plan(chunk) is not None for chunk in range(len(classifier.chunks)))
+    return "xla" if is_compiled else facts.mode
+
+
+def _ops(trace: AllocationTrace, birth: Integers) -> list[str]:
+    """The name of each chunk's op, empty if unknown."""
+    return [(trace.text(int(trace.op[event])) or "") if event >= 0 else "" for event in birth.tolist()]
+
+
+def _powers(
+    trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, chunks: StepChunks, batch_size: int | None
+) -> Integers:
+    if not batch_size:
+        return np.full(len(chunks.birth), UNKNOWN_POWER, np.int64)
+    powers = BatchPowers(trace, facts, classifier, batch_size)
+    owners = [chunks.owners[number] for number in chunks.owner.tolist()]
+    return np.asarray([powers.of(chunk, owner.category) for chunk, owner in enumerate(owners)], np.int64)

@@ -1,0 +1,191 @@
+"""The rows of a timeline, and how they are kept few: moments are dropped and small allocations merged by owner. Pure.
+
+Kept moments stay exact.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from tb_memplugin.attribution.trace.window import Owner
+from tb_memplugin.model import MISSING, Integers, TensorShape
+from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.timeline import live_sums
+from tb_memplugin.model.units import format_bytes
+
+MAX_ALLOCATIONS = 20_000
+"""Most rows of a timeline; in a larger step, only the largest allocations keep rows of their own, and the others share
+rows by layer and category."""
+MAX_MOMENTS = 40_000
+"""About the most moments of a timeline; each allocation begins at one and ends at another."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Columns as in `model.Timeline`."""
+
+    start: Integers
+    end: Integers
+    bytes: Integers
+    rounding_bytes: Integers
+    count: Integers
+    owner: Integers
+    op: Integers
+    address: Integers
+    shape: Integers
+    line: Integers
+
+    def take(self, chosen: Integers) -> "Rows":
+        """The chosen rows."""
+        return Rows(*(column[chosen] for column in self.columns()))
+
+    def columns(self) -> list[Integers]:
+        """All columns, in the order of the fields."""
+        return [getattr(self, field.name) for field in dataclasses.fields(self)]
+
+
+def rows_of(rows: Iterable[tuple[int, ...]]) -> Rows:
+    """Columns of rows."""
+    columns = np.asarray(list(rows), np.int64).reshape(-1, len(dataclasses.fields(Rows))).T
+    return Rows(*(np.ascontiguousarray(column) for column in columns))
+
+
+def reduced(
+    rows: Rows, time_ns: Integers, event: Integers, always: Sequence[int]
+) -> tuple[Rows, Integers, Integers, Integers, list[str]]:
+    """(rows, times, events, kept moments, sentences on the reduction).
+
+    Args:
+        rows: The rows, in terms of the moments of `time_ns` and `event`.
+        time_ns, event: As in `Timeline`, shape [moments].
+        always: Moments that must be kept.
+    """
+    moments = len(time_ns)
+    if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
+        return _sorted(rows), time_ns, event, np.arange(moments), []
+    largest = np.argsort(-rows.bytes, kind="stable")
+    in_use = live_sums(rows.start, rows.end, rows.bytes, moments)
+    limit = MAX_MOMENTS
+    while True:
+        kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
+        placed = _at_kept(rows, kept)
+        own, small = np.sort(largest[: MAX_ALLOCATIONS // 2]), np.sort(largest[MAX_ALLOCATIONS // 2 :])
+        merged = _merged(placed.take(small))
+        if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
+            break
+        limit //= 2
+    alive = own[placed.start[own] < placed.end[own]]
+    pairs = zip(placed.take(alive).columns(), merged.columns(), strict=True)
+    both = _sorted(Rows(*(np.concatenate(pair) for pair in pairs)))
+    return both, time_ns[kept], event[kept], kept, _sentences(rows, small, moments, len(kept))
+
+
+def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str]:
+    sentences = []
+    if len(small):
+        largest = format_bytes(int(rows.bytes[small].max()))
+        sentences.append(
+            f"Of the step's {len(rows.start)} allocations, the {len(small)} smallest (up to {largest}) are merged by "
+            "layer and category."
+        )
+    if kept < moments:
+        sentences.append(
+            f"Of the step's {moments} moments, {kept} are kept: the highest and lowest of their neighbors."
+        )
+    return sentences
+
+
+def _sorted(rows: Rows) -> Rows:
+    return rows.take(np.lexsort((rows.end, rows.start)))
+
+
+def _at_kept(rows: Rows, kept: Integers) -> Rows:
+    """The rows in terms of the kept moments; start equals end for rows that are live at none of them."""
+    start, end = np.searchsorted(kept, rows.start), np.searchsorted(kept, rows.end)
+    return dataclasses.replace(rows, start=start.astype(np.int64), end=end.astype(np.int64))
+
+
+def _merged(rows: Rows) -> Rows:
+    """One row for each owner and stretch of moments over which the owner's bytes stay the same.
+
+    Allocations of unknown rounding have rows of their own. A stretch with one allocation keeps what is known of it.
+    """
+    parts: list[tuple[int, ...]] = []
+    rows = rows.take(np.flatnonzero(rows.start < rows.end))
+    unknown = rows.rounding_bytes == MISSING
+    for owner, hidden in sorted(set(zip(rows.owner.tolist(), unknown.tolist(), strict=True))):
+        own = rows.take(np.flatnonzero((rows.owner == owner) & (unknown == hidden)))
+        rounding_bytes = np.zeros_like(own.bytes) if hidden else own.rounding_bytes
+        known = (own.op, own.address, own.shape, own.line)
+        columns = (np.ones_like(own.bytes), own.bytes, rounding_bytes, own.count, *known)
+        edges = np.unique(np.concatenate([own.start, own.end]))
+        first, last = np.searchsorted(edges, own.start), np.searchsorted(edges, own.end)
+        levels = [live_sums(first, last, column, len(edges) - 1).tolist() for column in columns]
+        stretches = zip(edges[:-1].tolist(), edges[1:].tolist(), *levels, strict=True)
+        for start, end, alive, size, rounding, count, *facts in stretches:
+            if size:
+                only = facts if alive == 1 else [-1] * len(facts)
+                parts.append((start, end, size, MISSING if hidden else rounding, count, owner, *only))
+    return rows_of(parts)
+
+
+Key = TypeVar("Key")
+
+
+class Row(NamedTuple):
+    """Allocated bytes of one owner from moment `start` up to before `end`; `address` as the allocator gives it."""
+
+    start: int
+    end: int
+    owner: Owner
+    bytes: int
+    rounding_bytes: int
+    op: str | None = None
+    address: int | None = None
+    shape: TensorShape | None = None
+    line: str | None = None
+
+
+class RowBuilder:
+    """Collects rows.
+
+    Attributes:
+        owners, ops, shapes, lines: Owner, op name, shape and line to its number.
+    """
+
+    def __init__(self) -> None:
+        self.owners: dict[Owner, int] = {}
+        self.ops: dict[str, int] = {}
+        self.shapes: dict[TensorShape, int] = {}
+        self.lines: dict[str, int] = {}
+        self._rows: list[tuple[int, ...]] = []
+
+    def add(self, row: Row, *, count: int = 1) -> None:
+        """Add a row of `count` allocations, unless it has no bytes or no moments."""
+        if row.bytes <= 0 or row.start >= row.end:
+            return
+        owner = self.owners.setdefault(row.owner, len(self.owners))
+        numbers = (
+            _number(self.ops, row.op),
+            row.address,
+            _number(self.shapes, row.shape),
+            _number(self.lines, row.line),
+        )
+        known = (-1 if number is None else number for number in numbers)
+        self._rows.append((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *known))
+
+    def extend(self, rows: Iterable[Row], op: str | None) -> None:
+        """Add the rows of one allocation; those that name no op get `op`, which requested it."""
+        for row in rows:
+            self.add(row if row.op is not None else row._replace(op=op))
+
+    def rows(self) -> Rows:
+        """All rows as columns."""
+        return rows_of(self._rows)
+
+
+def _number(known: dict[Key, int], key: Key | None) -> int | None:
+    """The number of a key, a new one if it has none; None for None."""
+    return None if key is None else known.setdefault(key, len(known))

@@ -1,0 +1,162 @@
+"""One traced window as the ownership rules read it: its chunks, their events, and the names of its ops.
+
+TensorFlow's graph optimizer regroups products: it computes ``gradient * (3 * x ** 2)`` instead of
+``(gradient * 3) * x ** 2``, and ``3 * x ** 2`` then runs in the forward pass under the name of ``gradient * 3``. Such a
+backward op runs before ops that it needs in the traced graph; it was made independent of gradients.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_memplugin.attribution.trace.inputs import input_events
+from tb_memplugin.attribution.trace.lifetimes import all_chunks, readers
+from tb_memplugin.attribution.trace.op_names import OpNames
+from tb_memplugin.model import Category, Integers
+from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.trace import AllocationTrace, Pass, TensorFact, TraceFacts
+
+Span = tuple[int, int]
+"""Times in picoseconds at which an op's first and last execution began."""
+
+
+def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool = False) -> set[str]:
+    """Names of the backward ops that began before all ops that they depend on in the traced graph.
+
+    All, because the optimizer moves casts behind ops that depend on them. Both the first and the last executions count,
+    as a trace may begin or end within a step.
+
+    Args:
+        trace, names: The trace and its ops.
+        before_backward: `TraceFacts.before_backward`: in the last step, the ops that they depend on never ran.
+    """
+    began = _began(trace, names)
+    reordered: set[str] = set()
+    earliest: dict[str, Span | None] = {}  # an op's own span, or that of an op that it depends on
+    pending = list(began)
+    while pending:
+        name = pending[-1]
+        inputs = [source for source in names.gradient_inputs(name) if _depends_on_gradients(names, source)]
+        unknown = [source for source in inputs if source not in earliest] if name not in earliest else []
+        earliest.setdefault(name, None)  # ends a cycle of ops
+        if unknown:
+            pending += unknown
+            continue
+        pending.pop()
+        spans = [span for span in (earliest[source] for source in inputs) if span is not None]
+        own = began.get(name)
+        if own is not None and inputs and _reordered(own, spans, before_backward):
+            reordered.add(name)
+        elif own is not None:
+            spans.append(own)
+        earliest[name] = _earliest(spans) if spans else None
+    return reordered
+
+
+def _earliest(spans: list[Span]) -> Span:
+    return min(first for first, _ in spans), min(last for _, last in spans)
+
+
+def _reordered(own: Span, spans: list[Span], before_backward: bool) -> bool:
+    """Whether an op ran before the ops that it depends on, which began at `spans` if they ran."""
+    if not spans:
+        return before_backward
+    first, last = _earliest(spans)
+    return own[0] < first and (before_backward or own[1] < last)
+
+
+def _depends_on_gradients(names: OpNames, name: str) -> bool:
+    fact = names.fact(name)
+    return fact is not None and fact.pass_name == "backward" and not fact.early
+
+
+def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
+    """Backward op that depends on gradients to when it began; on accelerators, where that is not seen, it allocated."""
+    born = (trace.kind == 1) & (trace.op >= 0)
+    executed = {names.executed[index]: span for index, span in _spans(trace.ops.name, trace.ops.start_ps)}
+    allocated = {trace.strings[index]: span for index, span in _spans(trace.op[born], trace.time_ps[born])}
+    found = [
+        {name: span for name, span in spans.items() if _depends_on_gradients(names, name)}
+        for spans in (executed, allocated)
+    ]
+    return found[0] or found[1]
+
+
+def _spans(keys: Integers, times: Integers) -> Iterator[tuple[int, Span]]:
+    """Each key with its first and last time."""
+    order = np.lexsort((times, keys))
+    keys, times = keys[order], times[order]
+    for key in distinct(keys).tolist():
+        begin, end = np.searchsorted(keys, key), np.searchsorted(keys, key, side="right")
+        yield key, (int(times[begin]), int(times[end - 1]))
+
+
+class Owner(NamedTuple):
+    """Layer, category and trainability of some bytes."""
+
+    layer: str | None
+    category: Category
+    trainable: bool | None
+
+
+class Window:
+    """The chunks of one trace, with the columns that the rules look up chunk by chunk.
+
+    Attributes:
+        trace, facts: The allocator's events, and the recorder's facts about the program.
+        events: Number of the trace's events.
+        chunks: The trace's chunks.
+        address, allocated, requested, birth, death: Columns of `chunks`, as lists.
+        op: For each event, the index of the op's name.
+        reader: For each event, the op execution that ran last on its thread.
+        is_input: For each event, whether the input pipeline allocates.
+        names: Facts of the ops.
+        allocating: Names of the ops that allocated tensors of their own.
+    """
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
+        self.trace, self.facts = trace, facts
+        self.events = len(trace)
+        self.chunks = chunks = all_chunks(trace, facts)
+        self.address: list[int] = chunks.address.tolist()
+        self.allocated: list[int] = chunks.allocated.tolist()
+        self.requested: list[int] = chunks.requested.tolist()
+        self.birth: list[int] = chunks.birth.tolist()
+        self.death: list[int] = chunks.death.tolist()
+        self.op: list[int] = trace.op.tolist()
+        self.reader: list[int] = readers(trace).tolist()
+        self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
+        self.names = OpNames(trace, facts)
+        self.names.regard_as_early(reordered_ops(trace, self.names, facts.before_backward))
+        self.allocating = {
+            trace.strings[index]
+            for index in set(trace.op[(trace.kind == 1) & (trace.region != -1)].tolist())
+            if index >= 0
+        }
+        self._tensors_at_end = {fact.address: fact for fact in facts.tensors_at_end}
+
+    def outlives(self, chunk: int) -> bool:
+        """Whether a chunk is still in use when the window closes."""
+        return self.death[chunk] == self.events
+
+    def op_name(self, chunk: int) -> str | None:
+        """Name of the op that requested a chunk; None if the chunk is older or the event names no op."""
+        birth = self.birth[chunk]
+        return None if birth < 0 else self.trace.text(self.op[birth])
+
+    def last_reader_pass(self, chunk: int) -> Pass | None:
+        """Pass of the op that ran last on the thread that freed a chunk; None if unknown or not freed."""
+        if self.outlives(chunk):
+            return None
+        reader = self.reader[self.death[chunk]]
+        fact = None if reader < 0 else self.names.fact(self.names.executed[int(self.trace.ops.name[reader])])
+        return None if fact is None else fact.pass_name
+
+    def tensor_at_end(self, chunk: int) -> TensorFact | None:
+        """The tensor in a chunk that outlives the window, if Python holds one there."""
+        return self._tensors_at_end.get(self.address[chunk]) if self.outlives(chunk) else None
+
+    def layer_owner(self, layer: str | None, category: Category) -> Owner:
+        """The owner for a layer and a category."""
+        return Owner(layer, category, None if layer is None else self.facts.trainable.get(layer))

@@ -1,0 +1,152 @@
+"""Steps that a later session of the same process repeats."""
+
+import bisect
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.model import (
+    MISSING,
+    PHASES,
+    HostSamples,
+    Integers,
+    LayerActivations,
+    Samples,
+    Session,
+    Snapshot,
+    StepRequests,
+    Timeline,
+)
+from tb_memplugin.reader.decode.activation_rows import ActivationPart, ActivationRows, part_of, rows_of, table_of
+from tb_memplugin.reader.decode.columns import take_activations, take_host, take_rows
+
+_TRAIN = PHASES.index("train")
+
+
+class LaterSessions:
+    """Steps, snapshots and activations of the sessions after one, which replace its own. Lost steps were repeated, too.
+
+    Attributes:
+        activations: Activations of each session, and the ranges of steps that it trained.
+    """
+
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._snapshots: set[tuple[int, str, str]] = set()
+        self.activations: list[tuple[LayerActivations, list[tuple[int, int]]]] = []
+
+    def add(self, session: Session) -> None:
+        """Add a session."""
+        repeated = list(session.lost_steps)
+        trained = session.samples.step[session.samples.phase == _TRAIN]
+        if len(trained):
+            repeated.append((int(trained.min()), int(trained.max())))
+        for first, last in repeated:
+            self._add_steps(first, last)
+        self._snapshots.update((snapshot.step, snapshot.phase, snapshot.device) for snapshot in session.snapshots)
+        if len(session.activations):
+            self.activations.append((session.activations, [*repeated, *session.lost_activation_steps]))
+
+    def repeats(self, step: int) -> bool:
+        """Whether a later session trained `step` again."""
+        at = bisect.bisect_right(self._firsts, step) - 1
+        return at >= 0 and step <= self._lasts[at]
+
+    def replaces(self, record: Snapshot | Timeline | StepRequests) -> bool:
+        """Whether a later session trained or traced the record's step again."""
+        return self.repeats(record.step) or (record.step, record.phase, record.device) in self._snapshots
+
+    def without_repeated_samples(self, samples: Samples) -> Samples:
+        """`samples` of the steps that were not trained again."""
+        if not self._firsts or not len(samples):
+            return samples
+        keep = self._not_repeated(samples.step)
+        return samples if keep.all() else take_rows(samples, keep)
+
+    def without_repeated_parts(self, host: HostSamples) -> HostSamples:
+        """`host` of the steps that were not trained again."""
+        keep = self._not_repeated(host.step)
+        return host if keep.all() else take_host(host, keep)
+
+    def without_repeated_activations(self, activations: LayerActivations) -> LayerActivations:
+        """`activations` without the bytes that later sessions replace."""
+        for later, trained in self.activations:
+            activations = without_repeated_cells(activations, later, trained)
+        return activations
+
+    def _not_repeated(self, steps: Integers) -> npt.NDArray[np.bool_]:
+        """Mask of the steps that were not trained again."""
+        if not self._firsts:
+            return np.ones(len(steps), np.bool_)
+        at = np.searchsorted(self._firsts, steps, side="right") - 1
+        keep: npt.NDArray[np.bool_] = (at < 0) | (steps > np.asarray(self._lasts)[at])
+        return keep
+
+    def _add_steps(self, first: int, last: int) -> None:
+        # The ranges stay disjoint and sorted: those that overlap the new one are merged with it.
+        begin = bisect.bisect_left(self._lasts, first)
+        end = bisect.bisect_right(self._firsts, last)
+        if begin < end:
+            first, last = min(first, self._firsts[begin]), max(last, self._lasts[end - 1])
+        self._firsts[begin:end] = [first]
+        self._lasts[begin:end] = [last]
+
+
+def without_repeated_cells(
+    earlier: LayerActivations, later: LayerActivations, trained: Sequence[tuple[int, int]] = ()
+) -> LayerActivations:
+    """`earlier` without the bytes of the layers of `later` for its steps and those of the ranges `trained`.
+
+    The session of `later` trained these, so that it has their bytes or lost them.
+    """
+    if not len(earlier) or not len(later):
+        return earlier
+    repeated = (earlier.step >= later.step.min()) & (earlier.step <= later.step.max())
+    for first, last in trained:
+        repeated |= (earlier.step >= first) & (earlier.step <= last)
+    common = set(later.layers)
+    columns = [at for at, path in enumerate(earlier.layers) if path in common]
+    if not repeated.any() or not columns:
+        return earlier
+    if len(columns) == len(earlier.layers):
+        return take_activations(earlier, ~repeated)
+    parts, at = [], 0
+    for part in rows_of(earlier).parts:
+        cleared = _cleared(part, repeated[at : at + len(part)], common)
+        at += len(part)
+        if cleared is not None:
+            parts.append(cleared)
+    return table_of(ActivationRows(parts))
+
+
+def _cleared(part: ActivationPart, repeated: npt.NDArray[np.bool_], layers: Collection[str]) -> ActivationPart | None:
+    """`part` without the bytes of `layers` for the repeated rows, and without rows that have none then."""
+    columns = [at for at, path in enumerate(part.layers) if path in layers]
+    if not columns or not repeated.any():
+        return part
+    values = part.take(slice(None)).copy()
+    values[np.ix_(np.flatnonzero(repeated), np.asarray(columns))] = MISSING
+    keep = ~(repeated & (values == MISSING).all(axis=1))
+    if not keep.any():
+        return None
+    return part_of(LayerActivations(part.step[keep], part.wall_time[keep], part.layers, values[keep]), part.layers)
+
+
+def hidden_by_losses(session: Session, earlier: Sequence[Session]) -> list[str]:
+    """Sentences on steps that `session` repeated and lost, so that neither its nor an earlier session's are shown."""
+    sentences = []
+    for first, last in session.lost_steps:
+        hidden = [
+            one.info.session
+            for one in earlier
+            if ((one.samples.phase == _TRAIN) & (one.samples.step >= first) & (one.samples.step <= last)).any()
+        ]
+        if hidden:
+            steps = f"steps {first} to {last}" if first < last else f"step {first}"
+            sentences.append(
+                f"session {session.info.session}: nothing is shown for {steps}, which it repeated and whose samples "
+                f"are lost; session {hidden[-1]} recorded them before"
+            )
+    return sentences

@@ -1,0 +1,237 @@
+"""Notes which eager tensors are input data of the program.
+
+A tensor is input data if a tf.data iterator returned it, or if it was passed to the outermost layer call, to a traced
+function that calls layers, or to one of Keras's training methods. A tensor that such a call returned is a result, and
+stays one if it is passed on. All notes are weak: they keep no tensor alive.
+"""
+
+import functools
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from tb_memplugin.recorder.observe.calls.batches import batch_notes
+from tb_memplugin.recorder.observe.calls.data_pipelines import makes_iterator
+from tb_memplugin.recorder.observe.calls.program_counters import program_counters
+from tb_memplugin.recorder.observe.graph import keras_packages
+from tb_memplugin.recorder.observe.graph.call_notes import call_notes
+from tb_memplugin.recorder.observe.graph.frames import module_of, running_functions
+from tb_memplugin.recorder.observe.graph.function_traces import traces_of
+
+logger = logging.getLogger("tb_memplugin")
+
+MAX_ITEMS = 1000
+"""Most values in the arguments of one call that are examined."""
+TRAINER_METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+_DATA_ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
+
+
+class InputNotes:
+    """Process-wide notes, by id of the tensor. Any thread may call a method; none raises.
+
+    Attributes:
+        active: Whether notes are taken.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self._inputs: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._results: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._functions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._local = threading.local()
+        self._kinds: Any = None
+
+    def tensors(self) -> list[Any]:
+        """Input data that is still alive."""
+        return list(self._inputs.values())
+
+    def is_input(self, tensor: Any) -> bool:
+        """Whether the tensor is noted input data."""
+        return self._inputs.get(id(tensor)) is tensor
+
+    def data(self, values: Any) -> None:
+        """Note input data."""
+        self._note(self._inputs, None, values)
+
+    def arguments(self, values: Any) -> None:
+        """Note the arguments of an outermost call: input data, unless another such call returned them."""
+        self._note(self._inputs, self._results, values)
+
+    def results(self, values: Any) -> None:
+        """Note the results of an outermost call."""
+        self._note(self._results, self._inputs, values)
+
+    def function(self, function: Any) -> None:
+        """Note a ``tf.function`` that calls layers."""
+        self._functions[id(function)] = function
+
+    def calls_layers(self, function: Any) -> bool:
+        """Whether a ``tf.function`` is known to call layers."""
+        return self._functions.get(id(function)) is function
+
+    def begin(self) -> bool | None:
+        """Begin a call. Return whether it is the outermost one of its thread, None if it is traced into a graph."""
+        try:
+            if not self.active or not self._tensorflow()[0]():
+                return None
+            depth: int = getattr(self._local, "depth", 0)
+            self._local.depth = depth + 1
+            return not depth
+        except Exception:
+            logger.debug("a call could not be noted", exc_info=True)
+            return None
+
+    def end(self, outermost: bool | None) -> None:
+        """End a call, given the result of its `begin`."""
+        if outermost is not None:
+            self._local.depth -= 1
+
+    def _note(self, notes: Any, others: Any, values: Any) -> None:
+        if not self.active:
+            return
+        try:
+            for tensor in self._eager_tensors(values):
+                if others is None or others.get(id(tensor)) is not tensor:
+                    notes[id(tensor)] = tensor
+        except Exception:
+            logger.debug("tensors could not be noted", exc_info=True)
+
+    def _eager_tensors(self, values: Any) -> Iterator[Any]:
+        _, eager, composite, flatten = self._tensorflow()
+        pending, left = [values], MAX_ITEMS
+        while pending and left:
+            value = pending.pop()
+            left -= 1
+            if type(value) is eager:
+                yield value
+            elif isinstance(value, (list, tuple)):
+                pending.extend(value[:left])
+            elif isinstance(value, dict):
+                pending.extend(list(value.values())[:left])
+            elif isinstance(value, composite):
+                pending.extend(part for part in flatten(value, expand_composites=True) if part is not value)
+
+    def _tensorflow(self) -> Any:
+        if self._kinds is None:
+            import tensorflow as tf
+
+            composite = (tf.RaggedTensor, tf.SparseTensor, tf.IndexedSlices, tf.distribute.DistributedValues)
+            self._kinds = tf.executing_eagerly, tf.__internal__.EagerTensor, composite, tf.nest.flatten
+        return self._kinds
+
+
+input_notes = InputNotes()
+
+
+def note_running_fit() -> None:
+    """Note the data of the Keras method that runs on this thread: it was called before its callbacks began.
+
+    Never raises.
+    """
+    try:
+        for frame, variables in running_functions():
+            if frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith(keras_packages.PREFIXES):
+                input_notes.data([variables.get(name) for name in _DATA_ARGUMENTS])
+    except Exception:
+        logger.debug("the data of a running training could not be noted", exc_info=True)
+
+
+def places() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
+    """(class, name of the method, wrapper) of each method to wrap that this TensorFlow has."""
+    from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
+    from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+    methods: Iterable[tuple[Any, str, Callable[[Any], Any]]] = (
+        (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", _next_element),
+        (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
+        (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
+        (getattr(optional_ops, "_OptionalImpl", None), "get_value", _returns_data),
+        (getattr(polymorphic_function, "Function", None), "_call", _function_call),
+        *((model, "__init__", _makes_model) for model in keras_packages.models()),
+    )
+    for owner, name, wrapper in methods:
+        if owner is not None and name in vars(owner):
+            yield owner, name, wrapper
+    for model in keras_packages.models():
+        for name in TRAINER_METHODS:
+            owner = next((kind for kind in model.__mro__ if name in vars(kind)), None)
+            if owner is not None:
+                yield owner, name, _takes_data
+
+
+def _returns_data(original: Any) -> Any:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        input_notes.data(result)
+        return result
+
+    return call
+
+
+def _next_element(original: Any) -> Any:
+    returns_data = _returns_data(original)
+
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if input_notes.active:
+            program_counters.datasets.iterated(self)
+        return returns_data(self, *args, **kwargs)
+
+    return call
+
+
+def _makes_model(original: Any) -> Any:
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        if input_notes.active:
+            program_counters.models.note(self)
+
+    return init
+
+
+def _takes_data(original: Any) -> Any:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if input_notes.active:
+            program_counters.models.note(self)
+        input_notes.data([*args, *(kwargs.get(name) for name in _DATA_ARGUMENTS)])
+        result = original(self, *args, **kwargs)
+        program_counters.models.used(self)
+        return result
+
+    return call
+
+
+def _function_call(original: Any) -> Any:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        outermost = input_notes.begin()
+        if outermost is None:
+            return original(self, *args, **kwargs)
+        calls_before, traces_before = call_notes.traced_calls, traces_of(self)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            if outermost:
+                batch_notes.call_failed([args, kwargs])
+            raise
+        finally:
+            input_notes.end(outermost)
+        if input_notes.active:
+            program_counters.functions.called(self, traces_before, args, kwargs)
+            for arg in args:
+                if hasattr(arg, "_iterator_resource"):
+                    program_counters.datasets.iterated(arg)
+        if call_notes.traced_calls != calls_before:
+            input_notes.function(self)
+        if outermost and input_notes.calls_layers(self):
+            batch_notes.given([args, kwargs])
+            input_notes.arguments([args, kwargs])
+            input_notes.results(result)
+        return result
+
+    return call

@@ -1,0 +1,262 @@
+"""Wrappers of the calls that are observed: layers, ``Optimizer.apply`` and ``GradientTape.gradient``.
+
+A function that runs from its graph calls none of these, so observing costs nothing then. Each call has a span: a range
+of ops in the graph, or in eager mode a span on the profile's timeline. `enter` and `leave`, which begin and end it,
+never raise: they run inside the user's training code.
+"""
+
+import functools
+import logging
+import threading
+import weakref
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from tb_memplugin.attribution.owners.eager import KEEPING_BACKWARD
+from tb_memplugin.model.trace import LAYER_PREFIX, LINE_MARK
+from tb_memplugin.recorder.base.due import changes
+from tb_memplugin.recorder.observe.calls.batches import batch_notes
+from tb_memplugin.recorder.observe.calls.inputs import input_notes
+from tb_memplugin.recorder.observe.calls.program_counters import program_counters
+from tb_memplugin.recorder.observe.graph.call_notes import CallKind, Span, call_notes
+from tb_memplugin.recorder.observe.model.addresses import tensor_address
+
+
+class OpenCall(NamedTuple):
+    """A call that has begun.
+
+    Attributes:
+        graph: The function graph that is being traced; None in eager mode.
+        start: Number of its first op.
+        kind, layer: As in `Span`, but a strong reference.
+        trace: The profiler's span in eager mode.
+    """
+
+    graph: Any
+    start: int
+    kind: CallKind
+    layer: Any
+    trace: Any
+
+
+def enter(kind: CallKind, layer: Any, persistent: bool = False) -> OpenCall | None:
+    """Note where a call begins; return None if there is nothing to note.
+
+    Args:
+        kind: The kind of call.
+        layer: The layer, None for other kinds.
+        persistent: Whether the tape of a backward pass keeps its tensors saved for backward afterwards.
+    """
+    try:
+        if not call_notes.active:
+            return None
+        import tensorflow as tf
+
+        if tf.executing_eagerly():
+            return _enter_eager(tf, kind, layer, persistent)
+        graph = tf.compat.v1.get_default_graph()
+        if None not in call_notes.stack:  # a recomputation has a tape of its own
+            call_notes.again.clear()
+        elif kind == "layer":
+            call_notes.again.add(id(layer))
+            call_notes.recomputed[layer] = _without_effect()
+        call_notes.stack.append(layer)
+        return OpenCall(graph, graph.version, kind, layer, None)
+    except Exception:
+        logger.debug("a %s call could not be observed", kind, exc_info=True)
+        return None
+
+
+def _enter_eager(tf: Any, kind: CallKind, layer: Any, persistent: bool) -> OpenCall | None:
+    paths = call_notes.eager_paths
+    if paths is None:
+        return None
+    name = paths.get(id(layer)) if kind == "layer" else KEEPING_BACKWARD if persistent else f"({kind})"
+    if name is None:
+        return None
+    lines = call_notes.eager_lines
+    line = None if lines is None else lines.calling(layer)
+    trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line))
+    trace.__enter__()
+    return OpenCall(None, 0, kind, layer, trace)
+
+
+def _without_effect() -> bool:
+    """Whether a call of a Keras layer that begins now changes no variables: statistics and seeds."""
+    import keras
+
+    return bool(keras.src.backend.common.stateless_scope.in_stateless_scope())
+
+
+def _forget_others(graph: Any) -> None:
+    """Forget that layers of a graph are recomputed which its backward pass has not called again."""
+    for span in call_notes.notes(graph).spans:
+        layer = None if span.layer is None else span.layer()
+        if layer is not None and id(layer) not in call_notes.again:
+            call_notes.recomputed.pop(layer, None)
+
+
+def leave(call: OpenCall) -> None:
+    """Note where a call ends."""
+    try:
+        if call.trace is not None:
+            call.trace.__exit__(None, None, None)
+            return
+        call_notes.traced_calls += 1
+        changes.note()
+        stack = call_notes.stack
+        stack.pop()
+        if call.kind == "backward" and None not in stack:
+            _forget_others(call.graph)
+        layer = None
+        if call.layer is not None:
+            layer = weakref.ref(call.layer)
+            if next(caller for caller in (*stack, call.layer) if caller is not None) is call.layer:
+                call_notes.outermost_layers.add(call.layer)
+        call_notes.notes(call.graph).spans.append(
+            Span(call.start, call.graph.version, len(stack), threading.get_ident(), call.kind, layer)
+        )
+    except Exception:
+        logger.debug("a %s call could not be observed", call.kind, exc_info=True)
+
+
+logger = logging.getLogger("tb_memplugin")
+
+
+def layer_call(original: Any) -> Any:
+    """Wrap ``keras.layers.Layer.__call__``."""
+
+    # functools.wraps keeps Keras's module name; AutoGraph does not convert functions of that module.
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        opened, outermost = enter("layer", self), input_notes.begin()
+        if outermost:
+            batch_notes.given([args, kwargs])
+            input_notes.arguments([args, kwargs])
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException:
+            if outermost:
+                batch_notes.call_failed([args, kwargs])
+            raise
+        finally:
+            input_notes.end(outermost)
+            if opened is not None:
+                leave(opened)
+        if outermost:
+            input_notes.results(result)
+        return result
+
+    return call
+
+
+def optimizer_apply(original: Any) -> Any:
+    """Wrap ``Optimizer.apply``."""
+
+    @functools.wraps(original)
+    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
+        opened = enter("update", None)
+        if opened is not None:
+            call_notes.optimizers.add(self)
+            variables = (
+                trainable_variables if trainable_variables is not None else getattr(self, "_trainable_variables", ())
+            )
+            grads, variables = _listed(grads), _listed(variables)
+            trainable_variables = None if trainable_variables is None else variables
+            _note_gradients(variables, grads)
+        try:
+            result = original(self, grads, trainable_variables)
+        finally:
+            if opened is not None:
+                leave(opened)
+        if call_notes.active:
+            program_counters.models.applied(self)
+        return result
+
+    return apply
+
+
+def optimizer_apply_gradients(original: Any) -> Any:
+    """Wrap ``Optimizer.apply_gradients`` of Keras 2."""
+
+    @functools.wraps(original)
+    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        opened = enter("update", None)
+        if opened is not None:
+            call_notes.optimizers.add(self)
+            grads_and_vars = _listed(grads_and_vars)
+            _note_gradients([variable for _, variable in grads_and_vars], [gradient for gradient, _ in grads_and_vars])
+        try:
+            result = original(self, grads_and_vars, *args, **kwargs)
+        finally:
+            if opened is not None:
+                leave(opened)
+        if call_notes.active:
+            program_counters.models.applied(self)
+        return result
+
+    return apply_gradients
+
+
+def tape_gradient(original: Any) -> Any:
+    """Wrap ``GradientTape.gradient``."""
+
+    @functools.wraps(original)
+    def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        opened = enter("backward", None, persistent=bool(getattr(self, "_persistent", False)))
+        try:
+            result = original(self, target, sources, *args, **kwargs)
+        finally:
+            if opened is not None:
+                leave(opened)
+        if opened is not None:
+            _note_gradients(sources, result)
+        return result
+
+    return gradient
+
+
+def _listed(values: Any) -> Any:
+    # A generator can be read only once: the optimizer gets the list.
+    return values if isinstance(values, (list, tuple)) else list(values)
+
+
+def _note_gradients(sources: Any, gradients: Any) -> None:
+    """Note which op made the gradient of which variable. Never raises."""
+    try:
+        import tensorflow as tf
+
+        for variable, gradient in zip(_flat(sources), _flat(gradients), strict=False):
+            handle = getattr(getattr(variable, "value", variable), "handle", None)
+            handle = getattr(variable, "handle", None) if handle is None else handle
+            if gradient is None or handle is None:
+                continue
+            reference = weakref.ref(variable)
+            sparse = isinstance(gradient, tf.IndexedSlices)
+            for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
+                if tf.executing_eagerly():
+                    _note_eager_gradient(tensor, reference)
+                else:
+                    notes = call_notes.notes(tensor.graph)
+                    notes.gradients.append((tensor.op.name, tensor.value_index, reference))
+    except Exception:
+        logger.debug("gradients could not be observed", exc_info=True)
+
+
+def _note_eager_gradient(tensor: Any, variable: Any) -> None:
+    if call_notes.eager_paths is None or call_notes.eager_gradients is None:
+        return
+    address = tensor_address(tensor)
+    if address is not None:
+        size = tensor.shape.num_elements() * tensor.dtype.size
+        call_notes.eager_gradients.append((address, size, variable))
+
+
+def _flat(values: Any) -> Iterable[Any]:
+    import tensorflow as tf
+
+    if isinstance(values, (list, tuple)):
+        return (item for value in values for item in _flat(value))
+    if isinstance(values, dict):
+        return (item for key in sorted(values) for item in _flat(values[key]))
+    return (values,) if not isinstance(values, tf.RaggedTensor) else (values.flat_values,)

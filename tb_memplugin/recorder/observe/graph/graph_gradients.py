@@ -1,0 +1,183 @@
+"""What a function graph's backward pass needs: the ops that make the gradients of variables, and the saved results.
+
+Backward ops that need no gradient are found, too, and ops that may reuse a buffer.
+"""
+
+import collections
+from collections.abc import Set
+from typing import NamedTuple
+
+from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes
+from tb_memplugin.recorder.observe.graph.graph_layers import OpLayers
+from tb_memplugin.recorder.observe.graph.graph_ops import CALLS, SHAPE_OPS, Call, GraphOps, OwnerOf
+
+
+def saved_for_backward(graph: GraphOps, layers: OpLayers, early: Set[int], call: Call) -> set[int]:
+    """Numbers of the ops with results that an op of the backward pass reads that TensorFlow runs.
+
+    Args:
+        graph: The graph.
+        layers: Layer and pass of its ops.
+        early: Backward ops that depend on no gradient.
+        call: Properties inherited from the calling op.
+    """
+    saved: set[int] = set()
+    for number in range(len(graph)):
+        if graph.types[number] in SHAPE_OPS:
+            continue
+        if layers.pass_name[number] == "backward" and number in graph.needed:
+            saved.update(
+                source
+                for source, _ in graph.inputs[number]
+                if layers.pass_name[source] != "backward"
+                or layers.in_layer[source]
+                or (source in early and number not in early)
+            )
+        elif graph.types[number].startswith("TensorListPushBack") and call.pass_name == "forward":
+            saved.update(source for source, _ in graph.inputs[number][1:])
+    producers = (graph.output(index) for index in call.saved_for_backward)
+    saved.update(producer[0] for producer in producers if producer is not None)
+    return saved
+
+
+def unread_outputs(graph: GraphOps, layers: OpLayers, saved: Set[int]) -> dict[int, tuple[int, ...]]:
+    """Op number to the indices of its outputs that no op of the backward pass reads, of saved ops with several outputs.
+
+    A loss for each example, for one: its op computes the gradient of the logits as well, and only that is read.
+    """
+    several = {number for number in saved if len(graph.ops[number].outputs) > 1}
+    read = {
+        (source, index)
+        for number, sources in enumerate(graph.inputs)
+        if layers.pass_name[number] == "backward" and number in graph.needed
+        for source, index in sources
+        if source in several
+    }
+    unread = {
+        number: tuple(index for index in range(len(graph.ops[number].outputs)) if (number, index) not in read)
+        for number in several
+        if any(op == number for op, _ in read)
+    }
+    return {number: outputs for number, outputs in unread.items() if outputs}
+
+
+def outputs_saved_for_backward(graph: GraphOps, layers: OpLayers, number: int) -> frozenset[int]:
+    """Indices of the outputs of a call op that the backward pass reads."""
+    is_call = graph.types[number] in ("PartitionedCall", "StatefulPartitionedCall")
+    if not is_call or layers.pass_name[number] == "backward":
+        return frozenset()
+    return frozenset(
+        index
+        for reader, sources in enumerate(graph.inputs)
+        if layers.pass_name[reader] == "backward" and reader in graph.needed
+        for source, index in sources
+        if source == number
+    )
+
+
+def buffer_reusers(graph: GraphOps, layers: OpLayers) -> dict[int, list[str]]:
+    """Op number to the names of the ops that may reuse its output buffer: readers of the same pass and dtype."""
+    names: dict[int, list[str]] = {}
+    for number, sources in enumerate(graph.inputs):
+        if graph.types[number] in SHAPE_OPS or not graph.ops[number].outputs:
+            continue
+        dtype = graph.ops[number].outputs[0].dtype
+        for source, index in sources:
+            same_pass = layers.pass_name[source] == layers.pass_name[number]
+            if same_pass and graph.ops[source].outputs[index].dtype == dtype:
+                names.setdefault(source, []).append(graph.ops[number].name)
+    return names
+
+
+def forward_inputs(graph: GraphOps, layers: OpLayers, number: int) -> tuple[int, ...]:
+    """Positions of a backward op's inputs that other passes made."""
+    if layers.pass_name[number] != "backward":
+        return ()
+    return tuple(at for at, (source, _) in enumerate(graph.inputs[number]) if layers.pass_name[source] != "backward")
+
+
+def gradient_inputs(graph: GraphOps, layers: OpLayers, number: int) -> tuple[str, ...]:
+    """Names of the backward ops whose results a backward op reads."""
+    if layers.pass_name[number] != "backward":
+        return ()
+    sources = sorted({source for source, _ in graph.inputs[number]})
+    return tuple(graph.ops[source].name for source in sources if layers.pass_name[source] == "backward")
+
+
+_SAME_BYTES = frozenset(
+    {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"}
+)
+_COMBINES_GRADIENTS = _SAME_BYTES | {"Cast", "Transpose", "AddN", "AddV2"}
+_ONES = frozenset({"Const", "Fill", "OnesLike"})
+_ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
+"""Make the values that sums of gradients start from, as in a loop's backward pass: they hold no forward result."""
+
+
+class GradientOps(NamedTuple):
+    """Ops that make gradients of variables.
+
+    Attributes:
+        layer: Op number to the layer of the variable.
+        layer_of_output: (number of a call op, index of its output) to the layer of the variable.
+    """
+
+    layer: dict[int, str | None]
+    layer_of_output: dict[tuple[int, int], str | None]
+
+
+def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Call, owner_of: OwnerOf) -> GradientOps:
+    """The ops that make gradients of variables.
+
+    Includes the terms of a gradient that is a sum, and the same values before a cast or a change of shape, if nothing
+    else reads them.
+    """
+    readers = collections.Counter(source for sources in graph.inputs for source in sources)
+    pending: list[tuple[int, int, str | None]] = []
+    for index, layer in call.gradients.items():
+        producer = graph.output(index)
+        if producer is not None:
+            pending.append((*producer, layer))
+    for name, index, reference in notes.gradients:
+        owner = owner_of(reference()) if reference() is not None else None
+        if owner is not None and name in graph.number:
+            pending.append((graph.number[name], index, owner[1]))
+    gradients = GradientOps({}, {})
+    while pending:
+        number, index, layer = pending.pop()
+        if graph.types[number] in CALLS:
+            gradients.layer_of_output[number, index] = layer
+        elif number not in gradients.layer and graph.types[number] != "Placeholder":
+            gradients.layer[number] = layer
+            if graph.types[number] in _COMBINES_GRADIENTS:
+                terms = (term for term in graph.inputs[number] if readers[term] == 1)
+                pending.extend((*term, layer) for term in terms if layers.pass_name[term[0]] == "backward")
+    return gradients
+
+
+def early_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, gradients: GradientOps) -> set[int]:
+    """Backward ops that depend on no gradient, except those that make zeros; empty if that is unknown.
+
+    A tape first makes the gradient of its target with respect to itself, which is 1; every other gradient depends on
+    it. If a variable's gradient does not, the tape started from an `output_gradients` argument, and nothing is known.
+    """
+    seeds = {span.start for span in notes.spans if span.kind == "backward" and span.start < span.end}
+    if not seeds or any(graph.types[seed] not in _ONES for seed in seeds if seed < len(graph)):
+        return set()
+    dependent: set[int] = set()
+    for number in range(len(graph)):
+        if number in seeds or any(source in dependent for source, _ in graph.inputs[number]):
+            dependent.add(number)
+    backward = (number for number in gradients.layer if layers.pass_name[number] == "backward")
+    if not all(number in dependent or _is_index(graph, number) for number in backward):
+        return set()
+    return {
+        number
+        for number, name in enumerate(layers.pass_name)
+        if name == "backward" and number not in dependent and graph.types[number] not in _ZEROS
+    }
+
+
+def _is_index(graph: GraphOps, number: int) -> bool:
+    """Whether an op makes integers: the row indices of a sparse gradient."""
+    outputs = graph.ops[number].outputs
+    return bool(outputs) and bool(outputs[0].dtype.is_integer)

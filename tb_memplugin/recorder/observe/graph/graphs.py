@@ -1,0 +1,182 @@
+"""Reads facts about each op from traced function graphs and from the layer calls noted during tracing."""
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tb_memplugin.model.trace import GraphFacts, OpFact
+from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, call_notes
+from tb_memplugin.recorder.observe.graph.graph_gradients import (
+    buffer_reusers,
+    early_ops,
+    forward_inputs,
+    gradient_inputs,
+    gradient_ops,
+    outputs_saved_for_backward,
+    saved_for_backward,
+    unread_outputs,
+)
+from tb_memplugin.recorder.observe.graph.graph_layers import OpLayers
+from tb_memplugin.recorder.observe.graph.graph_ops import CALLS, Call, GraphOps, OwnerOf
+from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
+
+logger = logging.getLogger("tb_memplugin")
+
+MAX_GRAPHS = 2000
+"""Most graphs that are read of one program; every branch and loop body is a graph."""
+
+
+def graph_facts(
+    paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None = None
+) -> tuple[GraphFacts, ...]:
+    """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first.
+
+    Args:
+        paths: id of a layer to its path.
+        owner_of: Variable, or resource handle, to the variable's name and layer.
+        lines: Finds the user's lines; None to record none.
+    """
+    roots: dict[int, Any] = {}
+    for graph in list(call_notes.graphs):
+        if not _can_run(graph):
+            call_notes.forget(graph)
+            continue
+        outer = graph
+        while getattr(outer, "outer_graph", None) is not None and hasattr(outer.outer_graph, "captures"):
+            outer = outer.outer_graph
+        roots[id(outer)] = outer
+    reader = _Reader(paths, owner_of, lines)
+    for root in roots.values():
+        try:
+            reader.read(root)
+        except Exception:
+            logger.debug("a function graph could not be read", exc_info=True)
+    return tuple(graph for graph in reader.facts if graph is not None)
+
+
+def output_bytes(op: str | None, batch_size: int | None) -> int | None:
+    """Bytes of the first output of an op of a traced function graph; None if unknown.
+
+    Args:
+        op: The op's name, with or without the name of the op that calls its function.
+        batch_size: Replaces an unknown first dimension.
+    """
+    if op is None:
+        return None
+    for graph in reversed(list(call_notes.graphs)):
+        for name in (op, op.partition("/")[2]):
+            try:
+                tensor = graph.get_operation_by_name(name).outputs[0]
+                shape = tensor.shape.as_list()
+            except (KeyError, ValueError, IndexError):  # another graph's op, no such name, unknown rank
+                continue
+            if shape and shape[0] is None:
+                shape[0] = batch_size
+            if None not in shape:
+                return int(math.prod(shape)) * int(tensor.dtype.size)
+    return None
+
+
+def _can_run(graph: Any) -> bool:
+    """Whether the variables of a graph still exist. TensorFlow keeps one graph of every model that was trained."""
+    try:
+        tuple(getattr(graph, "variables", ()))
+    except AssertionError:  # running the function would raise it as well
+        return False
+    return True
+
+
+class _Reader:
+    """Reads graphs recursively; a graph with several callers is read once for each."""
+
+    def __init__(self, paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None) -> None:
+        self._paths, self._owner_of, self._lines = paths, owner_of, lines
+        self._by_graph: dict[int, _Graph] = {}
+        self.facts: list[GraphFacts | None] = []
+
+    def read(self, graph: Any, call: Call | None = None) -> int:
+        """Read a graph and its callees; return its index in `facts`. `call` is None for a root."""
+        index = len(self.facts)
+        self.facts.append(None)
+        forward = self._by_graph.get(id(getattr(graph, "_forward_graph", None)))
+        reading = _Graph(graph, self._paths, self._owner_of, call or Call(), forward)
+        self._by_graph[id(graph)] = reading
+        callees: dict[str, list[tuple[str, int]]] = {}
+        for number, op in enumerate(reading.graph.ops):
+            for attribute, label in CALLS.get(op.type, ()):
+                callee = _callee(graph, op, attribute)
+                if callee is not None and len(self.facts) < MAX_GRAPHS:
+                    callees.setdefault(op.name, []).append((label, self.read(callee, reading.call(number))))
+        self.facts[index] = GraphFacts(
+            name=graph.name,
+            ops=reading.op_facts(self._lines),
+            callees={name: tuple(labelled) for name, labelled in callees.items()},
+            root=call is None,
+            arguments=reading.graph.arguments() if call is None else frozenset(),
+        )
+        return index
+
+
+def _callee(graph: Any, op: Any, attribute: str) -> Any:
+    """The graph of the function that an op calls, None if Python does not have it."""
+    name = op.get_attr(attribute).name
+    while graph is not None:
+        function = graph._get_function(name) if hasattr(graph, "_get_function") else None
+        if function is not None:
+            return getattr(function, "graph", None)
+        graph = getattr(graph, "outer_graph", None)
+    return None
+
+
+class _Graph:
+    """The analysis of one graph, step by step: layers and passes, gradients, saved for backward."""
+
+    def __init__(
+        self, graph: Any, paths: Mapping[int, str], owner_of: OwnerOf, call: Call, forward: "_Graph | None"
+    ) -> None:
+        self.graph = GraphOps(graph)
+        self._notes = notes = call_notes.graphs.get(graph) or GraphNotes()
+        forward_layers = None if forward is None else forward._layers
+        self._layers: OpLayers = OpLayers(self.graph, notes, paths, call, forward_layers)
+        self._variables = self.graph.captured_variables(call, owner_of)
+        self._gradients = gradient_ops(self.graph, self._layers, notes, call, owner_of)
+        self._layers.place_updates(self._variables, self._gradients.layer)
+        self._early = early_ops(self.graph, self._layers, notes, self._gradients)
+        self._saved = saved_for_backward(self.graph, self._layers, self._early, call)
+
+    def call(self, number: int) -> Call:
+        """Properties that the callees of a call op inherit from it."""
+        gradients = self._gradients.layer_of_output.items()
+        return Call(
+            self._layers.layer[number],
+            self._layers.pass_name[number],
+            self._variables,
+            outputs_saved_for_backward(self.graph, self._layers, number),
+            {index: layer for (op, index), layer in gradients if op == number},
+        )
+
+    def op_facts(self, lines: SourceLines | None) -> dict[str, OpFact]:
+        """Op name to fact."""
+        line = [None] * len(self.graph) if lines is None else lines.of_graph(self.graph, self._layers, self._notes)
+        reusers = buffer_reusers(self.graph, self._layers)
+        unread = unread_outputs(self.graph, self._layers, self._saved)
+        return {
+            op.name: OpFact(
+                layer=self._layers.layer[number],
+                pass_name=self._layers.pass_name[number],
+                saved_for_backward=number in self._saved,
+                unread_outputs=unread.get(number, ()),
+                gradient_of=self._gradients.layer.get(number),
+                is_gradient=number in self._gradients.layer,
+                assigns=self.graph.assigned_variable(number, self._variables),
+                passes_to=tuple(reusers.get(number, ())),
+                forward_inputs=forward_inputs(self.graph, self._layers, number),
+                gradient_inputs=gradient_inputs(self.graph, self._layers, number),
+                early=number in self._early,
+                output_shapes=() if self._layers.pass_name[number] == "update" else self.graph.output_shapes(number),
+                output_dtypes=() if self._layers.pass_name[number] == "update" else self.graph.output_dtypes(number),
+                line=line[number],
+            )
+            for number, op in enumerate(self.graph.ops)
+        }

@@ -1,0 +1,179 @@
+"""Tensors that Python holds beside the known variables: input data, constants and held tensors; variables of no model.
+
+Python's new objects are searched at every window. All of them are searched if some may be unknown and the memory map
+has a chunk without a known owner.
+"""
+
+import dataclasses
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from typing import Any, Literal
+
+from tb_memplugin.model.trace import TensorFact
+from tb_memplugin.recorder.observe.calls.inputs import input_notes
+from tb_memplugin.recorder.observe.heap.holders import Device, Entry, HolderSearch
+from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects
+from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_address, tensor_size, variable_address
+
+TensorCategory = Literal["inputs", "other_state", "held_tensors"]
+_RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
+DeviceFacts = tuple[tuple[Device, TensorFact], ...]
+ReadChunks = Callable[[], Mapping[Device, Set[int] | None]]
+"""Reads the addresses of the chunks in use that a variable or a tensor may own; None where the map cannot be read."""
+
+
+class HeldTensors:
+    """Facts about the tensors of one program from window to window; for the training's thread."""
+
+    def __init__(self) -> None:
+        self._objects = PythonObjects()
+        self._holders = HolderSearch()
+        self._known_variables: Container[int] = ()  # ids
+        self._windows = self._misses = 0
+        self._in_use: Mapping[Device, int] = {}
+        self._at_start: list[Entry] = []
+        self._variables_at_start: DeviceFacts = ()
+
+    def watch(self) -> None:
+        """Know every tensor that Python holds from now on, however old it gets."""
+        self._objects.watch()
+
+    def unwatch(self) -> None:
+        """Stop `watch`."""
+        self._objects.unwatch()
+
+    def find(
+        self,
+        in_use: Mapping[Device, int],
+        variable_addresses: Iterable[int | None],
+        graphs: Iterable[Any] = (),
+        known_variables: Container[int] = (),
+        read_chunks: ReadChunks | None = None,
+    ) -> DeviceFacts:
+        """Tensors, and variables of no model, that Python holds as a window opens, with their devices.
+
+        Args:
+            in_use: Bytes in use by device.
+            variable_addresses: Addresses of the known variables.
+            graphs: Traced function graphs.
+            known_variables: Ids of the known variables.
+            read_chunks: Reads the chunks in use; without it, all objects are searched if some may be unknown.
+        """
+        self._windows += 1
+        self._known_variables = known_variables
+        self._in_use = in_use
+        self._objects.add(input_notes.tensors())
+        addresses = set(variable_addresses)
+        self._objects.search_new()
+        self._read_facts(addresses, graphs)
+        if not self._objects.complete and self._has_unowned(addresses, read_chunks):
+            self._objects.search_all()
+            self._read_facts(addresses, graphs)
+        self._misses = self._objects.misses
+        return (*((device, fact) for device, fact, _ in self._at_start), *self._variables_at_start)
+
+    def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
+        """Read the facts about the known tensors, and variables of no model, at the window's start."""
+        captures = self._objects.captures
+        captures.read([*graphs, *captures.graphs()])
+        self._at_start = list(self._entries(variable_addresses))
+        self._variables_at_start = tuple(self._variable_facts(variable_addresses))
+
+    def _has_unowned(self, variable_addresses: Set[int | None], read_chunks: ReadChunks | None) -> bool:
+        """Whether a chunk has no known owner, or the chunks are unknown.
+
+        Variables of no model do not count: their model may be among the objects that were not found.
+        """
+        if read_chunks is None:
+            return True
+        owned = variable_addresses | {fact.address for _, fact, _ in self._at_start}
+        return any(addresses is None or not addresses <= owned for addresses in read_chunks().values())
+
+    def finish(
+        self, variable_addresses: Iterable[int | None], graphs: Iterable[Any] = ()
+    ) -> tuple[DeviceFacts, DeviceFacts]:
+        """(The tensors of `find` with their holders, the tensors that are new), as the window closes.
+
+        Args:
+            variable_addresses: As for `find`, but now.
+            graphs: As for `find`.
+        """
+        self._objects.search_new()
+        if self._objects.misses != self._misses:
+            self._objects.search_all()
+        self._objects.add(input_notes.tensors())
+        self._objects.captures.read(graphs)
+        before = {id(known) for _, _, known in self._at_start}
+        aliases = {fact.address for _, fact, known in self._at_start if known.reference() is not None}
+        new = list(self._entries({*variable_addresses, *aliases}, before))
+        at_start, self._at_start = [self._with_category(entry) for entry in self._at_start], []
+        self._holders.search([*at_start, *new], self._in_use, self._windows)
+        return (*map(_with_holder, at_start), *self._variables_at_start), tuple(map(_with_holder, new))
+
+    def handles(self) -> list[Any]:
+        """Resource handles that searches found."""
+        return self._objects.handles()
+
+    def find_models(self) -> list[Any]:
+        """Search all of Python's objects for models."""
+        self._objects.search_all()
+        return self.models()
+
+    def models(self) -> list[Any]:
+        """Models that searches found."""
+        return self._objects.models()
+
+    def _variables_of_no_model(self) -> list[Any]:
+        return [variable for variable in self._objects.variables() if id(variable) not in self._known_variables]
+
+    def _variable_facts(self, excluded: Container[int | None]) -> Iterator[tuple[Device, TensorFact]]:
+        for variable in self._variables_of_no_model():
+            address = variable_address(variable)
+            if address is not None and address not in excluded:
+                shape = tuple(int(size) for size in variable.shape)
+                fact = TensorFact("other_state", tensor_size(variable), address, shape, variable.dtype.name)
+                yield short_device(variable.device), fact
+
+    def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> Iterator[Entry]:
+        """One fact for each address; of several tensors there, the one with the most certain category.
+
+        Args:
+            excluded: Addresses to leave out.
+            known_ids: Ids of `KnownTensor`s to leave out.
+        """
+        of_datasets = self._objects.dataset_tensors()
+        entries: dict[int, Entry] = {}
+        for tensor, known in self._objects.tensors():
+            if id(known) in known_ids:
+                continue
+            if known.address == 0:
+                known.address = tensor_address(tensor)
+            address = known.address
+            if address is None or address in excluded:
+                continue
+            category = self._category(tensor, of_datasets)
+            if address not in entries or _RANKS[category] < _RANKS[entries[address][1].category]:
+                shape = tuple(int(size) for size in tensor.shape)
+                held = (known.held_by, known.retaining_path)
+                fact = TensorFact(category, tensor_size(tensor), address, shape, tensor.dtype.name, *held)
+                entries[address] = short_device(tensor.device), fact, known
+        yield from entries.values()
+
+    def _with_category(self, entry: Entry) -> Entry:
+        """A tensor of the window's start with its category now: the step may have been fed with it."""
+        device, fact, known = entry
+        tensor = known.reference()
+        if fact.category != "held_tensors" or tensor is None:
+            return entry
+        return device, dataclasses.replace(fact, category=self._category(tensor, set())), known
+
+    def _category(self, tensor: Any, of_datasets: set[int]) -> TensorCategory:
+        captures = self._objects.captures
+        if id(tensor) in of_datasets or input_notes.is_input(tensor) or captures.is_data(tensor):
+            return "inputs"
+        return "other_state" if captures.is_constant(tensor) else "held_tensors"
+
+
+def _with_holder(entry: Entry) -> tuple[Device, TensorFact]:
+    device, fact, known = entry
+    held_by, path = (known.held_by, known.retaining_path) if fact.category == "held_tensors" else (None, None)
+    return device, dataclasses.replace(fact, held_by=held_by, retaining_path=path)

@@ -1,0 +1,211 @@
+"""Finds what keeps tensors alive: a variable, an attribute, or a list or dict and its owner.
+
+Python can list the referrers of an object, but scans every object of the process for it (about 50 ms for the 550,000
+objects of a program with a Keras model), once per level. So the search goes the other way, within a time limit: breadth
+first from the program's own modules and running functions down to the tensors.
+
+A search takes up to 50 ms of the training's thread, so `HolderSearch` decides when it is worth that.
+"""
+
+import collections
+import functools
+import gc
+import os
+import sys
+import time
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tb_memplugin.model.trace import TensorFact
+from tb_memplugin.recorder.observe.graph.frames import running_functions
+from tb_memplugin.recorder.observe.graph.keras_packages import PREFIXES
+from tb_memplugin.recorder.observe.heap.holder_names import Node, closure, describe_holder, describe_variable
+from tb_memplugin.recorder.observe.heap.python_objects import KnownTensor
+from tb_memplugin.recorder.observe.heap.retaining_path import RetainingPaths
+
+HOLDER_SHARE = 0.01
+"""Least share of a device's bytes in use that held tensors must have for a search, unless they grew; and least share of
+the held tensors that those of one shape must have: a search for a few scalars would take as long."""
+
+
+class Holder(NamedTuple):
+    """What keeps a tensor alive.
+
+    Attributes:
+        text: The object, such as "list `history` in module __main__".
+        path: The references from a module or a running function to the tensor; see `RetainingPaths`.
+    """
+
+    text: str
+    path: str
+
+
+Device = str
+Entry = tuple[Device, TensorFact, KnownTensor]
+
+
+class HolderSearch:
+    """Searches for the holders of held tensors, from window to window."""
+
+    def __init__(self) -> None:
+        self._held_before: dict[Device, int] = {}
+
+    def search(self, entries: Iterable[Entry], in_use: Mapping[Device, int], window: int) -> None:
+        """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the holder is unknown.
+
+        Args:
+            entries: Tensors.
+            in_use: Bytes in use by device.
+            window: Number of the window. A search that fails is repeated when that has doubled.
+        """
+        held = [entry for entry in entries if entry[1].category == "held_tensors"]
+        by_device: dict[Device, int] = {}
+        by_shape: dict[object, int] = {}
+        for device, fact, _ in held:
+            by_device[device] = by_device.get(device, 0) + fact.requested_bytes
+            key = device, fact.shape, fact.dtype
+            by_shape[key] = by_shape.get(key, 0) + fact.requested_bytes
+        devices = {
+            device
+            for device, size in by_device.items()
+            if size > self._held_before.get(device, 0) or size > HOLDER_SHARE * in_use.get(device, 0)
+        }
+        self._held_before = by_device
+        due = [
+            (known, known.reference())
+            for device, fact, known in held
+            if device in devices
+            and known.held_by is None
+            and by_shape[device, fact.shape, fact.dtype] >= HOLDER_SHARE * by_device[device]
+            and known.next_search <= window
+        ]
+        tensors = [tensor for _, tensor in due if tensor is not None]
+        holders = find_holders(tensors) if tensors else {}
+        for known, tensor in due:
+            known.held_by, known.retaining_path = holders.get(id(tensor), (None, None))
+            known.next_search = 2 * window
+
+
+SEARCH_SECONDS = 0.05
+"""Processor time that one search may take of the training's thread, whatever else the machine does meanwhile."""
+MAX_DEPTH = 8
+"""Most references from a module or a function to a tensor; an attribute may count as two."""
+REFERENCES_BETWEEN_CLOCKS = 1024
+_LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
+_LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
+"""Packages with objects that are not searched."""
+_OF_KERAS = (
+    *("keras.src.callbacks", "keras.src.models", "keras.src.layers", "keras.src.utils.tracking"),
+    *("tf_keras.src.callbacks", "tf_keras.src.engine", "tf_keras.src.models", "tf_keras.src.layers"),
+)
+"""Modules of Keras with objects that may hold the program's tensors."""
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
+
+
+def find_holders(
+    tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.thread_time
+) -> dict[int, Holder]:
+    """Id of a tensor to its holder; tensors without a known holder are missing.
+
+    Prefers an attribute or a container to a variable.
+    """
+    end = clock() + seconds
+    ids = {id(tensor) for tensor in tensors}
+    holders: dict[int, Holder] = {}
+    variables: dict[int, Holder] = {}
+    paths = RetainingPaths()
+    for count, (node, place, child) in enumerate(_references({*ids, id(tensors)})):
+        if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
+            break
+        key = id(child)
+        if key not in ids or key in holders:
+            continue
+        if node.parent is None:
+            if key not in variables:
+                variables[key] = Holder(describe_variable(node, child), paths.to(node, place, child))
+        else:
+            holders[key] = Holder(describe_holder(node, child), paths.to(node, place, child))
+    return {**variables, **holders}
+
+
+def _references(ends: set[int]) -> Iterator[tuple[Node, int, Any]]:
+    """(object, position of a reference, object that it refers to), breadth first, not beyond the objects with the ids
+    `ends`."""
+    visited = set(ends)
+    pending: collections.deque[Node] = collections.deque(_roots())
+    while pending:
+        node = pending.popleft()
+        for place, child in enumerate(_children(node.value)):
+            yield node, place, child
+            if node.depth < MAX_DEPTH and id(child) not in visited and _may_hold(child):
+                visited.add(id(child))
+                pending.append(Node(child, node, "", place, node.depth + 1))
+
+
+def _roots() -> Iterator[Node]:
+    """The program's own modules, then this thread's running functions."""
+    for name in list(sys.modules):
+        if name != "__mp_main__" and _is_program(name):
+            yield Node(dict(getattr(sys.modules.get(name), "__dict__", {})), None, f"module {name}")
+    for frame, variables in running_functions():
+        code = frame.f_code
+        yield Node(variables, None, f"{code.co_name}() in {os.path.basename(code.co_filename)}")
+
+
+def _is_program(name: str) -> bool:
+    """Whether neither a module nor its package is installed or part of Python."""
+    package = _package(name)
+    return not _is_installed(package) and (package == name or not _is_installed(name))
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_installed(name: str) -> bool:
+    """Whether a module belongs to a library or is built in."""
+    file = _file(name)
+    if name == "__main__" or name in _LIBRARIES:
+        return name != "__main__"
+    if not file:  # a namespace package: its modules decide
+        return not hasattr(sys.modules.get(name), "__path__")
+    return file.startswith(_PYTHON) or any(folder in file for folder in _INSTALLED)
+
+
+def _file(name: str) -> str:
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file if isinstance(file, str) else ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_searched(name: str) -> bool:
+    """Whether objects of the classes of a module may refer to tensors of the program."""
+    package = _package(name)
+    return package not in _LIBRARIES and (f"{package}." not in PREFIXES or name.startswith(_OF_KERAS))
+
+
+def _package(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _children(value: Any) -> Sequence[Any]:
+    """Objects that an object refers to; for a function, its closure and defaults, but not its module."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, (list, tuple)):
+        return value
+    if isinstance(value, collections.deque):
+        return list(value)
+    if isinstance(value, type):
+        return list(vars(value).values())
+    if isinstance(value, types.FunctionType):
+        return [*closure(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+    return gc.get_referents(value)
+
+
+def _may_hold(value: Any) -> bool:
+    """Whether an object may refer to tensors of the program."""
+    if not gc.is_tracked(value) or isinstance(value, _LEAVES):
+        return False
+    if isinstance(value, type):
+        return _is_program(str(value.__module__))
+    return _is_searched(str(type(value).__module__))

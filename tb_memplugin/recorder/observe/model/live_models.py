@@ -1,0 +1,196 @@
+"""Counts the program's Keras models, and the bytes of their variables while any of them is alive.
+
+A model's variables may outlive it: a function graph that captured them, or an optimizer, keeps their memory. So the
+resource handle of each variable is referenced weakly, beside the model.
+"""
+
+import logging
+import math
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tb_memplugin.recorder.base.due import changes
+from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_size
+from tb_memplugin.recorder.observe.model.layers import variables_of
+from tb_memplugin.recorder.observe.model.optimizer import slots
+from tb_memplugin.recorder.observe.model.variables import replicas, tf_variable
+
+logger = logging.getLogger("tb_memplugin")
+
+MAX_MODELS = 2000
+"""Most models whose variables are known at a time, the first ones."""
+CHECK_SECONDS = 1.0
+"""Interval of looking at models and optimizers that are not built yet, and at variables of models that are gone."""
+
+
+class ModelFigures(NamedTuple):
+    """Count and bytes by device, as in `CounterKind`."""
+
+    built: int
+    alive: dict[str, tuple[int, int]]
+    gone: dict[str, tuple[int, int]]
+    slots_without_model: dict[str, tuple[int, int]]
+
+
+class _Variable(NamedTuple):
+    handle: Callable[[], Any]  # a weak reference
+    device: str
+    size: int
+    is_slot: bool
+
+
+class _Model:
+    """A model, weakly, and what is known of its variables."""
+
+    def __init__(self, model: Any, gone: Callable[[Any], None]) -> None:
+        self.reference = weakref.ref(model, gone)
+        self.optimizer: Callable[[], Any] = lambda: None
+        self.variables: dict[int, _Variable] = {}  # by id of the handle
+        self.counted = False
+        self.complete = False
+        self.is_part = False  # of another model, which may be read later
+
+
+class LiveModels:
+    """The models of one process. Any thread may note a model; the training's thread calls the other methods."""
+
+    def __init__(self) -> None:
+        self._noted: list[_Model] = []  # not looked at yet
+        self._models: list[_Model] = []
+        self._known: weakref.WeakKeyDictionary[Any, _Model] = weakref.WeakKeyDictionary()
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._applied: list[Any] = []  # weak references to optimizers that are not matched to a model yet
+        self._built = 0
+        self._changed = False
+        self._next_check = 0.0
+
+    def note(self, model: Any) -> None:
+        """Note a model that was made or is about to be used."""
+        if model not in self._known:
+            self._known[model] = entry = _Model(model, self._gone)
+            self._noted.append(entry)
+            changes.note()
+
+    def used(self, model: Any) -> None:
+        """Look at a model after it was trained: it may be gone before `figures` looks. Does not raise."""
+        entry = self._known.get(model)
+        if entry is not None and not entry.complete:
+            try:
+                self._read(entry, model)
+            except Exception:
+                logger.debug("a model could not be counted", exc_info=True)
+
+    def applied(self, optimizer: Any) -> None:
+        """Note an optimizer that updated variables; the model need not know it."""
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            self._applied.append(weakref.ref(optimizer))
+            changes.note()
+
+    def due_in(self) -> float:
+        """Seconds until `figures` may have changed, unless a change is noted before."""
+        if self._noted or self._applied or self._changed:
+            return 0.0
+        return self._next_check - time.monotonic() if self._models else math.inf
+
+    def figures(self) -> ModelFigures:
+        """Look at new models, and at others that may have changed."""
+        self._changed, self._next_check = False, time.monotonic() + CHECK_SECONDS
+        noted, self._noted = self._noted, []
+        self._models += noted[: MAX_MODELS - len(self._models)]
+        for entry in self._models:
+            model = entry.reference()
+            if model is not None and not entry.complete:
+                self._read(entry, model)
+        applied, self._applied = self._applied, []
+        for reference in applied:
+            self._match(reference())
+        self._models = [entry for entry in self._models if _matters(entry)]
+        return self._sums()
+
+    def _gone(self, _: Any) -> None:
+        self._changed = True
+        changes.note()
+
+    def _read(self, entry: _Model, model: Any) -> None:
+        """Read a model's variables, once its weights and its optimizer's slots exist."""
+        if not getattr(model, "built", True):
+            return
+        self._note_parts(model)
+        if not entry.counted and not entry.is_part:
+            entry.counted = True
+            self._built += 1
+        optimizer = getattr(model, "optimizer", None)
+        entry.variables.update(_variables(variables_of(model, "variables"), False))
+        if optimizer is not None:
+            if not getattr(optimizer, "built", True):
+                return
+            entry.optimizer = weakref.ref(optimizer)
+            entry.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
+        entry.complete = True
+
+    def _note_parts(self, model: Any) -> None:
+        """Count no part of a model as a model of its own, also one that was counted before or is noted later."""
+        parts = [layer for layer in model._flatten_layers(include_self=False) if layer in self._known]
+        inner = getattr(model, "_functional", None)
+        if inner is not None:
+            self._known.setdefault(inner, _Model(inner, self._gone))
+            parts.append(inner)
+        for part in parts:
+            entry = self._known[part]
+            if not entry.is_part:
+                entry.is_part = True
+                self._built -= entry.counted
+
+    def _match(self, optimizer: Any) -> None:
+        """Add the slots of an optimizer to those of the model whose variables it updates."""
+        served = getattr(optimizer, "_trainable_variables", ())
+        own = {key for key, _ in _variables(served, False)}
+        for entry in self._models:
+            if own & entry.variables.keys() and entry.optimizer() is not optimizer:
+                entry.optimizer = weakref.ref(optimizer)
+                entry.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
+                return
+
+    def _sums(self) -> ModelFigures:
+        """Sum each variable once; one that a model that exists shares with one that is gone belongs to the former."""
+        counts: tuple[Counter[str], ...] = (Counter(), Counter(), Counter())
+        sizes: tuple[Counter[str], ...] = (Counter(), Counter(), Counter())
+        seen: set[int] = set()
+        for gone in (False, True):
+            for entry in self._models:
+                if (entry.reference() is None) != gone:
+                    continue
+                own = {key: one for key, one in entry.variables.items() if key not in seen}
+                seen.update(own)
+                kinds = [(int(gone), False)]
+                if gone and entry.optimizer() is not None:
+                    kinds.append((2, True))
+                for kind, only_slots in kinds:
+                    found = [one for one in own.values() if one.is_slot or not only_slots]
+                    counts[kind].update({one.device for one in found})
+                    for one in found:
+                        sizes[kind][one.device] += one.size
+        alive, left, without = (
+            {device: (count[device], size[device]) for device in count}
+            for count, size in zip(counts, sizes, strict=True)
+        )
+        return ModelFigures(self._built, alive, left, without)
+
+
+def _matters(entry: _Model) -> bool:
+    """Whether a model exists or left variables behind; drops the variables that do not exist any more."""
+    if entry.reference() is None:
+        entry.variables = {key: one for key, one in entry.variables.items() if one.handle() is not None}
+    return not entry.is_part and (entry.reference() is not None or bool(entry.variables))
+
+
+def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]:
+    """Id of its handle and facts of each variable that has one."""
+    for variable in variables:
+        for part in replicas(tf_variable(variable)):
+            handle = part.handle
+            yield id(handle), _Variable(weakref.ref(handle), short_device(part.device), tensor_size(part), is_slot)

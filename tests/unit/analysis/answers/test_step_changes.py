@@ -1,0 +1,163 @@
+"""Changes of runs with known histories: what is compared, the causes, and the sentences."""
+
+import dataclasses
+import pathlib
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from reading_cases import DEVICE, MIB, make_samples, make_snapshot, make_table
+
+from tb_memplugin import load
+from tb_memplugin.analysis.answers.step_changes import step_changes
+from tb_memplugin.analysis.growth.change_effects import Level
+from tb_memplugin.model import LayerTable, LedgerRow, Run, Snapshot
+from unit.analysis.growth.test_device_growth import make_run
+
+FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
+STEPS = np.arange(60)
+TABLES = (make_table(0, unfrozen=False), make_table(30, unfrozen=True, reason="model/backbone became trainable"))
+
+
+def traced(step: int, *, size: int | None = 16, slots: int = 0, former: int = 0, **parts: int) -> Snapshot:
+    """A traced step with optimizer slots in use, and slots of an earlier optimizer."""
+    snapshot = make_snapshot(step, **parts)  # type: ignore[arg-type]
+    rows = [*snapshot.ledger, LedgerRow("model/backbone", "optimizer_state", None, slots, 0)]
+    rows.append(LedgerRow("Adam replaced at step 30/model/backbone", "optimizer_state", None, former, 0))
+    in_use = snapshot.in_use_bytes + slots + former
+    return dataclasses.replace(snapshot, ledger=tuple(rows), in_use_bytes=in_use, batch_size=size)
+
+
+def run_of(snapshots: list[Snapshot], tables: tuple[LayerTable, ...] = (), peaks: object = None) -> Run:
+    """A run whose measured peaks are those of the nearest earlier traced step, or the given ones."""
+    values = np.full(len(STEPS), 104 * MIB) if peaks is None else np.asarray(peaks, np.int64)
+    if peaks is None:
+        for snapshot in snapshots:
+            values[snapshot.step :] = snapshot.in_use_bytes
+    samples = make_samples(STEPS.tolist(), values.tolist(), in_use=[50 * MIB] * len(STEPS))
+    return make_run(samples, snapshots=tuple(snapshots), layer_tables=tables)
+
+
+def said(run: Run) -> list[str]:
+    return [change.sentence() for change in step_changes(run, DEVICE, "train")]
+
+
+def test_an_unfreezing_names_persistent_parts_first() -> None:
+    run = run_of([traced(25), traced(33, slots=113 * MIB, activations=231 * MIB)], TABLES)
+    (change,) = step_changes(run, DEVICE, "train")
+    assert change.sentence() == "Step 30: unfroze backbone, +244 MiB"
+    assert (change.before, change.after) == tuple(Level(one.step, one.in_use_bytes) for one in run.snapshots)
+    assert change.delta_bytes == 244 * MIB
+    assert change.details() == ("Mainly optimizer state +113, activations +131 MiB.",)
+
+
+def test_the_nearest_traced_steps_on_both_sides_are_compared() -> None:
+    far = [traced(step, activations=900 * MIB) for step in (2, 50)]
+    near = [traced(28), traced(30, slots=8 * MIB)]
+    (change,) = step_changes(run_of([far[0], *near, far[1]], TABLES), DEVICE, "train")
+    assert change.before is not None and change.after is not None
+    assert (change.before.step, change.after.step) == (28, 30)
+    assert change.sentence() == "Step 30: unfroze backbone, +8.0 MiB"
+
+
+def test_a_partial_batch_is_not_compared() -> None:
+    snapshots = [traced(20), traced(29, size=3, activations=20 * MIB), traced(31, slots=8 * MIB), traced(40)]
+    (change,) = step_changes(run_of(snapshots, TABLES), DEVICE, "train")
+    assert change.before is not None and change.before.step == 20
+
+
+def test_without_a_trace_on_one_side_measured_peaks_are_compared() -> None:
+    peaks = np.where(STEPS < 30, 100, 175) * MIB
+    for snapshots in ([], [traced(10)], [traced(40, activations=171 * MIB)]):
+        assert said(run_of(snapshots, TABLES, peaks)) == ["Step 30: unfroze backbone, +75.0 MiB"]
+
+
+def test_slots_of_the_earlier_optimizer_are_told_beside_an_unfreezing() -> None:
+    run = run_of([traced(25, slots=55 * MIB), traced(33, slots=113 * MIB, former=55 * MIB)], TABLES)
+    (change,) = step_changes(run, DEVICE, "train")
+    assert change.sentence() == "Step 30: unfroze backbone, +113 MiB"
+    assert change.details() == (
+        "Mainly optimizer state +113 MiB.",
+        "Compiled again: slots of the earlier optimizer stay, +55.0 MiB.",
+        "Earlier optimizers and models take 55.0 MiB in all. "
+        "`tb_memplugin.release_unused()` between two trainings frees them.",
+    )
+
+
+def test_compiling_again_is_a_cause_of_its_own() -> None:
+    again = (make_table(0, unfrozen=True), make_table(30, unfrozen=True, reason="the model was compiled again"))
+    snapshots = [traced(25, slots=55 * MIB), traced(33, slots=55 * MIB, former=55 * MIB)]
+    expected = "earlier optimizer stays, +55.0 MiB"
+    assert said(run_of(snapshots, again)) == [f"Step 30: {expected}"]
+    # Without a table, as in a loop that the recorder knows no optimizer of.
+    assert said(run_of(snapshots)) == [f"Steps 25 to 33: {expected}"]
+
+
+def test_an_earlier_model_that_stays_is_named() -> None:
+    after = traced(33)
+    row = LedgerRow("model, no longer used/backbone", "weights", None, 20 * MIB, 0)
+    after = dataclasses.replace(after, ledger=(*after.ledger, row), in_use_bytes=after.in_use_bytes + row.bytes)
+    assert said(run_of([traced(32), after])) == ["Step 33: earlier model stays, +20.0 MiB"]
+
+
+def test_little_memory_of_earlier_optimizers_is_no_change() -> None:
+    assert said(run_of([traced(25), traced(33, former=MIB - 1)])) == []
+
+
+def test_another_batch_size() -> None:
+    run = run_of([traced(11, size=4), traced(12, size=96, activations=490 * MIB)])
+    (change,) = step_changes(run, DEVICE, "train")
+    assert change.sentence() == "Step 12: batch 4 → 96, +390 MiB"
+    assert change.details() == ("Mainly activations +390 MiB.",)
+
+
+def test_the_step_of_another_batch_size_is_that_of_the_measured_peaks() -> None:
+    snapshots = [traced(11, size=4), traced(40, size=96, activations=490 * MIB)]
+    peaks = np.where(STEPS < 23, snapshots[0].in_use_bytes, snapshots[1].in_use_bytes)
+    assert said(run_of(snapshots, peaks=peaks)) == ["Step 23: batch 4 → 96, +390 MiB"]
+    peaks[30] = snapshots[0].in_use_bytes
+    assert said(run_of(snapshots, peaks=peaks)) == ["Steps 11 to 40: batch 4 → 96, +390 MiB"]
+
+
+def test_a_batch_size_that_changes_with_the_layers_is_one_change() -> None:
+    run = run_of([traced(25), traced(33, size=32, slots=10 * MIB)], TABLES)
+    assert said(run) == ["Step 30: unfroze backbone, batch 16 → 32, +10.0 MiB"]
+
+
+def test_a_smaller_batch_size_that_stays() -> None:
+    run = run_of([traced(11, activations=200 * MIB), *(traced(step, size=8) for step in (20, 30))])
+    assert said(run) == ["Step 20: batch 16 → 8, −100 MiB"]
+
+
+def test_a_jump_without_a_cause_has_the_categories_of_its_traced_steps() -> None:
+    snapshots = [traced(10), traced(35), traced(45, activations=160 * MIB)]
+    peaks = np.where(STEPS < 40, 104 * MIB, 164 * MIB)
+    peaks[35], peaks[45] = (one.in_use_bytes for one in snapshots[1:])
+    (change,) = step_changes(run_of(snapshots, peaks=peaks), DEVICE, "train")
+    assert change.sentence() == "Step 40: peak +60.0 MiB"
+    assert change.details() == ("Mainly activations +60.0 MiB.",)
+    # Traced steps that do not show the jump are not compared.
+    snapshots[2] = traced(45)
+    peaks[45] = snapshots[2].in_use_bytes
+    (change,) = step_changes(run_of(snapshots, peaks=peaks), DEVICE, "train")
+    assert (change.sentence(), change.details()) == ("Step 40: peak +60.0 MiB", ())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_varying_batch_sizes_are_no_change(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes: npt.NDArray[np.int64] = random.permutation(np.arange(8, 20))
+    snapshots = [traced(5 * at, size=int(size), activations=int(size) * MIB) for at, size in enumerate(sizes)]
+    values = np.repeat([one.in_use_bytes for one in snapshots], 5)
+    assert said(run_of(snapshots, peaks=values)) == []
+
+
+def test_a_recorded_failure_of_a_larger_batch() -> None:
+    """The stored run is that of the demo: batches of 4 sequences, then one of 96."""
+    stored = load(FIXTURES / "runs")["out_of_memory"]
+    sized = [one if one.at_failure else dataclasses.replace(one, batch_size=4) for one in stored.snapshots]
+    (change,) = step_changes(dataclasses.replace(stored, snapshots=tuple(sized)), DEVICE, "train")
+    last, failed = sized[-2:]
+    size = (failed.in_use_bytes - last.in_use_bytes) / MIB
+    assert change.sentence() == f"Step {stored.ooms[0].step}: batch 4 → 96, +{size:.0f} MiB"
+    assert change.before is not None and change.before.step == last.step

@@ -1,0 +1,247 @@
+"""The cause of growth: named where the counters' numbers explain it, and only there."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from reading_cases import MIB, make_samples, make_snapshot
+
+from tb_memplugin.analysis.answers.questions import answers
+from tb_memplugin.analysis.findings import findings
+from tb_memplugin.analysis.growth.device_growth import find_growth, growth_bound
+from tb_memplugin.analysis.growth.trend import find_trend
+from tb_memplugin.analysis.host.host_memory import host_growths, host_summaries
+from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, HostMemory, HostSamples, LedgerRow, Run, Snapshot
+from tb_memplugin.reader.merge import merge
+from unit.analysis.growth.test_device_growth import FLAT, STEPS, make_run, run_of
+
+Row = tuple[int, Any, str | None, int, int, str | None]
+LEAK = FLAT + STEPS * MIB // 10
+LUMPS = FLAT + STEPS // 10 * MIB
+"""1 MiB more in each tenth step."""
+WHY = "argument `scale` changed from 1 to 2 (Python value)"
+
+
+def counters(rows: list[Row], worker: str = "") -> Counters:
+    step, kind, name, count, size, detail = zip(*rows, strict=True)
+    return Counters(np.asarray(step), kind, name, np.asarray(count), np.asarray(size), detail, worker)
+
+
+def every_tenth(
+    kind: str, size: int, steps: int = 2000, name: str | None = "CPU:0", detail: str | None = None
+) -> list[Row]:
+    """One more every ten steps, of `size` bytes each."""
+    return [
+        (step, kind, name, step // 10, size * (step // 10) if size >= 0 else size, detail)
+        for step in range(0, steps, 10)
+    ]
+
+
+def cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
+    (growth,) = find_growth(run_of(values, counters=(counters(rows),)))
+    return None if growth.cause is None else growth.cause.text
+
+
+def test_models_that_are_not_freed_explain_their_bytes() -> None:
+    text = cause(LEAK, every_tenth("models_alive", MIB))
+    assert (
+        text is not None and text.endswith("that were built and not freed") and text.startswith("195 models (195 MiB)")
+    )
+
+
+def test_models_that_are_gone_are_told_from_those_that_exist() -> None:
+    rows = [*every_tenth("models_gone", MIB), *every_tenth("slots_without_model", MIB // 2)]
+    text = cause(LEAK, rows)
+    assert text is not None and "no longer exist but whose variables were not freed" in text
+    assert text.endswith("optimizers of them still exist")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        every_tenth("models_alive", MIB // 4),  # too little
+        every_tenth("models_alive", 4 * MIB),  # more than there is
+        every_tenth("models_alive", MIB, name="GPU:0"),  # on another device
+        every_tenth("models_alive", MIB, steps=20),  # before the growth went on
+        every_tenth("models_built", MISSING, name=None),  # built, and freed
+        [(0, "dataset_caches", None, 1, MIB, None)],  # ten times too large
+        [(0, "dataset_caches", None, 1, MISSING, None)],
+    ],
+)
+def test_no_cause_is_named_that_the_numbers_do_not_support(rows: list[Row]) -> None:
+    assert cause(LEAK, rows) is None
+
+
+def test_a_dataset_cache_adds_its_batch_at_each_step() -> None:
+    text = cause(LEAK, [(0, "dataset_caches", None, 1, MIB // 10, None)])
+    assert text == "the dataset is cached in memory, 102 KiB for each batch"
+
+
+def test_traces_and_compilations_are_named_with_the_argument() -> None:
+    traces = every_tenth("traces", MISSING, name="train_step", detail=WHY)
+    text = host_cause(LUMPS, [*traces, *every_tenth("traces", MISSING, steps=50, name="other")])
+    assert text is not None and text.startswith("`train_step` was traced 19") and text.endswith(WHY)
+    # XLA compiles a function that is traced: the compilation is the cause.
+    shapes = every_tenth("compiled_shapes", MISSING, name="train_step", detail="the shape of argument 0 changed")
+    text = host_cause(LUMPS, [*traces, *shapes])
+    assert text is not None and text.startswith("XLA compiled `train_step` 19")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        every_tenth("traces", MISSING, steps=600, name="f"),  # stopped long before the end
+        [(0, "traces", "f", 0, MISSING, None), (1000, "traces", "f", 900, MISSING, WHY)],  # at one step
+        [(step, "traces", "f", step // 400, MISSING, WHY) for step in range(0, 2000, 400)],  # too few
+        [(step + 5, *rest) for step, *rest in every_tenth("traces", MISSING, name="f")],  # at other steps
+    ],
+)
+def test_traces_that_do_not_go_with_the_growth_are_no_cause(rows: list[Row]) -> None:
+    assert host_cause(LUMPS, rows) is None
+
+
+def test_traces_are_the_cause_of_device_memory_only_if_it_is_of_no_layer() -> None:
+    rows = every_tenth("traces", MISSING, name="f")
+    assert cause(LEAK, rows) is None
+    snapshots = tuple(
+        dataclasses.replace(make_snapshot(step), ledger=(LedgerRow(None, "other_state", None, step * MIB // 10, 0),))
+        for step in (500, 1500)
+    )
+    (growth,) = find_growth(run_of(LEAK, snapshots=snapshots, counters=(counters(rows),)))
+    assert growth.cause is not None and growth.cause.kind == "retracing"
+
+
+def test_a_known_holder_is_the_cause() -> None:
+    # GIVEN held tensors that make up the growth between two traced steps
+    def snapshot(step: int, held_by: str | None) -> Snapshot:
+        size = step * MIB // 10
+        return dataclasses.replace(
+            make_snapshot(step),
+            ledger=(LedgerRow(None, "held_tensors", None, size, 0),),
+            held_tensors=(HeldTensorGroup((4,), "float32", 1, size, held_by),),
+        )
+
+    rows = (counters(every_tenth("traces", MISSING, name="f")),)
+    for held_by in ("list `history` in module __main__", None):
+        snapshots = (snapshot(500, held_by), snapshot(1500, held_by))
+        (growth,) = find_growth(run_of(LEAK, snapshots=snapshots, counters=rows))
+        # Held tensors are measured, so traces are not why memory grows, whether their holder is known or not.
+        assert growth.owner == (None, "held_tensors") and growth.held_by == held_by and growth.cause is None
+
+
+def test_the_line_of_the_held_tensors_that_grow_most_is_named() -> None:
+    history, cache = "list `history` in module __main__", "list `cache` in module __main__"
+
+    def snapshot(step: int, grown: int, *groups: HeldTensorGroup) -> Snapshot:
+        ledger = (LedgerRow(None, "held_tensors", None, grown, 0),)
+        return dataclasses.replace(make_snapshot(step), ledger=ledger, held_tensors=groups)
+
+    def finding(*snapshots: Snapshot) -> str:
+        (growth,) = find_growth(run_of(LEAK, snapshots=snapshots))
+        return growth.sentence().partition("largest growth: ")[2].partition(";")[0]
+
+    def group(elements: int, size: int, held_by: str | None, line: str | None) -> HeldTensorGroup:
+        return HeldTensorGroup((elements,), "float32", 1, size, held_by, line)
+
+    steady = group(8, 900 * MIB, history, "train.py:7")
+    first = snapshot(500, MIB, steady, group(4, MIB, history, "train.py:8"), group(2, MIB, cache, "train.py:9"))
+    last = snapshot(1500, 101 * MIB, steady, group(4, 81 * MIB, history, "train.py:8"), group(2, 20 * MIB, cache, None))
+    assert finding(first, last) == f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
+    # A step that made none of them does not know their line: the latest that made some does.
+    last = snapshot(1500, 101 * MIB, steady, group(4, 101 * MIB, history, None))
+    assert finding(first, last) == f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
+    # Without a holder, their line is named.
+    unknown = (snapshot(step, step * MIB, group(4, step * MIB, None, "train.py:8")) for step in (500, 1500))
+    assert finding(*unknown) == "held tensors, 1000 MiB, made at train.py:8"
+
+
+def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, **parts: Any) -> Run:
+    samples = make_samples(range(len(device)), [900 * MIB] * len(device), in_use=device.tolist())
+    samples = dataclasses.replace(samples, host_resident_bytes=host)
+    return make_run(samples, host={"": HostMemory(samples, HostSamples.none())}, **parts)
+
+
+def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
+    (growth,) = host_growths(host_run(values, counters=(counters(rows),)))
+    return None if growth.cause is None else growth.cause.text
+
+
+def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
+    traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY))
+    run = host_run(LUMPS, counters=(traces,))
+    (sentence,) = findings({"": run})
+    assert sentence.startswith("Host RSS grows by 10.0 MiB every 100 steps since step ")
+    assert sentence.endswith(f"the last time because {WHY}.")
+    growing = answers(run, "CPU:0")[1]
+    assert growing.sentence.startswith("Host RSS +102 KiB/step since step ")
+    assert growing.sentence.endswith(": retracing of train_step") and growing.status == "warning"
+    (sentence,) = findings({"": host_run(LEAK)})
+    assert sentence.startswith("Host RSS grows") and "Cause" not in sentence
+
+
+def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> None:
+    explained = host_run(LEAK, LEAK)
+    assert host_growths(explained) == []
+    # It does grow, though, and the section on host memory says so.
+    summary = host_summaries(explained)[""]
+    assert summary.growth is not None and "grows" in summary.sentence()
+    (growth,) = host_growths(host_run(LEAK + STEPS * MIB // 2, LEAK))
+    assert growth.beyond_cpu.bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
+    assert "(50.0 MiB of it beyond the memory of CPU:0)" in growth.sentence()
+
+
+def test_a_growing_pool_of_the_cpu_explains_host_memory() -> None:
+    # GIVEN a pool that grows twice as much as the memory in use
+    run = host_run(FLAT + STEPS * MIB // 5, LEAK)
+    assert host_growths(run) != []
+    device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 5)
+    samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
+    assert host_growths(dataclasses.replace(run, samples=samples)) == []
+
+
+def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory() -> None:
+    # GIVEN memory in use that stays, in a pool of CPU:0 that grows, and RSS that grows by more
+    run = host_run(FLAT + STEPS * MIB // 2)
+    growing = answers(run, "CPU:0")[1]
+    assert growing.sentence.startswith("Host RSS +512 KiB/step since step ")
+    assert growing.evidence.view == "fragmentation" and growing.evidence.zoom is not None
+    device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 8)
+    samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
+    growing = answers(dataclasses.replace(run, samples=samples), "CPU:0")[1]
+    assert growing.sentence.startswith("Host RSS beyond CPU:0 +384 KiB/step since step ")
+    assert growing.figures["host_bytes_per_step"] == pytest.approx(384 << 10, rel=0.02)
+
+
+def test_steps_without_a_known_rss_do_not_count_as_rises() -> None:
+    # GIVEN RSS that is unknown before each step that traces, and rises five steps later
+    resident = np.where(STEPS % 10 == 9, MISSING, FLAT + (STEPS + 5) // 10 * MIB)
+    assert host_cause(resident, every_tenth("traces", MISSING, name="f")) is None
+
+
+def test_the_host_memory_of_each_worker_is_judged_with_its_own_counters() -> None:
+    samples = dataclasses.replace(make_samples(range(2000), [900 * MIB] * 2000), host_resident_bytes=LUMPS)
+    traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY), worker="b")
+    host = {worker: HostMemory(samples, HostSamples.none()) for worker in ("a", "b")}
+    first, second = host_growths(make_run(samples, workers=("a", "b"), host=host, counters=(traces,)))
+    assert first.worker == "a" and first.cause is None
+    assert second.worker == "b" and second.cause is not None and second.cause.kind == "retracing"
+
+
+def test_no_growth_names_the_bound_that_was_tested() -> None:
+    run = run_of(FLAT)
+    bound = growth_bound(run, "CPU:0")
+    assert bound == 3 * MIB and answers(run, "CPU:0")[1].sentence == "No growth over 2,000 steps (under 3.0 MiB)"
+    # Growth just above the bound is found, and below it is not.
+    assert find_trend(STEPS, FLAT + STEPS * bound * 11 // 10 // 1950) is not None
+    assert find_trend(STEPS, FLAT + STEPS * bound * 9 // 10 // 2000) is None
+
+
+def test_counters_of_another_worker_or_an_earlier_session_are_not_used() -> None:
+    (growth,) = find_growth(run_of(LEAK, counters=(counters(every_tenth("models_alive", MIB), worker="other"),)))
+    assert growth.cause is None
+    later = counters([(1900, "models_alive", "CPU:0", 1, MIB, None)])
+    (growth,) = find_growth(run_of(LEAK, counters=(counters(every_tenth("models_alive", MIB)), later)))
+    assert growth.cause is None
+    assert merge("r", []).run.counters == ()

@@ -1,0 +1,223 @@
+"""The composition of every step's peak: measured at traced steps, inferred in between, always summing to the peak."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading_cases import DEVICE, MIB, empty_activations, make_samples, make_table
+from reading_cases import make_snapshot as make_any_snapshot
+
+from tb_memplugin.analysis.steps.composition import NO_SNAPSHOT
+from tb_memplugin.analysis.steps.overview import Overview, overview
+from tb_memplugin.model import MISSING, LayerTable, Run, Samples, Snapshot
+from tb_memplugin.reader.decode.columns import empty_samples, join_samples
+
+make_snapshot = functools.partial(make_any_snapshot, rounding=0)
+STACK = [
+    ("weights", False),
+    ("weights", True),
+    ("optimizer_state", None),
+    ("other_state", None),
+    ("held_tensors", None),
+    ("inputs", None),
+    ("activations", None),
+    ("weight_gradients", None),
+    ("activation_gradients", None),
+    ("workspace", None),
+    ("rounding", None),
+    ("unattributed", None),
+]
+
+
+def make_run(
+    samples: Samples | None = None, tables: tuple[LayerTable, ...] = (), snapshots: tuple[Snapshot, ...] = ()
+) -> Run:
+    return Run("r", ("s",), ("",), tables, samples or empty_samples(), empty_activations(), snapshots, (), ())
+
+
+def ending_at_peak(steps: Sequence[int], peaks: Sequence[int], **parts: Any) -> Samples:
+    """Samples of steps at whose end as much is in use as at their peak."""
+    return make_samples(steps, peaks, **{"in_use": peaks, **parts})
+
+
+def view(run: Run, limit: int = 10_000) -> Overview:
+    return overview(run, DEVICE, "train", None, None, limit)
+
+
+def row(shown: Overview, at: int) -> dict[str, int]:
+    """The composition of one row by category, frozen weights under ``frozen``; zeros left out."""
+    names = ["frozen" if group == ("weights", False) else group[0] for group in shown.groups]
+    return {name: int(size) for name, size in zip(names, shown.composition[at], strict=True) if size}
+
+
+def test_groups_are_in_stack_order() -> None:
+    shown = view(make_run(ending_at_peak([0], [100]), snapshots=(make_snapshot(0),)))
+    assert list(shown.groups) == STACK
+
+
+def test_a_traced_step_shows_its_ledger() -> None:
+    # GIVEN a step whose measured peak is the ledger's sum
+    taken = make_snapshot(5, activations=1000, frozen=300, trainable=20, unattributed=4)
+    shown = view(make_run(ending_at_peak([5], [1324]), snapshots=(taken,)))
+    # THEN the composition is the ledger
+    assert row(shown, 0) == {"frozen": 300, "weights": 20, "activations": 1000, "unattributed": 4}
+    assert shown.traced.tolist() == [True]
+
+
+def test_rounding_is_a_part_of_the_stack() -> None:
+    taken = make_any_snapshot(5, activations=1000, frozen=300, trainable=20, unattributed=0, rounding=90)
+    shown = view(make_run(ending_at_peak([5, 6], [1320, 1300]), snapshots=(taken,)))
+    assert row(shown, 0) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 90}
+    # A lower peak cuts it before what was requested.
+    assert row(shown, 1) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 70}
+
+
+def test_between_traced_steps_the_last_snapshot_is_used_and_the_remainder_is_unattributed() -> None:
+    # GIVEN snapshots at 2 and 4
+    early = make_snapshot(2, activations=1000, frozen=300, trainable=20, unattributed=0)
+    late = make_snapshot(4, activations=2000, frozen=300, trainable=20, unattributed=0)
+    # WHEN peaks are higher than the snapshots'
+    shown = view(make_run(ending_at_peak([1, 2, 3, 4, 5], [1330, 1320, 1400, 2320, 2321]), snapshots=(early, late)))
+    # THEN before the first one the first is held, later the last one, and the surplus is unattributed
+    assert [row(shown, at).get("activations") for at in range(5)] == [1000, 1000, 1000, 2000, 2000]
+    assert [row(shown, at).get("unattributed", 0) for at in range(5)] == [10, 0, 80, 0, 1]
+    assert shown.snapshot.tolist() == [0, 0, 0, 1, 1]
+    assert shown.traced.tolist() == [False, True, False, True, False]
+
+
+def test_a_lower_peak_cuts_the_stack_from_the_top() -> None:
+    taken = make_snapshot(0, activations=1000, frozen=300, trainable=20, unattributed=4)
+    shown = view(make_run(ending_at_peak([0, 1, 2, 3], [1324, 1322, 800, 310]), snapshots=(taken,)))
+    assert row(shown, 1) == {"frozen": 300, "weights": 20, "activations": 1000, "unattributed": 2}
+    assert row(shown, 2) == {"frozen": 300, "weights": 20, "activations": 480}
+    assert row(shown, 3) == {"frozen": 300, "weights": 10}
+
+
+def test_weights_and_optimizer_follow_the_layer_table_of_the_row() -> None:
+    # GIVEN a snapshot taken while the backbone was frozen, and an unfreezing at step 10
+    taken = make_snapshot(5, activations=1000, frozen=4_000_000, trainable=2_000, unattributed=0)
+    tables = (make_table(0, unfrozen=False), make_table(10, unfrozen=True))
+    shown = view(make_run(ending_at_peak([5, 10], [4_003_000, 20_000_000]), tables, (taken,)))
+    # THEN the later row has the weights and the optimizer state of its own table
+    assert row(shown, 0) == {"frozen": 4_000_000, "weights": 2_000, "activations": 1000}
+    later = row(shown, 1)
+    assert later["weights"] == 4_002_000 and "frozen" not in later
+    assert later["optimizer_state"] == 8_000_000 + 4_000 + 12
+    assert sum(later.values()) == 20_000_000
+
+
+def test_after_a_change_the_next_snapshot_holds_if_the_change_is_all_that_lies_between() -> None:
+    # GIVEN an unfreezing at step 10, and snapshots of 5 and 12; a second one at 20, and a snapshot only before it
+    early = make_snapshot(5, activations=1000, frozen=4_000_000, trainable=2_000, unattributed=0)
+    late = make_snapshot(12, activations=7000, frozen=0, trainable=4_002_000, unattributed=0)
+    tables = (make_table(0, unfrozen=False), make_table(10, unfrozen=True), make_table(20, unfrozen=False))
+    steps = [5, 9, 10, 12, 15, 20]
+    shown = view(make_run(ending_at_peak(steps, [40_000_000] * 6), tables, (early, late)))
+    # THEN step 10 is composed as 12 is; nothing is known of what 20 is like beyond 12
+    assert shown.snapshot.tolist() == [0, 0, 1, 1, 1, 1]
+    assert [row(shown, at)["activations"] for at in range(6)] == [1000, 1000, 7000, 7000, 7000, 7000]
+
+
+def test_without_snapshots_weights_and_optimizer_come_from_the_layer_table() -> None:
+    shown = view(make_run(ending_at_peak([0], [5_000_000]), (make_table(0, unfrozen=False),)))
+    assert row(shown, 0) == {
+        "frozen": 4_000_000,
+        "weights": 2_000,
+        "optimizer_state": 4_012,
+        "unattributed": 993_988,
+    }
+    assert shown.snapshot.tolist() == [NO_SNAPSHOT] and not shown.traced.any()
+
+
+def test_the_host_does_not_hold_the_model_when_there_is_an_accelerator() -> None:
+    # GIVEN a run on a GPU whose host device was sampled too
+    joined, _ = join_samples([make_samples([0], [5_000_000]), make_samples([0], [9_000_000], device="GPU:0")])
+    run = make_run(joined, (make_table(0, unfrozen=False),))
+    # THEN the host's bytes are not called weights, the accelerator's are
+    assert row(view(run), 0) == {"unattributed": 5_000_000}
+    assert row(overview(run, "GPU:0", "train", None, None, 100), 0)["frozen"] == 4_000_000
+
+
+def test_a_traced_step_without_a_sample_is_a_row_too() -> None:
+    # GIVEN snapshots only, as the summary-writer API writes them
+    taken = make_snapshot(7, activations=1000, frozen=0, trainable=0, unattributed=0)
+    shown = view(make_run(snapshots=(taken,)))
+    # THEN the row's peak is the snapshot's
+    assert shown.step.tolist() == [7] and shown.figures.peak_bytes.tolist() == [1000]
+    assert shown.figures.in_use_bytes.tolist() == [MISSING]
+    assert row(shown, 0) == {"activations": 1000}
+
+
+def test_an_unknown_peak_has_no_composition() -> None:
+    # GIVEN an allocator that tells no peak
+    samples = make_samples([0, 1], [MISSING, 50], in_use=[5, 5])
+    shown = view(make_run(samples, (make_table(0, unfrozen=False),)))
+    assert (shown.composition[0] == MISSING).all() and shown.composition[1].sum() == 50
+
+
+def test_batches_of_one_step_are_one_row_with_the_highest_peak() -> None:
+    samples = make_samples([9, 9, 9, 19], [5, 8, 6, 4], phase="validation", in_use=[1, 2, 3, 4])
+    shown = overview(make_run(samples), DEVICE, "validation", None, None, 100)
+    assert shown.step.tolist() == [9, 19]
+    assert shown.figures.peak_bytes.tolist() == [8, 4] and shown.figures.in_use_bytes.tolist() == [2, 4]
+
+
+def test_only_the_requested_steps_and_phase() -> None:
+    joined, _ = join_samples([make_samples(range(10), range(10)), make_samples([5], [99], phase="validation")])
+    shown = overview(make_run(joined), DEVICE, "train", 3, 6, 100)
+    assert shown.step.tolist() == [3, 4, 5, 6] and shown.total_rows == 4
+    assert shown.figures.peak_bytes.max() == 6
+
+
+@pytest.mark.parametrize("device", ["CPU:0", "GPU:7"])
+def test_nothing_recorded_gives_no_rows(device: str) -> None:
+    shown = overview(make_run(), device, "train", None, None, 100)
+    assert len(shown.step) == 0 and shown.composition.shape == (0, len(shown.groups))
+
+
+def test_reduction_keeps_traced_steps_and_the_peak() -> None:
+    peaks = np.full(10_000, 200 * MIB)
+    peaks[[17, 5_003]] = [300 * MIB, 900 * MIB]
+    taken = tuple(make_snapshot(step) for step in (3, 4_444, 9_998))
+    shown = view(make_run(ending_at_peak(range(10_000), peaks.tolist()), snapshots=taken), limit=200)
+    assert len(shown.step) <= 210 and shown.total_rows == 10_000
+    assert {0, 3, 17, 4_444, 5_003, 9_998, 9_999} <= set(shown.step.tolist())
+    assert shown.step[shown.traced].tolist() == [3, 4_444, 9_998]
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    sizes = st.integers(0, 2**40)
+    steps = draw(st.lists(st.integers(0, 30), max_size=20))
+    peaks = draw(st.lists(sizes | st.just(MISSING), min_size=len(steps), max_size=len(steps)))
+    snapshots = draw(
+        st.lists(
+            st.builds(
+                make_snapshot, st.integers(0, 30), activations=sizes, frozen=sizes, trainable=sizes, unattributed=sizes
+            ),
+            max_size=4,
+        )
+    )
+    tables = draw(st.lists(st.builds(make_table, st.integers(0, 30), unfrozen=st.booleans()), max_size=3))
+    unflagged = draw(st.booleans())
+    if unflagged and snapshots:
+        ledger = tuple(dataclasses.replace(entry, trainable=None) for entry in snapshots[0].ledger)
+        snapshots[0] = dataclasses.replace(snapshots[0], ledger=ledger)
+    return make_run(ending_at_peak(steps, peaks), tuple(sorted(tables, key=lambda table: table.step)), tuple(snapshots))
+
+
+@given(runs(), st.integers(10, 40))
+def test_every_row_sums_to_its_measured_peak_and_nothing_is_negative(run: Run, limit: int) -> None:
+    shown = view(run, limit)
+    known = shown.figures.peak_bytes != MISSING
+    assert (shown.composition[known].sum(axis=1) == shown.figures.peak_bytes[known]).all()
+    assert (shown.composition[known] >= 0).all()
+    assert (shown.composition[~known] == MISSING).all()
+    # AND rows are the steps that were recorded or traced, each once, in order
+    expected = set(run.samples.step.tolist()) | {snapshot.step for snapshot in run.snapshots}
+    assert set(shown.step.tolist()) <= expected and (np.diff(shown.step) > 0).all()

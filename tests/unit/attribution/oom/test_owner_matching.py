@@ -1,0 +1,157 @@
+"""Owners of chunks known by size only, from hand-made traced steps."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reading_cases import MIB, make_layer, make_map
+
+from tb_memplugin.attribution.oom.owner_matching import OwnerMatching
+from tb_memplugin.attribution.owners.step_chunks import StepChunks
+from tb_memplugin.attribution.results.batch import batch_of, observed_batch
+from tb_memplugin.model import IN_USE, ChunkOwner, Layer, MemoryMap
+
+INPUTS = ChunkOwner(None, "inputs", None)
+FIRST = ChunkOwner("net/first", "activations", True)
+SECOND = ChunkOwner("net/second", "activations", True)
+
+
+def step_of(
+    chunks: list[tuple[int, int, int, ChunkOwner]], ops: dict[str, tuple[int, ...]] | None = None
+) -> StepChunks:
+    """A step with chunks (bytes, birth, death, owner)."""
+    owners = tuple(dict.fromkeys(owner for *_, owner in chunks))
+    size = np.asarray([chunk[0] for chunk in chunks])
+    return StepChunks(
+        step=3,
+        phase="train",
+        address=np.arange(len(chunks)) << 32,
+        allocated=size,
+        requested=size,
+        birth=np.asarray([chunk[1] for chunk in chunks]),
+        death=np.asarray([chunk[2] for chunk in chunks]),
+        owner=np.asarray([owners.index(chunk[3]) for chunk in chunks]),
+        owners=owners,
+        events=20,
+        ops=ops or {},
+    )
+
+
+def chunks_of(*sizes: int) -> MemoryMap:
+    """Chunks in use without owners."""
+    count = len(sizes)
+    none = np.full(count, -1)
+    size = np.asarray(sizes)
+    return dataclasses.replace(
+        make_map(5),
+        address=(np.arange(count) << 32) + 77,
+        bytes=size,
+        requested_bytes=size,
+        state=np.full(count, IN_USE),
+        owner=none,
+        source=np.zeros(count, np.int64),
+        since=none,
+        region=np.zeros(count, np.int64),
+        owners=(),
+    )
+
+
+def owners_of(join: OwnerMatching) -> list[ChunkOwner | None]:
+    taken = join.result()
+    return [taken.owners[number] if number >= 0 else None for number in taken.owner.tolist()]
+
+
+# A batch, the same in another layout, and what two layers make of it.
+STEP = step_of(
+    [(MIB, 0, 9, INPUTS), (MIB, 1, 9, FIRST), (6 * MIB, 3, 8, FIRST), (8 * MIB, 5, 7, SECOND)], {"conv": (3,)}
+)
+
+
+def test_batch_of_a_failed_step_follows_from_its_request() -> None:
+    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB))
+    # 96 MiB requested by an op that requested 6 MiB before: sixteen times the batch
+    assert join.batch_scale([STEP], "train", "conv", 96 * MIB, 16) == 16
+
+
+def test_request_decides_between_scales_that_explain_the_chunks() -> None:
+    # GIVEN chunks that are 16 of the 8 MiB, or 128 of the 1 MiB, and a request of 128 of the 6 MiB by an unknown op
+    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB))
+    assert join.batch_scale([STEP], "train", "new", 768 * MIB, 16) == 128
+
+
+def test_chunks_decide_between_two_requests_of_one_op() -> None:
+    # GIVEN an op that requested 1 MiB and 8 MiB, and fails requesting 32 MiB
+    step = step_of(
+        [(MIB, 1, 9, SECOND), (8 * MIB, 2, 9, SECOND), (2 * MIB, 0, 9, FIRST), (4 * MIB, 0, 9, INPUTS)],
+        {"grad/Einsum": (1, 2)},
+    )
+    join = OwnerMatching(chunks_of(8 * MIB, 16 * MIB, 4 * MIB))
+    # THEN it is four times the batch, not 32 times, as the other chunks are
+    assert join.batch_scale([step], "train", "grad/Einsum", 32 * MIB, 4) == 4.0
+    join.same_size([step], "train", "grad/Einsum", 32 * MIB, 4.0)
+    assert owners_of(join) == [FIRST, INPUTS, SECOND]
+
+
+@pytest.mark.parametrize(("batch", "scale"), [(16, 128.0), (None, 1.0)])
+def test_batch_of_a_compiled_step_follows_from_its_own_copy(batch: int | None, scale: float) -> None:
+    # A GPU's: 16 images of 64 × 64 × 3 and their labels, one allocation of the module; then 2,048 images, and one of
+    # another plan, which is a multiple of the labels but not of the images.
+    block = ChunkOwner(None, "activations", None)
+    step = step_of([(786_432, 1, 7, INPUTS), (128, 0, 8, INPUTS), (61_140_248, 4, 5, block)])
+    join = OwnerMatching(chunks_of(117_440_512, 100_663_296))
+    assert join.batch_scale([step], "train", "StatefulPartitionedCall", None, batch) == scale
+
+
+def test_chunks_of_a_size_get_the_owners_that_as_many_always_had() -> None:
+    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB))
+    join.same_size([STEP], "train", "new", 768 * MIB, 128.0)
+    assert sorted(map(str, owners_of(join))) == sorted(map(str, [INPUTS, FIRST]))
+
+
+def test_few_extra_chunks_of_a_size_stay_without_owner() -> None:
+    owners = [ChunkOwner(f"net/{name}", kind, True) for name in "ab" for kind in ("activations", "workspace")]
+    step = step_of([(MIB, birth, 15, owner) for birth, owner in zip((0, 1, 2, 6), owners, strict=True)], {"conv": (6,)})
+
+    def told(count: int) -> list[ChunkOwner | None]:
+        join = OwnerMatching(chunks_of(*[MIB] * count))
+        join.same_size([step], "train", "conv", MIB, 1.0)
+        return owners_of(join)
+
+    assert sorted(told(4), key=str) == sorted(owners, key=str)
+    assert sorted(told(5), key=str) == sorted([*owners, None], key=str)
+    assert told(6) == [None] * 6
+
+
+def test_op_without_a_request_in_the_traced_step_still_marks_the_point() -> None:
+    # GIVEN a step that allocates the second layer's chunk after freeing the first one's, and an op in between
+    step = step_of([(MIB, 0, 5, FIRST), (MIB, 6, 9, SECOND)])
+    step = dataclasses.replace(step, started={"call/mul": 8})
+    join = OwnerMatching(chunks_of(4 * MIB))
+    # WHEN it fails for a batch four times as large
+    join.same_size([step], "train", "mul", 4 * MIB, 4.0)
+    # THEN the chunk is the second one's, and the batch follows from the scale
+    assert owners_of(join) == [SECOND]
+    assert observed_batch([step], "train", "mul", 4 * MIB, None, None, 8, 4.0) == 32
+    assert observed_batch([step], "train", "mul", 4 * MIB, None, None, 8, 1.0) is None
+
+
+def test_ambiguous_owners_are_not_given() -> None:
+    # GIVEN a step in which two chunks of a size were the batch and the first layer's, and later two of two layers
+    both = step_of([(MIB, 0, 5, INPUTS), (MIB, 1, 5, FIRST), (MIB, 8, 12, FIRST), (MIB, 9, 12, SECOND)])
+    join = OwnerMatching(chunks_of(MIB, MIB))
+    join.same_size([both], "train", None, None, 1.0)
+    assert owners_of(join) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch"),
+    [("[2048,8,8,4] float", 2048), ("[2048,8,8,5] float", None), (None, None), ("[] float", None), ("[8]", None)],
+)
+def test_batch_follows_from_a_tensor_in_the_shape_of_its_layers_output(shape: str | None, batch: int | None) -> None:
+    assert batch_of(shape, make_layer("net/first", True, 100)) == batch
+    assert batch_of(shape, None) is None
+
+
+def test_batch_is_unknown_from_a_tensor_as_large_as_the_weights() -> None:
+    square = Layer(**{**vars(make_layer("net/first", True, 32 * 32 + 32)), "output_shape": (-1, 32)})
+    assert batch_of("[32,32] float", square) is None and batch_of("[31,32] float", square) == 31

@@ -1,0 +1,367 @@
+"""The rules of the ledger on small traces made by hand.
+
+Lifetimes, categories, closure, and traces that do not hold together.
+"""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from map_cases import memory_map
+from trace_cases import (
+    ACTIONS,
+    BACKWARD,
+    FACTS,
+    FORWARD_A,
+    GRADIENT,
+    Recorder,
+    any_step,
+    graph,
+    ledger_of,
+    one_step,
+    rows,
+)
+
+from tb_memplugin.attribution.trace.lifetimes import chunks
+from tb_memplugin.model import HeldTensorGroup
+from tb_memplugin.model.rounding import split_rounding
+from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TensorFact, TraceFacts, VariableFact
+from unit.attribution.results.test_tensor_shapes import FLOAT, with_shapes
+
+
+def test_categories_follow_from_role_and_lifetime() -> None:
+    snapshot = ledger_of(one_step().trace(), FACTS)
+    assert snapshot.in_use_bytes == 4096 + 16384 + 1024
+    assert rows(snapshot) == {
+        ("m/a", "activations"): 4096,
+        ("m/a", "activation_gradients"): 16384,
+        ("m/a", "weight_gradients"): 1000,
+        ("m/a", "rounding"): 24,
+    }
+    assert snapshot.rounding_bytes == 24
+    assert [(row.layer, row.bytes) for row in snapshot.saved_for_backward] == [("m/a", 4096)]
+
+
+def test_forward_result_that_is_not_saved_is_workspace() -> None:
+    step = Recorder()
+    step.run("a", [(0x1000, 256)])
+    step.run("b", [(0x9000, 8192)], [(0x9000, 8192)])
+    step.run("da", [(0x20000, 256)])
+    assert rows(ledger_of(step.trace(), FACTS))["m/b", "workspace"] == 8192
+
+
+def test_an_output_that_no_backward_op_reads_is_not_saved_with_the_others_of_its_op() -> None:
+    # GIVEN a loss: a value for each example, and the gradient of the logits, which alone the backward pass reads
+    loss = OpFact(
+        None, "forward", saved_for_backward=True, unread_outputs=(0,), output_shapes=((-1,), (-1, 8)), passes_to=()
+    )
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, loss=loss))
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)])
+    step.run("loss", [(0x9000, 512), (0xA000, 4096)])
+    step.run("da", [(0x20000, 16384)])
+    step.run("dw", [(0x30000, 1000)], [(0xA000, 4096), (0x1000, 4096), (0x9000, 512)])
+    trace = step.trace()
+    known = with_shapes(trace, {1: ("[128]", FLOAT), 2: ("[128,8]", FLOAT)})
+    saved = {row.layer: row.bytes for row in ledger_of(known, facts).saved_for_backward}
+    assert saved == {None: 4096, "m/a": 4096}
+    # THEN an output of unknown shape may be the one that is read
+    assert sum(row.bytes for row in ledger_of(trace, facts).saved_for_backward) == 2 * 4096 + 512
+
+
+def test_backward_op_that_depends_on_no_gradient_is_saved_if_it_ran_in_the_forward_pass() -> None:
+    early = OpFact("m/a", "backward", early=True)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(a=FORWARD_A, da=BACKWARD, dw=GRADIENT, early=early))
+
+    def found(in_forward_pass: bool) -> tuple[dict[tuple[str | None, str], int], int]:
+        step = Recorder()
+        order = ["early", "a"] if in_forward_pass else ["a", "da", "early"]
+        sizes = {"early": (0x9000, 8192), "a": (0x1000, 4096), "da": (0x20000, 16384)}
+        for name in [*order, *({"a", "da"} - {*order})]:
+            step.run(name, [sizes[name]])
+        step.run("dw", [], [sizes[name] for name in sizes])
+        snapshot = ledger_of(step.trace(), facts)
+        return rows(snapshot), sum(row.bytes for row in snapshot.saved_for_backward)
+
+    ledger, saved = found(in_forward_pass=True)
+    assert (ledger["m/a", "activations"], saved) == (4096 + 8192, 4096 + 8192)
+    ledger, saved = found(in_forward_pass=False)
+    assert (ledger["m/a", "activations"], ledger["m/a", "workspace"], saved) == (4096, 8192, 4096)
+
+
+def test_scratch_space_belongs_to_the_running_op_whatever_its_name() -> None:
+    step = Recorder()
+    step.run("dw", [(0x9000, 8192)], [(0x9000, 8192)], region=None, asker="CollectiveAdapterImpl::TempChunk")
+    assert rows(ledger_of(step.trace(), FACTS)) == {("m/a", "workspace"): 8192}
+
+
+def test_chunk_without_op_is_workspace_if_freed_before_the_next_op() -> None:
+    def found(between: bool) -> str:
+        step = Recorder()
+        step.run("a", [(0x1000, 256)])
+        step.event(1, 0x9000, 8192)
+        step.event(1, 0x20000, 65536, "unknown")  # the peak
+        if between:
+            step.run("b")
+        step.event(-1, 0x9000, 8192)
+        return next(row.category for row in ledger_of(step.trace(), FACTS).ledger if row.bytes == 8192)
+
+    assert found(between=False) == "workspace"
+    assert found(between=True) == "unattributed"
+
+
+def test_suspended_forward_op_does_not_move_the_end_of_the_forward_pass() -> None:
+    # GIVEN a suspended op of a frozen layer, with a result that is not saved, until after the backward pass
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)])
+    step.overlapping("b", [(0x9000, 8192)], lasts=100)
+    step.run("da", [(0x20000, 16384)])
+    step.run("dw", [(0x30000, 1000)], [(0x1000, 4096), (0x20000, 16384), (0x30000, 1000)])
+    step.time += 100
+    step.run("unknown", [], [(0x9000, 8192)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    assert rows(snapshot)["m/a", "activations"] == 4096
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 4096}
+
+
+def test_older_chunks_get_owners_by_address_and_the_remainder_is_unattributed() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
+    snapshot = ledger_of(one_step(start=500_000).trace(), facts)
+    found = rows(snapshot)
+    assert (found["m/a", "weights"], found["m/a", "rounding"]) == (1000, 24 + 24)
+    assert found[None, "unattributed"] == 500_000 - 1024
+    assert sum(found.values()) == snapshot.in_use_bytes == 500_000 + 21_504
+
+
+def test_older_chunk_that_a_layer_read_last_is_input() -> None:
+    # GIVEN a batch made before the window, which the backward pass reads; and a chunk that an unknown op drops
+    step = Recorder(12288)
+    step.run("a", [(0x1000, 4096)])
+    step.run("da", [(0x20000, 16384)], [(0x90000, 8192), (0x1000, 4096)])
+    step.run("unknown", [], [(0xA0000, 4096)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    assert rows(snapshot)[None, "inputs"] == 8192
+    assert rows(snapshot)[None, "unattributed"] == 4096
+    # THEN it is also saved for the backward pass
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {None: 8192, "m/a": 4096}
+
+
+def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_is_read() -> None:
+    # GIVEN an older batch that the backward pass reads, an older prefetched one, and a new one
+    step = Recorder(3 * 8192)
+    step.run("a", [(0x1000, 4096)])
+    step.event(1, 0xC0000, 8192, "SameWorkerRecvDone")
+    step.run("da", [(0x20000, 16384)], [(0x90000, 8192), (0x1000, 4096)])
+    step.run("unknown", [], [(0xA0000, 8192)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    # THEN all of that size are inputs
+    assert rows(snapshot)[None, "inputs"] == 3 * 8192
+    assert rows(snapshot)[None, "unattributed"] == 8192
+
+
+def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_python_fed() -> None:
+    # GIVEN a custom loop: an older batch that Python holds, and three older chunks that nothing is known of
+    chunks = [(0x90000, 8192, 8192), (0xA0000, 8192, 8192), (0xB0000, 8192, 8000), (0xC0000, 4096, 4096)]
+    start = memory_map(chunks, [(0x90000, 1 << 20)])
+    fed = TensorFact("inputs", 8192, 0x90000)
+    step = Recorder(start.in_use_bytes)
+    step.run("a", [(0x1000, 4096)])
+    trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(fed,))))
+    # THEN the one of the same size is a batch
+    assert found[None, "inputs"] == 2 * 8192
+    assert found[None, "unattributed"] == 8000 + 4096
+    # BUT a size that Python holds for another reason says nothing
+    held = dataclasses.replace(fed, category="held_tensors")
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(held,))))
+    assert (None, "inputs") not in found
+
+
+def test_a_slice_that_python_holds_owns_the_chunk_that_it_lies_in() -> None:
+    # GIVEN the second half of a chunk as a tensor, as of a batch that is divided among replicas, and chunks after it
+    chunks = [(0x90000, 8192, 8192), (0x92000, 8192, 8192), (0x94000, 8192, 8000)]
+    start = memory_map(chunks, [(0x90000, 1 << 20)])
+    half = TensorFact("inputs", 4096, 0x91000)
+    step = Recorder(start.in_use_bytes)
+    step.run("a", [(0x1000, 4096)])
+    trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(half,))))
+    # THEN the chunk is a batch, and so is the next one of its size
+    assert found[None, "inputs"] == 2 * 8192
+    assert found[None, "unattributed"] == 8000
+    # BUT a slice that Python holds for another reason owns its chunk only
+    held = dataclasses.replace(half, category="held_tensors")
+    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(held,))))
+    assert found[None, "held_tensors"] == 8192
+    assert found[None, "unattributed"] == 8192 + 8000
+
+
+def test_variables_new_buffer_counts_as_weights_once_the_old_one_is_freed() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
+    update = OpFact("m/a", "update", assigns="w")
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(assign=update), variables=(variable,))
+    step = Recorder(2048)
+    step.run("assign", [(0x8000, 2048)], [(0x100, 2048)], region="temp")
+    found = rows(ledger_of(step.trace(), facts))
+    assert found == {("m/a", "weights"): 2048, ("m/a", "workspace"): 2048}
+
+
+def test_trace_with_missing_events_only_has_owners_of_older_chunks() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))
+    snapshot = ledger_of(one_step(start=4096).trace(missed=2), facts)
+    assert rows(snapshot).keys() == {("m/a", "weights"), ("m/a", "rounding"), (None, "unattributed")}
+    assert sum(rows(snapshot).values()) == snapshot.in_use_bytes
+    assert snapshot.saved_for_backward == ()
+    assert any("misses events" in sentence for sentence in snapshot.not_available)
+
+
+def test_variables_that_do_not_fit_into_the_bytes_in_use_have_no_rows() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 10_000_000, "GPU:0", 0x100, 0x100)
+    snapshot = ledger_of(one_step(start=4096).trace(), TraceFacts(variables=(variable,)))
+    # The rounding of a new gradient is known although its owner is unknown.
+    assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes - 24, (None, "rounding"): 24}
+
+
+def test_a_step_that_frees_more_than_was_in_use_has_no_owners() -> None:
+    step = Recorder(4096)
+    step.run("a", [(0x1000, 16384)])
+    step.run("b", [], [(0x90000, 8192)])
+    snapshot = ledger_of(step.trace(), FACTS)
+    assert rows(snapshot) == {(None, "unattributed"): snapshot.in_use_bytes}
+    assert any("owners are unknown" in sentence for sentence in snapshot.not_available)
+
+
+def test_without_any_facts_the_ledger_still_closes() -> None:
+    snapshot = ledger_of(one_step().trace(), TraceFacts())
+    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+
+
+def test_freeing_a_free_chunk_is_a_contradiction() -> None:
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)], [(0x1000, 4096), (0x1000, 4096)])
+    assert chunks(step.trace()).unmatched_frees == 1
+
+
+def test_older_chunks_are_distinguished_from_new_ones() -> None:
+    step = Recorder(4096)
+    step.run("a", [(0x2000, 512)], [(0x1000, 4096)])
+    found = chunks(step.trace())
+    assert found.birth.tolist() == [0, -1]
+    assert found.death.tolist() == [2, 1]
+
+
+@settings(max_examples=80, deadline=None)
+@given(ACTIONS, st.integers(0, 10**6))
+def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], start: int) -> None:
+    trace = any_step(actions, start).trace()
+    snapshot = ledger_of(trace, FACTS)
+    assert snapshot.in_use_bytes == max(start, int(trace.in_use.max()))
+    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
+    assert all(row.bytes > 0 for row in snapshot.ledger)
+    assert snapshot.rounding_bytes == sum(row.bytes for row in snapshot.ledger if row.category == "rounding")
+    assert split_rounding(snapshot.ledger) == snapshot.ledger
+
+
+def eager_step(backward: str) -> AllocationTrace:
+    """A layer's result that outlives an eager step, with a backward pass of the given span."""
+    step = Recorder()
+    step.run("MatMul", [(0x1000, 4096)])
+    step.run("MatMul", [(0x9000, 1024)], [(0x9000, 1024)])
+    trace = step.trace()
+    first, second = trace.ops.start_ps.tolist()
+    spans = np.asarray([(0, first - 1, first + 1, 0), (0, second - 1, second + 2, 1)], np.int64).T
+    names = (*trace.strings, "m/a", backward)
+    layers = Intervals(spans[0], spans[1], spans[2], spans[3] + len(trace.strings))
+    return dataclasses.replace(trace, strings=names, layers=layers)
+
+
+@pytest.mark.parametrize(
+    ("backward", "held_by", "category"),
+    [
+        ("(backward, kept)", None, "activations"),
+        ("(backward, kept)", "list `history` in module __main__", "held_tensors"),
+        ("(backward)", None, "held_tensors"),
+    ],
+)
+def test_what_a_persistent_tape_keeps_beyond_the_step_is_an_activation(backward, held_by, category) -> None:
+    tensor = TensorFact("held_tensors", 4096, 0x1000, (1024,), "float32", held_by)
+    facts = TraceFacts(trainable=FACTS.trainable, tensors_at_end=(tensor,), mode="eager")
+    snapshot = ledger_of(eager_step(backward), facts)
+    assert {row.category: row.bytes for row in snapshot.ledger}[category] == 4096
+    saved = {row.layer: row.bytes for row in snapshot.saved_for_backward}
+    assert saved == ({"m/a": 4096} if category == "activations" else {})
+
+
+HISTORY, CACHE = "list `history` in module __main__", "list in attribute `cache` of Trainer"
+BYTES = 4096
+
+
+def kept(address: int, held_by: str | None = HISTORY, shape: tuple[int, ...] = (32, 32)) -> TensorFact:
+    return TensorFact("held_tensors", BYTES, address, shape, "float32", held_by)
+
+
+def groups(new: list[tuple[str, TensorFact]], old: list[TensorFact], lines: dict[str, str]) -> list[HeldTensorGroup]:
+    """Groups of a step that reaches its peak before its ops make the `new` tensors that Python keeps."""
+    step = Recorder(len(old) * BYTES)
+    step.run("peak", [(0x90000, 64 * BYTES)], [(0x90000, 64 * BYTES)])
+    for op, tensor in new:
+        step.run(op, [(tensor.address, BYTES)])
+    ops = {op: OpFact("m/a", "forward", line=lines.get(op)) for op, _ in new}
+    facts = TraceFacts(
+        trainable={"m": True, "m/a": True},
+        graphs=graph(**ops, da=BACKWARD),
+        tensors=tuple(old),
+        tensors_at_end=tuple(tensor for _, tensor in new),
+    )
+    return list(ledger_of(step.trace(), facts).held_tensors)
+
+
+OLD = [kept(0x1000), kept(0x3000)]
+LEAK = HeldTensorGroup((32, 32), "float32", 2, 2 * BYTES, HISTORY)
+
+
+def test_older_tensors_have_the_line_of_their_like_that_the_step_made() -> None:
+    assert groups([("a", kept(0x5000))], OLD, {"a": "train.py:10"}) == [dataclasses.replace(LEAK, line="train.py:10")]
+
+
+@pytest.mark.parametrize(
+    "new",
+    [kept(0x5000, CACHE), kept(0x5000, None), kept(0x5000, shape=(1024,))],
+    ids=["another holder", "an unknown holder", "another shape"],
+)
+def test_other_tensors_of_the_step_tell_nothing_about_them(new: TensorFact) -> None:
+    assert groups([("a", new)], OLD, {"a": "train.py:10"}) == [LEAK]
+
+
+def test_of_several_lines_the_one_that_made_most_of_them_counts_even_if_it_is_unknown() -> None:
+    new = [("a", kept(0x5000)), ("b", kept(0x7000)), ("b", kept(0x9000))]
+    lines = {"a": "train.py:10", "b": "train.py:11"}
+    assert groups(new, OLD, lines) == [dataclasses.replace(LEAK, line="train.py:11")]
+    assert groups(new, OLD, {"a": "train.py:10"}) == [LEAK]
+
+
+def test_a_step_that_makes_none_knows_no_line() -> None:
+    assert groups([], OLD, {}) == [LEAK]
+
+
+def test_a_group_has_what_the_paths_to_its_tensors_share() -> None:
+    path = "module __main__ › history (list) › "
+    old = [dataclasses.replace(tensor, retaining_path=f"{path}[{at}]") for at, tensor in enumerate(OLD)]
+    assert groups([], old, {}) == [dataclasses.replace(LEAK, retaining_path=f"{path}[…]")]
+    # A path that is unknown does not count.
+    assert groups([], [old[0], OLD[1]], {}) == [dataclasses.replace(LEAK, retaining_path=f"{path}[0]")]
+
+
+def test_a_tensor_that_lives_at_the_peak_is_counted_with_its_line() -> None:
+    # GIVEN a leaked tensor of no layer, made before the step's largest allocation
+    step = Recorder()
+    step.run("loss", [(0x5000, BYTES)])
+    step.run("peak", [(0x90000, 64 * BYTES)], [(0x90000, 64 * BYTES)])
+    facts = TraceFacts(graphs=graph(loss=OpFact(None, "other", line="train.py:12")), tensors_at_end=(kept(0x5000),))
+    assert ledger_of(step.trace(), facts).held_tensors == (
+        HeldTensorGroup((32, 32), "float32", 1, BYTES, HISTORY, "train.py:12"),
+    )

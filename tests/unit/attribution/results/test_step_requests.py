@@ -1,0 +1,216 @@
+"""How sizes follow from the batch where the allocator's event has no shape, as on a GPU."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from trace_cases import FACTS, Recorder, graph
+
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.results.step_requests import BatchPowers
+from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER
+from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, VariableFact
+from unit.attribution.results.test_tensor_shapes import FLOAT, with_shapes
+
+BATCH = 16
+UINT8 = 4
+
+
+@pytest.mark.parametrize(
+    ("shapes", "dtypes", "size", "power"),
+    [
+        (((-1, 64),), ("float32",), BATCH * 64 * 4, 1),
+        (((-1, 64),), ("float16",), BATCH * 64 * 4, UNKNOWN_POWER),  # twice the output: scratch space
+        (((-1, 8, 8),), ("float32",), 3 * 64 * 4 * 16 + 4, UNKNOWN_POWER),
+        (((1024,),), ("float32",), 4096, 0),
+        (((-1, -1),), ("float32",), BATCH * BATCH * 4, 2),
+        (((-1, -1, 64),), ("float32",), BATCH * 64 * 4, UNKNOWN_POWER),  # the batch and what else?
+        (((-1, 64), (1024,)), ("float32", "float32"), 4096, UNKNOWN_POWER),  # either of two outputs
+        (((-1, 64), (-1, 64)), ("float32", "float32"), 4096, 1),
+        ((None,), ("float32",), 4096, UNKNOWN_POWER),
+        (((-1, 64),), ("string",), 4096, UNKNOWN_POWER),
+        ((), (), 4096, UNKNOWN_POWER),
+        ((), (), 512, 0),
+    ],
+)
+def test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes(
+    shapes: Any, dtypes: Any, size: int, power: int
+) -> None:
+    opened = OpFact("m/b", "forward", output_shapes=((-1, 3),), output_dtypes=("float32",))
+    fact = OpFact("m/a", "forward", output_shapes=shapes, output_dtypes=dtypes)
+    facts = dataclasses.replace(FACTS, graphs=graph(a=fact, b=opened))
+    step = Recorder()
+    step.run("a", [(0x1000, size)])
+    trace = step.trace()
+    assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "workspace") == power
+
+
+def power_of(text: str, dtype: int, size: int, device: str, region: str = "temp", op: str = "a") -> int:
+    """The power of a request with a shape, by an op with an output of 16 × 64 floats for each example."""
+    fact = OpFact("m/a", "forward", output_shapes=((-1, 16, 64),), output_dtypes=("float32",))
+    facts = dataclasses.replace(FACTS, graphs=graph(**{op: fact}))
+    step = Recorder()
+    step.run(op, [(0x1000, size)], region=region)
+    trace = dataclasses.replace(with_shapes(step.trace(), {0: (text, dtype)}), device=device)
+    return BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "workspace")
+
+
+def test_scratch_space_of_a_gpus_kernels_is_known_as_such_whatever_divides_it() -> None:
+    for size in (113_264_787, 4096 * 4096):  # both as cuDNN requested them
+        assert power_of(f"[{size}]", UINT8, size, "GPU:0") == SCRATCH_POWER
+        assert power_of(f"[{size}]", UINT8, size, "GPU:0", op="CudnnRNNV3") == UNKNOWN_POWER
+    assert power_of("[5242945]", FLOAT, 20_971_780, "GPU:0", region="output", op="CudnnRNNV3") == SCRATCH_POWER
+    assert power_of("[113264787]", UINT8, 113_264_787, "CPU:0") == 0
+    assert power_of("[1000]", UINT8, 1000, "GPU:0") == 0
+
+
+def test_a_kernel_that_joins_dimensions_requests_the_bytes_of_its_output() -> None:
+    for device in ("CPU:0", "GPU:0"):
+        assert power_of("[256,64]", FLOAT, BATCH * 16 * 64 * 4, device) == 1
+        assert power_of("[256,128]", FLOAT, 2 * BATCH * 16 * 64 * 4, device) == UNKNOWN_POWER
+
+
+@pytest.mark.parametrize(
+    ("examples", "text", "power"),
+    [
+        (BATCH, f"[{BATCH},64]", 1),
+        (4096, "[4096,64]", 0),  # the data set, which has a whole number of batches
+        (1, "[64]", 0),
+        (BATCH, None, 1),
+        (4096, None, 0),
+    ],
+)
+def test_a_batch_grows_and_its_data_set_does_not(examples: int, text: str | None, power: int) -> None:
+    given = BatchFacts(BATCH, (((-1, 64), "float32"),))
+    facts = dataclasses.replace(FACTS, graphs=graph(), batch=given)
+    step = Recorder()
+    step.run("IteratorGetNext", [(0x1000, 256 * examples)])
+    trace = step.trace() if text is None else with_shapes(step.trace(), {0: (text, FLOAT)})
+    assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "inputs") == power
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_input_that_is_older_than_the_step(known: bool) -> None:
+    held = tuple(
+        TensorFact("inputs", 256 * examples, address, (examples, 64), "float32")
+        for address, examples in ((0x1000, 4096), (0x200000, BATCH))
+    )
+    given = BatchFacts(BATCH, (((-1, 64), "float32"),))
+    facts = dataclasses.replace(FACTS, graphs=graph(), batch=given, tensors=held if known else ())
+    step = Recorder()
+    step.run("a", [], [(0x1000, 256 * 4096), (0x200000, 256 * BATCH)])
+    trace = step.trace()
+    powers = BatchPowers(trace, facts, Classifier(trace, facts), BATCH)
+    assert [powers.of(chunk, "inputs") for chunk in (0, 1)] == [0, 1]
+
+
+def test_an_input_is_unknown_if_the_shapes_of_the_batch_are() -> None:
+    step = Recorder()
+    step.run("IteratorGetNext", [(0x1000, 256 * BATCH)])
+    trace = step.trace()
+    facts = dataclasses.replace(FACTS, graphs=graph())
+    assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "inputs") == UNKNOWN_POWER
+
+
+@pytest.mark.parametrize(("shape", "size", "power"), [((-1, 16, 64), 16 * 64, 1), ((1000, 64), 16 * 64, 0)])
+def test_an_embeddings_gradient_has_a_row_for_each_word_of_the_batch(
+    shape: tuple[int, ...], size: int, power: int
+) -> None:
+    fact = OpFact("m/embedding", "backward", output_shapes=((-1, 16, 64),), output_dtypes=("float32",))
+    forward = OpFact("m/embedding", "forward", output_shapes=((-1, 16, 64),), output_dtypes=("float32",))
+    requested = 4 * (BATCH * size if power else 1000 * 64)
+    table = VariableFact("table", "weights", "m/embedding", True, 4 * 1000 * 64, "CPU:0", 0x9000000, 0x9000000)
+    facts = dataclasses.replace(FACTS, graphs=graph(a=fact, b=forward), variables=(table,))
+    text = ",".join(str(BATCH if one == -1 else one) for one in shape)
+    step = Recorder()
+    step.run("a", [(0x1000, requested)])
+    trace = with_shapes(step.trace(), {0: (f"[{text}]", FLOAT)})
+    assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "weight_gradients") == power
+
+
+def test_an_output_of_open_dimensions_that_hold_no_whole_batch_is_unknown() -> None:
+    # As cuDNN's recurrent kernels return: 256 bytes more than for the batch.
+    fact = OpFact("m/a", "forward", output_shapes=((-1,),), output_dtypes=("float32",))
+    facts = dataclasses.replace(FACTS, graphs=graph(a=fact))
+    for count, power in ((5_242_944 + 1, UNKNOWN_POWER), (BATCH * 1000, 1)):
+        step = Recorder()
+        step.run("a", [(0x1000, 4 * count)], region="output")
+        trace = with_shapes(step.trace(), {0: (f"[{count}]", FLOAT)})
+        assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "activations") == power
+
+
+WORDS = OpFact("m/words", "forward", output_shapes=((-1, 32, 64),), output_dtypes=("float16",))
+KERNEL = VariableFact("kernel", "weights", "m/a", True, 4 * 64 * 48, "CPU:0", 0x9000000, 0x9000000, (64, 48), "float32")
+TABLE = VariableFact(
+    "table", "weights", "m/b", True, 4 * 1000 * 64, "CPU:0", 0xA000000, 0xA000000, (1000, 64), "float32"
+)
+
+
+def power_beside_words(
+    fact: OpFact,
+    text: str,
+    dtype: int,
+    size: int,
+    category: Any = "workspace",
+    region: str = "temp",
+    words: Any = WORDS,
+) -> int:
+    """The power of a request beside a result of 16 × 32 words, by an op of a layer whose kernel is 64 × 48."""
+    facts = dataclasses.replace(FACTS, graphs=graph(words=words, a=fact), variables=(KERNEL, TABLE))
+    step = Recorder()
+    step.run("words", [(0x100000, 2 * BATCH * 32 * 64)])
+    step.run("a", [(0x1000, size)], region=region)
+    shapes = {0: (f"[{BATCH},32,64]", 19), 1: (text, dtype)}
+    trace = dataclasses.replace(with_shapes(step.trace(), shapes), device="CPU:0")
+    return BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(1, category)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "power"),
+    [
+        ("[1,512,64]", 4 * 512 * 64, 1),  # the words in another precision
+        ("[1,512,48]", 4 * 512 * 48, 1),
+        ("[1,64,48]", 4 * 64 * 48, 0),  # the kernel
+        ("[1,16,48]", 4 * 16 * 48, 1),
+        ("[512]", 4 * 512, 1),  # one number for each word
+        ("[3072]", 4 * 3072, 0),  # one for each of the kernel's numbers
+        ("[32768]", 4 * 32768, 1),  # one for each number of the words
+        ("[4096]", 4 * 4096, UNKNOWN_POWER),
+    ],
+)
+def test_a_kernels_copies_of_its_operands_follow_their_dimensions(text: str, size: int, power: int) -> None:
+    product = OpFact("m/a", "forward", output_shapes=((-1, 7),), output_dtypes=("float16",))
+    assert power_beside_words(product, text, FLOAT, size) == power
+    # AND as well in a function that was traced for one batch size
+    words = dataclasses.replace(WORDS, output_shapes=((BATCH, 32, 64),))
+    product = dataclasses.replace(product, output_shapes=((512, 7),))
+    assert power_beside_words(product, text, FLOAT, size, words=words) == power
+
+
+def test_a_result_in_a_function_for_one_batch_size_whose_rows_are_the_words_grows() -> None:
+    words = dataclasses.replace(WORDS, output_shapes=((BATCH, 32, 64),))
+    product = OpFact("m/a", "forward", output_shapes=((512, 48),), output_dtypes=("float32",))
+    assert power_beside_words(product, "[512,48]", FLOAT, 4 * 512 * 48, region="output", words=words) == 1
+
+
+@pytest.mark.parametrize(("rows", "power"), [(512, 1), (1000, 0), (64, 0)])
+def test_the_update_of_an_embedding_has_a_row_for_each_word(rows: int, power: int) -> None:
+    square = OpFact("m/b", "update", output_shapes=((-1, 64),), output_dtypes=("float32",))
+    assert power_beside_words(square, f"[{rows},64]", FLOAT, 4 * rows * 64, region="output") == power
+
+
+def test_a_gradient_in_the_shape_of_its_kernel_does_not_grow_in_any_precision() -> None:
+    gradient = OpFact("m/a", "backward", output_shapes=((-1, 48),), output_dtypes=("float16",))
+    found = power_beside_words(gradient, "[64,48]", 19, 2 * 64 * 48, category="weight_gradients", region="output")
+    assert found == 0
+
+
+def test_scratch_space_of_the_cpus_threads_does_not_grow() -> None:
+    # As requested with batches of 4 to 32, whether or not these divide it.
+    for op in ("einsum/Einsum", "conv/convolution"):
+        assert power_of("[12336]", UINT8, 12_336, "CPU:0", op=op) == 0
+    assert power_of("[12336]", UINT8, 12_336, "GPU:0") == SCRATCH_POWER
+    for text, size in (("[32,1536,288]", 28_311_552), ("[112,1536,27]", 9_289_728)):
+        for op in ("conv/Conv2DBackpropFilter", "conv/Conv2DBackpropInput_1"):
+            assert power_of(text, 19, size, "CPU:0", op=op) == 0
+        assert power_of(text, 19, size, "CPU:0", op="einsum/Einsum") == UNKNOWN_POWER

@@ -1,0 +1,186 @@
+"""The batch of a step: from what its call was given, from an iterator's specification, and from Keras's own count."""
+
+import threading
+import types
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tb_memplugin.model.trace import BatchFacts
+from tb_memplugin.recorder.observe.calls.batches import BatchNotes, running_batch
+
+FLOAT = "float32"
+
+
+def facts_of(values: Any) -> BatchFacts:
+    """What a window knows in which a call was given some values."""
+    notes = BatchNotes()
+    notes.begin([])
+    notes.given(values)
+    return notes.end()
+
+
+def pairs(size: int, remainder: bool = False) -> Any:
+    x, y = np.ones((10, 3), np.float32), np.ones(10, np.int64)
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(size, drop_remainder=remainder)
+
+
+@pytest.mark.parametrize(
+    ("values", "size", "components"),
+    [
+        ([(tf.ones((8, 3)),), {}], 8, [((8, 3), FLOAT)]),
+        ([(tf.ones((8, 3)), tf.ones((8,), tf.int32)), {}], 8, [((8, 3), FLOAT), ((8,), "int32")]),
+        ([(), {"x": np.ones((5, 2), np.float16)}], 5, [((5, 2), "float16")]),
+        # What most tensors begin with, and of as many the first one.
+        ([(tf.ones((2, 3)), tf.ones((8, 3)), tf.ones((8,)))], 8, [((2, 3), FLOAT), ((8, 3), FLOAT), ((8,), FLOAT)]),
+        ([(tf.ones((2, 3)), tf.ones((8, 3)))], 2, [((2, 3), FLOAT), ((8, 3), FLOAT)]),
+        # Neither scalars nor variables nor other objects belong to it.
+        ([(tf.constant(1.0), tf.Variable(tf.ones(7)), "x", None, object(), 5), {}], None, []),
+        ([(tf.ones((0, 3)),)], None, [((0, 3), FLOAT)]),
+    ],
+)
+def test_a_batch_is_what_the_call_was_given(values: Any, size: int | None, components: Any) -> None:
+    assert facts_of(values) == BatchFacts(size, tuple(components))
+
+
+@pytest.mark.parametrize("iterates", [False, True])
+@pytest.mark.parametrize(("remainder", "size", "first"), [(False, None, -1), (True, 4, 4)])
+def test_an_iterator_gives_what_its_elements_are(iterates: bool, remainder: bool, size: int | None, first: int) -> None:
+    data = pairs(4, remainder)
+    expected = (((first, 3), FLOAT), ((first,), "int64"))
+    assert facts_of([(iter(data) if iterates else data,), {}]) == BatchFacts(size, expected)
+
+
+def test_a_spec_of_unknown_rank_is_left_out() -> None:
+    data = tf.data.Dataset.from_generator(list, output_signature=tf.TensorSpec(None, tf.float32))
+    assert facts_of([data]).components == ()
+
+
+def test_no_more_than_a_hundred_tensors_are_examined() -> None:
+    assert len(facts_of([[tf.ones(2)] * 150]).components) == 100
+
+
+def test_the_first_call_of_a_window_counts_and_none_outside_of_it() -> None:
+    notes = BatchNotes()
+    notes.given([tf.ones((2, 1))])
+    notes.begin([])
+    notes.given([])
+    notes.given([tf.ones((3, 1))])
+    notes.given([tf.ones((4, 1))])
+    assert notes.end().size == 3 and not notes.active
+    notes.begin([])
+    assert notes.end() == BatchFacts()
+
+
+def test_values_that_cannot_be_read_are_left_out() -> None:
+    class Broken:
+        @property
+        def shape(self) -> Any:
+            raise RuntimeError
+
+    assert facts_of([tf.ones((2, 1)), Broken()]).size == 2
+    assert facts_of([Broken()]) == BatchFacts()
+
+
+# --- Keras's own count ------------------------------------------------------------------------------------------------
+
+
+def model(**compiled: Any) -> Any:
+    made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse", run_eagerly=True, **compiled)
+    return made
+
+
+@pytest.mark.parametrize(("executions", "size"), [(1, 6), (2, 3)])
+def test_an_open_batch_is_as_large_as_keras_counts(executions: int, size: int) -> None:
+    other, trained = model(), model(steps_per_execution=executions)
+    trained._loss_tracker.count.assign(10.0)
+    notes = BatchNotes()
+    notes.begin([other, trained])
+    notes.given([pairs(4)])
+    trained._loss_tracker.count.assign_add(6.0)
+    assert notes.end().size == size
+    # AND the models are not kept
+    assert notes._models == []
+
+
+@pytest.mark.parametrize("examples", [0.0, 5.0, -4.0])
+def test_a_count_that_is_no_number_of_batches_is_none(examples: float) -> None:
+    trained = model(steps_per_execution=2)
+    notes = BatchNotes()
+    notes.begin([trained])
+    trained._loss_tracker.count.assign_add(examples)
+    assert notes.end().size is None
+
+
+def test_a_batch_of_known_size_is_not_counted() -> None:
+    trained = model()
+    notes = BatchNotes()
+    notes.begin([trained])
+    notes.given([tf.ones((9, 3))])
+    trained._loss_tracker.count.assign_add(6.0)
+    assert notes.end().size == 9
+
+
+def test_a_replica_has_its_part_of_the_batch() -> None:
+    trained = model()
+    trained._distribute_strategy = SimpleNamespace(num_replicas_in_sync=3)
+    notes = BatchNotes()
+    notes.begin([trained])
+    trained._loss_tracker.count.assign_add(6.0)
+    assert notes.end().size == 2
+
+
+def test_steps_of_the_programs_own_may_count_something_else() -> None:
+    class Own(keras.Sequential):  # type: ignore[misc]
+        def train_step(self, data: Any) -> Any:
+            return {}
+
+    trained = Own([keras.Input((3,)), keras.layers.Dense(1)])
+    trained.compile("sgd", "mse")
+    notes = BatchNotes()
+    notes.begin([trained, keras.Sequential(), object()])
+    trained._loss_tracker.count.assign_add(6.0)
+    assert notes.end().size is None
+
+
+# --- calls that fail --------------------------------------------------------------------------------------------------
+
+
+def running(module: str, size: Any, call: Any) -> Any:
+    """Call a function below a method that trains on data with a batch size."""
+    package = types.ModuleType(module)
+    package.call = call  # type: ignore[attr-defined]
+    exec("def fit(epoch_iterator):\n    return call()\n", vars(package))
+    adapter = None if size is None else SimpleNamespace(batch_size=size)
+    return package.fit(SimpleNamespace(data_adapter=adapter))
+
+
+@pytest.mark.parametrize(
+    ("module", "given", "size"),
+    [
+        ("keras.src.trainer", 32, 32),
+        ("keras.src.trainer", 0, None),
+        ("keras.src.trainer", "32", None),
+        ("keras.src.trainer", None, None),
+        ("own", 32, None),
+    ],
+)
+def test_the_batch_of_a_training_method_is_that_of_its_data(module: str, given: Any, size: int | None) -> None:
+    thread = threading.get_ident()
+    assert running(module, given, lambda: running_batch(thread)) == BatchFacts(size)
+    assert running_batch(thread) == BatchFacts()
+
+
+def test_a_failed_call_has_the_batch_that_it_was_given_or_that_of_its_training() -> None:
+    notes = BatchNotes()
+    notes.call_failed([tf.ones((9, 3))])
+    assert notes.failed == BatchFacts(9, (((9, 3), FLOAT),))
+    running("keras.src.trainer", 32, lambda: notes.call_failed([pairs(4)]))
+    assert notes.failed == BatchFacts(32, (((-1, 3), FLOAT), ((-1,), "int64")))
+    running("keras.src.trainer", 32, lambda: notes.call_failed([tf.ones((9, 3))]))
+    assert notes.failed is not None and notes.failed.size == 9

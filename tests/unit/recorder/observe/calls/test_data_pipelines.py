@@ -1,0 +1,147 @@
+"""Bytes in the buffers and caches of input pipelines, as TensorFlow's own model of them has it."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tb_memplugin.recorder.observe.calls import data_pipelines as module
+from tb_memplugin.recorder.observe.calls.data_pipelines import DataPipelines, makes_iterator
+
+
+@pytest.fixture
+def pipelines() -> DataPipelines:
+    made = DataPipelines()
+    made.active = True
+    return made
+
+
+def cached() -> Any:
+    """A dataset that caches four batches of 1 KiB."""
+    return tf.data.Dataset.from_tensor_slices(np.zeros((4, 256), np.float32)).cache()
+
+
+def read(iterator: Any) -> Any:
+    for _ in iterator:
+        pass
+    return iterator
+
+
+def test_a_full_cache_has_the_bytes_of_its_elements(pipelines: DataPipelines) -> None:
+    iterator = iter(cached())
+    pipelines.note(iterator)
+    assert pipelines.buffered_bytes() == 0
+    read(iterator)
+    found = pipelines.buffered_bytes()
+    assert found is not None and 4096 <= found < 4096 + 512  # and what describes them
+
+
+def test_without_iterators_or_with_too_many_the_bytes_are_unknown(
+    pipelines: DataPipelines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pipelines.buffered_bytes() is None
+    iterators = [iter(cached()) for _ in range(2)]
+    for iterator in iterators:
+        pipelines.note(iterator)
+    monkeypatch.setattr(module, "MAX_ITERATORS", 2)
+    assert pipelines.buffered_bytes() == 0
+    monkeypatch.setattr(module, "MAX_ITERATORS", 1)
+    assert pipelines.buffered_bytes() is None
+    # AND iterators that are gone do not count
+    del iterator, iterators[1]
+    assert pipelines.buffered_bytes() == 0
+
+
+def test_while_a_function_is_traced_nothing_is_read(pipelines: DataPipelines) -> None:
+    iterator = iter(cached())
+    pipelines.note(iterator)
+    found: list[Any] = []
+    tf.function(lambda: found.append(pipelines.buffered_bytes()))()
+    assert found == [None]
+
+
+def test_iterators_are_noted_while_that_is_wanted() -> None:
+    iterator, made = iter(cached()), DataPipelines()
+    made.note(iterator)
+    made.active = True
+    assert made.buffered_bytes() is None
+
+
+def test_iterators_in_graphs_are_not_noted(pipelines: DataPipelines) -> None:
+    data = cached()
+
+    @tf.function
+    def step() -> Any:
+        iterator = iter(data)
+        pipelines.note(iterator)
+        return next(iterator)
+
+    step()
+    assert not list(pipelines._iterators.values())
+
+
+class Node(SimpleNamespace):
+    pass
+
+
+def node(name: str, elements: int, size: int) -> Node:
+    return Node(name=name, buffered_elements=elements, buffered_bytes=size)
+
+
+def test_a_cache_that_iterators_share_counts_once(pipelines: DataPipelines, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Iterator:
+        def __init__(self, *nodes: Node) -> None:
+            self.nodes = list(nodes)
+
+    iterators = [
+        Iterator(node("Prefetch", 2, 100), node("MemoryCacheImpl", 4, 4000)),
+        Iterator(node("Prefetch", 2, 100), node("MemoryCacheImpl", 4, 4000), node("MemoryCacheImpl", 8, 50)),
+    ]
+    monkeypatch.setattr(module, "_nodes", lambda iterator: iterator.nodes)
+    for iterator in iterators:
+        pipelines.note(iterator)
+    assert pipelines.buffered_bytes() == 2 * 100 + 4000 + 50
+    # AND without the model of one of them, nothing is known
+    iterators[1].nodes = None  # type: ignore[assignment]
+    assert pipelines.buffered_bytes() is None
+
+
+def test_only_the_first_iterator_is_read_as_it_is_made(
+    pipelines: DataPipelines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(module, "_nodes", seen.append)
+    first, second = iter(cached()), iter(cached())
+    pipelines.note(first)
+    pipelines.note(second)
+    assert len(seen) == 1 and seen[0] is first
+
+
+def test_an_iterator_without_a_model_has_no_nodes() -> None:
+    data = cached()
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    assert module._nodes(object()) is None
+    assert module._nodes(iter(data.with_options(options))) is None
+    assert module._nodes(iter(data))
+
+
+def test_a_fault_stops_the_notes_and_not_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Iterator:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+    noted: list[Any] = []
+    monkeypatch.setattr(module.data_pipelines, "active", True)
+    monkeypatch.setattr(module.data_pipelines, "note", noted.append)
+    monkeypatch.setattr(Iterator, "__init__", makes_iterator(Iterator.__init__))
+    made = Iterator(3)
+    assert made.value == 3 and noted == [made] and module.data_pipelines.active
+
+    def fail(iterator: Any) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(module.data_pipelines, "note", fail)
+    assert Iterator(4).value == 4 and not module.data_pipelines.active

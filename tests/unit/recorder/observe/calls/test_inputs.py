@@ -1,0 +1,327 @@
+"""Which eager tensors are input data: what iterators, training methods and outermost calls are given."""
+
+import gc
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tb_memplugin.recorder.observe.calls import inputs
+from tb_memplugin.recorder.observe.calls.batches import batch_notes
+from tb_memplugin.recorder.observe.calls.hooks import hooks
+from tb_memplugin.recorder.observe.calls.inputs import InputNotes, input_notes, note_running_fit, places
+
+
+@pytest.fixture
+def notes() -> InputNotes:
+    notes = InputNotes()
+    notes.active = True
+    return notes
+
+
+def eager(value: float = 1.0) -> Any:
+    return tf.constant([value, value])
+
+
+# --- notes ------------------------------------------------------------------------------------------------------------
+
+
+def test_tensors_are_found_at_any_depth(notes: InputNotes) -> None:
+    tensors = [eager(number) for number in range(5)]
+    ragged = tf.RaggedTensor.from_row_lengths(eager(), [1, 1])
+    notes.data([tensors[0], (tensors[1], {"a": tensors[2], "b": [tensors[3]]}), None, "text", np.ones(2), ragged])
+    notes.data(tensors[4])
+    assert all(notes.is_input(tensor) for tensor in (*tensors, ragged.values, ragged.row_splits))
+    assert len(notes.tensors()) == 7
+    assert not notes.is_input(eager())
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        # What is in lists and dicts counts as well as these themselves.
+        ([[eager()] for _ in range(50)], 2),
+        ([[eager(), eager(), eager()] for _ in range(50)], 3),
+        ({number: eager() for number in range(50)}, 4),
+        ([eager() for _ in range(50)], 4),
+        ([eager() for _ in range(4)], 4),
+    ],
+)
+def test_no_more_values_of_a_call_are_examined_than_the_most(
+    notes: InputNotes, monkeypatch: pytest.MonkeyPatch, values: Any, count: int
+) -> None:
+    monkeypatch.setattr(inputs, "MAX_ITEMS", 5)
+    notes.data(values)
+    assert len(notes.tensors()) == count
+
+
+def test_notes_keep_no_tensor_alive(notes: InputNotes) -> None:
+    tensor = eager()
+    notes.data(tensor)
+    del tensor
+    gc.collect()
+    assert notes.tensors() == []
+
+
+def test_nothing_is_noted_while_notes_are_not_taken() -> None:
+    notes, tensor = InputNotes(), eager()
+    notes.data(tensor)
+    assert notes.tensors() == [] and notes.begin() is None
+
+
+def test_a_result_that_is_passed_on_stays_a_result(notes: InputNotes) -> None:
+    data, result = eager(), eager()
+    notes.arguments([data])
+    notes.results([result, data])  # a call that returns its argument
+    notes.arguments([data, result])
+    assert notes.is_input(data) and not notes.is_input(result)
+    # AND what an iterator gives is data in any case
+    notes.data(result)
+    assert notes.is_input(result)
+
+
+def test_a_function_calls_layers_once_that_was_noted(notes: InputNotes) -> None:
+    first, second = tf.function(abs), tf.function(abs)
+    notes.function(first)
+    assert notes.calls_layers(first) and not notes.calls_layers(second)
+
+
+def test_only_the_first_of_nested_calls_is_the_outermost(notes: InputNotes) -> None:
+    assert notes.begin() is True
+    assert notes.begin() is False
+    notes.end(False)
+    notes.end(True)
+    assert notes.begin() is True
+    notes.end(True)
+    notes.end(None)
+    assert notes.begin() is True
+    found: list[Any] = []
+    tf.function(lambda: found.append(notes.begin()))()
+    assert found == [None]  # it is traced
+
+
+def test_values_that_cannot_be_examined_are_left_out(notes: InputNotes, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Any:
+        raise RuntimeError
+
+    monkeypatch.setattr(notes, "_tensorflow", fail)
+    notes.data(eager())
+    assert notes.tensors() == [] and notes.begin() is None
+
+
+# --- wrapped methods --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def observed(monkeypatch: pytest.MonkeyPatch) -> Iterator[InputNotes]:
+    """The process's notes while its methods are wrapped."""
+    monkeypatch.setattr(batch_notes, "failed", None)
+    hooks.acquire()
+    yield input_notes
+    hooks.release()
+
+
+def dense() -> Any:
+    layer = keras.layers.Dense(2)
+    layer.build((None, 2))
+    return layer
+
+
+def test_what_an_iterator_returns_is_data(observed: InputNotes) -> None:
+    seen = [(observed.is_input(x), observed.is_input(y)) for x, y in tf.data.Dataset.from_tensors((eager(), eager()))]
+    assert seen == [(True, True)]
+    optional = iter(tf.data.Dataset.range(1)).get_next_as_optional()
+    assert observed.is_input(optional.get_value())
+
+
+def test_a_function_that_calls_layers_is_given_data_and_returns_results(observed: InputNotes) -> None:
+    layer = dense()
+    step = tf.function(lambda x, scale: layer(x) * scale)
+    x, scale = tf.ones((4, 2)), tf.constant(3.0)
+    for _ in range(2):  # as it is traced and afterwards
+        result = step(x, scale=scale)
+        assert observed.is_input(x) and observed.is_input(scale) and not observed.is_input(result)
+    assert observed.calls_layers(step)
+    # AND its result is none when it is passed on
+    step(result, scale)
+    assert not observed.is_input(result)
+
+
+def test_a_function_without_layers_is_given_no_data(observed: InputNotes) -> None:
+    x = tf.ones((4, 2))
+    tf.function(lambda x: x + 1)(x)
+    assert not observed.is_input(x)
+
+
+def test_a_function_that_a_layer_calls_is_given_no_data(observed: InputNotes) -> None:
+    inner = dense()
+    step = tf.function(lambda x: inner(x))
+    step(tf.ones((4, 2)))
+
+    class Outer(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            self.between = x + 1
+            return step(self.between)
+
+    outer = Outer()
+    x = tf.ones((4, 2))
+    outer(x)
+    assert observed.is_input(x) and not observed.is_input(outer.between)
+
+
+def test_the_batch_of_a_call_that_fails_is_noted(observed: InputNotes) -> None:
+    @tf.function
+    def step(x: Any) -> None:
+        tf.debugging.assert_less(x, 0.5)
+
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        step(tf.ones((7, 2)))
+    assert batch_notes.failed is not None and batch_notes.failed.size == 7
+    # AND the next call is an outermost one again
+    assert observed.begin() is True
+    observed.end(True)
+
+
+def test_a_window_knows_the_batch_of_its_outermost_call(observed: InputNotes) -> None:
+    layer = dense()
+    step = tf.function(lambda x: layer(x))
+    batch_notes.begin([])
+    step(tf.ones((9, 2)))
+    assert batch_notes.end().size == 9
+
+
+def test_iterators_that_a_function_reads_are_noted(observed: InputNotes, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[Any] = []
+    monkeypatch.setattr(inputs.program_counters.datasets, "iterated", noted.append)
+    iterator = iter(tf.data.Dataset.range(3))
+    tf.function(lambda source, other: next(source))(iterator, eager())
+    assert any(one is iterator for one in noted)
+    assert not any(hasattr(one, "numpy") for one in noted)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: bool) -> None:
+    model = keras.Sequential([keras.Input((2,)), dense()])
+    model.compile("sgd", "mse", run_eagerly=True)
+    x, y, weight = tf.ones((4, 2)), tf.ones((4, 2)), tf.ones(4)
+    if by_name:
+        model.train_on_batch(x=x, y=y, sample_weight=weight)
+    else:
+        model.train_on_batch(x, y, weight)
+    assert all(map(observed.is_input, (x, y, weight)))
+    z = tf.ones((4, 2))
+    model.predict_on_batch(z)
+    assert observed.is_input(z)
+
+
+def test_models_are_counted_while_notes_are_taken(observed: InputNotes, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[Any] = []
+    monkeypatch.setattr(inputs.program_counters.models, "note", noted.append)
+    model = keras.Sequential([keras.Input((2,)), dense()])
+    assert any(one is model for one in noted)
+    hooks.release()
+    count = len(noted)
+    keras.Sequential([keras.Input((2,)), dense()])
+    assert len(noted) == count
+    hooks.acquire()
+
+
+@pytest.mark.parametrize("active", [False, True])
+@pytest.mark.parametrize(
+    ("wrapper", "counter"),
+    [
+        (inputs._next_element, "datasets.iterated"),
+        (inputs._makes_model, "models.note"),
+        (inputs._takes_data, "models.note"),
+    ],
+)
+def test_a_wrapper_counts_while_notes_are_taken(
+    monkeypatch: pytest.MonkeyPatch, active: bool, wrapper: Any, counter: str
+) -> None:
+    counted: list[Any] = []
+    owner, name = counter.split(".")
+    monkeypatch.setattr(getattr(inputs.program_counters, owner), name, counted.append)
+    monkeypatch.setattr(input_notes, "active", active)
+    made = InputNotes()  # any object
+    wrapper(lambda self: None)(made)
+    assert [one is made for one in counted] == [True] * active
+
+
+def test_calls_of_functions_are_counted_unless_they_are_traced(
+    observed: InputNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[Any] = []
+    monkeypatch.setattr(
+        inputs.program_counters.functions, "called", lambda function, before, args, kwargs: counted.append(function)
+    )
+    inner = tf.function(lambda x: x + 1)
+    outer = tf.function(lambda x: inner(x))
+    outer(eager())
+    assert len(counted) == 1 and counted[0] is outer
+
+
+def test_a_failure_that_the_outermost_call_handles_is_none_of_the_batch(observed: InputNotes) -> None:
+    @tf.function
+    def failing(x: Any) -> None:
+        tf.debugging.assert_less(x, 0.5)
+
+    class Careful(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            try:
+                failing(x)
+            except tf.errors.InvalidArgumentError:
+                return x
+            raise AssertionError
+
+    Careful()(tf.ones((7, 2)))
+    assert batch_notes.failed is None
+
+
+@pytest.mark.parametrize(("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)])
+def test_the_data_of_a_fit_that_runs_is_noted(
+    notes: InputNotes, monkeypatch: pytest.MonkeyPatch, module: str, found: bool
+) -> None:
+    monkeypatch.setattr(inputs, "input_notes", notes)
+    code = """
+def fit(x, y=None, validation_data=None):
+    other = x + 1
+    note()
+    return other
+
+def train(x):
+    note()
+"""
+    package = types.ModuleType(module)
+    package.note = note_running_fit  # type: ignore[attr-defined]
+    exec(code, vars(package))
+    x, validation = eager(), (eager(), eager())
+    other = package.fit(x, validation_data=validation)
+    assert [notes.is_input(one) for one in (x, *validation, other)] == [found] * 3 + [False]
+    z = eager()
+    package.train(z)
+    assert not notes.is_input(z)
+
+
+def test_a_stack_that_cannot_be_read_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def fail() -> Any:
+        asked.append(1)
+        raise RuntimeError
+
+    monkeypatch.setattr(inputs, "running_functions", fail)
+    before = list(input_notes.tensors())
+    note_running_fit()
+    assert asked == [1] and len(input_notes.tensors()) == len(before)
+
+
+def test_each_place_is_a_method_that_its_class_defines() -> None:
+    found = [(owner, name) for owner, name, _ in places()]
+    assert all(name in vars(owner) for owner, name in found)
+    names = [name for _, name in found]
+    assert {"_next_internal", "get_value", "_call", "__init__", *inputs.TRAINER_METHODS} <= set(names)
+    assert len(set(found)) == len(found)

@@ -1,0 +1,192 @@
+"""Facts about the ops of functions, of those they call, and of loops, from functions that TensorFlow traced."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from tb_memplugin.model.trace import GraphFacts
+from tb_memplugin.recorder.observe.calls.hooks import hooks
+from tb_memplugin.recorder.observe.graph import graphs as module
+from tb_memplugin.recorder.observe.graph.call_notes import CallNotes, call_notes
+from tb_memplugin.recorder.observe.graph.graphs import graph_facts, output_bytes
+
+
+@pytest.fixture(autouse=True)
+def observed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Notes of this test's functions only."""
+    monkeypatch.setattr(call_notes, "graphs", CallNotes().graphs)
+    hooks.acquire()
+    yield
+    hooks.release()
+
+
+def dense(name: str = "dense") -> Any:
+    layer = keras.layers.Dense(2, name=name)
+    layer.build((None, 3))
+    return layer
+
+
+def facts_of(*layers: Any) -> tuple[GraphFacts, ...]:
+    kernels = {id(layer.kernel.value.handle): (f"{layer.name}/kernel", f"net/{layer.name}") for layer in layers}
+    kernels |= {id(layer.kernel.value): owner for layer, owner in zip(layers, kernels.values(), strict=True)}
+    return graph_facts({id(layer): f"net/{layer.name}" for layer in layers}, lambda item: kernels.get(id(item)))
+
+
+def ops_of(facts: GraphFacts, kind: str) -> list[Any]:
+    """Facts about the ops whose name contains a text."""
+    return [fact for name, fact in facts.ops.items() if kind in name.rpartition("/")[2]]
+
+
+def test_the_ops_of_a_step_have_their_layer_their_pass_and_their_variable() -> None:
+    layer, x = dense(), tf.ones((4, 3))
+
+    @tf.function
+    def step(values: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(values) ** 2)
+        gradient = tape.gradient(loss, layer.kernel.value)
+        layer.kernel.assign_sub(gradient)
+        return loss
+
+    concrete = step.get_concrete_function(x)
+    (facts,) = facts_of(layer)
+    assert facts.root and facts.name == "step" and facts.arguments == {"values"} and facts.callees == {}
+    forward = next(fact for fact in ops_of(facts, "MatMul") if fact.pass_name == "forward")
+    assert (forward.layer, forward.output_shapes, forward.output_dtypes) == ("net/dense", ((4, 2),), ("float32",))
+    gradient = next(fact for fact in facts.ops.values() if fact.is_gradient)
+    assert (gradient.pass_name, gradient.gradient_of, gradient.line) == ("backward", "net/dense", None)
+    assert gradient.forward_inputs and gradient.gradient_inputs
+    assigned = [fact.assigns for name, fact in facts.ops.items() if "Assign" in name]
+    assert assigned == ["dense/kernel"]
+    # AND the batch is saved for the gradient of the kernel
+    assert facts.ops["values"].saved_for_backward
+    del concrete
+
+
+def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> None:
+    layer = dense()
+
+    @tf.function
+    def inner(values: Any) -> Any:
+        return tf.nn.relu(values, name="inner_relu")
+
+    class Calls(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, values: Any) -> Any:
+            return inner(values)
+
+    calls = Calls(name="calls")
+
+    @tf.function
+    def outer(values: Any) -> Any:
+        return calls(layer(values))
+
+    concrete = outer.get_concrete_function(tf.ones((4, 3)))
+    found = graph_facts({id(layer): "net/dense", id(calls): "net/calls"}, lambda item: None)
+    assert [(one.name, one.root) for one in found] == [("outer", True), ("inner", False)]
+    ((label, index),) = next(iter(found[0].callees.values()))
+    assert (label, index) == ("", 1) and len(found[0].callees) == 1
+    relu = found[1].ops["inner_relu"]
+    assert (relu.layer, relu.pass_name) == ("net/calls", "forward") and found[1].arguments == frozenset()
+    del concrete
+
+
+def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = dense()
+
+    @tf.function
+    def step(values: Any) -> Any:
+        values = layer(values)
+        values = tf.while_loop(lambda one: tf.reduce_sum(one) < 5, lambda one: (one + 1,), (values,))[0]
+        return tf.cond(tf.reduce_sum(values) > 3, lambda: values * 2, lambda: values * 3)
+
+    concrete = step.get_concrete_function(tf.ones((4, 3)))
+    found = facts_of(layer)
+    labels = {label for callees in found[0].callees.values() for label, _ in callees}
+    assert labels == {"body", "cond", "then", "else"} and len(found) == 5
+    indices = sorted(index for callees in found[0].callees.values() for _, index in callees)
+    assert indices == [1, 2, 3, 4] and not any(one.root for one in found[1:])
+    # AND no more graphs are read than the most
+    monkeypatch.setattr(module, "MAX_GRAPHS", 3)
+    assert len(facts_of(layer)) == 3
+    del concrete
+
+
+def test_layers_in_a_loop_are_found_from_the_outermost_function() -> None:
+    layer = dense("a")
+
+    @tf.function
+    def step(values: Any) -> Any:
+        start = (0, tf.zeros((4, 2)))
+        return tf.while_loop(lambda one, _: one < 3, lambda one, total: (one + 1, total + layer(values)), start)
+
+    concrete = step.get_concrete_function(tf.ones((4, 3)))
+    found = facts_of(layer)
+    assert found[0].name == "step" and found[0].root
+    assert any(fact.layer == "net/a" for one in found[1:] for fact in one.ops.values())
+    del concrete
+
+
+def test_graphs_whose_variables_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = dense()
+    concrete = tf.function(lambda values: layer(values)).get_concrete_function(tf.ones((4, 3)))
+    monkeypatch.setattr(module, "_can_run", lambda graph: False)
+    assert facts_of(layer) == () and concrete.graph not in call_notes.graphs
+
+    class Graph:
+        @property
+        def variables(self) -> Any:
+            raise AssertionError("a variable is gone")
+
+    monkeypatch.undo()
+    assert not module._can_run(Graph()) and module._can_run(object())
+
+
+def test_a_graph_that_cannot_be_read_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = dense()
+    kept = [tf.function(lambda values: layer(values)).get_concrete_function(tf.ones((size, 3))) for size in (4, 5)]
+    read = module.GraphOps
+
+    def fails(graph: Any) -> Any:
+        if graph is kept[0].graph:
+            raise RuntimeError
+        return read(graph)
+
+    monkeypatch.setattr(module, "GraphOps", fails)
+    (facts,) = facts_of(layer)
+    assert ops_of(facts, "MatMul")[0].output_shapes == ((5, 2),)
+
+
+@pytest.mark.parametrize(
+    ("op", "batch", "size"),
+    [
+        (None, 7, None),
+        ("open", 7, 7 * 3 * 4),
+        ("open", None, None),
+        ("caller/open", 7, 7 * 3 * 4),
+        ("known", None, 5 * 8),
+        ("scalar", 7, 4),
+        ("rank", 7, None),
+        ("inner", 7, None),
+        ("none", 7, None),
+        ("nothing", 7, None),
+    ],
+)
+def test_bytes_of_an_ops_output_follow_from_its_shape_and_the_batch(
+    op: str | None, batch: int | None, size: int | None
+) -> None:
+    @tf.function
+    def step(values: Any, unknown: Any, two: Any) -> None:
+        tf.identity(values, name="open")
+        tf.fill([5], tf.constant(1.0, tf.float64), name="known")
+        tf.reduce_sum(values, name="scalar")
+        tf.identity(unknown, name="rank")
+        tf.identity(two, name="inner")
+        tf.no_op(name="none")
+
+    specs = [tf.TensorSpec(shape, tf.float32) for shape in ((None, 3), None, (2, None))]
+    concrete = step.get_concrete_function(*specs)
+    call_notes.notes(concrete.graph)
+    assert output_bytes(op, batch) == size

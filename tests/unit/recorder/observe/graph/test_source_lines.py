@@ -1,0 +1,239 @@
+"""Lines of the ops of a graph, with stand-ins for TensorFlow's graphs; `tests/integration` has real ones."""
+
+import os
+import pathlib
+import sysconfig
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tb_memplugin.recorder.observe.graph import constructor_lines, source_lines
+from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, Span
+from tb_memplugin.recorder.observe.graph.source_lines import SourceFiles, SourceLines
+
+
+class Graph:
+    """As `GraphOps`: ops with stacks of (file, line), outermost first."""
+
+    def __init__(self, ops: dict[str, Any], types: dict[str, str] | None = None) -> None:
+        self.graph = self
+        self.reads: list[str] = []
+        self.ops = [_Op(self, name, stack) for name, stack in ops.items()]
+        self.types = [(types or {}).get(name, "Add") for name in ops]
+        self.number = {name: number for number, name in enumerate(ops)}
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+
+class _Op:
+    def __init__(self, graph: Graph, name: str, stack: Any) -> None:
+        self._graph, self.name, self._stack = graph, name, stack
+
+    @property
+    def traceback(self) -> Any:
+        self._graph.reads.append(self.name)
+        if self._stack is None:
+            return None
+        return [SimpleNamespace(filename=file, lineno=line, name=name) for file, line, name in map(_named, self._stack)]
+
+
+def _named(frame: tuple[Any, ...]) -> tuple[Any, ...]:
+    return frame if len(frame) == 3 else (*frame, "call")
+
+
+LIBRARY = ("/venv/site-packages/keras/layer.py", 5)
+TRAIN, TAPE, UPDATE = ("train.py", 1), ("train.py", 8), ("train.py", 9)
+
+
+@pytest.fixture
+def lines(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> SourceLines:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(source_lines, "_libraries", list)
+    return SourceLines()
+
+
+def layers(graph: Graph, **passes: tuple[int, int]) -> Any:
+    """As `OpLayers`: the passes of ranges of ops."""
+    names = ["forward"] * len(graph)
+    for name, (start, end) in passes.items():
+        names[start:end] = [name] * (end - start)
+    return SimpleNamespace(pass_name=names, in_layer=[False] * len(graph))
+
+
+def notes(**spans: tuple[int, int]) -> GraphNotes:
+    made = GraphNotes()
+    made.spans = [Span(*span, 0, 0, kind, None) for kind, span in spans.items()]  # type: ignore[arg-type]
+    return made
+
+
+def test_the_innermost_line_outside_of_libraries_is_that_of_an_op(lines: SourceLines) -> None:
+    graph = Graph({"a": [TRAIN, LIBRARY, ("models/unet.py", 7), LIBRARY], "b": [LIBRARY], "c": [TRAIN]}, {"c": "Const"})
+    assert lines.of_graph(graph, layers(graph), notes()) == ["models/unet.py:7", None, None]  # type: ignore[arg-type]
+
+
+def test_stacks_are_read_once_and_one_without_a_stack_has_no_line(lines: SourceLines) -> None:
+    graph = Graph({"a": [TRAIN], "b": None})
+    for _ in range(2):
+        assert lines.of_graph(graph, layers(graph), notes()) == ["train.py:1", None]  # type: ignore[arg-type]
+    assert graph.reads == ["a", "b"]
+
+
+def test_gradients_have_the_line_of_their_forward_op_or_of_the_tape(lines: SourceLines) -> None:
+    stacks = {
+        "m/a/MatMul": [("unet.py", 2)],
+        "m/b/Relu": [("unet.py", 3)],
+        "m/c/Exp": [("unet.py", 4)],
+        "m/c/Mul": [("unet.py", 5)],
+        "ones": [TAPE, LIBRARY],
+        "gradient_tape/m/a/MatMul/MatMul_1": [TAPE],
+        "gradient_tape/m/b/ReluGrad": [TAPE],
+        "gradient_tape/m/c/mul_1": [TAPE],  # a scope with two lines
+        "gradient_tape/Reshape": [TAPE],  # in no scope
+        "adam/mul": [UPDATE],
+        "adam/sub": [UPDATE],
+    }
+    graph = Graph(stacks)
+    spans = {"backward": (4, 9), "update": (9, 11)}
+    found = lines.of_graph(graph, layers(graph, **spans), notes(**spans))  # type: ignore[arg-type]
+    assert found[4:] == ["train.py:8", "unet.py:2", "unet.py:3", "train.py:8", "train.py:8", "train.py:9", "train.py:9"]
+    # THEN of the calls of tape and optimizer, one stack each is read
+    assert graph.reads[4:] == ["ones", "adam/mul"]
+
+
+def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(
+    lines: SourceLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a recording that may read three more ops
+    monkeypatch.setattr(source_lines, "MAX_OPS", 3)
+    lines = SourceLines()
+    small = Graph({"a": [TRAIN], "b": [TRAIN]})
+    for _ in range(3):  # what was read once costs nothing
+        assert lines.of_graph(small, layers(small), notes()) == ["train.py:1"] * 2  # type: ignore[arg-type]
+    # THEN a graph with more than that has no lines, and costs nothing
+    larger = Graph({"c": [TRAIN], "d": [TRAIN]})
+    assert lines.of_graph(larger, layers(larger), notes()) == [None, None]  # type: ignore[arg-type]
+    assert larger.reads == []
+    # AND one that needs no more still has
+    update = Graph({"f": [UPDATE], "g": [UPDATE], "h": [UPDATE], "x": [TRAIN]}, {"x": "Const"})
+    spans = {"update": (0, 3)}
+    found = lines.of_graph(update, layers(update, **spans), notes(**spans))  # type: ignore[arg-type]
+    assert found == ["train.py:9"] * 3 + [None] and update.reads == ["f"]
+    # UNTIL nothing is left
+    last = Graph({"e": [TRAIN]})
+    assert lines.of_graph(last, layers(last), notes()) == [None]  # type: ignore[arg-type]
+    assert lines.of_graph(small, layers(small), notes()) == ["train.py:1"] * 2  # type: ignore[arg-type]
+
+
+def test_the_line_of_a_stack_and_of_an_exception_is_the_innermost_of_the_user(lines: SourceLines) -> None:
+    this = pathlib.Path(__file__).name
+    line = lines.calling()
+    assert line is not None and line.startswith(f"{this}:")
+    try:
+        _raise()
+    except ValueError as error:
+        assert lines.of_error(error) == f"{this}:{_raise.__code__.co_firstlineno + 1}"
+
+
+def _raise() -> None:
+    raise ValueError("wrong")
+
+
+@pytest.fixture
+def project(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The working directory of a training, next to other directories."""
+    directory = tmp_path / "alice" / "project"
+    (directory / "models").mkdir(parents=True)
+    monkeypatch.chdir(directory)
+    return directory
+
+
+def test_files_are_named_relative_to_the_working_directory(project: pathlib.Path) -> None:
+    files = SourceFiles([])
+    assert files.name(str(project / "train.py")) == "train.py"
+    assert files.name("train.py") == "train.py"
+    assert files.name(str(project / "models" / "unet.py")) == "models/unet.py"
+    assert files.name(str(project / "models" / ".." / "train.py")) == "train.py"
+
+
+def test_files_outside_have_no_directory(project: pathlib.Path) -> None:
+    files = SourceFiles([])
+    assert files.name(str(project.parent / "shared" / "losses.py")) == "losses.py"
+    assert files.name(str(project) + "_2/train.py") == "train.py"
+    assert files.name("../secret/losses.py") == "losses.py"
+
+
+def test_a_link_to_the_working_directory_is_the_working_directory(
+    project: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(project)
+    assert SourceFiles([]).name(str(link / "models" / "unet.py")) == "models/unet.py"
+
+
+@pytest.mark.parametrize("directory", ["/", "home"])
+def test_a_working_directory_above_the_home_directory_names_no_directories(
+    directory: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home" / "alice"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir("/" if directory == "/" else tmp_path / directory)
+    assert SourceFiles([]).name(str(home / "project" / "train.py")) == "train.py"
+
+
+def test_libraries_have_no_name(project: pathlib.Path) -> None:
+    files = SourceFiles([str(project / "keras")])
+    assert files.name(str(project / "keras" / "src" / "layer.py")) is None
+    assert files.name(str(project / "keras_models" / "unet.py")) == "keras_models/unet.py"
+    assert files.name(str(project / ".venv" / "lib" / "python3.11" / "site-packages" / "lib" / "a.py")) is None
+    assert files.name(sysconfig.get_path("stdlib") + "/contextlib.py") is None
+
+
+@pytest.mark.parametrize("name", ["<string>", "<frozen runpy>", "<stdin>", ""])
+def test_code_without_a_file_has_no_name(name: str) -> None:
+    assert SourceFiles([]).name(name) is None
+
+
+class Dense:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+FIT = ("/venv/site-packages/keras/trainer.py", 7, "fit")
+
+
+def test_layers_that_only_keras_calls_have_the_lines_that_made_them(
+    lines: SourceLines, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "nets.py"
+    source.write_text(
+        'x = keras.layers.Dense(4, name="outer")(x)\nfor at in range(3):\n    x = Dense(4, name=f"dense_{at}")(x)\n'
+    )
+    os.utime(source, (1, 1))
+    program = {"nets": SimpleNamespace(__file__=str(source))}
+    monkeypatch.setattr(constructor_lines, "sys", SimpleNamespace(modules=program))
+    outer, inner, unknown = Dense("outer"), Dense("dense_2"), Dense("other")
+    graph = Graph(
+        {
+            "outer/MatMul": [TRAIN, FIT, LIBRARY],
+            "outer/inner/MatMul": [TRAIN, FIT, LIBRARY],
+            "outer/own/MatMul": [TRAIN, FIT, LIBRARY, ("unet.py", 3), LIBRARY],
+            "other/MatMul": [TRAIN, FIT, LIBRARY],
+            "loop/MatMul": [TAPE, LIBRARY],
+            "gradient_tape/outer/inner/MatMul_grad": [TRAIN, FIT, LIBRARY],
+        }
+    )
+    spans = GraphNotes()
+    spans.spans = [
+        Span(0, 3, 0, 0, "layer", lambda: outer),
+        Span(1, 2, 1, 0, "layer", lambda: inner),
+        Span(3, 4, 0, 0, "layer", lambda: unknown),
+        Span(5, 6, 0, 0, "backward", None),
+    ]
+    found = lines.of_graph(graph, layers(graph, backward=(5, 6)), spans)  # type: ignore[arg-type]
+    # THEN a call of the program's own keeps its line, and a layer of an unknown origin that of `fit`
+    assert found[:5] == ["nets.py:1", "nets.py:3", "unet.py:3", "train.py:1", "train.py:8"]
+    # AND a gradient has the line of its forward op
+    assert found[5] == "nets.py:3"

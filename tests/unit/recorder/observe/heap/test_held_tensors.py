@@ -1,0 +1,166 @@
+"""Which tensors Python holds beside the known variables, and what kind of data each is."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tb_memplugin.model.trace import TensorFact
+from tb_memplugin.recorder.observe.calls.hooks import hooks
+from tb_memplugin.recorder.observe.calls.inputs import input_notes
+from tb_memplugin.recorder.observe.heap import holders
+from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
+from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects
+
+CPU = "CPU:0"
+
+
+def address_of(tensor: Any) -> int:
+    return int(np.from_dlpack(tensor).ctypes.data)
+
+
+def fact_of(facts: Any, tensor: Any) -> TensorFact | None:
+    """The fact about a tensor by its address."""
+    address = address_of(tensor)
+    assert all(device == CPU for device, _ in facts)
+    return next((fact for _, fact in facts if fact.address == address), None)
+
+
+def make(*shape: int) -> Any:
+    """A tensor in memory of its own."""
+    return tf.ones(shape) * 3
+
+
+@pytest.fixture
+def notes() -> Iterator[None]:
+    hooks.acquire()
+    yield
+    hooks.release()
+
+
+def test_a_tensor_has_its_kind_size_shape_and_place() -> None:
+    tensor = make(5, 7)
+    fact = fact_of(HeldTensors().find({}, []), tensor)
+    assert fact == TensorFact("held_tensors", 5 * 7 * 4, address_of(tensor), (5, 7), "float32")
+
+
+def test_known_addresses_are_left_out() -> None:
+    tensor, other = make(5), make(6)
+    facts = HeldTensors().find({}, [address_of(tensor), None])
+    assert fact_of(facts, tensor) is None and fact_of(facts, other) is not None
+
+
+def test_input_data_and_constants_are_told_apart(notes: None) -> None:
+    batch, constant, sliced, held = make(5), make(6), make(7), make(8)
+    input_notes.data(batch)
+    concrete = tf.function(lambda: constant + 1).get_concrete_function()
+    data = tf.data.Dataset.from_tensors(sliced)
+    facts = HeldTensors().find({}, [], [concrete.graph])
+    categories = [fact and fact.category for fact in (fact_of(facts, one) for one in (batch, constant, sliced, held))]
+    assert categories == ["inputs", "other_state", "inputs", "held_tensors"]
+    del data
+
+
+def test_of_several_tensors_at_one_place_the_surest_kind_counts(notes: None) -> None:
+    held = make(5)
+    alias = tf.raw_ops.Reshape(tensor=held, shape=[5, 1])
+    assert address_of(alias) == address_of(held)
+    input_notes.data(alias)
+    facts = [fact for _, fact in HeldTensors().find({}, []) if fact.address == address_of(held)]
+    assert [fact.category for fact in facts] == ["inputs"]
+
+
+def test_variables_of_no_model_are_state_and_known_ones_are_left_out() -> None:
+    own, known = tf.Variable(make(5)), tf.Variable(make(6))
+    facts = HeldTensors().find({}, [], known_variables={id(known)})
+    fact = fact_of(facts, own.value())
+    assert fact is not None and (fact.category, fact.requested_bytes, fact.shape) == ("other_state", 20, (5,))
+    assert fact_of(facts, known.value()) is None or fact_of(facts, known.value()).category == "held_tensors"  # type: ignore[union-attr]
+    excluded = HeldTensors().find({}, [address_of(own.value())])
+    assert fact_of(excluded, own.value()) is None
+
+
+@pytest.mark.parametrize(
+    ("chunks", "searches"),
+    [
+        (None, True),  # unknown chunks may have any owner
+        ({CPU: None}, True),
+        ({CPU: {1}}, True),
+        ({CPU: set()}, False),
+        ({CPU: "own"}, False),
+    ],
+)
+def test_all_objects_are_searched_if_a_chunk_has_no_known_owner(
+    monkeypatch: pytest.MonkeyPatch, chunks: Any, searches: bool
+) -> None:
+    searched: list[int] = []
+    monkeypatch.setattr(PythonObjects, "search_all", lambda self: searched.append(1))
+    tensor = make(5)
+    if chunks and chunks[CPU] == "own":
+        chunks = {CPU: {address_of(tensor), 77}}
+    HeldTensors().find({}, [77], read_chunks=None if chunks is None else lambda: chunks)
+    assert bool(searched) is searches
+
+
+def test_tensors_that_are_new_at_the_end_are_told_from_those_at_the_start() -> None:
+    held = HeldTensors()
+    before = make(5)
+    held.find({}, [])
+    after, known = make(6), make(7)
+    at_start, new = held.finish([address_of(known)])
+    assert fact_of(at_start, before) is not None and fact_of(new, before) is None
+    assert fact_of(new, after) is not None and fact_of(new, known) is None
+    # AND a new tensor at the place of one that still lives is the same memory
+    held.find({}, [])
+    alias = tf.raw_ops.Reshape(tensor=before, shape=[5, 1])
+    _, new = held.finish([])
+    assert fact_of(new, alias) is None
+
+
+def test_a_tensor_that_the_step_was_fed_with_is_input_data_at_the_end(notes: None) -> None:
+    held, tensor, other = HeldTensors(), make(5), make(6)
+    facts = held.find({}, [])
+    assert fact_of(facts, tensor).category == "held_tensors"  # type: ignore[union-attr]
+    input_notes.data(tensor)
+    at_start, _ = held.finish([])
+    assert fact_of(at_start, tensor).category == "inputs"  # type: ignore[union-attr]
+    assert fact_of(at_start, other).category == "held_tensors"  # type: ignore[union-attr]
+
+
+def test_after_a_missed_object_all_are_searched_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, searched = HeldTensors(), []
+    held.find({}, [])
+    monkeypatch.setattr(PythonObjects, "search_all", lambda self: searched.append(1))
+    held.finish([])
+    assert searched == []
+    held.find({}, [], read_chunks=dict)
+    searched.clear()
+    held._objects._promotions.misses += 1
+    held.finish([])
+    assert searched == [1]
+
+
+def test_models_are_found_by_a_search_of_all_objects() -> None:
+    module = tf.Module()
+    held = HeldTensors()
+    assert any(one is module for one in held.find_models()) and any(one is module for one in held.models())
+
+
+def test_holders_are_named_for_held_tensors_only(notes: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN as much time as it takes in a process with the objects of many tests, and tensors that are no small part
+    monkeypatch.setattr(holders, "find_holders", functools.partial(holders.find_holders, seconds=60))
+    kept.extend([make(500_000), make(600_000)])
+    input_notes.data(kept[1])
+    held = HeldTensors()
+    held.find({CPU: 1}, [])
+    at_start, _ = held.finish([])
+    first, second = (fact_of(at_start, tensor) for tensor in kept)
+    kept.clear()
+    assert first is not None and first.held_by == f"list `kept` in module {__name__}"
+    assert second is not None and (second.category, second.held_by) == ("inputs", None)
+
+
+kept: list[Any] = []

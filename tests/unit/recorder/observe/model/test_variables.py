@@ -1,0 +1,234 @@
+"""The variables of models and optimizers with their roles and owners, from small real ones."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+from tb_memplugin.recorder.observe.model import variables as module
+from tb_memplugin.recorder.observe.model.variables import Variables, replicas, tf_variable
+
+L = keras.layers
+CPU = "CPU:0"
+
+
+class Counting(L.Layer):  # type: ignore[misc]
+    """A layer with a counter beside its weights."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self.seed_generator = keras.random.SeedGenerator(3)
+        self.scale = self.add_weight(shape=(3,), name="scale", initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        return x * self.scale
+
+
+def make_model(name: str = "net", optimizer: Any = "adam", **compiled: Any) -> Any:
+    frozen = L.Dense(3, name="frozen", trainable=False)
+    model = keras.Sequential([keras.Input((2,)), frozen, Counting(name="count"), L.ReLU(name="relu")], name=name)
+    if optimizer is not None:
+        model.compile(optimizer, "mse", **compiled)
+        model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def owned(found: Variables) -> dict[tuple[str, str | None, bool | None], int]:
+    """Bytes by role, layer and whether it is trained."""
+    sums: dict[tuple[str, str | None, bool | None], int] = {}
+    for fact in found.facts(CPU):
+        key = fact.role, fact.layer, fact.trainable
+        sums[key] = sums.get(key, 0) + fact.requested_bytes
+    return sums
+
+
+def test_each_variable_has_its_role_and_layer() -> None:
+    model = make_model()
+    found = Variables([(model, None)], [])
+    sums = owned(found)
+    assert sums["weights", "net/frozen", False] == 4 * (2 * 3 + 3)
+    assert sums["weights", "net/count", True] == 4 * 3
+    # AND the slots of the trained weight have its layer, while Adam's scalars have none
+    assert sums["optimizer_state", "net/count", True] == 2 * 4 * 3
+    assert sums["optimizer_state", None, None] == sum(
+        variable.numpy().nbytes for variable in model.optimizer.variables if len(variable.shape) == 0
+    )
+    # AND the state of a layer's generator is its own
+    assert sums["other_state", "net/count", None] == model.layers[1].seed_generator.state.numpy().nbytes
+    names = [fact.name for fact in found.facts(CPU)]
+    assert len(set(names)) == len(names)
+    assert found.facts("GPU:0") == ()
+
+
+def test_facts_have_the_shape_dtype_and_address_of_the_value() -> None:
+    model = make_model()
+    found = Variables([(model, None)], [])
+    kernel = next(fact for fact in found.facts(CPU) if fact.shape == (2, 3))
+    assert (kernel.dtype, kernel.device) == ("float32", CPU)
+    assert kernel.start_address is not None and kernel.end_address == kernel.start_address
+    assert list(found.start_addresses()) == list(found.addresses())
+    # AND the end is where the value is now
+    weight = model.layers[0].kernel
+    before = weight.value.read_value()  # keeps the old value, so that the new one is elsewhere
+    weight.assign(tf.ones((2, 3)) * 2)
+    (moved,) = (fact for fact in found.facts(CPU) if fact.name == kernel.name)
+    assert moved.start_address == kernel.start_address != moved.end_address
+    del before
+
+
+def test_addresses_are_read_only_if_asked_for() -> None:
+    found = Variables([(make_model(), None)], [], addresses=False)
+    assert set(found.start_addresses()) == {None}
+    assert None not in set(found.addresses())
+
+
+def test_metrics_belong_to_no_layer() -> None:
+    model = make_model(metrics=["mae"])
+    model.train_on_batch(tf.ones((1, 2)), tf.ones((1, 3)))
+    sums = owned(Variables([(model, None)], []))
+    # Loss, and mean absolute error: a total and a count each.
+    assert sums["other_state", None, None] == 4 * 4
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_an_optimizer_is_the_given_one_or_the_models(given: bool) -> None:
+    model = make_model()
+    other = keras.optimizers.SGD(momentum=0.9)
+    other.build(model.trainable_variables)
+    sums = owned(Variables([(model, other if given else None)], []))
+    assert sums["optimizer_state", "net/count", True] == (1 if given else 2) * 4 * 3
+
+
+def test_optimizers_of_no_model_serve_the_variables_that_are_known() -> None:
+    model = make_model(optimizer=None)
+    optimizer = keras.optimizers.SGD(momentum=0.9)
+    optimizer.build(model.trainable_variables)
+    found = Variables([(model, None)], [optimizer])
+    assert owned(found)["optimizer_state", "net/count", True] == 4 * 3
+    entry = next(entry for entry in found._entries if entry.role == "optimizer_state" and entry.layer)
+    assert entry.model is model and entry.optimizer is optimizer
+    # AND without the model, they have no layer
+    alone = Variables([], [optimizer])
+    assert {(fact.role, fact.layer) for fact in alone.facts(CPU)} == {("optimizer_state", None)}
+
+
+def test_layers_are_trained_if_any_of_their_own_weights_is() -> None:
+    model = make_model()
+    found = Variables([(model, None)], [])
+    assert found.trainable == {"net": True, "net/frozen": False, "net/count": True, "net/relu": True}
+    assert found.paths[id(model.layers[0])] == "net/frozen" and found.paths[id(model)] == "net"
+    model.trainable = False
+    assert Variables([(model, None)], []).trainable["net/relu"] is False
+
+
+def test_models_of_one_name_have_paths_of_their_own() -> None:
+    first, second = make_model(), make_model()
+    found = Variables([(first, first.optimizer), (second, second.optimizer)], [])
+    layers = {fact.layer for fact in found.facts(CPU) if fact.role == "weights"}
+    assert layers == {"net/frozen", "net/count", "net#4/frozen", "net#4/count"}
+    assert found.paths[id(second)] == "net#4"
+
+
+def test_a_model_is_read_once() -> None:
+    model = make_model()
+    twice = Variables([(model, None), (model, None)], [])
+    assert owned(twice) == owned(Variables([(model, None)], []))
+    assert len(twice.paths) == 4 and len(twice.trainable) == 4
+
+
+def test_models_with_an_optimizer_and_large_ones_are_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, large, trained = (
+        keras.Sequential([keras.Input((2,)), L.Dense(1)], name="small"),
+        make_model("large", optimizer=None),
+        keras.Sequential([keras.Input((2,)), L.Dense(1)], name="trained"),
+    )
+    optimizer = keras.optimizers.SGD()
+    models = [(small, None), (large, None), (trained, optimizer)]
+    monkeypatch.setattr(module, "MAX_MODELS", 1)
+    assert set(Variables(models, []).paths.values()) == {"trained", "trained/" + trained.layers[0].name}
+    monkeypatch.setattr(module, "MAX_MODELS", 2)
+    assert "large/frozen" in Variables(models, []).paths.values()
+    assert "small" not in Variables(models, []).paths.values()
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_a_model_may_run_eagerly(eager: bool) -> None:
+    assert Variables([(make_model(run_eagerly=eager), None), (make_model(), None)], []).eager is eager
+
+
+def test_owners_are_found_by_variable_and_by_handle() -> None:
+    model = make_model()
+    found = Variables([(model, None)], [])
+    kernel = model.layers[0].kernel
+    by_keras, by_tensorflow, by_handle = (found.owner_of(item) for item in (kernel, kernel.value, kernel.value.handle))
+    assert by_keras == by_tensorflow == by_handle is not None
+    assert by_keras[1] == "net/frozen" and by_keras[0].startswith(kernel.path)
+    assert found.owner_of(tf.Variable(1.0)) is None and found.owner_of(object()) is None
+    assert id(kernel.value) in found.ids()
+
+
+def test_the_signature_changes_with_the_variables() -> None:
+    model = make_model()
+    first, second = (Variables([(model, None)], []).signature() for _ in range(2))
+    assert first == second != Variables([(make_model(), None)], []).signature()
+    model.optimizer.add_variable((2,), name="new")
+    assert Variables([(model, None)], []).signature() != first
+
+
+def test_distributed_variables_are_their_replicas() -> None:
+    variable, other = tf.Variable(1.0), tf.Variable(2.0)
+
+    class Mirrored:
+        values = (variable, other)
+
+    assert replicas(variable) == [variable] and replicas(object()) == []
+    assert all(one is two for one, two in zip(replicas(Mirrored()), (variable, other), strict=True))
+
+
+def test_the_variable_of_keras_is_tensorflows() -> None:
+    made = keras.Variable(1.0)
+    plain = tf.Variable(1.0)
+    assert tf_variable(made) is made.value and tf_variable(plain) is plain
+    assert tf_variable(None) is None
+    other = SimpleNamespace(_value=5)
+    assert tf_variable(other) is other
+
+
+def test_a_distributed_variable_has_the_owner_of_its_replicas() -> None:
+    class Mirrored:
+        path = "net/kernel"
+        values = (tf.Variable(1.0), tf.Variable(2.0))
+
+    mirrored, found = Mirrored(), Variables([], [])
+    found._add(mirrored, "weights", "net", True, None)
+    owner = found.owner_of(mirrored)
+    assert owner is not None and owner[1] == "net"
+    assert [fact.layer for fact in found.facts(CPU)] == ["net", "net"]
+
+
+def test_a_variable_of_unknown_shape_has_neither_shape_nor_bytes() -> None:
+    holder = tf.Module()
+    holder.weight = tf.Variable([1.0, 2.0], shape=tf.TensorShape(None))
+    (fact,) = Variables([(holder, None)], []).facts(CPU)
+    assert (fact.shape, fact.dtype, fact.requested_bytes, fact.role) == ((), "", 0, "weights")
+
+
+def test_the_state_of_the_model_itself_belongs_to_no_layer() -> None:
+    class Model(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            self.generator = keras.random.SeedGenerator(3)
+            self.dense = L.Dense(2, name="dense")
+            self.dense.build((None, 2))
+
+    found = Variables([(Model(), None)], [])
+    assert {(fact.role, fact.layer) for fact in found.facts(CPU)} == {("weights", "net/dense"), ("other_state", None)}
+
+
+def test_a_layer_whose_own_weights_are_all_fixed_is_not_trained() -> None:
+    model = keras.Sequential([keras.Input((2,)), L.Normalization(name="norm"), L.Dense(1, name="dense")], name="net")
+    assert model.layers[0].trainable
+    found = Variables([(model, None)], []).trainable
+    assert (found["net/norm"], found["net/dense"]) == (False, True)
