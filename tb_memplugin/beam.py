@@ -9,9 +9,9 @@ from typing import Any
 import apache_beam as beam
 
 from tb_memplugin.export.arrow import arrow_schema
-from tb_memplugin.export.rows import rows_of, unit_tables
+from tb_memplugin.export.rows import rows_of_table, unit_tables
 from tb_memplugin.export.schema import TABLES
-from tb_memplugin.export.units import Unit, units_of
+from tb_memplugin.export.units import ExportUnit, export_units
 
 __all__ = ["ReadRuns", "arrow_schema"]
 
@@ -46,7 +46,7 @@ class _ListWorkers(beam.DoFn):  # type: ignore[misc]
 
     def process(self, logdir: str) -> Iterator[Any]:
         try:
-            yield from units_of(logdir)
+            yield from export_units(logdir)
         except Exception as error:  # one directory must not end a pipeline over thousands
             row = {"run": "", "worker": "", "exported": False, "reason": str(error)}
             yield beam.pvalue.TaggedOutput("dead_letters", row)
@@ -55,8 +55,8 @@ class _ListWorkers(beam.DoFn):  # type: ignore[misc]
 class _ReadWorker(beam.DoFn):  # type: ignore[misc]
     """A worker to the rows of its tables."""
 
-    def process(self, unit: Unit) -> Iterator[Any]:
+    def process(self, unit: ExportUnit) -> Iterator[Any]:
         tables, _ = unit_tables(unit)
         for name, rows in tables.items():
-            for row in rows_of(name, rows):
+            for row in rows_of_table(name, rows):
                 yield beam.pvalue.TaggedOutput(name, row)

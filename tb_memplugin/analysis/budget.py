@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 from tb_memplugin.analysis.steps.facts import Peak, device_facts, highest_peak
 from tb_memplugin.model import Oom, Phase, Run
-from tb_memplugin.model.notes import lost_steps, unrecorded_devices
+from tb_memplugin.model.notes import lost_step_notes, unrecorded_devices
 from tb_memplugin.model.units import format_bytes
 
 Limit: TypeAlias = Literal["max_peak", "max_regression", "out_of_memory"]
@@ -46,7 +46,7 @@ class Budget:
 
 
 @dataclasses.dataclass(frozen=True)
-class Check:
+class BudgetCheck:
     """One comparison, or one that could not be made.
 
     Attributes:
@@ -72,7 +72,7 @@ class Check:
     baseline_peak_bytes: int | None = None
 
 
-def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[Check]:
+def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[BudgetCheck]:
     """Compare each device of a run with the budget.
 
     Args:
@@ -83,10 +83,10 @@ def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[Che
     recorded = [facts.device for facts in device_facts(run)]
     checks = []
     if not budget.devices:
-        checks += [Check(run.name, None, None, "unchecked", note) for note in unrecorded_devices(run.notes)]
+        checks += [BudgetCheck(run.name, None, None, "unchecked", note) for note in unrecorded_devices(run.notes)]
     if not recorded:
         reason = "; ".join(["no peak recorded", *_lost(run)])
-        return checks or [Check(run.name, None, None, "unchecked", reason)]
+        return checks or [BudgetCheck(run.name, None, None, "unchecked", reason)]
     wanted = list(budget.devices) or recorded
     if budget.max_regression is not None and baseline is not None and not budget.devices:
         wanted += [facts.device for facts in device_facts(baseline) if facts.device not in wanted]
@@ -95,7 +95,7 @@ def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[Che
     return checks
 
 
-def exit_status(checks: list[Check], allow_new: bool = False) -> Literal["within", "violated", "unchecked"]:
+def exit_status(checks: list[BudgetCheck], allow_new: bool = False) -> Literal["within", "violated", "unchecked"]:
     """The status of all checks together: a violation counts more than something that could not be checked."""
     statuses = {check.status for check in checks}
     if "violated" in statuses:
@@ -104,7 +104,7 @@ def exit_status(checks: list[Check], allow_new: bool = False) -> Literal["within
     return "within" if complete else "unchecked"
 
 
-def _check_device(run: Run, device: str, budget: Budget, baseline: Run | None) -> list[Check]:
+def _check_device(run: Run, device: str, budget: Budget, baseline: Run | None) -> list[BudgetCheck]:
     failures = _failures(run, device, budget)
     if failures:
         return [_failed(run, device, failures)]
@@ -113,7 +113,7 @@ def _check_device(run: Run, device: str, budget: Budget, baseline: Run | None) -
         reason = "no peak recorded" + (f" in phase {' or '.join(budget.phases)}" if budget.phases else "")
         if baseline is not None and _peak(baseline, device, budget) is not None:
             reason += ", unlike in the baseline"
-        return [Check(run.name, device, None, "unchecked", "; ".join([reason, *_lost(run)]))]
+        return [BudgetCheck(run.name, device, None, "unchecked", "; ".join([reason, *_lost(run)]))]
     checks = []
     doubts = _doubts(run, peak)
     if budget.max_peak_bytes is not None:
@@ -125,11 +125,11 @@ def _check_device(run: Run, device: str, budget: Budget, baseline: Run | None) -
 
 def _compare_with_baseline(
     run: Run, device: str, budget: Budget, regression: Regression, peak: Peak, doubts: list[str], baseline: Run | None
-) -> Check:
+) -> BudgetCheck:
     figures = {"peak_bytes": peak.bytes, "step": peak.step, "phase": peak.phase}
 
-    def uncompared(status: CheckStatus, reason: str) -> Check:
-        return Check(run.name, device, "max_regression", status, reason, **figures)  # type: ignore[arg-type]
+    def uncompared(status: CheckStatus, reason: str) -> BudgetCheck:
+        return BudgetCheck(run.name, device, "max_regression", status, reason, **figures)  # type: ignore[arg-type]
 
     if baseline is None:
         return uncompared("new", "the baseline has no such run")
@@ -165,7 +165,7 @@ def _compare(
     before: int | None = None,
     suffix: str = "",
     baseline_doubts: list[str] | None = None,
-) -> Check:
+) -> BudgetCheck:
     """Compare a peak with what is allowed; each may be a lower bound, for the reasons in its `doubts`."""
     status: CheckStatus = "violated" if peak.bytes > allowed else "within"
     reasons = doubts if status == "within" else [f"baseline: {one}" for one in baseline_doubts or ()]
@@ -175,7 +175,7 @@ def _compare(
     at_least = "at least " if doubts else ""
     text = f"peak {at_least}{received} at step {peak.step} ({peak.phase}), allowed {limiting}{suffix}"
     text = "; ".join([text, *reasons])
-    return Check(run.name, device, limit, status, text, peak.bytes, peak.step, peak.phase, allowed, before)
+    return BudgetCheck(run.name, device, limit, status, text, peak.bytes, peak.step, peak.phase, allowed, before)
 
 
 def _failures(run: Run, device: str, budget: Budget) -> list[Oom]:
@@ -184,10 +184,10 @@ def _failures(run: Run, device: str, budget: Budget) -> list[Oom]:
     return [oom for oom in chosen if not budget.phases or oom.phase is None or oom.phase in budget.phases]
 
 
-def _failed(run: Run, device: str, failures: list[Oom]) -> Check:
+def _failed(run: Run, device: str, failures: list[Oom]) -> BudgetCheck:
     last = failures[-1]
     more = f" ({len(failures)} failures)" if len(failures) > 1 else ""
-    return Check(
+    return BudgetCheck(
         run.name, device, "out_of_memory", "violated", _failure_text(last) + more, step=last.step, phase=last.phase
     )
 
@@ -212,7 +212,7 @@ def _doubts(run: Run, peak: Peak) -> list[str]:
 
 
 def _lost(run: Run) -> list[str]:
-    sentences = [f"damaged data: {one}" for one in run.damage] + lost_steps(run.notes)
+    sentences = [f"damaged data: {one}" for one in run.damage] + lost_step_notes(run.notes)
     return sentences[:1] + ([f"{len(sentences) - 1} more"] if len(sentences) > 1 else [])
 
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from tb_memplugin.analysis.answers.questions import describe_answers
 from tb_memplugin.analysis.devices.device_table import describe_devices
-from tb_memplugin.analysis.fit.demand import describe_demand, peak_demand
 from tb_memplugin.analysis.host.host_memory import describe_host, host_summaries_of
 from tb_memplugin.analysis.pool.pool_steps import PoolHistory, pool_history
 from tb_memplugin.analysis.steps.changes import table_at
 from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_range
 from tb_memplugin.model import MISSING, Fix, Layer, LayerActivations, Oom, Phase, Run, Snapshot
+from tb_memplugin.prediction.demand import describe_demand, peak_demand
 
 FORMAT = 1
 """Version of the object, raised when the meaning of a field changes."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from tb_memplugin.analysis.budget import Budget, Check, CheckStatus, Regression, check_run, exit_status
+from tb_memplugin.analysis.budget import Budget, BudgetCheck, CheckStatus, Regression, check_run, exit_status
 from tb_memplugin.analysis.describe import FORMAT
 from tb_memplugin.commands.loading import existing_runs
 from tb_memplugin.errors import NotFoundError, RequestError
@@ -53,7 +53,7 @@ def _regression(text: str) -> Regression:
     return Regression(text.strip(), None, size)
 
 
-def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[Check]:
+def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[BudgetCheck]:
     """Compare the runs under `logdir` with a budget.
 
     Runs are compared with the baseline's run of the same name; if the baseline is itself a run, with that. Runs inside
@@ -87,36 +87,36 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
     if before is not None and not names:
         missing = [name for name in before if name not in chosen and name != _THE_RUN]
         reason = f"in the baseline, but not under {logdir}"
-        checks += [Check(name, None, "max_regression", "unchecked", reason) for name in missing]
+        checks += [BudgetCheck(name, None, "max_regression", "unchecked", reason) for name in missing]
     if limits.devices and not any(check.limit for check in checks):
         raise NotFoundError(f"no peak on {' or '.join(limits.devices)} in any run")
     return checks
 
 
-def format_checks(checks: Sequence[Check], logdir: str) -> str:
+def format_checks(checks: Sequence[BudgetCheck], logdir: str) -> str:
     """One line for each check, violations last, and a line that counts them."""
     lines = [clean(f"{WORDS[check.status]}: {place(check, logdir)}: {check.reason}") for check in ordered(checks)]
     return "\n".join([*lines, count_line(checks)])
 
 
-def ordered(checks: Sequence[Check]) -> list[Check]:
+def ordered(checks: Sequence[BudgetCheck]) -> list[BudgetCheck]:
     """The checks, violations last."""
     return sorted(checks, key=lambda check: (check.status == "violated", check.status != "within"))
 
 
-def place(check: Check, logdir: str, with_device: bool = True) -> str:
+def place(check: BudgetCheck, logdir: str, with_device: bool = True) -> str:
     """The run of a check, and its device; a run that is the log directory itself has its name."""
     run = logdir if check.run == _THE_RUN else check.run
     return ", ".join(filter(None, [run, check.device if with_device else None]))
 
 
-def count_line(checks: Sequence[Check]) -> str:
+def count_line(checks: Sequence[BudgetCheck]) -> str:
     """The number of checks of each status."""
     counts = [(sum(check.status == status for check in checks), WORDS[status]) for status in _ORDER]
     return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
-def describe_checks(checks: Sequence[Check], allow_new: bool) -> dict[str, Any]:
+def describe_checks(checks: Sequence[BudgetCheck], allow_new: bool) -> dict[str, Any]:
     """The checks as a JSON object."""
     status = exit_status(list(checks), allow_new)
     return {"format": FORMAT, "status": status, "checks": [dataclasses.asdict(check) for check in checks]}

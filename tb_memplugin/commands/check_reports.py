@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
-from tb_memplugin.analysis.budget import Check, CheckStatus
+from tb_memplugin.analysis.budget import BudgetCheck, CheckStatus
 from tb_memplugin.commands.check import WORDS, count_line, ordered, place
 from tb_memplugin.model.text import clean
 
@@ -17,7 +17,7 @@ _NOT_XML = re.compile("[\ufffe\uffff]")
 _BACKTICKS = re.compile("`+")
 
 
-def github_annotations(checks: Sequence[Check], logdir: str, allow_new: bool) -> str:
+def github_annotations(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
     """Workflow commands: an error for each check that makes the job fail, a notice for the others."""
     lines = []
     for check in ordered(checks):
@@ -35,7 +35,7 @@ def _github_property(text: str) -> str:
     return _github_data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def junit_xml(checks: Sequence[Check], logdir: str, allow_new: bool) -> str:
+def junit_xml(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
     """A JUnit report: a test suite for each run, a test case for each comparison."""
     root = ElementTree.Element("testsuites", name="tb-memplugin check")
     in_order = sorted(checks, key=lambda check: check.run)
@@ -72,7 +72,7 @@ def _xml_text(text: str) -> str:
     return _NOT_XML.sub("�", clean(text))
 
 
-def markdown_table(checks: Sequence[Check], logdir: str, allow_new: bool) -> str:
+def markdown_table(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
     """A table in GitHub's Markdown, for a job's summary or a comment."""
     lines = ["| | run | device | comparison |", "|---|---|---|---|"]
     for check in ordered(checks):
@@ -99,7 +99,7 @@ def _fails(status: CheckStatus, allow_new: bool) -> bool:
     return status in ("violated", "unchecked") or (status == "new" and not allow_new)
 
 
-FORMATS: Mapping[str, Callable[[Sequence[Check], str, bool], str]] = {
+FORMATS: Mapping[str, Callable[[Sequence[BudgetCheck], str, bool], str]] = {
     "github": github_annotations,
     "junit": junit_xml,
     "markdown": markdown_table,

@@ -12,7 +12,7 @@ from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.results.timeline import timeline
-from tb_memplugin.attribution.trace.names_only import facts_from_names
+from tb_memplugin.attribution.trace.op_names import facts_from_names
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.importers.allocator.memory_dump import looks_like_dump, read_dump

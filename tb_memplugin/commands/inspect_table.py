@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.devices.device_table import describe_devices
-from tb_memplugin.analysis.fit.demand import demand_sentences, peak_demand
 from tb_memplugin.analysis.host.host_memory import host_summaries_of
 from tb_memplugin.analysis.pool.pool_steps import pool_history
 from tb_memplugin.analysis.steps.changes import layer_totals, table_at
@@ -18,6 +17,7 @@ from tb_memplugin.model.groups import group_sums
 from tb_memplugin.model.notes import unrecorded_devices
 from tb_memplugin.model.text import clean, format_table
 from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
+from tb_memplugin.prediction.demand import demand_sentences, peak_demand
 
 MAX_ROWS = 15
 """Printed rows of a long table; the others are summed in one row."""

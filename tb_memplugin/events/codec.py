@@ -191,7 +191,7 @@ def decode_columns(
     """
     takes = [frame.take for frame in frames]
     tables = {
-        name: column_codec.decode_columns(columns, takes, head.strings, is_needed)
+        name: column_codec.decode_table(columns, takes, head.strings, is_needed)
         for name, columns in head.tables.items()
     }
     return Frame(head.stream, head.sequence, head.first_step, head.last_step, head.rows, head.attributes, tables)

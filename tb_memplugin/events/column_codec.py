@@ -29,7 +29,7 @@ Column: TypeAlias = Integers | Floats | StringColumn
 
 
 def value_bytes(kind: Any) -> int:
-    """Bytes of one value of a column of type `kind`; 8 for types that `decode_columns` refuses."""
+    """Bytes of one value of a column of type `kind`; 8 for types that `decode_table` refuses."""
     return _PLANES.get(kind, 8) if isinstance(kind, str) else 8
 
 
@@ -48,7 +48,7 @@ def _shorten(text: str) -> str:
     return text if len(text) <= MAX_STRING_CHARACTERS else text[: MAX_STRING_CHARACTERS - 1] + "…"
 
 
-def decode_columns(
+def decode_table(
     columns: Sequence[tuple[str, Any, int]],
     takes: Sequence[Take],
     strings: Sequence[str],

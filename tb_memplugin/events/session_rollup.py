@@ -12,8 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.events.growth_levels import MIN_LEVELS, GrowthLevels
-from tb_memplugin.events.session_spans import SessionSpans, earliest_peak
+from tb_memplugin.events.session_spans import MIN_LEVELS, GrowthLevels, SessionSpans, earliest_peak
 from tb_memplugin.model import (
     MISSING,
     PHASES,

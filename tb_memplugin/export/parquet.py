@@ -20,7 +20,7 @@ from tb_memplugin.events import own_recordings
 from tb_memplugin.export.arrow import arrow_schema, arrow_table, pyarrow
 from tb_memplugin.export.rows import Rows, unit_tables, unreadable
 from tb_memplugin.export.schema import TABLES
-from tb_memplugin.export.units import Unit, fingerprint, units_of
+from tb_memplugin.export.units import ExportUnit, export_units, fingerprint
 from tb_memplugin.model.text import unknown_name
 from tb_memplugin.model.units import counted
 
@@ -82,13 +82,13 @@ def export_parquet(logdir: str | os.PathLike[str], to: str | os.PathLike[str], *
     if "://" in to:
         raise RequestError(f"cannot write to {to}: pass a local directory, or use tb_memplugin.beam for object stores")
     own_recordings.write_under(logdir)
-    units = _selected(list(units_of(logdir)), runs)
+    units = _selected(list(export_units(logdir)), runs)
     directory = pathlib.Path(to)
     directory.mkdir(parents=True, exist_ok=True)
     return _export(units, directory)
 
 
-def _selected(units: Sequence[Unit], runs: Sequence[str]) -> list[Unit]:
+def _selected(units: Sequence[ExportUnit], runs: Sequence[str]) -> list[ExportUnit]:
     names = {unit.run for unit in units}
     for run in runs:
         if run not in names:
@@ -96,7 +96,7 @@ def _selected(units: Sequence[Unit], runs: Sequence[str]) -> list[Unit]:
     return [unit for unit in units if not runs or unit.run in runs]
 
 
-def _export(units: Sequence[Unit], directory: pathlib.Path) -> Exported:
+def _export(units: Sequence[ExportUnit], directory: pathlib.Path) -> Exported:
     for table in TABLES:
         # A pattern such as `failures/*/*.parquet` must match a file, also if nothing failed.
         _write_file(directory / table / "schema" / "empty.parquet", arrow_schema(table).empty_table())
@@ -125,7 +125,7 @@ def _export(units: Sequence[Unit], directory: pathlib.Path) -> Exported:
     return Exported(os.fspath(directory), written, unchanged, failed, rows)
 
 
-def _read(unit: Unit, known: Mapping[tuple[str, str], str | None]) -> tuple[str | None, dict[str, Any] | None]:
+def _read(unit: ExportUnit, known: Mapping[tuple[str, str], str | None]) -> tuple[str | None, dict[str, Any] | None]:
     """The mark of a worker's files and its tables in Arrow: no mark if it cannot be read, no tables if it has not
     changed."""
     try:
@@ -143,7 +143,7 @@ def _in_arrow(tables: Mapping[str, Rows]) -> dict[str, Any]:
     return {name: arrow_table(name, rows) for name, rows in tables.items()}
 
 
-def _write(folder: pathlib.Path, unit: Unit, content: Any) -> int:
+def _write(folder: pathlib.Path, unit: ExportUnit, content: Any) -> int:
     """Replace a worker's file of a table; a table without rows has no file."""
     path = folder / f"run-{_file_name(unit.run)}" / f"part{'-' if unit.worker else ''}{_file_name(unit.worker)}.parquet"
     if not content.num_rows:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import TypeAlias
 
-from tb_memplugin.export.steps import layer_names, split_rounding
+from tb_memplugin.export.steps import layer_names, split_row_rounding
 from tb_memplugin.model import Timeline
 
 SAMPLE_TYPES = (
@@ -42,7 +42,7 @@ def pprof(run: str, timeline: Timeline) -> bytes:
 
 def _samples(timeline: Timeline) -> dict[tuple[tuple[_Frame, ...], _Labels], list[int]]:
     """Stack and labels to their values; allocations with the same ones are added."""
-    requested, rounding = (values.tolist() for values in split_rounding(timeline))
+    requested, rounding = (values.tolist() for values in split_row_rounding(timeline))
     samples: dict[tuple[tuple[_Frame, ...], _Labels], list[int]] = defaultdict(lambda: [0] * len(SAMPLE_TYPES))
     for row in range(len(timeline)):
         owner = timeline.owners[timeline.owner[row]]

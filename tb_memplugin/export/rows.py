@@ -1,18 +1,84 @@
-"""A worker's data as the exported tables. Pure but for reading the worker."""
+"""A worker's data as the exported tables, and the highest peaks by day. Pure but for reading the worker."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.steps.facts import device_names
-from tb_memplugin.export.peaks import daily_peaks
+from tb_memplugin.analysis.steps.facts import capacity_of, device_names, highest_peak
 from tb_memplugin.export.schema import TABLES, Kind
-from tb_memplugin.export.units import Unit, read_unit
-from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Run
+from tb_memplugin.export.units import ExportUnit, read_unit
+from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, take_samples
 from tb_memplugin.model.basics import fields_of, optional_column, optional_values
 from tb_memplugin.reader.files.storage import reason
+
+DAY_SECONDS = 86_400
+_MAX_DAYS = 3_000_000
+"""Days after 1970 that a calendar has."""
+
+
+def daily_peaks(run: Run) -> list[dict[str, Any]]:
+    """The rows of the table ``peaks`` of one worker, with times in seconds since the epoch."""
+    return [record for device in device_names(run) for record in _of_device(run, device)]
+
+
+def _of_device(run: Run, device: str) -> Iterable[dict[str, Any]]:
+    figures = run.samples.devices.get(device)
+    # Only this device's figures and rows: other rows are those of steps that it did not record.
+    samples = dataclasses.replace(run.samples, devices={} if figures is None else {device: figures})
+    known = np.zeros(len(samples), np.bool_)
+    if figures is not None:
+        known = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
+    samples = take_samples(samples, known)
+    snapshots = [one for one in run.snapshots if one.device == device]
+    days = _days(samples.wall_time)
+    days_of_snapshots = _days(np.asarray([one.wall_time for one in snapshots], np.float64)).tolist()
+    for number, phase in enumerate(PHASES):
+        for day in sorted({*np.unique(days[samples.phase == number]).tolist(), *days_of_snapshots}):
+            part = dataclasses.replace(
+                run,
+                samples=take_samples(samples, (days == day) & (samples.phase == number)),
+                snapshots=tuple(
+                    one
+                    for one, of in zip(snapshots, days_of_snapshots, strict=True)
+                    if of == day and one.phase == phase
+                ),
+            )
+            record = _record(part, device, phase)
+            if record is not None:
+                yield record | {"day": float("nan") if day == MISSING else float(day * DAY_SECONDS)}
+
+
+def _record(run: Run, device: str, phase: Phase) -> dict[str, Any] | None:
+    """The row of a run that has only one device, phase and day."""
+    peak = highest_peak(run, device, phase)
+    if peak is None:
+        return None
+    steps = [*run.samples.step.tolist(), *(one.step for one in run.snapshots)]
+    times = [*run.samples.wall_time.tolist(), *(one.wall_time for one in run.snapshots)]
+    return {
+        "device": device,
+        "phase": phase,
+        "peak_bytes": peak.bytes,
+        "at_step_end": peak.at_step_end,
+        "step": peak.step,
+        "wall_time": times[steps.index(peak.step)],
+        "capacity_bytes": capacity_of(run, device),
+        "samples": len(run.samples),
+        "snapshots": sum(not one.at_failure for one in run.snapshots),
+        "last_step": max(steps),
+        "last_time": max(times),
+    }
+
+
+def _days(seconds: Floats) -> Integers:
+    """Days since 1970, in UTC; `MISSING` for impossible times."""
+    days = np.floor(seconds / DAY_SECONDS)
+    known = np.isfinite(days) & (days >= 0) & (days < _MAX_DAYS)
+    return np.where(known, np.where(known, days, 0).astype(np.int64), MISSING)
+
 
 Values: TypeAlias = Integers | list[Any]
 """One value for each row. NULL is `MISSING` in an array and None in a list; times are microseconds since the epoch."""
@@ -25,7 +91,7 @@ _LAST_SECOND = 253_402_300_799.0
 _EPOCH = datetime(1970, 1, 1)
 
 
-def unit_tables(unit: Unit) -> tuple[dict[str, Rows], bool]:
+def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
     """The tables of a worker by name, and whether it could be read.
 
     Whatever keeps it from being read becomes a row of ``dead_letters``.
@@ -42,12 +108,12 @@ def unit_tables(unit: Unit) -> tuple[dict[str, Rows], bool]:
     return tables | {"dead_letters": _dead_letters(unit, exported, damage)}, True
 
 
-def unreadable(unit: Unit, error: Exception) -> dict[str, Rows]:
+def unreadable(unit: ExportUnit, error: Exception) -> dict[str, Rows]:
     """The tables of a worker that cannot be read at all."""
     return _joined([]) | {"dead_letters": _dead_letters(unit, False, [reason(error, unit.logdir)])}
 
 
-def rows_of(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
+def rows_of_table(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
     """The rows of a table one by one, with times as `datetime` in UTC and None for NULL."""
     columns = [_plain(column.kind, rows[column.name]) for column in TABLES[table].columns]
     names = [column.name for column in TABLES[table].columns]
@@ -118,7 +184,7 @@ def _of_snapshots(run: Run, field: str) -> list[dict[str, Any]]:
     return [fields_of(snapshot, *about) | vars(row) for snapshot in run.snapshots for row in getattr(snapshot, field)]
 
 
-def _dead_letters(unit: Unit, exported: bool, reasons: Sequence[str]) -> Rows:
+def _dead_letters(unit: ExportUnit, exported: bool, reasons: Sequence[str]) -> Rows:
     about = {"run": unit.run, "worker": unit.worker, "exported": exported}
     return _from_records("dead_letters", about, [{"reason": one} for one in reasons])
 

@@ -60,7 +60,7 @@ def _one_for_each_device(timelines: Iterable[Timeline]) -> list[Timeline]:
     return [highest[device] for device in sorted(highest, key=device_order)]
 
 
-def split_rounding(timeline: Timeline) -> tuple[Integers, Integers]:
+def split_row_rounding(timeline: Timeline) -> tuple[Integers, Integers]:
     """Requested bytes and rounding of each row; all bytes count as requested where the rounding is unknown."""
     rounding = np.where(timeline.rounding_bytes == MISSING, 0, timeline.rounding_bytes)
     rounding = np.clip(rounding, 0, timeline.bytes)
@@ -69,7 +69,7 @@ def split_rounding(timeline: Timeline) -> tuple[Integers, Integers]:
 
 def category_bytes(timeline: Timeline) -> dict[str, Integers]:
     """Bytes of each category at every moment, shape [moments] each, without categories that have none."""
-    requested, rounding = split_rounding(timeline)
+    requested, rounding = split_row_rounding(timeline)
     moments = len(timeline.time_ns)
     of_owner = np.asarray([CATEGORIES.index(owner.category) for owner in timeline.owners], np.int64)
     category = of_owner[timeline.owner]

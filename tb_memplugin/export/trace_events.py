@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tb_memplugin.export.steps import category_bytes, split_rounding
+from tb_memplugin.export.steps import category_bytes, split_row_rounding
 from tb_memplugin.model import Timeline
 
 _STEP_TRACK = 1
@@ -55,7 +55,7 @@ def _counters(pid: int, timeline: Timeline, times: Sequence[float]) -> Iterator[
 
 
 def _allocations(pid: int, timeline: Timeline, times: Sequence[float]) -> Iterator[dict[str, Any]]:
-    requested, rounding = (values.tolist() for values in split_rounding(timeline))
+    requested, rounding = (values.tolist() for values in split_row_rounding(timeline))
     for row in range(len(timeline)):
         owner = timeline.owners[timeline.owner[row]]
         start, end = int(timeline.start[row]), int(timeline.end[row])

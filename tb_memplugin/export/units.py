@@ -18,7 +18,7 @@ EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
 
 
 @dataclasses.dataclass(frozen=True)
-class Unit:
+class ExportUnit:
     """The event files of one worker.
 
     Attributes:
@@ -35,7 +35,7 @@ class Unit:
     damage: Mapping[str, Sequence[str]]
 
 
-def units_of(logdir: str) -> Iterator[Unit]:
+def export_units(logdir: str) -> Iterator[ExportUnit]:
     """The workers under a log directory, by run and worker; opens no event file.
 
     Raises:
@@ -47,7 +47,7 @@ def units_of(logdir: str) -> Iterator[Unit]:
     for event_run in sorted({*found.files, *found.damage}):
         grouped.setdefault(run_name(event_run), []).append(event_run)
     for (run, worker), names in sorted(grouped.items()):
-        yield Unit(
+        yield ExportUnit(
             logdir,
             run,
             worker,
@@ -56,7 +56,7 @@ def units_of(logdir: str) -> Iterator[Unit]:
         )
 
 
-def fingerprint(unit: Unit) -> str:
+def fingerprint(unit: ExportUnit) -> str:
     """Changes whenever one of the unit's files does. Raises whatever the file system raises."""
     states = {
         path.removeprefix(unit.logdir): (state.length, state.modified)
@@ -67,7 +67,7 @@ def fingerprint(unit: Unit) -> str:
     return json.dumps([VERSION, sorted(states.items()), sorted(unit.damage.items())])
 
 
-def read_unit(unit: Unit, streams: frozenset[Stream] = EXPORTED) -> LoadedRun | None:
+def read_unit(unit: ExportUnit, streams: frozenset[Stream] = EXPORTED) -> LoadedRun | None:
     """The data of a worker; None if its files hold none of this plugin's.
 
     Raises:

@@ -10,7 +10,7 @@ NOT_RECORDING = "Not recording"
 """Followed by the name of a device whose allocator keeps no statistics."""
 
 
-def lost_steps(notes: Iterable[str]) -> list[str]:
+def lost_step_notes(notes: Iterable[str]) -> list[str]:
     """The notes that say that steps were not recorded; a worker's name may precede a note."""
     parts = (RECORDING, SAMPLES, WRONG_NUMBERS, WRONG_PHASES)
     return [note for note in notes if any(f"{part} stopped" in note for part in parts)]

@@ -15,7 +15,7 @@ from tb_memplugin.model import Oom, Session
 from tb_memplugin.model.text import clean, unknown_name
 from tb_memplugin.reader.cache import ByteCache
 from tb_memplugin.reader.catalog import RunTags, catalog_of, of_session, of_stream
-from tb_memplugin.reader.decode.activation_rows import ActivationRows, rows_of
+from tb_memplugin.reader.decode.activation_rows import ActivationRows, activation_rows_of
 from tb_memplugin.reader.decode.columns import samples_bytes, tables_of
 from tb_memplugin.reader.decode.decoding import (
     PIECE_BYTES,
@@ -254,7 +254,7 @@ class Reader:
                 if len(sessions) > 1 or (np.diff(rows.step) < 0).any():
                     # Several sessions, or steps out of order: the merge selects the rows.
                     merged = self._loaded(source, tags, BASIC | {ACTIVATIONS})
-                    rows = rows_of(merged.run.activations).with_damage(damage)
+                    rows = activation_rows_of(merged.run.activations).with_damage(damage)
             self.cache.put(("activations", tags.name, tags.worker), wanted, rows, rows.nbytes)
             return rows
 

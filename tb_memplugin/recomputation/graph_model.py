@@ -8,14 +8,14 @@ import keras
 
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.recomputation.recompute import Segment
-from tb_memplugin.recomputation.segments import Call, Segments, calls, functional, is_graph
+from tb_memplugin.recomputation.segments import LayerCall, Segments, calls, functional, is_graph
 
 
 @dataclass(frozen=True)
 class CallSegment:
     """Consecutive calls of a graph that are recomputed together."""
 
-    calls: Sequence[Call]
+    calls: Sequence[LayerCall]
     inputs: Sequence[Any]
     """Symbolic tensors that come from outside."""
     outputs: Sequence[Any]
@@ -35,7 +35,7 @@ class CallSegment:
         return run
 
 
-def run_call(call: Call, operation: Any, known: dict[int, Any], wrap: Callable[[Any], Any]) -> None:
+def run_call(call: LayerCall, operation: Any, known: dict[int, Any], wrap: Callable[[Any], Any]) -> None:
     """Run one call and add what it returns to the known tensors."""
     if call.reads() <= known.keys():
         arguments, keywords = call.node.arguments.fill_in(known)
@@ -47,7 +47,7 @@ def run_call(call: Call, operation: Any, known: dict[int, Any], wrap: Callable[[
 class SegmentedGraph:
     """Mixin for functional models: runs their graph in segments."""
 
-    segmented_steps: Sequence[Call | CallSegment] = ()
+    segmented_steps: Sequence[LayerCall | CallSegment] = ()
     nested: dict[int, Any]
     """Nested models that have segments, by the identity of the model that each replaces."""
 
@@ -59,7 +59,7 @@ class SegmentedGraph:
         model: Any = self
         known = {id(symbol): tensor for symbol, tensor in zip(model.inputs, tensors, strict=True)}
         for step in self.segmented_steps:
-            if isinstance(step, Call):
+            if isinstance(step, LayerCall):
                 run_call(step, self.nested.get(id(step.operation), step.operation), known, operation_fn)
             elif all(known.get(id(symbol)) is not None for symbol in step.inputs):
                 outputs = step.segment.recompute(step.run(operation_fn), [known[id(symbol)] for symbol in step.inputs])
@@ -70,14 +70,14 @@ class SegmentedGraph:
         return keras.tree.pack_sequence_as(model._outputs_struct, [known[id(symbol)] for symbol in model.outputs])
 
 
-def segmented_steps(model: Any, segments: Segments, prefix: str = "") -> list[Call | CallSegment]:
+def segmented_steps(model: Any, segments: Segments, prefix: str = "") -> list[LayerCall | CallSegment]:
     """The steps of a graph: calls by themselves, and the segments whose layers are directly in this model.
 
     Raises:
         RecomputationError: layers of a segment do not follow each other, or cannot be recomputed exactly.
     """
     order = calls(model)
-    steps: list[Call | CallSegment] = []
+    steps: list[LayerCall | CallSegment] = []
     at = 0
     for number, segment in enumerate(segments):
         later = {path.removeprefix(prefix) for other in segments[number + 1 :] for path in other}
@@ -104,7 +104,7 @@ def segmented_steps(model: Any, segments: Segments, prefix: str = "") -> list[Ca
     return steps + order[at:]
 
 
-def _call_segment(model: Any, order: Sequence[Call], start: int, end: int) -> CallSegment:
+def _call_segment(model: Any, order: Sequence[LayerCall], start: int, end: int) -> CallSegment:
     inside = order[start:end]
     made = {tensor for call in inside for tensor in call.makes()}
     needed = {tensor for call in (*order[:start], *order[end:]) for tensor in call.reads()}

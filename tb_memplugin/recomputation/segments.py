@@ -19,7 +19,7 @@ Segments = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """One call of a layer or operation in a layer graph."""
 
     node: Any
@@ -54,11 +54,11 @@ def functional(model: Any) -> Any:
     return model._functional if isinstance(model, keras.Sequential) else model
 
 
-def calls(model: Any) -> list[Call]:
+def calls(model: Any) -> list[LayerCall]:
     """The calls of a layer graph in the order in which Keras runs them, without its inputs."""
     by_depth = functional(model)._nodes_by_depth
     nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
-    return [Call(node) for node in nodes if node.operation and not node.is_input]
+    return [LayerCall(node) for node in nodes if node.operation and not node.is_input]
 
 
 def layer_order(model: Any) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tb_memplugin.model import Phase
 from tb_memplugin.model.notes import RECORDING
 from tb_memplugin.recorder.base.forks import abandon_in_child
-from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, check
+from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, checked_settings
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.observe.calls import step_functions
 from tb_memplugin.recorder.observe.calls.running_call import RunningCall
@@ -73,7 +73,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         scalars: bool = False,
     ) -> None:
         super().__init__()
-        settings = check(log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars)
+        settings = checked_settings(
+            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars
+        )
         self._session = RecordingSession(settings)
         # Weak: a callback that is kept must not keep its model.
         self._model_reference: Callable[[], Any] = lambda: None

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.model import Phase
-from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, check
+from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, checked_settings
 from tb_memplugin.recorder.session import RecordingSession
 
 
@@ -56,7 +56,9 @@ class MemoryRecorder:
         source_lines: bool = True,
         scalars: bool = False,
     ) -> None:
-        settings = check(log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars)
+        settings = checked_settings(
+            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars
+        )
         self._session = RecordingSession(settings)
         if model is not None:
             self.watch(model, optimizer)

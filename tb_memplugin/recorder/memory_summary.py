@@ -13,7 +13,7 @@ from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, L
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.model.layers import variables_of
-from tb_memplugin.recorder.observe.window import Window
+from tb_memplugin.recorder.observe.window import ObservedWindow
 from tb_memplugin.recorder.sampling import devices as allocator
 
 _Key = tuple[Category, bool | None]
@@ -54,7 +54,7 @@ def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[s
     held = HeldTensors()
     found = held.find_models() if model is None else [model]
     models = [one for one in found if one is model or variables_of(one, "weights")]
-    window = Window([(one, optimizer) for one in models], [], held)
+    window = ObservedWindow([(one, optimizer) for one in models], [], held)
     contents = []
     for device in chosen:
         dump = maps.read(device.name)

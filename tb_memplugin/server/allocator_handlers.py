@@ -27,7 +27,7 @@ _TIMELINE_INDICES = ("op", "address", "shape", "line")
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
+class MapPlace:
     """A map's place: a failed allocation (its index in ``oom``), or a device, step and phase."""
 
     oom: int | None = None
@@ -51,7 +51,7 @@ class AllocatorHandlers:
             "maps": [{**_map_facts(memory_map), "regions": memory_map.region_bytes.tolist()} for memory_map in chosen],
         }
 
-    def map(self, source: Source, run: str, place: Place) -> Columns:
+    def map(self, source: Source, run: str, place: MapPlace) -> Columns:
         """``GET map``: one memory map with its chunks."""
         memory_map = self._map(source, run, place)
         fields = {
@@ -127,7 +127,7 @@ class AllocatorHandlers:
             "notes": list(division.notes),
         }
 
-    def _map(self, source: Source, run: str, place: Place) -> MemoryMap:
+    def _map(self, source: Source, run: str, place: MapPlace) -> MemoryMap:
         if place.oom is not None:
             ooms = self._reader.run(source, run).run.ooms
             memory_map = ooms[place.oom].map if place.oom < len(ooms) else None

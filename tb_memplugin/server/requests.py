@@ -40,7 +40,7 @@ def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def text(values: Mapping[str, str], name: str) -> str:
+def text_of(values: Mapping[str, str], name: str) -> str:
     """A required text.
 
     Raises:
@@ -56,13 +56,13 @@ def text(values: Mapping[str, str], name: str) -> str:
     return value
 
 
-def optional_text(values: Mapping[str, str], name: str) -> str | None:
+def optional_text_of(values: Mapping[str, str], name: str) -> str | None:
     """An optional text, None if not given.
 
     Raises:
         RequestError: It is empty or too long.
     """
-    return text(values, name) if name in values else None
+    return text_of(values, name) if name in values else None
 
 
 def step(values: Mapping[str, str], name: str) -> int:
@@ -85,7 +85,7 @@ def optional_step(values: Mapping[str, str], name: str) -> int | None:
     return step(values, name) if name in values else None
 
 
-def step_range(values: Mapping[str, str]) -> tuple[int | None, int | None]:
+def step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
     """`first_step` and `last_step`, each None if not given.
 
     Raises:
@@ -108,7 +108,7 @@ def points(values: Mapping[str, str]) -> int:
     return _integer("points", values["points"], MIN_POINTS, MAX_POINTS)
 
 
-def batch_size(values: Mapping[str, str]) -> int | None:
+def batch_size_of(values: Mapping[str, str]) -> int | None:
     """An optional batch size, None if not given.
 
     Raises:

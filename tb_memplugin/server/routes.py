@@ -15,7 +15,7 @@ from tb_memplugin.reader.cache import given_back
 from tb_memplugin.reader.files.source import Source, SourceError
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import requests, responses
-from tb_memplugin.server.allocator_handlers import Place
+from tb_memplugin.server.allocator_handlers import MapPlace
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.sources import Sources
@@ -87,21 +87,21 @@ class Server:
 def _stretch(values: Mapping[str, str]) -> Stretch:
     """The requested steps of a device."""
     return Stretch(
-        requests.text(values, "device"),
+        requests.text_of(values, "device"),
         requests.phase(values),
-        *requests.step_range(values),
+        *requests.step_limits(values),
         requests.points(values),
-        requests.optional_text(values, "session"),
+        requests.optional_text_of(values, "session"),
     )
 
 
-def _place(values: Mapping[str, str]) -> Place:
+def _place(values: Mapping[str, str]) -> MapPlace:
     """The requested map: of a failed allocation, or of a device at a step."""
     if "oom" not in values:
-        return Place(None, requests.text(values, "device"), requests.step(values, "step"), requests.phase(values))
+        return MapPlace(None, requests.text_of(values, "device"), requests.step(values, "step"), requests.phase(values))
     if values.keys() & {"device", "step", "phase"}:
         raise RequestError("parameter 'oom' excludes 'device', 'step' and 'phase'; pass either one or the others")
-    return Place(requests.step(values, "oom"))
+    return MapPlace(requests.step(values, "oom"))
 
 
 class _Parameter(NamedTuple):
@@ -126,8 +126,8 @@ def _route(
     return tuple(name for parameter in parameters for name in parameter.names), answer
 
 
-_RUN = _named(requests.text, "run")
-_DEVICE, _ANY_DEVICE = _named(requests.text, "device"), _named(requests.optional_text, "device")
+_RUN = _named(requests.text_of, "run")
+_DEVICE, _ANY_DEVICE = _named(requests.text_of, "device"), _named(requests.optional_text_of, "device")
 _STEP, _ANY_STEP = _named(requests.step, "step"), _named(requests.optional_step, "step")
 _PHASE = _Parameter(("phase",), requests.phase)
 _STRETCH = _Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
@@ -150,13 +150,13 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         _RUN,
         _DEVICE,
         _PHASE,
-        *(_named(requests.optional_text, name) for name in ("layer", "session")),
+        *(_named(requests.optional_text_of, name) for name in ("layer", "session")),
     ),
     "layers": _route(lambda handlers: handlers.layers, _RUN, _ANY_STEP),
     "activations": _route(
         lambda handlers: handlers.activations,
         _RUN,
-        _Parameter(("first_step", "last_step"), requests.step_range),
+        _Parameter(("first_step", "last_step"), requests.step_limits),
         _Parameter(("points",), requests.points),
     ),
     "timelines": _route(lambda handlers: handlers.allocator.timelines, _RUN, _ANY_DEVICE),
@@ -168,7 +168,7 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     "device_memory": _route(lambda handlers: handlers.allocator.device_memory, _RUN, _DEVICE, _ANY_STEP),
     "demand": _route(lambda handlers: handlers.questions.demand, _RUN, _ANY_DEVICE),
     "plan": _route(
-        lambda handlers: handlers.questions.plan, _RUN, _ANY_DEVICE, _named(requests.optional_text, "budget")
+        lambda handlers: handlers.questions.plan, _RUN, _ANY_DEVICE, _named(requests.optional_text_of, "budget")
     ),
     "what_if": _route(lambda handlers: handlers.questions.what_if, _RUN, _ANY_DEVICE, _CONDITIONS),
 }

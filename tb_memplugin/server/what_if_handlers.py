@@ -5,7 +5,6 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 from tb_memplugin.analysis.describe import describe_fixes
-from tb_memplugin.analysis.fit.demand import describe_demand, peak_demand
 from tb_memplugin.analysis.fit.fixes import advice
 from tb_memplugin.analysis.fit.plan import plan_for
 from tb_memplugin.analysis.fit.plan_answer import describe_plan
@@ -19,6 +18,7 @@ from tb_memplugin.analysis.fit.what_if import (
 from tb_memplugin.analysis.fit.what_if_answer import describe_measured, describe_what_if, measured_snapshot
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.demand import describe_demand, peak_demand
 from tb_memplugin.reader.decode.streams import BASIC, REQUESTS, TIMELINES
 from tb_memplugin.reader.failed_sessions import failed_session
 from tb_memplugin.reader.files.source import Source
@@ -44,7 +44,7 @@ class WhatIfHandlers:
     def what_if(self, source: Source, run: str, device: str | None, values: Mapping[str, str]) -> dict[str, Any]:
         """``GET what_if``: what a run would need under other conditions; `values` are the request's parameters."""
         conditions = checked_conditions(
-            requests.batch_size(values),
+            requests.batch_size_of(values),
             values.get("capacity"),
             *(values.get(name) or None for name in ("freeze", "unfreeze", "optimizer", "precision")),
         )

@@ -14,7 +14,7 @@ with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.attribution.owners.classifier import Classifier
     from tb_memplugin.attribution.results.ledger import attribute
     from tb_memplugin.attribution.results.timeline import timeline
-    from tb_memplugin.attribution.trace.names_only import facts_from_names
+    from tb_memplugin.attribution.trace.op_names import facts_from_names
     from tb_memplugin.errors import FormatError
     from tb_memplugin.events import codec
     from tb_memplugin.events.timeline_records import read_timeline, timeline_frame

@@ -205,5 +205,5 @@ def faults(case: Case, run: Run | None) -> list[str]:
 
 
 def _records(content: bytes) -> list[tuple[int, int]]:
-    parts = tfrecord.walk(lambda offset, size: content[offset : offset + size], 0, len(content))
+    parts = tfrecord.walk_records(lambda offset, size: content[offset : offset + size], 0, len(content))
     return [(part.offset - 12, part.offset + len(part.data) + 4) for part in parts if isinstance(part, tfrecord.Record)]

@@ -20,7 +20,7 @@ from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.cli import main
 from tb_memplugin.commands.report.contents import collect
 from tb_memplugin.export.rows import unit_tables
-from tb_memplugin.export.units import units_of
+from tb_memplugin.export.units import export_units
 
 SECONDS = float(os.environ.get("HOSTILE_SECONDS", "5"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))
@@ -44,7 +44,7 @@ def check(logdir: pathlib.Path, cases: list[Case]) -> None:
             assert str(logdir) not in " ".join(run.damage)
     assert not wrong, f"seed {SEED}: {wrong}"
     # AND an export has the same samples
-    for unit in units_of(str(logdir)):
+    for unit in export_units(str(logdir)):
         tables, readable = unit_tables(unit)
         assert readable, unit.run
         run = runs[unit.run]

@@ -28,7 +28,7 @@ def write(directory: pathlib.Path) -> tuple[pathlib.Path, list[tfrecord.Record]]
     writer.close()
     (path,) = event_files(directory)
     content = path.read_bytes()
-    parts = tfrecord.walk(lambda offset, size: content[offset : offset + size], 0, len(content))
+    parts = tfrecord.walk_records(lambda offset, size: content[offset : offset + size], 0, len(content))
     return path, [part for part in parts if isinstance(part, tfrecord.Record)]
 
 

@@ -27,7 +27,7 @@ from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.server.allocator_handlers import Place
+from tb_memplugin.server.allocator_handlers import MapPlace
 from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.responses import pack_columns
@@ -164,7 +164,7 @@ DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "timelines": lambda handlers, source: handlers.allocator.timelines(source, "frozen", None),
     "timeline": lambda handlers, source: handlers.allocator.timeline(source, "frozen", DEVICE, 3, "train"),
     "maps": lambda handlers, source: handlers.allocator.maps(source, "frozen", None),
-    "map": lambda handlers, source: handlers.allocator.map(source, "frozen", Place(None, DEVICE, 3)),
+    "map": lambda handlers, source: handlers.allocator.map(source, "frozen", MapPlace(None, DEVICE, 3)),
     "oom": lambda handlers, source: handlers.allocator.oom(source, "frozen"),
     "device_memory": lambda handlers, source: handlers.allocator.device_memory(source, "frozen", DEVICE, None),
     "demand": lambda handlers, source: handlers.questions.demand(source, "requests", None),

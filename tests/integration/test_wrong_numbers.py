@@ -42,11 +42,11 @@ def test_steps_that_cannot_be_stored_are_refused_and_cost_no_other_step(tmp_path
 
 @pytest.mark.parametrize("step", [2**53, 2**70, -1, "five"])
 def test_trace_steps_and_summaries_refuse_them_with_an_error(tmp_path: pathlib.Path, step: object) -> None:
-    from tb_memplugin.recorder.base.settings import check
+    from tb_memplugin.recorder.base.settings import checked_settings
     from tb_memplugin.summary import _step
 
     with pytest.raises(tb_memplugin.RecordingError, match=r"from 0 to 2\*\*53 - 1"):
-        check(str(tmp_path), 0.005, [step], None, False, None)  # type: ignore[list-item]
+        checked_settings(str(tmp_path), 0.005, [step], None, False, None)  # type: ignore[list-item]
     with pytest.raises(tb_memplugin.RecordingError, match=r"from 0 to 2\*\*53 - 1"):
         _step(step)
 

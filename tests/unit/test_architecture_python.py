@@ -142,6 +142,7 @@ ROOMS: dict[str, set[str]] = {
         "analysis.pool",
         "analysis.steps",
         "model",
+        "prediction",
     },
     "server": {
         "allocator",
@@ -199,6 +200,7 @@ ROOMS: dict[str, set[str]] = {
         "importers.allocator",
         "importers.profile",
         "model",
+        "prediction",
         "reader",
         "reader.decode",
         "reader.files",

@@ -20,7 +20,7 @@ QUESTIONS: Mapping[AnswerName, str] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Evidence:
+class AnswerEvidence:
     """The place of the page that shows an answer.
 
     Attributes:
@@ -62,7 +62,7 @@ class Answer:
     sentence: str
     status: AnswerStatus
     source: AnswerSource
-    evidence: Evidence
+    evidence: AnswerEvidence
     figures: Mapping[str, int | float]
     details: tuple[str, ...] = ()
 

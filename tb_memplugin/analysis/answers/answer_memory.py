@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis.answers.answer import Answer, AnswerStatus, Evidence, known
+from tb_memplugin.analysis.answers.answer import Answer, AnswerEvidence, AnswerStatus, known
 from tb_memplugin.analysis.steps.facts import capacity_of, fitting_peak
 from tb_memplugin.analysis.steps.step_rows import step_rows
 from tb_memplugin.model import Oom, Phase, Pool, Run
@@ -30,7 +30,7 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
     capacity = capacity_of(run, device)
     if peak is None:
         figures = known(capacity_bytes=capacity)
-        return Answer("fits", device, "No peak recorded", "unknown", "unknown", Evidence("overview"), figures)
+        return Answer("fits", device, "No peak recorded", "unknown", "unknown", AnswerEvidence("overview"), figures)
     headroom = None if capacity is None else capacity - peak.bytes
     status: AnswerStatus
     size = format_bytes(peak.bytes)
@@ -43,7 +43,7 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
     else:
         sentence = f"Fits: {_of(peak.bytes, capacity)}, {format_bytes(headroom)} headroom"
         status = "warning" if headroom < LITTLE_HEADROOM * capacity else "ok"
-    evidence = Evidence("overview", step=peak.step, phase=peak.phase)
+    evidence = AnswerEvidence("overview", step=peak.step, phase=peak.phase)
     figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
     return Answer("fits", device, sentence, status, "measured", evidence, figures)
 
@@ -55,7 +55,7 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
         return _fragmented_failure(device, *failure)
     state = _pool_at_peak(run, device, phase)
     if state is None:
-        evidence = Evidence("fragmentation", phase=phase)
+        evidence = AnswerEvidence("fragmentation", phase=phase)
         return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
     status = _judgement(state.pool.free_bytes, state.largest_free_bytes, state.pool.pool_bytes, state.capacity_bytes)
     figures = known(
@@ -65,7 +65,7 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
         capacity_bytes=state.capacity_bytes,
     )
     sentence = _free(state.pool.free_bytes, state.largest_free_bytes) + (" at step end" if state.at_step_end else "")
-    evidence = Evidence("fragmentation", step=state.step, phase=phase)
+    evidence = AnswerEvidence("fragmentation", step=state.step, phase=phase)
     return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
 
 
@@ -117,8 +117,8 @@ def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> Answ
     return "warning" if wastes_pool(free, largest, pool, capacity) else "ok"
 
 
-def _at_failure(index: int, oom: Oom) -> Evidence:
-    return Evidence("oom", step=oom.step, phase=oom.phase, oom=index)
+def _at_failure(index: int, oom: Oom) -> AnswerEvidence:
+    return AnswerEvidence("oom", step=oom.step, phase=oom.phase, oom=index)
 
 
 class _PoolAt(NamedTuple):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tb_memplugin.analysis.answers.answer import Answer, AnswerSource, Evidence, known
+from tb_memplugin.analysis.answers.answer import Answer, AnswerEvidence, AnswerSource, known
 from tb_memplugin.analysis.growth.device_growth import (
     Growth,
     can_show_growth,
@@ -31,7 +31,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     steps = _known_steps(part, device, of_phase)
     figures: dict[str, int | float] = {"steps": steps}
     if growth is None:
-        evidence = Evidence("overview", phase=main)
+        evidence = AnswerEvidence("overview", phase=main)
         if not can_show_growth(part, device):
             sentence = f"Too few steps: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
@@ -50,7 +50,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
     elif category is not None:
         sentence += f": {category.replace('_', ' ')}"
-    evidence = Evidence(
+    evidence = AnswerEvidence(
         "overview",
         step=trend.last_step,
         phase=growth.phase,
@@ -115,7 +115,7 @@ def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, 
     trend, cause = host.beyond_cpu, host.cause
     name = f"Host RSS beyond {CPU}" if host.cpu_bytes_per_step else "Host RSS"
     sentence = f"{name} {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
-    evidence = Evidence("fragmentation", step=trend.last_step, phase=phase, zoom=_zoom(trend))
+    evidence = AnswerEvidence("fragmentation", step=trend.last_step, phase=phase, zoom=_zoom(trend))
     figures = figures | known(
         host_bytes_per_step=trend.bytes_per_step,
         since_step=trend.since_step,

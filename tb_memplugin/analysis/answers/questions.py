@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, Evidence, describe_answer, known
+from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence, describe_answer, known
 from tb_memplugin.analysis.answers.answer_memory import fits, fragmented
 from tb_memplugin.analysis.answers.answer_steps import growing
 from tb_memplugin.analysis.answers.step_change import StepChange
@@ -30,7 +30,7 @@ def answers(
     """
     if device is None:
         return tuple(
-            Answer(name, None, "No allocator data recorded", "unknown", "unknown", Evidence("overview"), {})
+            Answer(name, None, "No allocator data recorded", "unknown", "unknown", AnswerEvidence("overview"), {})
             for name in QUESTIONS
         )
     phase = device_phase(run, device) if phase is None else phase
@@ -66,7 +66,7 @@ def changed(run: Run, device: str, phase: Phase) -> Answer:
     peaks = step_rows(run, device, phase).devices[device].peak_bytes
     known_peaks = peaks[peaks != MISSING]
     measured = len(known_peaks)
-    evidence = Evidence("overview", phase=phase)
+    evidence = AnswerEvidence("overview", phase=phase)
     figures = {"steps": measured}
     if measured < 2 or (measured < MIN_STEPS and _varies(known_peaks)):
         sentence = f"Too few steps to compare: {measured}"
@@ -81,9 +81,9 @@ def _varies(peaks: Integers) -> bool:
 
 def _changed(device: str, phase: Phase, change: StepChange) -> Answer:
     before, after = change.before, change.after
-    evidence = Evidence("overview", step=change.step, phase=phase)
+    evidence = AnswerEvidence("overview", step=change.step, phase=phase)
     if before is not None and after is not None:
-        evidence = Evidence("compare", step=before.step, phase=phase, other_step=after.step)
+        evidence = AnswerEvidence("compare", step=before.step, phase=phase, other_step=after.step)
     figures = known(
         step=change.step,
         delta_bytes=change.delta_bytes,

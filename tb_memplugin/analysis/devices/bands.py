@@ -15,7 +15,7 @@ QUANTILES = {"min_peak_bytes": 0, "p5_peak_bytes": 5, "p50_peak_bytes": 50, "p95
 """Columns of the answer to percents of the devices."""
 
 
-def bands(by_worker: Mapping[str, Sequence[Rollup]], phase: Phase) -> dict[str, Any] | None:
+def device_bands(by_worker: Mapping[str, Sequence[Rollup]], phase: Phase) -> dict[str, Any] | None:
     """Quantiles of the devices' peaks at the last step of each span; None without spans.
 
     The spans are those that most sessions have. A device counts in a span with the highest peak of its own spans that

@@ -26,7 +26,7 @@ Part: TypeAlias = Literal[
 
 
 @dataclasses.dataclass(frozen=True)
-class Segment:
+class MemorySegment:
     """A part of the bar.
 
     Attributes:
@@ -62,7 +62,7 @@ class DeviceMemory:
     driver_process_bytes: int | None
     driver_used_bytes: int | None
     driver_total_bytes: int | None
-    segments: tuple[Segment, ...]
+    segments: tuple[MemorySegment, ...]
     notes: tuple[str, ...]
 
 
@@ -90,7 +90,7 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
         notes.append("Memory of other processes is unknown: no driver reported this device.")
         if length is not None and length >= pool:
             remaining: Part = "headroom" if snapshot.pool_bytes is None else "unreserved"
-            segments.append(Segment(remaining, None, None, length - pool))
+            segments.append(MemorySegment(remaining, None, None, length - pool))
     if length is None or sum(segment.bytes for segment in segments) != length:
         notes.append("Division of device memory unknown: its parts were measured at different times and do not fit.")
         segments = []
@@ -113,8 +113,8 @@ def _driver(run: Run, device: str, step: int) -> tuple[int | None, int | None, i
     return process, used, total
 
 
-def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[Segment]:
-    segments = [Segment("in_use", *group, size) for group, size in group_sums(snapshot.ledger).items()]
+def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[MemorySegment]:
+    segments = [MemorySegment("in_use", *group, size) for group, size in group_sums(snapshot.ledger).items()]
     if snapshot.pool_bytes is None:
         notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
         return segments
@@ -123,11 +123,15 @@ def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[Segment]:
         return segments
     largest, other = pool.largest_free_bytes, pool.other_free_bytes
     if largest is None or other is None:
-        return [*segments, Segment("pool_free", None, None, pool.free_bytes)]
-    return [*segments, Segment("free_largest", None, None, largest), Segment("free_other", None, None, other)]
+        return [*segments, MemorySegment("pool_free", None, None, pool.free_bytes)]
+    return [
+        *segments,
+        MemorySegment("free_largest", None, None, largest),
+        MemorySegment("free_other", None, None, other),
+    ]
 
 
-def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: list[str]) -> list[Segment]:
+def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: list[str]) -> list[MemorySegment]:
     if process is not None and process >= pool and used >= process:
         mine, others = process - pool, used - process
     else:
@@ -140,7 +144,7 @@ def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: 
                 "time."
             )
     return [
-        Segment("process_other", None, None, mine),
-        Segment("others", None, None, others),
-        Segment("device_free", None, None, max(0, total - pool - mine - others)),
+        MemorySegment("process_other", None, None, mine),
+        MemorySegment("others", None, None, others),
+        MemorySegment("device_free", None, None, max(0, total - pool - mine - others)),
     ]

@@ -10,7 +10,7 @@ from tb_memplugin.analysis.fit.plan import inside, recompute_sentence
 from tb_memplugin.analysis.fit.plan_answer import format_time
 from tb_memplugin.analysis.fit.plan_code import remat_line
 from tb_memplugin.analysis.fit.segment_search import Recomputing, SegmentSearch, Units, units_of
-from tb_memplugin.analysis.fit.what_if import table_of
+from tb_memplugin.analysis.fit.what_if import layer_table_of
 from tb_memplugin.analysis.fit.what_if_evidence import first_typical_step, recorded_evidence, recorded_program
 from tb_memplugin.model import PHASES, Fix, Layer, Oom, Run, is_gpu
 from tb_memplugin.model.units import format_bytes
@@ -48,7 +48,7 @@ def advice(session: Run, oom: Oom) -> Advice:
         return Advice((), "No fix could be simulated: the batch size of the failed step is unknown.")
     if oom.capacity_bytes is None:
         return Advice((), "No fix could be simulated: the allocator's capacity is unknown.")
-    table = table_of(session, steps)
+    table = layer_table_of(session, steps)
     layers = () if table is None else table.layers
     failed = FailedTraining(
         batch_size=oom.batch_size,

@@ -12,8 +12,7 @@ from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.recomputation import Part
-from tb_memplugin.prediction.segment_choice import Choice, SegmentChoices
-from tb_memplugin.prediction.segment_costs import Unit, requesting_units, unit_costs
+from tb_memplugin.prediction.segment_choice import Choice, SegmentChoices, Unit, requesting_units, unit_costs
 from tb_memplugin.prediction.sized_steps import peak_in_one_piece
 
 FORWARD_SHARE = 1 / 3

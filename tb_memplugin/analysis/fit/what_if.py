@@ -72,7 +72,7 @@ class RunPredictor:
         self._measured_bytes = _measured_peak(run, device, self.steps)
         # A run that failed is asked about what failed.
         self._default_batch = last_failed_batch(run, device, self.steps)
-        table = table_of(run, self.steps)
+        table = layer_table_of(run, self.steps)
         self.layers: tuple[Layer, ...] = () if table is None else table.layers
         self.predictor = Predictor(self.steps, self.layers, self._measured_bytes, _without_training(run), evidence)
 
@@ -175,7 +175,7 @@ def _measured_peak(run: Run, device: str, steps: Sequence[StepRequests]) -> int 
     return int(np.median(peaks)) if peaks else None
 
 
-def table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
+def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
     """The layer table of the recorded steps."""
     if not steps:
         return run.layer_tables[-1] if run.layer_tables else None

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.steps.changes import layer_totals
-from tb_memplugin.analysis.steps.long_lived import Moments, long_lived
 from tb_memplugin.analysis.steps.step_rows import phase_steps
 from tb_memplugin.model import (
     CATEGORIES,
@@ -26,6 +25,61 @@ from tb_memplugin.model import (
     is_cpu,
 )
 from tb_memplugin.model.groups import Group, group_sums
+
+
+class EndMemory(NamedTuple):
+    """Steps, ascending: their numbers, their bytes in use at step end (`MISSING` if unknown), their layer tables."""
+
+    step: Integers
+    end_bytes: Integers
+    table: Integers
+
+
+def long_lived(rows: EndMemory, traced: EndMemory, measured: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Bytes by category of each row, and whether a traced step has the row's layer table; 0 for rows without one.
+
+    Between two traced steps the bytes are interpolated: by the bytes in use at step end if these explain most of the
+    change, else by the step. Before the first and after the last one, a rise of the bytes in use belongs to the
+    categories that grew between the two nearest traced steps, in the same proportion; with one traced step, the bytes
+    stay as they were.
+
+    Args:
+        rows, traced: The steps in question, and the traced ones, each once.
+        measured: Bytes of the traced steps, shape [traced, categories].
+    """
+    known = np.isin(rows.table, traced.table)
+    values = np.zeros((len(rows.step), measured.shape[1]), np.int64)
+    if known.any():
+        part = EndMemory(rows.step[known], rows.end_bytes[known], rows.table[known])
+        values[known] = np.rint(np.maximum(_followed(part, traced, measured), 0))
+    return values, known
+
+
+def _followed(rows: EndMemory, traced: EndMemory, measured: Integers) -> npt.NDArray[np.float64]:
+    first = np.searchsorted(traced.table, rows.table, side="left")
+    end = np.searchsorted(traced.table, rows.table, side="right")
+    after = np.clip(np.searchsorted(traced.step, rows.step, side="right"), first, end)
+    between = (after > first) & (after < end)
+    # The traced step that the bytes start from, and the two that tell what changes.
+    anchor = np.where(after > first, after - 1, first)
+    low = np.clip(after - 1, first, np.maximum(end - 2, first))
+    high = np.minimum(low + 1, end - 1)
+    change = (measured[high] - measured[low]).astype(np.float64)
+    ends = traced.end_bytes
+    has_ends = (
+        (rows.end_bytes != MISSING) & (ends[anchor] != MISSING) & (ends[low] != MISSING) & (ends[high] != MISSING)
+    )
+    rise = np.where(has_ends, ends[high] - ends[low], 0).astype(np.float64)
+    since = np.where(has_ends, rows.end_bytes - ends[anchor], 0).astype(np.float64)
+    by_step = (rows.step - traced.step[low]) / np.maximum(traced.step[high] - traced.step[low], 1)
+    explained = (rise != 0) & (2 * np.abs(rise) >= np.abs(change).sum(axis=1))
+    way = np.where(explained, np.clip(since / np.where(rise == 0, 1, rise), 0, 1), by_step)
+    grown = np.maximum(change, 0)
+    shares = np.where((rise > 0)[:, None], grown / np.maximum(np.maximum(rise, grown.sum(axis=1)), 1)[:, None], 0)
+    added = np.where(between[:, None], way[:, None] * change, since[:, None] * shares)
+    followed: npt.NDArray[np.float64] = measured[anchor].astype(np.float64) + added
+    return followed
+
 
 _FROZEN: Group = ("weights", False)
 _TRAINABLE: Group = ("weights", True)
@@ -71,14 +125,14 @@ def _table_of(steps: Integers, table_steps: Integers) -> Integers:
     return np.maximum(np.searchsorted(table_steps, steps, side="right") - 1, 0).astype(np.int64)
 
 
-class Sources(NamedTuple):
+class StepSources(NamedTuple):
     """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the step's own."""
 
     snapshot: Integers
     own: npt.NDArray[np.bool_]
 
 
-def sources_of(steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]) -> Sources:
+def sources_of(steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]) -> StepSources:
     """The snapshots that describe steps. The breakdown at a failure describes its own step alone."""
     number = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
     traced = np.flatnonzero([not snapshot.at_failure for snapshot in snapshots])
@@ -88,7 +142,7 @@ def sources_of(steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[
         if snapshot.at_failure:
             index[steps == snapshot.step] = at
     own = (index != NO_SNAPSHOT) & (np.append(number, MISSING)[index] == steps)
-    return Sources(index, own)
+    return StepSources(index, own)
 
 
 def first_described(snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]) -> list[int]:
@@ -100,7 +154,7 @@ def first_described(snapshots: Sequence[Snapshot], tables: Sequence[LayerTable])
 
 
 def composition_of(
-    run: Run, device: str, phase: Phase, rows: Samples, snapshots: Sequence[Snapshot], sources: Sources
+    run: Run, device: str, phase: Phase, rows: Samples, snapshots: Sequence[Snapshot], sources: StepSources
 ) -> tuple[tuple[Group, ...], Integers]:
     """Groups, and their bytes at the rows of a phase on a device, shape [rows, groups]; parameters as in `overview`."""
     ledgers = [group_sums(snapshot.ledger) for snapshot in snapshots]
@@ -120,7 +174,7 @@ def composition_of(
     stacks = bases[of_row]
     figures = rows.devices[device]
     inferred = np.flatnonzero(~sources.own)
-    moments = Moments(rows.step[inferred], figures.in_use_bytes[inferred], row_table[inferred])
+    moments = EndMemory(rows.step[inferred], figures.in_use_bytes[inferred], row_table[inferred])
     stacks[inferred] = _long_lived(run, device, phase, moments, stacks[inferred], groups, snapshots, table_steps)
     return groups, _fit(stacks, _heights(figures.peak_bytes, index, snapshots))
 
@@ -129,7 +183,7 @@ def _long_lived(
     run: Run,
     device: str,
     phase: Phase,
-    rows: Moments,
+    rows: EndMemory,
     stacks: Integers,
     groups: Sequence[Group],
     snapshots: Sequence[Snapshot],
@@ -147,7 +201,7 @@ def _long_lived(
         step = np.asarray([one.step for one in traced], np.int64)
         sums = [group_sums(one.ledger) for one in traced]
         measured = np.asarray([[own.get(groups[at], 0) for at in columns.tolist()] for own in sums], np.int64)
-        moments = Moments(step, _end_bytes(run, device, phase, step), _table_of(step, table_steps))
+        moments = EndMemory(step, _end_bytes(run, device, phase, step), _table_of(step, table_steps))
         values, known = long_lived(rows, moments, measured)
         stacks[np.ix_(np.flatnonzero(known), columns)] = values[known]
     outlive = sum(category in PERSISTENT for category, _ in groups)  # the lowest ones of the stack

@@ -13,7 +13,7 @@ MAX_SESSIONS = 20
 """Most sessions that are told apart, the latest ones: each takes a look at all samples."""
 
 
-class Span(NamedTuple):
+class SessionSteps(NamedTuple):
     """Wall times of a session in seconds since the epoch: from `begin` on, and before `end`."""
 
     begin: float
@@ -24,7 +24,7 @@ class Span(NamedTuple):
         return np.flatnonzero((wall_time >= self.begin) & (wall_time < self.end))
 
 
-def session_spans(run: Run) -> list[Span]:
+def session_spans(run: Run) -> list[SessionSteps]:
     """The sessions of a restarted run, the latest first, at most `MAX_SESSIONS`.
 
     None for a run of one session, and for one of several workers, whose sessions overlap: ask for each worker's run.
@@ -32,7 +32,7 @@ def session_spans(run: Run) -> list[Span]:
     if len(run.workers) != 1 or len(run.session_starts) < 2:
         return []
     starts = sorted(run.session_starts)
-    return [Span(*span) for span in zip(starts, [*starts[1:], np.inf], strict=True)][: -MAX_SESSIONS - 1 : -1]
+    return [SessionSteps(*span) for span in zip(starts, [*starts[1:], np.inf], strict=True)][: -MAX_SESSIONS - 1 : -1]
 
 
 def runs_of_sessions(run: Run, device: str) -> Iterator[Run]:

@@ -14,7 +14,7 @@ from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.passes import Marks
 from tb_memplugin.attribution.results.timeline_reduce import Row
 from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.attribution.trace.xla import BufferAssignments, levels, packed, peak_position
+from tb_memplugin.attribution.trace.xla import BufferAssignments, levels, peak_position, without_overlaps
 from tb_memplugin.model import Category, Integers, TensorShape
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.trace import BufferAllocation, Module
@@ -120,7 +120,7 @@ def planned_rows(
             rows.append(PlannedRow(*place, buffer.offset, buffer.shape, line))
 
     for at, position in enumerate(positions):
-        live = {numbers[id(buffer)]: size for buffer, size in packed(allocation.buffers, position) if size}
+        live = {numbers[id(buffer)]: size for buffer, size in without_overlaps(allocation.buffers, position) if size}
         close([number for number in open_rows if number not in live], at)
         for number in live:
             open_rows.setdefault(number, at)

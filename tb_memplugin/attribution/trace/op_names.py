@@ -2,7 +2,7 @@
 
 When TensorFlow runs a graph, it inlines functions and loops and prefixes the names of their ops with the calling op
 (``StatefulPartitionedCall/sequential/lstm/while/body/_12/lstm_cell/MatMul``). Its graph optimizer adds ops of its own
-and names them after existing ones.
+and names them after existing ones. A profile made without the recorder has no facts: name scopes stand for layers then.
 """
 
 import dataclasses
@@ -210,3 +210,48 @@ def _replaced(name: str) -> list[str]:
             if rewrite:
                 replaced.append(before + rest[rewrite.end() :])
     return replaced
+
+
+NOTE = (
+    "Layer paths are unknown: the profile was made without the recorder. TensorFlow's name scopes are shown instead; "
+    "they can bear another layer's name."
+)
+_CALL = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
+_GRADIENT = re.compile(r"(?:^|/)gradient(?:_tape|s)/")
+_OPTIMIZERS = re.compile(
+    r"^(?:adam|adamw|adamax|adagrad|adadelta|adafactor|nadam|sgd|rmsprop|ftrl|lion|lamb|muon|loss_scale_optimizer)(?:_\d+)?/",
+    re.IGNORECASE,
+)
+_NO_LAYER = re.compile(r"^(?:compile_loss|loss|metrics|Iterator|cond|while)\b")
+
+
+def facts_from_names(trace: AllocationTrace) -> TraceFacts:
+    """Layers and passes of a trace's ops, by their names."""
+    names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
+    names.update(op_name(trace.strings[index]) for index in set(trace.ops.name.tolist()))
+    for module in trace.modules:
+        for allocation in module.allocations:
+            names.update(name for buffer in allocation.buffers for name in (*buffer.ops, *buffer.readers))
+    scopes = {_scope(_CALL.sub("", name)) for name in names if not _GRADIENT.search(name)}
+    ops = {name: _fact(_CALL.sub("", name), scopes) for name in names}
+    graph = GraphFacts("", ops, {}, True)
+    return TraceFacts(mode="eager" if len(trace.layers) else "graph", graphs=(graph,), notes=(NOTE,))
+
+
+def _scope(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
+def _fact(name: str, scopes: set[str]) -> OpFact:
+    if _OPTIMIZERS.match(name):
+        return OpFact(None, "update")
+    gradient = _GRADIENT.search(name)
+    pass_name: Pass = "forward"
+    scope = _scope(name)
+    if gradient:
+        pass_name, scope = "backward", name[gradient.end() :]
+        while scope and scope not in scopes:
+            scope = _scope(scope)
+    if not scope or _NO_LAYER.match(scope):
+        return OpFact(None, pass_name if gradient or scope else "other")
+    return OpFact(scope, pass_name)

@@ -14,7 +14,7 @@ from tb_memplugin.model import Category
 from tb_memplugin.model.trace import Buffer, BufferAllocation, Module, OpFact, VariableFact
 
 
-class Part(NamedTuple):
+class ContentPart(NamedTuple):
     """Bytes of an allocation that have one owner."""
 
     layer: str | None
@@ -55,20 +55,27 @@ class BufferAssignments:
         planned = self._allocations.get(requested, ())
         return next((one for one in planned if function is None or one[0].function in function), None)
 
-    def parts(self, module: Module, allocation: BufferAllocation) -> list[Part]:
+    def parts(self, module: Module, allocation: BufferAllocation) -> list[ContentPart]:
         """An allocation's contents at the module's peak; bytes not used then are workspace of no layer."""
         peak = peak_position(module)
         end = self.forward_end(module)
-        parts = [Part(*self.role(buffer, end), size) for buffer, size in packed(allocation.buffers, peak)]
+        parts = [
+            ContentPart(*self.role(buffer, end), size) for buffer, size in without_overlaps(allocation.buffers, peak)
+        ]
         if not allocation.output and self._of_one_layer(module):
-            parts = [Part(None, "workspace", part.bytes) if part.category == "unattributed" else part for part in parts]
+            parts = [
+                ContentPart(None, "workspace", part.bytes) if part.category == "unattributed" else part
+                for part in parts
+            ]
         unused = allocation.bytes - sum(part.bytes for part in parts)
-        return [*parts, Part(None, "workspace", unused)] if unused else parts
+        return [*parts, ContentPart(None, "workspace", unused)] if unused else parts
 
-    def saved(self, module: Module, allocation: BufferAllocation) -> list[Part]:
+    def saved(self, module: Module, allocation: BufferAllocation) -> list[ContentPart]:
         """The parts of an allocation that are saved for the backward pass at the end of the forward pass."""
         end = self.forward_end(module)
-        parts = [Part(*self.role(buffer, end), size) for buffer, size in packed(allocation.buffers, end)]
+        parts = [
+            ContentPart(*self.role(buffer, end), size) for buffer, size in without_overlaps(allocation.buffers, end)
+        ]
         return [part for part in parts if part.category == "activations"]
 
     def _of_one_layer(self, module: Module) -> bool:
@@ -187,7 +194,7 @@ def peak_position(module: Module) -> int:
     return positions[live.index(peak)] if peak > 0 else 0
 
 
-def packed(buffers: Iterable[Buffer], position: int) -> list[tuple[Buffer, int]]:
+def without_overlaps(buffers: Iterable[Buffer], position: int) -> list[tuple[Buffer, int]]:
     """Buffers live at a position, with their bytes; of buffers that overlap, the largest."""
     live = [buffer for buffer in buffers if buffer.start <= position <= buffer.end]
     occupied: list[tuple[int, int]] = []  # disjoint, in order

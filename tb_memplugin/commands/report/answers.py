@@ -29,7 +29,7 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class StoredAnswer:
     """The server's response to a request.
 
     Attributes:
@@ -60,7 +60,7 @@ class Answer:
 
 
 @dataclasses.dataclass
-class Collected:
+class CollectedAnswers:
     """The responses so far, and sentences on responses left out.
 
     Attributes:
@@ -74,14 +74,14 @@ class Collected:
     reader: Reader
     source: Source
     room: int
-    answers: list[Answer] = dataclasses.field(default_factory=list)
+    answers: list[StoredAnswer] = dataclasses.field(default_factory=list)
     refusals: list[tuple[Question, str]] = dataclasses.field(default_factory=list)
     dropped: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._handlers = Handlers(self.reader)
 
-    def take(self, route: str, **parameters: object) -> Answer | None:
+    def take(self, route: str, **parameters: object) -> StoredAnswer | None:
         """Compute and store a response; if it does not fit, store a refusal and return None."""
         question = Question(route, {name: str(value) for name, value in parameters.items() if value is not None})
         status = 200
@@ -98,7 +98,7 @@ class Collected:
             self.refuse(question, "the report reached its size limit")
             return None
         self.room -= len(packed)
-        answer = Answer(question, status, content_type, packed)
+        answer = StoredAnswer(question, status, content_type, packed)
         self.answers.append(answer)
         return answer
 

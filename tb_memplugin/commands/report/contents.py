@@ -5,7 +5,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from tb_memplugin.commands.report.answers import Answer, ChosenRuns, Collected, Question
+from tb_memplugin.commands.report.answers import ChosenRuns, CollectedAnswers, Question, StoredAnswer
 from tb_memplugin.commands.report.parts import PARTS, ReportRun
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model.text import clean, unknown_name
@@ -35,7 +35,7 @@ class Contents:
     """
 
     runs: tuple[str, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[StoredAnswer, ...]
     refusals: tuple[tuple[Question, str], ...]
     absent: tuple[str, ...]
 
@@ -52,7 +52,7 @@ def collect(
     source = FileSource(logdir)
     catalog = Reader().catalog(source)
     chosen = _chosen(catalog.values(), os.fspath(logdir), list(dict.fromkeys(names)))
-    collected = Collected(Reader(), ChosenRuns(source, chosen), max_data_bytes)
+    collected = CollectedAnswers(Reader(), ChosenRuns(source, chosen), max_data_bytes)
     listed = collected.take("runs")
     if listed is None:
         raise RequestError(f"the list of runs exceeds the report's limit of {max_data_bytes} bytes; pass fewer --run")
@@ -93,7 +93,7 @@ def _left_out(names: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _dropped(collected: Collected, limit: int) -> list[str]:
+def _dropped(collected: CollectedAnswers, limit: int) -> list[str]:
     return [
         f"{count} responses of route “{route}” are not in this report: it reached its limit of "
         f"{format_bytes(limit)} of data."

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from tb_memplugin.commands.report.answers import Collected, Question
+from tb_memplugin.commands.report.answers import CollectedAnswers, Question
 from tb_memplugin.model import MemoryMap, Snapshot, Timeline
 from tb_memplugin.reader.decode.streams import BASIC, MAPS, TIMELINES
 
@@ -49,7 +49,7 @@ class ReportRun:
         return [device["device"] for device in self.info["devices"][:MAX_DEVICES]]
 
 
-def _answers(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _answers(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     devices: list[str | None] = [*run.devices]
     for device in devices or [None]:
         for phase in run.info["phases"] or ["train"]:
@@ -57,13 +57,13 @@ def _answers(collected: Collected, run: ReportRun) -> Iterable[str]:
     return ()
 
 
-def _devices(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _devices(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     for phase in run.info["phases"] or ["train"]:
         collected.take("devices", run=run.name, phase=phase)
     return ()
 
 
-def _overviews(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _overviews(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     if len(run.info["devices"]) > MAX_DEVICES:
         yield (
             f"{len(run.info['devices']) - MAX_DEVICES} devices of {run.name} are not in this report: it contains the "
@@ -100,7 +100,7 @@ def _overviews(collected: Collected, run: ReportRun) -> Iterable[str]:
         )
 
 
-def _layers(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _layers(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     collected.take("layers", run=run.name)
     steps = sorted({table.step for table in collected.reader.run(collected.source, run.name).run.layer_tables})
     for step in steps[-MAX_TABLES:]:
@@ -115,7 +115,7 @@ def _layers(collected: Collected, run: ReportRun) -> Iterable[str]:
         )
 
 
-def _lists(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _lists(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     collected.take("oom", run=run.name)
     everything = collected.reader.run(collected.source, run.name).run.snapshots
     for device in run.devices:
@@ -150,7 +150,7 @@ def _step(record: _Record) -> Step:
     return record.step or 0, str(record.phase)
 
 
-def _snapshots(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _snapshots(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     for device, steps in run.kept.items():
         collected.take("device_memory", run=run.name, device=device)
         for step in sorted({step for step, _ in steps}):
@@ -160,7 +160,7 @@ def _snapshots(collected: Collected, run: ReportRun) -> Iterable[str]:
     return ()
 
 
-def _what_ifs(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _what_ifs(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     # Other conditions and budgets need the server; the page says so.
     for device in run.devices:
         collected.take("what_if", run=run.name, device=device)
@@ -169,13 +169,13 @@ def _what_ifs(collected: Collected, run: ReportRun) -> Iterable[str]:
     return ()
 
 
-def _activations(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _activations(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     if run.info["activation_layers"]:
         collected.take("activations", run=run.name, points=ACTIVATION_POINTS)
     return ()
 
 
-def _failures(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _failures(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     ooms = collected.reader.run(collected.source, run.name).run.ooms
     for at, oom in enumerate(ooms):
         for route in ("fixes", "map") if oom.map is not None else ("fixes",):
@@ -187,14 +187,14 @@ def _failures(collected: Collected, run: ReportRun) -> Iterable[str]:
     return ()
 
 
-def _maps(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _maps(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     maps = collected.reader.run(collected.source, run.name, {*BASIC, MAPS}).run.maps
     for device in run.devices:
         of_device = [one for one in maps if one.device == device and one.step is not None and one.phase is not None]
         yield from _each_kept(collected, run, device, of_device, ("map", "memory maps", MAX_MAPS))
 
 
-def _timelines(collected: Collected, run: ReportRun) -> Iterable[str]:
+def _timelines(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
     timelines = collected.reader.run(collected.source, run.name, {*BASIC, TIMELINES}).run.timelines
     for device in run.devices:
         collected.take("timelines", run=run.name, device=device)
@@ -203,7 +203,7 @@ def _timelines(collected: Collected, run: ReportRun) -> Iterable[str]:
 
 
 def _each_kept(
-    collected: Collected,
+    collected: CollectedAnswers,
     run: ReportRun,
     device: str,
     records: Sequence[_Record],
@@ -226,7 +226,7 @@ def _each_kept(
         )
 
 
-PARTS: tuple[Callable[[Collected, ReportRun], Iterable[str]], ...] = (
+PARTS: tuple[Callable[[CollectedAnswers, ReportRun], Iterable[str]], ...] = (
     _answers,
     _devices,
     _overviews,

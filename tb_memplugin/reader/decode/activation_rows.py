@@ -184,7 +184,7 @@ def table_of(rows: ActivationRows) -> LayerActivations:
     return table
 
 
-def rows_of(table: LayerActivations) -> ActivationRows:
+def activation_rows_of(table: LayerActivations) -> ActivationRows:
     """The rows of a table."""
     rows = table.__dict__.get("rows")
     return rows if isinstance(rows, ActivationRows) else ActivationRows([part_of(table)])

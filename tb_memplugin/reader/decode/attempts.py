@@ -18,7 +18,13 @@ from tb_memplugin.model import (
     StepRequests,
     Timeline,
 )
-from tb_memplugin.reader.decode.activation_rows import ActivationPart, ActivationRows, part_of, rows_of, table_of
+from tb_memplugin.reader.decode.activation_rows import (
+    ActivationPart,
+    ActivationRows,
+    activation_rows_of,
+    part_of,
+    table_of,
+)
 from tb_memplugin.reader.decode.columns import take_activations, take_host, take_rows
 
 _TRAIN = PHASES.index("train")
@@ -113,7 +119,7 @@ def without_repeated_cells(
     if len(columns) == len(earlier.layers):
         return take_activations(earlier, ~repeated)
     parts, at = [], 0
-    for part in rows_of(earlier).parts:
+    for part in activation_rows_of(earlier).parts:
         cleared = _cleared(part, repeated[at : at + len(part)], common)
         at += len(part)
         if cleared is not None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import HOST_COLUMNS, MISSING, DeviceSamples, HostSamples, Integers, LayerActivations, Samples
-from tb_memplugin.reader.decode.activation_rows import ActivationRows, part_of, rows_of, table_of
+from tb_memplugin.reader.decode.activation_rows import ActivationRows, activation_rows_of, part_of, table_of
 from tb_memplugin.reader.files.limits import MAX_SESSION_DEVICES
 
 DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
@@ -32,7 +32,7 @@ def take_activations(
     activations: LayerActivations, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 ) -> LayerActivations:
     """The given rows; a mask takes them from each part."""
-    recorded = rows_of(activations)
+    recorded = activation_rows_of(activations)
     if rows.dtype != np.bool_:
         return table_of(
             ActivationRows(recorded.parts, recorded.order_of(rows.astype(np.intp, copy=False)), recorded.damage)
@@ -181,7 +181,7 @@ def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivation
 
     Also returns a sentence if the last rows were left out to stay below `MAX_TABLE_BYTES`.
     """
-    pieces = [piece for part in parts for piece in rows_of(part).parts]
+    pieces = [piece for part in parts for piece in activation_rows_of(part).parts]
     layers = len({path for names in {piece.layers for piece in pieces} for path in names})
     rows, room = sum(map(len, pieces)), MAX_TABLE_BYTES // (8 * max(1, layers))
     if rows <= room:

@@ -143,7 +143,7 @@ class EventFile:
         self._is_marked = self._is_marked or self._is_recorders or self._has_marks(read_at, length, deadline)
         if not self._is_marked:
             return
-        for part in tfrecord.walk(read_at, self._scanned, length):
+        for part in tfrecord.walk_records(read_at, self._scanned, length):
             if isinstance(part, tfrecord.Record):
                 self._scanned = part.offset + len(part.data) + 4
                 if _is_marked(part.data):

@@ -44,7 +44,7 @@ class Loss:
     at_end: bool
 
 
-def walk(read_at: ReadAt, start: int, end: int) -> Iterator[Record | Loss]:
+def walk_records(read_at: ReadAt, start: int, end: int) -> Iterator[Record | Loss]:
     """Yield the records of a file from offset `start` to `end`; a `Loss` with `at_end` comes last."""
     window = _Window(read_at, end)
     at = start

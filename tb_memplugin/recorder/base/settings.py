@@ -64,7 +64,7 @@ class Settings:
         return "://" in self.log_dir
 
 
-def check(
+def checked_settings(
     log_dir: Any,
     overhead: Any,
     trace_steps: Collection[int] | None,

@@ -15,7 +15,7 @@ from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.graph.graphs import graph_facts
 from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
 from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
-from tb_memplugin.recorder.observe.window import Window
+from tb_memplugin.recorder.observe.window import ObservedWindow
 
 
 class ModelObserver:
@@ -33,7 +33,7 @@ class ModelObserver:
         self._installed = False
         self._lines = SourceLines() if source_lines else None
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
-        self._window: Window | None = None
+        self._window: ObservedWindow | None = None
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._held = HeldTensors()
         self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # the key that they depend on, and the facts
@@ -92,7 +92,7 @@ class ModelObserver:
             return {device: None if one is None else self._history[device].ownable(one) for device, one in maps.items()}
 
         self._held.watch()
-        window = Window(
+        window = ObservedWindow(
             self._models(),
             list(call_notes.optimizers),
             self._held,
@@ -147,7 +147,7 @@ class ModelObserver:
 
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now, without a window, and the paths of its layers by their id."""
-        window = Window(self._models(), list(call_notes.optimizers), graphs=list(call_notes.graphs))
+        window = ObservedWindow(self._models(), list(call_notes.optimizers), graphs=list(call_notes.graphs))
         variables = window.variables
         graphs = graph_facts(variables.paths, variables.owner_of, self._lines)
         return window.facts(device, graphs, ()), variables.paths

@@ -1,4 +1,4 @@
-"""`Window`: facts about the program in one profiler window."""
+"""`ObservedWindow`: facts about the program in one profiler window."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ from tb_memplugin.recorder.observe.model.former_variables import former_handles,
 from tb_memplugin.recorder.observe.model.variables import Variables
 
 
-class Window:
+class ObservedWindow:
     """Variables and held tensors at the start and end of a profiler window; for the training's thread.
 
     Args:

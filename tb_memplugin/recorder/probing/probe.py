@@ -18,7 +18,7 @@ from tb_memplugin.recorder.callback import MemoryCallback
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.oom.failures import memory_request
 from tb_memplugin.recorder.probing.examples import Examples
-from tb_memplugin.recorder.probing.saved_state import SavedState, variables_of
+from tb_memplugin.recorder.probing.saved_state import SavedState, saved_variables
 from tb_memplugin.recorder.sampling.devices import Device, choose_devices
 
 
@@ -42,7 +42,7 @@ class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has
         self._values = []
         if first is not None and self.model.jit_compile:
             self.model._symbolic_build(data_batch=first)  # Keras does so itself under other backends than TensorFlow's
-            self._values = [variable.read_value() for variable in variables_of(self.model)]
+            self._values = [variable.read_value() for variable in saved_variables(self.model)]
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         """Drop the references."""

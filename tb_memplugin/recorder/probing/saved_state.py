@@ -1,6 +1,9 @@
-"""Saves a model's and its optimizer's state before training steps and restores it bit for bit."""
+"""Saves what training steps change, and restores it bit for bit: a model's and its optimizer's state, and random
+generators that belong to the process.
+"""
 
-from collections.abc import Iterable, Iterator
+import random
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -8,7 +11,82 @@ import numpy as np
 import tensorflow as tf
 
 from tb_memplugin.model import is_cpu
-from tb_memplugin.recorder.probing.random_state import global_generators, save_random_state
+
+Restore = Callable[[], None]
+"""Restores what was saved."""
+
+
+def save_random_state() -> list[Restore]:
+    """Save the generators of Python, NumPy, TensorFlow and Keras.
+
+    Variables of `tf.random.get_global_generator` and of Keras's global seed generator are among `global_generators`.
+    """
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    return [
+        lambda: random.setstate(of_python),
+        lambda: np.random.set_state(of_numpy),
+        *_of_tensorflow(),
+        *_of_keras(),
+    ]
+
+
+def global_generators() -> list[Any]:
+    """Variables of the global generators that exist."""
+    from tensorflow.python.ops import stateful_random_ops  # the public getter creates a generator
+
+    keras_state = _keras_state()
+    of_tensorflow = stateful_random_ops.global_generator
+    of_keras = keras_state.get("global_seed_generator")
+    return [
+        *([] if of_tensorflow is None else [of_tensorflow.state]),
+        *([] if of_keras is None else [of_keras.state]),
+    ]
+
+
+def _of_tensorflow() -> list[Restore]:
+    from tensorflow.python.eager import context  # the seeds of ops that `tf.random.set_seed` determines
+    from tensorflow.python.ops import stateful_random_ops
+
+    eager, generator = context.context(), stateful_random_ops.global_generator
+    seeds = getattr(eager, "_rng", None)  # exists only once a seed was set
+    state = None if seeds is None else seeds.getstate()
+    seed = eager._seed
+
+    def restore() -> None:
+        eager._seed = seed
+        if seeds is None:
+            vars(eager).pop("_rng", None)
+        else:
+            eager._rng = seeds
+            seeds.setstate(state)
+        stateful_random_ops.global_generator = generator
+
+    return [restore]
+
+
+def _of_keras() -> list[Restore]:
+    """Keras's global seed generator, if it was made meanwhile, and the numbers in the names of new objects."""
+    state = _keras_state()
+    generator, names = state.get("global_seed_generator"), state.get("object_name_uids")
+    numbers = None if names is None else dict(names)
+
+    def restore() -> None:
+        state["global_seed_generator"] = generator
+        if names is not None and numbers is not None:
+            names.clear()
+            names.update(numbers)
+            state["object_name_uids"] = names
+
+    return [restore]
+
+
+def _keras_state() -> dict[str, Any]:
+    """Keras's global attributes by name."""
+    from keras.src.backend.common import global_state  # there is no public way that does not make a generator
+
+    attributes: dict[str, Any] = vars(global_state.GLOBAL_STATE_TRACKER)
+    return attributes
+
 
 _OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
 _STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
@@ -37,7 +115,7 @@ class SavedState:
     def __init__(self, model: Any) -> None:
         self._random = save_random_state()
         self._model = model
-        self._values = [(variable, np.array(variable.numpy())) for variable in variables_of(model)]
+        self._values = [(variable, np.array(variable.numpy())) for variable in saved_variables(model)]
         objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
         self._attributes = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
         self._trackers = [
@@ -52,7 +130,7 @@ class SavedState:
     def restore(self) -> None:
         """Restore the state. May be called several times."""
         known = {id(variable) for variable, _ in self._values}
-        for variable in variables_of(self._model):
+        for variable in saved_variables(self._model):
             if id(variable) not in known:
                 _empty(variable)
         for variable, value in self._values:
@@ -134,7 +212,7 @@ def _optimizers(model: Any) -> Iterator[Any]:
         optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
-def variables_of(model: Any) -> list[Any]:
+def saved_variables(model: Any) -> list[Any]:
     """TensorFlow's variables of a model, its metrics, its optimizer and the random generators, each once."""
     known = [*model.variables, *model.metrics_variables]
     for optimizer in _optimizers(model):
@@ -143,7 +221,7 @@ def variables_of(model: Any) -> list[Any]:
         known += metric.variables
     # Variables that are no weights, such as those of a tf.Module in a layer.
     known += [one for one in tf.train.TrackableView(model).descendants() if isinstance(one, tf.Variable)]
-    plain = [_of_tensorflow(variable) for variable in (*known, *global_generators())]
+    plain = [_variable_of_tensorflow(variable) for variable in (*known, *global_generators())]
     return list({id(part): part for variable in plain for part in _replicas(variable)}.values())
 
 
@@ -154,7 +232,7 @@ def _metrics(model: Any) -> Iterable[Any]:
     return [one for one in tf.nest.flatten(given) if isinstance(one, keras.metrics.Metric)]
 
 
-def _of_tensorflow(variable: Any) -> Any:
+def _variable_of_tensorflow(variable: Any) -> Any:
     return variable.value if isinstance(variable, keras.Variable) else variable
 
 

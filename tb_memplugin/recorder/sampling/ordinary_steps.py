@@ -18,7 +18,7 @@ RESIDENT_SECONDS = 0.05
 """Shortest time between two reads of host RSS. A read takes longer than all other figures of an ordinary step."""
 
 
-class Passed(NamedTuple):
+class PassedSteps(NamedTuple):
     """Steps that ended here: how many, how long they took together, and the highest peak of any device."""
 
     steps: int
@@ -128,9 +128,9 @@ class OrdinarySteps:
         """Begin no further step here."""
         self._seen = None
 
-    def take(self) -> Passed:
+    def take(self) -> PassedSteps:
         """What ended here since `allow`; begins no further step here."""
-        passed = Passed(self.passed, self.began - self._first if self.passed else 0.0, self._highest)
+        passed = PassedSteps(self.passed, self.began - self._first if self.passed else 0.0, self._highest)
         self._stop()
         return passed
 

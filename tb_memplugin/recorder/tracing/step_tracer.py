@@ -18,7 +18,7 @@ from tb_memplugin.recorder.observe.calls.inputs import note_running_fit
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
-from tb_memplugin.recorder.sampling.ordinary_steps import Passed
+from tb_memplugin.recorder.sampling.ordinary_steps import PassedSteps
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
 from tb_memplugin.recorder.tracing.schedule import TraceSchedule
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnalysis, TracedStep, TraceResult
@@ -141,7 +141,7 @@ class StepTracer:
             return Due()
         return self.schedule.due(phase, step, time.perf_counter() - self._began)
 
-    def passed(self, phase: Phase, passed: Passed) -> None:
+    def passed(self, phase: Phase, passed: PassedSteps) -> None:
         """Handle the end of steps that were not traced, compiled nothing and began no window."""
         mean = passed.seconds / passed.steps
         before = self._untraced_seconds.get(phase, mean)

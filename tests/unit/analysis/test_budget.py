@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from reading_cases import MIB, make_oom, make_samples
 
-from tb_memplugin.analysis.budget import Budget, Check, Regression, check_run, exit_status
+from tb_memplugin.analysis.budget import Budget, BudgetCheck, Regression, check_run, exit_status
 from tb_memplugin.model import MISSING, LayerActivations, Run, Samples
 from tb_memplugin.model.notes import RECORDING, SAMPLES, WRONG_NUMBERS
 
@@ -36,7 +36,7 @@ def limit(size: int) -> Budget:
     return Budget(max_peak_bytes=size)
 
 
-def only(checks: list[Check]) -> Check:
+def only(checks: list[BudgetCheck]) -> BudgetCheck:
     (check,) = checks
     return check
 
@@ -155,8 +155,8 @@ def test_a_device_that_was_not_recorded_is_said() -> None:
     assert only(check_run(make_run([1], notes=(note,)), Budget(800, devices=("GPU:0",)))).status == "within"
 
 
-def checks_of(*statuses: str) -> list[Check]:
-    return [Check("run", None, None, status, "") for status in statuses]  # type: ignore[arg-type]
+def checks_of(*statuses: str) -> list[BudgetCheck]:
+    return [BudgetCheck("run", None, None, status, "") for status in statuses]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,17 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from reading_cases import MIB, make_samples
 
-from tb_memplugin.analysis.budget import Check
+from tb_memplugin.analysis.budget import BudgetCheck
 from tb_memplugin.cli import main
 from tb_memplugin.commands.check_reports import github_annotations, junit_xml, markdown_table
 from tb_memplugin.events.run_writer import RunWriter
 
 HOSTILE = 'a|b`c``<img src=x>&"%\n::error::x,y:@user\\| \ufffe\x1b]0;'
 CHECKS = [
-    Check("small", "GPU:0", "max_peak", "within", "peak 1 MiB"),
-    Check(HOSTILE, HOSTILE, "max_regression", "violated", f"peak 5% {HOSTILE}"),
-    Check("gone", None, None, "unchecked", "no peak recorded"),
-    Check("fresh", "GPU:0", "max_regression", "new", "the baseline has no such run"),
+    BudgetCheck("small", "GPU:0", "max_peak", "within", "peak 1 MiB"),
+    BudgetCheck(HOSTILE, HOSTILE, "max_regression", "violated", f"peak 5% {HOSTILE}"),
+    BudgetCheck("gone", None, None, "unchecked", "no peak recorded"),
+    BudgetCheck("fresh", "GPU:0", "max_regression", "new", "the baseline has no such run"),
 ]
 
 

@@ -2,11 +2,18 @@
 
 import dataclasses
 
-from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, Evidence
+from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence
 from tb_memplugin.commands.inspect_sections import answer_lines
 
 CHANGED = Answer(
-    "changed", "CPU:0", "Step 72: unfroze 8 layers", "ok", "measured", Evidence("compare"), {}, ("One.", "Two " * 40)
+    "changed",
+    "CPU:0",
+    "Step 72: unfroze 8 layers",
+    "ok",
+    "measured",
+    AnswerEvidence("compare"),
+    {},
+    ("One.", "Two " * 40),
 )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tb_memplugin.events.column_codec import decode_columns, encode_column
+from tb_memplugin.events.column_codec import decode_table, encode_column
 
 
 @pytest.mark.parametrize(
@@ -29,5 +29,5 @@ def test_values_are_stored_without_the_bytes_that_are_zero_in_all(values: Sequen
         taken, rest = rest[:wanted], rest[wanted:]
         return taken
 
-    decoded = decode_columns([("column", stored, len(values))], [take], [])
+    decoded = decode_table([("column", stored, len(values))], [take], [])
     assert decoded["column"].tolist() == values

@@ -14,12 +14,12 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tb_memplugin.events import live_files, record_file
 from tb_memplugin.events.record_file import MAX_WAITING_BYTES, LocalRecordFile
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.files.tfrecord import Record, walk
+from tb_memplugin.reader.files.tfrecord import Record, walk_records
 
 
 def records(path: pathlib.Path) -> list[bytes]:
     data = path.read_bytes()
-    found = list(walk(lambda offset, size: data[offset : offset + size], 0, len(data)))
+    found = list(walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
     assert all(isinstance(one, Record) and one.is_intact() for one in found)
     return [one.data for one in found if isinstance(one, Record)]
 

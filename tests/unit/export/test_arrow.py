@@ -8,9 +8,9 @@ from reading_cases import write_small_run
 
 from tb_memplugin.errors import RequestError
 from tb_memplugin.export.arrow import arrow_schema, arrow_table
-from tb_memplugin.export.rows import rows_of, unit_tables
+from tb_memplugin.export.rows import rows_of_table, unit_tables
 from tb_memplugin.export.schema import TABLES
-from tb_memplugin.export.units import units_of
+from tb_memplugin.export.units import export_units
 
 
 def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,12 +22,12 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 def test_arrow_has_the_values_of_the_rows(tmp_path: pathlib.Path) -> None:
     pytest.importorskip("pyarrow", reason="needs the extra parquet")
     write_small_run(tmp_path / "small", allocator=True)
-    (unit,) = units_of(str(tmp_path))
+    (unit,) = export_units(str(tmp_path))
     tables, _ = unit_tables(unit)
     for name, table in TABLES.items():
         arrow = arrow_table(name, tables[name])
         arrow.validate(full=True)
         assert arrow.schema == arrow_schema(name)
-        assert arrow.to_pylist() == list(rows_of(name, tables[name]))
+        assert arrow.to_pylist() == list(rows_of_table(name, tables[name]))
         # only columns that may be NULL are declared so
         assert [field.nullable for field in arrow.schema] == [bool(column.unknown) for column in table.columns]

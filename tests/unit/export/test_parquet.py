@@ -17,9 +17,9 @@ from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.export import parquet as module
 from tb_memplugin.export.parquet import STATE, export_parquet
-from tb_memplugin.export.rows import rows_of, unit_tables
+from tb_memplugin.export.rows import rows_of_table, unit_tables
 from tb_memplugin.export.schema import TABLES
-from tb_memplugin.export.units import units_of
+from tb_memplugin.export.units import export_units
 from tb_memplugin.reader.files import storage as files
 from tb_memplugin.reader.files.tfrecord import ReadAt
 
@@ -59,8 +59,8 @@ def test_files_have_the_rows_of_all_workers(tmp_path: pathlib.Path) -> None:
     assert written["samples"] == 3 * 2 * 20 + 64 and written["failures"] == 1 and written["dead_letters"] == 0
     # AND they are what the rows of each unit are
     for table in TABLES:
-        units = [unit_tables(unit)[0][table] for unit in units_of(str(tmp_path / "logs"))]
-        assert read(tmp_path / "tables", table) == [row for rows in units for row in rows_of(table, rows)]
+        units = [unit_tables(unit)[0][table] for unit in export_units(str(tmp_path / "logs"))]
+        assert read(tmp_path / "tables", table) == [row for rows in units for row in rows_of_table(table, rows)]
 
 
 def test_a_second_call_writes_only_what_is_new(tmp_path: pathlib.Path) -> None:

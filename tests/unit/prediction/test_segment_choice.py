@@ -7,8 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_memplugin.prediction.segment_choice import SegmentChoices
-from tb_memplugin.prediction.segment_costs import UnitCosts
+from tb_memplugin.prediction.segment_choice import SegmentChoices, UnitCosts
 
 Spans = tuple[tuple[int, int], ...]
 

@@ -20,7 +20,7 @@ from tb_memplugin.model import MISSING
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.recorder import output
 from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.settings import Settings, check
+from tb_memplugin.recorder.base.settings import Settings, checked_settings
 from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.output import FILES, Output, RunFiles
 from tb_memplugin.recorder.sampling import sample_buffer
@@ -331,7 +331,7 @@ def test_all_results_of_a_traced_step_are_written(tmp_path: pathlib.Path, monkey
 @pytest.mark.parametrize("remote", [False, True])
 def test_the_file_of_a_run_is_local_or_written_by_tensorflow(tmp_path: pathlib.Path, remote: bool) -> None:
     log_dir = f"ram://{tmp_path}/run" if remote else str(tmp_path / "run")
-    settings = check(log_dir, 0.005, None, None, False, "worker_1")
+    settings = checked_settings(log_dir, 0.005, None, None, False, "worker_1")
     writer = output.open_run_writer(settings)
     writer.close()
     directory = f"{log_dir}/memory/worker_1"

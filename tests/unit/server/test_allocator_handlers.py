@@ -9,7 +9,7 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.server.allocator_handlers import AllocatorHandlers, Place
+from tb_memplugin.server.allocator_handlers import AllocatorHandlers, MapPlace
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def handlers() -> AllocatorHandlers:
 
 def test_a_map_is_found_by_device_step_and_phase(source: FileSource, handlers: AllocatorHandlers) -> None:
     written = make_map(3)
-    answer = handlers.map(source, "exp", Place(None, DEVICE, 3, "train"))
+    answer = handlers.map(source, "exp", MapPlace(None, DEVICE, 3, "train"))
     assert (answer.fields["step"], answer.fields["device"], answer.fields["chunks"]) == (3, DEVICE, len(written))
     assert answer.columns["bytes"].tolist() == written.bytes.tolist()
     assert answer.columns["owner"].tolist() == [0, MISSING, MISSING, 1, MISSING]
@@ -37,21 +37,21 @@ def test_a_map_is_found_by_device_step_and_phase(source: FileSource, handlers: A
 
 @pytest.mark.parametrize(
     "place",
-    [Place(None, DEVICE, 4, "train"), Place(None, DEVICE, 3, "validation"), Place(None, "GPU:7", 3, "train")],
+    [MapPlace(None, DEVICE, 4, "train"), MapPlace(None, DEVICE, 3, "validation"), MapPlace(None, "GPU:7", 3, "train")],
 )
-def test_a_map_that_is_not_there_is_said(source: FileSource, handlers: AllocatorHandlers, place: Place) -> None:
+def test_a_map_that_is_not_there_is_said(source: FileSource, handlers: AllocatorHandlers, place: MapPlace) -> None:
     with pytest.raises(NotFoundError, match=f"no memory map of step {place.step} in phase {place.phase}"):
         handlers.map(source, "exp", place)
 
 
 def test_the_map_of_a_failed_allocation_is_found_by_its_index(source: FileSource, handlers: AllocatorHandlers) -> None:
-    answer = handlers.map(source, "exp", Place(0))
+    answer = handlers.map(source, "exp", MapPlace(0))
     assert answer.fields["capacity_bytes"] == 16 * MIB and answer.fields["step"] == 59
     assert [oom["step"] for oom in handlers.oom(source, "exp")["ooms"]] == [59]
     with pytest.raises(NotFoundError, match="no memory map of failed allocation 1; it has 1 of them"):
-        handlers.map(source, "exp", Place(1))
+        handlers.map(source, "exp", MapPlace(1))
     with pytest.raises(NotFoundError, match="no memory map of failed allocation 0; it has 0 of them"):
-        handlers.map(source, "plain", Place(0))
+        handlers.map(source, "plain", MapPlace(0))
 
 
 def test_lists_are_of_one_device_or_of_all(source: FileSource, handlers: AllocatorHandlers) -> None:

@@ -26,11 +26,11 @@ def test_unknown_and_repeated_parameters_are_refused() -> None:
 
 
 def test_a_name_is_required_and_limited_in_length() -> None:
-    assert requests.text({"run": "a/b"}, "run") == "a/b"
-    assert requests.optional_text({}, "run") is None
+    assert requests.text_of({"run": "a/b"}, "run") == "a/b"
+    assert requests.optional_text_of({}, "run") is None
     for values in ({}, {"run": ""}, {"run": "x" * 5000}):
         with pytest.raises(RequestError, match="'run'"):
-            requests.text(values, "run")
+            requests.text_of(values, "run")
 
 
 @pytest.mark.parametrize(
@@ -52,10 +52,10 @@ def test_a_required_step_must_be_there() -> None:
 
 
 def test_a_range_of_steps_is_in_order() -> None:
-    assert requests.step_range({"first_step": "3", "last_step": "3"}) == (3, 3)
-    assert requests.step_range({}) == (None, None)
+    assert requests.step_limits({"first_step": "3", "last_step": "3"}) == (3, 3)
+    assert requests.step_limits({}) == (None, None)
     with pytest.raises(RequestError, match="after last_step"):
-        requests.step_range({"first_step": "4", "last_step": "3"})
+        requests.step_limits({"first_step": "4", "last_step": "3"})
 
 
 def test_points_are_within_their_range() -> None:
@@ -73,7 +73,7 @@ def test_a_phase_is_one_of_the_three() -> None:
 
 @given(st.text())
 def test_any_text_gives_a_value_or_a_sentence(value: str) -> None:
-    for parse in (requests.step_range, requests.points, requests.phase):
+    for parse in (requests.step_limits, requests.points, requests.phase):
         try:
             parse({"first_step": value, "points": value, "phase": value})
         except RequestError as error:

@@ -11,7 +11,7 @@ import pytest
 from reading_cases import DEVICE, MIB, make_oom, make_samples, make_snapshot, make_table
 
 from tb_memplugin import load
-from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, Evidence
+from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence
 from tb_memplugin.analysis.answers.questions import answers, describe_answers
 from tb_memplugin.analysis.growth.device_growth import find_growth
 from tb_memplugin.analysis.steps.facts import device_facts
@@ -51,14 +51,14 @@ def test_a_healthy_run() -> None:
     ]
     assert {answer.status for answer in found.values()} == {"ok"}
     assert {answer.source for answer in found.values()} == {"measured"}
-    assert found["fits"].evidence == Evidence("overview", step=6, phase="train")
+    assert found["fits"].evidence == AnswerEvidence("overview", step=6, phase="train")
     assert found["fits"].figures == {
         "peak_bytes": 900 * MIB + 6,
         "capacity_bytes": 2048 * MIB,
         "headroom_bytes": 1148 * MIB - 6,
     }
     # The snapshot with the highest peak, not the first one.
-    assert found["fragmented"].evidence == Evidence("fragmentation", step=41, phase="train")
+    assert found["fragmented"].evidence == AnswerEvidence("fragmentation", step=41, phase="train")
     in_use = run.snapshots[1].in_use_bytes
     assert found["fragmented"].figures["free_bytes"] == 512 * MIB - in_use
 
@@ -68,7 +68,7 @@ def test_the_peak_is_that_of_the_devices_table_in_any_phase() -> None:
     validation = make_samples([9], [700 * MIB], phase="validation")
     run = make_run(join_samples([training, validation])[0])
     assert by_name(run)["fits"].figures["peak_bytes"] == device_facts(run)[0].peak_bytes == 700 * MIB
-    assert by_name(run)["fits"].evidence == Evidence("overview", step=9, phase="validation")
+    assert by_name(run)["fits"].evidence == AnswerEvidence("overview", step=9, phase="validation")
     assert by_name(run, phase="validation")["fits"].figures["peak_bytes"] == 700 * MIB
     assert by_name(run, phase="predict")["fits"].status == "unknown"
 
@@ -108,7 +108,9 @@ def test_a_leak_names_what_grows_since_when() -> None:
     since = growth.trend.since_step
     assert growing.sentence == f"+256 KiB/step since step {since}: unattributed" and abs(since - 40) < 10
     assert (growing.status, growing.source) == ("warning", "measured")
-    assert growing.evidence == Evidence("overview", step=239, phase="train", category="unattributed", zoom=(since, 239))
+    assert growing.evidence == AnswerEvidence(
+        "overview", step=239, phase="train", category="unattributed", zoom=(since, 239)
+    )
     assert growing.figures["bytes_per_step"] == growth.trend.bytes_per_step
     # Growth is no jump.
     assert by_name(run)["changed"].sentence == "No changes in 240 steps"
@@ -172,7 +174,7 @@ def test_an_unfreezing_has_its_effect_and_its_comparison() -> None:
     run = run_of(FLAT + (STEPS >= 120) * 75 * MIB, layer_tables=tables)
     changed = by_name(run)["changed"]
     assert changed.sentence == "Step 120: unfroze backbone, +75.0 MiB"
-    assert changed.evidence == Evidence("compare", step=100, phase="train", other_step=120)
+    assert changed.evidence == AnswerEvidence("compare", step=100, phase="train", other_step=120)
     assert changed.figures == {
         "step": 120,
         "delta_bytes": 75 * MIB,
@@ -255,7 +257,9 @@ def test_a_failure_by_fragmentation() -> None:
     assert (found["fits"].status, found["fragmented"].status) == ("failed", "failed")
     assert found["fragmented"].sentence == "8.0 MiB free, largest chunk 6.0 MiB"
     # The newest failure of two, and no headroom.
-    assert found["fits"].evidence == found["fragmented"].evidence == Evidence("oom", step=59, phase="train", oom=1)
+    assert (
+        found["fits"].evidence == found["fragmented"].evidence == AnswerEvidence("oom", step=59, phase="train", oom=1)
+    )
     assert "headroom_bytes" not in found["fits"].figures
     for name in ("requested_bytes", "free_bytes", "largest_free_bytes"):
         assert found["fits"].figures[name] == getattr(failure, name)

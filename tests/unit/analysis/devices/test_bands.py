@@ -7,7 +7,7 @@ from cluster_cases import Fault, name_of, write_cluster
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.analysis.devices.bands import bands
+from tb_memplugin.analysis.devices.bands import device_bands
 from tb_memplugin.model.rollup import Rollup
 
 
@@ -23,7 +23,7 @@ def rollups(directory: pathlib.Path, workers: int) -> dict[str, list[Rollup]]:
 def test_bands_are_quantiles_of_the_peaks_of_all_devices(tmp_path: pathlib.Path) -> None:
     # GIVEN 12 workers of two devices, of which one stops in the middle
     write_cluster(tmp_path / "run", 12, 2, 100, [Fault(5, stops=60)], flush_steps=10)
-    found = bands(rollups(tmp_path, 12), "train")
+    found = device_bands(rollups(tmp_path, 12), "train")
     assert found is not None
     # THEN each epoch of ten steps has the quantiles of the highest peaks of all devices that trained in it
     run = tb_memplugin.load(tmp_path)["run"]
@@ -43,5 +43,5 @@ def test_bands_are_quantiles_of_the_peaks_of_all_devices(tmp_path: pathlib.Path)
 
 def test_other_phases_have_bands_of_their_own(tmp_path: pathlib.Path) -> None:
     write_cluster(tmp_path / "run", 2, 1, 20, [])
-    assert bands(rollups(tmp_path, 2), "validation") is None
-    assert bands({}, "train") is None
+    assert device_bands(rollups(tmp_path, 2), "validation") is None
+    assert device_bands({}, "train") is None

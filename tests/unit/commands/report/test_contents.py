@@ -15,7 +15,7 @@ from reading_cases import MIB, make_map, make_samples, make_snapshot, write_smal
 from tb_memplugin.cli import main
 from tb_memplugin.commands.report import contents as contents_module
 from tb_memplugin.commands.report import parts
-from tb_memplugin.commands.report.answers import Answer, Question
+from tb_memplugin.commands.report.answers import Question, StoredAnswer
 from tb_memplugin.commands.report.contents import Contents, collect
 from tb_memplugin.commands.report.page import DATA_ID, escape_json, escape_script, render
 from tb_memplugin.errors import NotFoundError, RequestError
@@ -52,7 +52,7 @@ class Scripts(html.parser.HTMLParser):
 
 
 def page_of(name: str, script: str) -> Scripts:
-    answer = Answer(Question("runs", {"run": name}), 200, "application/json", "")
+    answer = StoredAnswer(Question("runs", {"run": name}), 200, "application/json", "")
     parser = Scripts()
     parser.feed(render(Contents((name,), (answer,), ((Question("map", {"run": name}), name),), (name,)), script))
     return parser

@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tb_memplugin.attribution.results.ledger import attribute
-from tb_memplugin.attribution.trace.names_only import facts_from_names
+from tb_memplugin.attribution.trace.op_names import facts_from_names
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.profile.descriptors import _XPLANE, _classes, hlo_class
-from tb_memplugin.importers.profile.hlo import read_module
-from tb_memplugin.importers.profile.hlo_shapes import buffer_shape
+from tb_memplugin.importers.profile.hlo import buffer_shape, read_module
 from tb_memplugin.importers.profile.xplane import device_name, in_allocator_order, read_traces
 from tb_memplugin.model import TensorShape
 from tb_memplugin.model.tensors import DTYPE_BYTES

@@ -76,13 +76,13 @@ def test_only_what_grew_is_read_again(tmp_path: pathlib.Path, monkeypatch: pytes
     writer.samples(make_samples([1000], [5]))
     writer.flush()
     read: list[int] = []
-    original = tfrecord.walk
+    original = tfrecord.walk_records
 
     def spy(read_at: tfrecord.ReadAt, start: int, end: int) -> Iterator[tfrecord.Record | tfrecord.Loss]:
         read.append(start)
         return original(read_at, start, end)
 
-    monkeypatch.setattr(tfrecord, "walk", spy)
+    monkeypatch.setattr(tfrecord, "walk_records", spy)
     second = source.listing()
     # THEN the look begins where the last one ended, and only the tag that grew has another mark
     assert read == [before]

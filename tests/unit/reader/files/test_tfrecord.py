@@ -14,7 +14,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.events.crc32c import crc32c, header_matches, masked_crc32c
 from tb_memplugin.reader.files import tfrecord
-from tb_memplugin.reader.files.tfrecord import Loss, Record, walk
+from tb_memplugin.reader.files.tfrecord import Loss, Record, walk_records
 
 
 def record_file(contents: list[bytes]) -> bytes:
@@ -26,7 +26,7 @@ def record_file(contents: list[bytes]) -> bytes:
 
 
 def walked(data: bytes) -> list[Record | Loss]:
-    return list(walk(lambda offset, size: data[offset : offset + size], 0, len(data)))
+    return list(walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
 
 
 def contents(found: list[Record | Loss]) -> list[bytes]:
@@ -147,5 +147,5 @@ def test_any_bytes_are_read_to_their_end(data: bytes) -> None:
 
 def test_a_file_that_shrinks_while_it_is_read_ends_there(tmp_path: pathlib.Path) -> None:
     data = record_file([b"one", b"two"])
-    found = list(walk(lambda offset, size: data[offset : min(offset + size, 30)], 0, len(data)))
+    found = list(walk_records(lambda offset, size: data[offset : min(offset + size, 30)], 0, len(data)))
     assert contents(found) == [b"one"] and isinstance(found[-1], Loss)

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.recorder.base.settings import check
+from tb_memplugin.recorder.base.settings import checked_settings
 
 GOOD = {"overhead": 0.005, "trace_steps": None, "devices": None, "keep_profile": False, "worker": ""}
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
@@ -35,33 +35,33 @@ def test_an_invalid_argument_is_named_with_the_received_value(
     tmp_path: pathlib.Path, changed: dict, sentence: str
 ) -> None:
     with pytest.raises(RecordingError, match=sentence) as raised:
-        check(tmp_path / "run", **{**GOOD, **changed})
+        checked_settings(tmp_path / "run", **{**GOOD, **changed})
     assert repr(next(iter(changed.values()))) in str(raised.value)
 
 
 def test_a_log_dir_that_is_a_file_is_refused(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordingError, match="it is a file"):
-        check(tmp_path / "file", **GOOD)
+        checked_settings(tmp_path / "file", **GOOD)
     with pytest.raises(RecordingError, match="cannot be created"):
-        check(tmp_path / "file" / "below", **GOOD)
+        checked_settings(tmp_path / "file" / "below", **GOOD)
 
 
 def test_a_log_dir_that_is_not_writable_is_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The superuser may write anywhere, so the operating system's answer is given here.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(RecordingError, match="is not writable"):
-        check(tmp_path, **GOOD)
+        checked_settings(tmp_path, **GOOD)
 
 
 @pytest.mark.parametrize("log_dir", [None, 3, "", b"runs"])
 def test_a_log_dir_that_is_not_a_path_is_refused(log_dir: object) -> None:
     with pytest.raises(RecordingError, match="log_dir must be a path"):
-        check(log_dir, **GOOD)
+        checked_settings(log_dir, **GOOD)
 
 
 def test_valid_arguments_are_kept(tmp_path: pathlib.Path) -> None:
-    settings = check(tmp_path / "new" / "run", **{**GOOD, "trace_steps": range(3), "devices": ["GPU:0"]})
+    settings = checked_settings(tmp_path / "new" / "run", **{**GOOD, "trace_steps": range(3), "devices": ["GPU:0"]})
     assert settings.trace_steps == {0, 1, 2}
     assert settings.devices == ("GPU:0",)
     assert (tmp_path / "new" / "run").is_dir()
@@ -69,7 +69,7 @@ def test_valid_arguments_are_kept(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_url_is_left_to_tensorflow() -> None:
-    assert check("gs://bucket/run", **GOOD).remote
+    assert checked_settings("gs://bucket/run", **GOOD).remote
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_the_default_is_the_task_of_a_cluster(
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if config is not None:
         monkeypatch.setenv("TF_CONFIG", config)
-    assert check(tmp_path, 0.005, None, None, False, None).worker == worker
-    assert check(tmp_path, 0.005, None, None, False, "mine").worker == "mine"
+    assert checked_settings(tmp_path, 0.005, None, None, False, None).worker == worker
+    assert checked_settings(tmp_path, 0.005, None, None, False, "mine").worker == "mine"
 
 
 def test_a_process_is_in_a_cluster_if_several_train(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = check(tmp_path, 0.005, None, None, False, None)
+    settings = checked_settings(tmp_path, 0.005, None, None, False, None)
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": CLUSTER, "task": {"type": "worker", "index": 1}}))
     assert settings.in_cluster
     monkeypatch.delenv("TF_CONFIG")
@@ -111,4 +111,4 @@ def test_a_process_is_in_a_cluster_if_several_train(tmp_path: pathlib.Path, monk
 def test_steps_may_be_traced_by_the_budget_or_on_request(
     tmp_path: pathlib.Path, overhead: float, steps: list[int] | None, traces: bool
 ) -> None:
-    assert check(tmp_path, overhead, steps, None, False, None).traces == traces
+    assert checked_settings(tmp_path, overhead, steps, None, False, None).traces == traces

@@ -11,9 +11,9 @@ from dump_cases import CHUNKS, make_dump
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base.due import Due
 from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.settings import check
+from tb_memplugin.recorder.base.settings import checked_settings
 from tb_memplugin.recorder.sampling.devices import Device
-from tb_memplugin.recorder.sampling.ordinary_steps import Passed
+from tb_memplugin.recorder.sampling.ordinary_steps import PassedSteps
 from tb_memplugin.recorder.tracing import step_tracer
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, TraceResult
@@ -108,7 +108,9 @@ class Tracer:
     ) -> None:
         self.clock = Window.clock = Clock()
         self.observer, self.maps, self.faults = Observer(self.clock), Maps(self.clock), Faults()
-        settings = check(directory, arguments.get("overhead", 1.0), arguments.get("steps"), None, False, None)
+        settings = checked_settings(
+            directory, arguments.get("overhead", 1.0), arguments.get("steps"), None, False, None
+        )
         listed = [Device(name, None, None) for name in devices]
         watch: Any = SimpleNamespace(observer=self.observer, replicated=arguments.get("replicated", False))
         maps: Any = self.maps
@@ -211,12 +213,12 @@ def test_ordinary_steps_are_averaged_with_the_latest_weighing_most(tmp_path: pat
     case.step(1, seconds=1.0)
     case.step(2, seconds=2.0)  # 1 + 0.2 * 1
     case.step(3, seconds=9.0, compiles=True)  # which says nothing about later ones
-    case.tracer.passed("train", Passed(2, 4.0, MIB))  # 2 + 0.64 * (1.2 - 2)
+    case.tracer.passed("train", PassedSteps(2, 4.0, MIB))  # 2 + 0.64 * (1.2 - 2)
     before = case.spent
     case.step(9, seconds=2.0)
     assert case.spent - before == pytest.approx(2.0 - 1.488)
     # AND a faster step costs nothing
-    case.tracer.passed("train", Passed(100, 300.0, MIB))
+    case.tracer.passed("train", PassedSteps(100, 300.0, MIB))
     assert case.tracer._untraced_seconds["train"] == pytest.approx(3.0)
 
 
@@ -226,7 +228,7 @@ def test_passed_steps_count_with_their_peak(tmp_path: pathlib.Path) -> None:
     case.step(1, peak=100)
     case.clock.now += 1000
     assert case.tracer.due(2, "train").peak_bytes == pytest.approx(101)
-    case.tracer.passed("train", Passed(3, 3.0, 102))
+    case.tracer.passed("train", PassedSteps(3, 3.0, 102))
     assert case.tracer.due(5, "train").peak_bytes == float("inf")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tb_memplugin.events.growth_levels import MAX_LEVELS, GrowthLevels
+from tb_memplugin.events.session_spans import MAX_LEVELS, GrowthLevels
 from tb_memplugin.model import MISSING
 from tb_memplugin.model.rollup import LEVEL_BYTES
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, empty_activations, make_samples, make_snapshot
 from reading_cases import make_table as table_of
 
-from tb_memplugin.analysis.steps.long_lived import Moments, long_lived
+from tb_memplugin.analysis.steps.composition import EndMemory, long_lived
 from tb_memplugin.analysis.steps.overview import Overview, overview
 from tb_memplugin.model import MISSING, PERSISTENT, LedgerRow, Run, Snapshot
 
@@ -55,8 +55,8 @@ def test_with_one_traced_step_later_growth_has_no_category_and_earlier_steps_hol
 
 def test_a_jump_between_traced_steps_is_drawn_where_it_was_measured() -> None:
     # GIVEN 50 MiB more from step 3 on, between traced steps 0 and 10
-    rows = Moments(np.arange(11), np.asarray([0] * 3 + [50] * 8), np.zeros(11, np.int64))
-    traced = Moments(column(0, 10), column(0, 50), column(0, 0))
+    rows = EndMemory(np.arange(11), np.asarray([0] * 3 + [50] * 8), np.zeros(11, np.int64))
+    traced = EndMemory(column(0, 10), column(0, 50), column(0, 0))
     values, known = long_lived(rows, traced, np.asarray([[7], [57]]))
     assert known.all() and values[:, 0].tolist() == [7] * 3 + [57] * 8
     # WHEN the bytes at step end are unknown, THEN they follow the step
@@ -66,15 +66,15 @@ def test_a_jump_between_traced_steps_is_drawn_where_it_was_measured() -> None:
 
 def test_between_two_of_several_traced_steps_only_these_two_count() -> None:
     # GIVEN growth by 10 up to step 10, by 40 up to step 20, by none up to step 30
-    traced = Moments(column(0, 10, 20, 30), np.full(4, MISSING), np.zeros(4, np.int64))
-    rows = Moments(column(5, 15, 25), np.full(3, MISSING), np.zeros(3, np.int64))
+    traced = EndMemory(column(0, 10, 20, 30), np.full(4, MISSING), np.zeros(4, np.int64))
+    rows = EndMemory(column(5, 15, 25), np.full(3, MISSING), np.zeros(3, np.int64))
     values, known = long_lived(rows, traced, np.asarray([[0], [10], [50], [50]]))
     assert known.all() and values[:, 0].tolist() == [5, 30, 50]
 
 
 def test_steps_with_another_layer_table_are_not_interpolated() -> None:
-    rows = Moments(column(5, 15), column(10, 10), column(0, 1))
-    values, known = long_lived(rows, Moments(column(0), column(10), column(0)), np.asarray([[3]]))
+    rows = EndMemory(column(5, 15), column(10, 10), column(0, 1))
+    values, known = long_lived(rows, EndMemory(column(0), column(10), column(0)), np.asarray([[3]]))
     assert known.tolist() == [True, False] and values[0, 0] == 3
 
 
