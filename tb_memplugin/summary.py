@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.events.snapshot_mapping import (
+from tb_memplugin.events.records.snapshot_mapping import (
     check_bytes,
     check_layer,
     is_statistics,

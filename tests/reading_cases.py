@@ -11,7 +11,7 @@ from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
-from tb_memplugin.events.metadata import Tag, frame_summary
+from tb_memplugin.events.frames.metadata import Tag, frame_summary
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import (
     FREE,

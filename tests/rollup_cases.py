@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.events.metadata import parse_tag, run_name
+from tb_memplugin.events.frames.metadata import parse_tag, run_name
 from tb_memplugin.model import MISSING, PHASES, Run
 from tb_memplugin.model.rollup import Rollup
 from tb_memplugin.reader.decode.decoding import decode_tag

@@ -9,9 +9,18 @@ from typing import Any, Literal
 import numpy as np
 from tensorboard.compat.proto import event_pb2, summary_pb2
 
-from tb_memplugin.events import (
-    codec,
-    live_files,
+from tb_memplugin.events import live_files
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.metadata import (
+    DIRECTORY_NAME,
+    TagRotation,
+    frame_summary,
+    new_session_id,
+    scalar_summary,
+)
+from tb_memplugin.events.frames.record_file import LocalRecordFile, RecordFile
+from tb_memplugin.events.records import (
     memory_map_records,
     oom_records,
     request_records,
@@ -21,9 +30,6 @@ from tb_memplugin.events import (
     snapshot_records,
     timeline_records,
 )
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import DIRECTORY_NAME, TagRotation, frame_summary, new_session_id, scalar_summary
-from tb_memplugin.events.record_file import LocalRecordFile, RecordFile
 from tb_memplugin.events.session_rollup import SessionRollup
 from tb_memplugin.model import (
     Counters,

@@ -4,7 +4,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from tb_memplugin.events.metadata import run_name
+from tb_memplugin.events.frames.metadata import run_name
 from tb_memplugin.export.schema import VERSION
 from tb_memplugin.reader.decode.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS, Stream
 from tb_memplugin.reader.files import directories

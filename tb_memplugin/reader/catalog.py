@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Hashable, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events.metadata import parse_tag, run_name
+from tb_memplugin.events.frames.metadata import parse_tag, run_name
 from tb_memplugin.reader.files.limits import Entry
 
 

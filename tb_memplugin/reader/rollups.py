@@ -4,7 +4,7 @@ import dataclasses
 import zlib
 from collections.abc import Hashable, Mapping
 
-from tb_memplugin.events.metadata import parse_tag, run_name
+from tb_memplugin.events.frames.metadata import parse_tag, run_name
 from tb_memplugin.model.rollup import Rollup
 from tb_memplugin.reader.catalog import RunTags, catalog_of, of_worker
 from tb_memplugin.reader.decode.decoding import decode_tag

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 import numpy as np
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events.metadata import Tag
+from tb_memplugin.events.frames.metadata import Tag
 from tb_memplugin.model import Oom, Session
 from tb_memplugin.model.text import clean, unknown_name
 from tb_memplugin.reader.cache import ByteCache

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.events.metadata import Tag, start_of
+from tb_memplugin.events.frames.metadata import Tag, start_of
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS
 from tb_memplugin.model import (
     LayerActivations,

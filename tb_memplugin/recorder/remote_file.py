@@ -4,7 +4,7 @@ import contextlib
 import ctypes
 from collections.abc import Iterator
 
-from tb_memplugin.events.record_file import framed
+from tb_memplugin.events.frames.record_file import framed
 from tb_memplugin.recorder.base import background
 
 

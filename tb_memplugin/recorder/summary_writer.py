@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.events import codec, sample_records, session_records, snapshot_records
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import TagRotation, frame_summary, new_session_id
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.metadata import TagRotation, frame_summary, new_session_id
+from tb_memplugin.events.records import sample_records, session_records, snapshot_records
 from tb_memplugin.events.run_writer import MAX_ACTIVATION_VALUES
 from tb_memplugin.model import MISSING, LayerActivations, Snapshot
 from tb_memplugin.recorder.base.forks import abandon_in_child

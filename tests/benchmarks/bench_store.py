@@ -28,7 +28,7 @@ import numpy as np
 from limits import finish, parser_of, print_limit
 
 from tb_memplugin import load
-from tb_memplugin.events.metadata import PLUGIN_NAME
+from tb_memplugin.events.frames.metadata import PLUGIN_NAME
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, Samples
 

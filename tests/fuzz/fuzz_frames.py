@@ -10,8 +10,8 @@ import zlib
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
-    from tb_memplugin.events import codec
-    from tb_memplugin.events.metadata import STREAMS, Tag
+    from tb_memplugin.events.frames import codec
+    from tb_memplugin.events.frames.metadata import STREAMS, Tag
     from tb_memplugin.reader.decode.decoding import decode_tag
     from tb_memplugin.reader.files.limits import Room
     from tb_memplugin.reader.files.source import StoredFrame, TagContent

@@ -10,18 +10,18 @@ from reading_cases import event_files, make_samples, make_snapshot, write_frames
 from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.events import codec
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import Tag, frame_summary
-from tb_memplugin.events.sample_records import (
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.metadata import Tag, frame_summary
+from tb_memplugin.events.records.sample_records import (
     MAX_COUNTER_ROWS,
     activations_frame,
     counters_frame,
     host_frame,
     samples_frame,
 )
-from tb_memplugin.events.session_records import session_frame
-from tb_memplugin.events.snapshot_records import snapshot_frame
+from tb_memplugin.events.records.session_records import session_frame
+from tb_memplugin.events.records.snapshot_records import snapshot_frame
 from tb_memplugin.model import (
     HOST_COLUMNS,
     Counters,

@@ -12,7 +12,7 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_
 from tensorboard.summary.writer.record_writer import RecordWriter
 from test_tensorboard_process import environment, start, wait_for
 
-from tb_memplugin.events.metadata import summary_metadata
+from tb_memplugin.events.frames.metadata import summary_metadata
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files import tfrecord
 

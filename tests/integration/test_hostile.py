@@ -27,11 +27,12 @@ from werkzeug.test import Client
 from tb_memplugin import load
 from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, collect
 from tb_memplugin.commands.report.page import render
-from tb_memplugin.events import codec, sample_records, snapshot_records
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import PLUGIN_NAME
-from tb_memplugin.events.sample_records import activations_frame
-from tb_memplugin.events.session_records import layer_table_frame
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.metadata import PLUGIN_NAME
+from tb_memplugin.events.records import sample_records, snapshot_records
+from tb_memplugin.events.records.sample_records import activations_frame
+from tb_memplugin.events.records.session_records import layer_table_frame
 from tb_memplugin.plugin_loader import MemoryLoader
 
 BASE = f"/data/plugin/{PLUGIN_NAME}/"

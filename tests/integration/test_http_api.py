@@ -20,7 +20,7 @@ from werkzeug.test import Client
 
 import tb_memplugin
 from tb_memplugin.analysis.describe import describe_run
-from tb_memplugin.events.metadata import EVENTS_PER_TAG, PLUGIN_NAME
+from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import LedgerRow
 from tb_memplugin.plugin import MemoryPlugin

@@ -547,7 +547,7 @@ def losses(callbacks):
 truth = losses([])
 callback = tb_memplugin.MemoryCallback(sys.argv[1]); vanished = losses([callback, Vanish()]) == truth; callback.close()
 first = list(warnings); del warnings[:]
-from tb_memplugin.events import record_file
+from tb_memplugin.events.frames import record_file
 class FullDisk:
     def __getattr__(self, name): return getattr(os, name)
     def write(self, descriptor, data): raise OSError(28, "No space left on device")

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, make_activations, make_samples, write_small_run
 
-from tb_memplugin.events.metadata import PLUGIN_NAME
+from tb_memplugin.events.frames.metadata import PLUGIN_NAME
 from tb_memplugin.events.run_writer import RunWriter
 
 PREFIX = "/some/prefix"

@@ -42,8 +42,10 @@ ROOMS: dict[str, set[str]] = {
     "attribution.oom": {"allocator", "attribution.owners", "attribution.results", "model"},
     # From recorded steps to what they would need under other conditions.
     "prediction": {"allocator", "model"},
-    # The stored format.
-    "events": {"errors", "model", "version"},
+    # The stored format: frames of bytes, the records in them, and who writes them.
+    "events.frames": {"errors", "model"},
+    "events.records": {"errors", "events.frames", "model"},
+    "events": {"events.frames", "events.records", "model", "version"},
     # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
     "recomputation": {"errors"},
     # Recording: the only rooms that import TensorFlow.
@@ -103,6 +105,8 @@ ROOMS: dict[str, set[str]] = {
         "allocator",
         "errors",
         "events",
+        "events.frames",
+        "events.records",
         "importers.allocator",
         "model",
         "recorder.base",
@@ -119,12 +123,12 @@ ROOMS: dict[str, set[str]] = {
     },
     # Wraps what trains, and gives it the recorder.
     "recorder.automatic": {"model", "recorder", "recorder.observe.calls", "recorder.observe.graph"},
-    "summary": {"errors", "events", "model", "recorder", "switch"},
+    "summary": {"errors", "events.records", "model", "recorder", "switch"},
     # Where frames lie, and what they say.
-    "reader.files": {"errors", "events"},
-    "reader.decode": {"errors", "events", "model", "reader.files"},
+    "reader.files": {"errors", "events", "events.frames"},
+    "reader.decode": {"errors", "events.frames", "events.records", "model", "reader.files"},
     # Reading: the reader knows no analysis, the analysis knows no files.
-    "reader": {"errors", "events", "model", "reader.decode", "reader.files"},
+    "reader": {"errors", "events", "events.frames", "model", "reader.decode", "reader.files"},
     # Questions on runs, each in a room of its own.
     "analysis.steps": {"model"},
     "analysis.growth": {"analysis.steps", "model"},
@@ -163,17 +167,26 @@ ROOMS: dict[str, set[str]] = {
         "version",
     },
     # Tables for other engines, and traced steps for other viewers.
-    "export": {"analysis.steps", "errors", "events", "model", "reader", "reader.decode", "reader.files"},
+    "export": {
+        "analysis.steps",
+        "errors",
+        "events",
+        "events.frames",
+        "model",
+        "reader",
+        "reader.decode",
+        "reader.files",
+    },
     # The tables as a transform of Apache Beam.
     "beam": {"export"},
-    "plugin": {"events", "server"},
+    "plugin": {"events.frames", "server"},
     "plugin_loader": {"plugin"},
     # The server behind another document than TensorBoard's.
-    "commands.view": {"errors", "events", "plugin_loader", "reader.files"},
+    "commands.view": {"errors", "events.frames", "plugin_loader", "reader.files"},
     # A file in place of the server: its routes, asked for the directory's own files.
     "commands.report": {
         "errors",
-        "events",
+        "events.frames",
         "model",
         "progress",
         "reader",
@@ -268,7 +281,7 @@ FOREIGN: dict[str, set[str]] = {
     "pynvml": {"recorder.sampling.host"},
     "tensorboard": {
         "commands.view.server",
-        "events.metadata",
+        "events.frames.metadata",
         "events.run_writer",
         "plugin",
         "plugin_loader",

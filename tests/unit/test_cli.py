@@ -18,8 +18,8 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin import load
 from tb_memplugin.cli import _parser, main
-from tb_memplugin.events import codec
-from tb_memplugin.events.metadata import Tag, frame_summary
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.metadata import Tag, frame_summary
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import UNKNOWN

@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.events.metadata import run_name
+from tb_memplugin.events.frames.metadata import run_name
 from tb_memplugin.reader.files.source import Listing, NewestFrames, Source, TagContent
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.handlers import Handlers

@@ -17,7 +17,7 @@ from tensorboard import program
 from tensorboard.plugins.core.core_plugin import CorePluginLoader
 
 from tb_memplugin.errors import RequestError
-from tb_memplugin.events.metadata import PLUGIN_NAME
+from tb_memplugin.events.frames.metadata import PLUGIN_NAME
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.reader.files.file_source import FileSource
 

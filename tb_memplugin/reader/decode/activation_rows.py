@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.events.codec import FrameHead
-from tb_memplugin.events.column_codec import value_bytes
+from tb_memplugin.events.frames.codec import FrameHead
+from tb_memplugin.events.frames.column_codec import value_bytes
 from tb_memplugin.model import MISSING, Floats, Integers, LayerActivations
 
 _MOST = 2.0**62

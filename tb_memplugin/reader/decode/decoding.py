@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from tb_memplugin.errors import FormatError, NewerFormatError
-from tb_memplugin.events import codec
-from tb_memplugin.events.codec import FrameHead, OpenFrame
-from tb_memplugin.events.metadata import EVENTS_PER_TAG, STREAMS, Tag
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import FrameHead, OpenFrame
+from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, STREAMS, Tag
 from tb_memplugin.model import MAX_STEP, Integers
 from tb_memplugin.reader.decode.activation_rows import most_bytes
 from tb_memplugin.reader.decode.columns import SamplesPart, samples_bytes

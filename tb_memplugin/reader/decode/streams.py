@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.events import (
+from tb_memplugin.events.frames.codec import Frame, FrameHead
+from tb_memplugin.events.records import (
     memory_map_records,
     oom_records,
     request_records,
@@ -21,7 +22,6 @@ from tb_memplugin.events import (
     snapshot_records,
     timeline_records,
 )
-from tb_memplugin.events.codec import Frame, FrameHead
 from tb_memplugin.model import (
     HostSamples,
     LayerActivations,

@@ -6,8 +6,9 @@ import time
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
-from tb_memplugin.events import codec, live_files
-from tb_memplugin.events.metadata import PLUGIN_NAME
+from tb_memplugin.events import live_files
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.metadata import PLUGIN_NAME
 from tb_memplugin.reader.files import storage as files
 from tb_memplugin.reader.files import tfrecord
 

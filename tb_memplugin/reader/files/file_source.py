@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
-from tb_memplugin.events.metadata import run_name
+from tb_memplugin.events.frames.metadata import run_name
 from tb_memplugin.reader.files import directories
 from tb_memplugin.reader.files import storage as files
 from tb_memplugin.reader.files.event_file import EventFile, Place, frame_of

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 
-from tb_memplugin.events.crc32c import masked_crc32c
+from tb_memplugin.events.frames.crc32c import masked_crc32c
 from tb_memplugin.reader.files.event_file import only_frame
 from tb_memplugin.reader.files.source import NO_ROLLUP, RECORDED, StoredFrame
 from tb_memplugin.reader.files.tfrecord import ReadAt, Record

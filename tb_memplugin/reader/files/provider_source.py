@@ -8,7 +8,7 @@ import numpy as np
 from tensorboard import errors
 from tensorboard.data import provider as provider_lib
 
-from tb_memplugin.events.metadata import PLUGIN_NAME, Tag, parse_tag
+from tb_memplugin.events.frames.metadata import PLUGIN_NAME, Tag, parse_tag
 from tb_memplugin.reader.files.source import (
     NO_ROLLUP,
     RECORDED,

@@ -11,14 +11,10 @@ from hypothesis import strategies as st
 from reading_cases import equal, make_activations, make_samples, make_snapshot, make_table
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import (
-    codec,
-    sample_records,
-    session_records,
-    snapshot_records,
-)
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import STREAMS
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.metadata import STREAMS
+from tb_memplugin.events.records import sample_records, session_records, snapshot_records
 from tb_memplugin.model import MISSING, Layer, Replay, SessionInfo
 
 INFO = SessionInfo("s", 1_790_000_000.25, "recorder", {"tensorflow": "2.21.0"}, ("no figure of the driver",))

@@ -11,8 +11,10 @@ from rollup_cases import rollups_of
 from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
-from tb_memplugin.events import codec, run_writer, sample_records
-from tb_memplugin.events.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
+from tb_memplugin.events import run_writer
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
+from tb_memplugin.events.records import sample_records
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples, take_samples
 

@@ -12,9 +12,10 @@ from reading_cases import make_snapshot
 from timeline_cases import split_columns
 
 import tb_memplugin
-from tb_memplugin.events import codec, snapshot_records
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.records import snapshot_records
+from tb_memplugin.events.records.snapshot_mapping import snapshot_from_mapping
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.snapshot_mapping import snapshot_from_mapping
 from tb_memplugin.model import CATEGORIES, MISSING, LedgerRow
 from tb_memplugin.model.rounding import rounding_total, split_rounding
 

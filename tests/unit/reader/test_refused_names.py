@@ -6,13 +6,13 @@ import pytest
 from reading_cases import make_map, make_oom, make_samples, make_snapshot, make_timeline
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import codec
-from tb_memplugin.events.memory_map_records import map_frame
-from tb_memplugin.events.metadata import Tag
-from tb_memplugin.events.oom_records import oom_frame
-from tb_memplugin.events.sample_records import read_samples, samples_frame
-from tb_memplugin.events.snapshot_records import snapshot_frame
-from tb_memplugin.events.timeline_records import timeline_frame
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.metadata import Tag
+from tb_memplugin.events.records.memory_map_records import map_frame
+from tb_memplugin.events.records.oom_records import oom_frame
+from tb_memplugin.events.records.sample_records import read_samples, samples_frame
+from tb_memplugin.events.records.snapshot_records import snapshot_frame
+from tb_memplugin.events.records.timeline_records import timeline_frame
 from tb_memplugin.reader.decode.decoding import decode_tag, survey_tag
 from tb_memplugin.reader.files.limits import Room
 from tb_memplugin.reader.files.source import StoredFrame, TagContent

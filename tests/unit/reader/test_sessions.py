@@ -19,7 +19,7 @@ from reading_cases import (
 )
 
 from tb_memplugin.cli import main
-from tb_memplugin.events.metadata import start_of
+from tb_memplugin.events.frames.metadata import start_of
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import LedgerRow, Run
 from tb_memplugin.reader.decode.streams import ACTIVATIONS, BASIC

@@ -18,8 +18,8 @@ from tb_memplugin.attribution.owners.passes import Marks, bands
 from tb_memplugin.attribution.results import timeline_reduce
 from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.results.timeline import timeline
-from tb_memplugin.events import codec
-from tb_memplugin.events.timeline_records import timeline_frame
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.records.timeline_records import timeline_frame
 from tb_memplugin.model import MISSING, LedgerRow, Snapshot, Timeline
 from tb_memplugin.model.rounding import split_rounding
 from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TraceFacts, VariableFact

@@ -11,11 +11,11 @@ from reading_cases import MIB, START, equal, make_samples, make_snapshot, write_
 from worker_runs import top_bytes, top_step, write_workers
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import codec
-from tb_memplugin.events.codec import Frame, OpenFrame
-from tb_memplugin.events.metadata import STREAMS, Tag
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame, OpenFrame
+from tb_memplugin.events.frames.metadata import STREAMS, Tag
+from tb_memplugin.events.records.sample_records import read_samples, samples_frame
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.sample_records import read_samples, samples_frame
 from tb_memplugin.model import MISSING, Samples
 from tb_memplugin.reader.decode.columns import join_samples, tables_of
 from tb_memplugin.reader.decode.decoding import DecodedTag, decode_tag

@@ -6,7 +6,7 @@ import pytest
 from reading_cases import empty_activations, make_map, make_oom, make_samples, make_snapshot, make_table, make_timeline
 from requests_cases import hand_made_requests
 
-from tb_memplugin.events.codec import FrameHead
+from tb_memplugin.events.frames.codec import FrameHead
 from tb_memplugin.model import Session, SessionInfo
 from tb_memplugin.reader.decode import streams
 from tb_memplugin.reader.decode.attempts import LaterSessions

@@ -12,8 +12,8 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events import codec
-from tb_memplugin.events.metadata import Tag, frame_summary
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.metadata import Tag, frame_summary
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files import tfrecord
 from tb_memplugin.reader.files.file_source import FileSource

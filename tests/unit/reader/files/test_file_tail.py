@@ -6,7 +6,7 @@ import pytest
 from reading_cases import MIB, event_files, make_samples, make_snapshot
 from rollup_cases import rollups_of
 
-from tb_memplugin.events.metadata import parse_tag
+from tb_memplugin.events.frames.metadata import parse_tag
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.decode.decoding import decode_tag
 from tb_memplugin.reader.files import file_tail

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from reading_cases import DEVICE, make_activations, make_samples, write_frames, write_small_run
 
-from tb_memplugin.events import codec
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.records.sample_records import samples_frame
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.sample_records import samples_frame
 from tb_memplugin.model import MISSING, Run
 from tb_memplugin.reader import run_reader as reader_module
 from tb_memplugin.reader.decode import reading

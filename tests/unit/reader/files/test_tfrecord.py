@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.events.crc32c import crc32c, header_matches, masked_crc32c
+from tb_memplugin.events.frames.crc32c import crc32c, header_matches, masked_crc32c
 from tb_memplugin.reader.files import tfrecord
 from tb_memplugin.reader.files.tfrecord import Loss, Record, walk_records
 

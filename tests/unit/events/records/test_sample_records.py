@@ -13,10 +13,9 @@ from reading_cases import START, equal, make_samples
 
 import tb_memplugin
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import codec
-from tb_memplugin.events.fields import MAX_BYTES
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.events.sample_records import (
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.records.fields import MAX_BYTES
+from tb_memplugin.events.records.sample_records import (
     MAX_COUNTER_ROWS,
     counters_frame,
     host_frame,
@@ -25,6 +24,7 @@ from tb_memplugin.events.sample_records import (
     read_host,
     take_counters,
 )
+from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import HOST_COLUMNS, MISSING, Counters, HostSamples
 
 

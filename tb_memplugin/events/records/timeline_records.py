@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import fields
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.snapshot_records import owner_columns, read_owners
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import fields
+from tb_memplugin.events.records.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import BAND_NAMES, MODES, PHASES, Band, CompiledSpan, Integers, TensorShape, Timeline
 from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.timeline import live_sums

@@ -13,9 +13,10 @@ from reading_cases import DEVICE, START, equal, make_map, make_oom, session_of
 
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import codec, memory_map_records, oom_records
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.metadata import STREAMS
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.metadata import STREAMS
+from tb_memplugin.events.records import memory_map_records, oom_records
 from tb_memplugin.model import MemoryMap, Oom, Session, SessionInfo
 from tb_memplugin.reader.decode import streams
 

@@ -11,8 +11,9 @@ import pytest
 from reading_cases import make_samples
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 
-from tb_memplugin.events import live_files, record_file
-from tb_memplugin.events.record_file import MAX_WAITING_BYTES, LocalRecordFile
+from tb_memplugin.events import live_files
+from tb_memplugin.events.frames import record_file
+from tb_memplugin.events.frames.record_file import MAX_WAITING_BYTES, LocalRecordFile
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files.tfrecord import Record, walk_records
 

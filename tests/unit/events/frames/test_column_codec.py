@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tb_memplugin.events.column_codec import decode_table, encode_column
+from tb_memplugin.events.frames.column_codec import decode_table, encode_column
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import os
 import struct
 from typing import Any, Protocol
 
-from tb_memplugin.events.crc32c import masked_crc32c
+from tb_memplugin.events.frames.crc32c import masked_crc32c
 
 MAX_WAITING_BYTES = 4 << 20
 """Records that wait in memory are written when they exceed this size."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto import summary_pb2
 
-from tb_memplugin.events.metadata import (
+from tb_memplugin.events.frames.metadata import (
     EVENTS_PER_TAG,
     Tag,
     TagRotation,

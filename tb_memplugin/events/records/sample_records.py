@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import fields
-from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import fields
 from tb_memplugin.model import (
     COUNTER_KINDS,
     HOST_BYTES,

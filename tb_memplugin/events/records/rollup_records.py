@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import fields
-from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import fields
 from tb_memplugin.model import CATEGORIES, PHASES, Floats, Integers, Phase
 from tb_memplugin.model.basics import fields_of, optional_column, optional_values
 from tb_memplugin.model.groups import Group, TracedPeak

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS
-from tb_memplugin.events.metadata import STREAMS
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.column_codec import MAX_STRING_CHARACTERS
+from tb_memplugin.events.frames.metadata import STREAMS
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers
 
 MAX_BYTES = 2**53 - 1

@@ -8,10 +8,10 @@ import pytest
 from reading_cases import MIB, equal, make_oom, make_samples, make_snapshot
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import codec
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.rollup_records import MAX_DEVICES, packed, read_rollup, rollup_frame, unpacked
-from tb_memplugin.events.session_records import new_session_info
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records.rollup_records import MAX_DEVICES, packed, read_rollup, rollup_frame, unpacked
+from tb_memplugin.events.records.session_records import new_session_info
 from tb_memplugin.events.session_rollup import SessionRollup
 from tb_memplugin.model.rollup import Rollup
 

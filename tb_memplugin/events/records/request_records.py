@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import fields
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.memory_map_records import MAX_REGIONS, addresses
-from tb_memplugin.events.snapshot_records import owner_columns, read_owners
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import fields
+from tb_memplugin.events.records.memory_map_records import MAX_REGIONS, addresses
+from tb_memplugin.events.records.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import MODES, SCRATCH_POWER, Integers, StepRequests
 from tb_memplugin.model.basics import fields_of
 

@@ -4,10 +4,10 @@ import dataclasses
 from typing import Any
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import fields
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.memory_map_records import map_parts, read_map_parts
-from tb_memplugin.events.snapshot_records import ledger_columns, read_ledger
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import fields
+from tb_memplugin.events.records.memory_map_records import map_parts, read_map_parts
+from tb_memplugin.events.records.snapshot_records import ledger_columns, read_ledger
 from tb_memplugin.model import OOM_STATUSES, VERDICTS, Oom
 
 _OOM_SIZES = (

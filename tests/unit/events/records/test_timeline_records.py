@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from reading_cases import equal, make_timeline
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import codec, timeline_records
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.timeline_records import read_timeline, timeline_frame
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import timeline_records
+from tb_memplugin.events.records.timeline_records import read_timeline, timeline_frame
 from tb_memplugin.model import Timeline
 from tb_memplugin.recorder.tracing.kept_steps import ALL_OF_FIRST, KeptTimelines
 

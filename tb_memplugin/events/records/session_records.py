@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import fields
-from tb_memplugin.events.codec import Frame
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import fields
 from tb_memplugin.model import MISSING, Layer, LayerTable, SessionInfo
 from tb_memplugin.model.basics import fields_of, optional_column
 from tb_memplugin.model.layers import RECOMPUTED

@@ -13,9 +13,10 @@ from reading_cases import equal
 from requests_cases import make_traced
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import codec, request_records
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.request_records import read_requests, requests_frame
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import request_records
+from tb_memplugin.events.records.request_records import read_requests, requests_frame
 from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.prediction import reproduce
 from tb_memplugin.recorder.tracing.kept_steps import EACH_BATCH, EACH_CHANGE, MOST, KeptRequests

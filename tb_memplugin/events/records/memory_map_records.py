@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.events import fields
-from tb_memplugin.events.codec import Frame
-from tb_memplugin.events.snapshot_records import owner_columns, read_owners
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.records import fields
+from tb_memplugin.events.records.snapshot_records import owner_columns, read_owners
 from tb_memplugin.model import OWNER_SOURCES, UNKNOWN_STATE, Integers, MemoryMap
 from tb_memplugin.model.basics import fields_of
 

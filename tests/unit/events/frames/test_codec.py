@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as hnp
 from reading_cases import equal
 
 from tb_memplugin.errors import FormatError, NewerFormatError
-from tb_memplugin.events import codec
-from tb_memplugin.events.codec import Frame, FrameHead
-from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS
+from tb_memplugin.events.frames import codec
+from tb_memplugin.events.frames.codec import Frame, FrameHead
+from tb_memplugin.events.frames.column_codec import MAX_STRING_CHARACTERS
 
 HEADER_BYTES = 40
 int_columns = hnp.arrays(np.int64, 5)

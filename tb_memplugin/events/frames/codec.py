@@ -31,9 +31,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tb_memplugin.errors import FormatError, NewerFormatError
-from tb_memplugin.events import column_codec
-from tb_memplugin.events.column_codec import MAX_STRING_CHARACTERS
-from tb_memplugin.events.inflating import Inflating
+from tb_memplugin.events.frames import column_codec
+from tb_memplugin.events.frames.column_codec import MAX_STRING_CHARACTERS
+from tb_memplugin.events.frames.inflating import Inflating
 
 FORMAT_VERSION = 1
 """The format that is written and read."""
