@@ -7,8 +7,9 @@ from typing import Any
 import keras
 
 from tb_memplugin.errors import RecomputationError
+from tb_memplugin.model.text import some, unknown_name
 from tb_memplugin.recomputation.recompute import Segment
-from tb_memplugin.recomputation.segments import LayerCall, Segments, calls, functional, is_graph
+from tb_memplugin.recomputation.segments import LayerCall, Segments, calls, functional, is_graph, layer_order
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,8 @@ def segmented_steps(model: Any, segments: Segments, prefix: str = "") -> list[La
         names = {path.removeprefix(prefix) for path in segment}
         start = next((place for place in range(at, len(order)) if order[place].name in names), None)
         if unknown := sorted(names - {call.name for call in order}):
-            raise RecomputationError(f"The model has no layer {prefix}{unknown[0]}. layer_order(model) lists them.")
+            known = [prefix + path for path in layer_order(model)]
+            raise RecomputationError(unknown_name("The model has no layer", prefix + unknown[0], known, "in order:"))
         if start is None:
             raise RecomputationError(f"Layer {segment[0]} comes before the segment that is listed before it.")
         end, missing = start, set(names)
@@ -96,7 +98,8 @@ def segmented_steps(model: Any, segments: Segments, prefix: str = "") -> list[La
             between = order[end].name if end < len(order) else "the end"
             raise RecomputationError(
                 f"Layer {prefix}{sorted(missing)[0]} does not follow the other layers of its segment: "
-                f"{prefix}{between} lies between. A segment holds layers that follow each other in layer_order(model)."
+                f"{prefix}{between} lies between. A segment holds layers that follow each other in the model's order: "
+                f"{some([prefix + call.name for call in order[start:]])}."
             )
         steps += order[at:start]
         steps.append(_call_segment(model, order, start, end))

@@ -13,6 +13,7 @@ import keras
 from keras.src.models.functional import Functional  # not exported; a model made here would be one of the program's
 
 from tb_memplugin.errors import RecomputationError
+from tb_memplugin.model.text import some, unknown_name
 
 Segments = tuple[tuple[str, ...], ...]
 """Segments in linear order, each with the paths of all its layers. A segment lies inside one (nested) model."""
@@ -219,8 +220,11 @@ def _index(order: Sequence[_Place], name: str, start: int) -> int:
     """The place of a layer's next call from one on."""
     paths = [place.path for place in order]
     if name not in paths[start:]:
-        why = f"at {paths[start]} or later" if name in paths and start < len(paths) else "there"
-        raise RecomputationError(f"The model has no layer {name} {why}. layer_order(model) lists its layers in order.")
+        if name not in paths:
+            raise RecomputationError(unknown_name("The model has no layer", name, paths, "in order:"))
+        raise RecomputationError(
+            f"The model has no layer {name!r} behind the segments before it. These follow: {some(paths[start:])}."
+        )
     return paths.index(name, start)
 
 

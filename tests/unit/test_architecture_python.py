@@ -47,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
     "events.records": {"errors", "events.frames", "model"},
     "events": {"events.frames", "events.records", "model", "version"},
     # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
-    "recomputation": {"errors"},
+    "recomputation": {"errors", "model"},
     # Recording: the only rooms that import TensorFlow.
     "recorder.base": {"errors", "model"},
     "recorder.sampling": {"cpu_allocator", "errors", "model", "recorder.base"},

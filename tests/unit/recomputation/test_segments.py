@@ -92,9 +92,9 @@ def test_pairs_of_layers_are_segments_with_what_lies_between() -> None:
     ("pairs", "words"),
     [
         ([("first",)], "a pair of names"),
-        ([("first", "none")], "no layer none there"),
-        ([("add", "first")], "no layer first at add or later"),
-        ([("first", "add"), ("second", "pool")], "no layer second at inner or later"),
+        ([("first", "none")], "no layer 'none'; in order: first, second, add"),
+        ([("add", "first")], "no layer 'first' behind .* These follow: add, inner, pool, out"),
+        ([("first", "add"), ("second", "pool")], "no layer 'second' behind .* These follow: inner, pool, out"),
     ],
 )
 def test_pairs_that_are_no_segments_are_refused(pairs: list[tuple[str, ...]], words: str) -> None:
