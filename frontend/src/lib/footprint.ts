@@ -19,7 +19,7 @@ export function footprint(value: unknown): number {
     else {
       const held = Array.isArray(one) ? one : Object.values(one);
       bytes += OBJECT_BYTES + held.length * FIELD_BYTES;
-      // Numbers, of which there may be very many, hold nothing else.
+      // Numbers hold nothing else, and there may be very many.
       for (const part of held) if (typeof part !== "number") left.push(part);
     }
   }

@@ -35,7 +35,7 @@ export interface HostFacts {
   step: number | null;
   host_resident_bytes: number | null;
   measured_step: number | null;
-  /** RSS at the measured step, of which the parts are. */
+  /** RSS at the measured step; the parts sum to it. */
   measured_bytes: number | null;
   parts: Record<HostPart | HostAllocated, number | null>;
 }

@@ -154,7 +154,7 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
 
 const NAMES = Object.keys(CODECS) as (keyof Choices)[];
 
-/** The choices of which each is what `of` makes of its name. */
+/** The choices; `of` makes each of them from its name. */
 const choicesOf = (of: (name: keyof Choices) => unknown): Choices => Object.fromEntries(NAMES.map((name) => [name, of(name)])) as never;
 
 export const DEFAULTS: Choices = choicesOf((name) => CODECS[name].initial);

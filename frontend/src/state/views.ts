@@ -57,7 +57,7 @@ interface Facts<Name> {
   instead?: readonly Name[];
   /** Whether the run recorded what the view shows of a run without a device. */
   recorded?: (run: RunInfo) => boolean;
-  /** Whether it says itself of which steps its breakdown is. */
+  /** Whether the view itself says which steps its breakdown shows. */
   ownSteps?: boolean;
   /** Whether its tab is there though the view is not shown; by default always. */
   offered?: (primary: RunInfo | null, selected: readonly RunInfo[]) => boolean;
@@ -123,7 +123,7 @@ export const VIEW_NAMES = Object.keys(TABLE) as readonly ViewName[];
 
 export const supports = (view: ViewName, selection: Selection): boolean => VIEWS[view].selects.includes(selection);
 
-/** The views that have a tab: those of which the shown runs recorded something, and always the view that is shown. */
+/** The views that have a tab: those for which the shown runs recorded data, and always the view that is shown. */
 export function offeredViews(view: ViewName, primary: RunInfo | null, selected: readonly RunInfo[]): ViewName[] {
   return VIEW_NAMES.filter((name) => {
     const { title, offered } = VIEWS[name];

@@ -13,7 +13,7 @@ MOST_BYTES = 2**53 - 1
 """Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""
 
 MAX_SPANS = 10_000
-"""Most epochs, and most validation passes, that are told of a run."""
+"""Most epochs, and most validation passes, that are reported for a run."""
 
 
 @dataclasses.dataclass(frozen=True)

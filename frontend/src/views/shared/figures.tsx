@@ -29,7 +29,7 @@ export interface FigureProps {
   label: ComponentChildren;
   /** Its meaning. */
   hint?: string;
-  /** Where the figure comes from, and of which step. */
+  /** The value's source and step. */
   source?: string;
   bytes: number | null;
   /** Of the whole, 0 to 1. */

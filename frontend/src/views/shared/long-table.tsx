@@ -1,4 +1,4 @@
-/** Parts of long tables of which only the rows in sight are in the document: sorted columns, and arrow keys from row to row. */
+/** Parts of long tables that keep only visible rows in the document: sorted columns, and arrow keys from row to row. */
 
 interface SortedColumnProps {
   name: string;

@@ -20,7 +20,7 @@ export function useScrollWindow(count: number, rowHeight: number) {
   const measure = (): void => setHeight(host.current?.clientHeight ?? 0);
   useLayoutEffect(() => {
     if (!host.current) return undefined;
-    // Before the first frame is painted; the observer tells of changes by the number of rows as well.
+    // Before the first frame is painted; the observer also reports changes in the number of rows.
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(host.current);

@@ -127,7 +127,7 @@ function useFailedStep(): number | null | undefined {
   return failed ? (failed.evidence.step ?? undefined) : null;
 }
 
-/** The headroom of a step. Of a run that ran out of memory it says of which step, because another one had none. */
+/** The headroom of a step. For a run that ran out of memory it names the step, because another step had none. */
 function Headroom({ step, bytes, unit }: { step: number | null; bytes: number | null; unit: Unit }) {
   const failed = useFailedStep();
   const when = `step ${step ?? "?"}`;

@@ -54,7 +54,7 @@ type StepChoices = Pick<Choices, "timelineAxis" | "layer" | "stack">;
 const edgesOf = (timeline: Timeline, axis: TimelineAxis): Float64Array =>
   axis === "time" ? timeEdges(timeline.time_ns, timeline.duration_ns) : orderEdges(timeline.moments);
 
-/** Height above the plot for so many lanes, in CSS pixels. */
+/** Height above the plot for this many lanes, in CSS pixels. */
 const headroom = (lanes: number): number => 10 + lanes * (STRETCH_HEIGHT + 3);
 
 function highestIn({ edges, total }: TimelineLayout, range: Range): number {

@@ -18,7 +18,7 @@ export function wheelMove(event: Pick<WheelEvent, "deltaX" | "deltaY" | "deltaMo
   return event.shiftKey ? { pan: y, zoom: 0 } : { pan: 0, zoom: y };
 }
 
-/** Gives the element around the chart its gestures; tells whether the pointer drags the range, or a span with Ctrl. */
+/** Gives the element around the chart its gestures; returns whether the pointer drags the range, or a span with Ctrl. */
 export function useGestures(zoom: Zoom) {
   const host = useRef<HTMLDivElement>(null);
   const latest = useRef(zoom);

@@ -29,7 +29,7 @@ export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf)
 export function largestMark({ largest_batch_size: largest, capacity_bytes: capacity }: WhatIf): ChartMark[] {
   if (!largest) return [];
   const room = capacity === null ? "" : ` in ${formatBytes(capacity)}`;
-  const sentence = `${formatCount(largest)} is the largest batch size of which every simulated step fits${room}.`;
+  const sentence = `${formatCount(largest)} is the largest batch size at which every simulated step fits${room}.`;
   return [{ x: largest, step: largest, label: `largest: ${formatCount(largest)}`, sentence }];
 }
 
