@@ -2,12 +2,15 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from tb_memplugin.model.text import clean, did_you_mean, unknown_name
 
 USER_ERROR = 2
 """Exit code of wrong usage and of errors of the user."""
+
+
+EXIT_CODES = {0: "success", USER_ERROR: "an error, in one line on standard error"}
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -22,7 +25,7 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(self, *, examples: Sequence[str] = (), exit_codes: Mapping[int, str] | None = None, **named: Any):
         parts = [named.pop("epilog", None) or ""]
         parts += ["\n".join(["examples:", *(f"  {line}" for line in examples)])] if examples else []
-        codes = [f"  {code}  {meaning}" for code, meaning in (exit_codes or {}).items()]
+        codes = [f"  {code}  {meaning}" for code, meaning in sorted((exit_codes or {}).items())]
         parts += ["\n".join(["exit codes:", *codes])] if codes else []
         super().__init__(epilog="\n\n".join(filter(None, parts)) or None, formatter_class=_Help, **named)
 
@@ -54,6 +57,10 @@ class CommandParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(
             None if is_command else action, unknown_name(kind, str(value), names, offer="choose from")
         )
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+"""Where each command adds its parser."""
 
 
 class _Help(argparse.HelpFormatter):

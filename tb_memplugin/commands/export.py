@@ -3,6 +3,7 @@
 import argparse
 import pathlib
 
+from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import RequestError
 from tb_memplugin.export.parquet import export_parquet
 from tb_memplugin.export.pprof import pprof
@@ -14,25 +15,23 @@ from tb_memplugin.model.units import format_bytes
 
 INCOMPLETE = 1
 """Exit code if a worker could not be read."""
-EXIT_CODES = {
-    0: "success",
-    INCOMPLETE: "some workers could not be read; the others were exported",
-    2: "an error, in one line on standard error",
-}
-DESCRIPTION = (
-    "Writes all runs as Parquet tables, or one traced step for Perfetto or pprof. A second export of tables reads only "
-    "what has changed."
-)
-EXAMPLES = (
-    "tb-memplugin export runs --to tables",
-    "tb-memplugin export runs --run frozen --step 73 --format perfetto --to step.json",
-    "tb-memplugin export runs --run frozen --step 73 --format pprof --to step.pb.gz",
-)
 TABLES, PERFETTO, PPROF = "parquet", "perfetto", "pprof"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options, and set the parser's `command`."""
+def add_command(commands: Commands) -> None:
+    """Add the command with its options."""
+    parser = commands.add_parser(
+        "export",
+        help="write tables for analysis, or a step for other viewers",
+        description="Writes all runs as Parquet tables, or one traced step for Perfetto or pprof. A second export of "
+        "tables reads only what has changed.",
+        examples=(
+            "tb-memplugin export runs --to tables",
+            "tb-memplugin export runs --run frozen --step 73 --format perfetto --to step.json",
+            "tb-memplugin export runs --run frozen --step 73 --format pprof --to step.pb.gz",
+        ),
+        exit_codes=EXIT_CODES | {INCOMPLETE: "some workers could not be read; the others were exported"},
+    )
     parser.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
     parser.add_argument(
         "--to", metavar="PATH", required=True, help="directory of the tables, or the file of a step; created if missing"

@@ -1,5 +1,6 @@
 """``tb-memplugin import``: memory dumps, out-of-memory logs and profiles into a run."""
 
+import argparse
 import dataclasses
 import os
 import re
@@ -13,12 +14,14 @@ from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.attribution.trace.op_names import facts_from_names
+from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.importers.allocator.memory_dump import looks_like_dump, read_dump
 from tb_memplugin.importers.allocator.oom_log import MAX_LOG_BYTES, LoggedFailure, read_log
 from tb_memplugin.importers.profile.xplane import MAX_PROFILE_BYTES, read_traces
 from tb_memplugin.model import MemoryMap, Oom, Snapshot, Timeline
+from tb_memplugin.model.text import clean
 from tb_memplugin.model.trace import AllocationTrace
 from tb_memplugin.model.units import counted
 
@@ -37,6 +40,31 @@ class Collected:
     times: list[float] = dataclasses.field(default_factory=list)
     snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
     timelines: list[Timeline] = dataclasses.field(default_factory=list)
+
+
+def add_command(commands: Commands) -> None:
+    """Add the command with its options."""
+    importing = commands.add_parser(
+        "import",
+        help="import a memory dump, a log or a profile",
+        description="Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of jobs "
+        "that ran out of memory, profiles (*.xplane.pb).",
+        examples=(
+            "tb-memplugin import job.log --logdir runs",
+            "tb-memplugin import /tmp/dump.* --logdir runs --run failed",
+        ),
+        exit_codes=EXIT_CODES,
+    )
+    importing.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
+    importing.add_argument("--logdir", metavar="LOGDIR", required=True, help="log directory; created if missing")
+    importing.add_argument("--run", metavar="NAME", help="name of the run (default: from the first file's name)")
+    importing.set_defaults(command=_import)
+
+
+def _import(options: argparse.Namespace) -> int:
+    for sentence in import_files(options.paths, options.logdir, options.run):
+        print(clean(sentence))
+    return 0
 
 
 def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str]:

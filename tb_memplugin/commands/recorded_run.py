@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.analysis.steps.facts import device_facts, device_names
-from tb_memplugin.commands.inspect_table import device_table, format_run
+from tb_memplugin.commands.inspect.table import device_table, format_run
 from tb_memplugin.model import MISSING, PHASES, Floats, HeldTensorGroup, Integers, Layer, LedgerRow, Run
 from tb_memplugin.model.basics import optional_column
 from tb_memplugin.model.text import html_details, html_table, html_text

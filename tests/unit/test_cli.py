@@ -269,7 +269,7 @@ def test_an_error_of_the_machine_is_one_line(
     def full(*_: object, **named: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
 
-    monkeypatch.setattr("tb_memplugin.cli.existing_runs", full)
+    monkeypatch.setattr("tb_memplugin.commands.inspect_runs.existing_runs", full)
     assert main(["inspect", str(logdir)]) == 2
     assert capsys.readouterr().err == "tb-memplugin: No space left on device: /tmp/x\n"
 
@@ -280,7 +280,7 @@ def test_an_interrupt_is_one_line(
     def interrupted(*_: object, **named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tb_memplugin.cli.existing_runs", interrupted)
+    monkeypatch.setattr("tb_memplugin.commands.inspect_runs.existing_runs", interrupted)
     assert main(["inspect", str(logdir)]) == 130
     assert capsys.readouterr().err == "tb-memplugin: interrupted\n"
 

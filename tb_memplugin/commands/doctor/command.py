@@ -3,26 +3,21 @@
 import argparse
 import os
 
+from tb_memplugin.commands.command_parser import Commands
 from tb_memplugin.model.text import clean
 
-_DESCRIPTION = (
-    "Checks TensorFlow, the allocator, the memory map, the GPU, its driver and TensorBoard's plugin, records a small "
-    "training for two seconds and compares the run with Keras's own count. Each line is `ok`, or says what to do."
-)
-_EPILOG = """\
-examples:
-  tb-memplugin doctor
 
-exit codes:
-  0  every line is ok
-  1  a line says what to do"""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command, and set it as the parser's `command`."""
-    parser.description, parser.epilog = _DESCRIPTION, _EPILOG
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.set_defaults(command=_doctor)
+def add_command(commands: Commands) -> None:
+    """Add the command."""
+    commands.add_parser(
+        "doctor",
+        help="check whether recording works here",
+        description="Checks TensorFlow, the allocator, the memory map, the GPU, its driver and TensorBoard's plugin, "
+        "records a small training for two seconds and compares the run with Keras's own count. Each line is `ok`, or "
+        "says what to do.",
+        examples=("tb-memplugin doctor",),
+        exit_codes={0: "every line is ok", 1: "a line says what to do"},
+    ).set_defaults(command=_doctor)
 
 
 def _doctor(_: argparse.Namespace) -> int:

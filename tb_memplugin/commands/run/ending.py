@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from tb_memplugin.commands.inspect_table import format_run
+from tb_memplugin.commands.inspect.table import format_run
 from tb_memplugin.commands.loading import Runs
 
 NOTHING = (

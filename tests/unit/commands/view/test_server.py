@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 from tb_memplugin import cli
-from tb_memplugin.commands.view import server
+from tb_memplugin.commands.view import command, server
 from tb_memplugin.commands.view.server import assets
 from tb_memplugin.server.static_files import StaticFiles
 
@@ -30,7 +30,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(server, "start", start)
-    monkeypatch.setattr(cli, "time", types.SimpleNamespace(sleep=interrupted))
+    monkeypatch.setattr(command, "time", types.SimpleNamespace(sleep=interrupted))
     return calls
 
 

@@ -7,7 +7,7 @@ import pytest
 from reading_cases import MIB, empty_activations, make_samples
 
 from tb_memplugin.analysis.devices.device_table import describe_devices
-from tb_memplugin.commands.inspect_devices import device_lines
+from tb_memplugin.commands.inspect.devices import device_lines
 from tb_memplugin.model import Run
 
 

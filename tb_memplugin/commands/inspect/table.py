@@ -10,8 +10,8 @@ from tb_memplugin.analysis.host.host_memory import host_summaries_of
 from tb_memplugin.analysis.pool.pool_steps import pool_history
 from tb_memplugin.analysis.steps.changes import layer_totals, table_at
 from tb_memplugin.analysis.steps.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
-from tb_memplugin.commands.inspect_devices import device_lines
-from tb_memplugin.commands.inspect_sections import answer_lines, demand_lines, host_lines, oom_lines, pool_lines
+from tb_memplugin.commands.inspect.devices import device_lines
+from tb_memplugin.commands.inspect.sections import answer_lines, demand_lines, host_lines, oom_lines, pool_lines
 from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
 from tb_memplugin.model.groups import group_sums
 from tb_memplugin.model.notes import unrecorded_devices

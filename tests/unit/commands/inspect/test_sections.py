@@ -3,7 +3,7 @@
 import dataclasses
 
 from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence
-from tb_memplugin.commands.inspect_sections import answer_lines
+from tb_memplugin.commands.inspect.sections import answer_lines
 
 CHANGED = Answer(
     "changed",

@@ -9,7 +9,7 @@ from reading_cases import MIB, make_samples
 
 from tb_memplugin.analysis.budget import BudgetCheck
 from tb_memplugin.cli import main
-from tb_memplugin.commands.check_reports import github_annotations, junit_xml, markdown_table
+from tb_memplugin.commands.check.reports import github_annotations, junit_xml, markdown_table
 from tb_memplugin.events.run_writer import RunWriter
 
 HOSTILE = 'a|b`c``<img src=x>&"%\n::error::x,y:@user\\| \ufffe\x1b]0;'

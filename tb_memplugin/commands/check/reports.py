@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from tb_memplugin.analysis.budget import BudgetCheck, CheckStatus
-from tb_memplugin.commands.check import WORDS, count_line, ordered, place
+from tb_memplugin.commands.check.checks import WORDS, count_line, ordered, place
 from tb_memplugin.model.text import clean
 
 _NOT_XML = re.compile("[\ufffe\uffff]")
