@@ -277,7 +277,7 @@ class Recording:
         passed = self.ordinary.take()
         if not passed.steps:
             return
-        self._clock.told(self.ordinary.began)
+        self._clock.advance_to(self.ordinary.began)
         now = time.perf_counter()
         passed = passed._replace(seconds=min(passed.seconds, now - opened.began))  # the clock may have been set
         opened.began = max(opened.began, now - max(0.0, self._clock.now() - self.ordinary.began))

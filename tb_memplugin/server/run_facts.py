@@ -13,7 +13,7 @@ from tb_memplugin.analysis.findings import former_findings, growth_findings, rec
 from tb_memplugin.analysis.host.host_memory import host_findings
 from tb_memplugin.analysis.steps import facts
 from tb_memplugin.model import PHASES, Integers, full_device_name
-from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.rollup import Rollup
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.decode.streams import REQUESTS, TIMELINES, basic_streams

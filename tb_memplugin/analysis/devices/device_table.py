@@ -10,8 +10,7 @@ from tb_memplugin.analysis.devices.outliers import ComparedDevice, Outlier, outl
 from tb_memplugin.analysis.devices.worker_summary import DeviceSummary, WorkerSummary, summarize_worker
 from tb_memplugin.analysis.steps.facts import most_loaded, natural_order, of_one_kind
 from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
-from tb_memplugin.model.basics import fields_of, optional_values
-from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.basics import distinct, fields_of, optional_values
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.groups import TracedPeak
 from tb_memplugin.model.units import format_bytes

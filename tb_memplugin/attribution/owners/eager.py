@@ -7,7 +7,7 @@ import numpy as np
 from tb_memplugin.attribution.owners.graph import GraphExecution
 from tb_memplugin.attribution.trace.window import Window
 from tb_memplugin.model import Integers
-from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import LINE_MARK, AllocationTrace, OpFact, Pass
 
 KEEPING_BACKWARD = "(backward, kept)"

@@ -6,7 +6,7 @@ import numpy as np
 
 from tb_memplugin.allocator.rules import rounded_bytes
 from tb_memplugin.model import IN_USE, Integers
-from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import re
 from collections.abc import Iterable
 
-from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
 
 GRADIENT_SCOPES = ("gradient_tape/", "gradients/")

@@ -14,7 +14,7 @@ from tb_memplugin.attribution.trace.inputs import input_events
 from tb_memplugin.attribution.trace.lifetimes import all_chunks, readers
 from tb_memplugin.attribution.trace.op_names import OpNames
 from tb_memplugin.model import Category, Integers
-from tb_memplugin.model.distinct import distinct
+from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, Pass, TensorFact, TraceFacts
 
 Span = tuple[int, int]

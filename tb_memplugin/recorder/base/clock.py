@@ -25,6 +25,6 @@ class Clock:
         self._last = now
         return now
 
-    def told(self, wall_time: float) -> None:
-        """Note a time of this clock that was told without `now`."""
+    def advance_to(self, wall_time: float) -> None:
+        """Go on from a time that was read without `now`, if it is later."""
         self._last = max(self._last, wall_time)
