@@ -19,6 +19,16 @@ MIN_LEVELS = 36
 _HIGHEST = np.iinfo(np.int64).max
 _NO_LEVEL: Integers = np.empty((0, 2), np.int64)
 
+MAX_SPANS = 48
+"""Most spans of a session; neighboring ones are put together if there are more."""
+SPAN_STEPS = 100
+"""Steps of a span outside epochs, until neighboring spans are put together."""
+MAX_VALUES = 1024
+"""Most different peaks of a span that are counted exactly. Beyond, quantiles err by at most a five-hundredth of the
+difference between the highest and the lowest of them."""
+_Key = tuple[int, bool, int]
+"""Index of the phase, whether the span is one of epochs, and its number."""
+
 
 class GrowthLevels:
     """The lowest memory of groups of training steps; twice as many steps make a group once there are too many.
@@ -80,18 +90,6 @@ def _lower(first: Integers, second: Integers) -> Integers:
     lower: Integers = longer.copy()
     np.minimum(lower[: len(shorter)], shorter, out=lower[: len(shorter)])
     return lower
-
-
-MAX_SPANS = 48
-"""Most spans of a session; neighboring ones are put together if there are more."""
-SPAN_STEPS = 100
-"""Steps of a span outside epochs, until neighboring spans are put together."""
-MAX_VALUES = 1024
-"""Most different peaks of a span that are counted exactly. Beyond, quantiles err by at most a five-hundredth of the
-difference between the highest and the lowest of them."""
-
-_Key = tuple[int, bool, int]
-"""Index of the phase, whether the span is one of epochs, and its number."""
 
 
 def earliest_peak(peaks: Integers, steps: Integers) -> tuple[int, int]:

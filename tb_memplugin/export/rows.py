@@ -18,6 +18,15 @@ DAY_SECONDS = 86_400
 _MAX_DAYS = 3_000_000
 """Days after 1970 that a calendar has."""
 
+Values: TypeAlias = Integers | list[Any]
+"""One value for each row. NULL is `MISSING` in an array and None in a list; times are microseconds since the epoch."""
+Rows: TypeAlias = Mapping[str, Values]
+"""The columns of a table, in the order of its schema."""
+_MICROSECONDS = 1_000_000
+_LAST_SECOND = 253_402_300_799.0
+"""The end of the year 9999, after which a date cannot be written."""
+_EPOCH = datetime(1970, 1, 1)
+
 
 def daily_peaks(run: Run) -> list[dict[str, Any]]:
     """The rows of the table ``peaks`` of one worker, with times in seconds since the epoch."""
@@ -78,17 +87,6 @@ def _days(seconds: Floats) -> Integers:
     days = np.floor(seconds / DAY_SECONDS)
     known = np.isfinite(days) & (days >= 0) & (days < _MAX_DAYS)
     return np.where(known, np.where(known, days, 0).astype(np.int64), MISSING)
-
-
-Values: TypeAlias = Integers | list[Any]
-"""One value for each row. NULL is `MISSING` in an array and None in a list; times are microseconds since the epoch."""
-Rows: TypeAlias = Mapping[str, Values]
-"""The columns of a table, in the order of its schema."""
-
-_MICROSECONDS = 1_000_000
-_LAST_SECOND = 253_402_300_799.0
-"""The end of the year 9999, after which a date cannot be written."""
-_EPOCH = datetime(1970, 1, 1)
 
 
 def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:

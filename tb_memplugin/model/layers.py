@@ -13,6 +13,9 @@ from tb_memplugin.model.tensors import DTYPE_BYTES
 
 _NAME = re.compile(r".+( replaced at step \d+|, no longer used)")
 
+Recomputed: TypeAlias = Literal["exact", "anew"]
+RECOMPUTED: Mapping[str, Recomputed] = {"exact": "exact", "anew": "anew"}
+
 
 def replaced_optimizer(name: str, step: int) -> str:
     """Name of an optimizer that another one replaced at a step."""
@@ -28,10 +31,6 @@ def former_name(layer: str | None) -> str | None:
     """The name that a layer path begins with if it is of a former optimizer or model; None for other paths."""
     name = (layer or "").partition("/")[0]
     return name if _NAME.fullmatch(name) else None
-
-
-Recomputed: TypeAlias = Literal["exact", "anew"]
-RECOMPUTED: Mapping[str, Recomputed] = {"exact": "exact", "anew": "anew"}
 
 
 @dataclasses.dataclass(frozen=True)

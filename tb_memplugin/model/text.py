@@ -6,6 +6,13 @@ import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any
 
+LISTED = 10
+"""Most names that are listed."""
+MAX_CHARACTERS = 80
+"""Of each name that is shown."""
+MAX_COMPARED = 2_000
+"""Most names that are compared with the given one."""
+
 
 def clean(text: str) -> str:
     """`text` from a run directory with control characters replaced."""
@@ -24,14 +31,6 @@ def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int =
         return ("  " + "  ".join(cells)).rstrip()
 
     return "\n".join([line(head), *(line(row) for row in rows)])
-
-
-LISTED = 10
-"""Most names that are listed."""
-MAX_CHARACTERS = 80
-"""Of each name that is shown."""
-MAX_COMPARED = 2_000
-"""Most names that are compared with the given one."""
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str | None:

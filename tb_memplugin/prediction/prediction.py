@@ -26,6 +26,8 @@ ALWAYS_COPIED_BYTES = 32 << 20
 """Arrays from this size on have pages of their own from the C library, behind a header, so they are never aligned as
 TensorFlow needs it to use them in place (glibc's largest threshold)."""
 
+Method: TypeAlias = Literal["recorded", "replay", "two_sizes", "estimate", "unknown"]
+
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
@@ -133,9 +135,6 @@ def reproduce(requests: StepRequests) -> Reproduced:
                 added.remove(region)
         same += simulator.follow(place, requested[entry], allocated[entry])
     return Reproduced(same, allocations)
-
-
-Method: TypeAlias = Literal["recorded", "replay", "two_sizes", "estimate", "unknown"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -17,6 +17,10 @@ from tb_memplugin.model import Floats, Integers, StepRequests
 from tb_memplugin.prediction.recomputation import Part, Parts
 from tb_memplugin.prediction.sized_steps import SizedStep, in_use, rounded_sizes
 
+TIME_PARTS = 64
+"""Parts of the forward pass's time that are told apart."""
+_NEVER = np.iinfo(np.int64).min // 2
+
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
@@ -120,11 +124,6 @@ def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
     freed = rows[requests.death[rows] <= part.end]
     np.subtract.at(changes, requests.death[freed] - part.begin, sized[freed])
     return int(np.cumsum(changes).max())
-
-
-TIME_PARTS = 64
-"""Parts of the forward pass's time that are told apart."""
-_NEVER = np.iinfo(np.int64).min // 2
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,6 +17,12 @@ from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequest
 LEFT_OUT = -1
 """Size of a chunk that does not exist under the conditions of a simulation."""
 
+Reals: TypeAlias = npt.NDArray[np.float64]
+Rows: TypeAlias = npt.NDArray[np.bool_]
+LATER_RESULTS = 3
+"""A result that is not saved is freed once this many later ones exist: its consumers have run by then. No quick test
+depends on its value: they pass with 1 as well."""
+
 
 @dataclasses.dataclass(frozen=True)
 class SizedStep:
@@ -219,13 +225,6 @@ def in_use(requests: StepRequests, sizes: Integers) -> Integers:
     np.add.at(changes, requests.birth + 1, sizes)
     np.subtract.at(changes, requests.death + 1, sizes)
     return np.cumsum(changes)[:-1]
-
-
-Reals: TypeAlias = npt.NDArray[np.float64]
-Rows: TypeAlias = npt.NDArray[np.bool_]
-LATER_RESULTS = 3
-"""A result that is not saved is freed once this many later ones exist: its consumers have run by then. No quick test
-depends on its value: they pass with 1 as well."""
 
 
 def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRequests:

@@ -42,6 +42,11 @@ _FIRST_TABLE = 1
 _ON_THE_WAY = (ACTIVATIONS, SNAPSHOTS, MAPS, TIMELINES, REQUESTS, PEAK, HOST)
 """Streams whose records are of steps that have samples."""
 
+JoinedSamples: TypeAlias = tuple[Samples, tuple[str, ...]]
+"""The samples of a session, and sentences on those left out."""
+MAX_SENTENCES = 30
+"""Sentences on damage shown per run; further ones are counted."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Lost:
@@ -148,13 +153,6 @@ def _at_failure(oom: Oom) -> Snapshot | None:
         batch_size=oom.batch_size,
         at_failure=True,
     )
-
-
-JoinedSamples: TypeAlias = tuple[Samples, tuple[str, ...]]
-"""The samples of a session, and sentences on those left out."""
-
-MAX_SENTENCES = 30
-"""Sentences on damage shown per run; further ones are counted."""
 
 
 def join_with_peaks(samples: Sequence[Samples], peaks: Sequence[Samples]) -> JoinedSamples:

@@ -24,6 +24,9 @@ COMPILED = (
     "planned: record a step with jit_compile=False for a plan with recomputation."
 )
 
+MOST_TRIES = 5
+"""Choices of segments that are simulated for one question: they halve the span from the smallest peak four times."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Units:
@@ -98,10 +101,6 @@ def _measured(
         return None
     times = line.seconds_at(np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found]))
     return tuple(np.maximum(np.diff(times), 0.0).tolist()), total
-
-
-MOST_TRIES = 5
-"""Choices of segments that are simulated for one question: they halve the span from the smallest peak four times."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,6 +28,10 @@ CURVE_POINTS = 16
 """Batch sizes of a curve."""
 _TRAIN: Phase = "train"
 
+MAX_CAPACITY_BYTES = 1 << 50
+MOST_GIB = MAX_CAPACITY_BYTES >> 30
+"""A number without a unit up to this one is a number of GiB."""
+
 
 @dataclasses.dataclass(frozen=True)
 class CurvePoint:
@@ -181,11 +185,6 @@ def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | No
         return run.layer_tables[-1] if run.layer_tables else None
     tables = [table for table in run.layer_tables if table.step <= steps[-1].step]
     return tables[-1] if tables else None
-
-
-MAX_CAPACITY_BYTES = 1 << 50
-MOST_GIB = MAX_CAPACITY_BYTES >> 30
-"""A number without a unit up to this one is a number of GiB."""
 
 
 def checked_conditions(

@@ -10,6 +10,8 @@ from tb_memplugin.model import PHASES, Oom, Phase, Run, StepRequests
 from tb_memplugin.model.layers import former_name
 from tb_memplugin.prediction.evidence import Evidence, Peaks
 
+_TRAIN: Phase = "train"
+
 
 def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase = "train") -> tuple[StepRequests, ...]:
     """The recorded steps of a device since the program last changed, without changes that no later step follows.
@@ -54,9 +56,6 @@ def first_typical_step(steps: Sequence[StepRequests]) -> int | None:
     """
     typical = [one for one in steps if not one.first]
     return next((one.step for one in typical if one.batch_size == typical[-1].batch_size), None)
-
-
-_TRAIN: Phase = "train"
 
 
 def typical_peaks(run: Run, device: str, first: int) -> dict[int, int]:

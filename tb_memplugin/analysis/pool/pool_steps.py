@@ -30,6 +30,9 @@ POOL_SOURCES: tuple[PoolSource, ...] = get_args(PoolSource)
 its failed allocation."""
 UNKNOWN, TRACED, MEASURED, FAILED = range(4)
 
+MAX_ROWS = 1 << 24
+"""Limit of the overview's rows; larger than any run, so that spans cover all steps."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PoolSteps:
@@ -105,10 +108,6 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         growths=tuple(growths[-MAX_GROWTHS:]),
         sentences=tuple(shortened(sentences)),
     )
-
-
-MAX_ROWS = 1 << 24
-"""Limit of the overview's rows; larger than any run, so that spans cover all steps."""
 
 
 @dataclasses.dataclass(frozen=True)

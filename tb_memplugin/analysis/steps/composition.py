@@ -26,6 +26,15 @@ from tb_memplugin.model import (
 )
 from tb_memplugin.model.groups import Group, group_sums
 
+_FROZEN: Group = ("weights", False)
+_TRAINABLE: Group = ("weights", True)
+_EITHER: Group = ("weights", None)
+_OPTIMIZER: Group = ("optimizer_state", None)
+_OTHER_GROUPS: tuple[Group, ...] = tuple((category, None) for category in CATEGORIES if category != "weights")
+_LONG_LIVED = (*PERSISTENT, "rounding")
+"""Categories that are interpolated: many small tensors take more rounding than bytes."""
+NO_SNAPSHOT = -1
+
 
 class EndMemory(NamedTuple):
     """Steps, ascending: their numbers, their bytes in use at step end (`MISSING` if unknown), their layer tables."""
@@ -79,16 +88,6 @@ def _followed(rows: EndMemory, traced: EndMemory, measured: Integers) -> npt.NDA
     added = np.where(between[:, None], way[:, None] * change, since[:, None] * shares)
     followed: npt.NDArray[np.float64] = measured[anchor].astype(np.float64) + added
     return followed
-
-
-_FROZEN: Group = ("weights", False)
-_TRAINABLE: Group = ("weights", True)
-_EITHER: Group = ("weights", None)
-_OPTIMIZER: Group = ("optimizer_state", None)
-_OTHER_GROUPS: tuple[Group, ...] = tuple((category, None) for category in CATEGORIES if category != "weights")
-_LONG_LIVED = (*PERSISTENT, "rounding")
-"""Categories that are interpolated: many small tensors take more rounding than bytes."""
-NO_SNAPSHOT = -1
 
 
 def holds_model(run: Run, device: str) -> bool:

@@ -21,6 +21,8 @@ rows by layer and category."""
 MAX_MOMENTS = 40_000
 """About the most moments of a timeline; each allocation begins at one and ends at another."""
 
+Key = TypeVar("Key")
+
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
@@ -129,9 +131,6 @@ def _merged(rows: Rows) -> Rows:
                 only = facts if alive == 1 else [-1] * len(facts)
                 parts.append((start, end, size, MISSING if hidden else rounding, count, owner, *only))
     return rows_of(parts)
-
-
-Key = TypeVar("Key")
 
 
 class Row(NamedTuple):

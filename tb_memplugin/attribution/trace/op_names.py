@@ -20,6 +20,18 @@ _RELAYOUT = re.compile(r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap
 _OPTIMIZER_SCOPES = ("ArithmeticOptimizer/", "ConstantFolding/", "LoopOptimizer/", "Remapper/")
 _REWRITE = re.compile(r"[A-Z][A-Za-z]+_")
 
+NOTE = (
+    "Layer paths are unknown: the profile was made without the recorder. TensorFlow's name scopes are shown instead; "
+    "they can bear another layer's name."
+)
+_CALL = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
+_GRADIENT = re.compile(r"(?:^|/)gradient(?:_tape|s)/")
+_OPTIMIZERS = re.compile(
+    r"^(?:adam|adamw|adamax|adagrad|adadelta|adafactor|nadam|sgd|rmsprop|ftrl|lion|lamb|muon|loss_scale_optimizer)(?:_\d+)?/",
+    re.IGNORECASE,
+)
+_NO_LAYER = re.compile(r"^(?:compile_loss|loss|metrics|Iterator|cond|while)\b")
+
 
 class OpNames:
     """Facts of the ops of one trace.
@@ -210,19 +222,6 @@ def _replaced(name: str) -> list[str]:
             if rewrite:
                 replaced.append(before + rest[rewrite.end() :])
     return replaced
-
-
-NOTE = (
-    "Layer paths are unknown: the profile was made without the recorder. TensorFlow's name scopes are shown instead; "
-    "they can bear another layer's name."
-)
-_CALL = re.compile(r"^(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
-_GRADIENT = re.compile(r"(?:^|/)gradient(?:_tape|s)/")
-_OPTIMIZERS = re.compile(
-    r"^(?:adam|adamw|adamax|adagrad|adadelta|adafactor|nadam|sgd|rmsprop|ftrl|lion|lamb|muon|loss_scale_optimizer)(?:_\d+)?/",
-    re.IGNORECASE,
-)
-_NO_LAYER = re.compile(r"^(?:compile_loss|loss|metrics|Iterator|cond|while)\b")
 
 
 def facts_from_names(trace: AllocationTrace) -> TraceFacts:

@@ -19,6 +19,27 @@ from tb_memplugin.model import MemoryMap
 MAX_DIGITS = 20
 """Digits of 2^64 - 1, TensorFlow's largest number."""
 
+PRINTED_SIZE = r"\d{1,20}(?:\.\d{1,6})? ?(?:[KMGTPE]i)?B"
+"""A size as TensorFlow prints it for readers (``HumanReadableNumBytes``): ``96B``, ``5.9KiB``, ``1.50GiB``."""
+_PRINTED = re.compile(r"(\d+(?:\.(\d+))?) ?(?:([KMGTPE])i)?B")
+_UNITS = "KMGTPE"
+MAX_LINES = 1_000_000
+"""Most chunks of one dump."""
+_BIN = re.compile(r"Bin \((\d+)\):\s*Total Chunks: (\d+), Chunks in use: (\d+)")
+_REGION = re.compile(r"Next region of size (\d+)")
+_CHUNK = re.compile(
+    r"(?P<state>InUse|Chunk|Free)\s+at (?:0x)?(?P<address>[0-9a-fA-F]+)"
+    r"(?:(?: by op \S+)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next1>\d+))?)? of size (?P<size>\d+)"
+    r"(?: by op \S*)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next2>\d+))?"
+)
+_LAST = 2**64 - 1
+"""Value of "next" in the last chunk of a region."""
+_POOL = re.compile(
+    r"(?:total_region_allocated_bytes_|Total size in pool): (?P<pool>[\d.]+\w*) memory_limit_: (?P<limit>[\d.]+\w*) "
+    r"available (?:bytes|size): (?P<left>[\d.]+\w*)"
+)
+_STAT = re.compile(r"^\s*(Limit|InUse):\s+([\d.]+\w*)\s*$")
+
 
 def log_integer(digits: str, base: int = 10) -> int:
     """The integer that `digits` stand for.
@@ -29,13 +50,6 @@ def log_integer(digits: str, base: int = 10) -> int:
     if len(digits) > MAX_DIGITS:
         raise FormatError(f"the log contains a number of {len(digits)} digits; at most {MAX_DIGITS} are accepted")
     return int(digits, base)
-
-
-PRINTED_SIZE = r"\d{1,20}(?:\.\d{1,6})? ?(?:[KMGTPE]i)?B"
-"""A size as TensorFlow prints it for readers (``HumanReadableNumBytes``): ``96B``, ``5.9KiB``, ``1.50GiB``."""
-
-_PRINTED = re.compile(r"(\d+(?:\.(\d+))?) ?(?:([KMGTPE])i)?B")
-_UNITS = "KMGTPE"
 
 
 def printed_bytes(text: str) -> tuple[int, int]:
@@ -53,25 +67,6 @@ def printed_bytes(text: str) -> tuple[int, int]:
     scale = 1 << (10 * (_UNITS.index(unit) + 1))
     cut = 0 if unit == "K" else scale >> 10
     return round(float(match[1]) * scale), round(scale / 10 ** len(digits) / 2) + cut
-
-
-MAX_LINES = 1_000_000
-"""Most chunks of one dump."""
-
-_BIN = re.compile(r"Bin \((\d+)\):\s*Total Chunks: (\d+), Chunks in use: (\d+)")
-_REGION = re.compile(r"Next region of size (\d+)")
-_CHUNK = re.compile(
-    r"(?P<state>InUse|Chunk|Free)\s+at (?:0x)?(?P<address>[0-9a-fA-F]+)"
-    r"(?:(?: by op \S+)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next1>\d+))?)? of size (?P<size>\d+)"
-    r"(?: by op \S*)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next2>\d+))?"
-)
-_LAST = 2**64 - 1
-"""Value of "next" in the last chunk of a region."""
-_POOL = re.compile(
-    r"(?:total_region_allocated_bytes_|Total size in pool): (?P<pool>[\d.]+\w*) memory_limit_: (?P<limit>[\d.]+\w*) "
-    r"available (?:bytes|size): (?P<left>[\d.]+\w*)"
-)
-_STAT = re.compile(r"^\s*(Limit|InUse):\s+([\d.]+\w*)\s*$")
 
 
 class LogDump:

@@ -31,6 +31,19 @@ _DTYPES = {
 }
 """Number in XLA's PrimitiveType to the name of the dtype."""
 
+MAX_NAMES = 6
+"""Most op names of one buffer."""
+MAX_STEPS = 64
+"""Most instructions that are searched for the name of an unnamed one."""
+_Key = tuple[int, int]  # instruction, index into its tuple result; -1 for the whole result
+_FORWARDS = frozenset({b"bitcast", b"add-dependency", b"optimization-barrier", b"domain"})
+_CALLING = frozenset({b"call", b"while", b"conditional"})
+_COPIES = frozenset({b"copy", b"transpose", b"convert", b"bitcast", b"reshape"})
+_SHARED = frozenset({b"constant", b"iota", b"parameter"})  # XLA merges equal ones of several ops under one op's name
+_CONSTANT = _COPIES | {b"constant", b"iota", b"broadcast", b"tuple"}
+_NO_OP = frozenset({b"", b"XLA_Args", b"XLA_Retvals"})
+_FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
+
 
 def buffer_shape(shape: Any, index: Sequence[int], size: int) -> TensorShape | None:
     """The shape of a buffer of `size` bytes.
@@ -45,21 +58,6 @@ def buffer_shape(shape: Any, index: Sequence[int], size: int) -> TensorShape | N
             return None
         shape = shape.tuple_shapes[place]
     return tensor_shape(tuple(shape.dimensions), _DTYPES.get(shape.element_type), size)
-
-
-MAX_NAMES = 6
-"""Most op names of one buffer."""
-MAX_STEPS = 64
-"""Most instructions that are searched for the name of an unnamed one."""
-
-_Key = tuple[int, int]  # instruction, index into its tuple result; -1 for the whole result
-_FORWARDS = frozenset({b"bitcast", b"add-dependency", b"optimization-barrier", b"domain"})
-_CALLING = frozenset({b"call", b"while", b"conditional"})
-_COPIES = frozenset({b"copy", b"transpose", b"convert", b"bitcast", b"reshape"})
-_SHARED = frozenset({b"constant", b"iota", b"parameter"})  # XLA merges equal ones of several ops under one op's name
-_CONSTANT = _COPIES | {b"constant", b"iota", b"broadcast", b"tuple"}
-_NO_OP = frozenset({b"", b"XLA_Args", b"XLA_Retvals"})
-_FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
 
 
 def read_module(data: bytes) -> Module | None:

@@ -15,6 +15,18 @@ from tb_memplugin.model import is_cpu
 Restore = Callable[[], None]
 """Restores what was saved."""
 
+_OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
+_STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
+_OF_PROXIES = (
+    "_self_non_string_key",
+    "_self_external_modification",
+    "_self_last_wrapped_dict_snapshot",
+    "_self_unconditional_checkpoint_dependencies",
+    "_self_unconditional_dependency_names",
+    "_self_unconditional_deferred_dependencies",
+)
+"""What TensorFlow knows of a tracked dictionary."""
+
 
 def save_random_state() -> list[Restore]:
     """Save the generators of Python, NumPy, TensorFlow and Keras.
@@ -86,20 +98,6 @@ def _keras_state() -> dict[str, Any]:
 
     attributes: dict[str, Any] = vars(global_state.GLOBAL_STATE_TRACKER)
     return attributes
-
-
-_OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
-_STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
-
-_OF_PROXIES = (
-    "_self_non_string_key",
-    "_self_external_modification",
-    "_self_last_wrapped_dict_snapshot",
-    "_self_unconditional_checkpoint_dependencies",
-    "_self_unconditional_dependency_names",
-    "_self_unconditional_deferred_dependencies",
-)
-"""What TensorFlow knows of a tracked dictionary."""
 
 
 class SavedState:
