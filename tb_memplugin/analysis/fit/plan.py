@@ -5,7 +5,13 @@ from collections.abc import Iterator, Sequence
 
 from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint
 from tb_memplugin.analysis.fit.plan_code import code_of
-from tb_memplugin.analysis.fit.segment_search import Recomputing, SegmentSearch, Units, units_of
+from tb_memplugin.analysis.fit.segment_search import (
+    Recomputing,
+    SegmentSearch,
+    Units,
+    units_of,
+    unsuitable_recording,
+)
 from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.model import Category, LedgerRow, Run
 from tb_memplugin.model.layers import recorded_precision
@@ -47,7 +53,10 @@ def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int |
     withheld = None if fits else predictor.predictor.reason_against(RECORDED)
     if withheld is not None:
         needed = f"As recorded, the training needs {format_bytes(peak)}, at most {format_bytes(high)}."
-        return Plan(device, budget, None, recorded_peak_bytes=peak, sentences=(needed, withheld))
+        # Otherwise it would be recorded the same way again.
+        unsuitable = unsuitable_recording(predictor.steps[-1], predictor.layers) if predictor.steps else None
+        sentences = (needed, withheld, *([] if unsuitable is None else [unsuitable]))
+        return Plan(device, budget, None, recorded_peak_bytes=peak, sentences=sentences)
     sentence = "no change: fits as recorded" if fits else "no change: as recorded"
     same = PlanOption("none", sentence, (), recorded.batch_size, 1, peak, low, high, fits, 0.0)
     return _Planner(predictor, run, device, budget, same).plan()

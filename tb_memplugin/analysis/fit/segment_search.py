@@ -24,6 +24,7 @@ COMPILED = (
     "planned: record a step with jit_compile=False for a plan with recomputation."
 )
 
+RECOMPUTED = "The recorded step recomputes layers already. Record it without that to plan anew."
 MOST_TRIES = 5
 """Choices of segments that are simulated for one question: they halve the span from the smallest peak four times."""
 
@@ -52,6 +53,13 @@ class Units:
         return len(self.found)
 
 
+def unsuitable_recording(requests: StepRequests, layers: Sequence[Layer]) -> str | None:
+    """Why no segments can be planned from a recorded step, and what to record instead; None if they can."""
+    if requests.mode == "xla":
+        return COMPILED
+    return RECOMPUTED if any(layer.recomputed is not None for layer in layers) else None
+
+
 def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units:
     """The units of a recorded step.
 
@@ -60,10 +68,9 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
         requests: The step.
         layers: The model's layers.
     """
-    if requests.mode == "xla":
-        return Units(sentences=(COMPILED,))
-    if any(layer.recomputed is not None for layer in layers):
-        return Units(sentences=("The recorded step recomputes layers already. Record it without that to plan anew.",))
+    unsuitable = unsuitable_recording(requests, layers)
+    if unsuitable is not None:
+        return Units(sentences=(unsuitable,))
     numbered = sorted((layer for layer in layers if layer.unit is not None), key=lambda layer: layer.unit or 0)
     units = []
     for number, group in itertools.groupby(numbered, key=lambda layer: layer.unit or 0):

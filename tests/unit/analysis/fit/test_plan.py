@@ -3,16 +3,19 @@
 import dataclasses
 import pathlib
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import requests_cases
 
 import tb_memplugin
 from tb_memplugin.analysis.fit.plan_answer import PlanOption
+from tb_memplugin.analysis.fit.segment_search import RECOMPUTED
 from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.predictor import Predictor
 
 STORED = pathlib.Path(__file__).parents[3] / "fixtures" / "batch_sizes" / "cpu" / "Transformer" / "16"
 
@@ -54,6 +57,20 @@ def test_a_plan_is_within_its_budget_as_simulated(share: float) -> None:
     assert plan.batch_size is not None and plan.batch_size * plan.accumulation == 16
     assert f"gradient_accumulation_steps={plan.accumulation}" in plan.code
     assert f"batch_size = {plan.batch_size}" in plan.code
+
+
+@pytest.mark.parametrize("recomputed", ["exact", None])
+def test_a_run_that_recomputes_is_to_be_recorded_without_that_also_where_nothing_is_predicted(
+    run: Run, recomputed: Literal["exact"] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a run whose simulation does not have the measured peak
+    monkeypatch.setattr(Predictor, "reason_against", lambda *_: "Unknown: the simulation of the recorded steps peaks.")
+    layers = tuple(dataclasses.replace(layer, recomputed=recomputed) for layer in run.layer_tables[-1].layers)
+    tables = (*run.layer_tables[:-1], dataclasses.replace(run.layer_tables[-1], layers=layers))
+    needed, withheld, *anew = tb_memplugin.plan(dataclasses.replace(run, layer_tables=tables), budget="1MiB").sentences
+    assert needed.startswith("As recorded") and withheld.startswith("Unknown")
+    # THEN a recording that could be simulated would have no plan either, unless it is another one
+    assert anew == ([RECOMPUTED] if recomputed else [])
 
 
 def test_where_nothing_fits_the_plan_says_the_smallest_peak(run: Run) -> None:
