@@ -29,6 +29,10 @@ class CommandParser(argparse.ArgumentParser):
         parts += ["\n".join(["exit codes:", *codes])] if codes else []
         super().__init__(epilog="\n\n".join(filter(None, parts)) or None, formatter_class=_Help, **named)
 
+    def add_logdir(self) -> None:
+        """Add the log directory, the first argument of most commands."""
+        self.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+
     def error(self, message: str) -> NoReturn:
         """Print one line and exit."""
         self.exit(USER_ERROR, f"{self.prog}: {clean(message)} (see {self.prog} --help)\n")

@@ -32,7 +32,7 @@ def add_command(commands: Commands) -> None:
         ),
         exit_codes=EXIT_CODES | {INCOMPLETE: "some workers could not be read; the others were exported"},
     )
-    parser.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    parser.add_logdir()
     parser.add_argument(
         "--to", metavar="PATH", required=True, help="directory of the tables, or the file of a step; created if missing"
     )

@@ -27,7 +27,7 @@ def add_command(commands: Commands) -> None:
         ),
         exit_codes=EXIT_CODES,
     )
-    inspect.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    inspect.add_logdir()
     inspect.add_argument("--run", metavar="R", help="only this run")
     inspect.add_argument("--step", metavar="S", type=_step, help="snapshots, failures and layers at this step")
     inspect.add_argument("--device", metavar="D", help="only this device, e.g. GPU:0")

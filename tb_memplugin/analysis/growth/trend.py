@@ -25,9 +25,9 @@ MIN_ORDER = 0.7
 MAX_RISES = 3
 """Growth in so few rises is none: memory that a training takes once, such as a cache or a thread.
 
-Fitted on nine trainings of 200 steps (`tests/accuracy/train.py`) and one of 44: host RSS rose by up to 60 MiB in two or
-three rises within the first 90 steps, and not afterwards; of the ten, two had a trend in some of their first steps
-without this, and none has one with it.
+Fitted on nine trainings of 200 steps (`tests/accuracy/train.py`) and a shorter one. Host RSS rose by up to 120 MiB in
+the first 90 steps, most of it in up to three rises, and by 6 MiB at most afterwards. Without this, the shorter one and
+ten beginnings of another one have a trend; with it none has.
 """
 BUCKETS = 120
 _FIRST_STEPS = 5

@@ -2,11 +2,13 @@
 
 import argparse
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from tb_memplugin.analysis.describe import FORMAT
-from tb_memplugin.analysis.fit.plan_answer import describe_plan
+from tb_memplugin.analysis.fit.plan_answer import Plan, describe_plan
 from tb_memplugin.analysis.fit.what_if import RunPredictor, checked_conditions, device_of
-from tb_memplugin.analysis.fit.what_if_answer import describe_what_if
+from tb_memplugin.analysis.fit.what_if_answer import WhatIf, describe_what_if
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.commands.fit.what_if import plan_of_run
 from tb_memplugin.commands.loading import existing_runs
@@ -29,7 +31,7 @@ def add_what_if(commands: Commands) -> None:
         ),
         exit_codes=EXIT_CODES,
     )
-    asking.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    asking.add_logdir()
     asking.add_argument("--run", metavar="R", help="the run (default: the only one)")
     asking.add_argument("--device", metavar="D", help="the device (default: the first with recorded requests)")
     asking.add_argument("--batch-size", metavar="N", type=int, help="examples in a batch")
@@ -56,7 +58,7 @@ def add_plan(commands: Commands) -> None:
         ),
         exit_codes=EXIT_CODES,
     )
-    planning.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    planning.add_logdir()
     planning.add_argument("--budget", metavar="SIZE", required=True, help="the most that the peak may be, e.g. 8GiB")
     planning.add_argument("--batch-size", metavar="N", type=int, help="examples in a batch (default: as recorded)")
     planning.add_argument("--run", metavar="R", help="the run (default: the only one)")
@@ -74,20 +76,20 @@ def _what_if(options: argparse.Namespace) -> int:
     )
     name, run = _only_run(options)
     answer = RunPredictor(run, device_of(run, options.device)).what_if(conditions)
-    if options.format == "json":
-        print(json.dumps({"format": FORMAT, "run": name, **describe_what_if(answer)}, allow_nan=False))
-    else:
-        print(f"{clean(name)}\n{answer}")
-    return 0
+    return _print(options, name, answer, describe_what_if(answer))
 
 
 def _plan(options: argparse.Namespace) -> int:
     name, run = _only_run(options)
     answer = plan_of_run(run, options.budget, options.device, options.batch_size)
+    return _print(options, name, answer, describe_plan(answer))
+
+
+def _print(options: argparse.Namespace, run: str, answer: Plan | WhatIf, described: Mapping[str, Any]) -> int:
     if options.format == "json":
-        print(json.dumps({"format": FORMAT, "run": name, **describe_plan(answer)}, allow_nan=False))
+        print(json.dumps({"format": FORMAT, "run": run, **described}, allow_nan=False))
     else:
-        print(f"{clean(name)}\n{answer}")
+        print(f"{clean(run)}\n{answer}")
     return 0
 
 

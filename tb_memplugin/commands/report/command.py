@@ -20,7 +20,7 @@ def add_command(commands: Commands) -> None:
         ),
         exit_codes=EXIT_CODES,
     )
-    report.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    report.add_logdir()
     report.add_argument(
         "-o", "--output", metavar="FILE.html", required=True, help="output file; overwritten if it exists"
     )

@@ -18,7 +18,7 @@ def add_command(commands: Commands) -> None:
         examples=("tb-memplugin view runs --open", "tb-memplugin view runs --port 0 --host 0.0.0.0"),
         exit_codes=EXIT_CODES,
     )
-    viewing.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+    viewing.add_logdir()
     viewing.add_argument(
         "--port", metavar="P", type=_port, default=6007, help="port; 0 takes a free one (default: 6007)"
     )
