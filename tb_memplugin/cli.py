@@ -1,6 +1,5 @@
 """``tb-memplugin``: the data of the Memory tab in the terminal. User errors print one line and exit with code 2."""
 
-import argparse
 import io
 import logging
 import os
@@ -10,8 +9,7 @@ from collections.abc import Sequence
 
 from tb_memplugin.commands import export, import_files, inspect_runs
 from tb_memplugin.commands.check import command as check
-from tb_memplugin.commands.command_parser import EXIT_CODES, USER_ERROR, CommandParser, Commands
-from tb_memplugin.commands.completion import SHELLS, completion_script
+from tb_memplugin.commands.command_parser import EXIT_CODES, USER_ERROR, CommandParser
 from tb_memplugin.commands.doctor import command as doctor
 from tb_memplugin.commands.fit import command as fit
 from tb_memplugin.commands.report import command as report
@@ -86,27 +84,5 @@ def _parser() -> CommandParser:
     report.add_command(commands)
     export.add_command(commands)
     import_files.add_command(commands)
-    _add_completion(commands)
     doctor.add_command(commands)
     return parser
-
-
-def _add_completion(commands: Commands) -> None:
-    completing = commands.add_parser(
-        "completion",
-        help="print a script that completes commands in a shell",
-        description="Prints a script with which a shell completes the commands, options and values of tb-memplugin.",
-        examples=(
-            "source <(tb-memplugin completion bash)  # or add this line to ~/.bashrc",
-            'tb-memplugin completion zsh > "${fpath[1]}/_tb-memplugin"',
-            "tb-memplugin completion fish > ~/.config/fish/completions/tb-memplugin.fish",
-        ),
-        exit_codes=EXIT_CODES,
-    )
-    completing.add_argument("shell", metavar="SHELL", choices=SHELLS, help=" or ".join(SHELLS))
-    completing.set_defaults(command=_completion)
-
-
-def _completion(options: argparse.Namespace) -> int:
-    print(completion_script(_parser(), options.shell))
-    return 0

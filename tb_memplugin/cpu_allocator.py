@@ -16,21 +16,11 @@ _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Device files of NVIDIA's and AMD's drivers, and of GPUs in the Windows Subsystem for Linux."""
 
 
-_asked: list[MutableMapping[str, str]] = []
-
-
 def prefer_bfc(environment: MutableMapping[str, str] = os.environ) -> None:
     """Ask for the BFC allocator, unless the variable is set to anything, or there is nothing or a GPU to record."""
     wanted = sys.platform == "linux" and VARIABLE not in environment and not is_off(environment)
     if wanted and not _has_gpu(environment):
         environment[VARIABLE] = "1"
-        _asked.append(environment)
-
-
-def take_back() -> None:
-    """Undo `prefer_bfc`: pytest imports this package in every test run, which may never record."""
-    while _asked:
-        _asked.pop().pop(VARIABLE, None)
 
 
 def _has_gpu(environment: MutableMapping[str, str]) -> bool:

@@ -65,7 +65,7 @@ def pip(commands: pathlib.Path, *arguments: str) -> None:
 
 
 def use(commands: pathlib.Path, folder: pathlib.Path, version: str) -> None:
-    """Run what was installed: the command, TensorBoard with the tab, the marker for pytest.
+    """Run what was installed: the command, and TensorBoard with the tab.
 
     Raises:
         AssertionError: Something does not work.
@@ -85,7 +85,6 @@ def use(commands: pathlib.Path, folder: pathlib.Path, version: str) -> None:
     assert report.stat().st_size > 100_000
     served = json.loads(run([python, "-c", SERVE, str(FIXTURES)], folder).splitlines()[-1])
     assert served["tab"] == "Memory" and served["enabled"] and served["page"] > 100_000, served
-    assert "@pytest.mark.limit_device_memory(" in run([python, "-m", "pytest", "--markers"], folder)
 
 
 def quick_start(commands: pathlib.Path, folder: pathlib.Path, wheel: pathlib.Path) -> None:

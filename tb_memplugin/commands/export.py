@@ -6,7 +6,6 @@ import pathlib
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import RequestError
 from tb_memplugin.export.parquet import export_parquet
-from tb_memplugin.export.pprof import pprof
 from tb_memplugin.export.steps import step_timelines
 from tb_memplugin.export.trace_events import trace_events
 from tb_memplugin.model import PHASES
@@ -15,7 +14,7 @@ from tb_memplugin.model.units import format_bytes
 
 INCOMPLETE = 1
 """Exit code if a worker could not be read."""
-TABLES, PERFETTO, PPROF = "parquet", "perfetto", "pprof"
+TABLES, PERFETTO = "parquet", "perfetto"
 
 
 def add_command(commands: Commands) -> None:
@@ -23,12 +22,11 @@ def add_command(commands: Commands) -> None:
     parser = commands.add_parser(
         "export",
         help="write tables for analysis, or a step for other viewers",
-        description="Writes all runs as Parquet tables, or one traced step for Perfetto or pprof. A second export of "
-        "tables reads only what has changed.",
+        description="Writes all runs as Parquet tables, or one traced step for Perfetto. A second export of tables "
+        "reads only what has changed.",
         examples=(
             "tb-memplugin export runs --to tables",
             "tb-memplugin export runs --run frozen --step 73 --format perfetto --to step.json",
-            "tb-memplugin export runs --run frozen --step 73 --format pprof --to step.pb.gz",
         ),
         exit_codes=EXIT_CODES | {INCOMPLETE: "some workers could not be read; the others were exported"},
     )
@@ -38,14 +36,14 @@ def add_command(commands: Commands) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=(TABLES, PERFETTO, PPROF),
+        choices=(TABLES, PERFETTO),
         default=TABLES,
-        help="Parquet tables (default), or the timeline of a step for Perfetto or pprof",
+        help="Parquet tables (default), or the timeline of a step for Perfetto",
     )
     parser.add_argument(
         "--run", metavar="R", action="append", default=[], help="only this run; can be repeated for tables"
     )
-    parser.add_argument("--step", metavar="S", type=int, help="the traced step; needed for Perfetto and pprof")
+    parser.add_argument("--step", metavar="S", type=int, help="the traced step; needed for Perfetto")
     parser.add_argument("--device", metavar="D", help="only this device of the step, e.g. GPU:0")
     parser.add_argument("--phase", choices=PHASES, help="the phase of the step (default: training if it was traced)")
     parser.set_defaults(command=_export)
@@ -60,7 +58,7 @@ def _export(options: argparse.Namespace) -> int:
 def _tables(options: argparse.Namespace) -> int:
     for name in ("step", "device", "phase"):
         if getattr(options, name) is not None:
-            raise RequestError(f"--{name} is for --format {PERFETTO} and {PPROF}; tables contain every step and device")
+            raise RequestError(f"--{name} is for --format {PERFETTO}; tables contain every step and device")
     exported = export_parquet(options.logdir, options.to, runs=options.run)
     print("\n".join(map(clean, str(exported).splitlines())))
     return INCOMPLETE if exported.failed else 0
@@ -74,11 +72,7 @@ def _step(options: argparse.Namespace) -> int:
     run, timelines = step_timelines(
         options.logdir, next(iter(options.run), None), options.step, options.device, options.phase
     )
-    if options.format == PERFETTO:
-        content = trace_events(run, timelines)
-    else:
-        timelines = timelines[:1]
-        content = pprof(run, timelines[0])
+    content = trace_events(run, timelines)
     pathlib.Path(options.to).write_bytes(content)
     devices = ", ".join(f"{one.device} ({len(one)} rows)" for one in timelines)
     about = f"run {run}, step {options.step}, phase {timelines[0].phase}, {devices}"

@@ -1,6 +1,6 @@
 """The timelines of one traced step, and their bytes by category at every moment."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -79,11 +79,3 @@ def category_bytes(timeline: Timeline) -> dict[str, Integers]:
     }
     totals["rounding"] += live_sums(timeline.start, timeline.end, rounding, moments)
     return {name: total for name, total in totals.items() if total.any()}
-
-
-def layer_names(path: str | None) -> Sequence[str]:
-    """A layer's path and those of the layers around it, from the inside out."""
-    if path is None:
-        return ("not tied to a layer",)
-    parts = path.split("/")
-    return tuple("/".join(parts[:end]) for end in range(len(parts), 0, -1))

@@ -10,7 +10,7 @@ from child import run_child
 PROGRAM = """
 import gc, os, sys, threading
 before = dict(os.environ)
-import tb_memplugin, tb_memplugin.summary, tb_memplugin.pytest_plugin
+import tb_memplugin, tb_memplugin.summary
 import keras, numpy as np, tensorflow as tf
 from tensorflow.python.data.ops.iterator_ops import OwnedIterator
 from tensorflow.python.eager.context import Context

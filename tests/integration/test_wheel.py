@@ -90,7 +90,6 @@ def test_tensorboard_finds_the_plugin_and_the_shell_the_command(wheel: zipfile.Z
     text = wheel.read(name).decode()
     assert "[tensorboard_plugins]\ntb_memplugin = tb_memplugin.plugin_loader:MemoryLoader" in text
     assert "[console_scripts]\ntb-memplugin = tb_memplugin.__main__:main" in text
-    assert "[pytest11]\ntb_memplugin = tb_memplugin.pytest_plugin" in text
 
 
 def test_viewing_requires_no_tensorflow_and_recording_does(wheel: zipfile.ZipFile) -> None:
@@ -145,5 +144,5 @@ def test_both_distributions_are_fit_for_the_package_index(dist: pathlib.Path) ->
 def test_the_installed_wheel_runs(dist: pathlib.Path, tmp_path: pathlib.Path) -> None:
     # GIVEN an environment with the wheel and this environment's dependencies, without downloads
     commands = install(newest_wheel(dist), tmp_path, sysconfig.get_path("purelib"))
-    # THEN the command, TensorBoard's tab and the pytest plugin work
+    # THEN the command, and TensorBoard's tab work
     use(commands, tmp_path, __version__)

@@ -262,7 +262,6 @@ ROOMS: dict[str, set[str]] = {
         "version",
     },
     "__main__": {"cli", "commands.run"},
-    "pytest_plugin": {"cpu_allocator", "errors", "recorder", "switch"},
     "notebook": {"commands", "recorder.automatic", "switch"},
     "": {
         "analysis.fit",
@@ -304,7 +303,6 @@ FOREIGN: dict[str, set[str]] = {
         "server.routes",
         "server.sources",
     },
-    "pytest": {"pytest_plugin"},
     "werkzeug": {"plugin", "server.responses", "server.routes", "server.sources"},
     "google": {"reader.files.event_file", "importers.*"},
     "xprof": set(),

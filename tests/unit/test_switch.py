@@ -2,7 +2,7 @@
 
 import pytest
 
-from tb_memplugin.cpu_allocator import prefer_bfc, take_back
+from tb_memplugin.cpu_allocator import prefer_bfc
 from tb_memplugin.switch import SWITCH, is_off
 
 
@@ -17,4 +17,3 @@ def test_the_import_then_asks_for_no_allocator() -> None:
     environment = {SWITCH: "0", "CUDA_VISIBLE_DEVICES": ""}
     prefer_bfc(environment)
     assert environment == {SWITCH: "0", "CUDA_VISIBLE_DEVICES": ""}
-    take_back()

@@ -1,6 +1,5 @@
 """``tb-memplugin export``: what it prints, and its exit codes."""
 
-import gzip
 import json
 import pathlib
 
@@ -58,21 +57,14 @@ def test_a_step_is_written_for_perfetto(traced: pathlib.Path, capsys: pytest.Cap
     assert printed.startswith(f"{to}: ") and printed.endswith("run small, step 3, phase train, CPU:0 (4 rows)\n")
 
 
-def test_a_step_is_written_for_pprof(traced: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    to = traced.parent / "step.pb.gz"
-    assert main(["export", str(traced), "--run", "small", "--step", "3", "--format", "pprof", "--to", str(to)]) == 0
-    assert b"model/backbone/Relu" in gzip.decompress(to.read_bytes())
-    assert "CPU:0" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (["--format", "perfetto"], "needs --step"),
-        (["--step", "3"], "--step is for --format perfetto and pprof"),
+        (["--step", "3"], "--step is for --format perfetto"),
         (["--device", "CPU:0"], "--device is for"),
-        (["--format", "pprof", "--step", "5"], "available steps: 3"),
-        (["--format", "pprof", "--step", "3", "--run", "small", "--run", "other"], "takes one --run"),
+        (["--format", "perfetto", "--step", "5"], "available steps: 3"),
+        (["--format", "perfetto", "--step", "3", "--run", "small", "--run", "other"], "takes one --run"),
     ],
 )
 def test_options_that_do_not_fit_are_errors(

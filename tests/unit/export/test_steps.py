@@ -11,7 +11,7 @@ from timeline_cases import category_totals
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.export.steps import category_bytes, layer_names, step_timelines
+from tb_memplugin.export.steps import category_bytes, step_timelines
 
 
 @pytest.mark.parametrize("step", TIMELINE_STEPS)
@@ -57,8 +57,3 @@ def test_what_does_not_exist_names_what_does(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "two")
     with pytest.raises(RequestError, match="one, two"):
         step_timelines(str(tmp_path), None, 3)
-
-
-def test_a_layer_lies_in_the_layers_around_it() -> None:
-    assert layer_names("model/backbone/conv") == ("model/backbone/conv", "model/backbone", "model")
-    assert layer_names(None) == ("not tied to a layer",)
