@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tb_memplugin.model.units import format_bytes
+from tb_memplugin.recorder.observe.heap.heap_listing import objects_of, subclasses
 from tb_memplugin.recorder.sampling.devices import choose_devices, memory_info
 
 _CUSTOM = ("tensorflow.python.ops.custom_gradient", "_graph_mode_decorator.<locals>.internal_grad_fn")
@@ -99,12 +100,11 @@ def _lend(registry: dict[str, Any]) -> dict[str, _StandIn]:
     entries = {name: entry for name, entry in list(registry.items()) if _is_custom(entry)}
     named: dict[str, list[Any]] = {}
     kept: set[str] = set()
-    for item in gc.get_objects() if entries else ():
-        kind = type(item)
-        if hasattr(kind, "as_graph_def") and hasattr(kind, "get_operations"):
+    for item in objects_of(_kinds()) if entries else ():
+        if hasattr(item, "get_operations"):
             for name in _names_in_graph(item):
                 named.setdefault(name, []).append(item)
-        elif kind.__name__ == "AtomicFunction":
+        else:
             kept.update(_names_without_graph(item))
     stand_ins = {}
     for name, entry in entries.items():
@@ -116,6 +116,14 @@ def _lend(registry: dict[str, Any]) -> dict[str, _StandIn]:
             stand_ins[name] = _StandIn(name, named[name], registry)
             registry[name] = {**entry, "type": stand_ins[name]}
     return stand_ins
+
+
+def _kinds() -> set[type]:
+    """The classes of graphs, and of functions that may have none."""
+    import tensorflow as tf
+    from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
+
+    return subclasses(tf.Graph) | subclasses(AtomicFunction)
 
 
 def _return(registry: dict[str, Any], stand_ins: dict[str, _StandIn]) -> None:

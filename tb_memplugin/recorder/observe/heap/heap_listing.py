@@ -4,8 +4,9 @@ import collections
 import gc
 import logging
 import weakref
-from collections.abc import Callable, Collection, Iterator
-from itertools import chain, compress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import chain, compress, repeat
+from operator import is_not
 from typing import Any
 
 
@@ -13,9 +14,14 @@ def objects_of(kinds: Collection[type], generation: int | None = None) -> list[A
     """Objects of exactly these classes (no subclasses) that Python's garbage collector tracks.
 
     The collector also lists tuples that another thread is filling at this moment. `tuple(generator)` raises SystemError
-    if something else refers to its tuple, so the collector's list must be gone before another thread can run. Therefore
-    one call of C code gets the list, goes through it and drops it: the interpreter switches threads only between its
-    own instructions. A loop or a comprehension would not do.
+    if something else refers to its tuple, so no thread may run from the listing until the tuples are dropped. Threads
+    switch between the interpreter's own instructions, so neither may run in between: Python code, nor anything that can
+    run Python code. That excludes `id`, which calls the audit hooks, the classes' own `__hash__`, `__eq__` and
+    `__class__`, and every new object that the collector tracks: it may start a collection, and with it finalizers.
+
+    Therefore one call of C code lists the objects, leaves out the tuples, and drops the list. What follows in the same
+    call, choosing the classes, may start a collection before Python 3.12: `object.__hash__` is passed its argument in a
+    tuple.
 
     Args:
         kinds: Classes, without `tuple`.
@@ -26,13 +32,33 @@ def objects_of(kinds: Collection[type], generation: int | None = None) -> list[A
     """
     if tuple in kinds:
         raise ValueError("objects_of cannot list tuples: another thread may be filling one. Pass other classes.")
-    wanted = frozenset(map(id, kinds))
-    objects: list[Any] = []
-    # `extend` and `__delitem__` return None, which `filter` drops: these two iterators yield nothing.
-    fill: Iterator[Any] = filter(None, map(objects.extend, map(gc.get_objects, (generation,))))
-    empty: Iterator[Any] = filter(None, map(objects.__delitem__, (slice(None),)))
-    is_wanted = map(wanted.__contains__, map(id, map(type, objects)))
-    return list(compress(chain(fill, objects, empty), is_wanted))
+    wanted = frozenset(map(object.__hash__, kinds))
+    tracked: list[Any] = []
+    others: list[Any] = []
+    is_other = map(is_not, map(type, tracked), repeat(tuple))
+    found = compress(_filled(tracked, map(gc.get_objects, (generation,))), is_other)
+    is_wanted = map(wanted.__contains__, map(object.__hash__, map(type, others)))
+    try:
+        return list(compress(_filled(others, (found,)), is_wanted))
+    finally:  # there was no memory for the result
+        tracked.clear()
+        others.clear()
+
+
+def _filled(items: list[Any], sources: Iterable[Iterable[Any]]) -> Iterator[Any]:
+    """Fill a list from sources, yield its items, and empty it; all in C, and without making an object meanwhile."""
+    fill: Iterator[Any] = filter(None, map(items.extend, sources))  # `extend` returns None, which `filter` drops
+    empty: Iterator[Any] = iter(items.clear, None)  # ends after one call, which returns None
+    return chain(fill, iter(items), empty)
+
+
+def subclasses(kind: type) -> set[type]:
+    """A class and all classes below it."""
+    kinds: set[type] = {kind}
+    child: type
+    for child in kind.__subclasses__():
+        kinds |= subclasses(child)
+    return kinds
 
 
 logger = logging.getLogger("tb_memplugin")

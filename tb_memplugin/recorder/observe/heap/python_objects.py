@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from tb_memplugin.recorder.observe.graph import keras_packages
-from tb_memplugin.recorder.observe.heap.heap_listing import YOUNG, Promotions, objects_of
+from tb_memplugin.recorder.observe.heap.heap_listing import YOUNG, Promotions, objects_of, subclasses
 from tb_memplugin.recorder.observe.model.layers import children, is_module
 
 PIPELINE_FUNCTION = "Dataset_"
@@ -193,7 +193,7 @@ def _kinds() -> set[type]:
     import tensorflow as tf
 
     bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, tf.Module, *keras_packages.models())
-    return {tf.__internal__.EagerTensor}.union(*map(_subclasses, bases))
+    return {tf.__internal__.EagerTensor}.union(*map(subclasses, bases))
 
 
 def _parts(model: Any) -> list[Any]:
@@ -202,11 +202,3 @@ def _parts(model: Any) -> list[Any]:
         return [child for _, child in children(model)]
     inner = getattr(model, "_functional", None)
     return [*model._flatten_layers(include_self=False), *([] if inner is None else [inner])]
-
-
-def _subclasses(kind: type) -> set[type]:
-    kinds: set[type] = {kind}
-    child: type
-    for child in kind.__subclasses__():
-        kinds |= _subclasses(child)
-    return kinds
