@@ -15,7 +15,7 @@ from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base.background import Background, Job
 from tb_memplugin.recorder.base.clock import Clock
 from tb_memplugin.recorder.base.due import Due, changes
-from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.faults import Faults, Part
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.host_parts import HostParts
@@ -23,7 +23,7 @@ from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
-from tb_memplugin.recorder.observe.layer_watch import TABLE, LayerWatch
+from tb_memplugin.recorder.observe.layer_watch import OBSERVING, TABLE, LayerWatch
 from tb_memplugin.recorder.oom.failure_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Replay
 from tb_memplugin.recorder.output import Output
@@ -32,7 +32,7 @@ from tb_memplugin.recorder.sampling.counter_rows import CounterRows
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
-from tb_memplugin.recorder.tracing.step_analysis import TRACING, TracedStep
+from tb_memplugin.recorder.tracing.step_analysis import TracedStep
 from tb_memplugin.recorder.tracing.step_ends import StepEnds
 from tb_memplugin.recorder.tracing.step_tracer import StepTracer
 
@@ -126,7 +126,7 @@ class Recording:
         interval = REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS
         self._background = Background(self._tick, self._output.write_out, interval)
         self._polling = Background(self._poll, self._poll, POLL_SECONDS)
-        self._submit_part(ABANDONED, remove_abandoned)
+        self._submit_part(self._faults.part(ABANDONED), remove_abandoned)
         # Not opened here: by then a dropped recorder of the same run is closed.
         self._background.submit(self._files.open)
 
@@ -194,11 +194,11 @@ class Recording:
         """Queue a job for the background thread. Safe in a finalizer."""
         self._background.submit(job)
 
-    def _submit_part(self, part: str, job: Job) -> None:
+    def _submit_part(self, part: Part, job: Job) -> None:
         """Queue a job that is a part of its own."""
 
         def run() -> None:
-            with self._faults.part(part) as runs:
+            with part as runs:
                 if runs:
                     job()
 
@@ -240,7 +240,8 @@ class Recording:
         self._open = _OpenStep(phase, epoch, time.perf_counter())
         batches = self._tracer.first_batches()
         if batches is not None:
-            self._submit_part(TRACING, functools.partial(self._tracer.note_first_batches, *batches))
+            note = functools.partial(self._tracer.note_first_batches, *batches)
+            self._submit_part(self._faults.step(OBSERVING, step), note)
         self._tracer.begin(step, phase)
         for name in self._names:
             with self._faults.part(SAMPLES) as runs:
@@ -309,7 +310,7 @@ class Recording:
                 self._count(step)
         if traced is not None and sample is not None:
             measure = functools.partial(self._step_ends.measure, sample.number, sample.in_use_bytes, traced.end)
-            self._submit_part(POOLS, measure)
+            self._submit_part(self._faults.step(POOLS, step), measure)
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
@@ -399,7 +400,7 @@ class Recording:
         if self._step_ends.due_in() <= 0.0:
             dumps = self._step_ends.read()
             measure = functools.partial(self._step_ends.measure_read, sample.number, sample.in_use_bytes, dumps)
-            self._submit_part(POOLS, measure)
+            self._submit_part(self._faults.step(POOLS, step), measure)
         return sample
 
     # --- on the background thread -----------------------------------------------------------------------------------
@@ -439,30 +440,20 @@ class Recording:
                 self._stalled.poll()
 
     def _work_through(self, traced: TracedStep) -> None:
-        if self._has_breakdown:
-            self._analyze(traced)
-            return
-        self._files.write(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
-        try:
-            self._analyze(traced)
-        finally:
-            self._files.write(RunWriter.analyzing, None)
-        self._has_breakdown = not traced.only_learn
-
-    def _analyze(self, traced: TracedStep) -> None:
-        result = None
-        with self._faults.part(TRACING) as runs:
-            if runs:
-                result = self._tracer.work_through(traced)
-        if result is None:
-            return
+        is_first = not self._has_breakdown
+        if is_first:
+            self._files.write(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
+        result = self._tracer.work_through(traced)
         self._output.write_traced(result)
         completed = None
-        with self._faults.part(TABLE) as runs:
+        with self._faults.step(TABLE, traced.step) as runs:
             if runs:
                 completed = self._watch.completed_table()  # the trace may tell the batch size
         if completed is not None:
             self._output.write_table(completed)
+        if is_first:
+            self._files.write(RunWriter.analyzing, None)
+            self._has_breakdown = bool(result.snapshots)
 
     def _rest(self) -> None:
         try:

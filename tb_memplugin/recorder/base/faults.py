@@ -1,4 +1,7 @@
-"""Isolates faults of the recorder from training: a part that fails is reported once and stops."""
+"""Isolates faults of the recorder from training: a part that fails is reported once and stops.
+
+The analysis of a step may fail for that step only; it stops after three steps in a row.
+"""
 
 import logging
 import re
@@ -18,7 +21,7 @@ def without_paths(sentence: str) -> str:
     return _PATH.sub("<path>", sentence)
 
 
-class _Part:
+class Part:
     """See `Faults.part`. It has no state of a block, so any thread may use it at any time."""
 
     __slots__ = ("_faults", "_part", "_stopped")
@@ -38,6 +41,28 @@ class _Part:
         return True
 
 
+MAX_FAILED_STEPS = 3
+"""Steps in a row whose analysis may fail before it stops."""
+MAX_STEP_NOTES = 5
+"""Most steps that are reported for a part; further ones are logged at debug level only."""
+
+
+class _StepPart(Part):
+    """See `Faults.step`."""
+
+    __slots__ = ("_step",)
+
+    def __init__(self, faults: "Faults", part: str, stopped: Set[str], step: int) -> None:
+        super().__init__(faults, part, stopped)
+        self._step = step
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if error is not None and not isinstance(error, Exception):
+            return False
+        self._faults.step_ended(self._part, self._step, error)
+        return error is not None
+
+
 class Faults:
     """Runs parts of the recorder; reports a part's first fault and does not run the part again.
 
@@ -50,9 +75,11 @@ class Faults:
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self._report = report
         self._stopped: set[str] = set()
-        self._parts: dict[str, _Part] = {}
+        self._parts: dict[str, Part] = {}
+        self._failed_steps: dict[str, int] = {}  # in a row
+        self._noted_steps: dict[str, int] = {}
 
-    def part(self, part: str) -> "_Part":
+    def part(self, part: str) -> "Part":
         """A block that runs a part, unless it has stopped, and stops it at its first exception:
 
         ```python
@@ -66,8 +93,29 @@ class Faults:
         """
         found = self._parts.get(part)
         if found is None:
-            found = self._parts[part] = _Part(self, part, self._stopped)
+            found = self._parts[part] = Part(self, part, self._stopped)
         return found
+
+    def step(self, part: str, step: int) -> "_StepPart":
+        """A block like that of `part` that analyzes one step; for the background thread.
+
+        An exception costs this step. `MAX_FAILED_STEPS` of them in a row stop the part.
+        """
+        return _StepPart(self, part, self._stopped, step)
+
+    def step_ended(self, part: str, step: int, error: Exception | None) -> None:
+        """Note how a block of `step` ended."""
+        if error is None:
+            self._failed_steps[part] = 0
+            return
+        logger.debug("%s failed for step %d", part, step, exc_info=error)
+        reason = f"{type(error).__name__}: {error}"
+        failed = self._failed_steps[part] = self._failed_steps.get(part, 0) + 1
+        noted = self._noted_steps[part] = self._noted_steps.get(part, 0) + 1
+        if failed >= MAX_FAILED_STEPS:
+            self.stop(part, reason)
+        elif noted <= MAX_STEP_NOTES:
+            self.warn(f"{part} failed for step {step}: {_line(reason)}; training is not affected")
 
     def clean_up(self, part: str, action: Callable[[], None]) -> None:
         """Call `action`, also if `part` has stopped: what a part has opened is closed in any case."""
@@ -82,8 +130,7 @@ class Faults:
             return
         self._stopped.add(part)
         changes.note()
-        sentence = f"{part} stopped: {' '.join(reason.split())[:500]}"
-        self.warn(sentence + "; training is not affected")
+        self.warn(f"{part} stopped: {_line(reason)}; training is not affected")
 
     def stopped(self, part: str) -> bool:
         """Whether `part` has stopped."""
@@ -97,3 +144,7 @@ class Faults:
                 self._report(without_paths(sentence))
             except Exception:  # the cause of the fault, such as a full disk, may break the report as well
                 logger.debug("a fault could not be noted in the run", exc_info=True)
+
+
+def _line(reason: str) -> str:
+    return " ".join(reason.split())[:500]

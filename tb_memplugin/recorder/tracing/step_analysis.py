@@ -130,14 +130,12 @@ class StepAnalysis:
         for device in self._capacities:
             maps = [self._parse(dumps.get(device), device, time.time()) for dumps in (before, after)]
             if maps[0] is not None and maps[1] is not None:
-                with self._faults.part(OBSERVING) as runs:
-                    if runs:
-                        self._watch.observer.first_batches(device, maps[0], maps[1])
+                self._watch.observer.first_batches(device, maps[0], maps[1])
 
     def analyze(self, traced: TracedStep) -> TraceResult:
         """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds; never raises."""
         result = TraceResult()
-        with self._faults.part(TRACING) as runs:
+        with self._faults.step(TRACING, traced.step) as runs:
             if runs:
                 self._analyze(traced, result)
         if self._settings.keep_profile and not traced.only_learn:
@@ -157,7 +155,7 @@ class StepAnalysis:
             self._watch.batch_size = batch or self._watch.batch_size
         result.snapshots[:] = [dataclasses.replace(one, batch_size=batch) for one in result.snapshots]
         for one in analyzed:
-            with self._faults.part(REQUESTS) as runs:
+            with self._faults.step(REQUESTS, traced.step) as runs:
                 if runs:
                     self._add_requests(traced, one, batch, result)
 
@@ -179,14 +177,12 @@ class StepAnalysis:
         facts = traced.facts[trace.device]
         if trace.start_map is None and self._maps.available(trace.device):
             facts = dataclasses.replace(facts, notes=(*facts.notes, _MISSED_EVENTS))
-        with self._faults.part(OBSERVING) as runs:
-            if runs:
-                facts = observer.recall(facts, trace)
+        observes = not self._faults.stopped(OBSERVING)
+        if observes:
+            facts = observer.recall(facts, trace)
         classifier = Classifier(trace, facts)
-        if not trace.missed:
-            with self._faults.part(OBSERVING) as runs:
-                if runs:
-                    observer.remember(whole, classifier.input_sizes, facts.arguments)
+        if observes and not trace.missed:
+            observer.remember(whole, classifier.input_sizes, facts.arguments)
         chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
         if traced.only_learn:
             return _Analyzed(trace, facts, classifier, chunks)
@@ -204,12 +200,12 @@ class StepAnalysis:
         result.snapshots.append(snapshot)
         if chunks is not None:
             self._oom.remember(trace.device, chunks, facts)
-            with self._faults.part(MAPS) as runs:
+            with self._faults.step(MAPS, traced.step) as runs:
                 if runs:
                     self._add_map(trace, classifier, chunks, replay, traced.interrupted, result)
         if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
             kept = None
-            with self._faults.part(TIMELINES) as runs:
+            with self._faults.step(TIMELINES, traced.step) as runs:
                 if runs:
                     kept = timeline(trace, facts, classifier, snapshot)
             if kept is not None:

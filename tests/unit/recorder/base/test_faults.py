@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.faults import MAX_STEP_NOTES, Faults
 
 
 def run(faults: Faults, part: str, action: Callable[[], None]) -> None:
@@ -33,6 +33,56 @@ def test_a_part_that_fails_is_reported_once_and_not_run_again(caplog: pytest.Log
     assert noted == [caplog.records[0].message]
     assert ran == ["tried", "sampled", "sampled", "sampled"]
     assert faults.stopped("writing") and not faults.stopped("sampling")
+
+
+def run_step(faults: Faults, part: str, step: int, action: Callable[[], None] = lambda: None) -> None:
+    with faults.step(part, step) as runs:
+        if runs:
+            action()
+
+
+def test_a_fault_in_one_step_costs_that_step(caplog: pytest.LogCaptureFixture) -> None:
+    # GIVEN a part that fails in steps 2, 3 and 5, so never three times in a row
+    ran: list[int] = []
+    noted: list[str] = []
+    faults = Faults(noted.append)
+    with caplog.at_level(logging.DEBUG, "tb_memplugin"):
+        for step in range(1, 7):
+            run_step(faults, "step timelines", step, fail if step in (2, 3, 5) else lambda step=step: ran.append(step))
+    # THEN the other steps are analyzed, and each fault is noted with its traceback at debug level
+    assert ran == [1, 4, 6] and not faults.stopped("step timelines")
+    assert noted == [
+        f"step timelines failed for step {step}: OSError: no space left; training is not affected" for step in (2, 3, 5)
+    ]
+    assert [record.message for record in caplog.records if record.levelno == logging.WARNING] == noted
+    assert sum(record.exc_info is not None for record in caplog.records if record.levelno == logging.DEBUG) == 3
+
+
+def test_three_faults_in_a_row_stop_the_part(caplog: pytest.LogCaptureFixture) -> None:
+    ran: list[int] = []
+    faults = Faults()
+    for step in (1, 2, 3, 4):
+        run_step(faults, "step timelines", step, lambda step=step: ran.append(step) or fail())
+    assert ran == [1, 2, 3] and faults.stopped("step timelines")
+    assert (
+        caplog.records[-1].message == ("step timelines stopped: OSError: no space left; training is not affected")
+        and len(caplog.records) == 3
+    )
+
+
+def test_a_part_that_fails_now_and_then_is_noted_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
+    faults = Faults()
+    for step in range(100):
+        run_step(faults, "step timelines", step, fail if step % 2 else lambda: None)
+    assert len(caplog.records) == MAX_STEP_NOTES and not faults.stopped("step timelines")
+
+
+def test_an_interrupt_in_a_step_is_not_a_fault() -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_step(Faults(), "anything", 1, interrupt)
 
 
 def test_a_failing_report_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
