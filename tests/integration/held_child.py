@@ -99,6 +99,18 @@ def batch_of_a_loop(directory: str) -> None:
     loop(directory, tf.data.Dataset.from_tensor_slices(x).batch(BATCH), tf.function(model), model)
 
 
+def batches_of_a_dataset(directory: str) -> None:
+    """Batches that are kept after their step; all but the last ones are held tensors."""
+    model, x = make_model(), tf.random.uniform([60 * BATCH, WIDTH])
+    batches, train = iter(tf.data.Dataset.from_tensor_slices(x).batch(BATCH)), tf.function(model)
+
+    def step(_: int) -> None:
+        history.append(next(batches))
+        train(history[-1])
+
+    steps(directory, model, step)
+
+
 def batch_of_tensors(directory: str) -> None:
     """Batches that Python makes, which only the call of the step tells from other tensors."""
     model, batches = make_model(), [tf.random.uniform([BATCH, WIDTH]) for _ in range(4)]
@@ -147,6 +159,7 @@ SCENARIOS: dict[str, Callable[[str], None]] = {
     "fit_on_tensors": fit_on_tensors,
     "batch_of_a_loop": batch_of_a_loop,
     "batch_of_tensors": batch_of_tensors,
+    "batches_of_a_dataset": batches_of_a_dataset,
     "captured_constant": captured_constant,
     "tape_eager": lambda directory: tape(directory, eager=True, persistent=False),
     "tape_graph": lambda directory: tape(directory, eager=False, persistent=False),

@@ -39,20 +39,25 @@ def trained(scenario: str) -> Any:
             marks=pytest.mark.long,
         ),
         ("fit_on_tensors", "list in attribute `kept` of Keeper", "(Keeper) › kept (list) › ["),
+        ("batches_of_a_dataset", "list `history` in module __main__", "module __main__ › history (list) › ["),
     ],
 )
 def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(scenario: str, holder: str, path: str) -> None:
     answer = trained(scenario)
     for snapshot in answer["snapshots"]:
         kept = [group for group in snapshot["groups"] if group["shape"] == [256, 512]]
-        # A kept tensor of each step before, and perhaps the traced one's.
-        assert snapshot["step"] <= sum(group["count"] for group in kept) <= snapshot["step"] + 1
+        # A kept tensor of each step before, and perhaps the traced one's. The last batch is still in use.
+        assert (
+            snapshot["step"] - (scenario == "batches_of_a_dataset")
+            <= sum(group["count"] for group in kept)
+            <= snapshot["step"] + 1
+        )
         assert sum(group["bytes"] for group in kept) == sum(group["count"] for group in kept) * RESULT
         assert snapshot["categories"]["held_tensors"] >= sum(group["bytes"] for group in snapshot["groups"])
     largest = max(answer["snapshots"][-1]["groups"], key=lambda group: group["bytes"])
     assert largest["held_by"] == holder and path in largest["retaining_path"]
     (finding,) = answer["findings"]
-    assert "largest growth: held tensors, " in finding and f"kept alive by {holder}" in finding
+    assert ": held tensors, " in finding and f"kept alive by {holder}" in finding
     assert answer["notes"] == []
 
 

@@ -54,7 +54,7 @@ SEEDED = {
     ),
     "held_tensors": (
         "CPU:0: memory in use at step end grows",
-        "largest growth: held tensors",
+        ": held tensors, ",
         "kept alive by list `history` in module __main__.",
         ": held tensors",
     ),

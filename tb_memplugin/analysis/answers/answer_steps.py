@@ -76,7 +76,7 @@ def _details(growth: Growth, owner: tuple[str | None, str] | None) -> tuple[str,
     if owner is not None and growth.owner_bytes is not None:
         layer, category = owner
         name = category.replace("_", " ").capitalize() + (f" of {layer}" if layer and not growth.origin() else "")
-        parts = (f"{name} +{format_bytes(growth.owner_bytes)}", *growth.origin())
+        parts = (f"{name} +{format_bytes(growth.owner_bytes)}{growth.span()}", *growth.origin())
         details.append(f"{', '.join(parts)}.")
     if growth.cause is not None:
         details.append(f"Cause: {growth.cause.text}.")

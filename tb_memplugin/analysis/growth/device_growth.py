@@ -53,6 +53,7 @@ class Growth:
         owner: Layer and category with the largest growth between traced steps, or in recorded activations; None if
             unknown.
         owner_bytes: Growth of the owner over these steps.
+        owner_steps: The first and the last of these traced steps; None for recorded activations.
         rounding_bytes: Growth of the rounding of the owner's layer if it exceeds `owner_bytes`, else 0.
         held_by: Holder of most of the added held tensors, if the owner is held tensors; None if unknown.
         line: Python line that made most of these; None if unknown.
@@ -68,6 +69,7 @@ class Growth:
     jumps: tuple[tuple[int, int], ...]
     owner: tuple[str | None, str] | None
     owner_bytes: int | None
+    owner_steps: tuple[int, int] | None
     rounding_bytes: int
     held_by: str | None
     line: str | None
@@ -89,13 +91,17 @@ class Growth:
             name = category.replace("_", " ")
             if category != "held_tensors":
                 name += f" of {layer}" if layer is not None else ", not tied to a layer"
-            text += f"; largest growth: {name}, {format_bytes(self.owner_bytes)}"
+            text += f"; largest growth{self.span()}: {name}, {format_bytes(self.owner_bytes)}"
             if self.rounding_bytes:
                 text += f" and {format_bytes(self.rounding_bytes)} of rounding"
             text += "".join(f", {part}" for part in self.origin())
         if self.capacity_step is not None:
             text += f"; at this rate memory runs out by step {self.capacity_step}, earlier with fragmentation"
         return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
+
+    def span(self) -> str:
+        """Between which traced steps the owner grew, as a clause; empty if unknown."""
+        return "" if self.owner_steps is None else " from step {} to step {}".format(*self.owner_steps)
 
     def origin(self) -> tuple[str, ...]:
         """What keeps the added held tensors alive and what made them, as far as they are known."""
@@ -128,14 +134,14 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
         if found is not None:
             trend, jumps = found
             snapshots = traced_of(run, device, phase, trend, jumps)
-            owner, owner_bytes, rounding = _owner(run, snapshots, trend) or (None, None, 0)
+            owner, owner_bytes, rounding, traced = _owner(run, snapshots, trend) or (None, None, 0, None)
             above = 0 if at_peak else _above_end(figures, rows)
             full = _capacity_step(trend, above, figures.capacity_bytes)
             held_by, line = _holder_and_line(snapshots) if owner == (None, "held_tensors") else (None, None)
             explained = held_by is not None and _makes_up_half(owner_bytes, snapshots, trend)
             cause = None if explained else cause_of(run, device, trend, owner is not None and owner[1] in UNEXPLAINED)
             causes = (held_by, line, cause)
-            return Growth(device, phase, at_peak, trend, jumps, owner, owner_bytes, rounding, *causes, full)
+            return Growth(device, phase, at_peak, trend, jumps, owner, owner_bytes, traced, rounding, *causes, full)
     return None
 
 
@@ -207,23 +213,29 @@ def _capacity_step(trend: Trend, above_bytes: int, capacities: Integers) -> int 
     return trend.last_step + int(remaining) if remaining < 10 * span else None
 
 
-def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> tuple[tuple[str | None, str], int, int] | None:
-    """The (layer, category) with the largest growth from the first to the last snapshot, its growth, and that of its
-    rounding; without snapshots, the layer whose recorded activations grew most."""
+def _owner(
+    run: Run, snapshots: Sequence[Snapshot], trend: Trend
+) -> tuple[tuple[str | None, str], int, int, tuple[int, int] | None] | None:
+    """The (layer, category) with the largest growth from the first to the last snapshot, its growth, that of its
+    rounding, and the steps of these snapshots; without them, the layer whose recorded activations grew most."""
     candidates: dict[tuple[str | None, str], int] = {}
+    steps = None
     if len(snapshots) >= 2 and snapshots[-1].step > snapshots[0].step:
         candidates = _differences(_sums(snapshots[0]), _sums(snapshots[-1]))
+        steps = snapshots[0].step, snapshots[-1].step
     if not any(size > 0 for size in candidates.values()):
-        candidates = _activation_growth(run.activations, trend)
+        candidates, steps = _activation_growth(run.activations, trend), None
     owner = max(candidates, key=lambda name: candidates[name], default=None)
     if owner is None or candidates[owner] <= 0:
         return None
     if owner[1] != "rounding":
-        return owner, candidates[owner], 0
+        return owner, candidates[owner], 0, steps
     # Small tensors have more rounding than bytes: name the tensors, not their rounding.
     beside = {name: size for name, size in candidates.items() if name[0] == owner[0] and name != owner and size > 0}
     cause = max(beside, key=lambda name: beside[name], default=None)
-    return (owner, candidates[owner], 0) if cause is None else (cause, beside[cause], candidates[owner])
+    if cause is None:
+        return owner, candidates[owner], 0, steps
+    return cause, beside[cause], candidates[owner], steps
 
 
 def traced_of(run: Run, device: str, phase: Phase, trend: Trend, jumps: Sequence[tuple[int, int]]) -> list[Snapshot]:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import math
 import weakref
 from collections.abc import Callable, Collection, Mapping, Set
 from typing import Any
@@ -80,11 +81,16 @@ class ModelObserver:
             if span.layer is not None
         )
 
-    def begin_window(self, read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None) -> None:
+    def begin_window(
+        self,
+        read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None,
+        batches_since: float = -math.inf,
+    ) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls.
 
         Args:
             read_maps: Reads the devices' memory maps, None for a device without one.
+            batches_since: As for `HeldTensors.find`.
         """
 
         def read_chunks() -> Mapping[str, Set[int] | None]:
@@ -98,6 +104,7 @@ class ModelObserver:
             self._held,
             list(call_notes.graphs),
             None if read_maps is None else read_chunks,
+            batches_since,
         )
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines

@@ -1,5 +1,6 @@
 """`ObservedWindow`: facts about the program in one profiler window."""
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ class ObservedWindow:
         held: Tensors known from earlier windows; without it, all of Python's objects are searched.
         graphs: Traced function graphs; tensors that they captured are constants.
         read_chunks: Reads the chunks in use, which show whether a tensor is unknown.
+        batches_since: As for `HeldTensors.find`.
 
     Attributes:
         variables: The variables of these models and optimizers.
@@ -31,12 +33,13 @@ class ObservedWindow:
         held: HeldTensors | None = None,
         graphs: Iterable[Any] = (),
         read_chunks: ReadChunks | None = None,
+        batches_since: float = -math.inf,
     ) -> None:
         self.variables = variables = Variables(models, optimizers)
         self._start_in_use = _bytes_in_use()
         self._held = HeldTensors() if held is None else held
         self._tensors = self._held.find(
-            self._start_in_use, variables.start_addresses(), graphs, variables.ids(), read_chunks
+            self._start_in_use, variables.start_addresses(), graphs, variables.ids(), read_chunks, batches_since
         )
         self._former = former_variables.facts(former_handles(self._held.handles()))
         self._tensors_at_end: DeviceFacts = ()

@@ -70,6 +70,7 @@ class StepTracer:
         self._phases_with_data: set[Phase] = set()
         self._untraced_seconds: dict[Phase, float] = {}
         self._began = time.perf_counter()
+        self._last_began = self._began  # of the last step that ended
         self._only_learn = False
         self._opening_seconds = 0.0
         self._room = threading.Semaphore(MAX_WAITING)
@@ -192,7 +193,7 @@ class StepTracer:
         try:
             with self._faults.part(OBSERVING) as runs:
                 if runs:
-                    self._watch.observer.begin_window(self._parsed_maps)
+                    self._watch.observer.begin_window(self._parsed_maps, self._last_began)
             self._window = ProfilerWindow()
             # Read just after the profiler starts and just before it stops, so that no event between them is missed.
             self._start = self.read_maps()
@@ -227,6 +228,7 @@ class StepTracer:
             peak_bytes: Its peak.
         """
         window, self._window = self._window, None
+        self._last_began = time.perf_counter() - seconds
         if window is not None and window.gave_way:
             self._leave_to_user()
             self._room.release()

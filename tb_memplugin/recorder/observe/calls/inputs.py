@@ -2,12 +2,15 @@
 
 A tensor is input data if a tf.data iterator returned it, or if it was passed to the outermost layer call, to a traced
 function that calls layers, or to one of Keras's training methods. A tensor that such a call returned is a result, and
-stays one if it is passed on. All notes are weak: they keep no tensor alive.
+stays one if it is passed on. A batch is input data only for a while: each note has the time of its last use. All notes
+are weak: they keep no tensor alive.
 """
 
 import functools
 import logging
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -24,8 +27,23 @@ logger = logging.getLogger("tb_memplugin")
 
 MAX_ITEMS = 1000
 """Most values in the arguments of one call that are examined."""
-TRAINER_METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+_DATASET_METHODS = ("fit", "evaluate", "predict")
+TRAINER_METHODS = (*_DATASET_METHODS, "train_on_batch", "test_on_batch", "predict_on_batch")
 _DATA_ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
+
+
+class _Note(weakref.ref[Any]):
+    """A weak reference to a tensor, with the time of its last use as input data, by `time.perf_counter`."""
+
+    __slots__ = ("key", "used_at")
+
+    def __init__(self, tensor: Any, gone: Callable[[Any], None], used_at: float) -> None:
+        super().__init__(tensor, gone)  # type: ignore[call-arg]
+        self.key = id(tensor)
+        self.used_at = used_at
+
+    def __new__(cls, tensor: Any, gone: Callable[[Any], None], used_at: float) -> "_Note":
+        return super().__new__(cls, tensor, gone)
 
 
 class InputNotes:
@@ -37,7 +55,7 @@ class InputNotes:
 
     def __init__(self) -> None:
         self.active = False
-        self._inputs: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._inputs: dict[int, _Note] = {}
         self._results: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._functions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._local = threading.local()
@@ -45,23 +63,31 @@ class InputNotes:
 
     def tensors(self) -> list[Any]:
         """Input data that is still alive."""
-        return list(self._inputs.values())
+        tensors = (note() for note in list(self._inputs.values()))
+        return [tensor for tensor in tensors if tensor is not None]
 
-    def is_input(self, tensor: Any) -> bool:
-        """Whether the tensor is noted input data."""
-        return self._inputs.get(id(tensor)) is tensor
+    def is_input(self, tensor: Any, since: float = -math.inf) -> bool:
+        """Whether the tensor is noted input data that was used at a time or later."""
+        note = self._inputs.get(id(tensor))
+        return note is not None and note() is tensor and note.used_at >= since
 
     def data(self, values: Any) -> None:
-        """Note input data."""
-        self._note(self._inputs, None, values)
+        """Note a batch."""
+        self._note_inputs(values, time.perf_counter())
+
+    def dataset(self, values: Any) -> None:
+        """Note a data set, which is in use until it is noted as a batch."""
+        self._note_inputs(values, math.inf)
 
     def arguments(self, values: Any) -> None:
-        """Note the arguments of an outermost call: input data, unless another such call returned them."""
-        self._note(self._inputs, self._results, values)
+        """Note the arguments of an outermost call: a batch, except what another such call returned."""
+        self._note_inputs(values, time.perf_counter(), is_argument=True)
 
     def results(self, values: Any) -> None:
         """Note the results of an outermost call."""
-        self._note(self._results, self._inputs, values)
+        for tensor in self._examined(values):
+            if not self.is_input(tensor):
+                self._results[id(tensor)] = tensor
 
     def function(self, function: Any) -> None:
         """Note a ``tf.function`` that calls layers."""
@@ -88,15 +114,30 @@ class InputNotes:
         if outermost is not None:
             self._local.depth -= 1
 
-    def _note(self, notes: Any, others: Any, values: Any) -> None:
+    def _note_inputs(self, values: Any, used_at: float, is_argument: bool = False) -> None:
+        for tensor in self._examined(values):
+            key = id(tensor)
+            if is_argument and self._results.get(key) is tensor:
+                continue
+            note = self._inputs.get(key)
+            if note is None or note() is not tensor:
+                self._inputs[key] = _Note(tensor, self._gone, used_at)
+            elif not is_argument or note.used_at != math.inf:  # a call inside of `fit` does not end the use of its data
+                note.used_at = used_at
+
+    def _gone(self, note: _Note) -> None:
+        if self._inputs.get(note.key) is note:
+            del self._inputs[note.key]
+
+    def _examined(self, values: Any) -> list[Any]:
+        """The tensors among values; none while no notes are taken, or if that fails."""
         if not self.active:
-            return
+            return []
         try:
-            for tensor in self._eager_tensors(values):
-                if others is None or others.get(id(tensor)) is not tensor:
-                    notes[id(tensor)] = tensor
+            return list(self._eager_tensors(values))
         except Exception:
             logger.debug("tensors could not be noted", exc_info=True)
+            return []
 
     def _eager_tensors(self, values: Any) -> Iterator[Any]:
         _, eager, composite, flatten = self._tensorflow()
@@ -133,7 +174,9 @@ def note_running_fit() -> None:
     try:
         for frame, variables in running_functions():
             if frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith(keras_packages.PREFIXES):
-                input_notes.data([variables.get(name) for name in _DATA_ARGUMENTS])
+                values = [variables.get(name) for name in _DATA_ARGUMENTS]
+                note = input_notes.dataset if frame.f_code.co_name in _DATASET_METHODS else input_notes.data
+                note(values)
     except Exception:
         logger.debug("the data of a running training could not be noted", exc_info=True)
 
@@ -198,8 +241,13 @@ def _takes_data(original: Any) -> Any:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if input_notes.active:
             program_counters.models.note(self)
-        input_notes.data([*args, *(kwargs.get(name) for name in _DATA_ARGUMENTS)])
-        result = original(self, *args, **kwargs)
+        values = [*args, *(kwargs.get(name) for name in _DATA_ARGUMENTS)]
+        note = input_notes.dataset if original.__name__ in _DATASET_METHODS else input_notes.data
+        note(values)
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            input_notes.data(values)
         program_counters.models.used(self)
         return result
 

@@ -1,17 +1,21 @@
 """Tensors that Python holds beside the known variables: input data, constants and held tensors; variables of no model.
 
+A batch is input data in the step that uses it and in the next one, in which a loop may still refer to it. A batch that
+is alive afterwards is a held tensor, unless it was made before the first window: such data is often used again.
+
 Python's new objects are searched at every window. All of them are searched if some may be unknown and the memory map
 has a chunk without a known owner.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import Any, Literal
 
 from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.heap.holders import Device, Entry, HolderSearch
-from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects
+from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects, next_tensor_number
 from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_address, tensor_size, variable_address
 
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
@@ -29,6 +33,8 @@ class HeldTensors:
         self._holders = HolderSearch()
         self._known_variables: Container[int] = ()  # ids
         self._windows = self._misses = 0
+        self._batches_since = -math.inf
+        self._first_number: int | None = None  # of the tensors made since the first window
         self._in_use: Mapping[Device, int] = {}
         self._at_start: list[Entry] = []
         self._variables_at_start: DeviceFacts = ()
@@ -48,6 +54,7 @@ class HeldTensors:
         graphs: Iterable[Any] = (),
         known_variables: Container[int] = (),
         read_chunks: ReadChunks | None = None,
+        batches_since: float = -math.inf,
     ) -> DeviceFacts:
         """Tensors, and variables of no model, that Python holds as a window opens, with their devices.
 
@@ -57,8 +64,13 @@ class HeldTensors:
             graphs: Traced function graphs.
             known_variables: Ids of the known variables.
             read_chunks: Reads the chunks in use; without it, all objects are searched if some may be unknown.
+            batches_since: When the step before the window's began, by `time.perf_counter`: a batch that was last used
+                before it is a held tensor.
         """
         self._windows += 1
+        self._batches_since = batches_since
+        if self._first_number is None:
+            self._first_number = next_tensor_number()
         self._known_variables = known_variables
         self._in_use = in_use
         self._objects.add(input_notes.tensors())
@@ -168,9 +180,13 @@ class HeldTensors:
 
     def _category(self, tensor: Any, of_datasets: set[int]) -> TensorCategory:
         captures = self._objects.captures
-        if id(tensor) in of_datasets or input_notes.is_input(tensor) or captures.is_data(tensor):
+        if id(tensor) in of_datasets or self._is_batch(tensor) or captures.is_data(tensor):
             return "inputs"
         return "other_state" if captures.is_constant(tensor) else "held_tensors"
+
+    def _is_batch(self, tensor: Any) -> bool:
+        made_before = getattr(tensor, "_id", 0) < (self._first_number or 0)
+        return input_notes.is_input(tensor, -math.inf if made_before else self._batches_since)
 
 
 def _with_holder(entry: Entry) -> tuple[Device, TensorFact]:

@@ -80,7 +80,7 @@ class PythonObjects:
 
     def __init__(self) -> None:
         self.captures = Captures()
-        self._promotions = Promotions(_kinds, _next_tensor_number)
+        self._promotions = Promotions(_kinds, next_tensor_number)
         self._misses_found = 0
         self._tensors: dict[int, KnownTensor] = {}  # by id, as all below
         self._handles: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
@@ -181,7 +181,7 @@ class PythonObjects:
         return {id(tensor) for dataset in list(self._datasets.values()) for tensor in dataset._tensors}
 
 
-def _next_tensor_number() -> int:
+def next_tensor_number() -> int:
     """The number that TensorFlow would give the next tensor; it then gives the one after it."""
     from tensorflow.python.framework import ops
 

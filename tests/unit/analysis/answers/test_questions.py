@@ -136,7 +136,7 @@ def test_a_leak_of_held_tensors_names_their_holder_and_line(held_by: str | None,
     growing = by_name(leaking(snapshots=tuple(map(traced, (3, 60, 220)))))["growing"]
     assert growing.sentence.endswith(": held tensors")
     # From step 60 to 220, 256 KiB at each.
-    assert growing.details == (f"Held tensors +40.0 MiB{origin}.",)
+    assert growing.details == (f"Held tensors +40.0 MiB from step 60 to step 220{origin}.",)
 
 
 def test_a_leak_says_when_memory_runs_out() -> None:

@@ -203,7 +203,7 @@ def test_the_category_and_layer_that_grow_are_named_from_traced_steps() -> None:
     snapshots = tuple(make_snapshot(step, unattributed=4096 + step * 100_000) for step in (5, 600, 1200, 1900))
     (sentence,) = findings({"": run_of(FLAT + STEPS * 100_000, snapshots=snapshots)})
     assert sentence.startswith("CPU:0: memory in use at step end grows by 9.5 MiB every 100 steps since step ")
-    assert "largest growth: unattributed, not tied to a layer, 124 MiB" in sentence
+    assert "largest growth from step 600 to step 1900: unattributed, not tied to a layer, 124 MiB" in sentence
     assert "at this rate memory runs out by step 13945" in sentence
 
 
@@ -222,7 +222,10 @@ def test_small_tensors_whose_rounding_grows_most_are_named_with_it() -> None:
     (growth,) = find_growth(make_run(samples, snapshots=(taken(15_000), taken(45_000))))
     assert growth.owner == (None, "held_tensors")
     assert (growth.owner_bytes, growth.rounding_bytes) == (4 * 30_000, 252 * 30_000)
-    assert "largest growth: held tensors, 117 KiB and 7.2 MiB of rounding" in growth.sentence()
+    assert (
+        "largest growth from step 15000 to step 45000: held tensors, 117 KiB and 7.2 MiB of rounding"
+        in growth.sentence()
+    )
 
 
 def test_a_layer_that_grows_is_named_from_recorded_activations() -> None:

@@ -1,6 +1,8 @@
 """Which eager tensors are input data: what iterators, training methods and outermost calls are given."""
 
 import gc
+import math
+import time
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -65,6 +67,24 @@ def test_notes_keep_no_tensor_alive(notes: InputNotes) -> None:
     del tensor
     gc.collect()
     assert notes.tensors() == []
+
+
+def test_a_batch_ages_from_its_last_use(notes: InputNotes) -> None:
+    tensor = eager()
+    notes.data(tensor)
+    between = time.perf_counter()
+    assert notes.is_input(tensor) and not notes.is_input(tensor, between)
+    notes.arguments([tensor])
+    assert notes.is_input(tensor, between)
+
+
+def test_a_data_set_does_not_age_until_its_call_ends(notes: InputNotes) -> None:
+    tensor = eager()
+    notes.dataset(tensor)
+    notes.arguments([tensor])  # a step inside of `fit`
+    assert notes.is_input(tensor, math.inf)
+    notes.data(tensor)
+    assert not notes.is_input(tensor, math.inf)
 
 
 def test_nothing_is_noted_while_notes_are_not_taken() -> None:
