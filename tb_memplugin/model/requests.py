@@ -32,6 +32,7 @@ class StepRequests:
         owners, ops: The owners and op names.
         region_address, region_bytes: The pool's regions when the step began, shape [regions].
         added_address, added_bytes: Regions that the pool grew by during the step, shape [added regions].
+        unrepeatable: Paths of layers that a second pass may not repeat, as `GraphFacts.unrepeatable`.
     """
 
     step: int
@@ -57,6 +58,7 @@ class StepRequests:
     region_bytes: Integers
     added_address: Integers
     added_bytes: Integers
+    unrepeatable: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.address)

@@ -212,6 +212,7 @@ class GraphFacts:
             of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
         root: Whether no other graph calls it.
         arguments: Names of its arguments as they run, without variables and other captures.
+        unrepeatable: Layers whose forward pass has an op that may return something else when it runs again.
     """
 
     name: str
@@ -219,6 +220,7 @@ class GraphFacts:
     callees: Mapping[str, tuple[tuple[str, int], ...]]
     root: bool
     arguments: frozenset[str] = frozenset()
+    unrepeatable: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,6 +99,6 @@ def is_floating(tensor: Any) -> bool:
     return bool(getattr(dtype, "is_floating", False) or getattr(dtype, "is_complex", False))
 
 
-def refuse(layer: str, why: str, instead: str) -> RecomputationError:
+def refuse(layer: str, why: str, instead: str = "") -> RecomputationError:
     """The error for a layer that cannot be recomputed exactly."""
-    return RecomputationError(f"Layer {layer} cannot be recomputed exactly: {why}. {instead}")
+    return RecomputationError(f"Layer {layer} cannot be recomputed exactly: {why}. {instead}".rstrip())

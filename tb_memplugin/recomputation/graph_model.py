@@ -1,14 +1,17 @@
 """Functional models whose graph runs in segments."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.model.text import some, unknown_name
-from tb_memplugin.recomputation.recompute import Segment
+from tb_memplugin.recomputation.exact_pass import refuse
+from tb_memplugin.recomputation.recompute import ONLY_DENSE, Segment
 from tb_memplugin.recomputation.segments import LayerCall, Segments, calls, functional, is_graph, layer_order
 
 
@@ -62,7 +65,7 @@ class SegmentedGraph:
         for step in self.segmented_steps:
             if isinstance(step, LayerCall):
                 run_call(step, self.nested.get(id(step.operation), step.operation), known, operation_fn)
-            elif all(known.get(id(symbol)) is not None for symbol in step.inputs):
+            elif all(isinstance(known.get(id(symbol)), tf.Tensor) for symbol in step.inputs):
                 outputs = step.segment.recompute(step.run(operation_fn), [known[id(symbol)] for symbol in step.inputs])
                 known.update((id(symbol), tensor) for symbol, tensor in zip(step.outputs, outputs, strict=True))
             else:
@@ -71,11 +74,19 @@ class SegmentedGraph:
         return keras.tree.pack_sequence_as(model._outputs_struct, [known[id(symbol)] for symbol in model.outputs])
 
 
-def segmented_steps(model: Any, segments: Segments, prefix: str = "") -> list[LayerCall | CallSegment]:
+def segmented_steps(
+    model: Any, segments: Segments, refusals: list[str], prefix: str = ""
+) -> list[LayerCall | CallSegment]:
     """The steps of a graph: calls by themselves, and the segments whose layers are directly in this model.
 
+    Args:
+        model: The model whose graph it is.
+        segments: The segments.
+        refusals: Receives a sentence for each layer that cannot be recomputed exactly; it is called by itself.
+        prefix: The model's path with a slash, empty for the outermost one.
+
     Raises:
-        RecomputationError: layers of a segment do not follow each other, or cannot be recomputed exactly.
+        RecomputationError: layers of a segment do not follow each other.
     """
     order = calls(model)
     steps: list[LayerCall | CallSegment] = []
@@ -102,9 +113,44 @@ def segmented_steps(model: Any, segments: Segments, prefix: str = "") -> list[La
                 f"{some([prefix + call.name for call in order[start:]])}."
             )
         steps += order[at:start]
-        steps.append(_call_segment(model, order, start, end))
+        steps += _exact_steps(model, order, start, end, refusals)
         at = end
     return steps + order[at:]
+
+
+def _exact_steps(
+    model: Any, order: Sequence[LayerCall], start: int, end: int, refusals: list[str]
+) -> list[LayerCall | CallSegment]:
+    """The steps of a segment. Calls that cannot be recomputed exactly run once, between those that can.
+
+    Raises:
+        RecomputationError: each call can be recomputed exactly, but not all of them together.
+    """
+    try:
+        return [_call_segment(model, order, start, end)]
+    except RecomputationError:
+        refused = {at: str(why) for at in range(start, end) if (why := _refusal(model, order, at)) is not None}
+        if not refused:
+            raise
+    refusals += refused.values()
+    steps: list[LayerCall | CallSegment] = []
+    for is_refused, places in itertools.groupby(range(start, end), key=refused.__contains__):
+        within = list(places)
+        calls_within = order[within[0] : within[-1] + 1]
+        if is_refused or not any(isinstance(call.operation, keras.layers.Layer) for call in calls_within):
+            steps += calls_within
+        else:
+            steps.append(_call_segment(model, order, within[0], within[-1] + 1))
+    return steps
+
+
+def _refusal(model: Any, order: Sequence[LayerCall], at: int) -> RecomputationError | None:
+    """Why one call cannot be recomputed exactly; None if it can."""
+    try:
+        _call_segment(model, order, at, at + 1)
+    except RecomputationError as error:
+        return error
+    return None
 
 
 def _call_segment(model: Any, order: Sequence[LayerCall], start: int, end: int) -> CallSegment:
@@ -121,7 +167,11 @@ def _call_segment(model: Any, order: Sequence[LayerCall], start: int, end: int) 
         training = {"training": True} if getattr(operation, "_call_has_training_arg", False) else {}
         return lambda *arguments, **keywords: operation(*arguments, **{**keywords, **training})
 
-    if layers and not any(getattr(tensor, "sparse", False) for tensor in segment.inputs):
+    for tensor in segment.inputs:
+        kind = next((kind for kind in ("sparse", "ragged") if getattr(tensor, kind, False)), None)
+        if kind is not None:
+            raise refuse(inside[0].name, f"it takes a {kind} tensor", ONLY_DENSE)
+    if layers:
         segment.segment.check(segment.run(in_training), segment.inputs)
     return segment
 

@@ -12,13 +12,9 @@ from keras.src.backend.common import global_state
 from tensorflow.python.ops import control_flow_util
 
 from tb_memplugin.recomputation.exact_pass import Passed, Run, call_in_context, exact_pass, is_floating, refuse
+from tb_memplugin.recomputation.repeatable import repeats
 
-REPEATABLE = {
-    *("Assert", "PrintV2", "StringFormat"),
-    *("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"),  # Keras leaves dropout to its own layers
-}
-"""Ops that TensorFlow marks as stateful although they return the same when they run again."""
-OWN_SEGMENTS = "Leave it out: pass an object whose `segments` do not name it."
+ONLY_DENSE = "Only dense tensors can be."
 
 
 def read_variables(run: Run, layers: Sequence[Any], tensors: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
@@ -33,15 +29,43 @@ def read_variables(run: Run, layers: Sequence[Any], tensors: Sequence[Any], mask
         for sub in layer._flatten_layers():
             if getattr(sub, "_remat_mode", None) is not None:
                 raise refuse(sub.name, "it was created in a keras.RematScope", "Create it without the scope.")
-            if not sub.built:
-                raise refuse(sub.name, "it is not built", "Call the model on a batch first.")
     variables = {id(variable): variable for layer in layers for variable in layer.variables}
     for _ in range(3):
-        unknown = _trace(run, layers, tensors, masks, list(variables.values()))
+        with _unbuilt(layers):
+            unknown = _trace(run, layers, tensors, masks, list(variables.values()))
         if not unknown:
             return list(variables.values())
         variables.update((id(variable), variable) for variable in unknown)
-    raise refuse(layers[0].name, f"each call reads a new variable, {unknown[0].name}", OWN_SEGMENTS)
+    raise refuse(layers[0].name, f"each call reads a new variable, {unknown[0].name}")
+
+
+@contextlib.contextmanager
+def _unbuilt(layers: Sequence[Any]) -> Iterator[None]:
+    """Refuse a layer that the trace would build: its variables would belong to a graph that is thrown away."""
+    called: list[str] = []
+
+    def building(layer: Any) -> Any:
+        def build(*arguments: Any, **keywords: Any) -> None:
+            called.append(layer.name)
+            raise RuntimeError(f"{layer.name} is not built")
+
+        return build
+
+    # Keras gives each layer a `build` of its own; the default one makes no variables.
+    every = [sub for layer in layers for sub in layer._flatten_layers()]
+    unbuilt = [sub for sub in every if not sub.built and not getattr(sub.build, "_is_default", False)]
+    own = [vars(sub)["build"] for sub in unbuilt]
+    for sub in unbuilt:
+        vars(sub)["build"] = building(sub)
+    try:
+        yield
+    except Exception as error:
+        if called:
+            raise refuse(called[0], "it is not built", "Call the model on a batch first.") from error
+        raise
+    finally:
+        for sub, before in zip(unbuilt, own, strict=True):
+            vars(sub)["build"] = before
 
 
 @contextlib.contextmanager
@@ -73,7 +97,7 @@ def _trace(
 
         def after(name: str) -> None:
             for op in graph.get_operations():
-                if op.name not in checked and op.op_def.is_stateful and op.type not in REPEATABLE:
+                if op.name not in checked and not repeats(op.type, op.op_def.is_stateful):
                     stateful.append((name, op.type))
                 checked.add(op.name)
 
@@ -91,13 +115,13 @@ def _trace(
     if passed.unknown:
         return passed.unknown
     for name, kind in stateful:
-        raise refuse(name, f"a second run of its {kind} op may return something else", OWN_SEGMENTS)
+        raise refuse(name, f"a second run of its {kind} op may return something else")
     for variable, _ in passed.updates:
         if variable.trainable:
             owner = next(
                 (layer.name for layer in layers if any(each is variable for each in layer.variables)), layers[0].name
             )
-            raise refuse(owner, f"it changes its trainable weight {variable.name} in the forward pass", OWN_SEGMENTS)
+            raise refuse(owner, f"it changes its trainable weight {variable.name} in the forward pass")
     return []
 
 
@@ -118,7 +142,7 @@ class Segment:
         """The outputs of the segment. Variables change, and losses are added, as in an ordinary call."""
         for tensor in tensors:
             if not isinstance(tensor, tf.Tensor):
-                raise refuse(self.layers[0].name, f"it takes a {type(tensor).__name__}", "Only dense tensors can be.")
+                raise refuse(self.layers[0].name, f"it takes a {type(tensor).__name__}", ONLY_DENSE)
         masks = [getattr(tensor, "_keras_mask", None) for tensor in tensors]
         variables = self.check(run, tensors, masks)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import tensorflow as tf
 from keras.src.models.functional import Functional
 
 from tb_memplugin.errors import RecomputationError
-from tb_memplugin.recomputation.graph_model import SegmentedGraph, nested_models, segmented_steps
+from tb_memplugin.recomputation.graph_model import CallSegment, SegmentedGraph, nested_models, segmented_steps
 from tb_memplugin.recomputation.recompute import Segment
 from tb_memplugin.recomputation.segments import (
     Segments,
@@ -20,6 +21,8 @@ from tb_memplugin.recomputation.segments import (
     segments_from,
     segments_of_layers,
 )
+
+RUNS_ONCE = "It runs once, as without `remat`."
 
 
 def remat(model: Any, plan_or_cuts: Any) -> Any:
@@ -37,8 +40,10 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
             pairs of names: the first and the last layer of each segment. Or an object with `segments`, a tuple of
             tuples of layer names.
 
+    Layers that cannot be recomputed exactly run once, as in `model`, and a warning names them.
+
     Raises:
-        RecomputationError: a layer is not in the model, or it cannot be recomputed exactly.
+        RecomputationError: a layer is not in the model, or none can be recomputed exactly.
     """
     if not isinstance(model, keras.Model):
         raise RecomputationError(f"The model is a {type(model).__name__}. Pass a model of Keras 3.")
@@ -52,7 +57,13 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
                     f"{prefix} is not a functional or sequential model in {model.name}, so its layers cannot be "
                     f"segments. Name {prefix} itself to recompute it as a whole."
                 )
-        return _graph(model, segments, "")
+        refusals: list[str] = []
+        recomputed = _graph(model, segments, refusals, "")
+        if refusals and not _has_segments(recomputed):
+            raise RecomputationError(refusals[0])
+        for why in dict.fromkeys(refusals):
+            warnings.warn(f"{why} {RUNS_ONCE}", stacklevel=2)
+        return recomputed
     return _subclassed(model, segments)
 
 
@@ -66,15 +77,21 @@ def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
     return segments_between(model, plan_or_cuts)
 
 
-def _graph(model: Any, segments: Segments, prefix: str) -> Any:
-    """A functional model that runs the segments below a prefix."""
+def _has_segments(model: Any) -> bool:
+    """Whether anything of a model that `_graph` made is recomputed."""
+    own = any(isinstance(step, CallSegment) for step in model.segmented_steps)
+    return own or any(map(_has_segments, model.nested.values()))
+
+
+def _graph(model: Any, segments: Segments, refusals: list[str], prefix: str) -> Any:
+    """A functional model that runs the segments below a prefix; `refusals` as in `segmented_steps`."""
     own = tuple(segment for segment in segments if segment[0].rpartition("/")[0] == prefix.rstrip("/"))
-    steps = segmented_steps(model, own, prefix)
+    steps = segmented_steps(model, own, refusals, prefix)
     nested = {}
     for path, graph in nested_models(model, prefix).items():
         direct = path.removeprefix(prefix).count("/") == 1
         if direct and any(layer.startswith(path) for segment in segments for layer in segment):
-            nested[id(graph)] = _graph(graph, segments, path)
+            nested[id(graph)] = _graph(graph, segments, refusals, path)
     source = functional(model)
     base = Functional if isinstance(model, keras.Sequential) else type(model)
     new = _new(base, (SegmentedGraph,), {"segmented_steps": steps, "nested": nested})
@@ -188,5 +205,9 @@ class RecomputedLayer:
             structure[:] = [outputs]
             return list(keras.tree.flatten(outputs))
 
-        outputs = self._segment.recompute(run, [flat[place] for place in at])
+        try:
+            outputs = self._segment.recompute(run, [flat[place] for place in at])
+        except RecomputationError as error:
+            warnings.warn(f"{error} {RUNS_ONCE}", stacklevel=2)
+            return call(*arguments, **keywords)
         return keras.tree.pack_sequence_as(structure[0], outputs)

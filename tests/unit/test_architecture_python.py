@@ -53,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
     "recorder.sampling": {"cpu_allocator", "errors", "model", "recorder.base"},
     "recorder.native": {"importers.allocator", "model", "recorder.base", "recorder.sampling"},
     # What the program is, from the bottom up: graphs, models, calls, what Python holds.
-    "recorder.observe.graph": {"model", "recorder.base"},
+    "recorder.observe.graph": {"model", "recomputation", "recorder.base"},
     "recorder.observe.model": {"errors", "model", "recomputation", "recorder.base", "recorder.observe.graph"},
     "recorder.observe.calls": {
         "attribution.owners",

@@ -146,10 +146,9 @@ class _Planner:
                 return
 
     def _changing(self, batch: int) -> Iterator[PlanOption]:
-        """What changes the training: frozen layers, a smaller batch, an optimizer without slots, half precision."""
-        frozen = self._freezing(batch)
-        if frozen is not None:
-            yield frozen
+        """What changes the training: a smaller batch, an optimizer without slots, half precision, and frozen layers,
+        which no longer learn.
+        """
         size = batch // 2
         while size:
             option = self._option("batch_size", _smaller(size, batch), Conditions(batch_size=size), last=size == 1)
@@ -166,6 +165,9 @@ class _Planner:
             option = self._option("precision", "mixed_float16, on a device that supports it", half)
             if option is not None:
                 yield option
+        frozen = self._freezing(batch)
+        if frozen is not None:
+            yield frozen
 
     def _freezing(self, batch: int) -> PlanOption | None:
         """Freezing as few layers as needed, from the model's first on; all but the last if that is not enough."""

@@ -75,6 +75,8 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
     units = []
     for number, group in itertools.groupby(numbered, key=lambda layer: layer.unit or 0):
         members = list(group)
+        if any(_contains(layer.path, path) for layer in members for path in requests.unrepeatable):
+            continue
         units.append(Unit(number, number, tuple(layer.path for layer in members), _output(members[-1], requests)))
     if not units:
         return Units(sentences=("Recomputation is unknown: the model's layer graph was not recorded.",))
@@ -90,6 +92,11 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
     shares = tuple(FORWARD_SHARE * one / max(1.0, sum(held)) for one in held)
     sentence = "The time is an estimate: a forward pass takes a third of a step, and each layer its share of the bytes."
     return Units(found, shares, 1.0, "estimated", outputs, (sentence,))
+
+
+def _contains(layer: str, path: str) -> bool:
+    """Whether a path is of a layer or of one inside it."""
+    return f"{path}/".startswith(f"{layer}/")
 
 
 def _output(layer: Layer, requests: StepRequests) -> int | None:

@@ -266,6 +266,7 @@ def step_requests(
         region_bytes=trace.start_map.region_bytes,
         added_address=np.asarray([address for address, _ in added], np.int64),
         added_bytes=np.asarray([size for _, size in added], np.int64),
+        unrepeatable=tuple(sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))),
     )
 
 

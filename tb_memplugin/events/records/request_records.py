@@ -34,6 +34,8 @@ def requests_frame(requests: StepRequests, sequence: int) -> Frame:
         "regions": {"address": requests.region_address, "bytes": requests.region_bytes},
         "added_regions": {"address": requests.added_address, "bytes": requests.added_bytes},
     }
+    if requests.unrepeatable:
+        tables["unrepeatable"] = {"layer": list(requests.unrepeatable)}
     return fields.make_frame("requests", sequence, [requests.step], attributes, tables)
 
 
@@ -52,6 +54,7 @@ def read_requests(frame: Frame) -> StepRequests:
         raise FormatError(f"step of {len(columns['address'])} chunks is over the limit of {MAX_REQUESTS}")
     owners = read_owners(fields.table_of(frame, "owners"))
     ops = _texts(fields.strings(fields.table_of(frame, "ops"), "name"))
+    unrepeatable = _texts(fields.strings(frame.tables.get("unrepeatable", {"layer": ()}), "layer"))
     events = fields.size(attributes, "events")
     addresses(table, "address")
     fields.known_bytes(table, "allocated")
@@ -81,6 +84,7 @@ def read_requests(frame: Frame) -> StepRequests:
         region_bytes=fields.integers(regions, "bytes"),
         added_address=fields.integers(added, "address"),
         added_bytes=fields.integers(added, "bytes"),
+        unrepeatable=unrepeatable,
         **columns,
     )
 
@@ -108,5 +112,5 @@ def _check_events(columns: dict[str, Integers], events: int) -> None:
 
 def _texts(column: tuple[Any, ...]) -> tuple[str, ...]:
     if len(column) > MAX_REQUESTS or None in column:
-        raise FormatError(f"a step has at most {MAX_REQUESTS} op names. Received: {len(column)}")
+        raise FormatError(f"a step has at most {MAX_REQUESTS} names of ops and of layers. Received: {len(column)}")
     return column

@@ -188,10 +188,91 @@ def with_layer(layer: Any) -> keras.Model:
         (lambda: L.SpectralNormalization(L.Dense(6), name="odd"), "trainable weight"),
     ],
 )
-def test_layers_that_a_second_pass_would_not_repeat_are_refused_by_name(layer: Any, why: str) -> None:
-    with pytest.raises(RecomputationError, match=f"Layer odd cannot be recomputed exactly: .*{why}"):
-        tb_memplugin.remat(with_layer(layer()), ["odd"])
-    tb_memplugin.remat(with_layer(layer()), ["first"])
+def test_layers_that_a_second_pass_would_not_repeat_run_once_and_are_named(layer: Any, why: str) -> None:
+    with pytest.warns(UserWarning, match=f"Layer odd cannot be recomputed exactly: .*{why}.* runs once"):
+        model = tb_memplugin.remat(with_layer(layer()), ["odd"])
+    recomputed = [[call.name for call in step.calls] for step in model.segmented_steps if hasattr(step, "calls")]
+    assert recomputed == [["first"]]
+    model.compile("sgd", "mse")
+    model.fit(X, X[:, :2], verbose=0)
+    # AND where nothing else is left to recompute, they are refused
+    with pytest.raises(RecomputationError, match="Layer odd cannot"):
+        tb_memplugin.remat(with_layer(layer()), [("odd", "odd")])
+
+
+def test_a_layer_of_a_subclassed_model_that_cannot_be_repeated_runs_once() -> None:
+    class WithRandom(TwoSteps):
+        def __init__(self) -> None:
+            super().__init__()
+            self.random = Random(name="odd")
+
+        def call(self, inputs: Any, training: Any = None) -> Any:
+            return super().call(self.random(inputs), training)
+
+    model = WithRandom()
+    model(X)
+    recomputed = tb_memplugin.remat(model, ["a", "odd"])
+    recomputed.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match="Layer odd cannot be recomputed exactly: .*RandomUniform"):
+        recomputed.fit(X, X[:, :2], verbose=0)
+
+
+class Vocabulary(L.Layer):
+    """Finds words through a layer that it never builds, as `TextVectorization` does."""
+
+    def __init__(self) -> None:
+        super().__init__(name="words")
+        self.lookup = L.StringLookup(vocabulary=["a", "b"])
+
+    def call(self, inputs: Any) -> Any:
+        return self.lookup.call(inputs)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+    def compute_output_spec(self, inputs: Any) -> Any:
+        return keras.KerasTensor(inputs.shape, "int64")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        lambda: L.TextVectorization(output_sequence_length=3, vocabulary=["a", "b"], name="words"),
+        lambda: L.StringLookup(vocabulary=["a", "b"], name="words"),
+        lambda: L.Hashing(5, name="words"),
+        Vocabulary,
+    ],
+)
+def test_layers_that_read_text_are_recomputed(words: Any) -> None:
+    def make() -> Any:
+        inputs = keras.Input((1,), dtype="string")
+        tensor = L.Flatten(name="flat")(L.Embedding(5, 4, name="embedding")(words()(inputs)))
+        return keras.Model(inputs, L.Dense(2)(L.Dense(6, "gelu", name="deep")(tensor)))
+
+    same_gradients(make, [("words", "deep")], tf.constant([["a"], ["b"], ["c"]]))
+
+
+def test_a_layer_that_is_built_by_its_first_call_is_refused_before() -> None:
+    class Lazy(L.Layer):
+        def __init__(self) -> None:
+            super().__init__(name="lazy")
+            self.inner = L.Dense(6, name="inner")
+
+        def build(self, shape: Any) -> None:
+            pass
+
+        def call(self, inputs: Any) -> Any:
+            return self.inner(inputs)
+
+        def compute_output_spec(self, inputs: Any) -> Any:
+            return keras.KerasTensor(inputs.shape, "float32")
+
+    plain = with_layer(Lazy())
+    with pytest.raises(RecomputationError, match=r"Layer inner cannot .*not built\. Call the model on a batch first"):
+        tb_memplugin.remat(plain, [("lazy", "lazy")])
+    assert not plain.get_layer("lazy").inner.built
+    plain(X)
+    tb_memplugin.remat(plain, [("lazy", "lazy")])
 
 
 def test_the_global_seed_generator_is_repeated() -> None:

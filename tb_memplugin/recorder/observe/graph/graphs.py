@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tb_memplugin.model.trace import GraphFacts, OpFact
+from tb_memplugin.recomputation.repeatable import OF_VARIABLES, repeats
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, call_notes
 from tb_memplugin.recorder.observe.graph.graph_gradients import (
     buffer_reusers,
@@ -114,6 +115,7 @@ class _Reader:
             callees={name: tuple(labelled) for name, labelled in callees.items()},
             root=call is None,
             arguments=reading.graph.arguments() if call is None else frozenset(),
+            unrepeatable=reading.unrepeatable(),
         )
         return index
 
@@ -155,6 +157,19 @@ class _Graph:
             outputs_saved_for_backward(self.graph, self._layers, number),
             {index: layer for (op, index), layer in gradients if op == number},
         )
+
+    def unrepeatable(self) -> frozenset[str]:
+        """Layers whose forward pass has an op that may return something else when it runs again.
+
+        A second pass reads variables as the first one found them. What a called function has, its own graph tells.
+        """
+        kinds = dict(zip(self.graph.types, self.graph.ops, strict=True))
+        odd = (
+            {kind for kind, op in kinds.items() if not repeats(kind, op.op_def.is_stateful)} - OF_VARIABLES - set(CALLS)
+        )
+        places = [number for number, kind in enumerate(self.graph.types) if kind in odd]
+        layers = {self._layers.layer[at] for at in places if self._layers.pass_name[at] == "forward"}
+        return frozenset(layer for layer in layers if layer is not None)
 
     def op_facts(self, lines: SourceLines | None) -> dict[str, OpFact]:
         """Op name to fact."""

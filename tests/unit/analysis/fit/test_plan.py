@@ -10,7 +10,7 @@ import requests_cases
 
 import tb_memplugin
 from tb_memplugin.analysis.fit.plan_answer import PlanOption
-from tb_memplugin.analysis.fit.segment_search import RECOMPUTED
+from tb_memplugin.analysis.fit.segment_search import RECOMPUTED, units_of
 from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
@@ -131,6 +131,17 @@ UNITS = {
 """The stored Transformer's layers between the sums of its residual connections."""
 
 
+def test_layers_that_a_second_pass_may_not_repeat_are_in_no_segment() -> None:
+    (stored,) = tb_memplugin.load(STORED).values()
+    run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
+    table, step = run.layer_tables[-1].layers, run.requests[-1]
+    assert [unit.first for unit, _ in units_of(run, step, table).found] == [0, 2, 3, 4]
+    odd = dataclasses.replace(step, unrepeatable=("transformer/multi_head_attention_1/softmax",))
+    # THEN what lies beside them is not recomputed together
+    left = [unit for unit, _ in units_of(run, odd, table).found]
+    assert [(unit.first, unit.last) for unit in left] == [(0, 1), (2, 2), (4, 4)]
+
+
 @pytest.mark.long
 def test_a_larger_budget_costs_no_more_time() -> None:
     (stored,) = tb_memplugin.load(STORED).values()
@@ -176,6 +187,9 @@ def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
     (option,) = (one for one in plan.options if one.kind == "freeze")
     # All but the last of the two trained layers.
     assert option.sentence == "freeze the first 1 trainable layer" and len(option.frozen) == 1
+    # AND it comes after what lets all layers learn
+    single = [one.kind for one in plan.options if "_and_" not in one.kind]
+    assert single[-1] == "freeze" and "batch_size" in single
     told = RunPredictor(run, plan.device).predict(Conditions(batch_size=4, frozen=("net/conv2",)))
     assert (told.low_bytes, told.peak_bytes, told.high_bytes) == (
         option.low_bytes,

@@ -41,6 +41,8 @@ def test_everything_is_read_back_as_it_was_written() -> None:
     assert reproduce(read(FRAME)).whole
     bare = dataclasses.replace(TAKEN, batch_size=None, capacity_bytes=None)
     assert equal(read(requests_frame(bare, 0)), bare)
+    odd = dataclasses.replace(TAKEN, unrepeatable=("net/noise",))
+    assert read(requests_frame(odd, 0)).unrepeatable == ("net/noise",)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,42 @@ def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None
     del concrete
 
 
+def test_layers_whose_second_pass_may_differ_are_named() -> None:
+    layer, x = dense(), tf.ones((4, 3))
+
+    class Noise(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, values: Any) -> Any:
+            return tf.nn.dropout(values, 0.5)
+
+    class NoiseInALoop(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, values: Any) -> Any:
+            return tf.while_loop(lambda v: tf.reduce_sum(v) < 0.0, lambda v: [v + tf.random.normal([])], [values])[0]
+
+    class Reads(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, values: Any) -> Any:
+            values = tf.while_loop(lambda v: tf.reduce_sum(v) < 0.0, lambda v: [v + layer.bias.value[0]], [values])[0]
+            return tf.debugging.check_numerics(values, "")
+
+    seeded, noise, looped, reads = keras.layers.Dropout(0.5), Noise(), NoiseInALoop(), Reads()
+
+    @tf.function
+    def step(values: Any) -> Any:
+        with tf.GradientTape() as tape:
+            for one in (layer, seeded):
+                values = one(values, training=True) if one is seeded else one(values)
+            for one in (noise, looped, reads):
+                values = one(values)
+            loss = tf.reduce_sum(values) + tf.random.uniform([])
+        return tape.gradient(loss, layer.kernel.value)
+
+    concrete = step.get_concrete_function(x)
+    paths = {id(one): one.name for one in (layer, seeded, noise, looped, reads)}
+    graphs = graph_facts(paths, lambda item: None)
+    # THEN they are those that draw from TensorFlow's generator, also in a loop; variables and seeds are repeated
+    assert frozenset().union(*(graph.unrepeatable for graph in graphs)) == {noise.name, looped.name}
+    del concrete
+
+
 def test_layers_in_a_loop_are_found_from_the_outermost_function() -> None:
     layer = dense("a")
 
