@@ -82,7 +82,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._model_name: str | None = None
         self._call: RunningCall | None = None
         self._changing = threading.RLock()
-        self._is_other = False
+        self._other: RunningCall | None = None  # the call of another model
+        self._other_phases = 0  # that began and did not end
         self._fitting = False
         self._trains = False
         self._next: int | None = None
@@ -106,7 +107,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def set_model(self, model: Any) -> None:
         """Called by Keras before training; observes the model's functions until training ends.
 
-        Another model than the first one is not recorded.
+        Another model than the first one is not recorded, also inside a call of the first one.
         """
         with self._session.faults.part(RECORDING) as runs:
             if runs:
@@ -118,8 +119,9 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._session.watch(model)
             self._ordinary = self._session.start_ordinary(weakly(self._check_call))
             abandon_in_child(self)
-        self._is_other = self.model is not model
-        if self._is_other:
+        self._other = None
+        if self.model is not model:
+            self._other, self._other_phases = RunningCall(), 0
             self._session.faults.stop(
                 OTHER_MODELS,
                 f"this MemoryCallback records model {self._model_name!r}. Received: model {model.name!r}; create a "
@@ -132,6 +134,22 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 self._fitting = False  # an interrupted training did not call on_train_end
             self._session.observe()
         self._session.find_unseen_functions(model)
+
+    def _is_other(self, phases: int = 0) -> bool:
+        """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase.
+
+        Inside a `fit` of the recorded model, Keras does not call `set_model` when the other model's call has ended.
+        """
+        other = self._other
+        if other is None:
+            return False
+        if other.has_ended():  # by an exception that the program caught
+            self._other = None
+            return False
+        self._other_phases += phases
+        if phases < 0 and self._other_phases == 0 and self._call is not None and self._call.is_running():
+            self._other = None
+        return True
 
     def _guard(self, name: str) -> None:
         """Wrap the named function of the model to observe exceptions: Keras calls no hook of a callback then.
@@ -207,7 +225,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._session.close()
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other(1):
             return
         self._guard("train_function")
         self._fitting = True
@@ -217,7 +235,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._session.before_data("train")
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other():
             return
         self._session.end_step()
         if self._fitting:
@@ -226,12 +244,12 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._session.check_layers()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other():
             return
         self._session.end_step()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other():
             return
         step, ordinary = self._next, self._ordinary
         if step is not None and ordinary is not None and ordinary.next(step):
@@ -240,43 +258,43 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._session.begin_step(self._count())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other(-1):
             return
         self._fitting = False
         self._phase_ended("train_function")
         self._session.set_epoch(None)
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other(1):
             return
         self._guard("test_function")
         self._session.end_step()
         self._session.before_data("validation")
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other():
             return
         self._begin_without_training("validation")
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other(-1):
             return
         self._phase_ended("test_function")
 
     def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other(1):
             return
         self._guard("predict_function")
         self._session.end_step()
         self._session.before_data("predict")
 
     def on_predict_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other():
             return
         self._begin_without_training("predict")
 
     def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other:
+        if self._is_other(-1):
             return
         self._phase_ended("predict_function")
 

@@ -329,6 +329,44 @@ answer({"same": same, "warnings": warnings})
     assert run.samples.step[run.samples.phase == 0].tolist() == list(range(40))
 
 
+def test_another_model_inside_a_fit_does_not_end_its_recording(tmp_path: pathlib.Path) -> None:
+    # GIVEN a fit in which another model is evaluated, fails, predicts and is trained, all with the same callbacks
+    code = (
+        MODEL
+        + """
+model, teacher = make_model(), make_model()
+for one in (model, teacher): compile_model(one)
+class Others(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            teacher.evaluate(x, y, batch_size=16, verbose=0, callbacks=callbacks)
+        if epoch == 1:
+            try:
+                teacher.evaluate(x, y[:, None].repeat(3, 1), batch_size=16, verbose=0, callbacks=callbacks)
+            except ValueError:
+                failed.append(epoch)
+        if epoch == 2:
+            teacher.predict(x, verbose=0, callbacks=callbacks)
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 4:
+            teacher.fit(x, y, verbose=0, validation_data=(x, y), callbacks=callbacks)
+failed = []
+callbacks = [tb_memplugin.MemoryCallback(sys.argv[1])]
+model.fit(x, y, batch_size=16, epochs=4, validation_data=(x, y), verbose=0, callbacks=[*callbacks, Others()])
+answer({"failed": failed, "steps": int(model.optimizer.iterations), "warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    # THEN every step of the first model has its sample, and the run says once that it does not contain the other one
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert told["failed"] == [1] and told["steps"] == 40
+    assert run.samples.step[run.samples.phase == 0].tolist() == list(range(40))
+    assert run.samples.epoch[run.samples.phase == 0].tolist() == [epoch for epoch in range(4) for _ in range(10)]
+    assert run.samples.step[run.samples.phase == 1].tolist() == [step for step in (9, 19, 29, 39) for _ in range(10)]
+    (sentence,) = told["warnings"]
+    assert "this MemoryCallback records model 'net'" in sentence
+
+
 def test_a_driver_that_fails_costs_its_figures_only(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL

@@ -19,12 +19,12 @@ class RunningCall:
             exception is dropped. Runs in a finalizer, on any thread, and at times although the method still runs.
     """
 
-    def __init__(self, ended: Callable[["RunningCall"], None]) -> None:
+    def __init__(self, ended: Callable[["RunningCall"], None] | None = None) -> None:
         self._thread = threading.get_ident()
         frame = _trainer_method(sys._getframe(1))
         # Not the frame itself: it keeps the training's data alive.
         self._frame = (0, None) if frame is None else (id(frame), frame.f_code)
-        if frame is not None:
+        if frame is not None and ended is not None:
             keep_with(frame, _Mark(ended, self))
 
     def is_running(self) -> bool:
