@@ -13,7 +13,8 @@ from typing import Final
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 UNKNOWN: Final = "–"
 """Stands for an unknown size."""
-_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]i?B|B)?", re.IGNORECASE | re.ASCII)
+SIZE_RULE: Final = "a size with its unit, such as 24GiB"
+_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]i?B|B)", re.IGNORECASE | re.ASCII)
 
 
 def unit_for(sizes: Iterable[int | None]) -> str:
@@ -55,14 +56,14 @@ def counted(count: int, noun: str) -> str:
 
 
 def parse_bytes(text: str) -> int | None:
-    """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``1024``, rounded to whole ones; None if `text` is not a size.
+    """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``900 B``, rounded to whole ones; None if `text` is not a size.
 
-    ``KiB``, ``MiB``, ``GiB`` and so on are powers of 1024, ``KB``, ``MB``, ``GB`` and so on are powers of 1000.
+    A number without a unit is no size: some readers would take it for bytes, others for GiB. ``KiB``, ``MiB``, ``GiB`` and so on are powers of 1024, ``KB``, ``MB``, ``GB`` and so on are powers of 1000.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None
-    unit = (match[2] or "B").upper()
+    unit = match[2].upper()
     power = [name[0] for name in UNITS].index(unit[0])
     scale: int = (1024 if "I" in unit else 1000) ** power
     return round(Fraction(match[1]) * scale)

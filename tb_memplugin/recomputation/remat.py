@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -72,9 +72,12 @@ def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
     planned = getattr(plan_or_cuts, "segments", None)
     if planned is not None:
         return segments_of_layers(model, planned)
-    if not isinstance(plan_or_cuts, str) and any(not isinstance(one, str) for one in plan_or_cuts):
-        return segments_from(model, plan_or_cuts)
-    return segments_between(model, plan_or_cuts)
+    cuts = [plan_or_cuts] if isinstance(plan_or_cuts, str) else plan_or_cuts
+    if not isinstance(cuts, Collection):
+        raise RecomputationError(f"Pass names of layers, pairs of names, or a plan. Received: {plan_or_cuts!r:.80}")
+    if any(not isinstance(one, str) for one in cuts):
+        return segments_from(model, list(cuts))
+    return segments_between(model, list(cuts))
 
 
 def _has_segments(model: Any) -> bool:

@@ -112,8 +112,6 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
     Raises:
         RecomputationError: a cut is not a layer of the model, or a layer that is called several times.
     """
-    if isinstance(cuts, str):
-        raise RecomputationError(f"The cuts are one text: {cuts!r}. Pass a sequence of layer names: [{cuts!r}].")
     if not is_graph(model):
         return tuple((name,) for name in cuts)
     opened = {path.rpartition("/")[0] for path in cuts}

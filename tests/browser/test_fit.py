@@ -222,7 +222,7 @@ def test_the_view_is_busy_until_the_plan_is_there_and_a_wrong_budget_is_refused(
     held.let_through()
     expect(frame.get_by_test_id("fit")).to_have_attribute("aria-busy", "false")
     set_budget(frame, "much")
-    expect(frame.get_by_role("alert")).to_contain_text("a budget is a size such as 24GiB")
+    expect(frame.get_by_role("alert")).to_contain_text("a budget is a size with its unit, such as 24GiB")
     expect(frame.get_by_test_id("plan-verdict")).to_have_count(0)
     page.close()
 

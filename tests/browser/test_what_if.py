@@ -265,7 +265,7 @@ def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, addres
             "unfreeze: no layer with weights has a path like 'conv9'; the nearest is 'net/conv",
         ),
         ("freeze", "*conv*, x", "freeze: no layer with weights has a path like 'x'"),
-        ("capacity", "much", "a capacity is a size such as 24GiB"),
+        ("capacity", "much", "a capacity is a size with its unit, such as 24GiB"),
         ("batch size", "0", "batch_size"),
     ):
         field = frame.get_by_label(label, exact=True)

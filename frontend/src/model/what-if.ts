@@ -85,9 +85,9 @@ export const rangeText = (low: number | null, high: number | null): string =>
 export const largestText = ({ largest_batch_size: largest }: WhatIf): string =>
   largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest);
 
-/** What an empty batch size and capacity stand for, and the size that a capacity without a unit means. */
+/** What an empty batch size and capacity stand for. */
 export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: Conditions) {
-  const unknown = { batchSize: "as recorded", capacity: "such as 24GiB", capacityNote: "" };
+  const unknown = { batchSize: "as recorded", capacity: "such as 24GiB" };
   if (answer === null) return unknown;
   const { batch_size: size, capacity_bytes: bytes, recorded } = answer;
   // A run that ran out of memory is asked about the batch that failed.
@@ -96,7 +96,6 @@ export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: 
   return {
     batchSize: batch_size !== "" || size === null ? unknown.batchSize : `${formatCount(size)}${source}`,
     capacity: capacity !== "" || limit === null ? unknown.capacity : limit,
-    capacityNote: /^[\s\d.]+$/.test(capacity) && limit !== null ? `= ${limit}` : "",
   };
 }
 

@@ -80,23 +80,15 @@ describe("empty conditions", () => {
     conditionHints(answerOf(changed), { ...AS_RECORDED, ...typed });
 
   it("stand for the recorded batch and capacity, or for the batch that failed", () => {
-    expect(hints({})).toEqual({ batchSize: "4", capacity: "512 MiB", capacityNote: "" });
+    expect(hints({})).toEqual({ batchSize: "4", capacity: "512 MiB" });
     expect(hints({ batch_size: 96 }).batchSize).toBe("96, as failed");
   });
 
   it("have the general hints while there is no answer, or while they are typed", () => {
-    const general = { batchSize: "as recorded", capacity: "such as 24GiB", capacityNote: "" };
+    const general = { batchSize: "as recorded", capacity: "such as 24GiB" };
     expect(conditionHints(null, AS_RECORDED)).toEqual(general);
     expect(hints({ batch_size: null, capacity_bytes: null })).toEqual(general);
     expect(hints({}, { batch_size: "64", capacity: "8GiB" })).toEqual(general);
-  });
-
-  it("say how large a capacity without a unit is", () => {
-    expect(["8", "8.5 ", "8GiB"].map((capacity) => hints({ capacity_bytes: 8 * 2 ** 30 }, { capacity }).capacityNote)).toEqual([
-      "= 8.0 GiB",
-      "= 8.0 GiB",
-      "",
-    ]);
   });
 });
 

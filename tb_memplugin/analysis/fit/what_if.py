@@ -1,8 +1,9 @@
 """What a recorded run would need under other conditions: questions as they are put, and their answers. Pure."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+import operator
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tb_memplugin.analysis.fit.what_if_evidence import (
 from tb_memplugin.analysis.steps.facts import device_facts, phases
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
-from tb_memplugin.model.units import parse_bytes
+from tb_memplugin.model.units import SIZE_RULE, parse_bytes
 from tb_memplugin.prediction.capacity import CapacitySearch
 from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, SLOTS, Conditions, unmatched
 from tb_memplugin.prediction.history import FailedRequest
@@ -27,10 +28,10 @@ from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
 CURVE_POINTS = 16
 """Batch sizes of a curve."""
 _TRAIN: Phase = "train"
+Globs: TypeAlias = str | Collection[str]
+"""A glob for paths of layers, several that commas separate, or a list of them."""
 
 MAX_CAPACITY_BYTES = 1 << 50
-MOST_GIB = MAX_CAPACITY_BYTES >> 30
-"""A number without a unit up to this one is a number of GiB."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,50 +189,70 @@ def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | No
 
 
 def checked_conditions(
-    batch_size: int | None,
-    capacity: int | str | None,
-    freeze: str | None,
-    unfreeze: str | None,
-    optimizer: str | None,
-    precision: str | None,
+    batch_size: int | None = None,
+    capacity: int | str | None = None,
+    freeze: Globs | None = None,
+    unfreeze: Globs | None = None,
+    optimizer: str | None = None,
+    precision: str | None = None,
 ) -> Conditions:
-    """The conditions of a question.
+    """The conditions of a question, as `tb_memplugin.what_if` takes them.
 
     Raises:
         RequestError: One is malformed.
     """
-    if batch_size is not None and not 1 <= batch_size <= MAX_BATCH_SIZE:
-        message = f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size}"
+    size = None if batch_size is None else _whole(batch_size)
+    if batch_size is not None and (size is None or not 1 <= size <= MAX_BATCH_SIZE):
+        message = f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size!r:.80}"
         raise RequestError(message, "batch_size")
-    for name, value, known in (("optimizer", optimizer, tuple(SLOTS)), ("precision", precision, PRECISIONS)):
-        if value is not None and value.lower() not in known:
-            raise RequestError(f"{name} is one of {', '.join(known)}. Received: {value!r:.80}", name)
-    for name, globs in (("freeze", freeze), ("unfreeze", unfreeze)):
-        if globs is not None and len(globs) > MAX_GLOB_CHARACTERS:
-            raise RequestError(f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(globs):,}", name)
     return Conditions(
-        batch_size=batch_size,
+        batch_size=size,
         capacity_bytes=None if capacity is None else capacity_bytes(capacity),
-        freeze=freeze or None,
-        unfreeze=unfreeze or None,
-        optimizer=None if optimizer is None else optimizer.lower(),
-        precision=None if precision is None else precision.lower(),
+        freeze=_globs("freeze", freeze),
+        unfreeze=_globs("unfreeze", unfreeze),
+        optimizer=_one_of("optimizer", optimizer, tuple(SLOTS)),
+        precision=_one_of("precision", precision, PRECISIONS),
     )
 
 
 def capacity_bytes(capacity: int | str, name: str = "capacity") -> int:
-    """Bytes of a capacity, or of what else has this name, such as ``"24GiB"``; in a text, ``"24"`` means 24 GiB.
+    """Bytes of a capacity, or of what else has this name: a text with a unit such as ``"24GiB"``, or a number of bytes.
 
     Raises:
         RequestError: It is no size from 1 B to 1 PiB.
     """
-    size = parse_bytes(str(capacity))
-    if isinstance(capacity, str) and size is not None and size <= MOST_GIB:
-        # No allocator has a limit of so few bytes.
-        size = parse_bytes(f"{capacity}GiB") or size
+    size = parse_bytes(capacity) if isinstance(capacity, str) else _whole(capacity)
     if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
-        raise RequestError(f"a {name} is a size such as 24GiB, at most 1 PiB. Received: {capacity!r:.80}", name)
+        raise RequestError(f"a {name} is {SIZE_RULE}, at most 1 PiB. Received: {capacity!r:.80}", name)
     return size
+
+
+def _whole(number: Any) -> int | None:
+    """An integer of Python or NumPy; None for anything else."""
+    try:
+        return None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return None
+
+
+def _globs(name: str, globs: Any) -> str | None:
+    """Globs as one text, separated by commas."""
+    several = [globs] if isinstance(globs, str) or globs is None else globs
+    if not isinstance(several, Collection) or not all(one is None or isinstance(one, str) for one in several):
+        raise RequestError(f"{name} is a glob for paths of layers, or a list of globs. Received: {globs!r:.80}", name)
+    text = ",".join(filter(None, several))
+    if len(text) > MAX_GLOB_CHARACTERS:
+        raise RequestError(f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(text):,}", name)
+    return text or None
+
+
+def _one_of(name: str, value: Any, known: Sequence[str]) -> str | None:
+    """A known name in lower case."""
+    if value is None:
+        return None
+    if not isinstance(value, str) or value.lower() not in known:
+        raise RequestError(f"{name} is one of {', '.join(known)}. Received: {value!r:.80}", name)
+    return value.lower()
 
 
 def device_of(run: Run, device: str | None) -> str:

@@ -13,7 +13,7 @@ from tb_memplugin.commands.loading import existing_runs
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Phase, Run
 from tb_memplugin.model.text import clean, unknown_name
-from tb_memplugin.model.units import parse_bytes
+from tb_memplugin.model.units import SIZE_RULE, parse_bytes
 
 EXIT_CODES = {"within": 0, "violated": 1, "unchecked": 2}
 WORDS: dict[CheckStatus, str] = {
@@ -38,7 +38,7 @@ def budget(max_peak: str | None, max_regression: str | None, devices: Sequence[s
         raise RequestError("nothing to check: pass --max-peak, or --max-regression with --baseline")
     peak = None if max_peak is None else parse_bytes(max_peak)
     if max_peak is not None and not peak:
-        raise RequestError(f"--max-peak is a size such as 10GiB. Received: {max_peak!r:.80}")
+        raise RequestError(f"--max-peak is {SIZE_RULE}. Received: {max_peak!r:.80}")
     regression = None if max_regression is None else _regression(max_regression)
     return Budget(peak, regression, tuple(dict.fromkeys(devices)), tuple(dict.fromkeys(phases)))
 
@@ -47,8 +47,7 @@ def _regression(text: str) -> Regression:
     share, size = _SHARE.fullmatch(text.strip()), parse_bytes(text)
     if share is not None:
         return Regression(text.strip(), Fraction(share[1]) / 100, 0)
-    # A number alone could be either.
-    if size is None or not re.search(r"[a-z]", text, re.IGNORECASE):
+    if size is None:
         raise RequestError(f"--max-regression is a share such as 5% or a size such as 200MiB. Received: {text!r:.80}")
     return Regression(text.strip(), None, size)
 

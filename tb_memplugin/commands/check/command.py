@@ -23,7 +23,7 @@ def add_command(commands: Commands) -> None:
         help="compare peaks with a budget, for CI",
         description="Compares the highest peak of each device of each run with a budget. A run that ran out of memory "
         "violates any budget.",
-        epilog="Sizes: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB, or a number of bytes.",
+        epilog="Sizes: 10GiB (10 x 2^30 bytes), 10GB (10 x 10^9 bytes), 500MiB or 900B.",
         examples=(
             "tb-memplugin check runs/pr --max-peak 10GiB",
             "tb-memplugin check runs/pr --max-regression 5% --baseline runs/main",

@@ -70,9 +70,8 @@ def add_plan(commands: Commands) -> None:
 
 
 def _what_if(options: argparse.Namespace) -> int:
-    freeze, unfreeze = (None if globs is None else ",".join(globs) for globs in (options.freeze, options.unfreeze))
     conditions = checked_conditions(
-        options.batch_size, options.capacity, freeze, unfreeze, options.optimizer, options.precision
+        options.batch_size, options.capacity, options.freeze, options.unfreeze, options.optimizer, options.precision
     )
     name, run = _only_run(options)
     answer = RunPredictor(run, device_of(run, options.device)).what_if(conditions)

@@ -2,7 +2,7 @@
 
 from tb_memplugin.analysis.fit.plan import plan_for
 from tb_memplugin.analysis.fit.plan_answer import Plan
-from tb_memplugin.analysis.fit.what_if import RunPredictor, capacity_bytes, checked_conditions, device_of
+from tb_memplugin.analysis.fit.what_if import Globs, RunPredictor, capacity_bytes, checked_conditions, device_of
 from tb_memplugin.analysis.fit.what_if_answer import WhatIf
 from tb_memplugin.model import Run
 
@@ -12,8 +12,8 @@ def what_if(
     *,
     batch_size: int | None = None,
     capacity: int | str | None = None,
-    freeze: str | None = None,
-    unfreeze: str | None = None,
+    freeze: Globs | None = None,
+    unfreeze: Globs | None = None,
     optimizer: str | None = None,
     precision: str | None = None,
     device: str | None = None,
@@ -26,8 +26,8 @@ def what_if(
         run: A run, as ``tb_memplugin.load(log_dir)[name]`` returns it.
         batch_size: Examples in a batch.
         capacity: The allocator's limit, in bytes or as a text such as ``"24GiB"``.
-        freeze, unfreeze: Globs for whole paths of layers, such as ``"*/block1_*"``; commas separate several, and ``*``
-            also matches ``/``.
+        freeze, unfreeze: Glob for whole paths of layers, such as ``"*/block1_*"``, or a list of globs; commas separate
+            several in one text, and ``*`` also matches ``/``.
         optimizer: Name of a Keras optimizer in lower case, or ``momentum`` for SGD with momentum.
         precision: ``float32``, ``mixed_float16`` or ``mixed_bfloat16``.
         device: Device of the run; by default the first accelerator with recorded requests.
@@ -51,5 +51,5 @@ def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_si
         RequestError: The budget or the batch size is malformed.
         NotFoundError: The run has no such device.
     """
-    size = checked_conditions(batch_size, None, None, None, None, None).batch_size
+    size = checked_conditions(batch_size).batch_size
     return plan_for(run, device_of(run, device), capacity_bytes(budget, "budget"), size)

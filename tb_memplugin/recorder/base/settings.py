@@ -167,6 +167,7 @@ def _check_steps(trace_steps: Any) -> frozenset[int] | None:
 def _check_devices(devices: Any) -> tuple[str, ...] | None:
     if devices is None:
         return None
-    if isinstance(devices, str) or not isinstance(devices, Sequence) or not devices:
+    names = [devices] if isinstance(devices, str) else devices
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
         raise RecordingError(f"devices must be a list of names, such as ['GPU:0']. Received: devices={devices!r}")
-    return tuple(devices)
+    return tuple(names)

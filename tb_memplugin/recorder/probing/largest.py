@@ -88,7 +88,7 @@ def largest_batch_size(
         RecordingError: As `probe` does.
         RequestError: The capacity is malformed.
     """
-    wanted = checked_conditions(None, capacity, None, None, None, None).capacity_bytes
+    wanted = checked_conditions(capacity=capacity).capacity_bytes
     sizes = checked_sizes(batch_sizes)
     (device, *_) = checked_devices(model)
     examples = Examples(data, max(sizes))

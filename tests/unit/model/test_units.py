@@ -42,9 +42,8 @@ def test_a_count_has_its_noun_in_the_right_number() -> None:
         ("999999999999999.5 B", 1_000_000_000_000_000),
         ("500 MiB", 500 << 20),
         (" 1.5mib ", 3 << 19),
-        ("1024", 1024),
         ("7 B", 7),
-        ("0", 0),
+        ("0B", 0),
         ("1PiB", 1 << 50),
     ],
 )
@@ -52,6 +51,6 @@ def test_sizes_are_read(text: str, size: int) -> None:
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "ten", "10 GiB/s", "-1", "1e9", "10XB", "GiB", "1.GiB", "٣ MiB", "1" * 30])
+@pytest.mark.parametrize("text", ["", "ten", "0", "300", "1048576", "10 GiB/s", "-1", "1e9", "10XB", "GiB", "1.GiB", "٣ MiB", "1" * 30])
 def test_what_is_no_size_is_refused(text: str) -> None:
     assert parse_bytes(text) is None

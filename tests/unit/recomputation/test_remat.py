@@ -279,6 +279,14 @@ def test_the_global_seed_generator_is_repeated() -> None:
     same_gradients(lambda: with_layer(GlobalSeed(name="odd")), ["odd"], X)
 
 
+def test_one_name_is_one_cut_and_other_values_are_refused() -> None:
+    model = tb_memplugin.remat(make_model(), "drop")
+    recomputed = [[call.name for call in step.calls] for step in model.segmented_steps if hasattr(step, "calls")]
+    assert recomputed == [["first", "norm", "drop"]]
+    with pytest.raises(RecomputationError, match="Pass names of layers, pairs of names, or a plan. Received: 3"):
+        tb_memplugin.remat(make_model(), 3)
+
+
 def test_xla_is_off_unless_requested() -> None:
     model = tb_memplugin.remat(make_model(), ["drop"])
     model.compile("sgd", "mse")

@@ -25,8 +25,6 @@ export interface ConditionFault {
 interface PlaceProps {
   name: ConditionName;
   label: string;
-  /** What a text means, beside the label. */
-  note?: string;
   fault: ConditionFault | null;
   children: ComponentChildren;
 }
@@ -35,12 +33,11 @@ const idOf = (name: ConditionName): string => `condition-${name}`;
 const isAbout = (fault: ConditionFault | null, name: ConditionName): fault is ConditionFault => fault?.parameter === name;
 
 /** A control with its label, and what is wrong with it beside it. */
-function Place({ name, label, note = "", fault, children }: PlaceProps) {
+function Place({ name, label, fault, children }: PlaceProps) {
   return (
     <div class={`condition ${name}`}>
       <span class="condition-head">
         <label for={idOf(name)}>{label}</label>
-        {note !== "" && <span class="condition-note">{note}</span>}
       </span>
       {children}
       {isAbout(fault, name) && (
@@ -59,19 +56,18 @@ interface FieldProps {
   name: ConditionName;
   label: string;
   placeholder: string;
-  note?: string;
   type?: "text" | "number";
   fault: ConditionFault | null;
 }
 
 /** A field with a text of its own until it applies. */
-function Field({ name, label, placeholder, note = "", type = "text", fault }: FieldProps) {
+function Field({ name, label, placeholder, type = "text", fault }: FieldProps) {
   const store = useStore();
   const applied = appliedOf(store)[name];
   const field = useDraft(applied, (value) => set(store, name, value));
   const number = type === "number" && { min: 1, step: 1 };
   return (
-    <Place name={name} label={label} note={note} fault={fault}>
+    <Place name={name} label={label} fault={fault}>
       <input
         id={idOf(name)}
         type={type}
@@ -129,11 +125,11 @@ interface ConditionsFormProps {
 export function ConditionsForm({ answer, fault }: ConditionsFormProps) {
   const store = useStore();
   const { conditions } = store.choices.value;
-  const { batchSize, capacity, capacityNote } = conditionHints(answer, appliedOf(store));
+  const { batchSize, capacity } = conditionHints(answer, appliedOf(store));
   return (
     <form class="conditions" aria-label="Conditions" onSubmit={(event) => event.preventDefault()}>
       <Field name="batch_size" label="batch size" type="number" placeholder={batchSize} fault={fault} />
-      <Field name="capacity" label="capacity" placeholder={capacity} note={capacityNote} fault={fault} />
+      <Field name="capacity" label="capacity" placeholder={capacity} fault={fault} />
       <Field name="freeze" label="freeze" placeholder="*/block1_*" fault={fault} />
       <Field name="unfreeze" label="unfreeze" placeholder="*/block1_*" fault={fault} />
       <Choice name="optimizer" label="optimizer" options={OPTIMIZERS} fault={fault} />

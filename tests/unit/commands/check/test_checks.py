@@ -143,7 +143,7 @@ def test_json_holds_every_check(logdir: pathlib.Path, capsys: pytest.CaptureFixt
     ("arguments", "sentence"),
     [
         ([], "nothing to check: pass --max-peak, or --max-regression with --baseline"),
-        (["--max-peak", "ten"], "--max-peak is a size such as 10GiB. Received: 'ten'"),
+        (["--max-peak", "ten"], "--max-peak is a size with its unit, such as 24GiB. Received: 'ten'"),
         (["--max-peak", "0"], "--max-peak is a size"),
         (["--max-peak", "1GiB", "--baseline", "x"], "--max-regression and --baseline belong together"),
         (["--max-regression", "5%"], "--max-regression and --baseline belong together"),

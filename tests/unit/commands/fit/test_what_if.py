@@ -51,6 +51,7 @@ def test_layers_are_chosen_by_globs_separated_or_repeated(
         assert main([*asked, *options]) == 0
         printed.append(json.loads(capsys.readouterr().out))
     assert printed[0] == printed[1]
+    assert tb_memplugin.what_if(run, freeze=["net/conv2", "*/head"]).prediction == answer.prediction
     assert printed[0]["peak_bytes"] == answer.prediction.peak_bytes
 
 
@@ -88,7 +89,7 @@ def test_the_command_prints_the_plan(logdir: pathlib.Path, run: Run, capsys: pyt
 @pytest.mark.parametrize("budget", ["much", "0", "-3GiB", "2PiB"])
 def test_a_budget_is_a_size(logdir: pathlib.Path, budget: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(logdir), f"--budget={budget}"]) == 2
-    assert f"a budget is a size such as 24GiB, at most 1 PiB. Received: '{budget}'" in capsys.readouterr().err
+    assert f"a budget is a size with its unit, such as 24GiB, at most 1 PiB. Received: '{budget}'" in capsys.readouterr().err
 
 
 def test_unknown_runs_and_devices_are_refused(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
         ({"trace_steps": [3, -1]}, "trace_steps must be"),
         ({"trace_steps": [1.5]}, "trace_steps must be"),
         ({"trace_steps": 7}, "trace_steps must be"),
-        ({"devices": "GPU:0"}, "devices must be a list"),
+        ({"devices": ["GPU:0", 1]}, "devices must be a list"),
         ({"devices": []}, "devices must be a list"),
         ({"keep_profile": 1}, "keep_profile must be"),
         ({"source_lines": "no"}, "source_lines must be"),
