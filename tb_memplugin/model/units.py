@@ -58,7 +58,8 @@ def counted(count: int, noun: str) -> str:
 def parse_bytes(text: str) -> int | None:
     """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``900 B``, rounded to whole ones; None if `text` is not a size.
 
-    A number without a unit is no size: some readers would take it for bytes, others for GiB. ``KiB``, ``MiB``, ``GiB`` and so on are powers of 1024, ``KB``, ``MB``, ``GB`` and so on are powers of 1000.
+    A number without a unit is no size: some would take it for bytes, others for GiB. ``KiB``, ``MiB``, ``GiB`` and so
+    on are powers of 1024, ``KB``, ``MB``, ``GB`` and so on are powers of 1000.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:

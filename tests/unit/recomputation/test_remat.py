@@ -283,7 +283,7 @@ def test_one_name_is_one_cut_and_other_values_are_refused() -> None:
     model = tb_memplugin.remat(make_model(), "drop")
     recomputed = [[call.name for call in step.calls] for step in model.segmented_steps if hasattr(step, "calls")]
     assert recomputed == [["first", "norm", "drop"]]
-    with pytest.raises(RecomputationError, match="Pass names of layers, pairs of names, or a plan. Received: 3"):
+    with pytest.raises(RecomputationError, match=r"Pass names of layers, pairs of names, or a plan\. Received: 3"):
         tb_memplugin.remat(make_model(), 3)
 
 

@@ -89,7 +89,8 @@ def test_the_command_prints_the_plan(logdir: pathlib.Path, run: Run, capsys: pyt
 @pytest.mark.parametrize("budget", ["much", "0", "-3GiB", "2PiB"])
 def test_a_budget_is_a_size(logdir: pathlib.Path, budget: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", str(logdir), f"--budget={budget}"]) == 2
-    assert f"a budget is a size with its unit, such as 24GiB, at most 1 PiB. Received: '{budget}'" in capsys.readouterr().err
+    sentence = f"a budget is a size with its unit, such as 24GiB, at most 1 PiB. Received: '{budget}'"
+    assert sentence in capsys.readouterr().err
 
 
 def test_unknown_runs_and_devices_are_refused(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
