@@ -114,14 +114,14 @@ class EagerExecution(GraphExecution):
                     gradients[chunk] = OpFact(layer, "backward", is_gradient=True, gradient_of=layer)
         return gradients
 
-    def maker(self, chunk: int) -> OpFact | None:
+    def _find_maker(self, chunk: int) -> OpFact | None:
         """Facts of the layer call or pass that made a chunk."""
         window, birth = self._window, self._window.birth[chunk]
         if birth < 0:
             return None
         fact = self._spans.fact(int(window.trace.thread[birth]), int(window.trace.time_ps[birth]))
         if fact is None:
-            return super().maker(chunk)
+            return super()._find_maker(chunk)
         gradient = self._gradients.get(chunk)
         return fact if gradient is None else dataclasses.replace(gradient, line=fact.line)
 

@@ -29,13 +29,19 @@ class GraphExecution:
     def __init__(self, window: Window) -> None:
         self._window = window
         self._has_layers: bool | None = None
+        self._makers: dict[int, OpFact | None] = {}
         self.forward_ends: Integers = self._find_forward_ends()
 
     def _find_forward_ends(self) -> Integers:
-        return _ends(self.layer_runs())
+        return _ends(self.layer_runs(allocating=True))
 
     def maker(self, chunk: int) -> OpFact | None:
         """Facts of the op that made a chunk: the requesting op, or the one that was running on the thread."""
+        if chunk not in self._makers:
+            self._makers[chunk] = self._find_maker(chunk)
+        return self._makers[chunk]
+
+    def _find_maker(self, chunk: int) -> OpFact | None:
         window = self._window
         birth, name = window.birth[chunk], window.op_name(chunk)
         if birth < 0:
@@ -71,13 +77,20 @@ class GraphExecution:
         ends, times = self.forward_ends, window.trace.time_ps
         return bool(((ends >= times[window.birth[chunk]]) & (ends < times[window.death[chunk]])).any())
 
-    def layer_runs(self) -> list[LayerRun]:
+    def layer_runs(self, allocating: bool = False) -> list[LayerRun]:
         """Executions of layers' ops, in order.
 
         The host does not see executions on an accelerator: there, the ops' allocations stand for them.
+
+        Args:
+            allocating: Whether ops that request no memory may be missing; of these, only updates count at all.
         """
         trace, names = self._window.trace, self._window.names
-        executed = {index: self._layer_pass(name) for index, name in names.executed.items()}
+        executed = {
+            index: self._layer_pass(name)
+            for index, name in names.executed.items()
+            if not allocating or name in self._window.allocating
+        }
         passes = {index: name for index, name in executed.items() if name is not None}
         if any(name != "update" for name in passes.values()):
             ops = trace.ops

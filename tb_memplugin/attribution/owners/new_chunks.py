@@ -22,7 +22,8 @@ class SavedForBackward:
     def at(self, time_ps: int) -> Integers:
         """The chunks of saved forward results and inputs that are in use at a time."""
         if self._chunks is None:
-            saved = [chunk for chunk in range(len(self._window.chunks)) if self._is_saved_chunk(chunk)]
+            permanent = (self._window.chunks.birth < 0) & (self._window.chunks.death == self._window.events)
+            saved = [chunk for chunk in np.flatnonzero(~permanent).tolist() if self._is_saved_chunk(chunk)]
             self._chunks = np.asarray(saved, dtype=np.int64)
         event = int(np.searchsorted(self._window.trace.time_ps, time_ps, side="right")) - 1
         saved_chunks, chunks = self._chunks, self._window.chunks

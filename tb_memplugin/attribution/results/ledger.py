@@ -35,7 +35,9 @@ def held_tensor_groups(facts: TraceFacts, classifier: Classifier, peak: int) -> 
     chunks = classifier.chunks
     before: set[int] = set()
     since: set[int] = set()
-    for chunk in chunks.live(peak).tolist():
+    live = chunks.live(peak)
+    addresses = [tensor.address for tensor in (*facts.tensors, *facts.tensors_at_end)]
+    for chunk in live[np.isin(chunks.address[live], addresses)].tolist():
         if any(owner.category == "held_tensors" for owner, _, _ in classifier.owners(chunk, peak)):
             (before if chunks.birth[chunk] < 0 else since).add(int(chunks.address[chunk]))
     held = [

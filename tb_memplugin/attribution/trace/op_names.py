@@ -7,7 +7,7 @@ and names them after existing ones. A profile made without the recorder has no f
 
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
 from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
@@ -43,16 +43,13 @@ class OpNames:
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self._facts = facts
         self._scopes: dict[int, dict[str, OpFact]] = {}
-        names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
+        self._parts: dict[int, int] = {}
         self.executed = {index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()}
-        names.update(self.executed.values())
-        for module in trace.modules:
-            for allocation in module.allocations:
-                names.update(name for buffer in allocation.buffers for name in buffer.ops[:1])
-        self._roots = self._ranked_roots(trace, names)
+        self._roots = self._ranked_roots(trace)
         self._facts_of: dict[str, OpFact | None] = {}
+        self._graphs_of: dict[str, list[tuple[Mapping[str, OpFact], int]]] = {}
 
-    def _ranked_roots(self, trace: AllocationTrace, names: set[str]) -> list[GraphFacts]:
+    def _ranked_roots(self, trace: AllocationTrace) -> list[GraphFacts]:
         """Root graphs and graphs that XLA compiled: first the one that knows most of the names, of equals the newest.
 
         Root graphs count only if a function of their name ran in the window, unless no such function ran.
@@ -64,9 +61,19 @@ class OpNames:
         roots += [graph for graph in self._facts.graphs if graph.name in compiled and not graph.root]
         if len(roots) == 1:
             return roots
+        names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}.union(self.executed.values())
+        for module in trace.modules:
+            for allocation in module.allocations:
+                names.update(name for buffer in allocation.buffers for name in buffer.ops[:1])
+        by_scope: dict[str, list[str]] = {}
+        for name in names:
+            by_scope.setdefault(name[: name.rfind("/") + 1], []).append(name)
         ranked = []
         for place, root in enumerate(roots):
-            known = sum(self._exact(root, name) is not None for name in names)
+            known = 0
+            for scope, own in by_scope.items():
+                graphs = list(self._graphs_at(root, scope))
+                known += sum(any(name[start:] in ops for ops, start in graphs) for name in own)
             if known:
                 ranked.append((known, place, root))
         return [root for _, _, root in sorted(ranked, key=lambda entry: entry[:2], reverse=True)]
@@ -78,11 +85,14 @@ class OpNames:
         return self._facts_of[name]
 
     def _find(self, name: str) -> OpFact | None:
+        match = self._match(name)
+        if match is not None:
+            return match[0]
         variants = _variants(name)
-        for variant in variants:
+        for variant in variants[1:]:
             match = self._match(variant)
             if match is not None:
-                return match[0] if variant == name else _derived(name, match[0])
+                return _derived(name, match[0])
         for variant in variants:
             for root in self._roots:
                 fact = self._by_scope(root, variant)
@@ -102,36 +112,39 @@ class OpNames:
         for variant in (name, *_replaced(name)):
             match = self._match(variant)
             if match is not None:
-                fact, local = match
-                return [variant[: len(variant) - len(local)] + other for other in fact.passes_to]
+                fact, start = match
+                return [variant[:start] + other for other in fact.passes_to]
         return []
 
     def gradient_inputs(self, name: str) -> list[str]:
         """Names of the backward ops whose results a backward op of the program reads."""
         match = self._match(name)
-        if match is None:
+        if match is None or not match[0].gradient_inputs:
             return []
-        fact, local = match
-        return [name[: len(name) - len(local)] + other for other in fact.gradient_inputs]
+        fact, start = match
+        return [name[:start] + other for other in fact.gradient_inputs]
 
-    def _match(self, name: str) -> tuple[OpFact, str] | None:
-        """`_exact` in the first root graph that has the op."""
-        for root in self._roots:
-            match = self._exact(root, name)
-            if match is not None:
-                return match
+    def _match(self, name: str) -> tuple[OpFact, int] | None:
+        """The fact of an op from the first graph that has it, and how many characters its name lacks there."""
+        scope = name[: name.rfind("/") + 1]
+        graphs = self._graphs_of.get(scope)
+        if graphs is None:
+            graphs = [entry for root in self._roots for entry in self._graphs_at(root, scope)]
+            self._graphs_of[scope] = graphs
+        for ops, start in graphs:
+            fact = ops.get(name[start:])
+            if fact is not None:
+                return fact, start
         return None
 
-    def _exact(self, graph: GraphFacts, name: str) -> tuple[OpFact, str] | None:
-        """The fact of an op in the graph or in one that it calls, and the op's name in its own graph."""
-        fact = graph.ops.get(name)
-        if fact is not None:
-            return fact, name
-        for callee, rest in self._called(graph, name):
-            match = self._exact(callee, rest)
-            if match is not None:
-                return match
-        return None
+    def _graphs_at(self, graph: GraphFacts, scope: str, start: int = 0) -> Iterator[tuple[Mapping[str, OpFact], int]]:
+        """Ops of each graph that may have the ops of a scope (``a/b/``), `graph` first, then those that it calls.
+
+        With each, the number of characters that the ops' names lack there.
+        """
+        yield graph.ops, start
+        for callee, rest in self._called(graph, scope):
+            yield from self._graphs_at(callee, rest, start + len(scope) - len(rest))
 
     def _called(self, graph: GraphFacts, name: str) -> list[tuple[GraphFacts, str]]:
         """Graphs called by ops whose names are prefixes of `name`, each with the remainder of the name."""
@@ -139,7 +152,9 @@ class OpNames:
         if not graph.callees:
             return called
         end = name.find("/")
-        while end > 0:
+        for _ in range(self._most_parts(graph)):
+            if end <= 0:
+                break
             for label, index in graph.callees.get(name[:end], ()):
                 rest = name[end + 1 :]
                 if label:
@@ -150,6 +165,12 @@ class OpNames:
                 called.append((self._facts.graphs[index], rest))
             end = name.find("/", end + 1)
         return called
+
+    def _most_parts(self, graph: GraphFacts) -> int:
+        """Parts of the longest name of an op that calls a graph."""
+        if id(graph) not in self._parts:
+            self._parts[id(graph)] = 1 + max(name.count("/") for name in graph.callees)
+        return self._parts[id(graph)]
 
     def _by_scope(self, graph: GraphFacts, name: str) -> OpFact | None:
         """Layer and pass of the innermost known scope around an unknown op."""

@@ -25,7 +25,7 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
     """Names of the backward ops that began before all ops that they depend on in the traced graph.
 
     All, because the optimizer moves casts behind ops that depend on them. Both the first and the last executions count,
-    as a trace may begin or end within a step.
+    as a trace may begin or end within a step. Only ops that may have made a chunk are looked at.
 
     Args:
         trace, names: The trace and its ops.
@@ -33,29 +33,35 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
     """
     began = _began(trace, names)
     reordered: set[str] = set()
+    inputs_of: dict[str, list[str]] = {}
     earliest: dict[str, Span | None] = {}  # an op's own span, or that of an op that it depends on
-    pending = list(began)
+    pending = [name for name in _makers(trace, names) if name in began and _depends_on_gradients(names, name)]
     while pending:
         name = pending[-1]
-        inputs = [source for source in names.gradient_inputs(name) if _depends_on_gradients(names, source)]
-        unknown = [source for source in inputs if source not in earliest] if name not in earliest else []
-        earliest.setdefault(name, None)  # ends a cycle of ops
-        if unknown:
-            pending += unknown
-            continue
+        if name not in inputs_of:
+            sources = names.gradient_inputs(name)
+            inputs_of[name] = [source for source in sources if _depends_on_gradients(names, source)]
+            unknown = [source for source in inputs_of[name] if source not in inputs_of]
+            if unknown:
+                pending += unknown
+                continue
         pending.pop()
-        spans = [span for span in (earliest[source] for source in inputs) if span is not None]
+        if name in earliest:
+            continue
+        # Without a span of an op that does not run, and of one that depends on this op in turn.
+        spans = [span for span in map(earliest.get, inputs_of[name]) if span is not None]
         own = began.get(name)
-        if own is not None and inputs and _reordered(own, spans, before_backward):
-            reordered.add(name)
-        elif own is not None:
-            spans.append(own)
+        if own is not None:
+            if inputs_of[name] and _reordered(own, spans, before_backward):
+                reordered.add(name)
+            else:
+                spans.append(own)
         earliest[name] = _earliest(spans) if spans else None
     return reordered
 
 
 def _earliest(spans: list[Span]) -> Span:
-    return min(first for first, _ in spans), min(last for _, last in spans)
+    return min(spans)[0], min(last for _, last in spans)
 
 
 def _reordered(own: Span, spans: list[Span], before_backward: bool) -> bool:
@@ -71,25 +77,32 @@ def _depends_on_gradients(names: OpNames, name: str) -> bool:
     return fact is not None and fact.pass_name == "backward" and not fact.early
 
 
-def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
-    """Backward op that depends on gradients to when it began; on accelerators, where that is not seen, it allocated."""
+def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
+    """Names of the ops that requested memory, and of those that ran meanwhile on the same thread."""
     born = (trace.kind == 1) & (trace.op >= 0)
-    executed = {names.executed[index]: span for index, span in _spans(trace.ops.name, trace.ops.start_ps)}
-    allocated = {trace.strings[index]: span for index, span in _spans(trace.op[born], trace.time_ps[born])}
-    found = [
-        {name: span for name, span in spans.items() if _depends_on_gradients(names, name)}
-        for spans in (executed, allocated)
-    ]
-    return found[0] or found[1]
+    running = readers(trace)[trace.kind == 1]
+    running = distinct(trace.ops.name[running[running >= 0]])
+    return {trace.strings[index] for index in distinct(trace.op[born]).tolist()}.union(
+        names.executed[index] for index in running.tolist()
+    )
+
+
+def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
+    """Op to when it began; on accelerators, where that is not seen of backward ops, to when it allocated."""
+    began = {names.executed[index]: span for index, span in _spans(trace.ops.name, trace.ops.start_ps)}
+    if any(_depends_on_gradients(names, name) for name in began):
+        return began
+    born = (trace.kind == 1) & (trace.op >= 0)
+    return {trace.strings[index]: span for index, span in _spans(trace.op[born], trace.time_ps[born])}
 
 
 def _spans(keys: Integers, times: Integers) -> Iterator[tuple[int, Span]]:
     """Each key with its first and last time."""
     order = np.lexsort((times, keys))
     keys, times = keys[order], times[order]
-    for key in distinct(keys).tolist():
-        begin, end = np.searchsorted(keys, key), np.searchsorted(keys, key, side="right")
-        yield key, (int(times[begin]), int(times[end - 1]))
+    first, last = np.flatnonzero(np.diff(keys, prepend=-1)), np.flatnonzero(np.diff(keys, append=-1))
+    spans = zip(times[first].tolist(), times[last].tolist(), strict=True)
+    return zip(keys[first].tolist(), spans, strict=True)
 
 
 class Owner(NamedTuple):

@@ -18,6 +18,7 @@ Octets: TypeAlias = npt.NDArray[np.uint8]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 """Wire types."""
+_KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
 _PADDING = 32
 """Zeros after the last message, so that no varint is read past the end."""
 
@@ -45,6 +46,14 @@ class Fields(NamedTuple):
     value: Integers
     at: Integers
 
+    def of(self, tag: int) -> "Fields":
+        """Those with a tag."""
+        return self.rows(np.flatnonzero(self.tag == tag))
+
+    def rows(self, rows: Integers) -> "Fields":
+        """Some rows."""
+        return Fields(*(column[rows] for column in self))
+
 
 def joined(parts: Sequence[bytes]) -> Messages:
     """Messages in one buffer, one after another."""
@@ -71,7 +80,7 @@ def fields(messages: Messages) -> Iterator[Fields]:
         content = at.copy()
         value[coded], content[coded] = _varints(data, at[coded])
         after = content + np.where(wire == VARINT, 0, value)
-        sound = np.isin(wire, (VARINT, FIXED64, LENGTH, FIXED32)) & (after >= content) & (after <= end[message])
+        sound = _KNOWN[wire] & (after >= content) & (after <= end[message])
         if not sound.all():
             raise FormatError("not a TensorFlow profile (XSpace), or a damaged one: some of its events do not parse")
         yield Fields(message, tag, value, content)
@@ -84,7 +93,7 @@ def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
     octet = data[at]
     value = (octet & 0x7F).astype(np.int64)
     after = at + 1
-    waiting = np.flatnonzero(octet & 0x80)
+    waiting = np.flatnonzero(octet >= 0x80)
     for shift in range(7, 70, 7):
         if not len(waiting):
             break

@@ -13,6 +13,7 @@ from tb_memplugin.importers.profile import wire
 from tb_memplugin.importers.profile.descriptors import unread_events_class
 from tb_memplugin.importers.profile.hlo import read_module
 from tb_memplugin.model import Integers
+from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import LAYER_PREFIX, AllocationTrace, Intervals, Module
 
 MAX_PROFILE_BYTES = 1 << 31
@@ -22,7 +23,7 @@ MAX_EVENTS = 20_000_000
 
 _NO_OP = b"(null)"
 """Op name in TensorFlow 2.16 and 2.18 for allocations that no op requested, e.g. those of XLA."""
-_ALLOCATION, _DEALLOCATION = b"MemoryAllocation", b"MemoryDeallocation"
+_MEMORY = {b"MemoryAllocation": 1, b"MemoryDeallocation": -1}
 _CALL = b"EagerLocalExecute: "
 _COLUMNS = {
     b"addr": 3,
@@ -96,7 +97,7 @@ def _modules(space: Any) -> tuple[Module, ...]:
 
 
 def _memory_events(plane: Any) -> bool:
-    return any(entry.value.name in (_ALLOCATION, _DEALLOCATION) for entry in plane.event_metadata)
+    return any(entry.value.name in _MEMORY for entry in plane.event_metadata)
 
 
 def _decoded(text: bytes) -> str:
@@ -129,15 +130,14 @@ class _PlaneReader:
         counts = [len(line.events) for line in plane.lines]
         thread = np.repeat(np.arange(len(counts)), counts)
         begin = 1000 * np.asarray([line.timestamp_ns for line in plane.lines], np.int64)[thread]
-        metadata, duration, stats = np.zeros(len(thread), np.int64), np.zeros(len(thread), np.int64), []
+        metadata, offset, duration = (np.zeros(len(thread), np.int64) for _ in range(3))
+        stats: list[wire.Fields] = []
         for field in wire.fields(events):
-            for tag, column in ((_EVENT_METADATA, metadata), (_EVENT_DURATION, duration)):
-                is_tag = field.tag == tag
-                column[field.message[is_tag]] = field.value[is_tag]
-            is_tag = field.tag == _EVENT_OFFSET
-            begin[field.message[is_tag]] += field.value[is_tag]
-            is_tag = field.tag == _EVENT_STATS
-            stats.append(np.stack([field.message[is_tag], field.at[is_tag], field.at[is_tag] + field.value[is_tag]]))
+            for tag, column in ((_EVENT_METADATA, metadata), (_EVENT_OFFSET, offset), (_EVENT_DURATION, duration)):
+                found = field.of(tag)
+                column[found.message] = found.value
+            stats.append(field.of(_EVENT_STATS))
+        begin += offset
         kind, name = self._metadata(plane.event_metadata, metadata)
         self._spans = {
             span: _intervals(np.stack([thread, begin, begin + duration, name])[:, kind == code])
@@ -149,46 +149,50 @@ class _PlaneReader:
         self._fragmentation = np.full(len(memory), math.nan)
         row = np.full(len(thread), -1)
         row[memory] = np.arange(len(memory))
-        self._statistics(events.data, np.concatenate([*stats, np.zeros((3, 0), np.int64)], axis=1), row)
+        self._statistics(events.data, stats, row)
 
-    def _metadata(self, entries: Iterable[Any], used: Integers) -> tuple[Integers, Integers]:
+    def _metadata(self, entries: Iterable[Any], used: Integers) -> tuple[Integers, ...]:
         """(kind, name) of each event: 1 or -1 for memory events, a code of `_SPANS` for spans; 0 for other events."""
-        keys, places = np.unique(used, return_inverse=True)
-        wanted = {key: place for place, key in enumerate(keys.tolist())}
-        kind, name = np.zeros(len(keys), np.int64), np.full(len(keys), -1)
-        layer_prefix = LAYER_PREFIX.encode()
+        keys = distinct(used)
+        kinds, names = dict.fromkeys(keys.tolist(), 0), dict.fromkeys(keys.tolist(), -1)
+        add, layer_prefix = self._strings.add, LAYER_PREFIX.encode()
         for entry in entries:
-            place, value = wanted.get(entry.key), entry.value
-            if place is None:
+            key, value = entry.key, entry.value
+            if key not in kinds:
                 continue
             text, display = value.name, value.display_name
-            if text == _ALLOCATION:
-                kind[place] = 1
-            elif text == _DEALLOCATION:
-                kind[place] = -1
-            elif display and text.endswith(b":" + display):
-                kind[place], name[place] = _SPANS["ops"], self._strings.add(text)
+            if display and text.endswith(b":" + display):
+                kinds[key], names[key] = _SPANS["ops"], add(text)
+            elif text in _MEMORY:
+                kinds[key] = _MEMORY[text]
             elif text.startswith(_CALL):
-                kind[place], name[place] = _SPANS["calls"], self._strings.add(text[len(_CALL) :])
+                kinds[key], names[key] = _SPANS["calls"], add(text[len(_CALL) :])
             elif text.startswith(layer_prefix):
-                kind[place], name[place] = _SPANS["layers"], self._strings.add(text[len(layer_prefix) :])
-        return kind[places], name[places]
+                kinds[key], names[key] = _SPANS["layers"], add(text[len(layer_prefix) :])
+        place = np.searchsorted(keys, used)
+        return tuple(np.fromiter(values.values(), np.int64, len(keys))[place] for values in (kinds, names))
 
-    def _statistics(self, data: wire.Octets, stats: Integers, row: Integers) -> None:
-        """Store the statistics of the memory events in their columns."""
-        of, start, end = stats[:, row[stats[0]] >= 0]
+    def _statistics(self, data: wire.Octets, stats: Iterable[wire.Fields], row: Integers) -> None:
+        """Store the statistics of the memory events in their columns; `row` is -1 for other events."""
+        none = np.zeros((3, 0), np.int64)
+        kept = [found.rows(np.flatnonzero(row[found.message] >= 0)) for found in stats]
+        parts = ((found.message, found.at, found.at + found.value) for found in kept)
+        of, start, end = np.concatenate([none, *parts], axis=1)
         key, number, reference = (np.zeros(len(of), np.int64) for _ in range(3))
         real, text = np.full(len(of), -1), np.zeros((2, len(of)), np.int64)
         for field in wire.fields(wire.Messages(data, start, end)):
-            for tag, column in ((_STAT_METADATA, key), (_STAT_REFERENCE, reference)):
-                is_tag = field.tag == tag
-                column[field.message[is_tag]] = field.value[is_tag]
-            is_tag = (field.tag == _STAT_UNSIGNED) | (field.tag == _STAT_SIGNED)
-            number[field.message[is_tag]] = field.value[is_tag]
-            is_tag = field.tag == _STAT_REAL
-            real[field.message[is_tag]] = field.at[is_tag]
-            is_tag = field.tag == _STAT_TEXT
-            text[:, field.message[is_tag]] = field.at[is_tag], field.value[is_tag]
+            for tag, column in (
+                (_STAT_METADATA, key),
+                (_STAT_REFERENCE, reference),
+                (_STAT_UNSIGNED, number),
+                (_STAT_SIGNED, number),
+            ):
+                found = field.of(tag)
+                column[found.message] = found.value
+            found = field.of(_STAT_REAL)
+            real[found.message] = found.at
+            found = field.of(_STAT_TEXT)
+            text[:, found.message] = found.at, found.value
         for stat, name in self._stat_names.items():
             place = _COLUMNS.get(name)
             if place is None:
