@@ -103,9 +103,11 @@ def main() -> None:
         f"  devices: {figures['bytes'] / 1e6:.1f} MB, by the clock cold {figures['cold']:.2f} s, "
         f"warm {1000 * figures['warm']:.0f} ms, one worker {figures['one']:.2f} s"
     )
-    print_limit("devices, cold", figures["processor"], COLD_SECONDS, "s of the processor")
-    print_limit("devices, warm", 1000 * figures["warm_processor"], WARM_MILLISECONDS, "ms of the processor")
-    print_limit("memory of the server", figures["rss"], SERVER_MB, "MB")
+    print_limit("devices, cold", figures["processor"], COLD_SECONDS, "s of the processor", any_size=True)
+    print_limit(
+        "devices, warm", 1000 * figures["warm_processor"], WARM_MILLISECONDS, "ms of the processor", any_size=True
+    )
+    print_limit("memory of the server", figures["rss"], SERVER_MB, "MB", any_size=True)
     missing = not_found(figures["told"], options)
     print("\n".join(missing))
     print_limit("planted faults that are not found", len(missing), 0, any_size=True)

@@ -47,7 +47,7 @@ def main() -> None:
         print_limit("samples that are missing", rows - exported.rows["samples"], 0, any_size=True)
         print_limit("seconds of the processor for 100,000 samples", 1e5 * processor / rows, 1e5 / ROWS_A_SECOND, "s")
         highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print_limit("memory of the process", highest, MEMORY_MB, "MB")
+        print_limit("memory of the process", highest, MEMORY_MB, "MB", any_size=True)
         began = time.perf_counter()
         again = export_parquet(logdir, to)
         print_limit("a second call, nothing changed", time.perf_counter() - began, AGAIN_SECONDS, "s")

@@ -81,7 +81,7 @@ def main() -> None:
         f"{count} layers, {events} events: {what}, {len(plan.options)} changes and {len(plan.curve)} points simulated"
     )
     assert plan.fits and plan.segments, plan
-    print_limit("plan", seconds, LIMIT_SECONDS, "s")
+    print_limit("plan", seconds, LIMIT_SECONDS, "s", any_size=True)
     finish()
 
 

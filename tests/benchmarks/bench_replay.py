@@ -70,7 +70,7 @@ def main() -> None:
         seconds.append(time.process_time() - began)
         assert len(part) == count and (replay.addresses, replay.chunks) == (replay.of_addresses, replay.of_chunks)
     print(f"{len(trace)} events, {len(start)} chunks at the start")
-    print_limit("replay", min(seconds), LIMIT_SECONDS, "s")
+    print_limit("replay", min(seconds), LIMIT_SECONDS, "s", any_size=True)
     finish()
 
 

@@ -52,7 +52,7 @@ def main() -> None:
                 f"  {route:9} cold {1000 * cold:7.0f} ms ({1000 * cold_processor:.0f} of the processor)   "
                 f"warm {1000 * warm:6.1f} ms   {length / 1024:6.0f} KiB"
             )
-            print_limit(f"{route}, cold", cold_processor, COLD_SECONDS, "s of the processor")
+            print_limit(f"{route}, cold", cold_processor, COLD_SECONDS, "s of the processor", any_size=True)
             print_limit(f"{route}, warm", 1000 * warm, WARM_MILLISECONDS, "ms")
         told = handlers.comparing.devices(source, "run", "train")
         expected = sum(top_bytes(worker, at) for worker in range(options.workers) for at in range(options.devices))

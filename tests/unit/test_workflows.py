@@ -3,6 +3,7 @@
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 
@@ -34,8 +35,38 @@ def test_the_wheel_is_installed_on_every_supported_python() -> None:
 
 def test_the_workflows_run_targets_that_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    used = set(re.findall(r"make ([a-z-]+)", text("ci.yml") + text("release.yml")))
-    assert {"check", "fresh", "test-all", "dist"} == used <= targets
+    used = set(re.findall(r"run: make ([a-z-]+)", "".join(path.read_text("utf-8") for path in WORKFLOWS.iterdir())))
+    assert {"bench", "check", "fresh", "test-all", "dist"} == used <= targets
+
+
+def test_benchmarks_fail_if_a_limit_does_not_hold(tmp_path: pathlib.Path) -> None:
+    """AND at the smallest size, a limit that says nothing there does not count."""
+    script = tmp_path / "bench.py"
+    path = str(ROOT / "tests" / "benchmarks")
+    lines = ["import sys", f"sys.path.insert(0, {path!r})", "from limits import finish, print_limit"]
+    lines += ["print_limit('a', 2, 1, any_size='any' in sys.argv)", "finish()"]
+    script.write_text("\n".join(lines), encoding="utf-8")
+
+    def fails(*options: str) -> bool:
+        done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
+        assert "limit 1: DOES NOT HOLD" in done.stdout
+        return done.returncode != 0
+
+    assert fails() and fails("any") and fails("any", "--smallest")
+    assert not fails("--smallest")
+
+
+def test_every_benchmark_runs_after_one_that_fails(tmp_path: pathlib.Path) -> None:
+    for target in ("bench", "bench-smallest"):
+        (tmp_path / "python").write_text("#!/bin/sh\necho ran $1\nexit 1\n", encoding="utf-8")
+        (tmp_path / "python").chmod(0o755)
+        command = subprocess.run(
+            ["make", "--dry-run", target, f"BIN={tmp_path}"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
+        (loop,) = (line for line in command.splitlines() if "tests/benchmarks/bench_" in line)
+        done = subprocess.run(["sh", "-c", loop], cwd=ROOT, capture_output=True, text=True)
+        assert done.stdout.count("ran tests/benchmarks/") == len(list((ROOT / "tests/benchmarks").glob("bench_*.py")))
+        assert done.returncode != 0
 
 
 def test_every_promise_is_in_all_the_tests_and_the_quick_ones_leave_out_what_is_marked() -> None:

@@ -6,6 +6,7 @@ from before the step count with their rounded requests.
 
 import collections
 import itertools
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,7 @@ from gpu_cases import GRAPH, NAMES, TRUTH, XLA, recorded, replayed
 
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, step_chunks
+from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.model import Snapshot
 
 
@@ -184,3 +186,20 @@ def test_chunks_of_gradients_and_activations_match_keras(name: str) -> None:
             changes[int(chunks.birth[row])] += int(chunks.requested[row])
             changes[int(chunks.death[row])] -= int(chunks.requested[row])
     assert max(itertools.accumulate(changes)) == pytest.approx(truth(name)["held_bytes"], rel=0.05)
+
+
+def test_attribution_calls_few_functions_for_each_event() -> None:
+    """Look-ups of every op that ran would take most of the time from file to ledger."""
+    trace, facts = recorded("ResNet50_graph_trainable")
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+    finally:
+        sys.setprofile(None)
+    assert calls < 30 * len(trace)
