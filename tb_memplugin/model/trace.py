@@ -167,6 +167,8 @@ class OpFact:
         layer: Path of the layer that made it, None without one.
         pass_name: Part of the step.
         saved_for_backward: Whether a backward op reads its result, or that of an op that reuses its buffer.
+        read_late: Number of the backward pass that reads its result, if that pass differentiates another one. Ops of
+            such passes run interleaved, so at no time all that it reads is in use.
         unread_outputs: Indices of outputs that no backward op reads, if one reads another output.
         gradient_of: Path of the layer with the variable that this op's result is a gradient of.
         is_gradient: Whether this op's result is a variable's gradient.
@@ -187,6 +189,7 @@ class OpFact:
     layer: str | None
     pass_name: Pass
     saved_for_backward: bool = False
+    read_late: int | None = None
     unread_outputs: tuple[int, ...] = ()
     gradient_of: str | None = None
     is_gradient: bool = False

@@ -133,7 +133,10 @@ class Classifier:
         variable = self._variables.stored_in(chunk)
         if variable is not None and not self._variables.old_value_lives(variable, chunk, instant):
             return variable_owner(variable)
-        return self._new.owner(chunk)
+        owner = self._new.owner(chunk)
+        if variable is not None and owner.category == "other_state":  # computed outside an optimizer
+            return self._window.layer_owner(variable.layer, "workspace")
+        return owner
 
     def layer_owner(self, layer: str | None, category: Category) -> Owner:
         """The owner for a layer and a category."""
@@ -168,6 +171,10 @@ class Classifier:
     def saved_at(self, time_ps: int) -> Integers:
         """Chunks of forward results and inputs in use at a time that an op of the backward pass reads."""
         return self._saved.at(time_ps)
+
+    def saved_for_pass_at(self, time_ps: int) -> Integers:
+        """`saved_at`, with everything that a backward pass over another one reads: that need not be in use at once."""
+        return self._saved.for_pass_at(time_ps)
 
     def saved_bytes(self, time_ps: int) -> int:
         """Requested bytes of `saved_at`."""

@@ -12,8 +12,10 @@ from tb_memplugin.model.trace import LINE_MARK, AllocationTrace, OpFact, Pass
 
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""
-_BACKWARD = "(backward)"
-_PASSES: dict[str, Pass] = {_BACKWARD: "backward", "(update)": "update"}
+DIFFERENTIATED_BACKWARD = "(backward, differentiated)"
+"""Span name of a backward pass that another tape records: part of the forward pass of that tape's target."""
+BACKWARD = "(backward)"
+_PASSES: dict[str, Pass] = {BACKWARD: "backward", "(update)": "update", DIFFERENTIATED_BACKWARD: "forward"}
 
 
 class EagerSpans:
@@ -23,7 +25,7 @@ class EagerSpans:
         spans = trace.layers
         parts = [trace.strings[index].partition(LINE_MARK) for index in spans.name.tolist()]
         names, self._lines = [part[0] for part in parts], [part[2] or None for part in parts]
-        self._names = [_BACKWARD if name == KEEPING_BACKWARD else name for name in names]
+        self._names = [BACKWARD if name == KEEPING_BACKWARD else name for name in names]
         self._start, self._end = spans.start_ps, spans.end_ps
         self._rows = {int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)}
         self._parent = [-1] * len(spans)
@@ -72,7 +74,7 @@ class EagerSpans:
 
     def backward(self) -> list[tuple[int, int]]:
         """(start, end) of the backward passes, in order."""
-        return self.named(_BACKWARD)
+        return self.named(BACKWARD)
 
     def kept(self, birth: int, death: int) -> bool:
         """Whether a backward pass with a persistent tape ran between two times."""

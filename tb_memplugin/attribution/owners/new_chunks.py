@@ -1,6 +1,9 @@
 """Owners of chunks that were allocated in the window, by the op that made them and their lifetimes. Pure."""
 
+from functools import cached_property
+
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.attribution.owners.graph import GraphExecution
 from tb_memplugin.attribution.owners.older_chunks import OlderChunks
@@ -16,18 +19,43 @@ class SavedForBackward:
 
     def __init__(self, window: Window, execution: GraphExecution, variables: VariableChunks) -> None:
         self._window, self._execution, self._variables = window, execution, variables
-        self._chunks: Integers | None = None
         self._read_by_backward: dict[str, bool] = {}
+
+    @cached_property
+    def _chunks(self) -> Integers:
+        permanent = (self._window.chunks.birth < 0) & (self._window.chunks.death == self._window.events)
+        saved = [chunk for chunk in np.flatnonzero(~permanent).tolist() if self._is_saved_chunk(chunk)]
+        return np.asarray(saved, dtype=np.int64)
+
+    @cached_property
+    def _ends(self) -> tuple[Integers, Integers]:
+        """Birth and death of each saved chunk; of those that one `read_late` pass reads, of all of them."""
+        births, deaths = self._window.chunks.birth[self._chunks], self._window.chunks.death[self._chunks]
+        facts = [self._execution.maker(chunk) for chunk in self._chunks.tolist()]
+        late = np.asarray([-1 if fact is None or fact.read_late is None else fact.read_late for fact in facts])
+        for number in set(late.tolist()) - {-1}:
+            rows = np.flatnonzero(late == number)
+            rows = rows[np.argsort(births[rows], kind="stable")]
+            # An execution ends where all that it saved is freed.
+            begins = np.flatnonzero(births[rows][1:] > np.maximum.accumulate(deaths[rows])[:-1]) + 1
+            for execution in np.split(rows, begins):
+                births[execution], deaths[execution] = births[execution].min(), deaths[execution].max()
+        return births, deaths
 
     def at(self, time_ps: int) -> Integers:
         """The chunks of saved forward results and inputs that are in use at a time."""
-        if self._chunks is None:
-            permanent = (self._window.chunks.birth < 0) & (self._window.chunks.death == self._window.events)
-            saved = [chunk for chunk in np.flatnonzero(~permanent).tolist() if self._is_saved_chunk(chunk)]
-            self._chunks = np.asarray(saved, dtype=np.int64)
+        chunks = self._window.chunks
+        return self._chunks[self._spanning(chunks.birth[self._chunks], chunks.death[self._chunks], time_ps)]
+
+    def for_pass_at(self, time_ps: int) -> Integers:
+        """The chunks of `at`, with all of a backward pass that differentiates another one: they need not live at
+        once."""
+        return self._chunks[self._spanning(*self._ends, time_ps)]
+
+    def _spanning(self, births: Integers, deaths: Integers, time_ps: int) -> npt.NDArray[np.bool_]:
         event = int(np.searchsorted(self._window.trace.time_ps, time_ps, side="right")) - 1
-        saved_chunks, chunks = self._chunks, self._window.chunks
-        return saved_chunks[(chunks.birth[saved_chunks] <= event) & (chunks.death[saved_chunks] > event)]
+        spanning: npt.NDArray[np.bool_] = (births <= event) & (deaths > event)
+        return spanning
 
     def _is_saved_chunk(self, chunk: int) -> bool:
         window, fact = self._window, self._execution.maker(chunk)
@@ -42,6 +70,8 @@ class SavedForBackward:
         window = self._window
         if fact.unread_outputs and self._is_unread_output(fact, chunk):
             return False
+        if fact.read_late is not None and not window.is_temporary(chunk):
+            return True  # its last reader may be an op of the forward pass
         if not window.outlives(chunk):
             times, ends = window.trace.time_ps, self._execution.forward_ends
             ends = ends[ends >= times[window.birth[chunk]]]
@@ -97,9 +127,9 @@ class NewChunks:
             return Owner(None, tensor.category, None)
         if fact is None:
             return Owner(None, self._category_without_op(chunk), None)
-        if window.trace.text(int(window.trace.region[birth])) == "temp" or not self._execution.requested_by_op(chunk):
+        if window.is_temporary(chunk) or not self._execution.requested_by_op(chunk):
             return window.layer_owner(fact.layer, "workspace")
-        if fact.is_gradient and not fact.relayout:
+        if fact.is_gradient and not fact.relayout and not is_saved:
             return window.layer_owner(fact.gradient_of, "weight_gradients")
         return window.layer_owner(fact.layer, self._category(fact, chunk))
 

@@ -23,7 +23,8 @@ class VariableChunks:
 
     def __init__(self, window: Window, execution: GraphExecution) -> None:
         self._window, self._execution = window, execution
-        variables = window.facts.variables
+        # Variables may share a buffer: the first one owns it.
+        variables = window.facts.variables[::-1]
         self.at_start = {fact.start_address: fact for fact in variables if fact.start_address is not None}
         self._at_end = {fact.end_address: fact for fact in variables if fact.end_address is not None}
         self._by_name = {fact.name: fact for fact in variables}

@@ -230,9 +230,9 @@ def _add(totals: dict[Owner, tuple[int, int | None]], owner: Owner, allocated: i
 def _saved_rows(chunks: Chunks, classifier: Classifier) -> tuple[SavedRow, ...]:
     """Rows at the end of the forward pass that saves most, if the window has several."""
     ends = classifier.forward_ends().tolist()
-    end = max(ends, key=classifier.saved_bytes, default=None)
+    passes = (classifier.saved_for_pass_at(end) for end in ends)
     rows: dict[str | None, int] = defaultdict(int)
-    for chunk in [] if end is None else classifier.saved_at(end).tolist():
+    for chunk in max(passes, key=lambda saved: int(chunks.requested[saved].sum()), default=chunks.birth[:0]).tolist():
         rows[classifier.maker(chunk)] += int(chunks.requested[chunk])
     modules = classifier.saved_in_modules()
     for layer, size in max(modules, key=lambda parts: sum(size for _, size in parts), default=[]):

@@ -153,6 +153,11 @@ class Window:
         """Whether a chunk is still in use when the window closes."""
         return self.death[chunk] == self.events
 
+    def is_temporary(self, chunk: int) -> bool:
+        """Whether an op requested a chunk for itself, and not for a result."""
+        birth = self.birth[chunk]
+        return birth >= 0 and self.trace.text(int(self.trace.region[birth])) == "temp"
+
     def op_name(self, chunk: int) -> str | None:
         """Name of the op that requested a chunk; None if the chunk is older or the event names no op."""
         birth = self.birth[chunk]

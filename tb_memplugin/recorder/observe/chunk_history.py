@@ -55,15 +55,15 @@ class ChunkHistory:
     def _with_addresses(self, facts: TraceFacts, start: MemoryMap) -> tuple[VariableFact, ...]:
         """The variables with the addresses of copy-on-read variables corrected.
 
-        A sparse update, such as an embedding's, makes a variable copy-on-read for good. Python then sees the address of
-        a copy that no longer exists when the map is read; the value is in a chunk of its size with unknown contents.
-        Variables of one size are matched only if there are as many such chunks as variables.
+        A sparse update, such as an embedding's, makes a variable copy-on-read for good. Python then sees no address, or
+        that of a copy that no longer exists when the map is read; the value is in a chunk of its size with unknown
+        contents. Variables of one size are matched only if there are as many such chunks as variables.
         """
         in_use = {address: requested for address, _, requested in _chunks_in_use(start)}
         unmatched = [
             fact
             for fact in facts.variables
-            if fact.start_address is not None and in_use.get(fact.start_address) != fact.requested_bytes
+            if fact.start_address is None or in_use.get(fact.start_address) != fact.requested_bytes
         ]
         if not unmatched:
             return facts.variables

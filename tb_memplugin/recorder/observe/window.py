@@ -41,6 +41,7 @@ class ObservedWindow:
         self._tensors = self._held.find(
             self._start_in_use, variables.start_addresses(), graphs, variables.ids(), read_chunks, batches_since
         )
+        variables.add_unowned(self._held.variables_of_no_model(), {fact.address for _, fact in self._tensors})
         self._former = former_variables.facts(former_handles(self._held.handles()))
         self._tensors_at_end: DeviceFacts = ()
         self._finished = False

@@ -11,6 +11,7 @@ from tb_memplugin.recorder.observe.calls.layer_calls import (
     layer_call,
     optimizer_apply,
     optimizer_apply_gradients,
+    tape_batch_jacobian,
     tape_gradient,
 )
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
@@ -66,7 +67,9 @@ class Hooks:
                 owner = next(kind for kind in optimizer.__mro__ if name in vars(kind))
                 if not any(owner is kind for kind, *_ in self._originals):
                     self._wrap(owner, name, wrapper)
-        self._wrap(tf.GradientTape, "gradient", tape_gradient)
+        for name in ("gradient", "jacobian"):
+            self._wrap(tf.GradientTape, name, tape_gradient)
+        self._wrap(tf.GradientTape, "batch_jacobian", tape_batch_jacobian)
         for owner, name, wrapper in places():
             self._wrap(owner, name, wrapper)
         input_notes.active = data_pipelines.active = True

@@ -1,4 +1,4 @@
-"""Wrappers of the calls that are observed: layers, ``Optimizer.apply`` and ``GradientTape.gradient``.
+"""Wrappers of the calls that are observed: layers, ``Optimizer.apply`` and tapes' gradients.
 
 A function that runs from its graph calls none of these, so observing costs nothing then. Each call has a span: a range
 of ops in the graph, or in eager mode a span on the profile's timeline. `enter` and `leave`, which begin and end it,
@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tb_memplugin.attribution.owners.eager import KEEPING_BACKWARD
+from tb_memplugin.attribution.owners.eager import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.model.trace import LAYER_PREFIX, LINE_MARK
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
@@ -39,13 +39,13 @@ class OpenCall(NamedTuple):
     trace: Any
 
 
-def enter(kind: CallKind, layer: Any, persistent: bool = False) -> OpenCall | None:
+def enter(kind: CallKind, layer: Any, tape: Any = None) -> OpenCall | None:
     """Note where a call begins; return None if there is nothing to note.
 
     Args:
         kind: The kind of call.
         layer: The layer, None for other kinds.
-        persistent: Whether the tape of a backward pass keeps its tensors saved for backward afterwards.
+        tape: The tape of a backward pass.
     """
     try:
         if not call_notes.active:
@@ -53,7 +53,7 @@ def enter(kind: CallKind, layer: Any, persistent: bool = False) -> OpenCall | No
         import tensorflow as tf
 
         if tf.executing_eagerly():
-            return _enter_eager(tf, kind, layer, persistent)
+            return _enter_eager(tf, kind, layer, tape)
         graph = tf.compat.v1.get_default_graph()
         if None not in call_notes.stack:  # a recomputation has a tape of its own
             call_notes.again.clear()
@@ -67,11 +67,11 @@ def enter(kind: CallKind, layer: Any, persistent: bool = False) -> OpenCall | No
         return None
 
 
-def _enter_eager(tf: Any, kind: CallKind, layer: Any, persistent: bool) -> OpenCall | None:
+def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | None:
     paths = call_notes.eager_paths
     if paths is None:
         return None
-    name = paths.get(id(layer)) if kind == "layer" else KEEPING_BACKWARD if persistent else f"({kind})"
+    name = paths.get(id(layer)) if kind == "layer" else f"({kind})" if tape is None else _pass_of(tape)
     if name is None:
         return None
     lines = call_notes.eager_lines
@@ -79,6 +79,20 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, persistent: bool) -> OpenC
     trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line))
     trace.__enter__()
     return OpenCall(None, 0, kind, layer, trace)
+
+
+def _pass_of(tape: Any) -> str:
+    """Span name of a tape's backward pass."""
+    if not tape._recording and _records():
+        return DIFFERENTIATED_BACKWARD
+    return KEEPING_BACKWARD if tape._persistent else BACKWARD
+
+
+def _records() -> bool:
+    """Whether a tape of this thread records."""
+    from tensorflow.python.eager import record
+
+    return bool(record.could_possibly_record())
 
 
 def _without_effect() -> bool:
@@ -96,8 +110,13 @@ def _forget_others(graph: Any) -> None:
             call_notes.recomputed.pop(layer, None)
 
 
-def leave(call: OpenCall) -> None:
-    """Note where a call ends."""
+def leave(call: OpenCall, target: Any = None) -> None:
+    """Note where a call ends.
+
+    Args:
+        call: The call.
+        target: What a backward pass differentiates.
+    """
     try:
         if call.trace is not None:
             call.trace.__exit__(None, None, None)
@@ -114,7 +133,16 @@ def leave(call: OpenCall) -> None:
             if next(caller for caller in (*stack, call.layer) if caller is not None) is call.layer:
                 call_notes.outermost_layers.add(call.layer)
         call_notes.notes(call.graph).spans.append(
-            Span(call.start, call.graph.version, len(stack), threading.get_ident(), call.kind, layer)
+            Span(
+                start=call.start,
+                end=call.graph.version,
+                depth=len(stack),
+                thread=threading.get_ident(),
+                kind=call.kind,
+                layer=layer,
+                targets=tuple(one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph),
+                recorded=call.kind == "backward" and _records(),
+            )
         )
     except Exception:
         logger.debug("a %s call could not be observed", call.kind, exc_info=True)
@@ -199,21 +227,35 @@ def optimizer_apply_gradients(original: Any) -> Any:
 
 
 def tape_gradient(original: Any) -> Any:
-    """Wrap ``GradientTape.gradient``."""
+    """Wrap ``GradientTape.gradient`` or ``GradientTape.jacobian``."""
 
     @functools.wraps(original)
     def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        opened = enter("backward", None, persistent=bool(getattr(self, "_persistent", False)))
-        try:
-            result = original(self, target, sources, *args, **kwargs)
-        finally:
-            if opened is not None:
-                leave(opened)
-        if opened is not None:
-            _note_gradients(sources, result)
-        return result
+        return _backward(original, self, target, sources, args, kwargs)
 
     return gradient
+
+
+def tape_batch_jacobian(original: Any) -> Any:
+    """Wrap ``GradientTape.batch_jacobian``."""
+
+    @functools.wraps(original)
+    def batch_jacobian(self: Any, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        return _backward(original, self, target, source, args, kwargs)
+
+    return batch_jacobian
+
+
+def _backward(original: Any, tape: Any, target: Any, sources: Any, args: Any, kwargs: Any) -> Any:
+    opened = enter("backward", None, tape)
+    try:
+        result = original(tape, target, sources, *args, **kwargs)
+    finally:
+        if opened is not None:
+            leave(opened, target)
+    if opened is not None:
+        _note_gradients(sources, result)
+    return result
 
 
 def _listed(values: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 CallKind: TypeAlias = Literal["layer", "backward", "update"]
-"""A layer's call, ``GradientTape.gradient`` or ``Optimizer.apply``."""
+"""A layer's call, a call of a tape for gradients, or ``Optimizer.apply``."""
 
 
 class CallingLine(Protocol):
@@ -29,6 +29,8 @@ class Span(NamedTuple):
             optimizer calls of the replicas before it wait.
         kind: The kind of call.
         layer: Weak reference to the layer; None for other kinds.
+        targets: Names of the ops whose results a backward pass differentiates.
+        recorded: Whether a tape recorded the backward pass, which another one may then differentiate.
     """
 
     start: int
@@ -37,6 +39,8 @@ class Span(NamedTuple):
     thread: int
     kind: CallKind
     layer: Any
+    targets: tuple[str, ...] = ()
+    recorded: bool = False
 
 
 class GraphNotes:

@@ -40,6 +40,20 @@ def saved_for_backward(graph: GraphOps, layers: OpLayers, early: Set[int], call:
     return saved
 
 
+def late_reads(graph: GraphOps, layers: OpLayers) -> dict[int, int]:
+    """Op number to the number of the backward pass that reads its result, of passes that differentiate another one."""
+    reads: dict[int, int] = {}
+    for number in range(len(graph)):
+        read_late = layers.late_pass(number) if layers.pass_name[number] == "backward" else None
+        if read_late is not None and graph.types[number] not in SHAPE_OPS and number in graph.needed:
+            for source, _ in graph.inputs[number]:
+                while layers.pass_name[source] != "backward" and source not in reads:
+                    reads[source] = read_late
+                    if graph.types[source] in _SAME_BYTES:  # the buffer is that of its input
+                        source = graph.inputs[source][0][0]
+    return reads
+
+
 def unread_outputs(graph: GraphOps, layers: OpLayers, saved: Set[int]) -> dict[int, tuple[int, ...]]:
     """Op number to the indices of its outputs that no op of the backward pass reads, of saved ops with several outputs.
 
@@ -132,6 +146,11 @@ def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Cal
     else reads them.
     """
     readers = collections.Counter(source for sources in graph.inputs for source in sources)
+    vectorized: dict[int, list[int]] = {}  # op to the op that makes its results for all iterations
+    for number in range(len(graph)):
+        original = graph.vectorized_from(number)
+        if original is not None:
+            vectorized[original] = [number]  # the last one in the scope
     pending: list[tuple[int, int, str | None]] = []
     for index, layer in call.gradients.items():
         producer = graph.output(index)
@@ -141,6 +160,7 @@ def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Cal
         owner = owner_of(reference()) if reference() is not None else None
         if owner is not None and name in graph.number:
             pending.append((graph.number[name], index, owner[1]))
+            pending.extend((number, 0, owner[1]) for number in vectorized.get(graph.number[name], ()))
     gradients = GradientOps({}, {})
     while pending:
         number, index, layer = pending.pop()
@@ -154,13 +174,13 @@ def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Cal
     return gradients
 
 
-def early_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, gradients: GradientOps) -> set[int]:
+def early_ops(graph: GraphOps, layers: OpLayers, gradients: GradientOps) -> set[int]:
     """Backward ops that depend on no gradient, except those that make zeros; empty if that is unknown.
 
     A tape first makes the gradient of its target with respect to itself, which is 1; every other gradient depends on
     it. If a variable's gradient does not, the tape started from an `output_gradients` argument, and nothing is known.
     """
-    seeds = {span.start for span in notes.spans if span.kind == "backward" and span.start < span.end}
+    seeds = {span.start for span in layers.backward_spans}
     if not seeds or any(graph.types[seed] not in _ONES for seed in seeds if seed < len(graph)):
         return set()
     dependent: set[int] = set()

@@ -1,5 +1,6 @@
 """The layer and the pass of each op of a function graph."""
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -29,6 +30,7 @@ class OpLayers:
         layer: Path of the layer, None for none.
         pass_name: Part of the step.
         in_layer: Whether a noted call of the layer made the op.
+        backward_spans: The backward passes that no other one differentiates. Another one is part of the forward pass.
     """
 
     def __init__(
@@ -38,20 +40,27 @@ class OpLayers:
         self.layer: list[str | None] = [call.layer] * len(graph)
         self.pass_name: list[Pass] = [call.pass_name or "other"] * len(graph)
         self.in_layer = [False] * len(graph)
+        self.backward_spans = _backward_spans(graph, notes, call)
+        self._inner = [False] * len(graph)
         self._place_spans(notes, paths)
-        self._default_passes(notes)
+        self._place_vectorized()
+        self._default_passes()
         self._scopes = self._scopes_of_layers()
         self._place_gradients(forward)
 
     def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> None:
         """Assign the ops of each noted call to its layer and pass; of nested calls, the innermost wins."""
         threads: list[int | None] = [None] * len(self._graph)  # of the call that gave an op its pass
+        outer = self.backward_spans
         for span in sorted(notes.spans, key=lambda span: (span.start, span.depth)):
             path = _path(span, paths) if span.kind == "layer" else None
             if span.kind == "layer" and path is None:
                 continue
             for number in range(span.start, min(span.end, len(self._graph))):
-                if span.kind != "layer":
+                if span.kind == "backward" and not any(one.start <= span.start < one.end for one in outer):
+                    self._inner[number] = True
+                    self.pass_name[number] = "forward"
+                elif span.kind != "layer":
                     self.pass_name[number] = span.kind
                 elif self.pass_name[number] == "other" or threads[number] not in (None, span.thread):
                     self.pass_name[number] = "forward"
@@ -60,14 +69,32 @@ class OpLayers:
                     self.layer[number] = path
                     self.in_layer[number] = True
 
-    def _default_passes(self, notes: GraphNotes) -> None:
+    def late_pass(self, number: int) -> int | None:
+        """Number of the backward pass that an op is part of, if that pass differentiates another one."""
+        original = self._graph.vectorized_from(number)
+        while original is not None:
+            number, original = original, self._graph.vectorized_from(original)
+        return next((at for at, span in enumerate(self._late_spans) if span.start <= number < span.end), None)
+
+    @functools.cached_property
+    def _late_spans(self) -> list[Span]:
+        inner = {number for number, is_inner in enumerate(self._inner) if is_inner}
+        return [span for span in self.backward_spans if inner and not inner.isdisjoint(_needed_by(self._graph, span))]
+
+    def _place_vectorized(self) -> None:
+        """Give ops that compute another op for all iterations of a vectorized loop that op's layer and pass."""
+        for number in range(len(self._graph)):
+            original = self._graph.vectorized_from(number)
+            if original is not None:
+                self.layer[number], self.pass_name[number] = self.layer[original], self.pass_name[original]
+                self.in_layer[number], self._inner[number] = self.in_layer[original], self._inner[original]
+
+    def _default_passes(self) -> None:
         """Set the pass of ops that no layer made.
 
         Ops of TensorFlow's gradient scopes are backward. Others that precede the backward pass are forward: the loss.
         """
-        first = min(
-            (span.start for span in notes.spans if span.kind == "backward" and span.end > span.start), default=None
-        )
+        first = min((span.start for span in self.backward_spans), default=None)
         for number, op in enumerate(self._graph.ops):
             if self.pass_name[number] != "other":
                 continue
@@ -87,15 +114,18 @@ class OpLayers:
     def _place_gradients(self, forward: "OpLayers | None") -> None:
         """Assign gradient ops to the layer of the forward op in their name, or else of their inputs."""
         for number in range(len(self._graph)):
-            if self.pass_name[number] != "backward" or self.in_layer[number]:
+            if not self._of_gradient(number) or self.in_layer[number]:
                 continue
             named, layer = self._layer_by_name(self._graph.ops[number].name, forward)
             if named:
                 self.layer[number] = layer
                 continue
-            inputs = (source for source, _ in self._graph.inputs[number] if self.pass_name[source] == "backward")
+            inputs = (source for source, _ in self._graph.inputs[number] if self._of_gradient(source))
             layers = (self.layer[source] for source in inputs)
             self.layer[number] = next((layer for layer in layers if layer is not None), self.layer[number])
+
+    def _of_gradient(self, number: int) -> bool:
+        return self.pass_name[number] == "backward" or self._inner[number]
 
     def _layer_by_name(self, name: str, forward: "OpLayers | None") -> tuple[bool, str | None]:
         """Whether the name of a gradient op refers to a forward op, and that op's layer."""
@@ -168,3 +198,29 @@ class OpLayers:
 def _path(span: Span, paths: Mapping[int, str]) -> str | None:
     layer = span.layer()
     return None if layer is None else paths.get(id(layer))
+
+
+def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span]:
+    """The outermost backward passes of a graph, without those that another one differentiates.
+
+    A tape must have recorded such a pass, and the target of a later one depend on its results, as with a gradient
+    penalty. In a function whose results the caller's backward pass reads, every pass is part of the forward pass.
+    """
+    spans: list[Span] = []
+    for span in sorted(notes.spans, key=lambda span: (span.start, -span.end)):
+        if span.kind == "backward" and span.start < span.end and not (spans and span.start < spans[-1].end):
+            spans.append(span)
+    if call.pass_name == "forward" and call.saved_for_backward:
+        return []
+    outer: list[Span] = []
+    differentiated: set[int] = set()  # what the targets of later passes depend on
+    for span in reversed(spans):
+        if not span.recorded or differentiated.isdisjoint(range(span.start, span.end)):
+            outer.append(span)
+        differentiated |= _needed_by(graph, span)
+    return outer[::-1]
+
+
+def _needed_by(graph: GraphOps, span: Span) -> set[int]:
+    """The ops that the target of a backward pass depends on."""
+    return graph.sources(graph.number[name] for name in span.targets if name in graph.number)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
 from tb_memplugin.model.trace import Pass
@@ -19,6 +19,7 @@ CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
 the label into the names of the ops that it inlines."""
 SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"})
 """Ops that do not read the values of their inputs."""
+VECTORIZED_SCOPE = "/pfor/"
 
 VariableOwner = tuple[str, str | None]
 """Name and layer of a variable."""
@@ -81,6 +82,28 @@ class GraphOps:
         tensor = self._outputs[index]
         number = self.number.get(tensor.op.name)
         return None if number is None else (number, tensor.value_index)
+
+    def vectorized_from(self, number: int) -> int | None:
+        """The op that an op computes for all iterations of a vectorized loop at once; None for other ops.
+
+        ``tf.vectorized_map`` and ``GradientTape.jacobian`` trace one iteration, then convert each op of it to ops in
+        its scope ``pfor``. Of the traced iteration, TensorFlow runs only what all iterations share.
+        """
+        original, scope, _ = self.ops[number].name.rpartition(VECTORIZED_SCOPE)
+        return self.number.get(original) if scope else None
+
+    def sources(self, numbers: Iterable[int]) -> set[int]:
+        """The ops, the ops on whose results they depend, and those that these compute for all iterations of a loop."""
+        found: set[int] = set()
+        pending = list(numbers)
+        while pending:
+            number = pending.pop()
+            if number not in found:
+                found.add(number)
+                pending += [source for source, _ in self.inputs[number]]
+                original = self.vectorized_from(number)
+                pending += [] if original is None else [original]
+        return found
 
     @functools.cached_property
     def needed(self) -> Set[int]:

@@ -14,6 +14,7 @@ from tb_memplugin.recorder.observe.graph.graph_gradients import (
     forward_inputs,
     gradient_inputs,
     gradient_ops,
+    late_reads,
     outputs_saved_for_backward,
     saved_for_backward,
     unread_outputs,
@@ -144,7 +145,7 @@ class _Graph:
         self._variables = self.graph.captured_variables(call, owner_of)
         self._gradients = gradient_ops(self.graph, self._layers, notes, call, owner_of)
         self._layers.place_updates(self._variables, self._gradients.layer)
-        self._early = early_ops(self.graph, self._layers, notes, self._gradients)
+        self._early = early_ops(self.graph, self._layers, self._gradients)
         self._saved = saved_for_backward(self.graph, self._layers, self._early, call)
 
     def call(self, number: int) -> Call:
@@ -176,11 +177,13 @@ class _Graph:
         line = [None] * len(self.graph) if lines is None else lines.of_graph(self.graph, self._layers, self._notes)
         reusers = buffer_reusers(self.graph, self._layers)
         unread = unread_outputs(self.graph, self._layers, self._saved)
+        late = late_reads(self.graph, self._layers)
         return {
             op.name: OpFact(
                 layer=self._layers.layer[number],
                 pass_name=self._layers.pass_name[number],
                 saved_for_backward=number in self._saved,
+                read_late=late.get(number),
                 unread_outputs=unread.get(number, ()),
                 gradient_of=self._gradients.layer.get(number),
                 is_gradient=number in self._gradients.layer,

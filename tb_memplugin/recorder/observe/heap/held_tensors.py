@@ -1,4 +1,4 @@
-"""Tensors that Python holds beside the known variables: input data, constants and held tensors; variables of no model.
+"""Tensors that Python holds beside variables: input data, constants and held tensors.
 
 A batch is input data in the step that uses it and in the next one, in which a loop may still refer to it. A batch that
 is alive afterwards is a held tensor, unless it was made before the first window: such data is often used again.
@@ -16,7 +16,7 @@ from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.heap.holders import Device, Entry, HolderSearch
 from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects, next_tensor_number
-from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_address, tensor_size, variable_address
+from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_address, tensor_size
 
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
 _RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
@@ -37,7 +37,6 @@ class HeldTensors:
         self._first_number: int | None = None  # of the tensors made since the first window
         self._in_use: Mapping[Device, int] = {}
         self._at_start: list[Entry] = []
-        self._variables_at_start: DeviceFacts = ()
 
     def watch(self) -> None:
         """Know every tensor that Python holds from now on, however old it gets."""
@@ -56,7 +55,7 @@ class HeldTensors:
         read_chunks: ReadChunks | None = None,
         batches_since: float = -math.inf,
     ) -> DeviceFacts:
-        """Tensors, and variables of no model, that Python holds as a window opens, with their devices.
+        """Tensors that Python holds as a window opens, with their devices.
 
         Args:
             in_use: Bytes in use by device.
@@ -81,14 +80,13 @@ class HeldTensors:
             self._objects.search_all()
             self._read_facts(addresses, graphs)
         self._misses = self._objects.misses
-        return (*((device, fact) for device, fact, _ in self._at_start), *self._variables_at_start)
+        return tuple((device, fact) for device, fact, _ in self._at_start)
 
     def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
-        """Read the facts about the known tensors, and variables of no model, at the window's start."""
+        """Read the facts about the known tensors at the window's start."""
         captures = self._objects.captures
         captures.read([*graphs, *captures.graphs()])
         self._at_start = list(self._entries(variable_addresses))
-        self._variables_at_start = tuple(self._variable_facts(variable_addresses))
 
     def _has_unowned(self, variable_addresses: Set[int | None], read_chunks: ReadChunks | None) -> bool:
         """Whether a chunk has no known owner, or the chunks are unknown.
@@ -119,7 +117,7 @@ class HeldTensors:
         new = list(self._entries({*variable_addresses, *aliases}, before))
         at_start, self._at_start = [self._with_category(entry) for entry in self._at_start], []
         self._holders.search([*at_start, *new], self._in_use, self._windows)
-        return (*map(_with_holder, at_start), *self._variables_at_start), tuple(map(_with_holder, new))
+        return tuple(map(_with_holder, at_start)), tuple(map(_with_holder, new))
 
     def handles(self) -> list[Any]:
         """Resource handles that searches found."""
@@ -134,16 +132,9 @@ class HeldTensors:
         """Models that searches found."""
         return self._objects.models()
 
-    def _variables_of_no_model(self) -> list[Any]:
+    def variables_of_no_model(self) -> list[Any]:
+        """Variables that searches found beside the known ones."""
         return [variable for variable in self._objects.variables() if id(variable) not in self._known_variables]
-
-    def _variable_facts(self, excluded: Container[int | None]) -> Iterator[tuple[Device, TensorFact]]:
-        for variable in self._variables_of_no_model():
-            address = variable_address(variable)
-            if address is not None and address not in excluded:
-                shape = tuple(int(size) for size in variable.shape)
-                fact = TensorFact("other_state", tensor_size(variable), address, shape, variable.dtype.name)
-                yield short_device(variable.device), fact
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> Iterator[Entry]:
         """One fact for each address; of several tensors there, the one with the most certain category.

@@ -1,6 +1,7 @@
 """Addresses and sizes of variables and eager tensors in device memory."""
 
 import ctypes
+import weakref
 from typing import Any
 
 from tb_memplugin.model import is_cpu
@@ -11,14 +12,37 @@ def tensor_size(tensor: Any) -> int:
     return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
 
 
+_copied: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Variables that TensorFlow copies whenever they are read, by id: those that were updated sparsely, for good."""
+_MIN_COPY_BYTES = 64 << 10
+
+
 def variable_address(variable: Any) -> int | None:
     """Address of the value of a TensorFlow variable.
 
-    None if unknown: uninitialized, a string, or on an accelerator without DLPack.
+    None if unknown: uninitialized, a string, on an accelerator without DLPack, or if TensorFlow copies the variable
+    when it is read. Such a variable is read once, as the copy takes as much memory again.
     """
+    if _copied.get(id(variable)) is variable:
+        return None
     try:
-        return tensor_address(variable.value())  # not read_value(), which copies to the default device
+        before = _in_use(variable) if tensor_size(variable) >= _MIN_COPY_BYTES else None
+        value = variable.value()  # not read_value(), which copies to the default device
+        if before is not None and (_in_use(variable) or 0) - before >= tensor_size(variable):
+            _copied[id(variable)] = variable
+            return None
+        return tensor_address(value)
     except Exception:
+        return None
+
+
+def _in_use(variable: Any) -> int | None:
+    """Bytes in use on a variable's device; None without statistics."""
+    import tensorflow as tf
+
+    try:
+        return int(tf.config.experimental.get_memory_info(short_device(variable.device))["current"])
+    except ValueError:
         return None
 
 

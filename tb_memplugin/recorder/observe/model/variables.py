@@ -1,6 +1,7 @@
 """`Variables`: the variables of the program's models and optimizers, their roles, layers and addresses."""
 
-from collections.abc import Iterator, Set
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 from tb_memplugin.model.trace import VariableFact, VariableRole
@@ -17,7 +18,8 @@ class _Entry:
     """A variable, its owner, and its address at construction of the registry; `optimizer` is None unless a slot."""
 
     def __init__(self, name: str, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
-        self.name, self.variable, self.role, self.layer, self.trainable = name, variable, role, layer, trainable
+        self.name, self.role, self.layer, self.trainable = name, role, layer, trainable
+        self.reference: Callable[[], Any] = lambda: variable
         self.device, self.size = short_device(variable.device), tensor_size(variable)
         self.shape = tuple(variable.shape.as_list()) if variable.shape.is_fully_defined() else ()
         self.dtype = variable.dtype.name if variable.shape.is_fully_defined() else ""
@@ -25,9 +27,21 @@ class _Entry:
         self.model: Any = None
         self.optimizer: Any = None
 
+    @property
+    def variable(self) -> Any:
+        """The variable; None if it is gone, which only one of no model can be."""
+        return self.reference()
+
+    def address(self) -> int | None:
+        """Address of its value now."""
+        variable = self.variable
+        return None if variable is None else variable_address(variable)
+
 
 class Variables:
     """The variables of models and optimizers; for the training's thread. Keeps them alive.
+
+    `add_unowned` adds others.
 
     Args:
         models: Models with their optimizers.
@@ -57,7 +71,7 @@ class Variables:
         for optimizer in optimizers:
             self._add_optimizer(optimizer, None)
         for entry in self._entries:
-            entry.start = variable_address(entry.variable) if addresses else None
+            entry.start = entry.address() if addresses else None
             former_variables.note(entry.variable.handle, entry.role, entry.layer, entry.model, entry.optimizer)
 
     def _add_model(self, nodes: list[LayerNode], model: Any, optimizer: Any) -> None:
@@ -130,6 +144,22 @@ class Variables:
         if value is not None and id(value) not in self._by_id and self._entries:
             self._by_id[id(value)] = self._entries[-1]
 
+    def add_unowned(self, variables: Iterable[Any], known: Set[int | None]) -> None:
+        """Add variables of no model, such as a replay buffer, without keeping them alive.
+
+        Args:
+            variables: The variables.
+            known: Addresses of tensors; a variable that shares its buffer with one of them is left out.
+        """
+        known = {*known, *self.start_addresses()} - {None}
+        for variable in variables:
+            start = variable_address(variable)
+            count = len(self._entries)
+            if start not in known:
+                self._add(variable, "other_state", None, None, None)
+            for entry in self._entries[count:]:
+                entry.start, entry.reference = start, weakref.ref(variable)
+
     def signature(self) -> tuple[Any, ...]:
         """A key for the facts about function graphs: equal keys give equal facts."""
         return tuple(self.paths.items()), tuple((entry.name, entry.layer) for entry in self._entries)
@@ -149,7 +179,7 @@ class Variables:
 
     def addresses(self) -> Iterator[int | None]:
         """Addresses now."""
-        return (variable_address(entry.variable) for entry in self._entries)
+        return (entry.address() for entry in self._entries)
 
     def facts(self, device: str) -> tuple[VariableFact, ...]:
         """Facts about the variables on a device; the end address is the address now."""
@@ -162,7 +192,7 @@ class Variables:
                 requested_bytes=entry.size,
                 device=entry.device,
                 start_address=entry.start,
-                end_address=variable_address(entry.variable),
+                end_address=entry.address(),
                 shape=entry.shape,
                 dtype=entry.dtype,
             )

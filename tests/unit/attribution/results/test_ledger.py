@@ -209,6 +209,32 @@ def test_variables_new_buffer_counts_as_weights_once_the_old_one_is_freed() -> N
     assert found == {("m/a", "weights"): 2048, ("m/a", "workspace"): 2048}
 
 
+def test_a_value_that_is_about_to_replace_a_variable_outside_an_optimizer_is_a_temporary() -> None:
+    variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
+    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(add=OpFact(None, "other")), variables=(variable,))
+    step = Recorder(2048)
+    step.run("add", [(0x8000, 2048)], [(0x100, 2048)])
+    assert rows(ledger_of(step.trace(), facts)) == {("m/a", "weights"): 2048, ("m/a", "workspace"): 2048}
+
+
+def test_all_that_a_pass_over_another_one_reads_is_saved_though_never_in_use_at_once() -> None:
+    facts = {
+        "layer": OpFact("m/a", "forward", True, 0),
+        "inner": OpFact("m/b", "forward", True, 0),
+        "outer": OpFact("m/a", "backward"),
+    }
+    step = Recorder()
+    for _ in range(2):  # two steps in one window
+        step.run("layer", [(0x1000, 512)])
+        step.run("outer", [(0x2000, 256)], [(0x1000, 512)])
+        step.run("inner", [(0x3000, 1024)])
+        step.run("layer", [(0x1000, 512)])
+        step.run("outer", [], [(0x1000, 512), (0x2000, 256), (0x3000, 1024)])
+    saved = ledger_of(step.trace(), TraceFacts(graphs=graph(**facts))).saved_for_backward
+    # The first result is freed before the second one is there; the third one outlives neither.
+    assert {row.layer: row.bytes for row in saved} == {"m/a": 512, "m/b": 1024}
+
+
 def test_trace_with_missing_events_only_has_owners_of_older_chunks() -> None:
     variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", 0x100, 0x100)
     facts = TraceFacts(trainable=FACTS.trainable, graphs=FACTS.graphs, variables=(variable,))

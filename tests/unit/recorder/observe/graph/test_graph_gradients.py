@@ -239,10 +239,9 @@ def test_gradients_that_a_function_returns_are_its_callers() -> None:
 
 
 def early(case: Case, *spans: tuple[int, int], gradient: tuple[str, ...] = ()) -> set[str]:
-    notes = GraphNotes()
-    notes.spans = [Span(start, end, 0, 0, "backward", None) for start, end in spans]
+    case.layers.backward_spans = [Span(start, end, 0, 0, "backward", None) for start, end in spans]
     made: Any = SimpleNamespace(layer={case.graph.number[name]: "net/a" for name in gradient})
-    return case.names(early_ops(case.graph, case.layers, notes, made))
+    return case.names(early_ops(case.graph, case.layers, made))
 
 
 TAPE = [
@@ -265,7 +264,6 @@ def test_backward_ops_that_depend_on_no_gradient_are_early() -> None:
 def test_without_a_tape_or_its_first_gradient_nothing_is_early() -> None:
     case = Case(*TAPE)
     assert early(case) == set()
-    assert early(case, (1, 1)) == set()
     assert early(case, (0, 6)) == set()  # a tape that begins with something else
     assert early(case, (1, 6), (2, 6)) == set()
     for start in (6, 9):  # one whose ops were removed

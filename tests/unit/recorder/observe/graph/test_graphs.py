@@ -1,5 +1,6 @@
 """Facts about the ops of functions, of those they call, and of loops, from functions that TensorFlow traced."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -226,3 +227,79 @@ def test_bytes_of_an_ops_output_follow_from_its_shape_and_the_batch(
     concrete = step.get_concrete_function(*specs)
     call_notes.notes(concrete.graph)
     assert output_bytes(op, batch) == size
+
+
+SAVED = ("net/dense", True, 0)
+
+
+def fact_like(facts: GraphFacts, pattern: str) -> Any:
+    return next(fact for name, fact in facts.ops.items() if re.fullmatch(pattern, name))
+
+
+def test_a_gradient_that_another_tape_differentiates_is_part_of_the_forward_pass() -> None:
+    layer, x = dense(), tf.ones((4, 3))
+
+    @tf.function
+    def step(values: Any) -> Any:
+        with tf.GradientTape() as tape:
+            with tf.GradientTape() as inner:
+                inner.watch(values)
+                score = tf.nn.tanh(layer(values))
+            loss = tf.reduce_sum(inner.gradient(score, values) ** 2)
+        return tape.gradient(loss, layer.kernel.value)
+
+    step.get_concrete_function(x)
+    (facts,) = facts_of(layer)
+    assert facts.ops["gradient_tape/TanhGrad"].pass_name == "forward"
+    # What the outer pass reads of it is saved, as are the layer's results.
+    product = fact_like(facts, r"gradient_tape/dense\w*/MatMul/MatMul")
+    assert (product.pass_name, product.layer, product.saved_for_backward, product.read_late) == ("forward", *SAVED)
+    outer = fact_like(facts, r"gradient_tape/gradient_tape/dense\w*/MatMul/MatMul_1")
+    assert (outer.pass_name, outer.layer, outer.read_late) == ("backward", "net/dense", None)
+
+
+def test_gradients_that_nobody_differentiates_stay_backward_passes() -> None:
+    layer, x = dense(), tf.ones((4, 3))
+
+    @tf.function
+    def step(values: Any) -> Any:
+        with tf.GradientTape() as first:
+            score = tf.reduce_sum(layer(values) ** 2)
+        before = first.gradient(score, layer.kernel.value)
+        with tf.GradientTape() as second:  # its target depends on the gradient, which no tape recorded
+            loss = tf.reduce_sum((layer(values) + tf.reduce_sum(before)) ** 2)
+        return second.gradient(loss, layer.kernel.value)
+
+    step.get_concrete_function(x)
+    (facts,) = facts_of(layer)
+    products = [fact for name, fact in facts.ops.items() if "gradient_tape/dense" in name and "/MatMul/" in name]
+    assert len(products) == 2 and {fact.pass_name for fact in products} == {"backward"}
+    assert all(fact.is_gradient and fact.read_late is None for fact in products)
+    assert all(fact.read_late is None for fact in facts.ops.values())
+
+
+@pytest.mark.parametrize("kind", ["jacobian", "vectorized_map"])
+def test_gradients_for_each_example_are_gradients_of_the_weight(kind: str) -> None:
+    layer, x = dense(), tf.ones((4, 3))
+
+    def gradient_of(one: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(one[None]) ** 2)
+        return tape.gradient(loss, layer.kernel.value)
+
+    @tf.function
+    def step(values: Any) -> Any:
+        if kind == "vectorized_map":
+            return tf.vectorized_map(gradient_of, values)
+        with tf.GradientTape() as tape:
+            losses = tf.reduce_sum(layer(values) ** 2, -1)
+        return tape.jacobian(losses, layer.kernel.value)
+
+    step.get_concrete_function(x)
+    (facts,) = facts_of(layer)
+    made = [fact for name, fact in facts.ops.items() if fact.is_gradient and "/pfor/" in name]
+    assert any(fact.output_shapes == ((4, 3, 2),) for fact in made)
+    assert {fact.gradient_of for fact in made} == {"net/dense"}
+    assert {fact.pass_name for fact in made} == {"backward"}
+    forward = [name for name, fact in facts.ops.items() if fact.pass_name == "forward" and "/pfor/" in name]
+    assert bool(forward) is (kind == "vectorized_map")

@@ -73,14 +73,12 @@ def test_of_several_tensors_at_one_place_the_surest_kind_counts(notes: None) -> 
     assert [fact.category for fact in facts] == ["inputs"]
 
 
-def test_variables_of_no_model_are_state_and_known_ones_are_left_out() -> None:
+def test_variables_of_no_model_are_told_from_known_ones() -> None:
     own, known = tf.Variable(make(5)), tf.Variable(make(6))
-    facts = HeldTensors().find({}, [], known_variables={id(known)})
-    fact = fact_of(facts, own.value())
-    assert fact is not None and (fact.category, fact.requested_bytes, fact.shape) == ("other_state", 20, (5,))
-    assert fact_of(facts, known.value()) is None or fact_of(facts, known.value()).category == "held_tensors"  # type: ignore[union-attr]
-    excluded = HeldTensors().find({}, [address_of(own.value())])
-    assert fact_of(excluded, own.value()) is None
+    held = HeldTensors()
+    held.find({}, [], known_variables={id(known)})
+    found = held.variables_of_no_model()
+    assert any(one is own for one in found) and not any(one is known for one in found)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The variables of models and optimizers with their roles and owners, from small real ones."""
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,6 +8,7 @@ import keras
 import pytest
 import tensorflow as tf
 
+from tb_memplugin.recorder.observe.model import addresses
 from tb_memplugin.recorder.observe.model import variables as module
 from tb_memplugin.recorder.observe.model.variables import Variables, replicas, tf_variable
 
@@ -232,3 +234,31 @@ def test_a_layer_whose_own_weights_are_all_fixed_is_not_trained() -> None:
     assert model.layers[0].trainable
     found = Variables([(model, None)], []).trainable
     assert (found["net/norm"], found["net/dense"]) == (False, True)
+
+
+def test_variables_of_no_model_are_state_and_are_not_kept_alive() -> None:
+    model = make_model()
+    found = Variables([(model, None)], [])
+    free, gone = tf.Variable(tf.zeros(1000), name="buffer"), tf.Variable(tf.zeros(500))
+    alias = tf.Variable(tf.zeros(1000))
+    known = {module.variable_address(alias)}
+    found.add_unowned([free, gone, alias, model.layers[0].kernel.value], known)
+    facts = {fact.shape: fact for fact in found.facts(CPU) if fact.requested_bytes >= 2000}
+    assert facts.keys() == {(1000,), (500,)}
+    fact = facts[1000,]
+    assert (fact.role, fact.layer, fact.start_address) == ("other_state", None, module.variable_address(free))
+    assert fact.name.startswith("buffer") and found.owner_of(free.handle) == (fact.name, None)
+    # AND one that is gone has no place any more
+    del gone
+    gc.collect()
+    assert {one.shape: one.end_address for one in found.facts(CPU)}[500,] is None
+
+
+def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = tf.Variable(tf.zeros((64, 1024)))
+    assert module.variable_address(table) is not None
+    in_use = iter((0, 64 * 1024 * 4))
+    monkeypatch.setattr(addresses, "_in_use", lambda variable: next(in_use))
+    assert module.variable_address(table) is None
+    # AND it is not read again
+    assert module.variable_address(table) is None
