@@ -59,13 +59,26 @@ def children(layer: Any) -> list[tuple[str, Any]]:
 
 
 def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
-    """Layer path to the layer's own weights; every weight once, at the innermost layer that tracks it."""
+    """Layer path to the layer's own weights; every weight once, at the innermost layer that tracks it.
+
+    A layer claims its weights after all layers inside it, also those whose node is elsewhere: sub-models share layers.
+    """
     owned: dict[str, list[Any]] = {}
     claimed: set[int] = set()
-    for node in reversed(nodes):
-        mine = [weight for weight in variables_of(node.layer, "weights") if id(weight) not in claimed]
+    waiting = {id(node.layer): node for node in nodes}
+
+    def claim(layer: Any) -> None:
+        node = waiting.pop(id(layer), None)
+        if node is None:
+            return
+        for _, child in reversed(children(layer)):
+            claim(child)
+        mine = [weight for weight in variables_of(layer, "weights") if id(weight) not in claimed]
         claimed.update(id(weight) for weight in mine)
         owned[node.path] = mine
+
+    for node in reversed(nodes):
+        claim(node.layer)
     return owned
 
 

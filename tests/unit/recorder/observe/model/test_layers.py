@@ -91,6 +91,37 @@ def test_each_weight_is_owned_by_the_innermost_layer() -> None:
     }
 
 
+@pytest.mark.parametrize("backbone_first", [True, False])
+@pytest.mark.parametrize("nested", [True, False])
+def test_layers_shared_by_sub_models_own_their_weights(backbone_first: bool, nested: bool) -> None:
+    """A feature extractor over a backbone's layers tracks them as well, wherever their node is."""
+    inputs = keras.Input((8,))
+    block = keras.Sequential([L.Dense(4, name="c1"), L.Dense(5, name="c2")], name="block")
+    layers = [block] if nested else [L.Dense(4, name="c1"), L.Dense(5, name="c2")]
+    outputs = [inputs]
+    for layer in layers:
+        outputs.append(layer(outputs[-1]))
+    backbone = keras.Model(inputs, L.Dense(2, name="top")(outputs[-1]), name="backbone")
+    features = keras.Model(backbone.inputs, outputs[1:], name="features")
+
+    class Segmenter(keras.Model):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(name="net")
+            parts = {"backbone": backbone, "features": features}
+            for name in sorted(parts, reverse=not backbone_first):
+                setattr(self, name, parts[name])
+            self.head = L.Dense(3, name="head")
+
+    model = Segmenter()
+    model.head.build((None, 5))
+    found = {path: sum(int(np.prod(one.shape)) for one in own) for path, own in own_variables(walk(model)).items()}
+    sizes = {path.rpartition("/")[2]: size for path, size in found.items()}
+    assert sizes == {"net": 0, "backbone": 0, "features": 0, "c1": 36, "c2": 25, "top": 12, "head": 18} | (
+        {"block": 0} if nested else {}
+    )
+    assert sum(found.values()) == sum(int(np.prod(weight.shape)) for weight in model.weights)
+
+
 def test_weights_of_a_module_are_its_variables_and_those_of_its_layers_once() -> None:
     module = Mlp()
     module.again = module.inner
