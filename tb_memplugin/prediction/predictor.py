@@ -54,6 +54,11 @@ MOST_DEVIATION = 0.1
 MAX_BATCH_SIZE = 1 << 24
 """Largest batch size of a prediction."""
 
+NO_BATCH_SIZE = (
+    "Unknown: the recorded steps do not show their batch size. Name it with `batch_size=` of `MemoryRecorder`, its "
+    "`step`, or `MemoryCallback`."
+)
+
 
 class Predictor:
     """Predictions for one device of one run.
@@ -320,7 +325,7 @@ class Predictor:
         if conditions.batch_size is None or conditions.batch_size == self.batch_size:
             return None
         if not self.batch_size:
-            return "Unknown: the batch size of the recorded steps is unknown."
+            return NO_BATCH_SIZE
         if conditions.batch_size < 1 or conditions.batch_size > MAX_BATCH_SIZE:
             return f"Unknown: a batch size is 1 to {MAX_BATCH_SIZE:,}. Received: {conditions.batch_size:,}."
         if not self.knows_other_batch_sizes:

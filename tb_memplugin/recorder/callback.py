@@ -43,6 +43,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
         source_lines: Store the line of your code that called each layer and op: name of the file and number.
         scalars: Also write peaks as scalars for TensorBoard's Scalars and HParams dashboards.
+        batch_size: Examples in the batch of a training step, for one replica, where neither Keras nor the tensors of a
+            step show it.
 
     Raises:
         RecordingError: An argument is invalid.
@@ -71,10 +73,11 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         worker: str | None = None,
         source_lines: bool = True,
         scalars: bool = False,
+        batch_size: int | None = None,
     ) -> None:
         super().__init__()
         settings = checked_settings(
-            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars
+            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars, batch_size
         )
         self._session = RecordingSession(settings)
         # Weak: a callback that is kept must not keep its model.

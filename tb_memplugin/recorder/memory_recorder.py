@@ -37,6 +37,8 @@ class MemoryRecorder:
         worker: Name of this process if several record into the same run; by default from ``TF_CONFIG``.
         source_lines: Store the line of your code that called each layer and op: name of the file and number.
         scalars: Also write peaks as scalars for TensorBoard's Scalars and HParams dashboards.
+        batch_size: Examples in the batch of a training step, for one replica, where the tensors of a step do not show
+            it: if they begin with different numbers, for example with that of time steps.
 
     Raises:
         RecordingError: An argument is invalid.
@@ -55,9 +57,10 @@ class MemoryRecorder:
         worker: str | None = None,
         source_lines: bool = True,
         scalars: bool = False,
+        batch_size: int | None = None,
     ) -> None:
         settings = checked_settings(
-            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars
+            log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars, batch_size
         )
         self._session = RecordingSession(settings)
         if model is not None:
@@ -102,12 +105,12 @@ class MemoryRecorder:
         self._session.set_epoch(epoch)
 
     @contextlib.contextmanager
-    def step(self, step: int, phase: Phase = "train") -> Iterator[None]:
+    def step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> Iterator[None]:
         """Record the block as one step; in other phases than `train`, as a batch after training step `step`.
 
-        In a run without training steps, number the batches.
+        In a run without training steps, number the batches. `batch_size` names the step's own.
         """
-        self.begin_step(step, phase)
+        self.begin_step(step, phase, batch_size)
         try:
             yield
         except BaseException as error:
@@ -115,9 +118,9 @@ class MemoryRecorder:
             raise
         self.end_step()
 
-    def begin_step(self, step: int, phase: Phase = "train") -> None:
+    def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
         """Begin a step and end the open one. Pair it with `end_step` where a `with` block does not fit."""
-        self._session.begin_step(step, phase)
+        self._session.begin_step(step, phase, batch_size)
 
     def end_step(self, error: BaseException | None = None) -> None:
         """End the open step and keep its sample.

@@ -10,7 +10,7 @@ from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
 from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.forks import abandon_in_child
-from tb_memplugin.recorder.base.settings import Settings, is_step
+from tb_memplugin.recorder.base.settings import Settings, is_batch_size, is_step
 from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
@@ -242,19 +242,22 @@ class RecordingSession:
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    def begin_step(self, step: int, phase: Phase = "train") -> None:
+    def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
         """Begin a step and end the open one."""
         with self.faults.part(RECORDING) as runs:
             if runs:
-                self._begin_step(step, phase)
+                self._begin_step(step, phase, batch_size)
 
-    def _begin_step(self, step: int, phase: Phase) -> None:
+    def _begin_step(self, step: int, phase: Phase, batch_size: int | None) -> None:
         self.start()
         self._resume()
         if self.recording is None:
             return
         self.recording.end_step()
         if not self.closed and self._valid(step, phase):
+            if batch_size is None and phase == "train":
+                batch_size = self.settings.batch_size
+            self._watch.observer.batch_size = self._checked(batch_size)
             self.recording.begin_step(int(step), phase, self._epoch)
 
     def end_step(self, error: BaseException | None = None) -> None:
@@ -283,6 +286,15 @@ class RecordingSession:
             )
             return False
         return True
+
+    def _checked(self, batch_size: Any) -> int | None:
+        if batch_size is None or is_batch_size(batch_size):
+            return None if batch_size is None else int(batch_size)
+        self.faults.stop(
+            "batch sizes with a wrong number",
+            f"batch sizes are integers from 1 on; others are not recorded. Received: batch_size={batch_size!r}",
+        )
+        return None
 
     def _note(self, sentence: str) -> None:
         if self._active is not None:

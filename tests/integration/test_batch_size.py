@@ -1,11 +1,15 @@
 """The batch of real trainings, where it is as large as the layers are wide: Keras leaves it open."""
 
+import os
 import pathlib
 
 import pytest
-from child import run_child
+from child import BFC, run_child
+from prepared_python import run_python
 
 import tb_memplugin
+
+CHILD = pathlib.Path(__file__).with_name("batch_child.py")
 
 # Layers, batch and data of one size: no shape alone tells a result from a gradient of weights.
 CODE = """
@@ -43,3 +47,25 @@ def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: path
     assert len(layers) == 4
     for layer in layers:
         assert layer.output_bytes == 64 * 64 * size[layer.output_dtype or ""]
+
+
+def test_the_recorded_batch_is_what_the_model_is_trained_with_or_unknown(tmp_path: pathlib.Path) -> None:
+    environment = {**os.environ, **BFC, "CUDA_VISIBLE_DEVICES": ""}
+    done = run_python([str(CHILD), str(tmp_path)], environment=environment, timeout=100)
+    assert done.returncode == 0, done.stderr[-3000:]
+    runs = tb_memplugin.load(tmp_path)
+    found = {name: {snapshot.batch_size for snapshot in run.snapshots} for name, run in runs.items()}
+    assert found == {
+        "policy": {256},
+        "boxes": {8},
+        "rollout": {None},  # 20 or 64
+        "named": {64},
+        "closure": {32},
+        "iterator": {32},
+        "eager": {16},
+        "micro": {16},
+        "two": {None},
+        "step": {32},
+    }
+    unknown = tb_memplugin.what_if(runs["rollout"], batch_size=128).prediction
+    assert unknown.method == "unknown" and "Name it with `batch_size=`" in unknown.assumptions[0]

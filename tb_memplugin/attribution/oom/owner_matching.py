@@ -5,7 +5,6 @@ the owner of the chunk at the same place, or of the same size, at the same point
 """
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -98,57 +97,6 @@ class OwnerMatching:
                 candidates = owners.get((address, int(self._map.requested_bytes[row])), set())
                 if len(candidates) == 1:
                     self._give(row, step.owners[candidates.pop()], "earlier_step")
-
-    def batch_scale(
-        self,
-        history: Sequence[StepChunks],
-        phase: Phase | None,
-        op: str | None,
-        requested: int | None,
-        batch: int | None,
-    ) -> float:
-        """The batch of the map's step as a multiple of the traced batch.
-
-        The op's own request decides if it differs from the traced one. Otherwise it is the factor that explains the
-        most bytes of open chunks and makes a whole number of examples, provided that it explains more than half of
-        these bytes or that an open chunk has the size of the scaled batch. Ties go to a factor for which a chunk has
-        the size of the batch, then to the one that explains more different sizes, the request included.
-
-        Args:
-            history, phase, op, requested: As in `same_place`.
-            batch: Examples in the traced batch, None if unknown.
-        """
-        step = next((step for step in history if step.phase == phase), None)
-        if step is None:
-            return 1.0
-        requested_scales = {point.scale for point in step.points(op, requested)}
-        if len(requested_scales) == 1 and requested_scales != {1.0}:
-            return requested_scales.pop()
-        allocated = [
-            (int(step.requested[row]), step.owners[int(step.owner[row])].category)
-            for row in np.flatnonzero((step.birth >= 0) & (step.requested > 0)).tolist()
-        ]
-        sizes = {size for size, category in allocated if category in _WITH_THE_BATCH}
-        of_batch = max((size for size, category in allocated if category == "inputs"), default=0)
-        used = self._map.state == IN_USE
-        in_use, present = int(self._map.bytes[used].sum()), set(self._map.requested_bytes[used].tolist())
-        open_bytes: Counter[int] = Counter()
-        for row in self._open_rows():
-            open_bytes[int(self._map.requested_bytes[row])] += int(self._map.bytes[row])
-        candidates = {size / other for size, _ in open_bytes.most_common(5) if size > 0 for other in sizes}
-        candidates = requested_scales if len(requested_scales) > 1 else candidates
-        candidates = {scale for scale in candidates if scale * of_batch <= in_use}
-        examples = batch or 1  # of an unknown batch, only multiples can be told
-        candidates = {scale for scale in candidates if abs(examples * scale - round(examples * scale)) < 1e-6}
-        explained = {
-            scale: sum(open_bytes[size] for size in open_bytes if size / scale in sizes) for scale in {1.0, *candidates}
-        }
-        different = {*open_bytes, requested or 0}
-        kinds = {scale: sum(size / scale in sizes for size in different) for scale in explained}
-        best = max(sorted(explained), key=lambda scale: (explained[scale], scale * of_batch in present, kinds[scale]))
-        is_sure = 2 * explained[best] > sum(open_bytes.values()) or best in requested_scales
-        is_sure = is_sure or (batch is not None and best * of_batch in open_bytes)
-        return best if is_sure and explained[best] > explained[1.0] else 1.0
 
     def same_size(
         self, history: Sequence[StepChunks], phase: Phase | None, op: str | None, requested: int | None, scale: float

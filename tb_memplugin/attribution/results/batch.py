@@ -1,46 +1,13 @@
-"""The batch of a traced or failed step. Pure.
-
-The recorder knows the shapes of a step's batch (`BatchFacts`), except for the number of examples where an iterator
-leaves that open and Keras counts none; then it follows from the bytes of the inputs.
-"""
+"""The batch of a traced or failed step. Pure."""
 
 import math
-from collections.abc import Collection, Iterable, Sequence
-
-import numpy as np
+from collections.abc import Collection, Sequence
 
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
 from tb_memplugin.model import Layer, Phase
 from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.model.tensors import DTYPE_BYTES, dimensions
 from tb_memplugin.model.trace import BatchFacts, TensorSpec
-
-
-def batch_size(batch: BatchFacts, steps: Iterable[StepChunks | None]) -> int | None:
-    """Examples in a step's batch; None if unknown.
-
-    Args:
-        batch: What the recorder knows of it.
-        steps: The step's chunks on each device.
-    """
-    if batch.size is not None:
-        return batch.size
-    inputs = {size for chunks in steps if chunks is not None for size in _passing_inputs(chunks)}
-    found: set[int] | None = None
-    for spec in batch.components:
-        each = component_bytes(spec, 1)
-        if spec[0][0] == -1 and each:
-            sizes = {size // each for size in inputs if size and not size % each}
-            found = sizes if found is None else found & sizes
-    return max(found, default=None) if found else None
-
-
-def _passing_inputs(chunks: StepChunks) -> list[int]:
-    """Requested bytes of the inputs that the step allocated or freed: the data set stays, batches come and go."""
-    passing = (chunks.birth >= 0) | (chunks.death < chunks.events)
-    is_input = np.asarray([owner.category == "inputs" for owner in chunks.owners], bool)[chunks.owner]
-    sizes: list[int] = chunks.requested[passing & is_input].tolist()
-    return sizes
 
 
 def component_bytes(spec: TensorSpec, size: int) -> int | None:
@@ -79,29 +46,21 @@ def observed_batch(
     shape: str | None,
     layer: Layer | None,
     traced_batch: int | None,
-    scale: float,
 ) -> int | None:
-    """Examples in the batch of a failed step, None if unknown.
+    """Examples in the batch of a failed step that was not recorded, None if unknown.
 
-    This is the traced batch times `scale` if the failed op also ran in a traced training step; a scale of 1 counts only
-    if the op requested memory there. Otherwise it is the leading dimension of the failed tensor, if that has the shape
-    of its layer's output.
+    This is the traced batch if the failed op requested as much in a traced training step. Otherwise it is the leading
+    dimension of the failed tensor, if that has the shape of its layer's output.
 
     Args:
         history: Chunks of traced steps.
         phase, op, requested, shape, layer: Of the failed request.
         traced_batch: Examples in the batch of the traced steps.
-        scale: Batch of the failed step as a multiple of the traced batch.
     """
-    known = any(
-        step.points(op, requested) or (scale != 1.0 and step.point(op, requested) is not None)
-        for step in history
-        if step.phase == phase == "train"
+    same = any(
+        point.scale == 1.0 for step in history if step.phase == phase == "train" for point in step.points(op, requested)
     )
-    if known and traced_batch is not None:
-        batch = traced_batch * scale
-        return round(batch) if abs(batch - round(batch)) < 1e-6 else None
-    return batch_of(shape, layer)
+    return traced_batch if same and traced_batch is not None else batch_of(shape, layer)
 
 
 def batch_of(shape: str | None, layer: Layer | None) -> int | None:

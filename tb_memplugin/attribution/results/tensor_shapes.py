@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.model import TensorShape
-from tb_memplugin.model.tensors import dimensions, matches, tensor_shape
+from tb_memplugin.model.tensors import dimensions, tensor_shape
 from tb_memplugin.model.trace import AllocationTrace, TensorFact, TraceFacts, VariableFact
 
 _DTYPES = {
@@ -51,7 +51,7 @@ class TensorShapes:
             [*facts.tensors_at_end], ((variable.end_address, variable) for variable in facts.variables)
         )
         self._parsed: dict[int, tuple[int, ...] | None] = {}
-        self._batch = self._find_batch()
+        self._batch = facts.batch.size
 
     def of(self, chunk: int) -> TensorShape | None:
         """The shape of the tensor in a chunk; None if unknown."""
@@ -94,21 +94,6 @@ class TensorShapes:
             found.add(tensor_shape(sizes, dtype, requested))
         found.discard(None)
         return found.pop() if len(found) == 1 else None
-
-    def _find_batch(self) -> int | None:
-        """The size of open first dimensions; None if the events that have a shape do not agree on one."""
-        if self._facts.mode != "graph":
-            return None
-        sizes: set[int] = set()
-        for chunk in range(len(self._classifier.chunks)):
-            shape = self._of_event(chunk)
-            fact = None if shape is None else self._classifier.requester(chunk)
-            if shape is None or fact is None:
-                continue
-            for known in fact.output_shapes:
-                if known is not None and known[:1] == (-1,) and -1 not in known[1:] and matches(known, shape.shape):
-                    sizes.add(shape.shape[0])
-        return sizes.pop() if len(sizes) == 1 else None
 
 
 def _known(fact: TensorFact | VariableFact | None, requested: int) -> TensorShape | None:

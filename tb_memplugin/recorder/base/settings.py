@@ -27,6 +27,7 @@ class Settings:
         worker: Name of this process if several record into the same run.
         source_lines: Whether to store the user's lines that call layers and ops.
         scalars: Whether to write peaks as scalars for TensorBoard's own dashboards, too.
+        batch_size: Examples in a batch of a training step as the program names them, for one replica.
     """
 
     log_dir: str
@@ -37,6 +38,7 @@ class Settings:
     worker: str
     source_lines: bool
     scalars: bool = False
+    batch_size: int | None = None
 
     def arguments(self) -> dict[str, Any]:
         """The arguments that give these settings, here or in another process.
@@ -73,6 +75,7 @@ def checked_settings(
     worker: Any,
     source_lines: Any = True,
     scalars: Any = False,
+    batch_size: Any = None,
 ) -> Settings:
     """Check the arguments and return them as `Settings`.
 
@@ -90,6 +93,8 @@ def checked_settings(
         raise RecordingError(f"source_lines must be True or False. Received: source_lines={source_lines!r}")
     if not isinstance(scalars, bool):
         raise RecordingError(f"scalars must be True or False. Received: scalars={scalars!r}")
+    if batch_size is not None and not is_batch_size(batch_size):
+        raise RecordingError(f"batch_size must be an integer from 1 on. Received: batch_size={batch_size!r}")
     worker = _worker_of_cluster() if worker is None else worker
     if not isinstance(worker, str) or worker.strip("./\\") != worker or "/" in worker or "\\" in worker:
         raise RecordingError(f"worker must be a plain directory name, such as 'worker_1'. Received: worker={worker!r}")
@@ -102,6 +107,7 @@ def checked_settings(
         worker,
         source_lines,
         scalars,
+        None if batch_size is None else int(batch_size),
     )
 
 
@@ -111,6 +117,11 @@ def is_step(step: Any) -> bool:
         return not isinstance(step, bool) and 0 <= operator.index(step) <= MAX_STEP
     except TypeError:
         return False
+
+
+def is_batch_size(size: Any) -> bool:
+    """Whether a value is a number of examples: an integer from 1 on."""
+    return is_step(size) and size > 0
 
 
 def _worker_of_cluster() -> str:

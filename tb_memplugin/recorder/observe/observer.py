@@ -28,9 +28,13 @@ class ModelObserver:
 
     Args:
         source_lines: Whether to read the user's lines that call layers and ops.
+
+    Attributes:
+        batch_size: The batch size of the current step as the program names it; None if it names none.
     """
 
     def __init__(self, source_lines: bool = True) -> None:
+        self.batch_size: int | None = None
         self._installed = False
         self._lines = SourceLines() if source_lines else None
         self._watched: list[tuple[Any, Any]] = []  # weak references to model and optimizer
@@ -118,7 +122,7 @@ class ModelObserver:
         if window is None:
             raise RuntimeError("end_window() was called before begin_window()")
         if self._batch is None:
-            self._batch = batch_notes.end()
+            self._batch = batch_notes.end(self.batch_size)
         window.finish(list(call_notes.graphs))
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
         variables = window.variables

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tb_memplugin.attribution.oom.owner_matching import OwnerMatching
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, without_gradients
-from tb_memplugin.attribution.results.batch import batch_of, observed_batch
+from tb_memplugin.attribution.results.batch import observed_batch
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Layer, MemoryMap, Oom, Phase
 from tb_memplugin.model.trace import TraceFacts
@@ -71,8 +71,8 @@ class RecentSteps:
         steps = self._comparable(event, facts)
         layer = next((layer for layer in layers if layer.path == event.layer), None)
         request = (event.phase, event.op, event.requested_bytes)
+        batch = given_batch or observed_batch(steps, *request, event.shape, layer, traced_batch)
         if memory_map is None:
-            batch = given_batch or observed_batch(steps, *request, event.shape, layer, traced_batch, 1.0)
             return post_mortem(event, None, batch)
         matching = OwnerMatching(memory_map)
         matching.variables(facts.variables)
@@ -81,10 +81,7 @@ class RecentSteps:
             matching.same_place(steps, *request)
         matching.tensors(facts.tensors)
         matching.same_place(steps, *request)
-        batch = given_batch or batch_of(event.shape, layer)
-        scale = batch / traced_batch if batch and traced_batch else matching.batch_scale(steps, *request, traced_batch)
-        matching.same_size(steps, *request, scale)
-        batch = given_batch or observed_batch(steps, *request, event.shape, layer, traced_batch, scale)
+        matching.same_size(steps, *request, batch / traced_batch if batch and traced_batch else 1.0)
         matching.results(layers, batch, event.phase)
         return post_mortem(event, matching.result(), batch)
 

@@ -10,7 +10,6 @@ from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at, step_chunks
-from tb_memplugin.attribution.results.batch import batch_size
 from tb_memplugin.attribution.results.ledger import attribute, peak_event
 from tb_memplugin.attribution.results.memory_map import Ages, ages_after, owned_map
 from tb_memplugin.attribution.results.step_requests import step_requests
@@ -149,8 +148,7 @@ class StepAnalysis:
         for trace in read_traces(traced.profile):
             if trace.device in traced.facts:
                 analyzed.append(self._analyze_device(traced, trace, result))
-        given = next((facts.batch for facts in traced.facts.values()), BatchFacts())
-        batch = batch_size(given, [one.chunks for one in analyzed])
+        batch = next((facts.batch for facts in traced.facts.values()), BatchFacts()).size
         if traced.phase == "train":
             self._watch.batch_size = batch or self._watch.batch_size
         result.snapshots[:] = [dataclasses.replace(one, batch_size=batch) for one in result.snapshots]
@@ -284,7 +282,7 @@ class StepAnalysis:
         facts = self._watch.observer.recall(traced.facts[device], trace)
         classifier = Classifier(trace, facts)
         chunks = step_chunks(trace, classifier, traced.step, traced.phase)
-        batch = batch_size(batch_notes.failed or facts.batch, [chunks])
+        batch = (batch_notes.failed or facts.batch).size
         owned = owned_at(chunks, classifier, event)
         return traced, OwnedMap(owned_map(at_failure, owned, event, self._ages.get(device, {})), batch)
 

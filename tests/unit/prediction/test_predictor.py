@@ -205,7 +205,11 @@ def test_sizes_that_do_not_follow_from_the_batch_have_a_range_or_come_from_a_sec
     [
         ((), Conditions(), "no traced training step"),
         ((*STEPS[:-1], moved(LAST)), Conditions(), "addresses"),
-        (tuple(dataclasses.replace(one, batch_size=None) for one in STEPS), Conditions(batch_size=8), "batch size of"),
+        (
+            tuple(dataclasses.replace(one, batch_size=None) for one in STEPS),
+            Conditions(batch_size=8),
+            "their batch size",
+        ),
         (tuple(dataclasses.replace(one, mode="xla") for one in STEPS), Conditions(batch_size=8), "compiled"),
         (tuple(dataclasses.replace(one, capacity_bytes=None) for one in STEPS), Conditions(), "capacity is unknown"),
         (STEPS, Conditions(batch_size=0), "a batch size is"),

@@ -221,6 +221,7 @@ def _next_element(original: Any) -> Any:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if input_notes.active:
             program_counters.datasets.iterated(self)
+            batch_notes.iterated(self)
         return returns_data(self, *args, **kwargs)
 
     return call
@@ -260,12 +261,12 @@ def _function_call(original: Any) -> Any:
         outermost = input_notes.begin()
         if outermost is None:
             return original(self, *args, **kwargs)
-        calls_before, traces_before = call_notes.traced_calls, traces_of(self)
+        calls_before, traces_before, tracing = call_notes.traced_calls, traces_of(self), batch_notes.tracing()
         try:
             result = original(self, *args, **kwargs)
         except BaseException:
             if outermost:
-                batch_notes.call_failed([args, kwargs])
+                batch_notes.call_failed([args, kwargs], self, batch_notes.function_called(self, tracing))
             raise
         finally:
             input_notes.end(outermost)
@@ -276,8 +277,10 @@ def _function_call(original: Any) -> Any:
                     program_counters.datasets.iterated(arg)
         if call_notes.traced_calls != calls_before:
             input_notes.function(self)
+        known = batch_notes.function_called(self, tracing)
+        if outermost and (input_notes.calls_layers(self) or (known is not None and known.trains)):
+            batch_notes.given([args, kwargs], self, known)
         if outermost and input_notes.calls_layers(self):
-            batch_notes.given([args, kwargs])
             input_notes.arguments([args, kwargs])
             input_notes.results(result)
         return result

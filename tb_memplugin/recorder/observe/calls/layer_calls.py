@@ -110,6 +110,11 @@ def _forget_others(graph: Any) -> None:
             call_notes.recomputed.pop(layer, None)
 
 
+def is_outermost(layer: Any) -> bool:
+    """Whether no other layer called a layer that is traced, or that is the last one on this thread's stack."""
+    return next(caller for caller in (*call_notes.stack, layer) if caller is not None) is layer
+
+
 def leave(call: OpenCall, target: Any = None) -> None:
     """Note where a call ends.
 
@@ -125,12 +130,14 @@ def leave(call: OpenCall, target: Any = None) -> None:
         changes.note()
         stack = call_notes.stack
         stack.pop()
-        if call.kind == "backward" and None not in stack:
-            _forget_others(call.graph)
+        if call.kind == "backward":
+            batch_notes.backward_passes += 1
+            if None not in stack:
+                _forget_others(call.graph)
         layer = None
         if call.layer is not None:
             layer = weakref.ref(call.layer)
-            if next(caller for caller in (*stack, call.layer) if caller is not None) is call.layer:
+            if is_outermost(call.layer):
                 call_notes.outermost_layers.add(call.layer)
         call_notes.notes(call.graph).spans.append(
             Span(
@@ -158,6 +165,8 @@ def layer_call(original: Any) -> Any:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         opened, outermost = enter("layer", self), input_notes.begin()
+        if opened is not None and opened.graph is not None and is_outermost(self):
+            batch_notes.model_called(args, kwargs)
         if outermost:
             batch_notes.given([args, kwargs])
             input_notes.arguments([args, kwargs])

@@ -8,15 +8,11 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.model import MISSING, CounterKind
 from tb_memplugin.recorder.base.due import changes
+from tb_memplugin.recorder.observe.calls.dataset_batches import MAX_DATASETS, OTHER_LENGTH, batch_below, batch_size
 from tb_memplugin.recorder.observe.graph.function_traces import FunctionTraces, TracedFunction
 from tb_memplugin.recorder.observe.model.live_models import LiveModels
 
 logger = logging.getLogger("tb_memplugin")
-
-MAX_DATASETS = 64
-"""Most datasets below one iterator that are examined."""
-_OTHER_LENGTH = ("Unbatch", "FlatMap", "Interleave", "Filter", "Window", "GroupBy", "Sample", "Choose", "Rebatch")
-"""In the names of datasets whose elements are not a fixed number of their input's."""
 
 
 class CachedBatch(NamedTuple):
@@ -71,10 +67,10 @@ class DatasetCaches:
                     self.changed = True
                     changes.note()
                 continue  # a cache below this one is full when this one is
-            if any(part in type(dataset).__name__ for part in _OTHER_LENGTH):
+            if any(part in type(dataset).__name__ for part in OTHER_LENGTH):
                 elements = None
             elif elements is not None:
-                elements = elements * (_batch_size(dataset) or 1)
+                elements = elements * (batch_size(dataset) or 1)
             pending.extend((below, elements) for below in dataset._inputs())
 
 
@@ -88,27 +84,11 @@ def element_bytes(dataset: Any) -> int | None:
             return None
         sizes = spec.shape.as_list()
         if sizes and sizes[0] is None:
-            sizes[0] = _batch_below(dataset)
+            sizes[0] = batch_below(dataset)
         if None in sizes:
             return None
         total += -(-max(1, math.prod(sizes) * spec.dtype.size) // 256) * 256
     return total
-
-
-def _batch_below(dataset: Any) -> int | None:
-    """Size of the batches that a dataset takes over from one below it."""
-    for _ in range(MAX_DATASETS):
-        size = _batch_size(dataset)
-        inputs = dataset._inputs()
-        if size is not None or len(inputs) != 1 or any(part in type(dataset).__name__ for part in _OTHER_LENGTH):
-            return size
-        dataset = inputs[0]
-    return None
-
-
-def _batch_size(dataset: Any) -> int | None:
-    size = getattr(dataset, "_batch_size", None)
-    return None if size is None else int(size)
 
 
 class CounterValue(NamedTuple):

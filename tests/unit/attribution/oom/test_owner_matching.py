@@ -67,39 +67,15 @@ STEP = step_of(
 )
 
 
-def test_batch_of_a_failed_step_follows_from_its_request() -> None:
-    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB))
-    # 96 MiB requested by an op that requested 6 MiB before: sixteen times the batch
-    assert join.batch_scale([STEP], "train", "conv", 96 * MIB, 16) == 16
-
-
-def test_request_decides_between_scales_that_explain_the_chunks() -> None:
-    # GIVEN chunks that are 16 of the 8 MiB, or 128 of the 1 MiB, and a request of 128 of the 6 MiB by an unknown op
-    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB))
-    assert join.batch_scale([STEP], "train", "new", 768 * MIB, 16) == 128
-
-
-def test_chunks_decide_between_two_requests_of_one_op() -> None:
-    # GIVEN an op that requested 1 MiB and 8 MiB, and fails requesting 32 MiB
+def test_the_scale_decides_between_two_requests_of_one_op() -> None:
+    # GIVEN an op that requested 1 MiB and 8 MiB, and fails requesting 32 MiB with four times the batch
     step = step_of(
         [(MIB, 1, 9, SECOND), (8 * MIB, 2, 9, SECOND), (2 * MIB, 0, 9, FIRST), (4 * MIB, 0, 9, INPUTS)],
         {"grad/Einsum": (1, 2)},
     )
     join = OwnerMatching(chunks_of(8 * MIB, 16 * MIB, 4 * MIB))
-    # THEN it is four times the batch, not 32 times, as the other chunks are
-    assert join.batch_scale([step], "train", "grad/Einsum", 32 * MIB, 4) == 4.0
     join.same_size([step], "train", "grad/Einsum", 32 * MIB, 4.0)
     assert owners_of(join) == [FIRST, INPUTS, SECOND]
-
-
-@pytest.mark.parametrize(("batch", "scale"), [(16, 128.0), (None, 1.0)])
-def test_batch_of_a_compiled_step_follows_from_its_own_copy(batch: int | None, scale: float) -> None:
-    # A GPU's: 16 images of 64 × 64 × 3 and their labels, one allocation of the module; then 2,048 images, and one of
-    # another plan, which is a multiple of the labels but not of the images.
-    block = ChunkOwner(None, "activations", None)
-    step = step_of([(786_432, 1, 7, INPUTS), (128, 0, 8, INPUTS), (61_140_248, 4, 5, block)])
-    join = OwnerMatching(chunks_of(117_440_512, 100_663_296))
-    assert join.batch_scale([step], "train", "StatefulPartitionedCall", None, batch) == scale
 
 
 def test_chunks_of_a_size_get_the_owners_that_as_many_always_had() -> None:
@@ -129,10 +105,16 @@ def test_op_without_a_request_in_the_traced_step_still_marks_the_point() -> None
     join = OwnerMatching(chunks_of(4 * MIB))
     # WHEN it fails for a batch four times as large
     join.same_size([step], "train", "mul", 4 * MIB, 4.0)
-    # THEN the chunk is the second one's, and the batch follows from the scale
+    # THEN the chunk is the second one's
     assert owners_of(join) == [SECOND]
-    assert observed_batch([step], "train", "mul", 4 * MIB, None, None, 8, 4.0) == 32
-    assert observed_batch([step], "train", "mul", 4 * MIB, None, None, 8, 1.0) is None
+
+
+def test_a_failed_request_as_in_a_traced_step_has_the_traced_batch() -> None:
+    assert observed_batch([STEP], "train", "conv", 6 * MIB, None, None, 8) == 8
+    # AND another one has none: the op may have requested more for any other reason
+    assert observed_batch([STEP], "train", "conv", 12 * MIB, None, None, 8) is None
+    assert observed_batch([STEP], "validation", "conv", 6 * MIB, None, None, 8) is None
+    assert observed_batch([STEP], "train", "conv", 6 * MIB, None, None, None) is None
 
 
 def test_ambiguous_owners_are_not_given() -> None:

@@ -14,7 +14,7 @@ from tb_memplugin.attribution.results.tensor_shapes import TensorShapes
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.model import TensorShape, Timeline
 from tb_memplugin.model.tensors import tensor_shape
-from tb_memplugin.model.trace import AllocationTrace, OpFact, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.model.trace import AllocationTrace, BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
 
 FLOAT, INT64, STRING = 1, 9, 7
 
@@ -69,14 +69,9 @@ def test_an_event_without_a_shape_has_that_of_the_ops_output() -> None:
     trace = step.trace()
     # THEN without a known batch, nothing is guessed
     assert shapes_of(trace, facts) == [None] * 4
-    # THEN with the batch from another event, the output of exactly these bytes is the one
-    known = TensorShape((16, 64), "float32")
-    mask = TensorShape((16, 64), "bool")
-    assert shapes_of(with_shapes(trace, {0: ("[16,64]", FLOAT)}), facts) == [known, known, mask, None]
-    # THEN two events that disagree about the batch tell nothing
-    step.run("a", [(0x39000, 8192)])
-    both = with_shapes(step.trace(), {0: ("[16,64]", FLOAT), 4: ("[32,64]", FLOAT)})
-    assert shapes_of(both, facts)[1:4] == [None] * 3
+    # THEN with the recorded batch, the output of exactly these bytes is the one
+    known, mask = TensorShape((16, 64), "float32"), TensorShape((16, 64), "bool")
+    assert shapes_of(trace, dataclasses.replace(facts, batch=BatchFacts(16))) == [known, known, mask, None]
 
 
 def test_two_outputs_of_the_same_bytes_tell_nothing() -> None:
