@@ -54,7 +54,7 @@ class Notebook:
         if name is None:
             print(NOTHING)
             return None
-        run = load(LOG_DIR)[name]
+        run = load(self._recording.log_dir)[name]
         if hasattr(self._shell, "kernel"):
             return run  # the notebook shows it
         print(run)

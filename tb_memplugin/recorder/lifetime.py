@@ -14,7 +14,7 @@ from tb_memplugin.recorder.base.background import FOREIGN_SECONDS, end_foreign_c
 logger = logging.getLogger("tb_memplugin")
 
 Place = tuple[str, str]
-"""Absolute run directory and worker name."""
+"""Run directory, as in `Settings`, and worker name."""
 
 
 class Closable(Protocol):
@@ -37,7 +37,7 @@ _unclosed: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 def take_place(recorder: Closable, log_dir: str, worker: str) -> Any:
     """Register the recorder of a run and return its open predecessor, if any: a notebook cell may run again."""
-    place = (os.path.abspath(log_dir), worker)
+    place = (log_dir, worker)
     predecessor = _by_place.get(place)
     _by_place[place] = recorder
     own_recordings.register(log_dir, functools.partial(_write, place))

@@ -31,6 +31,7 @@ first, second = make(), make()
 nothing = typed("%memory")[0]
 typed("first.fit(x, y, batch_size=8, verbose=0)")
 one = typed("%memory")[0]
+typed("import os; os.mkdir('elsewhere'); os.chdir('elsewhere')")
 two = typed("%%memory\\nsecond.fit(x, y, batch_size=16, verbose=0); print('in the cell')")[0]
 typed("first.fit(x, y, batch_size=8, verbose=0)")
 again = typed("%memory")[0]

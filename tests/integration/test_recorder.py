@@ -367,6 +367,37 @@ answer({"failed": failed, "steps": int(model.optimizer.iterations), "warnings": 
     assert "this MemoryCallback records model 'net'" in sentence
 
 
+def test_a_relative_log_dir_stays_where_it_was_given(tmp_path: pathlib.Path) -> None:
+    # GIVEN recorders with relative directories, and a program that changes its directory between trainings
+    code = (
+        MODEL
+        + """
+import os
+os.chdir(sys.argv[1])
+os.mkdir("elsewhere")
+callback = tb_memplugin.MemoryCallback("fit", trace_steps=[3, 13], keep_profile=True)
+recorder = tb_memplugin.MemoryRecorder("loop")
+model = make_model(); compile_model(model)
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+os.chdir("elsewhere")
+model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+for step in range(3):
+    with recorder.step(step):
+        model.train_on_batch(x[:16], y[:16])
+callback.close(); recorder.close()
+answer({"warnings": warnings})
+"""
+    )
+    told = run_child(code, str(tmp_path))
+    # THEN all of it is in the directories of the time when they were given
+    runs = tb_memplugin.load(tmp_path)
+    assert told["warnings"] == [] and list(runs) == ["fit", "loop"]
+    assert runs["fit"].samples.step.tolist() == list(range(20)) and runs["loop"].samples.step.tolist() == [0, 1, 2]
+    assert [snapshot.step for snapshot in runs["fit"].snapshots] == [3, 13]
+    assert len(list((tmp_path / "fit" / "plugins").rglob("*.xplane.pb"))) == 2
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_a_driver_that_fails_costs_its_figures_only(tmp_path: pathlib.Path) -> None:
     code = (
         MODEL

@@ -67,21 +67,49 @@ for _ in range(6):
 )
 
 
-def record(folder: pathlib.Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program under the command, in a process with TensorFlow and Keras imported."""
-    (folder / "train.py").write_text(code, encoding="utf-8")
-    command = ["run", "--logdir", str(folder / "runs"), "--run", "it", str(folder / "train.py"), *arguments]
+def run_command(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
+    """Run ``tb-memplugin run`` with these arguments, in a process with TensorFlow and Keras imported."""
     environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT)}
     return run_python(
-        ["-c", f"from tb_memplugin.commands.run.command import main; main({command[1:]!r})"],
+        ["-c", f"from tb_memplugin.commands.run.command import main; main({arguments!r})"],
         environment=environment,
         timeout=240,
     )
 
 
+def record(folder: pathlib.Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program under the command."""
+    (folder / "train.py").write_text(code, encoding="utf-8")
+    return run_command(["--logdir", str(folder / "runs"), "--run", "it", str(folder / "train.py"), *arguments])
+
+
 def runs(folder: pathlib.Path) -> list[str]:
     """Names of the runs that were written."""
     return sorted(load(folder / "runs")) if (folder / "runs").exists() else []
+
+
+def test_a_program_that_changes_its_directory_is_recorded_into_one_place(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a program that trains two models, each in another directory
+    (tmp_path / "train.py").write_text(
+        """
+import os, keras, numpy as np
+x, y = np.zeros((64, 32), "float32"), np.zeros((64, 4), "float32")
+for name in "one", "two":
+    os.mkdir(name); os.chdir(name)
+    model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(4)])
+    model.compile("sgd", "mse")
+    model.fit(x, y, batch_size=8, verbose=0)
+"""
+    )
+    monkeypatch.chdir(tmp_path)
+    ended = run_command(["--logdir", "runs", "--run", "it", "train.py"])
+    # THEN both runs are under the directory that was given, and the command says so as it was given
+    assert ended.returncode == 0, ended.stderr
+    assert {name: len(run.samples) for name, run in load("runs").items()} == {"it": 8, "it-2": 8}
+    assert ended.stderr.endswith("tensorboard --logdir runs\n")
+    assert not list((tmp_path / "one").rglob("*tfevents*"))
 
 
 def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -> None:

@@ -23,6 +23,7 @@ ROOMS: dict[str, set[str]] = {
     "version": set(),
     "errors": set(),
     "switch": set(),
+    "paths": set(),
     "cpu_allocator": {"switch"},
     "progress": set(),
     "model": set(),
@@ -49,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
     # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
     "recomputation": {"errors", "model"},
     # Recording: the only rooms that import TensorFlow.
-    "recorder.base": {"errors", "model"},
+    "recorder.base": {"errors", "model", "paths"},
     "recorder.sampling": {"cpu_allocator", "errors", "model", "recorder.base"},
     "recorder.native": {"importers.allocator", "model", "recorder.base", "recorder.sampling"},
     # What the program is, from the bottom up: graphs, models, calls, what Python holds.
@@ -122,10 +123,10 @@ ROOMS: dict[str, set[str]] = {
         "version",
     },
     # Wraps what trains, and gives it the recorder.
-    "recorder.automatic": {"model", "recorder", "recorder.observe.calls", "recorder.observe.graph"},
+    "recorder.automatic": {"model", "paths", "recorder", "recorder.observe.calls", "recorder.observe.graph"},
     "summary": {"errors", "events.records", "model", "recorder", "switch"},
     # Where frames lie, and what they say.
-    "reader.files": {"errors", "events", "events.frames"},
+    "reader.files": {"errors", "events", "events.frames", "paths"},
     "reader.decode": {"errors", "events.frames", "events.records", "model", "reader.files"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "events.frames", "model", "reader.decode", "reader.files"},
@@ -238,6 +239,7 @@ ROOMS: dict[str, set[str]] = {
         "errors",
         "model",
         "prediction",
+        "paths",
         "progress",
         "recorder",
         "recorder.base",

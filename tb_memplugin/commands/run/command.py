@@ -95,7 +95,7 @@ def run(options: argparse.Namespace) -> NoReturn:
         program.show_exception(ended)  # here, where no exception is being handled: a hook of the program's may raise
     if os.getpid() == process and recording is not None:  # else a child that the program forked
         program.wait_for_threads()
-        _finish(recording, quiet=options.no_summary)
+        _finish(recording, options.logdir, quiet=options.no_summary)
     if ended is None:
         sys.exit(0)
     if not isinstance(ended, SystemExit):
@@ -135,7 +135,7 @@ def _check_readable(path: str) -> None:
         sys.exit(USAGE_ERROR)
 
 
-def _finish(recording: "AutomaticRecording", quiet: bool) -> None:
+def _finish(recording: "AutomaticRecording", given: str, quiet: bool) -> None:
     """Write the runs and print them; a failure of this changes nothing about how the program ended."""
     try:
         recording.close()
@@ -143,7 +143,8 @@ def _finish(recording: "AutomaticRecording", quiet: bool) -> None:
             from tb_memplugin.commands.run.ending import ending
 
             sys.stdout.flush()
-            print(ending(recording.log_dir, recording.names, list(recording.notes())), file=sys.stderr, flush=True)
+            text = ending(recording.log_dir, given, recording.names, list(recording.notes()))
+            print(text, file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         pass
     except Exception as error:

@@ -12,11 +12,12 @@ NOTHING = (
 )
 
 
-def ending(logdir: str, names: Sequence[str], notes: Sequence[str]) -> str:
+def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) -> str:
     """The runs as ``tb-memplugin inspect`` prints them, what was not recorded, and how to see more.
 
     Args:
         logdir: Directory of the runs.
+        given: The directory as the user wrote it.
         names: The runs; without any, the text says so.
         notes: Sentences on what was not recorded.
     """
@@ -32,5 +33,5 @@ def ending(logdir: str, names: Sequence[str], notes: Sequence[str]) -> str:
         parts.append(NOTHING)
     parts.extend(notes)
     if names:
-        parts.append(f"See it in TensorBoard, tab Memory:\ntensorboard --logdir {shlex.quote(logdir)}")
+        parts.append(f"See it in TensorBoard, tab Memory:\ntensorboard --logdir {shlex.quote(given)}")
     return "\n" + "\n\n".join(parts)

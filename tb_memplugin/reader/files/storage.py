@@ -13,6 +13,7 @@ from typing import TypeVar
 from tensorboard.compat.tensorflow_stub import errors
 
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.paths import absolute
 from tb_memplugin.reader.files.object_stores import Store, store_of
 from tb_memplugin.reader.files.source import SourceError
 from tb_memplugin.reader.files.tfrecord import ReadAt
@@ -66,7 +67,7 @@ def is_directory(path: str) -> bool:
 
 
 def log_directory(path: str) -> str:
-    """A log directory's path without a slash at its end.
+    """A log directory's absolute path, or its URL without a slash at its end.
 
     Raises:
         NotFoundError: There is no such directory.
@@ -76,7 +77,7 @@ def log_directory(path: str) -> str:
     bucket = logdir.startswith("s3://") and logdir.count("/") == 2
     try:
         if not bucket and is_directory(logdir):
-            return logdir
+            return absolute(logdir)
     except Exception as error:  # each file system raises its own
         raise SourceError(f"the log directory {logdir} cannot be read now: {reason(error, logdir)}") from error
     what = f"a directory in the bucket, such as {logdir}/runs" if bucket else "the log directory"

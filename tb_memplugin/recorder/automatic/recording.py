@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+from tb_memplugin.paths import absolute
+
 logger = logging.getLogger("tb_memplugin")
 
 MAX_RUNS = 16
@@ -43,7 +45,7 @@ class AutomaticRecording:
         arguments: Arguments of `MemoryCallback` and `MemoryRecorder`, except `log_dir`.
 
     Attributes:
-        log_dir: As given.
+        log_dir: As an absolute path, or a URL.
         names: The runs so far.
         latest: The run that was last asked for; None if none was.
         unseen: Calls of ``GradientTape.gradient`` that belong to no recorded step.
@@ -51,7 +53,7 @@ class AutomaticRecording:
     """
 
     def __init__(self, log_dir: str, run: str, arguments: Mapping[str, Any] | None = None) -> None:
-        self.log_dir = log_dir
+        self.log_dir = absolute(log_dir)
         self.names: list[str] = []
         self.latest: str | None = None
         self.unseen = self.ready_lists = 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model import MAX_STEP
+from tb_memplugin.paths import absolute
 
 DEFAULT_LOG_DIR = "logs"
 """The default of `keras.callbacks.TensorBoard`."""
@@ -19,7 +20,7 @@ class Settings:
     """Checked arguments of `MemoryCallback` and `MemoryRecorder`.
 
     Attributes:
-        log_dir: Run directory: a local path or a URL that TensorFlow can write to.
+        log_dir: Run directory: an absolute local path or a URL that TensorFlow can write to.
         overhead: Share of run time that tracing may cost.
         trace_steps: Training steps to trace, None to choose automatically.
         devices: Names of the devices to record, None for all GPUs, or the CPU if there is no GPU.
@@ -157,7 +158,7 @@ def _check_log_dir(log_dir: Any) -> str:
         raise RecordingError(
             f"log_dir is not writable. Received: log_dir={log_dir!r}. Pass a directory that you can write to."
         )
-    return path
+    return absolute(path)
 
 
 def _check_steps(trace_steps: Any) -> frozenset[int] | None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tb_memplugin.commands.loading import Runs
 from tb_memplugin.commands.recorded_run import RecordedRun
 from tb_memplugin.errors import RecordingError
+from tb_memplugin.paths import absolute
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.base.private_directory import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.callback import MemoryCallback
@@ -86,10 +87,11 @@ def probe(
             read, nothing could be recorded, or memory ran out. Everything is restored then as well.
     """
     sizes = checked_sizes(batch_sizes)
+    directory = None if log_dir is None else absolute(os.fspath(log_dir))
     (device, *_) = checked_devices(model)
     examples = Examples(data, max(sizes))
     with restored(model), Progress("probe", len(sizes)) as progress:
-        return record(model, examples, sizes, device, log_dir, progress)
+        return record(model, examples, sizes, device, directory, progress)
 
 
 def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
@@ -148,7 +150,7 @@ def record(
     examples: Examples,
     sizes: Sequence[int],
     device: Device,
-    log_dir: str | os.PathLike[str] | None,
+    directory: str | None,
     progress: Progress,
 ) -> RecordedRun:
     """Record steps of each batch size. Changes the model.
@@ -156,14 +158,14 @@ def record(
     Raises:
         RecordingError: Nothing could be recorded, or memory ran out.
     """
-    if log_dir is not None:
-        return _record(model, examples, sizes, device, os.fspath(log_dir), progress)
+    if directory is not None:
+        return _record(model, examples, sizes, device, directory, progress)
     remove_abandoned()
-    directory = PrivateDirectory("probe")
+    private = PrivateDirectory("probe")
     try:
-        return _record(model, examples, sizes, device, directory.path, progress)
+        return _record(model, examples, sizes, device, private.path, progress)
     finally:
-        directory.remove()
+        private.remove()
 
 
 def _record(

@@ -26,3 +26,12 @@ def test_a_directory_that_is_not_there_is_not_found(tmp_path: pathlib.Path) -> N
     # AND an empty one has no runs
     with pytest.raises(tb_memplugin.NotFoundError, match="available: none"):
         tb_memplugin.load(tmp_path)["any"]
+
+
+def test_runs_are_read_after_the_program_has_changed_its_directory(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(STORED.parent)
+    runs = tb_memplugin.load("runs")
+    monkeypatch.chdir(tmp_path)
+    assert len(runs["small"].samples) == len(tb_memplugin.load(STORED)["small"].samples)

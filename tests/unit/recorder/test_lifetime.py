@@ -3,7 +3,6 @@
 import atexit
 import gc
 import os
-import pathlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -49,16 +48,15 @@ written: dict[str, Any] = {}
 """What a reader of a run directory in this process waits for."""
 
 
-def test_the_open_predecessor_of_a_run_is_returned(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_the_open_predecessor_of_a_run_is_returned() -> None:
     first, second, third = Recorder(), Recorder(), Recorder()
-    assert take_place(first, "runs/a", "") is None
-    # AND the same directory by another name is the same run, other workers and runs are not
-    assert take_place(Recorder(), "runs/a", "worker_1") is None
-    assert take_place(Recorder(), "runs/b", "") is None
-    assert take_place(second, f"{tmp_path}/runs/../runs/a", "") is first
+    assert take_place(first, "/runs/a", "") is None
+    # AND other workers and runs are not the same run
+    assert take_place(Recorder(), "/runs/a", "worker_1") is None
+    assert take_place(Recorder(), "/runs/b", "") is None
+    assert take_place(second, "/runs/a", "") is first
     second.closed = True
-    assert take_place(third, "runs/a", "") is None
+    assert take_place(third, "/runs/a", "") is None
 
 
 def test_a_recorder_that_is_gone_is_no_predecessor() -> None:

@@ -111,6 +111,8 @@ def test_an_interrupt_is_not_a_fault() -> None:
     ("sentence", "stored"),
     [
         ("No such file: '/data/runs/exp1/memory/x'", "No such file: '<path>'"),
+        ("[Errno 2] No such file: '/data/Jo Doe/runs, old/x' of 3/4", "[Errno 2] No such file: '<path>' of 3/4"),
+        ("no '/device:CPU:0' and no '/device:CPU:1'", "no '/device:CPU:0' and no '/device:CPU:1'"),
         (r"cannot open C:\data\runs, stopped", "cannot open <path>, stopped"),
         ("layer vgg16/block1_conv1 on /device:CPU:0", "layer vgg16/block1_conv1 on /device:CPU:0"),
         ("0/0 is no share; 3/4 is", "0/0 is no share; 3/4 is"),

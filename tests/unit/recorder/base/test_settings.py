@@ -54,6 +54,13 @@ def test_a_log_dir_that_is_not_writable_is_refused(tmp_path: pathlib.Path, monke
         checked_settings(tmp_path, **GOOD)
 
 
+def test_a_log_dir_is_the_same_from_every_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for same in ("runs/exp1", "./runs/exp1/", "runs/../runs/exp1", tmp_path / "runs" / "exp1"):
+        assert checked_settings(same, **GOOD).log_dir == str(tmp_path / "runs" / "exp1")
+    assert checked_settings("gs://bucket/exp1", **GOOD).log_dir == "gs://bucket/exp1"
+
+
 @pytest.mark.parametrize("log_dir", [None, 3, "", b"runs"])
 def test_a_log_dir_that_is_not_a_path_is_refused(log_dir: object) -> None:
     with pytest.raises(RecordingError, match="log_dir must be a path"):

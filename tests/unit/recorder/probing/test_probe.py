@@ -243,7 +243,7 @@ def test_each_batch_size_has_a_step_that_compiles_and_three_traced_ones(monkeypa
 
 def test_a_run_with_a_directory_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     found = Recorded(monkeypatch, [False])
-    recorded(make_model(), tmp_path)
+    recorded(make_model(), str(tmp_path))
     assert found.directory == str(tmp_path) and tmp_path.is_dir()
 
 
