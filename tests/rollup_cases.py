@@ -13,7 +13,7 @@ from tb_memplugin.reader.decode.decoding import decode_tag
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.files.limits import Room
 
-SPAN_FIGURES = ("samples", "peak_bytes", "peak_step", "p50_bytes", "p95_bytes")
+SPAN_FIGURES = ("peak_bytes", "peak_step")
 
 
 def rollups_of(logdir: str | os.PathLike[str], worker: str = "") -> list[tuple[str, int, Rollup]]:
@@ -42,7 +42,6 @@ def spans_of(rollup: Rollup) -> dict[str, list[dict[str, Any]]]:
         device.name: [
             {
                 "phase": PHASES[int(spans.phase[at])],
-                "epochs": (int(spans.first_epoch[at]), int(spans.last_epoch[at])),
                 "steps": (int(spans.first_step[at]), int(spans.last_step[at])),
                 **{name: int(getattr(spans, name)[row, at]) for name in SPAN_FIGURES},
             }
@@ -53,7 +52,7 @@ def spans_of(rollup: Rollup) -> dict[str, list[dict[str, Any]]]:
 
 
 def spans_of_history(run: Run, rollup: Rollup) -> dict[str, list[dict[str, Any]]]:
-    """The same from the samples of the run, whose spans are epochs: NumPy's quantiles and maxima of every sample."""
+    """The same from the samples of the run: NumPy's maxima of every sample."""
     samples, spans = run.samples, rollup.spans
     expected: dict[str, list[dict[str, Any]]] = {}
     for device in rollup.devices:
@@ -61,20 +60,16 @@ def spans_of_history(run: Run, rollup: Rollup) -> dict[str, list[dict[str, Any]]
         peaks = np.maximum(figures.peak_bytes, figures.in_use_bytes)
         rows_of = []
         for at in range(len(spans)):
-            epochs = int(spans.first_epoch[at]), int(spans.last_epoch[at])
-            rows = (samples.phase == spans.phase[at]) & (samples.epoch >= epochs[0]) & (samples.epoch <= epochs[1])
+            steps = int(spans.first_step[at]), int(spans.last_step[at])
+            rows = (samples.phase == spans.phase[at]) & (samples.step >= steps[0]) & (samples.step <= steps[1])
             known = rows & (peaks != MISSING)
             highest = int(peaks[known].max())
             rows_of.append(
                 {
                     "phase": PHASES[int(spans.phase[at])],
-                    "epochs": epochs,
                     "steps": (int(samples.step[rows].min()), int(samples.step[rows].max())),
-                    "samples": int(known.sum()),
                     "peak_bytes": highest,
                     "peak_step": int(samples.step[known & (peaks == highest)].min()),
-                    "p50_bytes": int(np.quantile(peaks[known], 0.5, method="inverted_cdf")),
-                    "p95_bytes": int(np.quantile(peaks[known], 0.95, method="inverted_cdf")),
                 }
             )
         expected[device.name] = rows_of

@@ -23,9 +23,6 @@ MAX_SPANS = 48
 """Most spans of a session; neighboring ones are put together if there are more."""
 SPAN_STEPS = 100
 """Steps of a span outside epochs, until neighboring spans are put together."""
-MAX_VALUES = 1024
-"""Most different peaks of a span that are counted exactly. Beyond, quantiles err by at most a five-hundredth of the
-difference between the highest and the lowest of them."""
 _Key = tuple[int, bool, int]
 """Index of the phase, whether the span is one of epochs, and its number."""
 
@@ -98,84 +95,18 @@ def earliest_peak(peaks: Integers, steps: Integers) -> tuple[int, int]:
     return highest, int(steps[peaks == highest].min())
 
 
-class _Counts:
-    """How often each peak occurred."""
-
-    def __init__(self) -> None:
-        self.values: Integers = np.empty(0, np.int64)
-        self.counts: Integers = np.empty(0, np.int64)
-        self.shift = 0
-
-    def add(self, values: Integers, counts: Integers, shift: int = 0) -> None:
-        self.shift = max(self.shift, shift)
-        values = np.concatenate([self.values, values])
-        counts = np.concatenate([self.counts, counts])
-        while True:
-            values = values >> self.shift << self.shift
-            order = np.argsort(values, kind="stable")
-            values, counts = values[order], counts[order]
-            first = np.flatnonzero(np.append(True, values[1:] != values[:-1]))
-            values, counts = values[first], np.add.reduceat(counts, first)
-            if len(values) <= MAX_VALUES:
-                break
-            self.shift += 1
-        self.values, self.counts = values, counts
-
-    def quantile(self, percent: int) -> int:
-        """By nearest rank: the lowest value that is not exceeded by this share of them."""
-        ranks = np.cumsum(self.counts)
-        rank = -(-percent * int(ranks[-1]) // 100)
-        return int(self.values[np.searchsorted(ranks, rank)])
-
-
-class _Peaks:
-    """The peaks of one device in one span."""
-
-    def __init__(self) -> None:
-        self.samples = 0
-        self.peak_bytes = self.peak_step = MISSING
-        self.counts = _Counts()
-
-    def add(self, steps: Integers, peaks: Integers) -> None:
-        self._add_peak(*earliest_peak(peaks, steps), len(peaks))
-        self.counts.add(peaks, np.ones(len(peaks), np.int64))
-
-    def join(self, other: "_Peaks") -> None:
-        if other.samples:
-            self._add_peak(other.peak_bytes, other.peak_step, other.samples)
-            self.counts.add(other.counts.values, other.counts.counts, other.counts.shift)
-
-    def _add_peak(self, size: int, step: int, samples: int) -> None:
-        if (size, -step) > (self.peak_bytes, -self.peak_step):
-            self.peak_bytes, self.peak_step = size, step
-        self.samples += samples
-
-    def figures(self) -> tuple[int, ...]:
-        """The columns of `Spans`."""
-        if not self.samples:
-            return 0, MISSING, MISSING, MISSING, MISSING, 1
-        quantiles = self.counts.quantile(50), self.counts.quantile(95)
-        return self.samples, self.peak_bytes, self.peak_step, *quantiles, 1 << self.counts.shift
-
-
 @dataclasses.dataclass
 class _Span:
-    first_epoch: int
-    last_epoch: int
     first_step: int
     last_step: int
     last_wall_time: float
-    peaks: dict[str, _Peaks]
+    peaks: dict[str, tuple[int, int]]  # of each device the bytes, and minus the step: of equal ones the earliest counts
 
     def join(self, other: "_Span") -> None:
-        self.first_epoch, self.last_epoch = (
-            min(self.first_epoch, other.first_epoch),
-            max(self.last_epoch, other.last_epoch),
-        )
         self.first_step, self.last_step = min(self.first_step, other.first_step), max(self.last_step, other.last_step)
         self.last_wall_time = max(self.last_wall_time, other.last_wall_time)
         for device, peaks in other.peaks.items():
-            self.peaks.setdefault(device, _Peaks()).join(peaks)
+            self.peaks[device] = max(peaks, self.peaks.get(device, peaks))
 
 
 class SessionSpans:
@@ -193,22 +124,15 @@ class SessionSpans:
             self._widen()
             keys = self._keys(samples)
         for key, rows in keys.items():
-            epochs, steps = samples.epoch[rows], samples.step[rows]
+            steps = samples.step[rows]
+            highest = {name: earliest_peak(peaks[rows], steps) for name, peaks in known.items()}
             own = _Span(
-                int(epochs.min()),
-                int(epochs.max()),
                 int(steps.min()),
                 int(steps.max()),
                 float(samples.wall_time[rows].max()),
-                {},
+                {name: (size, -step) for name, (size, step) in highest.items() if size != MISSING},
             )
-            span = self._spans.setdefault(key, own)
-            span.join(own)
-            for name, peaks in known.items():
-                of_device = peaks[rows]
-                has = of_device != MISSING
-                if has.any():
-                    span.peaks.setdefault(name, _Peaks()).add(steps[has], of_device[has])
+            self._spans.setdefault(key, own).join(own)
 
     def _keys(self, samples: Samples) -> dict[_Key, npt.NDArray[np.intp]]:
         """The spans of samples, with their rows."""
@@ -246,22 +170,18 @@ class SessionSpans:
         """The spans, with a row for each device."""
         ordered = sorted(self._spans.items(), key=lambda item: (item[0][0], item[1].first_step, item[0]))
         spans = [span for _, span in ordered]
-        empty = _Peaks()
-        cells = [[span.peaks.get(name, empty).figures() for span in spans] for name in devices]
-        table = np.asarray(cells, np.int64).reshape(len(devices), len(spans), 6)
+        cells = [
+            [(MISSING, MISSING) if (peak := span.peaks.get(name)) is None else (peak[0], -peak[1]) for span in spans]
+            for name in devices
+        ]
+        table = np.asarray(cells, np.int64).reshape(len(devices), len(spans), 2)
         return Spans(
             phase=np.asarray([phase for (phase, _, _), _ in ordered], np.int64),
-            first_epoch=np.asarray([span.first_epoch for span in spans], np.int64),
-            last_epoch=np.asarray([span.last_epoch for span in spans], np.int64),
             first_step=np.asarray([span.first_step for span in spans], np.int64),
             last_step=np.asarray([span.last_step for span in spans], np.int64),
             last_wall_time=np.asarray([span.last_wall_time for span in spans], np.float64),
-            samples=table[:, :, 0],
-            peak_bytes=table[:, :, 1],
-            peak_step=table[:, :, 2],
-            p50_bytes=table[:, :, 3],
-            p95_bytes=table[:, :, 4],
-            resolution_bytes=table[:, :, 5],
+            peak_bytes=table[:, :, 0],
+            peak_step=table[:, :, 1],
         )
 
 

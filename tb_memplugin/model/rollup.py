@@ -67,28 +67,17 @@ class Spans:
 
     Attributes:
         phase: Index into `PHASES`, shape [spans].
-        first_epoch, last_epoch: `MISSING` outside epochs, shape [spans].
         first_step, last_step, last_wall_time: Of the samples, shape [spans].
-        samples: Number of samples with a known peak, shape [devices, spans].
         peak_bytes, peak_step: The highest peak of a step and the earliest step that reached it, shape [devices, spans];
-            `MISSING` without such samples.
-        p50_bytes, p95_bytes: Quantiles of the peaks of the samples by nearest rank, rounded down to a multiple of
-            `resolution_bytes`; shape [devices, spans].
-        resolution_bytes: 1 if the quantiles are exact, shape [devices, spans].
+            `MISSING` without samples of a known peak.
     """
 
     phase: Integers
-    first_epoch: Integers
-    last_epoch: Integers
     first_step: Integers
     last_step: Integers
     last_wall_time: Floats
-    samples: Integers
     peak_bytes: Integers
     peak_step: Integers
-    p50_bytes: Integers
-    p95_bytes: Integers
-    resolution_bytes: Integers
 
     def __len__(self) -> int:
         return len(self.phase)

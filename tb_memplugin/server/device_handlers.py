@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tb_memplugin.analysis.devices.bands import device_bands
 from tb_memplugin.analysis.devices.device_table import combine, stopped_workers
 from tb_memplugin.analysis.devices.rollup_summary import summarize_rollups
 from tb_memplugin.analysis.devices.worker_summary import WorkerSummary, series_bytes, summarize_worker
@@ -84,10 +83,7 @@ class DeviceHandlers:
         for worker in [worker for worker in stopped if worker in summaries][:MAX_WORKERS]:
             described += self._history(source, workers, worker, phase)
             del summaries[worker]
-        spread = device_bands(
-            {worker: rolled_up[worker].rollups for worker in rolled_up if worker not in reasons}, phase
-        )
-        combined = combine([*summaries.values(), *described], phase, with_steps=False, steps=spread)
+        combined = combine([*summaries.values(), *described], phase, with_steps=False)
         answer = LargeAnswer({"run": workers.name, "rolled_up": True, **combined, "damage": _damage(reasons)})
         self._reader.cache.put(key, workers.version, answer, 5000 * len(answer["devices"]))
         return answer

@@ -66,10 +66,9 @@ def not_found(told: dict, options: argparse.Namespace) -> list[str]:
     from cluster_cases import findings, planted_faults
 
     faults = planted_faults(options.workers, options.devices, options.steps, options.seed)
-    expected = findings(faults, options.devices, options.steps)
+    expected = findings(faults, options.steps)
     found = {(one["worker"], one["status"]) for one in told["workers"]}
     found |= {(one["worker"], one["stopped_early"]) for one in told["workers"]}
-    found |= {(one["device"], "outlier") for one in told["outliers"]}
     return [f"{name}: {what}" for name, what in sorted(expected - found)]
 
 

@@ -36,10 +36,8 @@ answer({"steps": int(model.optimizer.iterations)})
     run, (*_, (_, size, rollup)) = tb_memplugin.load(tmp_path)["run"], rollups_of(tmp_path)
     assert rollup.ended is not None and size < MAX_ROLLUP_BYTES
     assert spans_of(rollup) == spans_of_history(run, rollup)
-    assert [(span["phase"], span["epochs"]) for span in spans_of(rollup)["CPU:0"]] == [
-        *(("train", (epoch, epoch)) for epoch in range(4)),
-        *(("validation", (epoch, epoch)) for epoch in range(3)),
-    ]
+    # one for each epoch
+    assert [span["phase"] for span in spans_of(rollup)["CPU:0"]] == ["train"] * 4 + ["validation"] * 3
     assert rollup.devices[0].phases["train"].steps == told["steps"] == 3 * 27 + 14
     summary = summarize_worker("", run, "train")
     (device,), (expected,) = rollup.devices, summary.devices

@@ -1,7 +1,7 @@
 /** The answer of the devices route, checked and turned into the model. */
 
 import { CATEGORIES } from "../model/categories";
-import type { DeviceBreakdown, DevicePart, DeviceRow, Devices, DeviceSteps, Imbalance, Outlier, WorkerInfo } from "../model/devices";
+import type { DeviceBreakdown, DevicePart, DeviceRow, Devices, DeviceSteps, Imbalance, WorkerInfo } from "../model/devices";
 import { PHASES } from "../model/run";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
 
@@ -49,26 +49,11 @@ const devicesAnswer = object<Devices>({
   workers: list(workerInfo),
   devices: list(deviceRow),
   imbalance: maybe(object<Imbalance>({ largest: text, smallest: text, bytes: number, sentence: text })),
-  outliers: list(
-    object<Outlier>({
-      device: text,
-      group: text,
-      group_devices: number,
-      median_bytes: number,
-      bytes: number,
-      parts: list(devicePart),
-      sentence: text,
-    }),
-  ),
-  outlier_count: number,
   sum_peak_bytes: number,
   steps: object<DeviceSteps>({
     step: column,
     max_peak_bytes: column,
     min_peak_bytes: column,
-    p5_peak_bytes: maybe(column),
-    p50_peak_bytes: maybe(column),
-    p95_peak_bytes: maybe(column),
     sum_in_use_bytes: maybe(column),
   }),
   damage: list(text),

@@ -3,7 +3,7 @@
 import { formatBytes } from "../lib/bytes";
 import { plural } from "../lib/format";
 import type { Table } from "../lib/table";
-import { groupKey, groupLabel, stackOrder, type Group } from "./categories";
+import { groupKey, stackOrder, type Group } from "./categories";
 import { ofOneKind, type Phase } from "./run";
 
 export interface WorkerInfo {
@@ -57,29 +57,11 @@ export interface Imbalance {
   sentence: string;
 }
 
-/** A device whose peak lies apart from those of comparable devices. */
-export interface Outlier {
-  device: string;
-  /** Pattern of the names of the compared devices. */
-  group: string;
-  group_devices: number;
-  median_bytes: number;
-  /** Peak − median. */
-  bytes: number;
-  /** The categories that explain it, with their differences from the medians. */
-  parts: DevicePart[];
-  sentence: string;
-}
-
 /** Columns over the steps; NaN where unknown. */
 export interface DeviceSteps {
   step: Float64Array;
   max_peak_bytes: Float64Array;
   min_peak_bytes: Float64Array;
-  /** Quantiles of the devices, known for runs with many workers only. */
-  p5_peak_bytes: Float64Array | null;
-  p50_peak_bytes: Float64Array | null;
-  p95_peak_bytes: Float64Array | null;
   /** Null if it is known at no step. */
   sum_in_use_bytes: Float64Array | null;
 }
@@ -93,9 +75,6 @@ export interface Devices {
   /** In natural order: by worker, then by number. */
   devices: DeviceRow[];
   imbalance: Imbalance | null;
-  /** The largest differences first; at most 50 of `outlier_count`. */
-  outliers: Outlier[];
-  outlier_count: number;
   /** Sum of the peaks of the accelerators, or of all devices without one: at no step is more in use on all of them together. */
   sum_peak_bytes: number;
   steps: DeviceSteps;
@@ -160,12 +139,8 @@ const STATUSES: Record<string, string> = {
   fragmented: "free memory is fragmented",
 };
 
-/** "+700 MiB activations, +20 MiB optimizer state". */
-const explained = ({ parts }: Outlier): string =>
-  parts.map((part) => `${part.bytes < 0 ? "−" : "+"}${formatBytes(Math.abs(part.bytes))} ${groupLabel(part)}`).join(", ");
-
-/** Workers that stopped early or have a bad status, then outliers; the last entry counts those that are not listed. */
-export function conspicuous({ rolled_up, devices, workers, outliers, outlier_count }: Devices): Conspicuous[] {
+/** Workers that stopped early or have a bad status; the last entry counts those that are not listed. */
+export function conspicuous({ rolled_up, devices, workers }: Devices): Conspicuous[] {
   const stopped = workers.filter(({ stopped_early }) => stopped_early !== null);
   // Of few workers, the views of each say it.
   const bad = rolled_up ? workers.filter(({ status }) => status !== null && status in STATUSES) : [];
@@ -176,14 +151,9 @@ export function conspicuous({ rolled_up, devices, workers, outliers, outlier_cou
   const left = [
     { count: stopped.length - LISTED, what: "stopped early" },
     { count: bad.length - LISTED, what: "with a failure, growth or fragmentation" },
-    { count: outlier_count - Math.min(outliers.length, LISTED), what: "with a peak apart from the others" },
   ].filter(({ count }) => count > 0);
   return [
     ...listed.map(({ worker, sentence }) => ({ device: devices.find((row) => row.worker === worker)?.device ?? null, sentence })),
-    ...outliers.slice(0, LISTED).map((outlier) => ({
-      device: outlier.device,
-      sentence: `${outlier.sentence}${outlier.parts.length > 0 ? `: ${explained(outlier)}` : ""}`,
-    })),
     ...left.map(({ count, what }) => ({ device: null, sentence: `${count} more ${what}` })),
   ];
 }
@@ -247,11 +217,9 @@ export function stepSentence({ steps, devices }: Devices, row: number): string {
     return value === undefined || Number.isNaN(value) ? null : formatBytes(value);
   };
   const [most, least, sum] = [size(steps.max_peak_bytes), size(steps.min_peak_bytes), size(steps.sum_in_use_bytes)];
-  const middle = size(steps.p50_peak_bytes);
   const several = ofOneKind(devices).length > 1;
   const parts = [
     ...(most === null ? [] : [`${several ? "highest peak" : "peak"} ${most}`]),
-    ...(middle === null ? [] : [`median ${middle}`]),
     ...(least === null || !several ? [] : [`lowest peak ${least}`]),
     ...(sum === null || !several ? [] : [`sum in use at step end ${sum}`]),
   ];

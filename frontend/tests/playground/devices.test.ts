@@ -65,33 +65,8 @@ describe("the answer", () => {
 });
 
 describe("what to look at first", () => {
-  const outlier = {
-    device: "worker_1/GPU:2",
-    group: "worker_*/GPU:*",
-    group_devices: 8,
-    median_bytes: 2 ** 30,
-    bytes: 300 * 2 ** 20,
-    parts: [
-      { category: "activations" as const, trainable: null, bytes: 280 * 2 ** 20 },
-      { category: "weights" as const, trainable: true, bytes: 2 ** 20 },
-    ],
-    sentence: "worker_1/GPU:2 peaks at 1.29 GiB",
-  };
-
   it("is nothing where all devices are alike", () => {
     expect(conspicuous(parseDevices(wire("two-workers")))).toEqual([]);
-  });
-
-  it("is an outlier with the categories that explain it, by its device", () => {
-    const read = parseDevices({ ...(wire("two-workers") as object), outliers: [outlier], outlier_count: 3 });
-    expect(read.outliers).toEqual([outlier]);
-    expect(conspicuous(read)).toEqual([
-      { device: "worker_1/GPU:2", sentence: "worker_1/GPU:2 peaks at 1.29 GiB: +280 MiB activations, +1.0 MiB weights, trainable" },
-      { device: null, sentence: "2 more with a peak apart from the others" },
-    ]);
-    const less = { ...outlier, bytes: -outlier.bytes, parts: [{ ...outlier.parts[0], bytes: -(2 ** 20) }] };
-    const lower = parseDevices({ ...(wire("two-workers") as object), outliers: [less], outlier_count: 1 });
-    expect(conspicuous(lower)[0]?.sentence).toContain(": −1.0 MiB activations");
   });
 
   it("is a worker that stopped early, by its first device, and a count of those after ten", () => {
@@ -134,13 +109,6 @@ describe("many devices", () => {
     }));
     expect(conspicuous({ ...two, rolled_up: true, workers })).toEqual([{ device: "worker_1/GPU:0", sentence: "worker_1: memory grows" }]);
     expect(conspicuous({ ...two, workers })).toEqual([]);
-  });
-
-  it("have a band of quantiles and a median over the steps", () => {
-    const column = Float64Array.from(two.steps.step, () => 2 ** 30);
-    const steps = { ...two.steps, p5_peak_bytes: column, p50_peak_bytes: column, p95_peak_bytes: column };
-    expect(stepSentence({ ...two, steps }, 0)).toContain("median 1.0 GiB");
-    expect(stepSentence(two, 0)).not.toContain("median");
   });
 });
 

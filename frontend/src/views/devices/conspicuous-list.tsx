@@ -1,4 +1,4 @@
-/** Above the table: workers that stopped early, and devices with a peak apart from the others. */
+/** Above the table: workers that stopped early, ran out of memory, grow or are fragmented. */
 
 import { conspicuous, type Devices } from "../../model/devices";
 import { useStore } from "../shared/context";
@@ -8,7 +8,7 @@ export function ConspicuousList({ devices }: { devices: Devices }) {
   const entries = conspicuous(devices);
   if (entries.length === 0) return null;
   return (
-    <ul class="small conspicuous" data-testid="conspicuous" aria-label="Outliers and workers that stopped early">
+    <ul class="small conspicuous" data-testid="conspicuous" aria-label="Workers to look at first">
       {entries.map(({ device, sentence }) => (
         <li key={sentence}>
           {device === null ? (

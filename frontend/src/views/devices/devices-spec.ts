@@ -12,14 +12,13 @@ import type { Choices } from "../../state/address";
 import { INKS, runColour, type Scheme } from "../../theme/palette";
 import { AXIS_INKS, highest, rangeOf, rangeOfSome } from "../shared/frame";
 
-type Series = "highest" | "median" | "lowest" | "sum";
+type Series = "highest" | "lowest" | "sum";
 
 /** The lines that are drawn, with their labels. */
 export function seriesOf({ devices, steps }: Devices): { name: Series; label: string }[] {
   if (ofOneKind(devices).length < 2) return [{ name: "highest", label: "measured peak" }];
   return [
     { name: "highest", label: "highest peak" },
-    ...(steps.p50_peak_bytes === null ? [] : [{ name: "median" as const, label: "median; shaded: 5–95 % of devices" }]),
     { name: "lowest", label: "lowest peak" },
     ...(steps.sum_in_use_bytes === null ? [] : [{ name: "sum" as const, label: "sum in use at step end" }]),
   ];
@@ -27,7 +26,7 @@ export function seriesOf({ devices, steps }: Devices): { name: Series; label: st
 
 /** Of the palette for lines without a category. */
 export const seriesColour = (name: Series, scheme: Scheme): string =>
-  name === "highest" ? INKS[scheme].line : runColour(name === "lowest" ? 1 : name === "median" ? 2 : 4, scheme);
+  name === "highest" ? INKS[scheme].line : runColour(name === "lowest" ? 1 : 4, scheme);
 
 /** The answer has steps only: times of different workers are not one axis. */
 function frameOf({ steps }: Devices, { zoom }: Choices, scheme: Scheme) {
@@ -46,7 +45,7 @@ export function commonCapacity({ devices }: Devices): number | null {
 
 export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): PlotSpec {
   const { edges, range, common } = frameOf(devices, choices, scheme);
-  const { max_peak_bytes: most, min_peak_bytes: least, p5_peak_bytes: low, p50_peak_bytes: middle, p95_peak_bytes: high } = devices.steps;
+  const { max_peak_bytes: most, min_peak_bytes: least } = devices.steps;
   const ink = INKS[scheme];
   const capacity = commonCapacity(devices);
   const { max, capacityInside } = byteRange(highest(most, common.x, range), capacity);
@@ -54,9 +53,8 @@ export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): P
   const several: Painter[] =
     ofOneKind(devices.devices).length > 1
       ? [
-          betweenPainter(edges, low ?? least, high ?? most, { colour: ink.faint, pattern: "plain", muted: false }, ink.background, 0.2),
+          betweenPainter(edges, least, most, { colour: ink.faint, pattern: "plain", muted: false }, ink.background, 0.2),
           stepPainter(edges, least, line("lowest", 1.5)),
-          ...(middle === null ? [] : [stepPainter(edges, middle, line("median", 1.5))]),
         ]
       : [];
   return {

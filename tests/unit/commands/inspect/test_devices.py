@@ -35,28 +35,3 @@ def test_the_sum_says_of_which_devices_it_is(peaks: tuple[tuple[str, int], ...],
 
 def test_one_accelerator_beside_the_cpu_is_compared_with_nothing() -> None:
     assert lines_of(("GPU:0", 300), ("CPU:0", 5000)) == lines_of(("GPU:0", 300)) == ""
-
-
-def test_a_device_apart_from_the_others_is_named() -> None:
-    even = [(f"GPU:{at}", 1000) for at in range(7)]
-    assert "outliers" not in lines_of(*even)
-    text = lines_of(*even, ("GPU:7", 1300))
-    assert "outliers, against the median of comparable devices:" in text
-    assert "  GPU:7 peaks at 1.3 GiB, 300 MiB more than the median of 8 devices (GPU:*)" in text
-
-
-def test_categories_explain_a_difference_and_the_others_are_counted() -> None:
-    outlier = {
-        "sentence": "w1/GPU:0 peaks at 2.0 GiB",
-        "parts": [
-            {"category": "activations", "trainable": None, "bytes": 300 * MIB},
-            {"category": "weights", "trainable": False, "bytes": 2 * MIB},
-        ],
-    }
-    samples = make_samples([0], [MIB])
-    run = Run("r", ("s",), ("",), (), samples, empty_activations(), (), (), ())
-    compared = describe_devices({"": run}, "train")
-    compared["devices"] = compared["devices"] * 2
-    text = "\n".join(device_lines(compared | {"outliers": [outlier], "outlier_count": 3}))
-    assert "  w1/GPU:0 peaks at 2.0 GiB: activations +300 MiB, weights, frozen +2.0 MiB" in text
-    assert text.endswith("  2 more devices with a peak apart from the others")

@@ -67,7 +67,7 @@ def test_a_session_without_samples_is_read() -> None:
         ("spans", "phase", 7),
         ("spans", "first_step", 1000),
         ("spans", "first_step", -1),
-        ("peaks", "p95_bytes", -3),
+        ("peaks", "peak_bytes", -3),
         ("levels", "step", -1),
     ],
 )
@@ -104,7 +104,7 @@ def with_column(frame: Frame, table: str, column: str, values: Any) -> Frame:
         ("categories", "category", ("weights",)),
         ("times", "last_wall_time", np.zeros(1)),
         ("integers", "value", np.zeros(7, np.int64)),
-        ("peaks", "p50_bytes", np.zeros(5, np.int64)),
+        ("peaks", "peak_step", np.zeros(5, np.int64)),
         ("level_sizes", "in_use_bytes", np.zeros(5, np.int64)),
     ],
 )
