@@ -12,6 +12,7 @@ from tb_memplugin.export.schema import TABLES, Kind
 from tb_memplugin.export.units import ExportUnit, read_unit
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, take_samples
 from tb_memplugin.model.basics import fields_of, optional_column, optional_values
+from tb_memplugin.model.notes import thinned_note
 from tb_memplugin.reader.files.storage import reason
 
 DAY_SECONDS = 86_400
@@ -23,8 +24,8 @@ Values: TypeAlias = Integers | list[Any]
 Rows: TypeAlias = Mapping[str, Values]
 """The columns of a table, in the order of its schema."""
 _MICROSECONDS = 1_000_000
-_LAST_SECOND = 253_402_300_799.0
-"""The end of the year 9999, after which a date cannot be written."""
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800.0, 253_402_300_799.0
+"""The begin of the year 1 and the end of the year 9999: other dates cannot be written."""
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -98,6 +99,8 @@ def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
         loaded = read_unit(unit)
         by_worker = {} if loaded is None else loaded.by_worker
         damage = () if loaded is None else loaded.run.damage
+        if loaded is not None and loaded.run.thinning > 1:
+            damage = (*damage, thinned_note(loaded.run.thinning))
         # Of damaged files alone there is a run without samples.
         exported = any(len(run.samples) or run.snapshots or run.ooms or run.layer_tables for run in by_worker.values())
         tables = _joined([_run_tables(unit.run, worker, run) for worker, run in by_worker.items()])
@@ -203,7 +206,7 @@ def _from_records(table: str, constants: Mapping[str, Any], records: Sequence[Ma
 
 
 def _times(seconds: Floats) -> Integers:
-    known = np.isfinite(seconds) & (np.abs(seconds) <= _LAST_SECOND)
+    known = np.isfinite(seconds) & (seconds >= _FIRST_SECOND) & (seconds <= _LAST_SECOND)
     rounded = np.round(np.where(known, seconds, 0.0) * _MICROSECONDS).astype(np.int64)
     return np.where(known, rounded, MISSING)
 

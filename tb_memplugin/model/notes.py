@@ -19,3 +19,8 @@ def lost_step_notes(notes: Iterable[str]) -> list[str]:
 def unrecorded_devices(notes: Iterable[str]) -> list[str]:
     """The notes that name a device that was not recorded."""
     return [note for note in notes if f"{NOT_RECORDING} " in note]
+
+
+def thinned_note(samples: int) -> str:
+    """The note on a run with too many samples to show all of them; `samples` are as many as one is shown of."""
+    return f"Too many samples to show all: of about {samples} in a row, the one with the highest peak is shown."

@@ -128,6 +128,7 @@ class Run:
         counters: Of each session that recorded them, in order of their start.
         ended: Whether the last session said that it ended; None if none of a recorder can say so.
         host: Host memory by worker.
+        thinning: Recorded samples for each one in `samples`: above 1 for a run with too many of them.
     """
 
     name: str
@@ -148,6 +149,7 @@ class Run:
     counters: tuple[Counters, ...] = ()
     ended: bool | None = None
     host: Mapping[str, HostMemory] = dataclasses.field(default_factory=dict)
+    thinning: int = 1
 
     def __repr__(self) -> str:
         devices = ", ".join(self.samples.devices) or "no device"

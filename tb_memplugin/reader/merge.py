@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tb_memplugin.model import HostMemory, Run, Session, SessionInfo
+from tb_memplugin.model.notes import thinned_note
 from tb_memplugin.reader.decode.attempts import LaterSessions, hidden_by_losses
 from tb_memplugin.reader.decode.streams import MERGED
 
@@ -43,11 +44,15 @@ class MergedRun:
 
 
 def merge(
-    name: str, sessions: Sequence[tuple[str, Session]], damage: Sequence[str] = (), all_attempts: bool = False
+    name: str,
+    sessions: Sequence[tuple[str, Session]],
+    damage: Sequence[str] = (),
+    all_attempts: bool = False,
+    thinning: int = 1,
 ) -> MergedRun:
     """Merge (worker, session) pairs into a run.
 
-    With `all_attempts`, repeated steps are kept, in order of the sessions.
+    With `all_attempts`, repeated steps are kept, in order of the sessions. `thinning` is as in `Run`.
     """
     ordered = sorted(sessions, key=lambda pair: (pair[1].info.started, pair[1].info.session))
     lanes = _lanes(ordered)
@@ -55,6 +60,13 @@ def merge(
         worker: _merge_sessions(name, worker, of_worker, all_attempts) for worker, of_worker in sorted(lanes.items())
     }
     run = by_worker[""] if set(by_worker) == {""} else _merge_workers(name, by_worker)
+    if thinning > 1:
+        notes = (thinned_note(thinning),)
+        by_worker = {
+            worker: dataclasses.replace(one, notes=(*notes, *one.notes), thinning=thinning)
+            for worker, one in by_worker.items()
+        }
+        run = dataclasses.replace(run, notes=(*notes, *run.notes), thinning=thinning)
     run = dataclasses.replace(
         run, sessions=tuple(session.info.session for _, session in ordered), damage=(*damage, *run.damage)
     )

@@ -28,6 +28,7 @@ from tb_memplugin.reader.decode.decoding import (
 )
 from tb_memplugin.reader.decode.reading import Reading, groups, left_out
 from tb_memplugin.reader.decode.streams import ACTIVATIONS, BASIC, OF_TAG, OOM, PEAK, SAMPLE_FIGURES, SAMPLES, Stream
+from tb_memplugin.reader.decode.thinning import Contents, taken, thin_tags, thinned
 from tb_memplugin.reader.files.limits import (
     MAX_ACTIVATION_BYTES,
     MAX_RUN_BYTES,
@@ -51,6 +52,8 @@ CACHE_BYTES = 160 << 20
 """Limit of all that a reader and the handlers on top of it keep: decoded frames, merged runs, activations, answers."""
 LARGE_BYTES = 32 << 20
 """Runs whose decoded frames take more are read one after the other."""
+HALVED = 0.8
+"""Most rows that halving samples may leave; where it leaves more, each is a peak."""
 MAX_KEPT_FIGURES_BYTES = 1 << 20
 """Figures of a worker that take more are not kept: what follows from them is, and they would displace all else."""
 
@@ -79,6 +82,7 @@ class _Read:
         sessions: In order of reading.
         damage, newer: Sentences, as in `DecodedTag`.
         size, rows: Bytes in memory, and rows of samples.
+        thinning: As in `Run`.
     """
 
     sessions: tuple[_ReadSession, ...] = ()
@@ -86,6 +90,7 @@ class _Read:
     newer: tuple[str, ...] = ()
     size: int = 0
     rows: int = 0
+    thinning: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -320,7 +325,8 @@ class Reader:
             if read.newer:
                 damage.append(read.newer[0] if len(read.newer) == 1 else _newer(read.newer))
                 self._warn_once(tags.name, damage[-1])
-            merged = merge(tags.name, sessions, limited([*damage, *read.damage, *sentences]), all_attempts)
+            damage = limited([*damage, *read.damage, *sentences])
+            merged = merge(tags.name, sessions, damage, all_attempts, thinning=read.thinning)
         except MemoryError:
             damage.append("the run is not shown: there is not enough memory for it")
             merged, read = merge(tags.name, [], damage), _Read()
@@ -334,7 +340,7 @@ class Reader:
             reading = Reading(stack, LARGE_BYTES, MAX_RUN_BYTES)
             reading.room_of(SAMPLES).take(known.size, known.rows)
             for group in groups(wanted):
-                decoded = self._decode(source, group, reading, streams)
+                decoded = self._decode(source, group, reading, streams, sessions)
                 newer += [tag.newer for tag in decoded.values() if tag.newer]
                 damage += [sentence for tag in decoded.values() for sentence in tag.damage]
                 for key, pieces in by_session(group, decoded).items():
@@ -342,20 +348,32 @@ class Reader:
                     sessions[key] = _with_pieces(before, pieces, reading)
             damage += reading.over_limit()
             size, rows = reading.taken()
-        return _Read(tuple(sessions.values()), tuple(damage), tuple(newer), size, rows)
+        shown = sum(len(one.samples[0]) for one in sessions.values())
+        thinning = max(2, round(reading.recorded / max(1, shown))) if reading.halvings else known.thinning
+        return _Read(tuple(sessions.values()), tuple(damage), tuple(newer), size, rows, thinning)
 
     def _decode(
-        self, source: Source, wanted: Iterable[Entry], reading: Reading, streams: frozenset[Stream]
-    ) -> dict[tuple[str, Tag], DecodedTag]:
-        """The content of the wanted tags, from the cache or the source, as far as there is room."""
+        self,
+        source: Source,
+        wanted: Iterable[Entry],
+        reading: Reading,
+        streams: frozenset[Stream],
+        sessions: dict[tuple[str, str], _ReadSession] | None = None,
+    ) -> Contents:
+        """The content of the wanted tags, from the cache or the source, as far as there is room.
+
+        Where there are too many samples, they are thinned, and those of the `sessions` that were read before as well.
+        """
         by_tag = {stream.tag: stream for stream in streams}
-        contents: dict[tuple[str, Tag], DecodedTag] = {}
+        joined = {} if sessions is None else sessions
+        contents: Contents = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
         for _, run, tag, mark in wanted:
             cached: DecodedTag | None = self.cache.get(("tag", run, tag, by_tag[tag.stream]), mark)
             if cached is not None:
                 contents[run, tag] = cached
                 reading.room_of(OF_TAG[tag.stream]).take(cached.size, cached.rows)
+                _add_samples(reading, contents, (run, tag), joined)
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
         for content in self._contents(source, {run: list(tags) for run, tags in missing.items()}):
@@ -370,6 +388,8 @@ class Reader:
             contents[content.event_run, tag] = decoded
             if decoded.complete and not reading.is_large() and SAMPLE_FIGURES not in streams:
                 self.cache.put(("tag", content.event_run, tag, by_tag[tag.stream]), mark, decoded, decoded.size)
+            _add_samples(reading, contents, (content.event_run, tag), joined)
+        _thin_whole(reading, contents)
         return contents
 
     def _contents(self, source: Source, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
@@ -388,6 +408,48 @@ class Reader:
         if run not in self._warned:
             self._warned.add(run)
             _log.warning("tb_memplugin: %s", clean(sentence))
+
+
+def _add_samples(
+    reading: Reading, contents: Contents, key: tuple[str, Tag], joined: dict[tuple[str, str], _ReadSession]
+) -> None:
+    """Count the samples of a tag that was decoded. If there are too many now, thin them all, also the joined ones."""
+    size, rows = taken({key: contents[key]})
+    reading.sample_bytes += size
+    reading.recorded += rows
+    if rows:
+        reading.whole.add(key)
+    if not reading.samples_are_full():
+        return
+    _thin_whole(reading, contents)
+    while reading.samples_are_full():
+        before = _taken(contents, joined)
+        thin_tags(contents)
+        for name, session in joined.items():
+            samples, sentences = session.samples
+            joined[name] = dataclasses.replace(session, samples=(thinned(samples), sentences))
+        after = _taken(contents, joined)
+        reading.give_samples(before[0] - after[0], before[1] - after[1])
+        reading.can_halve = after[1] < HALVED * before[1]
+        reading.halvings += reading.can_halve
+
+
+def _thin_whole(reading: Reading, contents: Contents) -> None:
+    """Thin the samples that are whole yet as often as the others."""
+    if reading.halvings and reading.whole:
+        whole = {key: contents[key] for key in reading.whole}
+        before = taken(whole)
+        thin_tags(whole, reading.halvings)
+        contents |= whole
+        after = taken(whole)
+        reading.give_samples(before[0] - after[0], before[1] - after[1])
+    reading.whole.clear()
+
+
+def _taken(contents: Contents, joined: Mapping[tuple[str, str], _ReadSession]) -> tuple[int, int]:
+    """Bytes and rows of the samples."""
+    (size, rows), tables = taken(contents), [session.samples[0] for session in joined.values()]
+    return size + sum(map(samples_bytes, tables)), rows + sum(map(len, tables))
 
 
 def _with_pieces(session: _ReadSession, pieces: Mapping[Stream, Sequence[Piece]], reading: Reading) -> _ReadSession:

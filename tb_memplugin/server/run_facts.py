@@ -44,6 +44,7 @@ class WorkerFacts:
         statuses: By worker.
         ended: Whether the last session said that it ended.
         recorded_until: Wall time of the last sample, None without any.
+        is_thinned: Whether there are more samples than were read.
     """
 
     workers: tuple[str, ...]
@@ -61,6 +62,7 @@ class WorkerFacts:
     statuses: tuple[RunStatus, ...]
     ended: bool
     recorded_until: float | None
+    is_thinned: bool = False
 
 
 class RunFacts:
@@ -85,7 +87,8 @@ class RunFacts:
             # Without its steps, which would be most of what all workers take.
             workers.append(dataclasses.replace(worker, training_steps=_NO_STEPS, steps=_NO_STEPS))
         layers, damage = self._reader.survey_activations(source, tags)
-        steps = facts.range_of((training if len(training) else every)[:MAX_STEPS])
+        is_thinned = any(worker.is_thinned for worker in workers)
+        steps = facts.range_of((training if len(training) else every)[:MAX_STEPS], is_thinned)
         if not steps.steps and layers:
             # The run has only activations.
             steps = facts.range_of(self._reader.activation_rows(source, tags.name).step)
@@ -206,6 +209,7 @@ class RunFacts:
             recorded_until=max(
                 (float(run.samples.wall_time.max()) for _, run in runs if len(run.samples)), default=None
             ),
+            is_thinned=loaded.run.thinning > 1,
         )
 
 

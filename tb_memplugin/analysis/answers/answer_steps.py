@@ -134,7 +134,7 @@ def _known_steps(run: Run, device: str, phase: Phase) -> int:
     if figures is not None:
         seen = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
         steps = np.append(steps, run.samples.step[seen & (run.samples.phase == PHASES.index(phase))])
-    return range_of(steps).steps
+    return range_of(steps, run.thinning > 1).steps
 
 
 def _owner(run: Run, growth: Growth) -> tuple[tuple[str | None, str] | None, AnswerSource]:

@@ -12,7 +12,7 @@ from tb_memplugin.analysis.answers.answer_steps import growing
 from tb_memplugin.analysis.answers.step_change import StepChange
 from tb_memplugin.analysis.answers.step_changes import step_changes
 from tb_memplugin.analysis.growth.jumps import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_STEPS
-from tb_memplugin.analysis.steps.facts import device_phase
+from tb_memplugin.analysis.steps.facts import device_phase, range_of
 from tb_memplugin.analysis.steps.step_rows import step_rows
 from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
 
@@ -63,9 +63,10 @@ def changed(run: Run, device: str, phase: Phase) -> Answer:
     changes = step_changes(run, device, phase)
     if changes:
         return _changed(device, phase, max(changes, key=lambda one: (abs(one.delta_bytes or 0), one.step)))
-    peaks = step_rows(run, device, phase).devices[device].peak_bytes
-    known_peaks = peaks[peaks != MISSING]
-    measured = len(known_peaks)
+    rows = step_rows(run, device, phase)
+    is_known = rows.devices[device].peak_bytes != MISSING
+    known_peaks = rows.devices[device].peak_bytes[is_known]
+    measured = range_of(rows.step[is_known], run.thinning > 1).steps
     evidence = AnswerEvidence("overview", phase=phase)
     figures = {"steps": measured}
     if measured < 2 or (measured < MIN_STEPS and _varies(known_peaks)):

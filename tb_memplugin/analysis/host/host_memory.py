@@ -23,7 +23,7 @@ from tb_memplugin.analysis.growth.trend import (
     smallest_growth,
 )
 from tb_memplugin.analysis.host.host_parts import PART_NAMES, HostState, growth_of_allocated, growth_of_parts, state_at
-from tb_memplugin.analysis.steps.facts import samples_phase
+from tb_memplugin.analysis.steps.facts import range_of, samples_phase
 from tb_memplugin.analysis.steps.sessions import host_of_sessions
 from tb_memplugin.model import MISSING, HostMemory, HostSamples, Run, Samples
 from tb_memplugin.model.units import format_bytes
@@ -262,7 +262,7 @@ def _summary(run: Run, worker: str, memory: HostMemory) -> HostSummary:
     highest = int(known[np.argmax(resident[known])]) if len(known) else None
     examined = _examined(run, memory)[1].samples
     rows = _rss_rows(examined)
-    steps = len(rows) if is_long_enough(len(rows)) else 0
+    steps = range_of(examined.step[rows], run.thinning > 1).steps if is_long_enough(len(rows)) else 0
     measured = np.flatnonzero(memory.parts.resident_bytes != MISSING)
     return HostSummary(
         resident_bytes=int(resident[known[-1]]) if len(known) else None,

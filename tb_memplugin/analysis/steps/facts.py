@@ -55,15 +55,16 @@ def step_range(run: Run) -> StepRange:
         steps = training
     elif len(run.activations) or len(run.samples) or len(traced):
         steps = np.concatenate([run.activations.step, run.samples.step, traced])
-    return range_of(steps)
+    return range_of(steps, run.thinning > 1)
 
 
-def range_of(steps: Integers) -> StepRange:
-    """The number of distinct values of `steps`, the first and the last."""
+def range_of(steps: Integers, is_thinned: bool = False) -> StepRange:
+    """The number of distinct values of `steps`, the first and the last. Thinned samples stand for all steps between."""
     if not len(steps):
         return StepRange(0, None, None)
+    first, last = int(steps.min()), int(steps.max())
     different = int(np.count_nonzero(np.diff(np.sort(steps, kind="stable")))) + 1
-    return StepRange(different, int(steps.min()), int(steps.max()))
+    return StepRange(last - first + 1 if is_thinned else different, first, last)
 
 
 def phases(run: Run) -> list[str]:

@@ -4,9 +4,18 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
+from tb_memplugin.events.frames.metadata import Tag
 from tb_memplugin.reader.decode.decoding import TagSurvey, frames_left_out
 from tb_memplugin.reader.decode.streams import ACTIVATIONS, Stream
-from tb_memplugin.reader.files.limits import MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES, MAX_RUN_ROWS, Entry, Room
+from tb_memplugin.reader.files.limits import (
+    FULL_SHARE,
+    MAX_ACTIVATION_BYTES,
+    MAX_ACTIVATION_VALUES,
+    MAX_RUN_ROWS,
+    MAX_SAMPLE_BYTES,
+    Entry,
+    Room,
+)
 
 GROUP_TAGS = 64
 """Tags that are decoded together before their sessions are joined and their frames let go."""
@@ -37,10 +46,17 @@ class Reading:
 
     Attributes:
         left_out: Tags without room.
+        sample_bytes: Bytes of the samples so far.
+        recorded: Rows of samples that were decoded, also those that were left out again.
+        whole: Event run and tag of the samples that were not thinned yet.
+        halvings: How often the number of samples was halved.
+        can_halve: Whether that left fewer of them the last time.
     """
 
     def __init__(self, stack: ExitStack, large_bytes: int, most_bytes: int) -> None:
-        self.left_out = 0
+        self.left_out = self.sample_bytes = self.recorded = self.halvings = 0
+        self.can_halve = True
+        self.whole: set[tuple[str, Tag]] = set()
         self._stack = stack
         self._large_bytes, self._most_bytes = large_bytes, most_bytes
         self._entered = False
@@ -54,6 +70,17 @@ class Reading:
     def taken(self) -> tuple[int, int]:
         """Bytes and rows that were taken, without activations."""
         return self._most_bytes - self._others.bytes, MAX_RUN_ROWS - self._others.rows
+
+    def samples_are_full(self) -> bool:
+        """Whether the samples so far come near a limit, and can be thinned."""
+        rows = MAX_RUN_ROWS - self._others.rows
+        near = rows > FULL_SHARE * MAX_RUN_ROWS or self.sample_bytes > FULL_SHARE * MAX_SAMPLE_BYTES
+        return self.can_halve and near
+
+    def give_samples(self, size: int, rows: int) -> None:
+        """Give back a part of what the samples took."""
+        self._others.give(size, rows)
+        self.sample_bytes -= size
 
     def is_large(self) -> bool:
         """Whether the frames so far take more than `large_bytes`."""
@@ -72,6 +99,7 @@ class Reading:
         """Count the bytes of the joined samples of a session instead of those of its frames, which are let go."""
         if not self._others.is_full:
             self._others.bytes += frames - min(frames, samples)
+        self.sample_bytes -= frames - min(frames, samples)
 
     def over_limit(self) -> list[str]:
         """A sentence on the tags without room, if there are any."""

@@ -10,6 +10,10 @@ MAX_RUN_BYTES = 96 << 20
 """Limit of what the data of one run takes in memory, without activations; the run's damage says what is not shown."""
 MAX_RUN_ROWS = 1 << 20
 """Limit of the samples of one run, of all workers together: a view widens the columns of one device."""
+MAX_SAMPLE_BYTES = 64 << 20
+"""Limit of what these take in memory, within `MAX_RUN_BYTES`."""
+FULL_SHARE = 3 / 4
+"""Share of both limits from which samples are thinned; the rest holds a tag of the recorder, 32,768 rows."""
 MAX_ACTIVATION_BYTES = 128 << 20
 """Limit of what the activations of one run take in memory."""
 MAX_ACTIVATION_VALUES = 32 << 20
@@ -58,6 +62,11 @@ class Room:
             self.bytes -= size
             self.rows -= rows
         return not self.is_full
+
+    def give(self, size: int, rows: int) -> None:
+        """Give back a part of what was taken."""
+        self.bytes += size
+        self.rows += rows
 
 
 def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:

@@ -27,6 +27,7 @@ from tb_memplugin.export import rows as module
 from tb_memplugin.export.rows import DAY_SECONDS, daily_peaks, rows_of_table, unit_tables
 from tb_memplugin.export.schema import TABLES
 from tb_memplugin.export.units import export_units
+from tb_memplugin.reader.decode import reading
 
 Records = dict[str, list[dict[str, object]]]
 
@@ -169,9 +170,33 @@ def test_what_fails_while_reading_is_a_dead_letter_without_the_path(
 
 
 def test_impossible_times_are_unknown() -> None:
-    times = module._times(np.asarray([0.0, 1.5, np.nan, np.inf, 1e300, -1e300]))
+    times = module._times(np.asarray([0.0, 1.5, np.nan, np.inf, 1e300, -1e300, -1e11, 1e12]))
     assert times.tolist()[:2] == [0, 1_500_000]
     assert (times[2:] == module.MISSING).all()
+
+
+@pytest.mark.parametrize(("second", "year"), [(-1e11, None), (-6.2e10, 5), (0.0, 1970), (2.5e11, 9892), (2.6e11, None)])
+def test_a_clock_that_is_far_off_costs_the_time_only(tmp_path: pathlib.Path, second: float, year: int | None) -> None:
+    writer = RunWriter(tmp_path / "exp")
+    writer.samples(make_samples([0, 1], [100, 200], start=second))
+    writer.close()
+    rows = exported(tmp_path)
+    times = [row["time"] for row in rows["samples"]]
+    assert [None if time is None else time.year for time in times] == [year, year]  # type: ignore[attr-defined]
+    assert [row["peak_bytes"] for row in rows["samples"]] == [100, 200] and not rows["dead_letters"]
+
+
+def test_thinned_samples_are_a_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = RunWriter(tmp_path / "exp")
+    for first in range(0, 8_000, 100):
+        writer.samples(make_samples(range(first, first + 100), range(first, first + 100)))
+    writer.close()
+    monkeypatch.setattr(reading, "MAX_RUN_ROWS", 4_000)
+    rows = exported(tmp_path)
+    (letter,) = rows["dead_letters"]
+    assert letter["exported"] is True and "in a row, the one with the highest peak is shown" in str(letter["reason"])
+    assert 1_000 < len(rows["samples"]) <= 4_000
+    assert max(row["peak_bytes"] for row in rows["samples"]) == 7_999  # type: ignore[type-var]
 
 
 NOON = 1_790_035_200.0 - 12 * 3600

@@ -8,6 +8,7 @@ import pytest
 from reading_cases import DEVICE, equal, make_activations, make_samples, write_small_run
 
 from tb_memplugin.analysis.steps import changes
+from tb_memplugin.analysis.steps.facts import step_range
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import HOST_COLUMNS, MISSING, Counters, HostSamples
 from tb_memplugin.reader import run_reader as reader_module
@@ -47,15 +48,81 @@ def test_a_run_that_grows_is_read_anew_even_if_its_samples_are_known(tmp_path: p
     assert after.samples.devices[DEVICE].peak_bytes.tolist() == list(range(15))
 
 
-def test_rows_over_the_limit_are_left_out_and_counted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = RunWriter(tmp_path / "exp")
-    for first in range(0, 2000, 100):
-        writer.samples(make_samples(range(first, first + 100), [1] * 100))
+def write_long_run(directory: pathlib.Path, steps: int, peaks: dict[int, int], flush: int = 100) -> None:
+    """A run with a validation step after each 50 training steps."""
+    writer = RunWriter(directory)
+    for first in range(0, steps, flush):
+        block = [peaks.get(step, 256 * (step % 7)) for step in range(first, first + flush)]
+        writer.samples(make_samples(range(first, first + flush), block))
+        writer.samples(make_samples([first + flush - 1], [first], phase="validation"))
     writer.close()
+
+
+@pytest.mark.parametrize(("steps", "flush", "thinning"), [(600, 100, 1), (2_000, 100, 4), (20_000, 25, 41)])
+def test_a_run_with_too_many_samples_keeps_its_peaks_and_its_newest_steps(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, steps: int, flush: int, thinning: int
+) -> None:
+    # GIVEN peaks in a first step, in the middle of a group, and in one of the last steps
+    peaks = {0: 5_000, steps // 3: 9_000, steps - 2: 7_000}
+    write_long_run(tmp_path / "exp", steps, peaks, flush)
+    monkeypatch.setattr(reading, "MAX_RUN_ROWS", 1_050)
+    loaded = Reader().run(FileSource(tmp_path), "exp")
+    run, figures = loaded.run, loaded.run.samples.devices[DEVICE]
+    # THEN nothing counts as damaged, and what is shown are recorded rows from all over the run
+    assert not run.damage and run.thinning == pytest.approx(thinning, rel=0.1)
+    assert len(run.samples) <= 1_050 and (thinning == 1 or len(run.samples) > 250)
+    assert (np.diff(run.samples.wall_time) >= 0).all()
+    training = run.samples.phase == 0
+    shown = dict(zip(run.samples.step[training].tolist(), figures.peak_bytes[training].tolist(), strict=True))
+    assert shown.items() >= {0: 5_000, steps // 3: 9_000, steps - 2: 7_000}.items()
+    assert all(peak == peaks.get(step, 256 * (step % 7)) for step, peak in shown.items())
+    assert max(np.diff(sorted(shown))) <= 8 * thinning and max(shown) == steps - 1
+    validation = run.samples.step[~training]
+    assert validation[-1] == steps - 1 and int(figures.peak_bytes[~training].max()) == steps - flush
+    # AND the number of steps is still that of the run, which says once that it is thinned
+    assert (step_range(run).steps, step_range(run).first_step, step_range(run).last_step) == (steps, 0, steps - 1)
+    note = f"of about {run.thinning} in a row, the one with the highest peak is shown"
+    assert [note in one for one in run.notes] == [True] * (thinning > 1)
+    assert loaded.by_worker[""].notes == run.notes
+    # AND further streams have the same samples
+    more = Reader().run(FileSource(tmp_path), "exp", {*BASIC, MAPS}).run
+    assert equal(more.samples, run.samples) and more.notes == run.notes
+
+
+def test_the_samples_of_all_sessions_and_workers_are_thinned_alike(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for worker in range(70):
+        writer = RunWriter(tmp_path / "exp", worker=f"w{worker:02}")
+        writer.samples(make_samples(range(100), [worker + 1] * 50 + [1000 + worker] + [1] * 49))
+        writer.close()
     monkeypatch.setattr(reading, "MAX_RUN_ROWS", 1_050)
     run = Reader().run(FileSource(tmp_path), "exp").run
-    assert run.samples.step.tolist() == list(range(1_000))
-    assert "frames are not shown" in " ".join(run.damage) and "tags are not shown" in " ".join(run.damage)
+    assert not run.damage and len(run.workers) == 70 and len(run.samples) <= 1_050
+    for worker in range(70):
+        (figures,) = (one for name, one in run.samples.devices.items() if name.startswith(f"w{worker:02}/"))
+        assert figures.peak_bytes.max() == 1000 + worker
+    rows = [int((one.peak_bytes != MISSING).sum()) for one in run.samples.devices.values()]
+    assert max(rows) - min(rows) <= 3
+
+
+def test_many_devices_are_limited_by_their_bytes(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = RunWriter(tmp_path / "exp")
+    random = np.random.default_rng(1)
+    for first in range(0, 2_000, 100):
+        part = make_samples(range(first, first + 100), [1] * 100)
+        of_device = part.devices[DEVICE]
+        devices = {
+            f"GPU:{at}": dataclasses.replace(of_device, peak_bytes=random.integers(1, 1 << 40, 100)) for at in range(8)
+        }
+        writer.samples(dataclasses.replace(part, devices=devices))
+    writer.close()
+    everything = Reader().run(FileSource(tmp_path), "exp").run
+    monkeypatch.setattr(reading, "MAX_SAMPLE_BYTES", 100_000)
+    run = Reader().run(FileSource(tmp_path), "exp").run
+    assert not run.damage and run.thinning > 1 and samples_bytes(run.samples) <= 100_000
+    for name, figures in everything.samples.devices.items():
+        assert run.samples.devices[name].peak_bytes.max() == figures.peak_bytes.max()
 
 
 def test_activations_whose_bytes_exceed_the_limit_are_told_in_the_list_of_runs(
