@@ -40,7 +40,7 @@ def add_command(commands: Commands) -> None:
 
 
 def _inspect(options: argparse.Namespace) -> int:
-    loaded = existing_runs(options.logdir, all_attempts=options.all_attempts, fixes=True)
+    loaded = existing_runs(options.logdir, all_attempts=options.all_attempts)
     runs = _selected_runs(loaded, options)
     selection = Selection(options.step, options.device, options.phase)
     if options.format == "json":

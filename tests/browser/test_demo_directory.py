@@ -130,7 +130,7 @@ def test_whether_batch_64_fits_8_gib(page: Page, address: str) -> None:
     click(frame, "What if / Fit")
     verdict = frame.get_by_test_id("verdict")
     expect(verdict).to_have_attribute("data-verdict", "fails")
-    for label, typed in (("batch size", "64"), ("capacity", "8")):
+    for label, typed in (("batch size", "64"), ("capacity", "8GiB")):
         field = frame.get_by_label(label, exact=True)
         field.fill(typed)
         field.press("Enter")

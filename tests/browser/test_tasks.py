@@ -90,7 +90,7 @@ def test_another_batch_size_on_another_card(page: Page, address: str) -> None:
     assert enough is not None
     size = int(enough.group(1)) * MIB
     assert program_fits(task_runs.FAILED_BATCH, size) and not program_fits(task_runs.FAILED_BATCH, round(0.8 * size))
-    for label, typed in (("batch size", "64"), ("capacity", "8")):
+    for label, typed in (("batch size", "64"), ("capacity", "8GiB")):
         field = frame.get_by_label(label, exact=True)
         field.fill(typed)
         field.press("Enter")

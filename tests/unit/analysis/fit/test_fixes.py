@@ -91,7 +91,7 @@ def test_no_fix_contradicts_what_ran(run: Run) -> None:
 
 def test_a_run_without_requests_has_figures_and_no_advice(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "small", allocator=True)
-    oom = Runs(tmp_path, fixes=True)["small"].ooms[-1]
+    oom = Runs(tmp_path)["small"].ooms[-1]
     assert oom.fixes == () and oom.in_use_bytes and oom.verdict is not None
     assert oom.not_available[-1] == "No fix could be simulated: no whole step was traced before."
     assert np.sum([row.bytes for row in oom.ledger]) == oom.in_use_bytes
@@ -120,7 +120,7 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
     # The training as it is fails; with the plan for the fix's budget it passes within the capacity.
     predictor = RunPredictor(refit, "CPU:0").predictor
     assert oom.batch_size == 48 and not predictor.passes(48, oom.capacity_bytes)
-    plan = tb_memplugin.plan(refit, budget=str(fix.budget_bytes))
+    plan = tb_memplugin.plan(refit, budget=fix.budget_bytes)
     segments = tuple(tuple(f"{plan.model}/{name}" for name in segment) for segment in plan.segments)
     assert plan.fits and predictor.passes(48, oom.capacity_bytes, Conditions(recompute=segments))
 
