@@ -142,8 +142,7 @@ class RunWriter:
         for start in range(0, len(samples), MAX_SAMPLE_ROWS):
             part = take_samples(samples, slice(start, start + MAX_SAMPLE_ROWS))
             self._write("samples", int(part.step.max()), sample_records.samples_frame, part)
-        row = self._new_peak(samples)
-        if row is not None:
+        for row in self._new_peaks(samples):
             top = take_samples(samples, slice(row, row + 1))
             self._write("peak", int(top.step[0]), sample_records.peak_frame, top)
         self._roll(SessionRollup.add_samples, samples)
@@ -315,14 +314,15 @@ class RunWriter:
         self._unflushed = True
         self._file_bytes += len(record) + 16
 
-    def _new_peak(self, samples: Samples) -> int | None:
-        row = None
+    def _new_peaks(self, samples: Samples) -> list[int]:
+        """The rows in which a device has its highest peak so far."""
+        rows = set()
         for device, figures in samples.devices.items():
             at = int(np.argmax(figures.peak_bytes))
             if figures.peak_bytes[at] > self._peaks.get(device, -1):
                 self._peaks[device] = int(figures.peak_bytes[at])
-                row = at
-        return row
+                rows.add(at)
+        return sorted(rows)
 
 
 def _free_directory(run: str, worker: str) -> str:

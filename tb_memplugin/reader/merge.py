@@ -101,7 +101,7 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
         # From the last session backward, so that the steps of later sessions are known.
         for at in range(len(sessions) - 1, -1, -1):
             for stream, of_sessions in contents.items():
-                of_sessions[at] = stream.without_repeats(of_sessions[at], later)
+                of_sessions[at] = stream.without_repeats(of_sessions[at], later.replacing(sessions[at]))
             hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
             later.add(sessions[at])
     merged = {stream.field: stream.of_sessions(contents[stream], not all_attempts) for stream in MERGED}

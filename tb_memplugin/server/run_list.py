@@ -18,6 +18,8 @@ READING_THREADS = 4
 """Runs that are read at the same time: one that takes long leaves a thread to the others."""
 
 Facts: TypeAlias = dict[str, Any]
+_Described: TypeAlias = Facts | MemoryPluginError | OSError
+"""The description of a run, or why it cannot be read now."""
 
 
 class RunList:
@@ -33,7 +35,7 @@ class RunList:
         self._patience = patience_seconds
         self._lock = threading.Lock()
         self._known: dict[str, tuple[str, Facts]] = {}
-        self._reading: dict[tuple[str, str], Future[Facts]] = {}
+        self._reading: dict[tuple[str, str], Future[_Described]] = {}
         self._threads: ThreadPoolExecutor | None = None
 
     def facts(self, source: Source, catalog: Mapping[str, RunTags]) -> list[Facts]:
@@ -43,28 +45,39 @@ class RunList:
             known = dict(self._known)
         changed = [tags for name, tags in catalog.items() if name not in known or known[name][0] != tags.version]
         if self._patience is None or len(catalog) == 1:
-            described = {tags.name: (tags.version, self._facts_of(source, tags)) for tags in changed}
+            described = {tags.name: self._facts_of(source, tags) for tags in changed}
         else:
             described = self._described(source, changed, self._patience, bool(known))
+        unread = {name: found for name, found in described.items() if isinstance(found, Exception)}
+        if unread and len(unread) == len(catalog):
+            raise next(iter(unread.values()))  # the source cannot be read
+        read = {
+            name: (catalog[name].version, found)
+            for name, found in described.items()
+            if not isinstance(found, Exception)
+        }
         with self._lock:
-            self._known.update(described)
-        known.update(described)
-        return [known[name][1] if name in known else being_read(tags) for name, tags in catalog.items()]
+            self._known.update(read)
+        known.update(read)
+        # A run that vanished, or that cannot be read now, is read again for the next answer.
+        unknown = {name: being_read(catalog[name], f"cannot be read now: {error}") for name, error in unread.items()}
+        return [
+            known[name][1] if name in known else unknown.get(name) or being_read(tags) for name, tags in catalog.items()
+        ]
 
-    def _facts_of(self, source: Source, tags: RunTags) -> Facts:
+    def _facts_of(self, source: Source, tags: RunTags) -> _Described:
         """The description of a run, or why there is none: a fault in one run must not hide the others."""
         try:
             return self._describe(source, tags)
-        except (MemoryPluginError, OSError):
-            raise  # the source cannot be read
+        except (MemoryPluginError, OSError) as error:
+            return error
         except Exception as error:
             _log.exception("tb_memplugin: run %s could not be described", clean(tags.name))
-            damage = f"run {tags.name} could not be read: {type(error).__name__}"
-            return {**being_read(tags), "version": tags.version, "status": "unknown", "damage": [damage, *tags.damage]}
+            return {**being_read(tags, f"could not be read: {type(error).__name__}"), "version": tags.version}
 
     def _described(
         self, source: Source, changed: list[RunTags], patience: float, delays_others: bool
-    ) -> dict[str, tuple[str, Facts]]:
+    ) -> dict[str, _Described]:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(READING_THREADS, "tb_memplugin runs")
@@ -73,7 +86,7 @@ class RunList:
                     future = self._threads.submit(self._facts_of, source, tags)
                     self._reading[tags.name, tags.version] = future
             futures = {self._reading[tags.name, tags.version]: tags for tags in changed}
-        pending: set[Future[Facts]] = set(futures)
+        pending: set[Future[_Described]] = set(futures)
         last = time.monotonic()
         while pending:
             left = max(0.0, last + patience - time.monotonic()) if delays_others else None
@@ -85,11 +98,11 @@ class RunList:
             # Drop finished futures: their result was used or is outdated.
             wanted = {(futures[future].name, futures[future].version) for future in pending}
             self._reading = {key: future for key, future in self._reading.items() if key in wanted or not future.done()}
-        return {tags.name: (tags.version, future.result()) for future, tags in futures.items() if future not in pending}
+        return {tags.name: future.result() for future, tags in futures.items() if future not in pending}
 
 
-def being_read(tags: RunTags) -> Facts:
-    """What is known of a run before it has been read."""
+def being_read(tags: RunTags, fault: str | None = None) -> Facts:
+    """What is known of a run before it has been read, or if a fault keeps it from being read."""
     return {
         "run": tags.name,
         "version": f"{tags.version} being read",
@@ -99,7 +112,7 @@ def being_read(tags: RunTags) -> Facts:
         "first_step": None,
         "last_step": None,
         "started": None,
-        "status": "reading",
+        "status": "reading" if fault is None else "unknown",
         "ended": False,
         "recorded_until": None,
         "phases": [],
@@ -109,5 +122,5 @@ def being_read(tags: RunTags) -> Facts:
         "ooms": 0,
         "findings": [],
         "notes": [],
-        "damage": list(tags.damage),
+        "damage": [*([] if fault is None else [f"run {tags.name} {fault}"]), *tags.damage],
     }

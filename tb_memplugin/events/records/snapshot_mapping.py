@@ -48,10 +48,18 @@ def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
             SavedRow(_maybe_layer(row.get("layer")), check_bytes(row.get("bytes"), "bytes of saved_for_backward"))
             for row in _rows(fields.get("saved_for_backward", ()), "saved_for_backward")
         ),
-        not_available=tuple(str(sentence) for sentence in fields.get("not_available", ())),
+        not_available=_sentences(fields.get("not_available", ())),
         batch_size=_batch_size(fields.get("batch_size")),
     )
     return with_rounding_apart(made)
+
+
+def _sentences(value: Any) -> tuple[str, ...]:
+    """A sentence, or several."""
+    several = (value,) if isinstance(value, str) else value
+    if not isinstance(several, Sequence) or not all(isinstance(one, str) for one in several):
+        raise RecordingError(f"not_available must be a sentence, or a list of sentences. Received: {value!r:.200}")
+    return tuple(several)
 
 
 def is_statistics(fields: Any) -> bool:

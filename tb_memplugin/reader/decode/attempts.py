@@ -55,6 +55,17 @@ class LaterSessions:
         if len(session.activations):
             self.activations.append((session.activations, [*repeated, *session.lost_activation_steps]))
 
+    def replacing(self, session: Session) -> "LaterSessions":
+        """What replaces records of a session: one that trained no step was no attempt that a later one repeats.
+
+        Its traced steps are replaced by those of the same phase only.
+        """
+        if (session.samples.phase == _TRAIN).any() or not len(session.samples):
+            return self
+        others = LaterSessions()
+        others._snapshots = self._snapshots
+        return others
+
     def repeats(self, step: int) -> bool:
         """Whether a later session trained `step` again."""
         at = bisect.bisect_right(self._firsts, step) - 1

@@ -1,5 +1,6 @@
 """Event files of the run writer, read back record by record."""
 
+import dataclasses
 import glob
 import pathlib
 import struct
@@ -99,18 +100,31 @@ def test_frames_are_numbered_without_gaps(tmp_path: pathlib.Path) -> None:
     assert [frame.rows for frame in frames] == [MAX_SAMPLE_ROWS, 1, 1]
 
 
+def written_peaks(directory: pathlib.Path) -> list[Samples]:
+    return [
+        sample_records.read_samples(codec.decode(value.tensor.string_val[0]))
+        for event in events(directory)
+        for value in event.summary.value
+        if value.tag.startswith("peak/")
+    ]
+
+
+def test_the_peaks_of_several_devices_are_each_written_again(tmp_path: pathlib.Path) -> None:
+    one = samples([0, 1, 2, 3], [100, 900, 200, 300])
+    (figures,) = one.devices.values()
+    devices = {f"GPU:{at}": dataclasses.replace(figures, peak_bytes=np.roll(figures.peak_bytes, at)) for at in range(3)}
+    writer = RunWriter(tmp_path)
+    writer.samples(dataclasses.replace(one, devices=devices))
+    writer.close()
+    assert [peak.step.tolist() for peak in written_peaks(tmp_path)] == [[1], [2], [3]]
+
+
 def test_the_highest_peak_is_written_again_only_when_it_is_new(tmp_path: pathlib.Path) -> None:
     writer = RunWriter(tmp_path)
     for step, peak in enumerate([10, 30, 20, 40]):
         writer.samples(samples([step], [peak]))
     writer.close()
-    peaks = [
-        sample_records.read_samples(codec.decode(value.tensor.string_val[0]))
-        for event in events(tmp_path)
-        for value in event.summary.value
-        if value.tag.startswith("peak/")
-    ]
-    assert [int(peak.devices["CPU:0"].peak_bytes[0]) for peak in peaks] == [10, 30, 40]
+    assert [int(peak.devices["CPU:0"].peak_bytes[0]) for peak in written_peaks(tmp_path)] == [10, 30, 40]
 
 
 def test_a_new_file_begins_past_the_size_that_was_set(tmp_path: pathlib.Path) -> None:

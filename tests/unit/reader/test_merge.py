@@ -17,7 +17,7 @@ from reading_cases import (
     session_of,
 )
 
-from tb_memplugin.model import MISSING, Session, SessionInfo
+from tb_memplugin.model import MISSING, PHASES, Session, SessionInfo
 from tb_memplugin.reader.decode.columns import empty_samples, join_samples
 from tb_memplugin.reader.decode.streams import PEAK, SAMPLES
 from tb_memplugin.reader.merge import merge
@@ -142,6 +142,31 @@ def test_a_prediction_only_session_replaces_no_training_step() -> None:
         ("", session("b", START + 99, samples=make_samples([0, 0], [1, 2], phase="predict", start=START + 99))),
     ]
     assert len(merge("r", sessions).run.samples) == 7
+
+
+def test_an_evaluation_before_the_training_is_shown_with_it() -> None:
+    validation = make_snapshot(3)
+    evaluated = session(
+        "a",
+        START,
+        samples=make_samples(range(6), [500] * 6, phase="validation"),
+        tables=(make_table(0, unfrozen=False),),
+        snapshots=(dataclasses.replace(validation, phase="validation"),),
+    )
+    later = START + 60
+    trained = session(
+        "b", later, samples=make_samples(range(10), [200] * 10, start=later), tables=(make_table(0, unfrozen=False),)
+    )
+    run = merge("r", [("", evaluated), ("", trained)]).run
+    validated = run.samples.phase == PHASES.index("validation")
+    assert run.samples.devices["CPU:0"].peak_bytes[validated].tolist() == [500] * 6
+    assert len(run.samples) == 16 and len(run.layer_tables) == 2 and [one.step for one in run.snapshots] == [3]
+    # BUT the same traced step of a later session replaces its own
+    again = dataclasses.replace(trained, snapshots=evaluated.snapshots)
+    assert len(merge("r", [("", evaluated), ("", again)]).run.snapshots) == 1
+    # AND what a training validated is replaced with its steps
+    mixed = dataclasses.replace(evaluated, samples=join_samples([evaluated.samples, make_samples([5], [9])])[0])
+    assert len(merge("r", [("", mixed), ("", trained)]).run.samples) == 10
 
 
 def test_a_summary_session_beside_the_recorder_replaces_none_of_its_figures() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 from reading_cases import make_samples
 
+from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.source import SourceError
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import run_list
 from tb_memplugin.server.handlers import Handlers
@@ -129,6 +131,28 @@ def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_f
     release.set()
     patience.held = 0
     assert handlers.runs(source)["runs"][0]["steps"] == 7
+
+
+@pytest.mark.parametrize("patience_seconds", [None, 5.0])
+@pytest.mark.parametrize("error", [SourceError("no such file"), FileNotFoundError("no such file"), NotFoundError("b")])
+def test_a_run_that_vanishes_before_it_is_read_hides_no_other(patience_seconds: float | None, error: Exception) -> None:
+    gone = [True]
+
+    def describe(source: Any, tags: RunTags) -> dict[str, Any]:
+        if tags.name == "b" and gone[0]:
+            raise error
+        return {"run": tags.name, "steps": 7, "damage": []}
+
+    source: Any = None
+    listing = RunList(describe, patience_seconds)
+    first = listing.facts(source, catalog(a="1", b="1", c="1"))
+    assert [run["steps"] for run in first] == [7, 0, 7] and first[1]["status"] == "unknown"
+    assert first[1]["damage"] == [f"run b cannot be read now: {error}"] and first[1]["version"] != "1"
+    # AND it is read again for the next answer
+    gone[0] = False
+    assert [run["steps"] for run in listing.facts(source, catalog(a="1", b="1", c="1"))] == [7, 7, 7]
+    gone[0] = True
+    assert [run["steps"] for run in listing.facts(source, catalog(a="1", b="2", c="1"))] == [7, 7, 7]
 
 
 def test_without_patience_every_run_is_waited_for_and_errors_pass() -> None:

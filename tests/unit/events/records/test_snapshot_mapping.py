@@ -44,6 +44,7 @@ def test_all_fields_arrive_and_rounding_is_told_apart() -> None:
     assert made.rounding_bytes == 100 and sum(row.bytes for row in made.ledger) == 1000
     assert [(row.layer, row.bytes) for row in made.saved_for_backward] == [("dense", 300), (None, 1)]
     assert made.not_available == ("the map",)
+    assert snapshot_from_mapping({**LEAST, "not_available": "no map"}).not_available == ("no map",)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,8 @@ def test_all_fields_arrive_and_rounding_is_told_apart() -> None:
         ({"in_use_bytes": 1}, "needs device and in_use_bytes"),
         ({**LEAST, "used": 1}, "Received: used"),
         ({**LEAST, "step": 1}, "Received: step"),
+        ({**LEAST, "not_available": ["a", 1]}, "not_available must be a sentence, or a list of sentences"),
+        ({**LEAST, "not_available": None}, "not_available must be a sentence"),
         ({**LEAST, "in_use_bytes": -1}, "in_use_bytes must be an integer number of bytes from 0"),
         ({**LEAST, "in_use_bytes": True}, "in_use_bytes must be an integer"),
         ({**LEAST, "in_use_bytes": "1000"}, "in_use_bytes must be an integer"),
