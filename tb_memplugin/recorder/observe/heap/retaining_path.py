@@ -8,8 +8,9 @@ from typing import Any
 from tb_memplugin.model.retaining_paths import OMITTED, SEPARATOR
 from tb_memplugin.recorder.observe.heap.holder_names import Node, attributes, closure, is_attribute_dict
 
-MAX_NAME_CHARACTERS = 32
-MAX_PATH_CHARACTERS = 240
+MAX_NAME_CHARACTERS = 400
+"""Longer names are cut: keys may be texts of any length."""
+MAX_PATH_CHARACTERS = 2_000
 """Of a longer path, objects in its middle are left out."""
 _PLAIN_KEY = re.compile(r"\w[\w.:-]*(/[\w.:-]+)*")
 """Keys that may be stored: others, such as absolute paths and addresses of persons, are data of the program."""
@@ -45,7 +46,7 @@ def _parts(node: Node) -> list[str]:
             reference = _reference(node.parent, _keys(node.parent.value), node.place, node.value)
             parts.append(f"{reference} ({_class_name(node.value)})")
         node = node.parent
-    return [_cut(node.root, 2 * MAX_NAME_CHARACTERS), *reversed(parts)]
+    return [_cut(node.root), *reversed(parts)]
 
 
 def _keys(value: Any) -> list[Any]:
@@ -91,5 +92,5 @@ def _class_name(value: Any) -> str:
     return "class" if isinstance(value, type) else _cut(type(value).__name__)
 
 
-def _cut(text: str, most: int = MAX_NAME_CHARACTERS) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_NAME_CHARACTERS else f"{text[: MAX_NAME_CHARACTERS - 1]}…"

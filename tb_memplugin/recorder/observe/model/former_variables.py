@@ -41,8 +41,8 @@ class _Owner:
     def path(self) -> str | None:
         """Layer path in breakdowns, when the variable is gone in Python."""
         if self.model_name is not None and self.model() is None:
-            inside = None if self.layer is None else self.layer.removeprefix(self.model_name).lstrip("/") or None
-            return _joined(unused(self.model_name), inside)
+            inside = (self.layer or "").partition("/")[2]  # without a number behind the model's name
+            return _joined(unused(self.model_name), inside or None)
         if self.optimizer is None:
             return self.layer
         step, name = self.optimizer.replaced_at, self.optimizer.name

@@ -1,5 +1,6 @@
 """`Variables`: the variables of the program's models and optimizers, their roles, layers and addresses."""
 
+import itertools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
@@ -90,12 +91,11 @@ class Variables:
         self.eager = self.eager or bool(getattr(model, "run_eagerly", False))
 
     def _with_unique_paths(self, nodes: list[LayerNode]) -> list[LayerNode]:
-        """The nodes of a model, renamed if another model has the same name."""
-        paths = set(self.paths.values())
-        name = nodes[0].path
-        if name not in paths:
-            return nodes
-        return [LayerNode(f"{name}#{len(paths)}{node.path[len(name) :]}", node.layer) for node in nodes]
+        """The nodes of a model; ``fold#2/dense`` in the second model named ``fold``."""
+        paths, name = set(self.paths.values()), nodes[0].path
+        numbered = (f"{name}#{number}" for number in itertools.count(2))
+        unique = next(root for root in itertools.chain([name], numbered) if root not in paths)
+        return [LayerNode(unique + node.path[len(name) :], node.layer) for node in nodes]
 
     def _add_weights(self, nodes: list[LayerNode], model: Any) -> None:
         trainable = {id(weight) for weight in variables_of(model, "trainable_weights")}

@@ -5,17 +5,18 @@ As in test_holders.py, helper functions hold the tensors.
 
 import collections
 import functools
+import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tb_memplugin.recorder.observe.heap.holders import find_holders
-from tb_memplugin.recorder.observe.heap.retaining_path import MAX_PATH_CHARACTERS
+from tb_memplugin.recorder.observe.heap.retaining_path import MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS
 
 history: list[Any] = []
 MODULE = f"module {__name__}"
-CUT_MODULE = MODULE if len(MODULE) <= 64 else f"{MODULE[:63]}…"
 HOLD = "hold() in test_retaining_path.py"
 
 
@@ -59,13 +60,13 @@ def hold(make: Callable[[Any], Any]) -> str | None:
 
 def test_a_list_of_a_module() -> None:
     history.extend([Tensor(), Tensor(), {"loss": Tensor()}])
-    assert path_to(history[1]) == f"{CUT_MODULE} › history (list) › [1]"
-    assert path_to(history[2]["loss"]) == f'{CUT_MODULE} › history (list) › [2] (dict) › "loss"'
+    assert path_to(history[1]) == f"{MODULE} › history (list) › [1]"
+    assert path_to(history[2]["loss"]) == f'{MODULE} › history (list) › [2] (dict) › "loss"'
 
 
 def test_a_class_attribute() -> None:
     Trainer.kept.append(Tensor())
-    assert path_to(Trainer.kept[0]) == f"{CUT_MODULE} › Trainer (class) › kept (list) › [0]"
+    assert path_to(Trainer.kept[0]) == f"{MODULE} › Trainer (class) › kept (list) › [0]"
 
 
 def closure(kept: Any) -> Callable[[], Any]:
@@ -153,19 +154,34 @@ def test_no_code_of_keys_runs() -> None:
     history.append({Key("loss"): Tensor()})
     tensor = next(iter(history[0].values()))
     looked_up.clear()
-    assert path_to(tensor) == f"{CUT_MODULE} › history (list) › [0] (dict) › […]"
+    assert path_to(tensor) == f"{MODULE} › history (list) › [0] (dict) › […]"
     assert looked_up == []
 
 
-def test_a_long_path_is_cut_in_the_middle() -> None:
-    name = "a_very_long_name_of_an_attribute_of_an_object"
+def test_long_names_are_whole() -> None:
+    """A display may shorten them."""
+    module = types.ModuleType("experiments_of_the_second_year_" * 5)
+    attribute, kind = "predictions_for_the_validation_set_" * 5, type("Evaluator" * 12, (), {})
+    setattr(module, attribute, kind())
+    vars(getattr(module, attribute))["last_batch_" * 10] = Tensor()
+    sys.modules[module.__name__] = module
+    try:
+        path = path_to(vars(getattr(module, attribute))["last_batch_" * 10])
+    finally:
+        del sys.modules[module.__name__]
+    assert path == f"module {module.__name__} › {attribute} ({kind.__name__}) › {'last_batch_' * 10}"
+
+
+def test_a_long_path_is_cut_in_the_middle_and_a_text_as_key() -> None:
+    name = "a" * 300
     found = hold(lambda tensor: functools.reduce(lambda inner, _: {name: inner}, range(7), [tensor]))
     assert found is not None and len(found) <= MAX_PATH_CHARACTERS
-    cut = '"a_very_long_name_of_an_attribut…" (dict)'
-    assert found.startswith(f"{HOLD} › results (dict) › … › {cut}") and found.endswith('" (list) › [0]')
+    assert found.startswith(f'{HOLD} › results (dict) › … › "{name}" (dict)') and found.endswith('" (list) › [0]')
+    text = "a" * 10_000
+    assert hold(lambda tensor: {text: tensor}) == f'{HOLD} › results (dict) › "{text[: MAX_NAME_CHARACTERS - 1]}…"'
 
 
 def test_each_of_many_tensors_has_its_own_index() -> None:
     history.extend(Tensor() for _ in range(500))
     paths = [holder.path for holder in find_holders(list(history), seconds=5.0).values()]
-    assert paths == [f"{CUT_MODULE} › history (list) › [{at}]" for at in range(500)]
+    assert paths == [f"{MODULE} › history (list) › [{at}]" for at in range(500)]
