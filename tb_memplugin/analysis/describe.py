@@ -12,7 +12,7 @@ from tb_memplugin.analysis.host.host_memory import describe_host, host_summaries
 from tb_memplugin.analysis.pool.pool_steps import PoolHistory, pool_history
 from tb_memplugin.analysis.steps.changes import table_at
 from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_range
-from tb_memplugin.model import MISSING, Fix, Layer, LayerActivations, Oom, Phase, Run, Snapshot
+from tb_memplugin.model import MISSING, Fix, Layer, LayerActivations, Oom, Phase, Run, Snapshot, with_layers_of
 from tb_memplugin.prediction.demand import describe_demand, peak_demand
 
 FORMAT = 1
@@ -50,7 +50,7 @@ def describe_run(
     """
     steps = step_range(run)
     devices = [facts.device for facts in device_facts(run) if selection.device in (None, facts.device)]
-    table = table_at(run.layer_tables, selection.step)
+    table = table_at(with_layers_of(run, by_worker or {}, selection.device).layer_tables, selection.step)
     return {
         "sessions": len(run.sessions),
         "steps": steps.steps,

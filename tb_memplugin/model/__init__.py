@@ -17,7 +17,7 @@ from tb_memplugin.model.memory_map import (
 )
 from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
 from tb_memplugin.model.requests import SCRATCH_POWER, UNKNOWN_POWER, StepRequests
-from tb_memplugin.model.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo
+from tb_memplugin.model.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo, with_layers_of
 from tb_memplugin.model.samples import (
     DeviceSamples,
     LayerActivations,
@@ -110,4 +110,5 @@ __all__ = [
     "stack_order",
     "take_figures",
     "take_samples",
+    "with_layers_of",
 ]

@@ -117,6 +117,7 @@ class Run:
         sessions: Identifiers, in order.
         workers: Worker names; ``("",)`` for a run of one process.
         layer_tables, samples, activations, snapshots: Of all sessions; a later session replaces the steps it repeats.
+            The layer tables are those of the first worker that has any; `with_layers_of` has those of another.
         notes: Sentences on what was not recorded.
         damage: Sentences on what could not be read, with the missing steps.
         maps: Memory maps, if requested.
@@ -156,3 +157,11 @@ class Run:
         figures = [counted(len(self.samples), "sample"), counted(len(self.snapshots), "snapshot")]
         figures += [counted(len(self.ooms), "failure")] if self.ooms else []
         return clean(f"<{type(self).__name__} {self.name!r}: {', '.join(figures)} of {devices}>")
+
+
+def with_layers_of(run: Run, by_worker: Mapping[str, Run], device: str | None) -> Run:
+    """The run with the layer tables of the worker of a device, called ``worker_1/GPU:0``; unchanged for other names."""
+    workers = [worker for worker in by_worker if worker and (device or "").startswith(f"{worker}/")]
+    if not workers:
+        return run
+    return dataclasses.replace(run, layer_tables=by_worker[max(workers, key=len)].layer_tables)

@@ -178,9 +178,10 @@ class Handlers:
         groups = [{"category": category, "trainable": trainable} for category, trainable in totals.groups]
         return Columns({"run": run, "device": device, "phase": phase, "layer": layer, "groups": groups}, columns)
 
-    def layers(self, source: Source, run: str, step: int | None) -> dict[str, Any]:
-        """``GET layers``: the layer table valid at a step."""
-        table = changes.table_at(self._reader.run(source, run).run.layer_tables, step)
+    def layers(self, source: Source, run: str, device: str | None, step: int | None) -> dict[str, Any]:
+        """``GET layers``: the layer table valid at a step, of a device's worker or of the first worker that has any."""
+        found = self._reader.run(source, run) if device is None else find_device(self._reader, source, run, device)
+        table = changes.table_at(found.run.layer_tables, step)
         if table is None:
             raise NotFoundError(f"run {run} has no layer table: it was recorded without a model, or the table was lost")
         return {

@@ -152,7 +152,7 @@ DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
         _PHASE,
         *(_named(requests.optional_text_of, name) for name in ("layer", "session")),
     ),
-    "layers": _route(lambda handlers: handlers.layers, _RUN, _ANY_STEP),
+    "layers": _route(lambda handlers: handlers.layers, _RUN, _ANY_DEVICE, _ANY_STEP),
     "activations": _route(
         lambda handlers: handlers.activations,
         _RUN,

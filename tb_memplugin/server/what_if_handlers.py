@@ -17,6 +17,7 @@ from tb_memplugin.analysis.fit.what_if import (
 )
 from tb_memplugin.analysis.fit.what_if_answer import describe_measured, describe_what_if, measured_snapshot
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.model import with_layers_of
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.demand import describe_demand, peak_demand
 from tb_memplugin.reader.decode.streams import BASIC, REQUESTS, TIMELINES
@@ -105,7 +106,7 @@ class WhatIfHandlers:
         key = ("predictor", loaded.run.name, device)
         predictor: RunPredictor | None = self._reader.cache.get(key, loaded.version)
         if predictor is None:
-            predictor = RunPredictor(loaded.run, device)
+            predictor = RunPredictor(with_layers_of(loaded.run, loaded.by_worker, device), device)
             self._reader.cache.put(key, loaded.version, predictor, loaded.nbytes)
         answer = predictor.what_if(conditions)
         described = {
@@ -118,7 +119,7 @@ class WhatIfHandlers:
 
 
 def _plan(loaded: LoadedRun, device: str, budget: int | None) -> tuple[dict[str, Any], int]:
-    plan = plan_for(loaded.run, device, budget)
+    plan = plan_for(with_layers_of(loaded.run, loaded.by_worker, device), device, budget)
     steps = [one.step for one in loaded.run.requests if one.device == device and one.phase == "train"]
     described = {
         "run": loaded.run.name,

@@ -159,7 +159,7 @@ DIRECT: dict[str, Callable[[Handlers, FileSource], Any]] = {
     "snapshots": lambda handlers, source: handlers.snapshots(source, "frozen", None),
     "snapshot": lambda handlers, source: handlers.snapshot(source, "frozen", DEVICE, 3, "train"),
     "ledger_totals": lambda handlers, source: handlers.ledger_totals(source, "frozen", DEVICE, "train"),
-    "layers": lambda handlers, source: handlers.layers(source, "frozen", None),
+    "layers": lambda handlers, source: handlers.layers(source, "frozen", None, None),
     "activations": lambda handlers, source: handlers.activations(source, "frozen", (None, None), 1500),
     "timelines": lambda handlers, source: handlers.allocator.timelines(source, "frozen", None),
     "timeline": lambda handlers, source: handlers.allocator.timeline(source, "frozen", DEVICE, 3, "train"),
@@ -434,7 +434,7 @@ BAD = [
             "run=frozen&device=CPU:0&step=3&points=10",
         ],
     ),
-    ("layers", ["", "run=frozen&step=x", "run=frozen&step=-0", "run=frozen&step=%F3%A0", "run=frozen&device=CPU:0"]),
+    ("layers", ["", "run=frozen&step=x", "run=frozen&step=-0", "run=frozen&step=%F3%A0", "run=frozen&phase=train"]),
     (
         "activations",
         [

@@ -156,7 +156,7 @@ export function embeddedSource(content: string): Source {
       parseHostMemory(await answers.exact("host_memory", { run, device, phase, session })),
     snapshots: async (run, device) => parseSnapshots(await json(answers.exact("snapshots", { run, device }))),
     snapshot: async (run, device, phase, step) => parseSnapshot(await json(answers.exact("snapshot", { run, device, phase, step }))),
-    layers: async (run, step) => parseLayers(await json(answers.at("layers", { run }, step))),
+    layers: async (run, device, step) => parseLayers(await json(answers.at("layers", { run, device }, step))),
     ledgerTotals: (query) => ledgerTotals(answers, query),
     activations: async (run) => parseActivations(await answers.exact("activations", { run })),
     timelines: async (run, device) => parseTimelines(await json(answers.exact("timelines", { run, device }))),

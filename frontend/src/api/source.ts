@@ -54,7 +54,8 @@ export interface Source {
   snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;
   snapshot(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Snapshot>;
   ledgerTotals(query: TotalsQuery, signal: AbortSignal): Promise<LedgerTotals>;
-  layers(run: string, step: number | null, signal: AbortSignal): Promise<LayersAnswer>;
+  /** `device`: null for a run of one process. */
+  layers(run: string, device: string | null, step: number | null, signal: AbortSignal): Promise<LayersAnswer>;
   /** `span`: first and last step; null for all. */
   activations(run: string, points: number, span: readonly [number, number] | null, signal: AbortSignal): Promise<Activations>;
   timelines(run: string, device: string, signal: AbortSignal): Promise<TimelineRef[]>;

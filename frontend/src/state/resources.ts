@@ -79,14 +79,17 @@ function ofWholeRuns(source: Source, of: Maker) {
   };
 }
 
+/** A device of one of several workers, "worker_1/GPU:0"; null for other devices, since all have the same layers. */
+const ofWorker = (device: string | null): string | null => (device?.includes("/") ? device : null);
+
 /** Answers on one step. */
 function ofSteps(source: Source, of: Maker) {
   return {
     snapshots: of(ofStep, stable, (abort, run, device, { phase, step }) => source.snapshot(run.run, device, phase, step, abort)),
     layers: of(
-      (run: RunInfo, step: number) => [run.run, step],
+      (run: RunInfo, device: string | null, step: number) => [run.run, ofWorker(device), step],
       stable,
-      (abort, run, step) => source.layers(run.run, step, abort),
+      (abort, run, device, step) => source.layers(run.run, ofWorker(device), step, abort),
     ),
     timelines: of(ofStep, stable, (abort, run, device, { phase, step }) => source.timeline(run.run, device, phase, step, abort)),
     maps: of(

@@ -41,11 +41,11 @@ describe("a saved report", () => {
   it("takes for a step the layer table that holds at it, as the server does", async () => {
     const steps = [20, 0, 7].map((step) => answer("layers", { run: "a", step: String(step) }, table(step)));
     const source = embeddedSource(reportOf([...steps, answer("layers", { run: "a" }, table(20))]));
-    const found = await Promise.all([0, 6, 7, 19, 20, 999].map((step) => source.layers("a", step, never)));
+    const found = await Promise.all([0, 6, 7, 19, 20, 999].map((step) => source.layers("a", null, step, never)));
     expect(found.map(({ step }) => step)).toEqual([0, 0, 7, 7, 20, 20]);
-    expect((await source.layers("a", null, never)).step).toBe(20);
+    expect((await source.layers("a", null, null, never)).step).toBe(20);
     const later = embeddedSource(reportOf([answer("layers", { run: "a", step: "5" }, table(5))]));
-    expect((await later.layers("a", 1, never)).step).toBe(5);
+    expect((await later.layers("a", null, 1, never)).step).toBe(5);
   });
 
   it("gives the four answers of a device, and those of a run without one", async () => {
@@ -115,9 +115,9 @@ describe("a saved report", () => {
         [refusal],
       ),
     );
-    expect((await source.layers("a", 6, never)).step).toBe(0);
-    await expect(source.layers("a", 8, never)).rejects.toThrow("because of its size");
-    await expect(source.layers("b", 3, never)).rejects.toThrow("run b has no layer table");
+    expect((await source.layers("a", null, 6, never)).step).toBe(0);
+    await expect(source.layers("a", null, 8, never)).rejects.toThrow("because of its size");
+    await expect(source.layers("b", null, 3, never)).rejects.toThrow("run b has no layer table");
     await expect(source.map("a", { oom: 0 }, never)).rejects.toThrow("Not in this report");
   });
 

@@ -25,6 +25,24 @@ function sourceOf() {
 }
 
 describe("what was fetched", () => {
+  it("has the layers of each worker apart, and those of a process once", async () => {
+    const asked: [string | null, number][] = [];
+    const layers = (_run: string, device: string | null, step: number): Promise<unknown> => {
+      asked.push([device, step]);
+      return Promise.resolve({ step });
+    };
+    const fetched = createResources({ layers } as unknown as Source, LIMIT);
+    for (const device of ["GPU:0", "GPU:1", null, "worker_0/GPU:0", "worker_1/GPU:0"]) {
+      fetched.layers.want(run, device, 3);
+      await settled();
+    }
+    expect(asked).toEqual([
+      [null, 3],
+      ["worker_0/GPU:0", 3],
+      ["worker_1/GPU:0", 3],
+    ]);
+  });
+
   it("stays bounded over 100 steps, and nothing that is shown is dropped", async () => {
     const { source, asked } = sourceOf();
     const fetched = createResources(source, LIMIT);

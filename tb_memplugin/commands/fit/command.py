@@ -7,10 +7,10 @@ from typing import Any
 
 from tb_memplugin.analysis.describe import FORMAT
 from tb_memplugin.analysis.fit.plan_answer import Plan, describe_plan
-from tb_memplugin.analysis.fit.what_if import RunPredictor, checked_conditions, device_of
+from tb_memplugin.analysis.fit.what_if import checked_conditions
 from tb_memplugin.analysis.fit.what_if_answer import WhatIf, describe_what_if
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
-from tb_memplugin.commands.fit.what_if import plan_of_run
+from tb_memplugin.commands.fit.what_if import plan_of_run, predictor_of
 from tb_memplugin.commands.loading import existing_runs
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Run
@@ -74,7 +74,7 @@ def _what_if(options: argparse.Namespace) -> int:
         options.batch_size, options.capacity, options.freeze, options.unfreeze, options.optimizer, options.precision
     )
     name, run = _only_run(options)
-    answer = RunPredictor(run, device_of(run, options.device)).what_if(conditions)
+    answer = predictor_of(run, options.device).what_if(conditions)
     return _print(options, name, answer, describe_what_if(answer))
 
 

@@ -4,7 +4,8 @@ from tb_memplugin.analysis.fit.plan import plan_for
 from tb_memplugin.analysis.fit.plan_answer import Plan
 from tb_memplugin.analysis.fit.what_if import Globs, RunPredictor, capacity_bytes, checked_conditions, device_of
 from tb_memplugin.analysis.fit.what_if_answer import WhatIf
-from tb_memplugin.model import Run
+from tb_memplugin.commands.recorded_run import RecordedRun
+from tb_memplugin.model import Run, with_layers_of
 
 
 def what_if(
@@ -41,7 +42,17 @@ def what_if(
         NotFoundError: The run has no such device.
     """
     conditions = checked_conditions(batch_size, capacity, freeze, unfreeze, optimizer, precision)
-    return RunPredictor(run, device_of(run, device)).what_if(conditions)
+    return predictor_of(run, device).what_if(conditions)
+
+
+def predictor_of(run: Run, device: str | None) -> RunPredictor:
+    """The predictor for a device of a run, with the layers of the device's worker."""
+    return RunPredictor(*_on_device(run, device))
+
+
+def _on_device(run: Run, device: str | None) -> tuple[Run, str]:
+    chosen = device_of(run, device)
+    return with_layers_of(run, run.by_worker if isinstance(run, RecordedRun) else {}, chosen), chosen
 
 
 def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None) -> Plan:
@@ -52,4 +63,4 @@ def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_si
         NotFoundError: The run has no such device.
     """
     size = checked_conditions(batch_size).batch_size
-    return plan_for(run, device_of(run, device), capacity_bytes(budget, "budget"), size)
+    return plan_for(*_on_device(run, device), capacity_bytes(budget, "budget"), size)

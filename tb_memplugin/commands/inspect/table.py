@@ -12,7 +12,7 @@ from tb_memplugin.analysis.steps.changes import layer_totals, table_at
 from tb_memplugin.analysis.steps.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
 from tb_memplugin.commands.inspect.devices import device_lines
 from tb_memplugin.commands.inspect.sections import answer_lines, demand_lines, host_lines, oom_lines, pool_lines
-from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot
+from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot, with_layers_of
 from tb_memplugin.model.groups import group_sums
 from tb_memplugin.model.notes import unrecorded_devices
 from tb_memplugin.model.text import clean, format_table
@@ -62,7 +62,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
     if selection == EVERYTHING:
         for worker, summary in host_summaries_of(by_worker or {"": run}).items():
             parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
-    table = table_at(run.layer_tables, selection.step)
+    table = table_at(with_layers_of(run, by_worker or {}, selection.device).layer_tables, selection.step)
     if table is not None:
         parts.append(_layers(table))
     if len(run.activations):

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 from tb_memplugin.commands.report.answers import CollectedAnswers, Question
-from tb_memplugin.model import MemoryMap, Snapshot, Timeline
+from tb_memplugin.model import MemoryMap, Snapshot, Timeline, with_layers_of
 from tb_memplugin.reader.decode.streams import BASIC, MAPS, TIMELINES
 
 POINTS = 5000
@@ -101,18 +101,23 @@ def _overviews(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
 
 
 def _layers(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:
-    collected.take("layers", run=run.name)
-    steps = sorted({table.step for table in collected.reader.run(collected.source, run.name).run.layer_tables})
-    for step in steps[-MAX_TABLES:]:
-        collected.take("layers", run=run.name, step=step)
-    for step in steps[:-MAX_TABLES]:
-        question = Question("layers", {"run": run.name, "step": str(step)})
-        collected.refuse(question, f"it contains the last {MAX_TABLES} layer tables")
-    if len(steps) > MAX_TABLES:
-        yield (
-            f"{len(steps) - MAX_TABLES} layer tables of {run.name} are not in this report: it contains the last "
-            f"{MAX_TABLES}."
-        )
+    loaded = collected.reader.run(collected.source, run.name)
+    of_workers = [device for device in run.devices if "/" in device]
+    for device in (None, *of_workers):
+        place = {"run": run.name} if device is None else {"run": run.name, "device": device}
+        collected.take("layers", **place)
+        tables = with_layers_of(loaded.run, loaded.by_worker, device).layer_tables
+        steps = sorted({table.step for table in tables})
+        for step in steps[-MAX_TABLES:]:
+            collected.take("layers", **place, step=step)
+        for step in steps[:-MAX_TABLES]:
+            question = Question("layers", {**place, "step": str(step)})
+            collected.refuse(question, f"it contains the last {MAX_TABLES} layer tables")
+        if len(steps) > MAX_TABLES:
+            yield (
+                f"{len(steps) - MAX_TABLES} layer tables of {device or run.name} are not in this report: it contains "
+                f"the last {MAX_TABLES}."
+            )
 
 
 def _lists(collected: CollectedAnswers, run: ReportRun) -> Iterable[str]:

@@ -7,11 +7,25 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pytest
 from cluster_cases import Fault, name_of, write_cluster
-from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snapshot, write_small_run
+from reading_cases import (
+    DEVICE,
+    MIB,
+    START,
+    make_layer,
+    make_oom,
+    make_samples,
+    make_snapshot,
+    make_table,
+    write_small_run,
+)
 from worker_runs import CAPACITY, top_bytes, top_step, write_workers
 
+from tb_memplugin import load
 from tb_memplugin.analysis import findings
+from tb_memplugin.analysis.describe import Selection, describe_run
 from tb_memplugin.analysis.steps import facts
+from tb_memplugin.commands.fit.what_if import predictor_of
+from tb_memplugin.commands.inspect.table import format_run
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files.file_source import FileSource
@@ -241,3 +255,32 @@ def test_planted_faults_of_a_cluster_are_found_and_nothing_else(tmp_path: pathli
         name: f"{name} recorded nothing after step {step}; the others went on to step 199"
         for name, step in ((name_of(5), 19), (name_of(30), 39))
     }
+
+
+def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> None:
+    """As in a pipeline of stages: each worker trains other layers."""
+    for worker in ("stage_0", "stage_1"):
+        writer = RunWriter(tmp_path / "run", worker=worker)
+        for step in (0, 5):
+            layer = make_layer(f"{worker}/layer_{step}", True, 100)
+            writer.layer_table(dataclasses.replace(make_table(step, unfrozen=True), layers=(layer,)))
+        writer.samples(make_samples(range(10), [100 * MIB] * 10))
+        writer.close()
+    handlers, source = Handlers(Reader()), NotingSource(tmp_path)
+    for worker in ("stage_1", "stage_0"):
+        source.asked.clear()
+        for step in (0, 5):
+            told = handlers.layers(source, "run", f"{worker}/{DEVICE}", step)
+            assert [layer["path"] for layer in told["layers"]] == [f"{worker}/layer_{step}"]
+        assert source.asked <= {worker}
+    assert handlers.layers(source, "run", None, None)["layers"][0]["path"] == "stage_0/layer_5"
+    with pytest.raises(NotFoundError, match="stage_2"):
+        handlers.layers(source, "run", f"stage_2/{DEVICE}", None)
+    # AND what is told of a device alone has its worker's layers
+    run = load(tmp_path)["run"]
+    device = f"stage_1/{DEVICE}"
+    assert run.layer_tables[-1].layers[0].path == "stage_0/layer_5"
+    assert predictor_of(run, device).layers[0].path == "stage_1/layer_5"
+    described = describe_run(run, Selection(device=device), run.by_worker)
+    assert [layer["path"] for layer in described["layers"]] == ["stage_1/layer_5"]
+    assert "stage_1/layer_5" in format_run(run, Selection(device=device), run.by_worker)

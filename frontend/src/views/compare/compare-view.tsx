@@ -30,7 +30,7 @@ function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[
   const source = provenance(overview, row);
   const ref = source.kind === "layer table" ? null : source.snapshot;
   const step = ref?.step ?? at(overview.step, row) ?? 0;
-  const table = useFetched(store.fetched.layers, [run, step]);
+  const table = useFetched(store.fetched.layers, [run, overview.device, step]);
   const ofRef = useFetched(store.fetched.snapshots, ref && [run, overview.device, ref]);
   const snapshot = ref && ofRef;
   const ready = (table.value ?? table.error) !== null && (snapshot === null || (snapshot.value ?? snapshot.error) !== null);

@@ -169,7 +169,7 @@ function useMomentOf(steps: LayerSteps, row: number, layer: string): Moment {
   const store = useStore();
   const step = at(steps.step, row) ?? store.choices.value.step ?? 0;
   const run = store.primary.value;
-  const { value: tables } = useFetched(store.fetched.layers, run && [run, step]);
+  const { value: tables } = useFetched(store.fetched.layers, run && [run, store.device.value, step]);
   const table = tables?.layers.find(({ path }) => path === layer) ?? null;
   const batch_size = batchSizeAt(store.whole.value.value?.snapshots ?? NO_SNAPSHOTS, step);
   const isMissing = tables !== null && table === null;

@@ -40,7 +40,7 @@ function useFigures(overview: Overview, row: number) {
   const ref = source.kind === "layer table" ? null : source.snapshot;
   const step = ref?.step ?? at(overview.step, row) ?? 0;
   const run = store.primary.value;
-  const table = useFetched(store.fetched.layers, run && [run, step]);
+  const table = useFetched(store.fetched.layers, run && [run, store.device.value, step]);
   const ofRef = useFetched(store.fetched.snapshots, store.stepOf(ref));
   const snapshot = ref && ofRef;
   const value = snapshot?.value ?? null;

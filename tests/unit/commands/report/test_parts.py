@@ -10,8 +10,8 @@ from tb_memplugin.commands.report.contents import Contents, collect
 from tb_memplugin.events.run_writer import RunWriter
 
 
-def write_tables(directory: pathlib.Path, tables: int) -> None:
-    writer = RunWriter(directory)
+def write_tables(directory: pathlib.Path, tables: int, worker: str = "") -> None:
+    writer = RunWriter(directory, worker=worker)
     writer.samples(make_samples(range(tables), [1000] * tables))
     for step in range(tables):
         writer.layer_table(make_table(step, unfrozen=bool(step % 2)))
@@ -21,6 +21,15 @@ def write_tables(directory: pathlib.Path, tables: int) -> None:
 def tables_in(found: Contents) -> list[str]:
     questions = [dict(answer.question.parameters) for answer in found.answers if answer.question.route == "layers"]
     return sorted(question["step"] for question in questions if "step" in question)
+
+
+def test_the_layers_of_each_worker_are_in_a_report(tmp_path: pathlib.Path) -> None:
+    for worker in range(2):
+        write_tables(tmp_path / "run", 1 + worker, f"worker_{worker}")
+    found = collect(tmp_path)
+    answers = [answer.question.parameters for answer in found.answers if answer.question.route == "layers"]
+    devices = [dict(parameters).get("device") for parameters in answers if "step" in dict(parameters)]
+    assert devices == [None, "worker_0/CPU:0", "worker_1/CPU:0", "worker_1/CPU:0"]
 
 
 @pytest.mark.parametrize(("tables", "left_out"), [(3, 0), (4, 0), (5, 1), (9, 5)])
