@@ -1,5 +1,6 @@
 """The search for a capacity that is enough. Pure."""
 
+import dataclasses
 import math
 
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
@@ -12,6 +13,14 @@ RESERVE, RESERVE_EACH_DOUBLING = 0.05, 0.035
 """Share that is added to the smallest capacity that passes, and more of it for each doubling between the recorded batch
 size and the asked one: kernels that run in parallel overlap in other ways in larger batches. At 0,
 `test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Enough:
+    """A capacity at which a training fits: the smallest one that passes, and with the reserve."""
+
+    bytes: int
+    without_reserve_bytes: int
 
 
 class CapacitySearch:
@@ -35,19 +44,25 @@ class CapacitySearch:
         """The largest capacity that is tried."""
         return MAX_CAPACITY_FACTOR * self._least
 
-    def find(self) -> int | None:
+    def find(self) -> Enough | None:
         """The smallest capacity at which every simulated step passes, with a reserve; None if none does."""
         recorded = self._predictor.batch_size or self._batch_size
         doublings = math.log2(max(1.0, self._batch_size / recorded))
         smallest = self._passing_from(self._least)
         # A larger capacity may leave worse pieces, so it is simulated as well.
-        return smallest and self._passing_from(smallest * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings))
+        found = smallest and self._passing_from(smallest * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings))
+        return Enough(found, smallest) if found and smallest else None
+
+    def _fits(self, capacity: int) -> bool:
+        """Whether the batch passes, and whether the prediction says so: the largest one may be smaller."""
+        asked = dataclasses.replace(self._conditions, batch_size=self._batch_size, capacity_bytes=capacity)
+        return self._predictor.passes(self._batch_size, capacity, self._conditions) and self._predictor.fits(asked)
 
     def _passing_from(self, capacity: float) -> int | None:
         """The first whole MiB from a capacity on, in steps of some percent, at which the batch passes."""
         while capacity <= self.most_bytes:
             rounded = math.ceil(capacity / (1 << 20)) << 20
-            if self._predictor.passes(self._batch_size, rounded, self._conditions):
+            if self._fits(rounded):
                 return rounded
             capacity = rounded / SMALLER
         return None

@@ -55,6 +55,11 @@ class Conditions:
     accumulate: bool = False
     recompute: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a user can ask for them, and so for the largest batch size under them. Others are parts of plans."""
+        return not (self.frozen or self.accumulate or self.recompute)
+
 
 RECORDED = Conditions()
 """As in the recorded run."""

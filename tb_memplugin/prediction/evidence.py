@@ -1,7 +1,7 @@
 """What a run showed of batch sizes, which no prediction contradicts, and the search for the largest one. Pure."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tb_memplugin.model.units import format_bytes
 
@@ -45,39 +45,81 @@ def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Calla
 
 @dataclasses.dataclass(frozen=True)
 class Peaks:
-    """The lowest, the median and the highest peak of the recorded steps of a batch size, in bytes."""
+    """The lowest, the median and the highest peak of the recorded steps of a batch size, in bytes.
+
+    `capacity_bytes` is the smallest limit within which they ran; None if unknown.
+    """
 
     low_bytes: int
     median_bytes: int
     high_bytes: int
+    capacity_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A batch size that ran out of memory: the allocator's limit, None if unknown, and the step."""
+
+    batch_size: int
+    capacity_bytes: int | None
+    step: int
 
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """The batch sizes that a run trained with, at its own conditions.
+    """The batch sizes that a run trained with. Each proves something under its own capacity only.
 
     Attributes:
-        capacity_bytes: The allocator's limit in the run; None if unknown.
         peaks: Batch size to the peaks of its steps that passed.
-        failed: Batch size to the step in which it ran out of memory.
+        failures: The steps that ran out of memory.
+        growth: Why no step proves that later ones fit, as a sentence, if memory grows over the steps.
     """
 
-    capacity_bytes: int | None = None
     peaks: Mapping[int, Peaks] = dataclasses.field(default_factory=dict)
-    failed: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    failures: Sequence[Failure] = ()
+    growth: str | None = None
 
     def fits(self, batch_size: int | None, capacity_bytes: int | None) -> bool | None:
-        """Whether a batch size fits into a capacity, as far as the run shows it; None if it does not.
-
-        A smaller batch fits where a larger one ran, and a larger one fails where a smaller one failed.
-        """
-        own = self.capacity_bytes
-        if own is None or batch_size is None or capacity_bytes is None:
+        """Whether a batch size fits into a capacity; None if the run does not show it."""
+        if batch_size is None or capacity_bytes is None:
             return None
-        if capacity_bytes <= own and batch_size >= min(self.failed, default=batch_size + 1):
-            # A batch size that ran before it failed, for example because memory leaked, failed.
-            return False if batch_size in self.failed or batch_size > max(self.peaks, default=0) else None
-        return True if capacity_bytes >= own and batch_size <= max(self.peaks, default=0) else None
+        if self._failure(batch_size, capacity_bytes) is not None:
+            return False
+        return True if self._proof(batch_size, capacity_bytes) is not None else None
+
+    def _failure(self, batch_size: int, capacity_bytes: int) -> Failure | None:
+        """The failure that shows that a batch size does not fit: of this size, or of a smaller one if none ran."""
+        failed = [
+            one for one in self.failures if one.batch_size <= batch_size and capacity_bytes <= (one.capacity_bytes or 0)
+        ]
+        last = max(failed, key=lambda one: one.batch_size, default=None)
+        if last is None or last.batch_size == batch_size:
+            return last
+        return None if any(size >= batch_size for size in self._ran(capacity_bytes)) else last
+
+    def _proof(self, batch_size: int, capacity_bytes: int) -> int | None:
+        """The smallest batch size whose steps prove that this one fits.
+
+        A batch size that ran and failed later, within no smaller capacity, shows that steps that pass prove nothing
+        in this training: memory may leak.
+        """
+        outlived = any(
+            size >= one.batch_size and (peaks.capacity_bytes or 0) <= (one.capacity_bytes or 0)
+            for one in self.failures
+            for size, peaks in self.peaks.items()
+        )
+        if self.growth is not None or outlived:
+            return None
+        return min((size for size in self._ran(capacity_bytes) if size >= batch_size), default=None)
+
+    def proven_within(self, batch_size: int | None, capacity_bytes: int) -> int | None:
+        """The capacity within which the steps ran that prove that a batch size fits; None without such steps."""
+        ran = None if batch_size is None else self._proof(batch_size, capacity_bytes)
+        return None if ran is None else self.peaks[ran].capacity_bytes
+
+    def _ran(self, capacity_bytes: int) -> list[int]:
+        """The batch sizes whose steps passed within a capacity."""
+        return [size for size, one in self.peaks.items() if one.capacity_bytes and one.capacity_bytes <= capacity_bytes]
 
     def largest(self, capacity_bytes: int) -> int:
         """The largest batch size that is known to fit into a capacity; 0 without any."""
@@ -85,19 +127,22 @@ class Evidence:
 
     def smallest_failed(self, capacity_bytes: int) -> int | None:
         """The smallest batch size from which on none is known to fit into a capacity; None without any."""
-        failed = [size for size in self.failed if self.fits(size, capacity_bytes) is False]
+        failed = [one.batch_size for one in self.failures if self.fits(one.batch_size, capacity_bytes) is False]
         return min((size for size in failed if size > self.largest(capacity_bytes)), default=None)
 
     def sentences(self, batch_size: int | None, capacity_bytes: int | None) -> list[str]:
         """What the run shows of a batch size and a capacity."""
-        fits, own = self.fits(batch_size, capacity_bytes), format_bytes(self.capacity_bytes)
-        if batch_size is None or fits is None:
+        if batch_size is None or capacity_bytes is None:
             return []
-        if fits:
-            ran = min(size for size in self.peaks if size >= batch_size)
-            return [f"Recorded: batch size {ran:,} ran within {own}."] if ran != batch_size else []
-        size = max(size for size in self.failed if size <= batch_size)
-        return [f"Recorded: batch size {size:,} ran out of memory in step {self.failed[size]:,}, with {own}."]
+        failed, ran = self._failure(batch_size, capacity_bytes), self._proof(batch_size, capacity_bytes)
+        if failed is not None:
+            within = format_bytes(failed.capacity_bytes)
+            return [
+                f"Recorded: batch size {failed.batch_size:,} ran out of memory in step {failed.step:,}, with {within}."
+            ]
+        if ran is None or ran == batch_size:
+            return []
+        return [f"Recorded: batch size {ran:,} ran within {format_bytes(self.peaks[ran].capacity_bytes)}."]
 
 
 NOTHING = Evidence()

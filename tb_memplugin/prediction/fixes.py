@@ -173,10 +173,11 @@ class _Finder:
         """A capacity at which the failed batch passes."""
         failed = self._failed
         search = CapacitySearch(self._predictor, failed.batch_size, failed.capacity_bytes)
-        advised = search.find()
-        if advised is None:
+        found = search.find()
+        if found is None:
             tried = format_bytes(search.most_bytes)
             return Fix("limit", f"Capacity {tried}", f"Simulated: a capacity of {tried} is not enough.", enough=False)
+        advised = found.bytes
         conditions, detail = Conditions(capacity_bytes=advised), f" instead of {format_bytes(failed.capacity_bytes)}"
         return self._fix("limit", f"Capacity {format_bytes(advised)}", conditions, detail, capacity_bytes=advised)
 

@@ -11,6 +11,8 @@ import dataclasses
 import weakref
 from collections.abc import Sequence
 
+import numpy as np
+
 from tb_memplugin.allocator.growth import PoolRules
 from tb_memplugin.allocator.rules import rounded_bytes
 from tb_memplugin.allocator.simulator import Simulator
@@ -22,6 +24,7 @@ from tb_memplugin.prediction.sized_steps import (
     event_order,
     lasting_order,
     older_rows,
+    rounded_sizes,
     shuffled_order,
     start_map,
 )
@@ -126,6 +129,15 @@ def live_rows(step: SizedStep, peak: StepPeak) -> list[int]:
         else:
             live[entry] = None
     return [row for row in live if step.sizes[row] != LEFT_OUT]
+
+
+def most_live_bytes(step: SizedStep, peak: StepPeak) -> int:
+    """Most rounded bytes that are live at once in the simulation of a step with this peak, which is no less."""
+    rounded = rounded_sizes(step.sizes)
+    entries = np.asarray(_events(step.requests, peak.seed, peak.distance), np.int64)
+    rows = np.where(entries < 0, -1 - entries, entries)
+    older = int(rounded[_order(step.requests).older].sum())
+    return older + max(0, int(np.cumsum(np.where(entries < 0, -rounded[rows], rounded[rows])).max(initial=0)))
 
 
 class History:

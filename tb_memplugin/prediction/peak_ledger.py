@@ -9,8 +9,7 @@ import numpy as np
 from tb_memplugin.model import PERSISTENT, ChunkOwner, LedgerRow, StepRequests
 from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.evidence import Peaks
-from tb_memplugin.prediction.history import StepPeak, live_rows
-from tb_memplugin.prediction.prediction import Prediction, Reproduced
+from tb_memplugin.prediction.history import StepPeak, live_rows, most_live_bytes
 from tb_memplugin.prediction.sized_steps import SizedStep, as_recorded, in_use
 
 
@@ -73,8 +72,27 @@ def _live_bytes(step: SizedStep, peak: StepPeak) -> collections.Counter[ChunkOwn
     return totals
 
 
-def recorded_ledger(steps: Sequence[StepRequests], batch: int, peaks: Peaks) -> tuple[LedgerRow, ...]:
-    """The breakdown of the most typical recorded step of a batch size; sums to the median peak. Empty without one.
+@dataclasses.dataclass(frozen=True)
+class PeakParts:
+    """A peak in bytes with its range, its breakdown, which sums to it, and its bytes that are live at once.
+
+    `demand_bytes`, each rounded up to 256, are never more than the peak; None if unknown.
+    """
+
+    low_bytes: int
+    peak_bytes: int
+    high_bytes: int
+    ledger: tuple[LedgerRow, ...]
+    demand_bytes: int | None
+
+    @property
+    def span(self) -> tuple[int, int, int]:
+        """(low, typical, high) peak."""
+        return self.low_bytes, self.peak_bytes, self.high_bytes
+
+
+def recorded_parts(steps: Sequence[StepRequests], batch: int, peaks: Peaks) -> PeakParts:
+    """The measured peaks of a batch size that ran, with the breakdown of its most typical recorded step.
 
     Args:
         steps: The recorded steps.
@@ -83,35 +101,13 @@ def recorded_ledger(steps: Sequence[StepRequests], batch: int, peaks: Peaks) -> 
     """
     own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
     if not own:
-        return ()
+        return PeakParts(peaks.low_bytes, peaks.median_bytes, peaks.high_bytes, (), None)
     typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - peaks.median_bytes))
-    return peak_ledger([(as_recorded(typical), dataclasses.replace(peak, bytes=peaks.median_bytes))], Change())
-
-
-def recorded_prediction(
-    steps: Sequence[StepRequests], batch: int, capacity: int | None, peaks: Peaks, reproduced: Reproduced
-) -> Prediction:
-    """The measured peaks of a batch size that ran, with the ledger of its most typical recorded step.
-
-    Args:
-        steps: The recorded steps.
-        batch, capacity: The conditions.
-        peaks: The measured peaks.
-        reproduced: The replays of the recorded steps.
-    """
-    return Prediction(
-        batch_size=batch,
-        capacity_bytes=capacity,
-        peak_bytes=peaks.median_bytes,
-        low_bytes=peaks.low_bytes,
-        high_bytes=peaks.high_bytes,
-        fits=True,
-        fails_at=None,
-        method="recorded",
-        reproduced=reproduced,
-        assumptions=(),
-        ledger=recorded_ledger(steps, batch, peaks),
-    )
+    step = as_recorded(typical)
+    demand = most_live_bytes(step, peak)
+    size = max(peaks.median_bytes, demand)  # the median is that of other steps as well, which may need less
+    ledger = peak_ledger([(step, dataclasses.replace(peak, bytes=size))], Change())
+    return PeakParts(peaks.low_bytes, size, max(peaks.high_bytes, size), ledger, demand)
 
 
 def recorded_peak(requests: StepRequests) -> StepPeak:

@@ -152,6 +152,8 @@ class Prediction:
         reproduced: How much of the recorded steps their replay reproduced.
         assumptions: What the prediction assumes or why there is none, as sentences.
         ledger: Predicted bytes at the peak by owner; sums to `peak_bytes`.
+        demand_bytes: Most bytes that are live at once, rounded up to 256 each, in the steps with this peak: never more
+            than it. BFC needs no less. None if unknown.
     """
 
     batch_size: int | None
@@ -165,6 +167,11 @@ class Prediction:
     reproduced: Reproduced
     assumptions: tuple[str, ...]
     ledger: tuple[LedgerRow, ...] = ()
+    demand_bytes: int | None = None
+
+    def fits_within(self, budget: int) -> bool:
+        """Whether it fits into the capacity with a peak of at most some bytes."""
+        return bool(self.fits) and self.high_bytes is not None and self.high_bytes <= budget
 
     def __repr__(self) -> str:
         size = "unknown" if self.batch_size is None else f"{self.batch_size:,}"

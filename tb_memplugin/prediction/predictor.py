@@ -7,8 +7,10 @@ are not known exactly.
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
+from typing import TypeVar
 
 from tb_memplugin.allocator.growth import PoolRules, rules_of
 from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, StepRequests
@@ -16,16 +18,25 @@ from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.evidence import NOTHING, Evidence, Peaks, largest
+from tb_memplugin.prediction.evidence import NOTHING, Evidence, largest
 from tb_memplugin.prediction.history import (
     LARGE_DISTANCE,
     TYPICAL_DISTANCE,
     FailedRequest,
     History,
     Outcome,
+    most_live_bytes,
 )
-from tb_memplugin.prediction.peak_ledger import peak_ledger, recorded_ledger, recorded_prediction
-from tb_memplugin.prediction.prediction import Limits, Prediction, Reproduced, arrays_in_place, reproduce, settled
+from tb_memplugin.prediction.peak_ledger import PeakParts, peak_ledger, recorded_parts
+from tb_memplugin.prediction.prediction import (
+    Limits,
+    Method,
+    Prediction,
+    Reproduced,
+    arrays_in_place,
+    reproduce,
+    settled,
+)
 from tb_memplugin.prediction.sized_steps import SizedStep, exploratory_rows, peak_in_one_piece, start_map
 
 SIMULATED_STEPS = 10
@@ -44,8 +55,8 @@ NO_LIMIT = 1 << 60
 NEGLIGIBLE_SHARE = 0.002
 """Share of a step's requests up to which the least and the most sizes are simulated as one. It only saves
 simulations: no quick test fails at 0."""
-CURVE_STEPS = 4
-"""Simulated steps after the first one for a point of a curve."""
+REMEMBERED = 64
+"""Ranges and searches that a predictor remembers."""
 SPARE = 0.02
 """Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason. At 0,
 `test_a_training_that_fits_leaves_two_percent_of_the_capacity` fails."""
@@ -53,6 +64,7 @@ MOST_DEVIATION = 0.1
 """Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
 MAX_BATCH_SIZE = 1 << 24
 """Largest batch size of a prediction."""
+WITHOUT_FIRST_STEP = "The run's first step was not traced: its long-lived chunks are simulated without it."
 
 NO_BATCH_SIZE = (
     "Unknown: the recorded steps do not show their batch size. Name it with `batch_size=` of `MemoryRecorder`, its "
@@ -85,11 +97,15 @@ class Predictor:
         self._steps = [one for one in steps if not one.first]
         self._layers = layers
         self._absent = absent
+        self._known_peaks: dict[Conditions, PeakParts] = {}
+        self._known_fits: dict[Conditions, bool] = {}
+        self._known_largest: dict[tuple[Conditions, int, int], int] = {}
 
     def bounded_by(self, evidence: Evidence) -> "Predictor":
         """The same predictor with other evidence."""
         other = copy.copy(self)
         other._evidence = evidence
+        other._known_peaks, other._known_fits, other._known_largest = {}, {}, {}
         return other
 
     # --- what was recorded --------------------------------------------------------------------------------------------
@@ -109,6 +125,11 @@ class Predictor:
     def batch_size(self) -> int | None:
         """The latest recorded batch size."""
         return self.batch_sizes[-1] if self.batch_sizes else None
+
+    @property
+    def events(self) -> int:
+        """Events of the latest recorded step."""
+        return self._steps[-1].events if self._steps else 0
 
     @property
     def capacity_bytes(self) -> int | None:
@@ -149,81 +170,95 @@ class Predictor:
     # --- predictions --------------------------------------------------------------------------------------------------
 
     def predict(self, conditions: Conditions) -> Prediction:
-        """Predict the peak, and whether it fits."""
-        reason = self.reason_against(conditions)
+        """Predict the peak, and whether it fits. Every view of a prediction shows this one."""
         batch = conditions.batch_size or self.batch_size
         capacity = conditions.capacity_bytes or self.capacity_bytes
         evidence = self._evidence_for(conditions)
         known, sentences = evidence.fits(batch, capacity), evidence.sentences(batch, capacity)
-        if known and batch is not None and batch in evidence.peaks:
-            return recorded_prediction(self._steps, batch, capacity, evidence.peaks[batch], self._checked())
+        is_recorded = bool(known) and batch in evidence.peaks
+        reason = None if is_recorded else self.reason_against(conditions)
         if reason is not None:
             texts = (reason, *sentences)
             return Prediction(batch, capacity, None, None, None, known, None, "unknown", self._checked(), texts, ())
-        change, case = self._changed(conditions)
-        assumptions = [*change.sentences, *case.sentences]
-        if not self._first:
-            assumptions.append("The run's first step was not traced: its long-lived chunks are simulated without it.")
-        limits = self._limits_of(case, change)
-        low, peak, high = self._range(limits, case)
-        fits, failed = (None, None) if capacity is None else self._fits(case, capacity, change)
-        if known is not None:
-            assumptions = [*(() if known and fits else sentences), *assumptions]
-            fits, failed = known, None if known else failed
+        found = self.peaks(conditions)
+        method: Method = "recorded"
+        high, assumptions = found.high_bytes, sentences
+        if not is_recorded:
+            change, case = self._changed(conditions)
+            method, assumptions = case.method, [*sentences, *change.sentences, *case.sentences]
+            if not self._first:
+                assumptions.append(WITHOUT_FIRST_STEP)
+        if known and capacity is not None:
             # Not less: steps of a smaller batch peak higher now and then, as their operations run in another order.
-            high = max(peak, min(high, evidence.capacity_bytes or high)) if known else high
+            high = max(found.peak_bytes, min(high, evidence.proven_within(batch, capacity) or high))
+        fits, failed = known, None
+        if capacity is not None and not known:
+            fits = True if known is None and self._simulation_fits(conditions, batch, capacity) else known
+            failed = None if fits else self._failure(conditions, capacity)
+            fits = fits if failed is None else False
         return Prediction(
             batch_size=batch,
             capacity_bytes=capacity,
-            peak_bytes=peak,
-            low_bytes=low,
+            peak_bytes=found.peak_bytes,
+            low_bytes=found.low_bytes,
             high_bytes=high,
             fits=fits,
             fails_at=failed,
-            method=case.method,
-            reproduced=self.reproduced,
+            method=method,
+            reproduced=self._checked(),
             assumptions=tuple(assumptions),
-            ledger=_ledger(limits, case, change),
+            ledger=found.ledger,
+            demand_bytes=found.demand_bytes,
         )
 
-    def _recorded_peaks(self, conditions: Conditions) -> tuple[int, Peaks] | None:
-        """The batch size of conditions with its measured peaks, None if it did not run under them."""
-        batch, evidence = conditions.batch_size or self.batch_size, self._evidence_for(conditions)
-        fits = evidence.fits(batch, conditions.capacity_bytes or self.capacity_bytes)
-        return (batch, evidence.peaks[batch]) if fits and batch is not None and batch in evidence.peaks else None
+    def fits(self, conditions: Conditions) -> bool:
+        """Whether `predict` says that a training fits."""
+        batch = conditions.batch_size or self.batch_size
+        capacity = conditions.capacity_bytes or self.capacity_bytes
+        known = self._evidence_for(conditions).fits(batch, capacity)
+        if known is not None or capacity is None or self.reason_against(conditions) is not None:
+            return known or False
+        return self._simulation_fits(conditions, batch, capacity)
 
-    def _is_unknown(self, conditions: Conditions) -> bool:
-        return not (conditions.batch_size or self.batch_size) or self.reason_against(conditions) is not None
+    def peaks(self, conditions: Conditions) -> PeakParts:
+        """The peaks under conditions that `reason_against` allows: measured, or else simulated without a limit."""
+        batch = conditions.batch_size or self.batch_size
+        key = dataclasses.replace(conditions, batch_size=batch, capacity_bytes=None)
+        measured = self._evidence_for(key).peaks.get(batch or 0)
+        if measured is not None and batch is not None:
+            return recorded_parts(self._steps, batch, measured)
+        if key not in self._known_peaks:
+            change, case = self._changed(key)
+            limits = self._limits(case, change, VARIANTS, SIMULATED_STEPS)
+            parts = PeakParts(*self._range(limits, case), *_breakdown(limits, case, change))
+            _remember(self._known_peaks, key, parts)
+        return self._known_peaks[key]
 
-    def range_at(self, conditions: Conditions = RECORDED, quick: bool = True) -> tuple[int, int, int] | None:
-        """(low, typical, high) peak under conditions; None if unknown.
+    def _simulation_fits(self, conditions: Conditions, batch: int | None, capacity: int) -> bool:
+        """Whether a training fits that the run shows nothing of.
 
-        Args:
-            conditions: The conditions.
-            quick: Simulate one short training instead of several, as `predict` does.
+        Of batch sizes that a user asks for, those up to the largest one that passes fit, though a smaller one may leave
+        worse pieces of free memory.
         """
-        recorded = self._recorded_peaks(conditions)
-        if recorded is not None:
-            return recorded[1].low_bytes, recorded[1].median_bytes, recorded[1].high_bytes
-        if self._is_unknown(conditions):
-            return None
-        change, case = self._changed(conditions)
-        return self._range(self._limits_of(case, change, quick), case)
+        key = dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity)
+        if key not in self._known_fits:
+            largest = self.largest_batch_size(capacity, conditions) if conditions.is_asked else None
+            fits = self._passes(key, capacity) if batch is None or largest is None else batch <= largest
+            _remember(self._known_fits, key, fits)
+        return self._known_fits[key]
 
-    def ledger_at(self, conditions: Conditions = RECORDED, quick: bool = True) -> tuple[LedgerRow, ...]:
-        """The breakdown of the typical peak of `range_at`, recorded or from the same simulation; empty if unknown."""
-        recorded = self._recorded_peaks(conditions)
-        if recorded is not None:
-            return recorded_ledger(self._steps, *recorded)
-        if self._is_unknown(conditions):
-            return ()
+    def _failure(self, conditions: Conditions, capacity: int) -> FailedRequest | None:
+        """The request at which every simulation fails first, even with the least bytes; None if one passes."""
         change, case = self._changed(conditions)
-        return _ledger(self._limits_of(case, change, quick), case, change)
+        outcomes, _ = self._within(case.least, capacity - case.transient_bytes[0], change, VARIANTS, LASTING_STEPS)
+        failures = [outcome.failed for outcome in itertools.takewhile(lambda one: one.failed is not None, outcomes)]
+        return failures[0] if len(failures) == VARIANTS else None
 
     def passes(
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
     ) -> bool:
-        """Whether every simulated step passes within a capacity, with the most bytes of sizes that are not exact.
+        """Whether every simulated step passes within a capacity, with the most bytes of sizes that are not exact, and
+        the whole range of the peak is within it.
 
         Args:
             batch_size, capacity_bytes: The batch size and the capacity.
@@ -234,18 +269,17 @@ class Predictor:
         known = self._evidence_for(wanted).fits(batch_size, capacity_bytes)
         if known is not None:
             return known
-        change, case = self._changed(wanted)
-        count = (1, SIMULATED_STEPS) if quick else (LASTING_VARIANTS, LASTING_STEPS)
-        return _all_pass(*self._within(case.most, capacity_bytes - case.transient_bytes[-1], change, *count))
+        if quick:
+            change, case = self._changed(wanted)
+            return _all_pass(
+                *self._within(case.most, capacity_bytes - case.transient_bytes[-1], change, 1, SIMULATED_STEPS)
+            )
+        return self._passes(wanted, capacity_bytes)
 
-    def failure_at(
-        self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED
-    ) -> FailedRequest | None:
-        """The request that fails first within a capacity, from one simulation with the most bytes, None without one."""
-        change, case = self._changed(dataclasses.replace(conditions, batch_size=batch_size))
-        capacity = capacity_bytes - case.transient_bytes[-1]
-        (outcome,), _ = self._within(case.most, capacity, change, 1, SIMULATED_STEPS)
-        return outcome.failed
+    def _passes(self, conditions: Conditions, capacity: int) -> bool:
+        change, case = self._changed(conditions)
+        outcomes = self._within(case.most, capacity - case.transient_bytes[-1], change, LASTING_VARIANTS, LASTING_STEPS)
+        return _all_pass(*outcomes) and self.peaks(conditions).high_bytes <= capacity
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
@@ -271,18 +305,21 @@ class Predictor:
             conditions: The other conditions.
             below: Only smaller batch sizes count.
         """
-        reason = self.reason_against(dataclasses.replace(conditions, batch_size=None))
-        if reason is not None or not self.knows_other_batch_sizes:
+        conditions = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
+        if self.reason_against(conditions) is not None or not self.knows_other_batch_sizes:
             return None
         evidence = self._evidence_for(conditions)
         below = min(below, evidence.smallest_failed(capacity_bytes) or below)
-        ran = min(evidence.largest(capacity_bytes), below - 1)
-        return largest(
-            ran,
-            below,
-            possible=lambda size: self.peak_in_one_piece(size, conditions) <= capacity_bytes,
-            passes=lambda size: self.passes(size, capacity_bytes, conditions),
-        )
+        key = conditions, capacity_bytes, below
+        if key not in self._known_largest:
+            found = largest(
+                min(evidence.largest(capacity_bytes), below - 1),
+                below,
+                possible=lambda size: self.peak_in_one_piece(size, conditions) <= capacity_bytes,
+                passes=lambda size: self.passes(size, capacity_bytes, conditions),
+            )
+            _remember(self._known_largest, key, found)
+        return self._known_largest[key]
 
     # --- parts --------------------------------------------------------------------------------------------------------
 
@@ -303,6 +340,8 @@ class Predictor:
                 "Unknown: the run has no traced training step with its requests. Imported profiles and runs "
                 "without memory maps have none."
             )
+        if self._evidence.growth is not None:
+            return self._evidence.growth
         if not self.reproduced.whole:
             return (
                 f"Unknown: the replay reproduced {self.reproduced.addresses:,} of {self.reproduced.of:,} addresses, so "
@@ -390,10 +429,6 @@ class Predictor:
             return Limits(most, most, case.uncertain_bytes, steps_of_update=change.batches)
         return Limits(simulated(case.least), most, steps_of_update=change.batches)
 
-    def _limits_of(self, case: Case, change: Change, quick: bool = False) -> Limits:
-        """Simulations of changed steps; one short one, if it has to be quick."""
-        return self._limits(case, change, *((1, CURVE_STEPS) if quick else (VARIANTS, SIMULATED_STEPS)))
-
     def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
         """(low, typical, high) peak of simulations, with the additional bytes.
 
@@ -411,18 +446,12 @@ class Predictor:
             high = max(high, -(-peak * recorded.high_bytes // recorded.median_bytes))
         return min(low - arrays_in_place(self._steps[-1]), peak), peak, max(high, peak)
 
-    def _fits(self, case: Case, capacity: int, change: Change) -> tuple[bool | None, FailedRequest | None]:
-        """Whether a training fits into a capacity, by the same rule as `passes`, and where it fails."""
-        least, _, most = case.transient_bytes
-        if _all_pass(*self._within(case.most, capacity - most, change, LASTING_VARIANTS, LASTING_STEPS)):
-            return True, None
-        outcomes, _ = self._within(case.least, capacity - least, change, VARIANTS, LASTING_STEPS)
-        failures = [outcome.failed for outcome in outcomes]
-        return (None, None) if None in failures else (False, failures[0])
 
+def _breakdown(limits: Limits, case: Case, change: Change) -> tuple[tuple[LedgerRow, ...], int]:
+    """The breakdown of the typical peak, which sums to it, and the bytes of it that are live at once.
 
-def _ledger(limits: Limits, case: Case, change: Change) -> tuple[LedgerRow, ...]:
-    """The breakdown of the typical peak, with the additional bytes; sums to it."""
+    Both are of the simulated steps that have this peak, with the additional bytes: it is never below what is live.
+    """
     if case.typical is not None:
         ends = [case.typical]
     else:
@@ -432,7 +461,20 @@ def _ledger(limits: Limits, case: Case, change: Change) -> tuple[LedgerRow, ...]
         (ChunkOwner(None, "activations", None), case.saved_bytes),
         (ChunkOwner(None, "workspace", None), case.transient_bytes[1] - case.saved_bytes),
     ]
-    return peak_ledger(steps, change, additional)
+    extra = sum(size for _, size in change.extra) + case.transient_bytes[1]
+    demand = sum(most_live_bytes(step, peak) for step, peak in steps) // len(steps)
+    return peak_ledger(steps, change, additional), demand + extra
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
+    """Keep a result instead of the oldest one."""
+    if len(known) >= REMEMBERED:
+        del known[next(iter(known))]
+    known[key] = value
 
 
 def _all_pass(outcomes: Iterable[Outcome], capacity: int) -> bool:

@@ -1,4 +1,4 @@
-"""A what-if curve of 32 batch sizes over a step of 5,000 events, and the largest batch size.
+"""A what-if curve over a step of 10,000 events, and the largest batch size.
 
 Needs neither TensorFlow nor a GPU. Prints seconds of CPU time (it is one thread) and the limit.
 
@@ -13,13 +13,13 @@ from bench_replay import EVENTS, SMALLEST_EVENTS, step
 from limits import finish, parser_of, print_limit
 from requests_cases import make_traced
 
+from tb_memplugin.analysis.fit.what_if import curve_sizes
 from tb_memplugin.attribution.trace.lifetimes import chunks
 from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.prediction import reproduce
 from tb_memplugin.prediction.predictor import Predictor
 
-SIZES = 32
 LIMIT_SECONDS = 2.0
 
 
@@ -66,9 +66,9 @@ def main() -> None:
     predictor = Predictor((requests,))
     assert predictor.reproduced.whole
     began = time.process_time()
-    points = [predictor.range_at(Conditions(batch_size=round(size))) for size in np.geomspace(1, 32, SIZES)]
-    assert None not in points
-    print_limit(f"curve of {SIZES} batch sizes", time.process_time() - began, LIMIT_SECONDS, "s", any_size=True)
+    sizes = curve_sizes(predictor, 1, 32)
+    assert all(predictor.peaks(Conditions(batch_size=size)).peak_bytes for size in sizes)
+    print_limit(f"curve of {len(sizes)} batch sizes", time.process_time() - began, LIMIT_SECONDS, "s", any_size=True)
     began = time.process_time()
     largest = predictor.largest_batch_size(16 << 30)
     print(f"largest batch size {largest}: {time.process_time() - began:.2f} s")

@@ -4,20 +4,18 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from tb_memplugin.analysis.fit.plan import inside, recompute_sentence
 from tb_memplugin.analysis.fit.plan_answer import format_time
 from tb_memplugin.analysis.fit.plan_code import remat_line
-from tb_memplugin.analysis.fit.segment_search import Recomputing, SegmentSearch, Units, units_of
+from tb_memplugin.analysis.fit.segment_search import SegmentSearch, Units, units_of
 from tb_memplugin.analysis.fit.what_if import layer_table_of
-from tb_memplugin.analysis.fit.what_if_evidence import first_typical_step, recorded_evidence, recorded_program
-from tb_memplugin.model import PHASES, Fix, Layer, Oom, Run, is_gpu
+from tb_memplugin.analysis.fit.what_if_evidence import measured_peak, recorded_evidence, recorded_program
+from tb_memplugin.model import Fix, Layer, Oom, Run, is_gpu
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import NOTHING
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
-from tb_memplugin.prediction.predictor import SPARE, Predictor
+from tb_memplugin.prediction.predictor import Predictor
 
 MAX_FIXED = 8
 """Failures of a run, the last ones, whose fixes are simulated where nobody asks for one of them."""
@@ -41,8 +39,7 @@ def advice(session: Run, oom: Oom) -> Advice:
     """
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]
     steps = () if oom.phase is None else recorded_program(before, oom.device, oom.phase)
-    first = first_typical_step(steps)
-    if first is None:
+    if not any(not one.first for one in steps):
         return Advice((), "No fix could be simulated: no whole step was traced before.")
     if not oom.batch_size:
         return Advice((), "No fix could be simulated: the batch size of the failed step is unknown.")
@@ -58,8 +55,10 @@ def advice(session: Run, oom: Oom) -> Advice:
         is_training=oom.phase == "train",
         op=oom.op,
     )
-    evidence = recorded_evidence(session, oom.device, steps) if failed.is_training else NOTHING
-    predictor = Predictor(steps, layers, _median_peak(session, oom, first))
+    evidence = recorded_evidence(session, oom.device, steps, oom.wall_time) if failed.is_training else NOTHING
+    if evidence.growth is not None:
+        return Advice((), f"No fix could be simulated. {evidence.growth}")
+    predictor = Predictor(steps, layers, measured_peak(session, oom.device, steps, until=oom.wall_time))
 
     def recomputation(predictor: Predictor) -> Fix | None:
         return recomputing_fix(predictor, units_of(session, steps[-1], layers), layers, failed)
@@ -73,16 +72,6 @@ def with_advice(oom: Oom, found: Advice) -> Oom:
     return dataclasses.replace(oom, fixes=found.fixes, not_available=notes)
 
 
-def _median_peak(session: Run, oom: Oom, first: int) -> int | None:
-    """Median peak of the steps of the failure's phase from one on; None if unknown."""
-    figures, samples = session.samples.devices.get(oom.device), session.samples
-    if figures is None or oom.phase is None:
-        return None
-    rows = (samples.phase == PHASES.index(oom.phase)) & (samples.step >= first) & (samples.wall_time < oom.wall_time)
-    peaks = figures.peak_bytes[rows & (figures.peak_bytes > 0)]
-    return int(np.median(peaks)) if len(peaks) else None
-
-
 def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer], failed: FailedTraining) -> Fix | None:
     """The segments with which the failed training passes at the least time; None if none are enough.
 
@@ -93,24 +82,18 @@ def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer],
         failed: The training that failed.
     """
     capacity = failed.capacity_bytes
-    budget = int(capacity / (1 + SPARE))
-    conditions = Conditions(batch_size=failed.batch_size)
-
-    def passes(found: Recomputing) -> bool:
-        wanted = dataclasses.replace(conditions, recompute=found.segments)
-        return found.range[-1] <= budget and predictor.passes(failed.batch_size, capacity, wanted)
-
     if not len(units):
         return None
-    found = SegmentSearch(predictor, units, conditions).cheapest(passes)
-    if found is None or not passes(found):
+    search = SegmentSearch(predictor, units, Conditions(failed.batch_size, capacity))
+    found = search.cheapest(capacity)
+    if found is None or not search.fits(found, capacity):
         return None
     segments = inside(f"{layers[0].path}/", found.segments)
     what = recompute_sentence(segments)
-    change, peak = f"{what[0].upper()}{what[1:]}", found.range[1]
+    change, (_, peak, high) = f"{what[0].upper()}{what[1:]}", found.peaks.span
     sentence = (
         f"{change} in the backward pass. Simulated peak: "
         f"{format_bytes(peak)} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
     )
     line = remat_line(segments)
-    return Fix("recompute", change, sentence, enough=True, budget_bytes=found.range[-1], peak_bytes=peak, code=line)
+    return Fix("recompute", change, sentence, enough=True, budget_bytes=high, peak_bytes=peak, code=line)

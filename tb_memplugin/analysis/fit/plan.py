@@ -1,6 +1,7 @@
 """Finds the change that makes a recorded training fit into a budget at the least cost. Pure."""
 
 import collections
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint
@@ -17,7 +18,7 @@ from tb_memplugin.model import Category, LedgerRow, Run
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.sized_steps import peak_in_one_piece
+from tb_memplugin.prediction.peak_ledger import PeakParts
 
 MOST_PARTS = 16
 """Most batches that gradients are accumulated over."""
@@ -32,7 +33,7 @@ NAMED_CATEGORIES = 4
 
 
 def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
-    """The cheapest change with which a run fits into a budget.
+    """The cheapest change with which a run fits into a budget, and into its allocator.
 
     Args:
         run: A run with its requests.
@@ -42,31 +43,33 @@ def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int |
     """
     predictor = RunPredictor(run, device)
     recorded = predictor.predict(Conditions(batch_size=batch_size))
-    peak, low, high = recorded.peak_bytes, recorded.low_bytes, recorded.high_bytes
-    capacity = recorded.capacity_bytes
-    budget = budget or capacity or 0
-    if peak is None or low is None or high is None:
+    limit = recorded.capacity_bytes or 0
+    budget = budget or limit
+    if recorded.peak_bytes is None:
         return Plan(device, budget, None, sentences=recorded.assumptions)
-    # A batch that ran out of memory does not fit, whatever its simulated peak.
-    failed = recorded.fits is False and capacity is not None and budget <= capacity
-    fits = high <= budget and not failed
+    # A budget above the limit is that of a larger device.
+    capacity = max(budget, limit)
+    fits = predictor.predict(Conditions(batch_size, capacity)).fits_within(budget)
     withheld = None if fits else predictor.predictor.reason_against(RECORDED)
-    if withheld is not None:
-        needed = f"As recorded, the training needs {format_bytes(peak)}, at most {format_bytes(high)}."
-        # Otherwise it would be recorded the same way again.
-        unsuitable = unsuitable_recording(predictor.steps[-1], predictor.layers) if predictor.steps else None
-        sentences = (needed, withheld, *([] if unsuitable is None else [unsuitable]))
-        return Plan(device, budget, None, recorded_peak_bytes=peak, sentences=sentences)
-    sentence = "no change: fits as recorded" if fits else "no change: as recorded"
-    same = PlanOption("none", sentence, (), recorded.batch_size, 1, peak, low, high, fits, 0.0)
-    return _Planner(predictor, run, device, budget, same).plan()
+    if withheld is None:
+        return _Planner(predictor, run, device, budget, Conditions(recorded.batch_size, capacity)).plan()
+    size, most = format_bytes(recorded.peak_bytes), format_bytes(recorded.high_bytes)
+    # Otherwise it would be recorded the same way again.
+    unsuitable = unsuitable_recording(predictor.steps[-1], predictor.layers) if predictor.steps else None
+    needed = f"As recorded, the training needs {size}, at most {most}."
+    sentences = (needed, withheld, *([] if unsuitable is None else [unsuitable]))
+    return Plan(device, budget, None, recorded_peak_bytes=recorded.peak_bytes, sentences=sentences)
 
 
 class _Planner:
     """Plans for one run and one budget."""
 
-    def __init__(self, predictor: RunPredictor, run: Run, device: str, budget: int, same: PlanOption) -> None:
-        self._predictor, self._device, self._budget, self._same = predictor, device, budget, same
+    def __init__(self, predictor: RunPredictor, run: Run, device: str, budget: int, same: Conditions) -> None:
+        self._predictor, self._device, self._budget = predictor, device, budget
+        self._capacity = same.capacity_bytes
+        self._same = self._described("none", "no change: as recorded", Conditions(same.batch_size))
+        if self._same.fits:
+            self._same = dataclasses.replace(self._same, sentence="no change: fits as recorded")
         self._units: Units = units_of(run, predictor.steps[-1], predictor.layers)
         table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
         self._optimizer = "Optimizer" if table is None else str(table.optimizer)
@@ -79,12 +82,12 @@ class _Planner:
         chosen = next((option for option in options if option.fits), None)
         sentences = list(self._units.sentences)
         least = chosen or min(options, key=lambda option: option.high_bytes)
-        ledger = self._predictor.predictor.ledger_at(self._conditions(least), quick=bool(least.segments))
+        peaks = self._peaks(self._conditions(least))
         if chosen is None:
             sentences.insert(
                 0,
                 f"The smallest peak that was found is {format_bytes(least.peak_bytes)}, at most "
-                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(ledger)}.",
+                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(peaks.ledger)}.",
             )
         return Plan(
             device=self._device,
@@ -97,13 +100,13 @@ class _Planner:
             low_bytes=least.low_bytes,
             high_bytes=least.high_bytes,
             recorded_peak_bytes=self._same.peak_bytes,
-            demand_bytes=self._demand(least),
+            demand_bytes=peaks.demand_bytes,
             extra_time=least.extra_time,
             time_source=self._units.time_source,
             code=code_of(least, self._optimizer, self._predictor.layers) if least.fits else "",
             options=tuple(options),
             curve=self._curve(),
-            ledger=ledger,
+            ledger=peaks.ledger,
             sentences=tuple(sentences),
             model=self._root.rstrip("/"),
         )
@@ -115,13 +118,14 @@ class _Planner:
         others change the training. Combinations follow where no single change is enough.
         """
         batch = self._same.batch_size
-        found = self._recomputing(Conditions(batch_size=batch))
+        conditions = Conditions(batch_size=batch)
+        found = self._recomputing(conditions)
         if found is not None:
-            yield self._recomputed("recompute", Conditions(batch), found)
+            yield self._recomputed("recompute", conditions, found)
         if batch is None:
             return
         parts = [count for count in range(2, MOST_PARTS + 1) if batch % count == 0]
-        fits = found is not None and found.range[-1] <= self._budget
+        fits = found is not None and self._fits(conditions, found)
         for count in parts:
             sentence, last = _accumulating(count, batch), count == parts[-1]
             option = self._option("accumulate", sentence, _accumulated(batch, count), count, last)
@@ -140,7 +144,7 @@ class _Planner:
         for count in parts:
             conditions = _accumulated(batch, count)
             found = self._recomputing(conditions)
-            if found is not None and (found.range[-1] <= self._budget or count == parts[-1]):
+            if found is not None and (self._fits(conditions, found) or count == parts[-1]):
                 kind: Kind = "recompute_and_accumulate"
                 yield self._recomputed(kind, conditions, found, _accumulating(count, batch), count)
                 return
@@ -202,7 +206,7 @@ class _Planner:
         while size:
             conditions = Conditions(batch_size=size)
             found = self._recomputing(conditions)
-            if found is not None and (found.range[-1] <= self._budget or size == 1):
+            if found is not None and (self._fits(conditions, found) or size == 1):
                 yield self._recomputed("recompute_and_batch_size", conditions, found, _smaller(size, batch))
                 return
             size //= 2
@@ -213,12 +217,19 @@ class _Planner:
     def _option(
         self, kind: Kind, sentence: str, conditions: Conditions, parts: int = 1, last: bool = True
     ) -> PlanOption | None:
-        """A change with the peak that `what_if` predicts. Without `last` another one follows if it does not fit."""
-        predictor = self._predictor.predictor
-        span = None if last else predictor.range_at(conditions)
-        if last or (span is not None and span[-1] <= self._budget):
-            span = predictor.range_at(conditions, quick=False)
-        return None if span is None else self._described(kind, sentence, conditions, span, parts=parts)
+        """A change with what `what_if` predicts. Without `last` another one follows if it does not fit."""
+        if self._predictor.predictor.reason_against(conditions) is not None or not (last or self._fits(conditions)):
+            return None
+        return self._described(kind, sentence, conditions, parts=parts)
+
+    def _peaks(self, conditions: Conditions) -> PeakParts:
+        return self._predictor.predictor.peaks(conditions)
+
+    def _fits(self, conditions: Conditions, found: Recomputing | None = None) -> bool:
+        """Whether the whole range of the peak is within the budget, and `what_if` says that it fits into the limit."""
+        wanted = _with(conditions, found)
+        within = dataclasses.replace(wanted, capacity_bytes=self._capacity)
+        return self._peaks(wanted).high_bytes <= self._budget and self._predictor.predictor.fits(within)
 
     def _recomputed(
         self, kind: Kind, conditions: Conditions, found: Recomputing, also: str | None = None, parts: int = 1
@@ -226,18 +237,13 @@ class _Planner:
         sentence = (
             recompute_sentence(found.segments) if also is None else f"{recompute_sentence(found.segments)}; {also}"
         )
-        return self._described(kind, sentence, conditions, found.range, found, parts)
+        return self._described(kind, sentence, conditions, found, parts)
 
     def _described(
-        self,
-        kind: Kind,
-        sentence: str,
-        conditions: Conditions,
-        span: tuple[int, int, int],
-        found: Recomputing | None = None,
-        parts: int = 1,
+        self, kind: Kind, sentence: str, conditions: Conditions, found: Recomputing | None = None, parts: int = 1
     ) -> PlanOption:
-        low, peak, high = span
+        low, peak, high = self._peaks(_with(conditions, found)).span
+        same_time = 0.0 if kind == "none" else None
         return PlanOption(
             kind=kind,
             sentence=sentence,
@@ -247,8 +253,8 @@ class _Planner:
             peak_bytes=peak,
             low_bytes=low,
             high_bytes=high,
-            fits=high <= self._budget,
-            extra_time=found.extra_time if found is not None and kind == "recompute" else None,
+            fits=self._fits(conditions, found),
+            extra_time=found.extra_time if found is not None and kind == "recompute" else same_time,
             frozen=tuple(path.removeprefix(self._root) for path in conditions.frozen),
         )
 
@@ -267,34 +273,34 @@ class _Planner:
     def _recomputing(self, conditions: Conditions) -> Recomputing | None:
         """The segments that fit at the least time; those of the smallest peak if none fit; None if none saves."""
         search = self._search(conditions)
-        return None if search is None else search.cheapest(lambda found: found.range[-1] <= self._budget)
+        return None if search is None else search.cheapest(self._budget)
 
     def _search(self, conditions: Conditions) -> SegmentSearch | None:
         if not len(self._units):
             return None
         if conditions not in self._searches:
-            self._searches[conditions] = SegmentSearch(self._predictor.predictor, self._units, conditions)
+            within = dataclasses.replace(conditions, capacity_bytes=self._capacity)
+            self._searches[conditions] = SegmentSearch(self._predictor.predictor, self._units, within)
         return self._searches[conditions]
-
-    def _demand(self, option: PlanOption) -> int | None:
-        """Most bytes of its step that are live at once; None for an option whose step is not simulated by sizes."""
-        if {"optimizer", "precision", "freeze"}.intersection(option.kind.split("_and_")):
-            return None
-        return peak_in_one_piece(self._predictor.predictor.sized_step(self._conditions(option)))
 
     def _curve(self) -> tuple[PlanPoint, ...]:
         """The curve at the recorded batch size, which ends with the training as recorded; empty if nothing saves."""
         search, same = self._search(Conditions(batch_size=self._same.batch_size)), self._same
         found = [] if search is None else search.curve(CURVE_POINTS)
-        saving = [one for one in found if one.range[1] < same.peak_bytes and one.extra_time > 0]
+        saving = [one for one in found if one.peaks.peak_bytes < same.peak_bytes and one.extra_time > 0]
         if not saving:
             return ()
         points = [
             PlanPoint(peak, low, high, one.extra_time, len(one.segments))
             for one in saving
-            for low, peak, high in (one.range,)
+            for low, peak, high in (one.peaks.span,)
         ]
         return (*points, PlanPoint(same.peak_bytes, same.low_bytes, same.high_bytes, 0.0, 0))
+
+
+def _with(conditions: Conditions, found: Recomputing | None) -> Conditions:
+    """The conditions with segments to recompute."""
+    return conditions if found is None else dataclasses.replace(conditions, recompute=found.segments)
 
 
 def inside(root: str, segments: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:

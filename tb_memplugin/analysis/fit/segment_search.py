@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from tb_memplugin.analysis.fit.plan_answer import TimeSource
 from tb_memplugin.model import Layer, Run, StepRequests, Timeline
 from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.peak_ledger import PeakParts
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.recomputation import Part
 from tb_memplugin.prediction.segment_choice import Choice, SegmentChoices, Unit, requesting_units, unit_costs
@@ -124,12 +125,12 @@ class Recomputing:
     Attributes:
         segments: The paths of each segment's layers.
         extra_time: Additional time of a step as a share of the recorded one.
-        range: (low, typical, high) peak.
+        peaks: The peaks with them.
     """
 
     segments: tuple[tuple[str, ...], ...]
     extra_time: float
-    range: tuple[int, int, int]
+    peaks: PeakParts
 
 
 class SegmentSearch:
@@ -138,7 +139,7 @@ class SegmentSearch:
     Args:
         predictor: Predicts for the recorded program.
         units: The layers that can be recomputed.
-        conditions: The conditions.
+        conditions: The conditions, whose capacity is the one to fit into.
     """
 
     def __init__(self, predictor: Predictor, units: Units, conditions: Conditions) -> None:
@@ -149,19 +150,20 @@ class SegmentSearch:
         self.smallest_bytes = self._choices.smallest()
         self.demand_bytes = peak_in_one_piece(step)
 
-    def cheapest(self, enough: Callable[[Recomputing], bool]) -> Recomputing | None:
-        """The segments that are enough at the least time; those of the smallest peak if none are; None if none save.
+    def cheapest(self, budget: int) -> Recomputing | None:
+        """The segments that fit within a peak at the least time; those of the smallest peak if none do; None if none
+        save.
 
         A choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
         """
         fitting, failing = self.smallest_bytes, self.demand_bytes
         best = self._simulated(self._choices.choose(fitting))
-        if best is None or not enough(best):
+        if best is None or not self.fits(best, budget):
             return best
         for _ in range(MOST_TRIES - 1):
             limit = (fitting + failing) // 2
             found = self._simulated(self._choices.choose(limit))
-            if found is not None and enough(found):
+            if found is not None and self.fits(found, budget):
                 fitting = limit
                 best = min(best, found, key=lambda one: one.extra_time)
             else:
@@ -177,13 +179,14 @@ class SegmentSearch:
         for limit in np.linspace(self.smallest_bytes, self.demand_bytes, points + 1)[:-1].astype(int).tolist():
             self._simulated(self._choices.choose(limit))
         kept: list[Recomputing] = []
-        for one in sorted(filter(None, self._found.values()), key=lambda one: (one.range[-1], one.extra_time)):
+        found = sorted(filter(None, self._found.values()), key=lambda one: (one.peaks.high_bytes, one.extra_time))
+        for one in found:
             if not kept or one.extra_time < kept[-1].extra_time:
                 kept.append(one)
         return kept
 
     def _simulated(self, choice: Choice | None) -> Recomputing | None:
-        """A choice with its range; None without segments, or if it cannot be simulated."""
+        """A choice with its peaks; None without segments, or if it cannot be simulated."""
         if choice is None or not choice.spans:
             return None
         if choice.spans not in self._found:
@@ -191,9 +194,18 @@ class SegmentSearch:
             segments = tuple(
                 tuple(path for unit, _ in found[first:end] for path in unit.layers) for first, end in choice.spans
             )
-            self._found[choice.spans] = self._with_range(segments, choice.seconds / self._units.step_seconds)
+            self._found[choice.spans] = self._predicted(segments, choice.seconds / self._units.step_seconds)
         return self._found[choice.spans]
 
-    def _with_range(self, segments: tuple[tuple[str, ...], ...], extra_time: float) -> Recomputing | None:
-        span = self._predictor.range_at(dataclasses.replace(self._conditions, recompute=segments))
-        return None if span is None else Recomputing(segments, extra_time, span)
+    def fits(self, found: Recomputing, budget: int) -> bool:
+        """Whether segments fit into the capacity with a peak within a budget."""
+        return found.peaks.high_bytes <= budget and self._predictor.fits(self._with(found.segments))
+
+    def _with(self, segments: tuple[tuple[str, ...], ...]) -> Conditions:
+        return dataclasses.replace(self._conditions, recompute=segments)
+
+    def _predicted(self, segments: tuple[tuple[str, ...], ...], extra_time: float) -> Recomputing | None:
+        conditions = self._with(segments)
+        if self._predictor.reason_against(conditions) is not None:
+            return None
+        return Recomputing(segments, extra_time, self._predictor.peaks(conditions))

@@ -2,31 +2,32 @@
 
 import dataclasses
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tb_memplugin.analysis.fit.what_if_answer import WhatIf, describe_failure
 from tb_memplugin.analysis.fit.what_if_evidence import (
-    first_typical_step,
     last_failed_batch,
+    measured_peak,
     recorded_evidence,
     recorded_program,
-    typical_peaks,
 )
 from tb_memplugin.analysis.steps.facts import device_facts, phases
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
 from tb_memplugin.model.units import SIZE_RULE, parse_bytes
-from tb_memplugin.prediction.capacity import CapacitySearch
+from tb_memplugin.prediction.capacity import CapacitySearch, Enough
 from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, SLOTS, Conditions, unmatched
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
 
-CURVE_POINTS = 16
-"""Batch sizes of a curve."""
+CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
+"""Most and fewest batch sizes of a curve, beside the recorded, the requested and the largest one."""
+CURVE_EVENTS = 40_000
+"""Events of one step of each of a curve's points together: with more events, there are fewer points."""
 _TRAIN: Phase = "train"
 Globs: TypeAlias = str | Collection[str]
 """A glob for paths of layers, several that commas separate, or a list of them."""
@@ -39,8 +40,7 @@ class CurvePoint:
     """Predicted peak for a batch size, with its range.
 
     Attributes:
-        fits: Whether the batch size is at most the largest one that fits; None if that is unknown.
-        fails_at: The request that fails first in a simulation within the capacity; None if none does.
+        fits, fails_at: As in the prediction for this batch size.
     """
 
     batch_size: int
@@ -74,7 +74,7 @@ class RunPredictor:
         self._device = device
         self.steps = recorded_program(run.requests, device, _TRAIN)
         evidence = recorded_evidence(run, device, self.steps)
-        self._measured_bytes = _measured_peak(run, device, self.steps)
+        self._measured_bytes = measured_peak(run, device, self.steps)
         # A run that failed is asked about what failed.
         self._default_batch = last_failed_batch(run, device, self.steps)
         table = layer_table_of(run, self.steps)
@@ -110,10 +110,10 @@ class RunPredictor:
             recorded_batch_sizes=self.predictor.batch_sizes,
             recorded_steps=tuple(one.step for one in self.steps),
             measured_peak_bytes=self._measured_bytes,
-            enough_capacity_bytes=self._enough(prediction, conditions),
+            enough=self._enough(prediction, conditions),
         )
 
-    def _enough(self, prediction: Prediction, conditions: Conditions) -> int | None:
+    def _enough(self, prediction: Prediction, conditions: Conditions) -> Enough | None:
         """A capacity at which a training fits that does not fit as asked; None if it fits, or if that is unknown."""
         batch, capacity = prediction.batch_size, prediction.capacity_bytes
         if prediction.fits is not False or prediction.method == "unknown" or batch is None or capacity is None:
@@ -121,43 +121,31 @@ class RunPredictor:
         return CapacitySearch(self.predictor, batch, capacity, conditions).find()
 
     def curve(self, answer: WhatIf) -> list[CurvePoint]:
-        """Predicted peaks over batch sizes: from an eighth of the recorded one to beyond the largest that fits.
+        """Predictions over batch sizes: from an eighth of the recorded one to beyond the largest that fits.
 
-        At the answer's own batch size they are the answer's. Each of the others comes from one simulation only.
+        Each is the prediction for its batch size, as an answer of its own gives it.
         """
-        largest, known = answer.largest_batch_size, answer.prediction
         recorded = self.predictor.batch_size
         if recorded is None:
             return []
         low = max(1, recorded // 8)
-        asked = known.batch_size or 0  # that of the failure, if none is given
+        asked, largest = answer.prediction.batch_size or 0, answer.largest_batch_size
         high = min(MAX_BATCH_SIZE, max(recorded * 4, round((largest or 0) * 1.25), asked))
-        sizes = {recorded, *np.unique(np.geomspace(low, high, CURVE_POINTS).round().astype(int)).tolist()}
-        sizes |= {size for size in (asked, largest) if size}
-        points = []
+        sizes = {recorded, *curve_sizes(self.predictor, low, high), *(size for size in (asked, largest) if size)}
+        curve = []
         for size in sorted(sizes):
-            found = self._range(size, answer)
-            if found is not None:
-                fits = None if largest is None else size <= largest
-                failed = self._failure(size, answer) if fits is False else None
-                points.append(CurvePoint(size, found[1], found[0], found[2], fits, failed))
-        return points
+            found = self.predictor.predict(dataclasses.replace(answer.conditions, batch_size=size))
+            if found.peak_bytes is not None and found.low_bytes is not None and found.high_bytes is not None:
+                span = found.low_bytes, found.high_bytes
+                curve.append(CurvePoint(size, found.peak_bytes, *span, found.fits, found.fails_at))
+        return curve
 
-    def _range(self, batch_size: int, answer: WhatIf) -> tuple[int, int, int] | None:
-        """(low, typical, high) peak for a batch size under the answer's conditions; at its own size, its own."""
-        known = answer.prediction
-        if batch_size != known.batch_size:
-            return self.predictor.range_at(dataclasses.replace(answer.conditions, batch_size=batch_size))
-        if known.low_bytes is None or known.peak_bytes is None or known.high_bytes is None:
-            return None
-        return known.low_bytes, known.peak_bytes, known.high_bytes
 
-    def _failure(self, batch_size: int, answer: WhatIf) -> FailedRequest | None:
-        """The request that fails first with a batch size under the answer's conditions; at its own size, its own."""
-        known, capacity = answer.prediction, answer.prediction.capacity_bytes
-        if capacity is None or (batch_size == known.batch_size and known.fails_at is not None):
-            return known.fails_at
-        return self.predictor.failure_at(batch_size, capacity, answer.conditions)
+def curve_sizes(predictor: Predictor, low: int, high: int) -> list[int]:
+    """Batch sizes of a curve: fewer if a step has more events."""
+    points = max(FEWEST_CURVE_POINTS, min(CURVE_POINTS, CURVE_EVENTS // max(1, predictor.events)))
+    sizes: list[int] = np.unique(np.geomspace(low, high, points).round().astype(int)).tolist()
+    return sizes
 
 
 def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, Any]]:
@@ -171,13 +159,6 @@ def _without_training(run: Run) -> str | None:
     if not others or _TRAIN in others:
         return None
     return f"Unknown: predictions come from training steps, and this run has only {' and '.join(others)} steps."
-
-
-def _measured_peak(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:
-    """Median peak of the steps that are like the latest recorded ones, up to where memory ran out."""
-    first = first_typical_step(steps)
-    peaks = [] if first is None else list(typical_peaks(run, device, first).values())
-    return int(np.median(peaks)) if peaks else None
 
 
 def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:

@@ -9,6 +9,7 @@ from tb_memplugin.model import CATEGORIES, Category, LedgerRow, Run, Snapshot
 from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.text import clean, format_table, html_table, html_text
 from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.capacity import Enough
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
@@ -33,7 +34,7 @@ class WhatIf:
             does, None if that is unknown.
         recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
         recorded_steps: The recorded steps that the prediction comes from.
-        enough_capacity_bytes: If the training does not fit, a capacity at which it fits; None if unknown.
+        enough: If the training does not fit, a capacity at which it fits; None if unknown.
         measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
     """
 
@@ -44,7 +45,7 @@ class WhatIf:
     recorded_batch_sizes: tuple[int, ...]
     recorded_steps: tuple[int, ...]
     measured_peak_bytes: int | None
-    enough_capacity_bytes: int | None = None
+    enough: Enough | None = None
 
     @property
     def fits(self) -> bool | None:
@@ -59,7 +60,7 @@ class WhatIf:
     @property
     def sentence(self) -> str:
         """The answer in words: whether it fits, why not, and what would be enough."""
-        return verdict_sentence(self.prediction, self.enough_capacity_bytes)
+        return verdict_sentence(self.prediction, self.enough)
 
     def __str__(self) -> str:
         rows = _ledger_rows(self.prediction)
@@ -82,7 +83,7 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
         **fields_of(prediction, "batch_size", "capacity_bytes", "peak_bytes", "low_bytes", "high_bytes", "fits"),
         "sentence": answer.sentence,
         "fails_at": describe_failure(prediction.fails_at),
-        "enough_capacity_bytes": answer.enough_capacity_bytes,
+        "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
         "largest_batch_size": answer.largest_batch_size,
         "method": prediction.method,
         "reproduced": dataclasses.asdict(prediction.reproduced),
@@ -120,7 +121,7 @@ def _lines(answer: WhatIf) -> list[str]:
     if prediction.peak_bytes is not None:
         span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}"
         lines.append(f"predicted peak: {format_bytes(prediction.peak_bytes)} ({span}), method: {prediction.method}")
-        reason = f"; {why_not(prediction, answer.enough_capacity_bytes)}" if prediction.fits is False else ""
+        reason = "" if prediction.fits else f"; {why_not(prediction, answer.enough)}"
         lines.append(f"fits: {FITS[prediction.fits]}{reason}")
         lines.append(f"largest batch size: {_largest(answer)}")
     return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
@@ -142,39 +143,59 @@ def _number(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
-def verdict_sentence(prediction: Prediction, enough_bytes: int | None) -> str:
-    """The answer in one or two sentences.
+def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
+    """The answer in one to three sentences.
 
     Args:
         prediction: The prediction.
-        enough_bytes: A capacity at which a training fits that does not fit into the asked one; None if unknown.
+        enough: A capacity at which a training fits that does not fit into the asked one; None if unknown.
     """
     peak, capacity = prediction.peak_bytes, prediction.capacity_bytes
     if peak is None:
         return prediction.assumptions[0] if prediction.assumptions else "Unknown: there is no prediction."
     if prediction.fits:
         return f"Fits: {format_bytes(peak)}" + ("" if capacity is None else f" of {format_bytes(capacity)}")
-    if prediction.fits is False:
-        return f"Does not fit: {why_not(prediction, enough_bytes)}"
-    span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}"
-    limit = "the capacity is unknown" if capacity is None else f"{format_bytes(capacity)} may not be enough"
-    return f"Unknown: {limit}; predicted peak {span}"
+    reason = why_not(prediction, enough)
+    return f"Does not fit: {reason}" if prediction.fits is False else f"Unknown: {reason}"
 
 
-def why_not(prediction: Prediction, enough_bytes: int | None) -> str:
-    """Why a training does not fit, and the capacity at which it fits."""
+def why_not(prediction: Prediction, enough: Enough | None) -> str:
+    """Why a training does not fit or may not fit, and the capacity at which it fits."""
+    return (_needed if prediction.fits is False else _possible)(prediction) + _enough(enough)
+
+
+def _possible(prediction: Prediction) -> str:
+    """Why a training may not fit."""
+    capacity, high = prediction.capacity_bytes, prediction.high_bytes
+    span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(high)}"
+    if capacity is None:
+        return f"the capacity is unknown; predicted peak {span}"
+    in_pieces = high is not None and high <= capacity
+    why = ", because free memory may be in pieces" if in_pieces else ""
+    return f"{format_bytes(capacity)} may not be enough; predicted peak {span}{why}"
+
+
+def _needed(prediction: Prediction) -> str:
+    """Why a training does not fit."""
     peak, capacity, failed = prediction.peak_bytes, prediction.capacity_bytes, prediction.fails_at
     needed = f"{format_bytes(peak)} needed, {format_bytes(capacity)} available"
     if failed is None:
-        reason = needed
-    elif not failed.is_in_pieces:
+        # Measured, where the simulation has another peak.
+        is_plain = (peak or 0) > (capacity or 0) or not prediction.assumptions
+        return needed if is_plain else prediction.assumptions[0].rstrip(".")
+    if not failed.is_in_pieces:
         size = format_bytes(failed.requested_bytes)
-        reason = f"{needed}. {size} requested{_requester(failed)}, {format_bytes(failed.free_bytes)} free"
-    elif peak is not None and capacity is not None and peak <= capacity:
-        reason = f"{format_bytes(peak)} of {format_bytes(capacity)} would be enough, but {_no_chunk(failed)}"
-    else:
-        reason = f"{needed}, and {_no_chunk(failed)}"
-    return reason + ("" if enough_bytes is None else f". At {format_bytes(enough_bytes)} it fits")
+        return f"{needed}. {size} requested{_requester(failed)}, {format_bytes(failed.free_bytes)} free"
+    if peak is not None and capacity is not None and peak <= capacity:
+        return f"{format_bytes(peak)} of {format_bytes(capacity)} would be enough, but {_no_chunk(failed)}"
+    return f"{needed}, and {_no_chunk(failed)}"
+
+
+def _enough(enough: Enough | None) -> str:
+    if enough is None:
+        return ""
+    passes = format_bytes(enough.without_reserve_bytes)
+    return f". At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, and a reserve"
 
 
 def _no_chunk(failed: FailedRequest) -> str:

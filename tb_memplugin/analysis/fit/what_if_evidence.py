@@ -1,14 +1,17 @@
 """The recorded steps of the program that a question is about, and the batch sizes that it ran or failed with. Pure."""
 
 import collections
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from tb_memplugin.analysis.growth.device_growth import Growth, growth_of
 from tb_memplugin.model import PHASES, Oom, Phase, Run, StepRequests
 from tb_memplugin.model.layers import former_name
-from tb_memplugin.prediction.evidence import Evidence, Peaks
+from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.evidence import Evidence, Failure, Peaks
 
 _TRAIN: Phase = "train"
 
@@ -49,51 +52,83 @@ def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str
     return requests.mode, lasting
 
 
-def first_typical_step(steps: Sequence[StepRequests]) -> int | None:
-    """Number of the first recorded step with the latest batch size; None without steps.
+def measured_peak(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> int | None:
+    """Median peak of the steps of a run that are like the latest recorded ones, before a time; None if unknown.
 
-    The peaks of the run's steps from it on are what a simulation of these steps is checked against.
+    A simulation of these steps is checked against it.
     """
     typical = [one for one in steps if not one.first]
-    return next((one.step for one in typical if one.batch_size == typical[-1].batch_size), None)
+    if not typical:
+        return None
+    first = next(one.step for one in typical if one.batch_size == typical[-1].batch_size)
+    peaks = _peaks_from(run, typical[-1], first, until)
+    return int(statistics.median(peaks.values())) if peaks else None
 
 
-def typical_peaks(run: Run, device: str, first: int) -> dict[int, int]:
-    """Step to peak in bytes, of the training steps from one on, up to where memory ran out."""
-    figures = run.samples.devices.get(device)
+def _peaks_from(run: Run, like: StepRequests, first: int, until: float = math.inf) -> dict[int, int]:
+    """Step to peak in bytes, of the steps of a device and phase from one on, up to a time and to where memory ran out.
+
+    Args:
+        run: The run.
+        like: A step of the device and the phase.
+        first: The first step.
+        until: A wall time.
+    """
+    samples, figures = run.samples, run.samples.devices.get(like.device)
     if figures is None:
         return {}
-    failed = [oom.step for oom in run.ooms if oom.step is not None and oom.step > first and oom.status == "failed"]
-    rows = (run.samples.phase == PHASES.index(_TRAIN)) & (run.samples.step >= first) & (figures.peak_bytes > 0)
+    rows = (samples.phase == PHASES.index(like.phase)) & (samples.step >= first) & (figures.peak_bytes > 0)
+    rows &= samples.wall_time < until
+    failed = [one.step for one in _of_phase(run, like.device, like.phase) if one.step is not None and one.step > first]
     if failed:
-        rows &= run.samples.step < min(failed)
-    return dict(zip(run.samples.step[rows].tolist(), figures.peak_bytes[rows].tolist(), strict=True))
+        rows &= samples.step < min(failed)
+    return dict(zip(samples.step[rows].tolist(), figures.peak_bytes[rows].tolist(), strict=True))
 
 
-def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests]) -> Evidence:
+def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> Evidence:
     """What a run shows of its batch sizes.
 
     Args:
         run: The run.
         device: One of its devices.
         steps: The recorded steps of its program.
+        until: A wall time, after which steps do not count.
     """
     typical = [one for one in steps if not one.first]
-    failures = [oom for oom in _failures(run, device, steps) if oom.batch_size and oom.step is not None]
+    failed = [
+        Failure(oom.batch_size, oom.capacity_bytes, oom.step)
+        for oom in _failures(run, device, steps)
+        if oom.batch_size and oom.step is not None and not _ran_later(oom, typical)
+    ]
+    grown = growth_of(run, device, _TRAIN)
+    growth = None if grown is None else f"Unknown: {leak_sentence(grown)}"
     if not typical:
-        capacity = failures[-1].capacity_bytes if failures else None
-        return Evidence(capacity, failed={oom.batch_size or 0: oom.step or 0 for oom in failures})
-    latest, first = typical[-1].batch_size, first_typical_step(steps)
-    measured = typical_peaks(run, device, min(one.step for one in typical))
+        return Evidence(failures=failed, growth=growth)
+    latest = typical[-1].batch_size
+    first = next(one.step for one in typical if one.batch_size == latest)
+    measured = _peaks_from(run, typical[-1], min(one.step for one in typical), until)
     peaks: dict[int, Peaks] = {}
     for size in {one.batch_size for one in typical if one.batch_size}:
-        traced = [measured[one.step] for one in typical if one.batch_size == size and one.step in measured]
+        own = [one for one in typical if one.batch_size == size and one.step in measured]
+        traced = [measured[one.step] for one in own]
         # Not every step was traced; the untraced ones since the last batch size was seen are taken to have it.
-        all_steps = [peak for step, peak in measured.items() if step >= (first or 0)] if size == latest else traced
+        all_steps = [peak for step, peak in measured.items() if step >= first] if size == latest else traced
         if traced:
             median = int(statistics.median(all_steps))
-            peaks[size] = Peaks(min(*traced, median), median, max(*all_steps, median))
-    return Evidence(typical[-1].capacity_bytes, peaks, {oom.batch_size or 0: oom.step or 0 for oom in failures})
+            limits = [one.capacity_bytes for one in own]
+            within = None if None in limits else min(limit for limit in limits if limit)
+            peaks[size] = Peaks(min(*traced, median), median, max(*all_steps, median), within)
+    return Evidence(peaks, failed, growth)
+
+
+def _ran_later(oom: Oom, steps: Sequence[StepRequests]) -> bool:
+    """Whether the batch size of a failure, or a larger one, ran afterwards, within no larger capacity."""
+    return any(
+        one.wall_time > oom.wall_time
+        and (one.batch_size or 0) >= (oom.batch_size or 0)
+        and (one.capacity_bytes or 0) <= (oom.capacity_bytes or 0)
+        for one in steps
+    )
 
 
 def last_failed_batch(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:
@@ -108,5 +143,20 @@ def last_failed_batch(run: Run, device: str, steps: Sequence[StepRequests]) -> i
 def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]:
     """Failed training steps of the program, the last one last."""
     begin = min((one.step for one in steps), default=0)
-    failed = [one for one in run.ooms if one.device == device and one.phase == _TRAIN and one.status == "failed"]
-    return sorted((one for one in failed if (one.step or 0) >= begin), key=lambda one: one.wall_time)
+    failed = [one for one in _of_phase(run, device, _TRAIN) if (one.step or 0) >= begin]
+    return sorted(failed, key=lambda one: one.wall_time)
+
+
+def _of_phase(run: Run, device: str, phase: Phase) -> list[Oom]:
+    """Failed steps of a phase."""
+    return [one for one in run.ooms if one.device == device and one.phase == phase and one.status == "failed"]
+
+
+def leak_sentence(growth: Growth) -> str:
+    """Why nothing is predicted while memory grows, and what to mend first."""
+    trend = growth.trend
+    owner = "" if growth.owner is None else f" ({', '.join((growth.owner[1].replace('_', ' '), *growth.origin()))})"
+    return (
+        f"memory grows by {format_bytes(round(trend.bytes_per_step))} in each step{owner}, from "
+        f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so far. Fix the leak first."
+    )

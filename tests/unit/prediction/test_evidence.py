@@ -10,13 +10,18 @@ from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import Layer
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.evidence import Evidence, Peaks, largest
+from tb_memplugin.prediction.evidence import Evidence, Failure, Peaks, largest
 from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.prediction.predictor import Predictor
 
 STEPS = tuple(one.requests for one in make_traced().values())
 LAYERS = make_table().layers
-PEAKS = Peaks(20 * MIB, 21 * MIB, 23 * MIB)
+PEAKS = Peaks(20 * MIB, 22 * MIB, 23 * MIB)
+
+
+def ran(capacity: int) -> Peaks:
+    """The same peaks within a capacity."""
+    return dataclasses.replace(PEAKS, capacity_bytes=capacity)
 
 
 def predictor(evidence: Evidence = Evidence(), layers: tuple[Layer, ...] = LAYERS) -> Predictor:  # noqa: B008
@@ -43,30 +48,63 @@ def predictor(evidence: Evidence = Evidence(), layers: tuple[Layer, ...] = LAYER
     ],
 )
 def test_smaller_batches_fit_and_larger_ones_fail(batch: int | None, capacity: int | None, fits: bool | None) -> None:
-    assert Evidence(100, {16: PEAKS, 4: PEAKS}, {24: 7, 32: 9}).fits(batch, capacity) is fits
+    failures = (Failure(24, 100, 7), Failure(32, 100, 9))
+    assert Evidence({16: ran(100), 4: ran(100)}, failures).fits(batch, capacity) is fits
 
 
-def test_a_batch_size_that_ran_before_it_failed_failed() -> None:
-    leaking = Evidence(100, {16: PEAKS}, {16: 402})
-    assert leaking.fits(16, 100) is False and leaking.fits(8, 100) is True and leaking.largest(100) == 0
+def test_steps_before_a_failure_prove_nothing_for_a_leak() -> None:
+    leaking = Evidence({16: ran(100), 4: ran(100)}, (Failure(16, 100, 402),))
+    assert leaking.fits(16, 100) is False and leaking.largest(100) == 0
     assert leaking.sentences(16, 100) == ["Recorded: batch size 16 ran out of memory in step 402, with 100 B."]
     assert leaking.fits(32, 100) is False
+    # THEN neither a smaller batch nor a larger capacity is proven: both last longer, and no more is known
+    assert leaking.fits(8, 100) is None and leaking.fits(4, 100) is None and leaking.fits(16, 200) is None
+    # AND of a run that only grows so far nothing is
+    assert Evidence({16: ran(100)}, growth="Unknown: memory grows.").fits(16, 100) is None
+
+
+def test_a_failure_and_a_success_count_under_their_own_capacity() -> None:
+    # GIVEN a batch of 32 that failed on a card with 16 bytes, and ran with 40
+    moved = Evidence({8: ran(16), 32: ran(40)}, (Failure(32, 16, 5),))
+    assert [moved.fits(32, capacity) for capacity in (16, 17, 39, 40)] == [False, None, None, True]
+    assert [moved.fits(8, capacity) for capacity in (15, 16, 40)] == [None, True, True]
+    assert moved.fits(64, 40) is None and moved.fits(64, 16) is False
+    assert moved.sentences(32, 16) == ["Recorded: batch size 32 ran out of memory in step 5, with 16 B."]
+    assert moved.sentences(16, 40) == ["Recorded: batch size 32 ran within 40 B."]
+    assert moved.largest(16) == 8 and moved.smallest_failed(16) == 32 and moved.smallest_failed(40) is None
+    # A capacity that was not recorded proves nothing.
+    assert Evidence({8: PEAKS}, (Failure(32, None, 5),)).fits(8, 40) is None
+    assert Evidence({8: PEAKS}, (Failure(32, None, 5),)).fits(32, 16) is None
+
+
+def test_a_growing_run_is_told_to_fix_the_leak_first() -> None:
+    growth = "Unknown: memory grows by 2.0 MiB in each step. Fix the leak first."
+    of = predictor(Evidence({BATCH: ran(CAPACITY)}, growth=growth))
+    for conditions in (Conditions(), Conditions(batch_size=2 * BATCH), Conditions(capacity_bytes=2 * CAPACITY)):
+        answer = of.predict(conditions)
+        assert (answer.fits, answer.peak_bytes, answer.method) == (None, None, "unknown")
+        assert answer.assumptions == (growth,)
+    assert of.largest_batch_size(CAPACITY) is None
 
 
 def test_recorded_conditions_are_answered_as_recorded() -> None:
-    answer = predictor(Evidence(CAPACITY, {BATCH: PEAKS})).predict(Conditions())
-    assert (answer.low_bytes, answer.peak_bytes, answer.high_bytes) == (20 * MIB, 21 * MIB, 23 * MIB)
+    answer = predictor(Evidence({BATCH: ran(CAPACITY)})).predict(Conditions())
+    assert (answer.low_bytes, answer.peak_bytes, answer.high_bytes) == (20 * MIB, 22 * MIB, 23 * MIB)
     assert answer.fits is True and answer.method == "recorded" and not answer.assumptions
+    # AND a median of steps that need less than the traced one is no peak below what is live in that
+    less = predictor(Evidence({BATCH: Peaks(MIB, 2 * MIB, 23 * MIB, CAPACITY)})).predict(Conditions())
+    assert less.peak_bytes == less.demand_bytes == sum(row.bytes for row in less.ledger)
+    assert not any(row.bytes < 0 for row in less.ledger)
     assert sum(row.bytes for row in answer.ledger) == answer.peak_bytes
     # AND the simulation is asked about everything else
     for other in (Conditions(batch_size=2 * BATCH), Conditions(capacity_bytes=CAPACITY // 2), Conditions(freeze="c")):
-        assert predictor(Evidence(CAPACITY, {BATCH: PEAKS})).predict(other).method != "recorded"
+        assert predictor(Evidence({BATCH: ran(CAPACITY)})).predict(other).method != "recorded"
 
 
 def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
     tight = 24 * MIB
     simulated = predictor().predict(Conditions(batch_size=BATCH, capacity_bytes=tight))
-    known = predictor(Evidence(tight, {BATCH: PEAKS, 2 * BATCH: PEAKS}))
+    known = predictor(Evidence({BATCH: ran(tight), 2 * BATCH: ran(tight)}))
     assert simulated.fits is not True and known.predict(Conditions(capacity_bytes=tight)).fits is True
     smaller = known.predict(Conditions(batch_size=BATCH + 1, capacity_bytes=tight))
     assert smaller.fits is True and smaller.assumptions[0] == "Recorded: batch size 8 ran within 24.0 MiB."
@@ -75,17 +113,20 @@ def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
     highs = []
     for size in (CAPACITY, 22 * MIB):
         asked = Conditions(batch_size=BATCH, capacity_bytes=size)
-        highs.append(predictor(Evidence(size, {2 * BATCH: low})).predict(asked).high_bytes)
+        highs.append(
+            predictor(Evidence({2 * BATCH: dataclasses.replace(low, capacity_bytes=size)})).predict(asked).high_bytes
+        )
     assert low.high_bytes < 22 * MIB == highs[1] < (highs[0] or 0)
     assert known.passes(2 * BATCH, tight) and known.largest_batch_size(tight) == 2 * BATCH
-    assert known.range_at(Conditions(batch_size=BATCH)) == (20 * MIB, 21 * MIB, 23 * MIB)
-    # AND its breakdown is the recorded one, wherever it is asked for
-    assert known.ledger_at(Conditions(batch_size=BATCH)) == known.predict(Conditions()).ledger
-    assert sum(row.bytes for row in known.ledger_at(Conditions(batch_size=BATCH))) == 21 * MIB
+    # AND its peaks and their breakdown are the recorded ones, whatever the capacity
+    peaks = known.peaks(Conditions(batch_size=BATCH))
+    assert peaks.span == (20 * MIB, 22 * MIB, 23 * MIB) and peaks.ledger == known.predict(Conditions()).ledger
+    assert sum(row.bytes for row in peaks.ledger) == 22 * MIB
+    assert known.predict(Conditions(capacity_bytes=tight - 1)).peak_bytes == 22 * MIB
 
 
 def test_a_batch_size_that_failed_does_not_fit_whatever_the_simulation_says() -> None:
-    known = predictor(Evidence(CAPACITY, {BATCH: PEAKS}, {12: 5}))
+    known = predictor(Evidence({BATCH: ran(CAPACITY)}, (Failure(12, CAPACITY, 5),)))
     free = predictor().largest_batch_size(CAPACITY)
     assert free is not None and free > 12 and predictor().predict(Conditions(batch_size=12)).fits is True
     answer = known.predict(Conditions(batch_size=12))
@@ -115,7 +156,7 @@ def test_the_recorded_precision_changes_nothing() -> None:
     plain = predictor(layers=half()).predict(Conditions(batch_size=8))
     asked = predictor(layers=half()).predict(Conditions(batch_size=8, precision="mixed_float16"))
     assert asked == plain and asked.method == "replay"
-    recorded = predictor(Evidence(CAPACITY, {BATCH: PEAKS}), half()).predict(Conditions(precision="mixed_float16"))
+    recorded = predictor(Evidence({BATCH: ran(CAPACITY)}), half()).predict(Conditions(precision="mixed_float16"))
     assert recorded.method == "recorded"
 
 

@@ -74,7 +74,7 @@ def test_a_training_fits_by_the_rule_of_the_largest_batch_size(conditions: Condi
         assert largest and of.passes(largest, capacity, conditions)
         for size in {largest, largest + 1, round(1.03 * largest) + 1}:
             asked = dataclasses.replace(conditions, batch_size=size, capacity_bytes=capacity)
-            assert (of.predict(asked).fits is True) is of.passes(size, capacity, conditions), (capacity, size)
+            assert (of.predict(asked).fits is True) is of.fits(asked) is (size <= largest), (capacity, size)
 
 
 @pytest.mark.parametrize(("batch", "mib"), [(24, 40), (48, 61), (50, 80)])
@@ -137,9 +137,10 @@ def test_every_simulation_of_a_training_that_fits_has_many_steps(monkeypatch: py
     monkeypatch.setattr(History, "run", counted)
     of = predictor()
     of.passes(BATCH, CAPACITY)
-    assert lengths == [1, LASTING_STEPS] * LASTING_VARIANTS  # the first step, and those after it
+    # The first step, and those after it; the range of the peak follows.
+    assert lengths[: 2 * LASTING_VARIANTS] == [1, LASTING_STEPS] * LASTING_VARIANTS
     lengths.clear()
-    assert fits(of, CAPACITY) is True and lengths[-2 * LASTING_VARIANTS :] == [1, LASTING_STEPS] * LASTING_VARIANTS
+    assert fits(of, CAPACITY) is True and lengths.count(LASTING_STEPS) >= LASTING_VARIANTS
 
 
 def test_one_simulation_that_passes_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

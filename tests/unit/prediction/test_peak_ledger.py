@@ -14,8 +14,7 @@ from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import Peaks
 from tb_memplugin.prediction.history import StepPeak
-from tb_memplugin.prediction.peak_ledger import peak_ledger, recorded_peak, recorded_prediction
-from tb_memplugin.prediction.prediction import Reproduced
+from tb_memplugin.prediction.peak_ledger import peak_ledger, recorded_parts, recorded_peak
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.sized_steps import as_recorded
 
@@ -169,7 +168,7 @@ def test_the_breakdown_is_that_of_the_step_whose_peak_is_closest_to_the_median()
     peaks = Peaks(recorded_peak(low).bytes, recorded_peak(typical).bytes, recorded_peak(high).bytes)
 
     def ledger_of(*steps: StepRequests) -> object:
-        return recorded_prediction(steps, STEP.batch_size or 0, None, peaks, Reproduced(1, 1)).ledger
+        return recorded_parts(steps, STEP.batch_size or 0, peaks).ledger
 
     alone = ledger_of(typical)
     assert alone and alone != ledger_of(low) and alone != ledger_of(high)

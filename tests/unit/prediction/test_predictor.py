@@ -93,7 +93,7 @@ def test_the_recorded_conditions_are_predicted_as_they_were() -> None:
 def test_the_range_is_at_least_as_wide_as_the_recorded_steps_differ() -> None:
     # GIVEN steps whose convolutions overlap now and then
     peak = real_peak(BATCH)
-    evidence = Evidence(CAPACITY, {BATCH: Peaks(round(0.8 * peak), peak, round(1.4 * peak))})
+    evidence = Evidence({BATCH: Peaks(round(0.8 * peak), peak, round(1.4 * peak), CAPACITY)})
     # WHEN
     before, after = (of.predict(Conditions(batch_size=32)) for of in (predictor(), predictor().bounded_by(evidence)))
     # THEN a real training whose convolutions overlap is in the range

@@ -13,9 +13,10 @@ from reading_cases import DEVICE, MIB, make_oom, write_small_run
 import tb_memplugin
 from tb_memplugin.analysis.fit.plan_answer import describe_plan
 from tb_memplugin.analysis.fit.what_if import RunPredictor
-from tb_memplugin.analysis.fit.what_if_answer import describe_what_if
+from tb_memplugin.analysis.fit.what_if_answer import FITS, describe_what_if
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.prediction import reproduce
 from tb_memplugin.reader.files.file_source import FileSource
@@ -112,14 +113,48 @@ def test_a_run_that_failed_is_asked_about_the_batch_that_failed(
     assert "CPU:0: batch size 12, capacity 256 MiB" in printed and "fits: no" in printed
 
 
+def test_every_view_has_one_verdict_and_one_peak(
+    handlers: Handlers, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a run whose last step, with batch 48, did not fit into 100 MiB
+    limit = 100 * MIB
+    failed = dataclasses.replace(make_oom(20), batch_size=48, capacity_bytes=limit, op=None)
+    requests_cases.write_run(tmp_path / "traced", capacity=limit, oom=failed)
+    run = tb_memplugin.load(tmp_path)["traced"]
+    post_mortem = next(fix.batch_size for fix in run.ooms[-1].fixes if fix.kind == "batch")
+    largest = ask(handlers, tmp_path)["largest_batch_size"]
+    assert largest == post_mortem and 4 < largest < 48
+    said = {}
+    for size in (1, 4, largest - 1, largest, largest + 1, largest + 2, largest + 4, 40, 48, 64):
+        # WHEN each is asked about a batch size
+        answer = ask(handlers, tmp_path, batch_size=str(size))
+        (point,) = [one for one in answer["curve"] if one["batch_size"] == size]
+        library = tb_memplugin.what_if(run, batch_size=size)
+        same = tb_memplugin.plan(run, budget=limit, batch_size=size).options[0]
+        assert main(["what-if", str(tmp_path), "--batch-size", str(size)]) == 0
+        printed = capsys.readouterr().out
+        # THEN page, curve, library, plan and terminal say the same
+        span = {name: answer[name] for name in ("low_bytes", "peak_bytes", "high_bytes")}
+        for other in (point, dataclasses.asdict(library.prediction), dataclasses.asdict(same)):
+            assert {name: other[name] for name in span} == span, size
+        assert answer["fits"] is point["fits"] is library.fits and same.fits is (library.fits is True), size
+        assert f"fits: {FITS[library.fits]}" in printed and library.sentence == answer["sentence"]
+        assert format_bytes(library.peak_bytes) in printed and answer["largest_batch_size"] == largest
+        said[size] = answer["fits"]
+    # AND what ran fits, what failed does not, and every size up to the largest one fits
+    assert said[4] is True and said[48] is False
+    assert [size for size, fits in said.items() if fits] == [size for size in said if size <= largest]
+
+
 def test_where_it_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
     answer = ask(handlers, logdir, capacity="16MiB")
     assert answer["fits"] is False
     assert answer["fails_at"]["op"] is not None and answer["fails_at"]["requested_bytes"] > 0
-    assert answer["sentence"].startswith("Does not fit: ") and answer["sentence"].endswith(" it fits")
+    enough = f"At {format_bytes(answer['enough_capacity_bytes'])} it fits"
+    assert answer["sentence"].startswith("Does not fit: ") and enough in answer["sentence"]
     # AND what it says would be enough is
-    enough = ask(handlers, logdir, capacity=f"{answer['enough_capacity_bytes'] >> 20}MiB")
-    assert enough["fits"] is True and enough["enough_capacity_bytes"] is None
+    after = ask(handlers, logdir, capacity=f"{answer['enough_capacity_bytes'] >> 20}MiB")
+    assert after["fits"] is True and after["enough_capacity_bytes"] is None
 
 
 def test_a_glob_without_a_layer_is_an_error_of_its_condition(handlers: Handlers, logdir: pathlib.Path) -> None:
@@ -131,11 +166,15 @@ def test_a_glob_without_a_layer_is_an_error_of_its_condition(handlers: Handlers,
 def test_the_curve_says_where_each_batch_size_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
     answer = ask(handlers, logdir, batch_size="48", capacity="100MiB")
     largest, curve = answer["largest_batch_size"], answer["curve"]
-    assert [point["fits"] for point in curve] == [point["batch_size"] <= largest for point in curve]
-    assert {point["fits"] for point in curve} == {True, False}
+    assert [point["fits"] is True for point in curve] == [point["batch_size"] <= largest for point in curve]
+    assert {True, False} <= {point["fits"] for point in curve}
     assert all(point["fails_at"] is None for point in curve if point["fits"])
-    failing = {point["batch_size"]: point["fails_at"] for point in curve if not point["fits"]}
-    assert failing[48] == answer["fails_at"] and failing[max(failing)] is not None
+    failing = {point["batch_size"]: point["fails_at"] for point in curve if point["fits"] is False}
+    assert failing[48] == answer["fails_at"] and None not in failing.values()
+    # AND each point is the answer for its batch size
+    for point in curve[::3]:
+        own = ask(handlers, logdir, batch_size=str(point["batch_size"]), capacity="100MiB")
+        assert {name: own[name] for name in point} == point
 
 
 def test_no_batch_size_passes_where_the_weights_alone_do_not_fit(handlers: Handlers, logdir: pathlib.Path) -> None:

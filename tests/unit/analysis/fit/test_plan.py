@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Literal
 
+import numpy as np
 import pytest
 import requests_cases
 
@@ -12,7 +13,7 @@ import tb_memplugin
 from tb_memplugin.analysis.fit.plan_answer import PlanOption
 from tb_memplugin.analysis.fit.segment_search import RECOMPUTED, units_of
 from tb_memplugin.analysis.fit.what_if import RunPredictor
-from tb_memplugin.model import Run
+from tb_memplugin.model import UNKNOWN_POWER, Run
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
@@ -214,3 +215,15 @@ def test_recomputation_that_saves_nothing_is_no_option() -> None:
     plan = tb_memplugin.plan(run, budget="20MiB")
     assert not any(option.kind.startswith("recompute") for option in plan.options)
     assert plan.curve == ()
+
+
+@pytest.mark.parametrize("budget", ["1MiB", "20MiB", "1TiB"])
+def test_no_peak_is_below_the_bytes_that_are_live_at_once(run: Run, budget: str) -> None:
+    # GIVEN sizes that may grow with the batch or not: the peak lies halfway, and the most bytes far above it
+    unknown = tuple(
+        dataclasses.replace(one, batch_power=np.where(one.batch_power > 0, UNKNOWN_POWER, one.batch_power))
+        for one in run.requests
+    )
+    plan = tb_memplugin.plan(dataclasses.replace(run, requests=unknown), budget=budget, batch_size=64)
+    assert plan.peak_bytes is not None and plan.demand_bytes is not None and plan.high_bytes is not None
+    assert 0.8 * plan.peak_bytes < plan.demand_bytes <= plan.peak_bytes < 0.9 * plan.high_bytes

@@ -11,6 +11,7 @@ import tb_memplugin
 from tb_memplugin.analysis.fit.what_if_answer import verdict_sentence
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
+from tb_memplugin.prediction.capacity import Enough
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction, Reproduced
 
@@ -58,7 +59,7 @@ IN_PIECES = FailedRequest("net/conv1/Relu", "net/conv1", 61 * MIB, 3, 90 * MIB, 
 SHORT = dataclasses.replace(IN_PIECES, free_bytes=60 * MIB)
 
 
-def said(enough: int | None = None, **values: object) -> str:
+def said(enough: Enough | None = None, **values: object) -> str:
     return verdict_sentence(dataclasses.replace(FITS, **values), enough)  # type: ignore[arg-type]
 
 
@@ -68,9 +69,9 @@ def test_what_fits() -> None:
 
 
 def test_memory_in_pieces() -> None:
-    assert said(700 * MIB, fits=False, fails_at=IN_PIECES) == (
+    assert said(Enough(700 * MIB, 650 * MIB), fits=False, fails_at=IN_PIECES) == (
         "Does not fit: 484 MiB of 512 MiB would be enough, but no free chunk holds the 61.0 MiB requested by Relu, "
-        "layer net/conv1. At 700 MiB it fits"
+        "layer net/conv1. At 700 MiB it fits: 650 MiB with free memory in pieces, and a reserve"
     )
     assert said(fits=False, fails_at=IN_PIECES, capacity_bytes=400 * MIB) == (
         "Does not fit: 484 MiB needed, 400 MiB available, and no free chunk holds the 61.0 MiB requested by Relu, "
@@ -79,9 +80,9 @@ def test_memory_in_pieces() -> None:
 
 
 def test_too_little_memory() -> None:
-    assert said(600 * MIB, fits=False, fails_at=SHORT, capacity_bytes=400 * MIB) == (
+    assert said(Enough(600 * MIB, 550 * MIB), fits=False, fails_at=SHORT, capacity_bytes=400 * MIB) == (
         "Does not fit: 484 MiB needed, 400 MiB available. 61.0 MiB requested by Relu, layer net/conv1, 60.0 MiB free. "
-        "At 600 MiB it fits"
+        "At 600 MiB it fits: 550 MiB with free memory in pieces, and a reserve"
     )
     # The allocator rounds requests up to 256 bytes.
     exact = dataclasses.replace(IN_PIECES, requested_bytes=61 * MIB - 255, free_bytes=61 * MIB - 1)
@@ -102,10 +103,18 @@ def test_an_unknown_op_or_layer_is_left_out(part: dict[str, None], words: str) -
 
 def test_a_recorded_failure_that_the_simulation_does_not_show() -> None:
     assert said(fits=False, capacity_bytes=400 * MIB) == "Does not fit: 484 MiB needed, 400 MiB available"
+    recorded = "Recorded: batch size 4 ran out of memory in step 7, with 512 MiB"
+    assert said(fits=False, assumptions=(f"{recorded}.",)) == f"Does not fit: {recorded}"
 
 
 def test_what_is_unknown() -> None:
-    assert said(fits=None) == "Unknown: 512 MiB may not be enough; predicted peak 470 MiB to 500 MiB"
+    above = "Unknown: 490 MiB may not be enough; predicted peak 470 MiB to 500 MiB"
+    assert said(fits=None, capacity_bytes=490 * MIB) == above
+    # AND why it may not be, if the peak is below
+    below = (
+        "Unknown: 512 MiB may not be enough; predicted peak 470 MiB to 500 MiB, because free memory may be in pieces"
+    )
+    assert said(fits=None) == below
     assert said(fits=None, capacity_bytes=None).startswith("Unknown: the capacity is unknown; predicted peak")
     assert said(peak_bytes=None, assumptions=("Unknown: no steps.",)) == "Unknown: no steps."
     assert said(peak_bytes=None) == "Unknown: there is no prediction."
