@@ -137,7 +137,7 @@ ROOMS: dict[str, set[str]] = {
     "analysis.host": {"analysis.growth", "analysis.steps", "model"},
     "analysis.answers": {"analysis.growth", "analysis.host", "analysis.steps", "model"},
     "analysis.devices": {"analysis.answers", "analysis.growth", "analysis.steps", "model"},
-    "analysis.fit": {"analysis.steps", "errors", "model", "prediction"},
+    "analysis.fit": {"analysis.growth", "analysis.steps", "errors", "model", "prediction"},
     "analysis": {
         "analysis.answers",
         "analysis.devices",
