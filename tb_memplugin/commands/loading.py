@@ -13,8 +13,8 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events import own_recordings
 from tb_memplugin.model import Fix, Oom, Run
 from tb_memplugin.model.text import unknown_name
-from tb_memplugin.reader.catalog import no_records
-from tb_memplugin.reader.decode.streams import ALL, BASIC
+from tb_memplugin.reader.catalog import RunTags, no_records, of_worker, workers_of
+from tb_memplugin.reader.decode.streams import ALL, BASIC, REQUESTS, Stream
 from tb_memplugin.reader.failed_sessions import failed_session
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
@@ -108,11 +108,32 @@ class Runs(Mapping[str, RecordedRun]):
         """Worker name to the run of that worker; its devices have their own names, such as ``GPU:0``."""
         return self._load(name).by_worker
 
-    def _load(self, name: str) -> LoadedRun:
+    def each_worker(self, name: str, requests: bool = False) -> Iterator[tuple[str, Run]]:
+        """Each worker's name and run, read one after the other, however many there are; if wanted, with requests."""
+        streams = self._streams | ({REQUESTS} if requests else set())
+        tags = self._tags(name)
+        directories = workers_of(tags)
+        for directory in directories or ("",):
+            own = tags
+            if len(directories) > 1:
+                own = dataclasses.replace(of_worker(tags, directory), damage=tags.damage)
+            loaded = self._reader.load(self._source, own, streams, self._all_attempts)
+            for worker, run in loaded.by_worker.items():
+                yield worker, dataclasses.replace(run, damage=loaded.run.damage)
+            if not loaded.by_worker:
+                yield directory, loaded.run
+
+    @property
+    def _streams(self) -> frozenset[Stream]:
+        return frozenset(ALL) if self._details else BASIC
+
+    def _tags(self, name: str) -> RunTags:
         if name not in self._catalog:
             raise NotFoundError(unknown_name("no run", name, self._catalog))
-        streams = ALL if self._details else BASIC
-        return self._reader.load(self._source, self._catalog[name], streams, self._all_attempts)
+        return self._catalog[name]
+
+    def _load(self, name: str) -> LoadedRun:
+        return self._reader.load(self._source, self._tags(name), self._streams, self._all_attempts)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._catalog)

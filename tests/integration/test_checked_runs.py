@@ -57,10 +57,10 @@ def test_the_same_training_is_within_and_a_larger_batch_is_not(
     runs: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, same = checked(runs, "same", capsys)
-    assert (code, same["status"], same["peak_bytes"]) == (0, "within", peak(runs, "same"))
+    assert (code, same["status"], same["measured_bytes"]) == (0, "within", peak(runs, "same"))
     code, larger = checked(runs, "larger", capsys)
-    assert (code, larger["status"], larger["peak_bytes"]) == (1, "violated", peak(runs, "larger"))
-    assert larger["baseline_peak_bytes"] == peak(runs, "main")
+    assert (code, larger["status"], larger["measured_bytes"]) == (1, "violated", peak(runs, "larger"))
+    assert larger["baseline_bytes"] == peak(runs, "main")
     assert larger["allowed_bytes"] == peak(runs, "main") * 6 // 5 < peak(runs, "larger")
 
 

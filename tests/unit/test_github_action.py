@@ -8,13 +8,14 @@ import sys
 import textwrap
 
 import pytest
+import requests_cases
 from reading_cases import MIB, make_samples
 
 from tb_memplugin.events.run_writer import RunWriter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACTION = ROOT / "action.yml"
-DEFAULTS = {"LOGDIR": "runs/pr", "MAX_PEAK": "10GiB", "BASELINE": "runs/main", "MAX_REGRESSION": "5%"}
+DEFAULTS = {"LOGDIR": "runs/pr", "MAX_PEAK": "10GiB", "BASELINE": "runs/main", "MAX_REGRESSION": "5%", "OF": "peak"}
 
 pytestmark = pytest.mark.skipif(not ACTION.exists(), reason="a source distribution has no action")
 
@@ -76,6 +77,13 @@ def test_peaks_are_compared_with_the_budget_and_the_baseline(
     assert (done.returncode, done.stderr) == (code, "")
     assert [line.split(" ")[0] for line in done.stdout.splitlines() if line.startswith("::")] == annotations
     assert (tmp_path / "summary.md").read_text(encoding="utf-8").startswith("| | run | device | comparison |")
+
+
+def test_the_bytes_live_at_once_are_compared_if_wanted(tmp_path: pathlib.Path) -> None:
+    for name in ("pr", "main"):
+        requests_cases.write_run(tmp_path / "runs" / name / "traced")
+    done = run("Check the peaks", tmp_path, **{**DEFAULTS, "MAX_PEAK": "", "OF": "live"})
+    assert done.returncode == 0 and "live at once" in done.stdout and "(baseline " in done.stdout
 
 
 def test_without_a_budget_the_first_run_has_nothing_to_be_compared_with(tmp_path: pathlib.Path) -> None:

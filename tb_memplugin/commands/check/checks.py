@@ -3,32 +3,49 @@
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
-from tb_memplugin.analysis.budget import Budget, BudgetCheck, CheckStatus, Regression, check_run, exit_status
+from tb_memplugin.analysis.budget import (
+    WORDS,
+    Budget,
+    BudgetCheck,
+    CheckStatus,
+    Measure,
+    Measured,
+    Regression,
+    check_workers,
+    exit_status,
+    measure,
+)
 from tb_memplugin.analysis.describe import FORMAT
-from tb_memplugin.commands.loading import existing_runs
+from tb_memplugin.commands.loading import Runs, existing_runs
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.model import Phase, Run
-from tb_memplugin.model.text import clean, unknown_name
+from tb_memplugin.model import Phase
+from tb_memplugin.model.text import clean, some, unknown_name
 from tb_memplugin.model.units import SIZE_RULE, parse_bytes
 
 EXIT_CODES = {"within": 0, "violated": 1, "unchecked": 2}
-WORDS: dict[CheckStatus, str] = {
+STATUS_WORDS: dict[CheckStatus, str] = {
     "within": "within budget",
     "violated": "violated",
     "unchecked": "not checked",
     "new": "not in baseline",
 }
-_ORDER = tuple(WORDS)
+_ORDER = tuple(STATUS_WORDS)
 _SHARE = re.compile(r"(\d{1,4}(?:\.\d{1,6})?)\s*%", re.ASCII)
 _THE_RUN = "."
 """TensorBoard's name of a run that is the log directory itself."""
 
 
-def budget(max_peak: str | None, max_regression: str | None, devices: Sequence[str], phases: Sequence[Phase]) -> Budget:
+def budget(
+    max_peak: str | None,
+    max_regression: str | None,
+    devices: Sequence[str],
+    phases: Sequence[Phase],
+    of: Measure = "peak",
+) -> Budget:
     """The limits as given on the command line.
 
     Raises:
@@ -40,7 +57,7 @@ def budget(max_peak: str | None, max_regression: str | None, devices: Sequence[s
     if max_peak is not None and not peak:
         raise RequestError(f"--max-peak is {SIZE_RULE}. Received: {max_peak!r:.80}")
     regression = None if max_regression is None else _regression(max_regression)
-    return Budget(peak, regression, tuple(dict.fromkeys(devices)), tuple(dict.fromkeys(phases)))
+    return Budget(peak, regression, tuple(dict.fromkeys(devices)), tuple(dict.fromkeys(phases)), of)
 
 
 def _regression(text: str) -> Regression:
@@ -81,20 +98,28 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
     if not chosen:
         raise NotFoundError(f"every run under {logdir} belongs to the baseline {baseline}")
     checks = []
+    devices: dict[str, None] = {}
     for name in chosen:
-        checks += check_run(runs[name], limits, None if before is None else _counterpart(before, name))
+        former = None if before is None else _counterpart(before, name)
+        baselines = {} if before is None or former is None else dict(_measured(before, former, limits))
+        measured = list(_measured(runs, name, limits))
+        checks += check_workers(name, measured, limits, baselines)
+        devices |= {device: None for _, worker in measured for device in worker.devices}
     if before is not None and not names:
         missing = [name for name in before if name not in chosen and name != _THE_RUN]
         reason = f"in the baseline, but not under {logdir}"
         checks += [BudgetCheck(name, None, "max_regression", "unchecked", reason) for name in missing]
     if limits.devices and not any(check.limit for check in checks):
-        raise NotFoundError(f"no peak on {' or '.join(limits.devices)} in any run")
+        there = f"; available: {some(list(devices))}" if devices else ""
+        raise NotFoundError(f"no {WORDS[limits.of]} on {' or '.join(limits.devices)} in any run{there}")
     return checks
 
 
 def format_checks(checks: Sequence[BudgetCheck], logdir: str) -> str:
     """One line for each check, violations last, and a line that counts them."""
-    lines = [clean(f"{WORDS[check.status]}: {place(check, logdir)}: {check.reason}") for check in ordered(checks)]
+    lines = [
+        clean(f"{STATUS_WORDS[check.status]}: {place(check, logdir)}: {check.reason}") for check in ordered(checks)
+    ]
     return "\n".join([*lines, count_line(checks)])
 
 
@@ -111,18 +136,26 @@ def place(check: BudgetCheck, logdir: str, with_device: bool = True) -> str:
 
 def count_line(checks: Sequence[BudgetCheck]) -> str:
     """The number of checks of each status."""
-    counts = [(sum(check.status == status for check in checks), WORDS[status]) for status in _ORDER]
+    counts = [(sum(check.status == status for check in checks), STATUS_WORDS[status]) for status in _ORDER]
     return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
-def describe_checks(checks: Sequence[BudgetCheck], allow_new: bool) -> dict[str, Any]:
-    """The checks as a JSON object."""
+def describe_checks(checks: Sequence[BudgetCheck], of: Measure, allow_new: bool) -> dict[str, Any]:
+    """The checks as a JSON object; `of` is what was checked."""
     status = exit_status(list(checks), allow_new)
-    return {"format": FORMAT, "status": status, "checks": [dataclasses.asdict(check) for check in checks]}
+    return {"format": FORMAT, "of": of, "status": status, "checks": [dataclasses.asdict(check) for check in checks]}
 
 
-def _counterpart(baseline: Mapping[str, Run], name: str) -> Run | None:
-    return baseline[_THE_RUN] if set(baseline) == {_THE_RUN} else baseline.get(name)
+def _measured(runs: Runs, name: str, limits: Budget) -> Iterator[tuple[str, Measured]]:
+    """What the limits limit of each worker of a run."""
+    for worker, run in runs.each_worker(name, requests=limits.of == "live"):
+        yield worker, measure(run, limits, worker)
+
+
+def _counterpart(baseline: Collection[str], name: str) -> str | None:
+    """The name of a run's counterpart in the baseline."""
+    single = set(baseline) == {_THE_RUN}
+    return _THE_RUN if single else name if name in baseline else None
 
 
 def _directory(logdir: str, name: str) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from tb_memplugin.analysis.budget import BudgetCheck, CheckStatus
-from tb_memplugin.commands.check.checks import WORDS, count_line, ordered, place
+from tb_memplugin.commands.check.checks import STATUS_WORDS, count_line, ordered, place
 from tb_memplugin.model.text import clean
 
 _NOT_XML = re.compile("[\ufffe\uffff]")
@@ -22,7 +22,7 @@ def github_annotations(checks: Sequence[BudgetCheck], logdir: str, allow_new: bo
     lines = []
     for check in ordered(checks):
         level = "error" if _fails(check.status, allow_new) else "notice"
-        title = f"Memory {WORDS[check.status]}: {place(check, logdir)}"
+        title = f"Memory {STATUS_WORDS[check.status]}: {place(check, logdir)}"
         lines.append(f"::{level} title={_github_property(title)}::{_github_data(check.reason)}")
     return "\n".join([*lines, count_line(checks)])
 
@@ -53,7 +53,7 @@ def junit_xml(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> st
             else:
                 tag, count = found
                 counts[count] += 1
-                ElementTree.SubElement(case, tag, message=_xml_text(f"{WORDS[check.status]}: {check.reason}"))
+                ElementTree.SubElement(case, tag, message=_xml_text(f"{STATUS_WORDS[check.status]}: {check.reason}"))
         suite.attrib |= {key: str(count) for key, count in counts.items()}
     ElementTree.indent(root)
     return f'<?xml version="1.0" encoding="utf-8"?>\n{ElementTree.tostring(root, encoding="unicode")}'
@@ -79,7 +79,7 @@ def markdown_table(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) 
         run = place(check, logdir, with_device=False)
         mark = "❌" if _fails(check.status, allow_new) else "✅" if check.status == "within" else "➖"
         cells = [_code(run), _code(check.device) if check.device else "", _code(check.reason)]
-        lines.append(f"| {mark} {WORDS[check.status]} | {' | '.join(cells)} |")
+        lines.append(f"| {mark} {STATUS_WORDS[check.status]} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", count_line(checks)])
 
 

@@ -33,7 +33,7 @@ def of_samples(samples: Samples, name: str = "run", damage: tuple[str, ...] = ()
 
 
 def limit(size: int) -> Budget:
-    return Budget(max_peak_bytes=size)
+    return Budget(max_bytes=size)
 
 
 def only(checks: list[BudgetCheck]) -> BudgetCheck:
@@ -45,7 +45,7 @@ def only(checks: list[BudgetCheck]) -> BudgetCheck:
 def test_the_highest_peak_is_compared_to_the_byte(allowed: int, status: str) -> None:
     check = only(check_run(make_run([100, 700, 300]), limit(allowed)))
     assert (check.status, check.limit) == (status, "max_peak")
-    assert (check.peak_bytes, check.step, check.phase, check.allowed_bytes) == (700, 1, "train", allowed)
+    assert (check.measured_bytes, check.step, check.phase, check.allowed_bytes) == (700, 1, "train", allowed)
 
 
 def test_a_violation_by_one_byte_shows_bytes() -> None:
@@ -69,7 +69,7 @@ def test_a_regression_is_a_share_or_a_size(regression: Regression, baseline: int
     budget = Budget(max_regression=regression)
     for peak, status in ((allowed, "within"), (allowed + 1, "violated")):
         check = only(check_run(make_run([peak]), budget, make_run([baseline])))
-        assert (check.status, check.allowed_bytes, check.baseline_peak_bytes) == (status, allowed, baseline)
+        assert (check.status, check.allowed_bytes, check.baseline_bytes) == (status, allowed, baseline)
     assert (
         f"baseline {baseline:,} B".replace(",", "") in check.reason.replace(",", "") and regression.text in check.reason
     )

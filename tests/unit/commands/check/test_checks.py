@@ -6,10 +6,13 @@ import subprocess
 import sys
 
 import pytest
+import requests_cases
 from reading_cases import MIB, event_files, make_samples, write_small_run
 
+import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model.units import format_bytes
 
 
 def write_peak(directory: pathlib.Path, peak: int, device: str = "GPU:0") -> None:
@@ -117,10 +120,88 @@ def test_a_run_that_ran_out_of_memory_is_violated(tmp_path: pathlib.Path, capsys
     )
 
 
+def write_workers(directory: pathlib.Path, workers: int, top: int) -> None:
+    """A run of several workers with a GPU, and an evaluator with a CPU; the last worker has the highest peak."""
+    for worker in range(workers):
+        writer = RunWriter(directory, worker=f"w{worker:03}")
+        writer.samples(make_samples([0, 1], [MIB, top if worker == workers - 1 else MIB], device="GPU:0"))
+        writer.close()
+    writer = RunWriter(directory, worker="evaluator")
+    writer.samples(make_samples([0], [3 * MIB], phase="validation", device="CPU:0"))
+    writer.close()
+
+
+def test_a_run_of_many_workers_is_checked_worker_by_worker(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_workers(tmp_path / "exp", 135, 5 * MIB)
+    code, lines = check(capsys, tmp_path, "--max-peak", "5MiB")
+    assert code == 0 and lines[-1] == "136 within budget"
+    code, lines = check(capsys, tmp_path, "--max-peak", "4MiB")
+    assert code == 1 and lines[-1] == "135 within budget, 1 violated"
+    assert lines[-2] == "violated: exp, w134/GPU:0: peak 5.0 MiB at step 1 (train), allowed 4.0 MiB"
+
+
+def test_a_device_is_that_of_each_worker_or_of_one(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_workers(tmp_path / "new" / "exp", 3, 5 * MIB)
+    write_workers(tmp_path / "old" / "exp", 3, 4 * MIB)
+    limit = [tmp_path / "new", "--max-peak", "4MiB", "--device"]
+    code, lines = check(capsys, *limit, "GPU:0")
+    assert code == 1 and lines[-1] == "2 within budget, 1 violated"
+    assert check(capsys, *limit, "w001/GPU:0")[1][-1] == "1 within budget"
+    assert check(capsys, *limit, "CPU:0")[1][-1] == "1 within budget"
+    code, lines = check(capsys, *limit, "GPU:1")
+    assert code == 2 and "no peak on GPU:1 in any run; available: " in lines[0] and "w001/GPU:0" in lines[0]
+    # AND one that no worker has is said beside one that some have
+    code, lines = check(capsys, *limit, "w000/GPU:0", "--device", "GPU:1")
+    assert code == 2 and lines == [
+        "within budget: exp, w000/GPU:0: peak 1.0 MiB at step 0 (train), allowed 4.0 MiB",
+        "not checked: exp, GPU:1: no peak recorded",
+        "1 within budget, 1 not checked",
+    ]
+    # AND each worker is compared with itself in the baseline
+    code, lines = check(
+        capsys, tmp_path / "new", "--baseline", tmp_path / "old", "--max-regression", "5%", "--device", "GPU:0"
+    )
+    assert code == 1 and lines[-2].startswith("violated: exp, w002/GPU:0: peak 5.0 MiB")
+
+
+def test_the_bytes_live_at_once_are_those_of_the_traced_steps(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requests_cases.write_run(tmp_path / "pr" / "traced")
+    requests_cases.write_run(tmp_path / "main" / "traced")
+    run = tb_memplugin.load(tmp_path / "pr")["traced"]
+    live = 0
+    for step in run.requests:  # each event allocates or frees one chunk
+        at = [(int(birth), int(size)) for birth, size in zip(step.birth, step.requested, strict=True)]
+        at += [(int(death), -int(size)) for death, size in zip(step.death, step.requested, strict=True)]
+        now = highest = sum(size for event, size in at if event < 0)
+        for _, change in sorted(one for one in at if 0 <= one[0] < step.events):
+            now += change
+            highest = max(highest, now)
+        live = max(live, highest)
+    code, lines = check(capsys, tmp_path / "pr", "--of", "live", "--max-peak", f"{live}B")
+    assert code == 0 and lines[0].startswith(f"within budget: traced, CPU:0: live at once {format_bytes(live)} at step")
+    assert check(capsys, tmp_path / "pr", "--of", "live", "--max-peak", f"{live - 1}B")[0] == 1
+    code, lines = check(
+        capsys, tmp_path / "pr", "--of", "live", "--max-regression", "0%", "--baseline", tmp_path / "main"
+    )
+    assert code == 0 and f"(baseline {format_bytes(live)} + 0%)" in lines[0]
+    code, lines = check(capsys, tmp_path / "pr", "--of", "live", "--max-peak", "1GiB", "--format", "json")
+    described = json.loads(lines[0])
+    assert described["of"] == "live" and described["checks"][0]["measured_bytes"] == live
+    # BUT a run without the requests of a step has none
+    write_peak(tmp_path / "short" / "exp", MIB)
+    code, lines = check(capsys, tmp_path / "short", "--of", "live", "--max-peak", "1GiB")
+    assert code == 2 and lines[0] == "not checked: exp, GPU:0: no traced step with its requests"
+
+
 def test_json_holds_every_check(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, lines = check(capsys, logdir / "pr", "--max-peak", "1000MiB", "--format", "json", "--run", "large")
     assert code == 1 and json.loads(lines[0]) == {
         "format": 1,
+        "of": "peak",
         "status": "violated",
         "checks": [
             {
@@ -129,11 +210,11 @@ def test_json_holds_every_check(logdir: pathlib.Path, capsys: pytest.CaptureFixt
                 "limit": "max_peak",
                 "status": "violated",
                 "reason": "peak 1.1 GiB at step 1 (train), allowed 1000 MiB",
-                "peak_bytes": 1100 * MIB,
+                "measured_bytes": 1100 * MIB,
                 "step": 1,
                 "phase": "train",
                 "allowed_bytes": 1000 * MIB,
-                "baseline_peak_bytes": None,
+                "baseline_bytes": None,
             }
         ],
     }
