@@ -5,7 +5,8 @@ import dataclasses
 from collections.abc import Callable, Mapping
 
 from tb_memplugin.analysis.fit.recomputed_layers import recomputation_finding
-from tb_memplugin.analysis.growth.device_growth import find_growth
+from tb_memplugin.analysis.growth.device_growth import growth_of
+from tb_memplugin.analysis.growth.session_growth import collector_finding, session_growth
 from tb_memplugin.analysis.host.host_memory import host_findings
 from tb_memplugin.analysis.steps.facts import device_names
 from tb_memplugin.model import Run, Snapshot, full_device_name
@@ -88,8 +89,13 @@ def _on_devices(finding: Callable[[Run, str, str], str | None], run: Run, worker
 
 
 def growth_findings(worker: str, run: Run) -> list[str]:
-    """The findings on device memory of one worker that grows over the steps."""
-    return [
-        dataclasses.replace(growth, device=full_device_name(worker, growth.device)).sentence()
-        for growth in find_growth(run)
-    ]
+    """The findings on device memory of one worker that grows over the steps, or from one training of its process to the
+    next, and on models that wait for Python's garbage collector."""
+    found: list[str] = []
+    for device in run.samples.devices:
+        name = full_device_name(worker, device)
+        growths = [growth for growth in (growth_of(run, device), session_growth(run, device)) if growth is not None]
+        found += [dataclasses.replace(growth, device=name).sentence() for growth in growths]
+        if not any(growth.cause is not None and growth.cause.kind == "models_unreachable" for growth in growths):
+            found += filter(None, [collector_finding(run, device, name)])
+    return found

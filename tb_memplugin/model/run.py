@@ -17,19 +17,32 @@ from tb_memplugin.model.timeline import Timeline
 from tb_memplugin.model.units import counted
 
 CounterKind: TypeAlias = Literal[
-    "models_built", "models_alive", "models_gone", "slots_without_model", "traces", "compiled_shapes", "dataset_caches"
+    "models_built",
+    "models_alive",
+    "models_unreachable",
+    "models_gone",
+    "slots_without_model",
+    "traces",
+    "compiled_shapes",
+    "dataset_caches",
+    "earlier_sessions",
 ]
 """Of a row:
 
 - `models_built`: Keras models built so far; no name.
 - `models_alive`: by device, models that exist, and the bytes of their variables and of their optimizers' slots.
-- `models_gone`: by device, models that Python dropped while variables or slots of them are alive, and these bytes.
+- `models_unreachable`: by device, models that the program can no longer reach but Python's garbage collector has not
+  freed yet, and the bytes of those of their variables and slots that it would free.
+- `models_gone`: by device, models that the program dropped while something else keeps variables or slots of them, and
+  these bytes.
 - `slots_without_model`: by device, optimizers that exist without their model, and the bytes of their slots.
 - `traces`: by function, calls so far that traced a `tf.function`; the detail says why the last one did.
 - `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was called with so far,
   for each of which XLA compiles it; the detail says how the last one differs.
 - `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for one batch until all
   of their elements are cached; no name.
+- `earlier_sessions`: by device, one row for each earlier session of the process: its number, and the bytes in use at
+  its end without the variables of its own model.
 """
 COUNTER_KINDS: tuple[CounterKind, ...] = get_args(CounterKind)
 

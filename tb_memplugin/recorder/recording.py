@@ -23,15 +23,17 @@ from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
+from tb_memplugin.recorder.observe.heap.reachability import unreachable
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, TABLE, LayerWatch
 from tb_memplugin.recorder.oom.failure_maps import POLL_SECONDS, StalledMaps
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Replay
 from tb_memplugin.recorder.output import Output
 from tb_memplugin.recorder.sampling import devices as allocator
-from tb_memplugin.recorder.sampling.counter_rows import CounterRows
+from tb_memplugin.recorder.sampling.counter_rows import CounterRows, Value
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
+from tb_memplugin.recorder.sampling.session_ends import session_ends
 from tb_memplugin.recorder.tracing.step_analysis import TracedStep
 from tb_memplugin.recorder.tracing.step_ends import StepEnds
 from tb_memplugin.recorder.tracing.step_tracer import StepTracer
@@ -110,6 +112,9 @@ class Recording:
         self._clock = Clock()
         self._counters = CounterRows()
         self._counted = False
+        self._number = session_ends.begin()
+        self._earlier: Sequence[Value] = ()
+        self._in_use: Mapping[str, int] = {}  # at the end of the last step
         self._chunks = 0  # of samples, that were queued for writing
         self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
         self._output = Output(settings, faults, self._buffer, self._counters)
@@ -160,6 +165,7 @@ class Recording:
         if self._paused:
             return
         self._paused = True
+        self._note_end()
         self.ordinary.forbid()
         self._host.close()
         self._polling.rest(self._poll)
@@ -316,6 +322,7 @@ class Recording:
         if opened.phase == "train":
             self._watch.last_step = max(self._watch.last_step, step)
         self._last = None if sample is None else (wall_time, sample.row)
+        self._in_use = {} if sample is None else sample.in_use_bytes
         chunks = 0 if sample is None else (sample.number + 1) // MAX_SAMPLE_ROWS
         if chunks > self._chunks:
             self._chunks = chunks
@@ -365,10 +372,25 @@ class Recording:
         return owned
 
     def _count(self, step: int) -> None:
-        """Keep the program's counters that changed."""
-        if program_counters.due_in() <= 0.0 or not self._counted:
+        """Keep the program's counters that changed, and once those of earlier sessions."""
+        if program_counters.due_in() > 0.0 and self._counted:
+            return
+        if not self._counted:
             self._counted = True
-            self._counters.add(step, program_counters.values())
+            for values in session_ends.earlier(self._number):
+                self._counters.add(step, values)
+                self._earlier = values
+        self._tracer.schedule.add_cost(program_counters.models.find_unreachable(self._settings.overhead, unreachable))
+        self._counters.add(step, [*program_counters.values(), *self._earlier])
+
+    def _note_end(self) -> None:
+        """Note for later sessions what this one leaves in use beside its model."""
+        with self._faults.part(COUNTERS) as runs:
+            if runs and self._in_use:
+                own = self._watch.model_bytes()
+                # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator does not know.
+                left = {name: max(0, size - own.get(name, 0)) for name, size in self._in_use.items()}
+                session_ends.note(self._number, left)
 
     def _write_oom(self, oom: Oom, wait: bool) -> None:
         def write() -> None:

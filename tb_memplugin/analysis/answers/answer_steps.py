@@ -13,6 +13,7 @@ from tb_memplugin.analysis.growth.device_growth import (
     traced_of,
 )
 from tb_memplugin.analysis.growth.growth_causes import Cause
+from tb_memplugin.analysis.growth.session_growth import SessionGrowth, session_growth
 from tb_memplugin.analysis.growth.trend import Trend
 from tb_memplugin.analysis.host.host_memory import CPU, HostGrowth, host_growth_beside
 from tb_memplugin.analysis.steps.facts import device_phase, range_of
@@ -30,6 +31,9 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     part = examined(run, device, of_phase)
     steps = _known_steps(part, device, of_phase)
     figures: dict[str, int | float] = {"steps": steps}
+    sessions = session_growth(run, device) if growth is None else None
+    if sessions is not None:
+        return _sessions_grow(sessions, main, figures)
     if growth is None:
         evidence = AnswerEvidence("overview", phase=main)
         if not can_show_growth(part, device):
@@ -108,6 +112,22 @@ def _cause_figures(cause: Cause | None) -> dict[str, int]:
         if cause is None
         else {"cause_count": cause.count} | ({} if cause.bytes is None else {"cause_bytes": cause.bytes})
     )
+
+
+def _sessions_grow(growth: SessionGrowth, phase: Phase, figures: dict[str, int | float]) -> Answer:
+    """The memory grows from one training of the process to the next."""
+    cause = growth.cause
+    sentence = growth.short() + ("" if cause is None else f": {cause.short}")
+    figures = figures | known(
+        bytes_per_session=growth.bytes_per_session,
+        sessions=growth.sessions,
+        from_bytes=growth.from_bytes,
+        to_bytes=growth.to_bytes,
+        **_cause_figures(cause),
+    )
+    source: AnswerSource = "measured" if cause is None else "inferred"
+    evidence = AnswerEvidence("overview", phase=phase)
+    return Answer("growing", growth.device, sentence, "warning", source, evidence, figures, (growth.sentence(),))
 
 
 def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, int | float]) -> Answer:

@@ -84,7 +84,9 @@ def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iter
         )
 
 
-CauseKind: TypeAlias = Literal["models_alive", "models_gone", "dataset_cache", "compilation", "retracing"]
+CauseKind: TypeAlias = Literal[
+    "models_alive", "models_unreachable", "models_gone", "dataset_cache", "compilation", "retracing"
+]
 
 _HOST = "CPU:0"
 FUNCTION_KINDS: tuple[CounterKind, ...] = ("compiled_shapes", "traces")
@@ -155,6 +157,12 @@ def host_cause_of(run: Run, worker: str, trend: Trend, samples: Samples) -> Caus
     return cause or _functions(coinciding, trend, whole)
 
 
+def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
+    """The models that earlier sessions of the process left in memory; None if most of it is something else."""
+    found = counter_growths(counters, -1, int(counters.step.min()))
+    return _models({one.kind: one for one in found if one.name == device}, left_bytes)
+
+
 def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
     return next((_cache(one, trend) for one in found if one.kind == "dataset_caches"), None)
 
@@ -182,11 +190,19 @@ def _explains(size: float, whole: float) -> bool:
 
 
 def _models(here: Mapping[str, CounterGrowth], whole: float) -> Cause | None:
-    """Models that exist, or that left their variables behind."""
-    alive, gone = here.get("models_alive"), here.get("models_gone")
-    size = sum(one.added_bytes or 0 for one in (alive, gone) if one is not None)
+    """Models that exist, that wait for Python's garbage collector, or that left their variables behind."""
+    alive, waiting, gone = here.get("models_alive"), here.get("models_unreachable"), here.get("models_gone")
+    size = sum(one.added_bytes or 0 for one in (alive, waiting, gone) if one is not None)
     if not _explains(size, whole):
         return None
+    if waiting is not None and 2 * (waiting.added_bytes or 0) > size:
+        models, freed = counted(waiting.added, "model"), format_bytes(waiting.added_bytes or 0)
+        text = (
+            f"{models} ({freed}) that can no longer be reached but wait for Python's garbage collector; "
+            f"`gc.collect()` frees {freed}"
+        )
+        short = f"{models} wait for Python's garbage collector"
+        return Cause("models_unreachable", text, short, waiting.added, waiting.added_bytes)
     if gone is not None and 2 * (gone.added_bytes or 0) > size:
         models = counted(gone.added, "model")
         text = (

@@ -101,9 +101,9 @@ def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> T
     largest_rises = np.sort(np.diff(np.maximum.accumulate(rising)))[-MAX_RISES:]
     if len(after) < 8 or growth - largest_rises.sum() < max(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * before):
         return None
-    slope, order = _slope_and_order(after, rising)
+    slope, order = slope_and_order(after, rising)
     third = len(after) * 2 // 3
-    late, _ = _slope_and_order(after[third:], rising[third:])
+    late, _ = slope_and_order(after[third:], rising[third:])
     if slope <= 0 or order < MIN_ORDER or late < _LATE_SHARE * slope:
         return None
     return Trend(int(begins[onset]), int(ends[-1]), slope, round(before), round(float(medians[-1])))
@@ -170,7 +170,7 @@ def _row_medians(values: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]
     return np.asarray(middle.sum(axis=1, keepdims=True) / 2)
 
 
-def _slope_and_order(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> tuple[float, float]:
+def slope_and_order(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> tuple[float, float]:
     """The Theil–Sen slope (median over all pairs) and Kendall's tau."""
     first, second = np.triu_indices(len(steps), 1)
     if not len(first):

@@ -29,12 +29,15 @@ def _with_callback(recording: AutomaticRecording, original: Any) -> Any:
 
     @functools.wraps(original)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        step: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         try:
             if recording.records():
-                arguments, named = _add(recording, self, position, arguments, named)
+                arguments, named, is_shared = _add(recording, self, position, arguments, named)
+                if is_shared and not recording.is_inside:
+                    step = recording.loop_for(self, self).step()
         except Exception:
             recording.failed()
-        with recording.inside():
+        with recording.inside(), step:
             return original(self, *arguments, **named)
 
     return call
@@ -42,25 +45,26 @@ def _with_callback(recording: AutomaticRecording, original: Any) -> Any:
 
 def _add(
     recording: AutomaticRecording, model: Any, position: int, arguments: tuple[Any, ...], named: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with a callback more, unless one of this package is among them."""
+) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    """The arguments with a callback more, unless one of this package is among them; and whether the model has none
+    because it shares a run."""
     positional = len(arguments) > position
     given = arguments[position] if positional else named.get("callbacks")
     if given is not None and any(kind.__name__ == "CallbackList" for kind in type(given).__mro__):
         # Made by Keras, for an evaluation inside `fit`, or by the program, which then answers for all of it.
         if not recording.is_inside and not _any_of_ours(given.callbacks):
             recording.ready_lists += 1
-        return arguments, named
+        return arguments, named, False
     callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
     if _any_of_ours(callbacks):
-        return arguments, named
+        return arguments, named, False
     callback = recording.callback_for(model)
     if callback is None:
-        return arguments, named
+        return arguments, named, True
     callbacks.append(callback)
     if positional:
-        return (*arguments[:position], callbacks, *arguments[position + 1 :]), named
-    return arguments, {**named, "callbacks": callbacks}
+        return (*arguments[:position], callbacks, *arguments[position + 1 :]), named, False
+    return arguments, {**named, "callbacks": callbacks}, False
 
 
 def _any_of_ours(callbacks: list[Any]) -> bool:

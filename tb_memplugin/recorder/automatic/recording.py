@@ -13,7 +13,7 @@ from tb_memplugin.paths import absolute
 logger = logging.getLogger("tb_memplugin")
 
 MAX_RUNS = 16
-"""Most models that are recorded, each into a run of its own."""
+"""Most models that are recorded into runs of their own. Further ones share a run, in which each call is a step."""
 
 
 class Loop:
@@ -63,7 +63,7 @@ class AutomaticRecording:
         self._callbacks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
         self._recorders: dict[str, Any] = {}
-        self._left_out = 0
+        self._more: Loop | None = None
         self._failed = False
         self._local = threading.local()
 
@@ -76,8 +76,11 @@ class AutomaticRecording:
         """Sentences on what was not recorded."""
         from tb_memplugin.model.units import counted
 
-        if self._left_out:
-            yield f"Only the first {MAX_RUNS} models are recorded; the program trained or used more."
+        if self._more is not None:
+            yield (
+                f"The first {MAX_RUNS} models have a run each. The calls of all further ones are the steps of run "
+                f"{self._run}-more."
+            )
         if self._failed:
             yield "Something could not be recorded: the log of Python's logger tb_memplugin at level DEBUG says why."
         if self.ready_lists:
@@ -122,7 +125,7 @@ class AutomaticRecording:
         logger.debug("a call could not be recorded automatically", exc_info=True)
 
     def callback_for(self, model: Any) -> Any:
-        """The model's `MemoryCallback`; None if too many models are recorded."""
+        """The model's `MemoryCallback`; None if it is one of those that share a run: see `loop_for`."""
         callback = self._callbacks.get(model)
         if callback is None:
             from tb_memplugin.recorder.callback import MemoryCallback
@@ -135,8 +138,8 @@ class AutomaticRecording:
         self._note_latest(callback)
         return callback
 
-    def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> "Loop | None":
-        """The loop that a model or a function stands for; None if too many are recorded.
+    def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> "Loop":
+        """The loop that a model or a function stands for; one for all beyond `MAX_RUNS`.
 
         Args:
             owner: It; referenced weakly.
@@ -149,7 +152,7 @@ class AutomaticRecording:
 
             name = self._next_run()
             if name is None:
-                return None
+                return self._shared()
             recorder = MemoryRecorder(self._directory_of(name), model, **self._arguments)
             self._recorders[name] = recorder
             recorder.start()
@@ -157,12 +160,26 @@ class AutomaticRecording:
         self._note_latest(loop.recorder)
         return loop
 
+    def _shared(self) -> "Loop":
+        """The loop whose steps are the calls of all models beyond `MAX_RUNS`."""
+        if self._more is None:
+            from tb_memplugin.recorder.memory_recorder import MemoryRecorder
+
+            name = f"{self._run}-more"
+            self.names.append(name)
+            # A call of `fit` is a step here, and too long to be traced.
+            recorder = MemoryRecorder(self._directory_of(name), **{**self._arguments, "trace_steps": ()})
+            self._recorders[name] = recorder
+            recorder.start()
+            self._more = Loop(recorder, 0)
+        self._note_latest(self._more.recorder)
+        return self._more
+
     def _note_latest(self, recorder: Any) -> None:
         self.latest = next(name for name, one in self._recorders.items() if one is recorder)
 
     def _next_run(self) -> str | None:
         if len(self.names) >= MAX_RUNS:
-            self._left_out += 1
             return None
         name = self._run if not self.names else f"{self._run}-{len(self.names) + 1}"
         self.names.append(name)

@@ -125,6 +125,10 @@ class LayerWatch:
         step_functions.remake_unseen(model, name)
         step_functions.note(model)
 
+    def model_bytes(self) -> dict[str, int]:
+        """Bytes of the model's variables and of its optimizer's slots by device, as far as they are known."""
+        return program_counters.models.bytes_of(self._model())
+
     @property
     def model_is_gone(self) -> bool:
         """Whether there was a model and it does not exist any more."""

@@ -127,6 +127,7 @@ class ProgramCounters:
         yield CounterValue("models_built", None, figures.built)
         by_kind: tuple[tuple[CounterKind, Any], ...] = (
             ("models_alive", figures.alive),
+            ("models_unreachable", figures.unreachable),
             ("models_gone", figures.gone),
             ("slots_without_model", figures.slots_without_model),
         )

@@ -5,7 +5,7 @@ import gc
 import logging
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain, compress, repeat
+from itertools import chain, compress, repeat, starmap
 from operator import is_not
 from typing import Any
 
@@ -43,6 +43,16 @@ def objects_of(kinds: Collection[type], generation: int | None = None) -> list[A
     finally:  # there was no memory for the result
         tracked.clear()
         others.clear()
+
+
+def referrers_of(objects: Collection[Any]) -> list[Any]:
+    """Objects that refer to any of these, without tuples, as `objects_of`. Takes as long as a look at all objects."""
+    tracked: list[Any] = []
+    is_other = map(is_not, map(type, tracked), repeat(tuple))
+    try:
+        return list(compress(_filled(tracked, starmap(gc.get_referrers, (tuple(objects),))), is_other))
+    finally:
+        tracked.clear()
 
 
 def _filled(items: list[Any], sources: Iterable[Iterable[Any]]) -> Iterator[Any]:

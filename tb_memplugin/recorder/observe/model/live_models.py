@@ -1,15 +1,18 @@
 """Counts the program's Keras models, and the bytes of their variables while any of them is alive.
 
+A model in reference cycles that nothing else refers to is gone for the program, but exists until Python's garbage
+collector runs.
 A model's variables may outlive it: a function graph that captured them, or an optimizer, keeps their memory. So the
 resource handle of each variable is referenced weakly, beside the model.
 """
 
+import enum
 import logging
 import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base.due import changes
@@ -22,6 +25,10 @@ logger = logging.getLogger("tb_memplugin")
 
 MAX_MODELS = 2000
 """Most models whose variables are known at a time, the first ones."""
+FREE_SECONDS = 0.25
+"""Processor time that looking for unreachable models may take at any cost, so that short programs are told of them."""
+UNREACHABLE_SHARE = 0.2
+"""Share of the overhead budget that it may take beyond that."""
 CHECK_SECONDS = 1.0
 """Interval of looking at models and optimizers that are not built yet, and at variables of models that are gone."""
 
@@ -31,6 +38,7 @@ class ModelFigures(NamedTuple):
 
     built: int
     alive: dict[str, tuple[int, int]]
+    unreachable: dict[str, tuple[int, int]]
     gone: dict[str, tuple[int, int]]
     slots_without_model: dict[str, tuple[int, int]]
 
@@ -49,6 +57,8 @@ class _Model:
         self.reference = weakref.ref(model, gone)
         self.optimizer: Callable[[], Any] = lambda: None
         self.variables: dict[int, _Variable] = {}  # by id of the handle
+        self.unreachable: frozenset[int] | None = None  # keys of the variables that the collector would free
+        self.noted_at = self.next_search = time.monotonic()
         self.counted = False
         self.complete = False
         self.is_part = False  # of another model, which may be read later
@@ -66,9 +76,13 @@ class LiveModels:
         self._built = 0
         self._changed = False
         self._next_check = 0.0
+        self._in_use: Callable[[], Any] = lambda: None
+        self._began = time.monotonic()
+        self._search_seconds = 0.0
 
     def note(self, model: Any) -> None:
         """Note a model that was made or is about to be used."""
+        self._in_use = weakref.ref(model)
         if model not in self._known:
             self._known[model] = entry = _Model(model, self._gone)
             self._noted.append(entry)
@@ -95,6 +109,43 @@ class LiveModels:
         if self._noted or self._applied or self._changed:
             return 0.0
         return self._next_check - time.monotonic() if self._models else math.inf
+
+    def bytes_of(self, model: Any) -> dict[str, int]:
+        """Bytes of a model's variables and slots by device, as far as they are known."""
+        entry = None if model is None else self._known.get(model)
+        sizes: Counter[str] = Counter()
+        for one in () if entry is None else entry.variables.values():
+            sizes[one.device] += one.size
+        return dict(sizes)
+
+    def find_unreachable(self, overhead: float, unreachable: Callable[[list[Any]], set[int]]) -> float:
+        """Find models that only Python's garbage collector can free, if the budget allows; processor seconds spent.
+
+        Args:
+            overhead: Share of run time that recording may cost.
+            unreachable: Empties a list of objects, and returns the ids of those that only the collector can free.
+        """
+        now = time.monotonic()
+        budget = FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began)
+        if not overhead or self._search_seconds > budget:
+            return 0.0
+        in_use = self._in_use()
+        due = [
+            entry
+            for entry in self._models
+            if entry.unreachable is None and entry.next_search <= now and _is_other(entry.reference(), in_use)
+        ]
+        del in_use
+        if not due:
+            return 0.0
+        began = time.thread_time()
+        try:
+            _search(due, unreachable, now)
+        except Exception:
+            logger.debug("unreachable models could not be found", exc_info=True)
+        seconds = time.thread_time() - began
+        self._search_seconds += seconds
+        return seconds
 
     def figures(self) -> ModelFigures:
         """Look at new models, and at others that may have changed."""
@@ -157,28 +208,72 @@ class LiveModels:
 
     def _sums(self) -> ModelFigures:
         """Sum each variable once; one that a model that exists shares with one that is gone belongs to the former."""
-        counts: tuple[Counter[str], ...] = (Counter(), Counter(), Counter())
-        sizes: tuple[Counter[str], ...] = (Counter(), Counter(), Counter())
+        alive, waiting, left, without = (_Sums() for _ in range(4))
         seen: set[int] = set()
-        for gone in (False, True):
+        for state in _States:
             for entry in self._models:
-                if (entry.reference() is None) != gone:
+                if _state(entry) is not state:
                     continue
                 own = {key: one for key, one in entry.variables.items() if key not in seen}
                 seen.update(own)
-                kinds = [(int(gone), False)]
-                if gone and entry.optimizer() is not None:
-                    kinds.append((2, True))
-                for kind, only_slots in kinds:
-                    found = [one for one in own.values() if one.is_slot or not only_slots]
-                    counts[kind].update({one.device for one in found})
-                    for one in found:
-                        sizes[kind][one.device] += one.size
-        alive, left, without = (
-            {device: (count[device], size[device]) for device in count}
-            for count, size in zip(counts, sizes, strict=True)
-        )
-        return ModelFigures(self._built, alive, left, without)
+                if state is _States.ALIVE:
+                    alive.add(own.values())
+                    continue
+                waits = entry.unreachable if state is _States.UNREACHABLE and entry.unreachable else frozenset()
+                waiting.add(one for key, one in own.items() if key in waits)
+                left.add(one for key, one in own.items() if key not in waits)
+                if state is _States.GONE and entry.optimizer() is not None:
+                    without.add(one for one in own.values() if one.is_slot)
+        return ModelFigures(self._built, *(sums.by_device() for sums in (alive, waiting, left, without)))
+
+
+def _search(entries: list[_Model], unreachable: Callable[[list[Any]], set[int]], now: float) -> None:
+    keys = [id(entry.reference()) for entry in entries]
+    garbage = unreachable(
+        [one for entry in entries for one in (entry.reference(), entry.optimizer()) if one is not None]
+    )
+    for entry, key in zip(entries, keys, strict=True):
+        if key in garbage:
+            entry.unreachable = frozenset(garbage.intersection(entry.variables))
+        else:
+            entry.next_search = now + max(CHECK_SECONDS, now - entry.noted_at)
+
+
+def _is_other(model: Any, in_use: Any) -> bool:
+    return model is not None and model is not in_use
+
+
+class _States(enum.Enum):
+    """States of a model, in the order in which variables that several models share are counted."""
+
+    ALIVE = enum.auto()
+    UNREACHABLE = enum.auto()
+    GONE = enum.auto()
+
+
+def _state(entry: _Model) -> _States:
+    if entry.reference() is None:
+        return _States.GONE
+    return _States.ALIVE if entry.unreachable is None else _States.UNREACHABLE
+
+
+class _Sums:
+    """Models and the bytes of their variables, by device."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._sizes: Counter[str] = Counter()
+
+    def add(self, variables: Iterable[_Variable]) -> None:
+        """Add the variables of a model."""
+        found = list(variables)
+        self._counts.update({one.device for one in found})
+        for one in found:
+            self._sizes[one.device] += one.size
+
+    def by_device(self) -> dict[str, tuple[int, int]]:
+        """Count and bytes."""
+        return {device: (count, self._sizes[device]) for device, count in self._counts.items()}
 
 
 def _matters(entry: _Model) -> bool:

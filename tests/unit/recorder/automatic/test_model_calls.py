@@ -8,6 +8,7 @@ import keras
 import pytest
 
 import tb_memplugin
+from tb_memplugin.recorder.automatic import recording as automatic
 from tb_memplugin.recorder.automatic.model_calls import CALLBACK_METHODS, places
 from tb_memplugin.recorder.automatic.recording import MAX_RUNS, AutomaticRecording
 from tb_memplugin.recorder.automatic.wrapping import Wrapping
@@ -127,4 +128,21 @@ def test_each_model_has_a_run_until_there_are_too_many(tmp_path: Any) -> None:
     runs = [recording._next_run() for _ in range(MAX_RUNS + 1)]
     assert runs[:2] == ["name", "name-2"] and runs[-1] is None
     assert recording._directory_of("name-2") == f"{tmp_path}/name-2"
-    assert "first 16 models" in next(recording.notes())
+    assert list(recording.notes()) == []
+
+
+def test_the_calls_of_further_models_are_the_steps_of_one_run(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(automatic, "MAX_RUNS", 1)
+    recording = AutomaticRecording(str(tmp_path), "name")
+    wrapping = Wrapping(recording)
+    package = keras_with(type("Model", (Model,), dict(vars(Model))))
+    wrapping.models(package)
+    try:
+        for _ in range(3):
+            package.Model().fit(1)
+    finally:
+        wrapping.remove()
+        recording.close()
+    assert recording.names == ["name", "name-more"] and recording.latest == "name-more"
+    assert "of run name-more" in next(recording.notes())
+    assert tb_memplugin.load(tmp_path)["name-more"].samples.step.tolist() == [0, 1]

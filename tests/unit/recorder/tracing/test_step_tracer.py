@@ -43,7 +43,7 @@ class Observer:
     def note_handle_size(self, device: str, size: int | None) -> None:
         self.handles[device] = size
 
-    def begin_window(self, maps: Any) -> None:
+    def begin_window(self, maps: Any, batches_since: float) -> None:
         self.calls.append("begin")
         if self.fails:
             raise KeyError("a layer")
@@ -192,7 +192,7 @@ def test_a_traced_step_costs_what_its_window_and_its_slowness_take(tmp_path: pat
 
 @pytest.fixture
 def observed_without_maps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Observer, "begin_window", lambda self, maps: self.calls.append("begin"))
+    monkeypatch.setattr(Observer, "begin_window", lambda self, maps, since: self.calls.append("begin"))
 
 
 @pytest.mark.usefixtures("observed_without_maps")

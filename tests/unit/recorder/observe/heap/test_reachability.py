@@ -1,0 +1,127 @@
+"""What only Python's garbage collector can free."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tb_memplugin.recorder.observe.heap import reachability
+from tb_memplugin.recorder.observe.heap.reachability import unreachable
+
+
+class Item:
+    """An object that may refer to others."""
+
+    def __init__(self, *others: Any) -> None:
+        self.others = list(others)
+
+
+@pytest.fixture(autouse=True)
+def no_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def in_cycle(*others: Any) -> Item:
+    item = Item(*others)
+    item.others.append(item)
+    return item
+
+
+def test_an_object_in_a_cycle_is_garbage_and_so_is_what_only_it_refers_to() -> None:
+    inner = Item()
+    item = in_cycle(inner, [inner])
+    keys = {id(item), id(inner)}
+    reference = weakref.ref(item)
+    del item, inner
+    found = unreachable([reference()])
+    assert keys <= found
+    # AND nothing was collected, but the collector agrees
+    assert reference() is not None
+    gc.collect()
+    assert reference() is None
+
+
+def test_what_a_variable_leads_to_is_no_garbage() -> None:
+    item = in_cycle()
+    outer = Item(item)
+    assert id(item) not in unreachable([item])
+    kept = Item(outer)
+    del outer
+    assert not {id(item), id(kept.others[0])} & unreachable([item, kept.others[0]])
+
+
+def test_what_something_else_refers_to_is_no_garbage_though_its_owner_is() -> None:
+    handle = Item()
+    item = in_cycle(handle)
+    keep, keys, reference = [handle], (id(item), id(handle)), weakref.ref(item)
+    del item, handle
+    found = unreachable([reference()])
+    assert [key in found for key in keys] == [True, False] and keep
+
+
+def test_the_list_of_objects_is_emptied() -> None:
+    objects = [in_cycle()]
+    unreachable(objects)
+    assert objects == []
+
+
+def test_classes_made_in_functions_are_among_the_objects() -> None:
+    def used_by_a_class() -> Any:
+        item = Item()
+        # A class is in cycles by itself, as Keras's of `compiled_metrics`.
+        type("Metric", (), {"__qualname__": "used_by_a_class.<locals>.Metric", "update": lambda self: item})
+        return weakref.ref(item), id(item)
+
+    reference, key = used_by_a_class()
+    found = unreachable([reference()])
+    assert key in found
+
+
+def test_garbage_that_refers_to_an_object_is_found_where_it_is_looked_for() -> None:
+    item = Item()
+    reference, key = weakref.ref(item), id(item)
+    in_cycle(item)
+    del item
+    found = [key in unreachable([reference()], levels) for levels in (0, 2)]
+    assert found == [False, True]
+
+
+def test_with_fewer_objects_less_is_called_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    item = in_cycle(*(in_cycle() for _ in range(20)))
+    for one in item.others[:-1]:
+        one.others.append(item)
+    reference, keys = weakref.ref(item), {id(item), id(item.others[0])}
+    del item, one
+    with monkeypatch.context() as patched:
+        patched.setattr(reachability, "MAX_OBJECTS", 2)
+        found = unreachable([reference()], levels=0)
+    assert not keys & found
+    found = unreachable([reference()])
+    assert keys <= found
+
+
+def test_nobody_elses_code_runs() -> None:
+    class Strange:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __eq__(self, other: object) -> bool:
+            raise AssertionError
+
+        def __hash__(self) -> int:
+            raise AssertionError
+
+        def __del__(self) -> None:
+            finalized.append(1)
+
+    finalized: list[int] = []
+    strange = Strange()
+    reference, key = weakref.ref(strange), id(strange)
+    del strange
+    found = unreachable([reference()], levels=1)
+    assert key in found and finalized == []
