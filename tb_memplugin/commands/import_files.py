@@ -184,6 +184,8 @@ def _post_mortems(collected: Collected) -> list[Oom]:
             op=failure.request.op,
             shape=failure.request.shape,
             uncertain_bytes=failure.request.uncertain_bytes,
+            in_use_bytes=failure.in_use_bytes,
+            capacity_bytes=failure.capacity_bytes,
             notes=failure.notes,
         )
         ooms.append(post_mortem(event, memory_map))

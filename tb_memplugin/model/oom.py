@@ -59,7 +59,8 @@ class Oom:
         step, phase, device, wall_time: The failed step; step and phase are None for an imported file.
         requested_bytes, op, layer, shape: The failed request, the op and layer that made it, and the tensor's shape.
         line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
-        free_bytes, largest_free_bytes: Free bytes of the pool, and its largest free chunk.
+        free_bytes, largest_free_bytes: Free bytes of the pool, and its largest free chunk; if the pool is unknown, the
+            bytes of the limit that are not in use.
         in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.
         verdict: None if a figure for it is missing.
         reason: The figures behind the verdict, as a sentence.

@@ -15,6 +15,7 @@ class OomEvent:
     Attributes:
         uncertain_bytes: By how much the actual request may be larger or smaller than `requested_bytes`.
         compiled: Whether a compiled module made the request, for all its layers at once.
+        in_use_bytes, capacity_bytes: The allocator's figures, for a failure without its chunks.
     """
 
     identifier: str
@@ -30,6 +31,8 @@ class OomEvent:
     line: str | None = None
     uncertain_bytes: int = 0
     compiled: bool = False
+    in_use_bytes: int | None = None
+    capacity_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -48,6 +51,11 @@ def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int |
         ledger = ledger_of(memory_map)
         verdict, reason = _verdict(memory_map, event)
     pool = None if memory_map is None else bfc.pool_at(memory_map)
+    in_use = event.in_use_bytes if memory_map is None else memory_map.in_use_bytes
+    capacity = event.capacity_bytes if memory_map is None else memory_map.capacity_bytes
+    free = None if in_use is None or capacity is None else max(0, capacity - in_use)
+    if pool is None and free is not None:
+        verdict, reason = _verdict_by_limit(event, free)
     return Oom(
         identifier=event.identifier,
         status=event.status,
@@ -56,12 +64,12 @@ def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int |
         device=event.device,
         wall_time=event.wall_time,
         requested_bytes=event.requested_bytes,
-        free_bytes=None if pool is None else pool.free_bytes,
+        free_bytes=free if pool is None else pool.free_bytes,
         # Chunks may be missing from an incomplete map.
         largest_free_bytes=pool.largest_free_bytes if pool and memory_map and memory_map.complete else None,
-        in_use_bytes=None if memory_map is None else memory_map.in_use_bytes,
+        in_use_bytes=in_use,
         pool_bytes=None if memory_map is None else memory_map.pool_bytes,
-        capacity_bytes=None if memory_map is None else memory_map.capacity_bytes,
+        capacity_bytes=capacity,
         verdict=verdict,
         reason=reason,
         op=event.op,
@@ -90,6 +98,16 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
     if event.requested_bytes is None:
         notes.append("The size of the request is unknown: TensorFlow did not report it.")
     return tuple(dict.fromkeys(notes))
+
+
+def _verdict_by_limit(event: OomEvent, free: int) -> tuple[Verdict | None, str]:
+    """The verdict by the bytes of the limit that are not in use, for a failure without a known pool."""
+    if event.requested_bytes is None:
+        return None, f"The verdict is unknown: so is the size of the request, with {format_bytes(free)} free."
+    figures = f"{format_bytes(event.requested_bytes)} requested; {format_bytes(free)} free."
+    if event.requested_bytes - event.uncertain_bytes > free:
+        return "capacity", figures
+    return None, f"The verdict is unknown: the free chunks are. {figures}"
 
 
 def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, str]:

@@ -38,7 +38,9 @@ _POOL = re.compile(
     r"(?:total_region_allocated_bytes_|Total size in pool): (?P<pool>[\d.]+\w*) memory_limit_: (?P<limit>[\d.]+\w*) "
     r"available (?:bytes|size): (?P<left>[\d.]+\w*)"
 )
-_STAT = re.compile(r"^\s*(Limit|InUse):\s+([\d.]+\w*)\s*$")
+_STAT = re.compile(r"(?:^|[\s:|>])(Limit|InUse):\s+([\d.]+\w*)\s*$")
+_SIZES = re.compile(r"(\d+) Chunks of size (\d+) totalling")
+_SUMMARY, _SUM = "Summary of in-use Chunks", "Sum Total of in-use chunks"
 
 
 def log_integer(digits: str, base: int = 10) -> int:
@@ -87,6 +89,8 @@ class LogDump:
         self._bins: dict[int, tuple[int, int]] = {}
         self._regions: list[tuple[int | None, list[tuple[ListedChunk, bool]]]] = []
         self._stats: dict[str, str] = {}
+        self._of_sizes: int | None = None  # bytes in the summary by size so far, None before its first line
+        self._summary = self._sum = False
         self._pool: re.Match[str] | None = None
         self._lines = 0
 
@@ -94,6 +98,29 @@ class LogDump:
     def has_chunks(self) -> bool:
         """Whether any line of the dump itself was read."""
         return bool(self._bins or self._regions)
+
+    @property
+    def proves_failure(self) -> bool:
+        """Whether its lines alone show that an allocation failed; statistics are printed elsewhere, too."""
+        return bool(self.name or self.has_chunks or self.has_size or self._sum or self._of_sizes is not None)
+
+    def begins_another(self, line: str) -> bool:
+        """Whether a line of a dump without a header belongs to another dump than those read so far."""
+        if _SUMMARY in line or _CHUNK.search(line) or _REGION.search(line):
+            return self.ended
+        stat = _STAT.search(line)
+        return stat[1] in self._stats if stat else bool(self._stats)
+
+    @property
+    def in_use_bytes(self) -> int | None:
+        """Bytes in use, by the statistics or by a whole summary by size; None if unknown."""
+        known = _exact(self._stats.get("InUse"))
+        return self._of_sizes if known is None and self._summary and self._sum else known
+
+    @property
+    def capacity_bytes(self) -> int | None:
+        """The allocator's limit, None if unknown."""
+        return self._capacity(self._pool_bytes())[0]
 
     @property
     def has_size(self) -> bool:
@@ -127,10 +154,13 @@ class LogDump:
         if found is not None:
             self._bins[log_integer(found[1])] = (log_integer(found[2]), log_integer(found[3]))
             return
-        if "Summary of in-use Chunks" in line or "Sum Total of in-use chunks" in line:
-            self.ended = True
+        self._summary, self._sum = self._summary or _SUMMARY in line, self._sum or _SUM in line
+        self.ended = self.ended or self._summary or self._sum
+        sizes = _SIZES.search(line)
+        if sizes is not None:
+            self._of_sizes = (self._of_sizes or 0) + log_integer(sizes[1]) * log_integer(sizes[2])
         self._pool = self._pool or _POOL.search(line)
-        stat = _STAT.match(line)
+        stat = _STAT.search(line)
         if stat is not None:
             self._stats[stat[1]] = stat[2]
 
@@ -188,7 +218,7 @@ class LogDump:
                 regions,
                 device=device,
                 wall_time=wall_time,
-                in_use_bytes=in_use if complete else _exact(self._stats.get("InUse")),
+                in_use_bytes=in_use if complete else self.in_use_bytes,
                 pool_bytes=pool,
                 capacity_bytes=capacity,
                 complete=complete,
@@ -223,10 +253,13 @@ class LogDump:
         return listed
 
     def _pool_bytes(self) -> int | None:
-        sizes = [size for size, _ in self._regions]
+        """The pool as logged, or else the sum of its regions if no chunk is missing: then none of them is."""
         if self._pool is not None and _exact(self._pool["pool"]) is not None:
             return _exact(self._pool["pool"])
-        return None if None in sizes or not self.ended else sum(size for size in sizes if size is not None)
+        sizes = [size for size, _ in self._regions if size is not None]
+        total = sum(chunks for chunks, _ in self._bins.values())
+        whole = self._bins and total == self._lines and len(sizes) == len(self._regions)
+        return sum(sizes) if whole else None
 
     def _capacity(self, pool: int | None) -> tuple[int | None, str | None]:
         """(exact limit, note); newer logs round the limit, but mostly give the bytes left of it exactly."""
@@ -238,6 +271,11 @@ class LogDump:
         if limit is None and rounded is not None:
             return None, f"The exact limit is unknown: the log rounds it to {rounded}."
         return limit, None
+
+
+def is_of_dump(line: str) -> bool:
+    """Whether a line is one of a dump, even without the lines before it."""
+    return _SUM in line or _SUMMARY in line or any(one.search(line) for one in (_CHUNK, _REGION, _SIZES, _POOL, _STAT))
 
 
 def _exact(text: str | None) -> int | None:

@@ -1,7 +1,7 @@
 """Reads the log of TensorFlow's allocator after a failed allocation, in the formats of TensorFlow 1.x to 2.21.
 
-A log may lack lines, contain unrelated ones, and interleave the dumps of several threads or devices. Whatever the lines
-do not prove is unknown, and a note says so.
+A log may lack lines, contain unrelated ones, and interleave the dumps of several threads or devices. Often only its end
+was kept. Whatever the lines do not prove is unknown, and a note says so.
 """
 
 import dataclasses
@@ -9,14 +9,17 @@ import re
 from collections.abc import Iterable, Iterator
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.allocator.log_dump import PRINTED_SIZE, LogDump, log_integer, printed_bytes
+from tb_memplugin.importers.allocator.log_dump import PRINTED_SIZE, LogDump, is_of_dump, log_integer, printed_bytes
 from tb_memplugin.importers.profile.xplane import device_name
 from tb_memplugin.model import MemoryMap
+from tb_memplugin.model.units import format_bytes
 
 MAX_LOG_BYTES = 1 << 30
 """Largest supported log."""
 MAX_LINE_CHARACTERS = 20_000
 """Of a longer line only the beginning is read; TensorFlow's lines are much shorter."""
+MAX_PROTO_LINES = 200
+"""Most lines of a tensor's description that are read."""
 MAX_REQUEST_BYTES = 2**53 - 1
 """A larger request is unknown: it cannot be right, and no run can store it."""
 
@@ -45,10 +48,10 @@ DTYPE_BYTES = {
 """TensorFlow's name of an element type (DataTypeString) to the bytes of an element."""
 
 _PREFIX = re.compile(
-    r"^(?:[IWEF]\d{4} \d\d:\d\d:[\d.:]+\s+(?P<thread>\d+) \S+:\d+\] ?"  # I0000 00:00:1795171370.207 15514 x.cc:1105]
-    r"|(?:\S+ )?\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*: [IWEF] \S+:\d+\] ?"  # 2020-09-23 13:19:36.310831: I x.cc:905]
-    r"|[IWEF] \S+:\d+\] ?)"
+    r"^.{0,120}?(?<![^\s>|:])(?:[IWEF]\d{4} \d\d:\d\d:[\d.:]+\s+(?P<thread>\d+)|[IWEF]) \S+\.\w+:\d+\] ?"
 )
+"""``I0000 00:00:1795171370.207 15514 x.cc:1105]``, ``2020-09-23 13:19:36.310831: I x.cc:905]`` or ``I x.cc:905]``, after
+what a job's launcher puts before each line."""
 _FAILED = re.compile(
     rf"Allocator \((?P<name>[^()]{{0,200}})\) ran out of memory trying to allocate (?P<size>{PRINTED_SIZE})"
     r"(?:\s*\(rounded to (?P<rounded>\d+)\))?(?:\s*requested by op (?P<op>\S*))?"
@@ -59,14 +62,30 @@ _BIN = re.compile(r"Bin \(\d+\):\s*Total Chunks")
 _ENDED = re.compile(rf"\bRan out of memory trying to allocate (?P<size>{PRINTED_SIZE})\.  See logs for memory state")
 """TensorFlow 1.0 and 1.1 write the dump first, without the allocator's name, and then this line."""
 _TENSOR = re.compile(
-    r"OOM when allocating tensor (?:with|of) shape ?(?P<shape>\[[\d,]*\])(?: and type (?P<type>\w+))?"
+    r"OOM when allocating tensor (?:with|of) shape ?(?:(?P<shape>\[[\d,]*\])|(?P<dims>(?:\s?dim \{ size: \d+ \})+))"
+    r"(?: and type (?P<type>\w+))?"
     r"(?: on (?P<device>\S+))?(?: by allocator (?P<allocator>\S+))?"
 )
 _NODE = re.compile(r"\[\[(?:(?:\{\{)?node |Node: )(?P<node>[^\s}\]]+)")
+_NODE_TYPE = re.compile(r"[\[, ](?P<name>\w{1,20})=DT_(?P<type>[A-Z0-9_]+)")
+_OF_RESULT = ("DstT", "Tout", "dtype", "output_type", "out_type", "Tcomplex", "Tparams", "tensor_type", "T")
+"""A node's attributes with the type of its result, the first that it has: `T` may be that of an input."""
+_COMPARING = re.compile(r" = (?:Not)?(?:Equal|Less|Greater|Logical|Is)\w*\[")
+"""Ops with a boolean result and the type of their inputs as `T`."""
+_COPY = "Dst tensor is not initialized"
+"""TensorFlow's message if a copy to a device finds no memory there."""
+_COPIED = re.compile(r" to \S*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4}) in order to run (?P<op>\w+)")
+_UNSIZED = "failed to allocate memory"
+_PROTO = "Cannot parse tensor from proto"
+"""TensorFlow's message if there is no memory for a constant or an initial value, among other reasons."""
+_OF_PROTO = re.compile(r"tensor_shape|dim|size:|dtype:|DT_\w+|[{}]|-?\d+")
 _NODE_DEVICE = re.compile(r'[\[ ]_device="[^"\s]*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"')
 _XLA_BYTES = re.compile(
     rf"[Oo]ut of memory (?:while )?trying to allocate (?:(?P<bytes>\d+) bytes|(?P<size>{PRINTED_SIZE})\b)"
 )
+
+
+_COPY_NOTE = f"A tensor was to be copied to the device: TensorFlow says {_COPY!r} if there is no memory for it."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +101,7 @@ class Request:
         uncertain_bytes: By how much the request may be larger or smaller, as the message rounds it.
         compiled: Whether an XLA module made the request.
         trials: Whether algorithms were tried and none got the memory that it asked for, each of another size.
+        copy: Whether a tensor was to be copied to the device.
     """
 
     requested_bytes: int | None = None
@@ -92,6 +112,7 @@ class Request:
     uncertain_bytes: int = 0
     compiled: bool = False
     trials: bool = False
+    copy: bool = False
 
 
 def read_message(message: str) -> Request | None:
@@ -104,10 +125,11 @@ def read_message(message: str) -> Request | None:
         if size is None and "out of memory" not in message.lower() and "OOM" not in message:
             return None
         return Request(op=op) if size is None else _compiled(size, op)
+    shape = tensor["shape"] or f"[{','.join(re.findall('[0-9]+', tensor['dims']))}]"
     return Request(
-        requested_bytes=_tensor_bytes(tensor["shape"], DTYPE_BYTES.get((tensor["type"] or "").removesuffix("_ref"))),
+        requested_bytes=_tensor_bytes(shape, DTYPE_BYTES.get((tensor["type"] or "").removesuffix("_ref"))),
         op=op,
-        shape=f"{tensor['shape']} {tensor['type']}" if tensor["type"] else tensor["shape"],
+        shape=f"{shape} {tensor['type']}" if tensor["type"] else shape,
         device=tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None,
         allocator=tensor["allocator"],
     )
@@ -149,6 +171,7 @@ class LoggedFailure:
         map: The chunks that the log lists; None without any.
         request: The failed request.
         rounded_bytes: The request as the allocator rounded it, None if unknown.
+        in_use_bytes, capacity_bytes: The allocator's figures, None if the log lacks them.
         notes: Sentences on what is unknown.
     """
 
@@ -157,6 +180,8 @@ class LoggedFailure:
     rounded_bytes: int | None
     device: str
     notes: tuple[str, ...]
+    in_use_bytes: int | None = None
+    capacity_bytes: int | None = None
 
 
 def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
@@ -172,8 +197,8 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
     if not failures:
         tolerated = f" but {reader.tolerated} that TensorFlow tolerated" if reader.tolerated else ""
         raise FormatError(
-            f"the log of {len(text)} characters has no failed allocation{tolerated}: expected lines such as "
-            "'Allocator (GPU_0_bfc) ran out of memory trying to allocate …' or 'OOM when allocating tensor …'"
+            f"the log of {len(text)} characters has no failed allocation{tolerated}{reader.hint()}: expected lines "
+            "such as 'Allocator (GPU_0_bfc) ran out of memory trying to allocate …' or 'OOM when allocating tensor …'"
         )
     return failures
 
@@ -198,6 +223,8 @@ class _LogReader:
         self._dumps: list[LogDump] = []
         self._open: dict[str | None, LogDump] = {}
         self._messages: list[tuple[Request, LogDump | None]] = []
+        self._proto: list[str] | None = None  # lines of the last tensor that was not parsed
+        self._in_proto = False
 
     def take(self, thread: str | None, line: str) -> None:
         """Read one line."""
@@ -209,7 +236,11 @@ class _LogReader:
             self._begin(thread, failed["name"], failed["rounded"], failed["op"]).printed = printed_bytes(failed["size"])
             return
         dump = self._open.get(thread)
+        if self._takes_proto(line):
+            return
         if _BIN.search(line) is not None and (dump is None or dump.ended):
+            dump = self._begin(thread, "", None, None)
+        elif is_of_dump(line) and (dump is None or (not dump.name and dump.begins_another(line))):
             dump = self._begin(thread, "", None, None)
         ended = _ENDED.search(line)
         if ended is not None:
@@ -219,16 +250,48 @@ class _LogReader:
         named = _DUMP.search(line)
         if named is not None and (dump is None or dump.has_chunks or dump.name != named["name"]):
             dump = self._begin(thread, named["name"], None, None)
-        message = _TENSOR.search(line)
-        if message is not None:
-            self._add_message(line)
+        request = _request_in(line)
+        if request is not None:
+            self._add_message(request)
         elif dump is not None:
             dump.take(line)
         node = _NODE.search(line)
-        if node is not None and self._messages and self._messages[-1][0].op is None:
+        if node is not None and self._messages and self._messages[-1][0].op in (None, node["node"]):
             request, its_dump = self._messages[-1]
-            device = request.device or _node_device(line)
-            self._messages[-1] = (dataclasses.replace(request, op=node["node"], device=device), its_dump)
+            request = dataclasses.replace(request, op=node["node"], device=request.device or _node_device(line))
+            typed = _with_type(request, line)
+            if its_dump is None or its_dump.fits(_possible_sizes(typed), None):
+                request = typed
+            self._messages[-1] = (request, its_dump)
+
+    def _takes_proto(self, line: str) -> bool:
+        """Whether a line belongs to the description of a tensor that was not parsed."""
+        if _PROTO in line:
+            self._in_proto = self._tensor_of_proto() is None
+            if self._in_proto:  # of several, the first one
+                self._proto = [line.partition(_PROTO)[2].removeprefix(":")]
+            return True
+        self._in_proto = self._in_proto and all(_OF_PROTO.fullmatch(word) for word in line.split())
+        if self._in_proto and self._proto is not None and len(self._proto) < MAX_PROTO_LINES:
+            self._proto.append(line)
+        return self._in_proto
+
+    def _tensor_of_proto(self) -> Request | None:
+        text = " ".join(self._proto or ())
+        sizes, kind = re.findall(r"size: (\d{1,20})", text), re.search(r"dtype: DT_(\w+)", text)
+        if not sizes or kind is None:
+            return None
+        shape, name = f"[{','.join(sizes)}]", kind[1].lower()
+        return Request(_tensor_bytes(shape, DTYPE_BYTES.get(name)), shape=f"{shape} {name}")
+
+    def hint(self) -> str:
+        """What may have been a failed allocation, in words that continue a sentence; empty without any."""
+        if self._proto is None:
+            return ""
+        tensor = self._tensor_of_proto()
+        size = None if tensor is None else tensor.requested_bytes
+        needed = "" if tensor is None or size is None else f", here {format_bytes(size)} for {tensor.shape}"
+        return f", but {_PROTO!r}, which also means that there was no memory for a constant or an initial value{needed}"
 
     def _begin(self, thread: str | None, name: str, rounded: str | None, op: str | None) -> LogDump:
         before = self._open.get(thread)
@@ -240,10 +303,9 @@ class _LogReader:
         self._dumps.append(dump)
         return dump
 
-    def _add_message(self, line: str) -> None:
-        """Assign a message with shape and type to the last dump of that allocator with the same request."""
-        request = read_message(line)
-        if request is None or any(self._same(request, known) for known, _ in self._messages):
+    def _add_message(self, request: Request) -> None:
+        """Assign the request of a message to the last dump of that allocator with the same request."""
+        if any(self._same(request, known) for known, _ in self._messages):
             return
         fitting = [dump for dump in self._dumps if dump.fits(_possible_sizes(request), request.allocator)]
         assigned = {id(dump) for _, dump in self._messages}
@@ -253,27 +315,38 @@ class _LogReader:
     @staticmethod
     def _same(request: Request, known: Request) -> bool:
         """Whether a message repeats another: TensorFlow logs one several times, at last with the node's name."""
-        pairs = (request.device, known.device), (request.op, known.op)
-        return request.shape == known.shape and all(one == other or None in (one, other) for one, other in pairs)
+        pairs: list[tuple[object, object]] = [(request.device, known.device), (request.op, known.op)]
+        pairs += [(_shape(request), _shape(known)), (request.requested_bytes, known.requested_bytes)]
+        both_or_none = (request.shape is None) == (known.shape is None)
+        return both_or_none and all(one == other or None in (one, other) for one, other in pairs)
 
     def finish(self, wall_time: float) -> list[LoggedFailure]:
         """The collected failures."""
         failures = []
+        tensor = self._tensor_of_proto()
+        if tensor is not None and self._dumps and not self._messages:
+            self._add_message(tensor)
+            self._messages = [(request, dump) for request, dump in self._messages if dump is not None]
         requests = {id(dump): request for request, dump in self._messages if dump is not None}
         for dump in self._dumps:
             request = requests.get(id(dump))
+            if request is None and not dump.proves_failure:
+                continue
             device = (request.device if request else None) or device_name(dump.name)
             memory_map, notes = dump.map(device, wall_time)
             if request is None or request.requested_bytes is None:
                 request, sizes = _sized(request or Request(allocator=dump.name), dump)
                 notes.extend(sizes)
             request = dataclasses.replace(request, op=request.op or dump.op)
-            failures.append(LoggedFailure(memory_map, request, dump.rounded_bytes, device, tuple(notes)))
+            figures = dump.in_use_bytes, dump.capacity_bytes
+            notes.extend([_COPY_NOTE] if request.copy else [])
+            failures.append(LoggedFailure(memory_map, request, dump.rounded_bytes, device, tuple(notes), *figures))
         for request, its_dump in self._messages:
             if its_dump is None:
                 device = request.device or device_name(request.allocator or "")
-                note = "The chunks are unknown: the log lacks the dump of this failure."
-                failures.append(LoggedFailure(None, request, None, device, (note,)))
+                notes = ["The chunks are unknown: the log lacks the dump of this failure."]
+                notes.extend([_COPY_NOTE] if request.copy else [])
+                failures.append(LoggedFailure(None, request, None, device, tuple(notes)))
         return failures
 
 
@@ -302,6 +375,33 @@ def _possible_sizes(request: Request) -> list[int]:
         return []
     sizes = (_tensor_bytes(request.shape, element) for element in sorted(set(DTYPE_BYTES.values())))
     return [size for size in sizes if size is not None]
+
+
+def _request_in(line: str) -> Request | None:
+    """The failed request that a line of the log reports as an error message."""
+    if _TENSOR.search(line) or (_XLA_BYTES.search(line) and not _FAILED.search(line)):
+        return read_message(line)
+    if _COPY in line:
+        copied = _COPIED.search(line)
+        if copied is None:
+            return Request(copy=True)
+        return Request(op=copied["op"], device=f"{copied['kind'].upper()}:{copied['number']}", copy=True)
+    return Request(op=_other_name(line)) if _UNSIZED in line else None
+
+
+def _with_type(request: Request, line: str) -> Request:
+    """The request with the type and the size of its tensor, by the attributes of the node that a line names."""
+    found = {match["name"]: match["type"].lower().removesuffix("_ref") for match in _NODE_TYPE.finditer(line)}
+    name = "bool" if _COMPARING.search(line) else next((found[one] for one in _OF_RESULT if one in found), None)
+    if request.shape is None or " " in request.shape or name is None:
+        return request
+    size = _tensor_bytes(request.shape, DTYPE_BYTES.get(name))
+    return dataclasses.replace(request, requested_bytes=size, shape=f"{request.shape} {name}")
+
+
+def _shape(request: Request) -> str | None:
+    """The shape without the type, which TensorFlow's early messages lack."""
+    return None if request.shape is None else request.shape.partition(" ")[0]
 
 
 def _node_device(line: str) -> str | None:
