@@ -81,6 +81,7 @@ ROOMS: dict[str, set[str]] = {
         "importers.allocator",
         "importers.profile",
         "model",
+        "prediction",
         "recorder.base",
         "recorder.native",
         "recorder.observe",

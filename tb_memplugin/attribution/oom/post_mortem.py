@@ -36,13 +36,16 @@ class OomEvent:
     notes: tuple[str, ...] = ()
 
 
-def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None) -> Oom:
+def post_mortem(
+    event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None, needed_bytes: int | None = None
+) -> Oom:
     """The post-mortem.
 
     Args:
         event: The failed allocation.
         memory_map: The chunks at the failure, with known owners; None if unknown.
         batch_size: Examples in a batch, None if unknown.
+        needed_bytes: What the step needs at least at once, even if free memory is in one piece; None if unknown.
     """
     verdict: Verdict | None = None
     reason = ""
@@ -50,6 +53,13 @@ def post_mortem(event: OomEvent, memory_map: MemoryMap | None, batch_size: int |
     if memory_map is not None:
         ledger = ledger_of(memory_map)
         verdict, reason = _verdict(memory_map, event)
+        capacity = memory_map.capacity_bytes
+        if verdict == "fragmentation" and needed_bytes and capacity and needed_bytes > capacity:
+            verdict = "capacity"
+            reason += (
+                f" Even with free memory in one piece, the step needs {format_bytes(needed_bytes)} of "
+                f"{format_bytes(capacity)}."
+            )
     pool = None if memory_map is None else bfc.pool_at(memory_map)
     in_use = event.in_use_bytes if memory_map is None else memory_map.in_use_bytes
     capacity = event.capacity_bytes if memory_map is None else memory_map.capacity_bytes

@@ -10,7 +10,7 @@ from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
 from tb_memplugin.attribution.results.memory_map import unmoved
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import Layer, MemoryMap, Oom, Phase
+from tb_memplugin.model import Layer, MemoryMap, Oom, Phase, StepRequests
 from tb_memplugin.model.trace import BatchFacts, TraceFacts
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.calls.batches import batch_notes, running_batch
@@ -92,6 +92,10 @@ class OomWatch:
     def remember(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:
         """Keep the chunks of a traced step, for the owners of chunks at a later failure."""
         self._recent.add(device, chunks, facts)
+
+    def remember_requests(self, requests: StepRequests) -> None:
+        """Keep the requests of a traced step, for the verdict on a later failure."""
+        self._recent.keep_requests(requests)
 
     # --- a failure that TensorFlow may tolerate -----------------------------------------------------------------------
 
@@ -231,7 +235,8 @@ class OomWatch:
             return self._recent.facts(device), {}
 
     def _of_traced_step(self, event: OomEvent, owned: OwnedMap) -> Oom:
-        return post_mortem(event, owned.map, owned.batch_size or self._watch.batch_size)
+        batch = owned.batch_size or self._watch.batch_size
+        return post_mortem(event, owned.map, batch, self._recent.needed_bytes(event, batch))
 
     def _of_untraced_step(
         self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts, given: BatchFacts | None = None

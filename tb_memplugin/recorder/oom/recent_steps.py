@@ -7,8 +7,10 @@ from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, without_gradients
 from tb_memplugin.attribution.results.batch import observed_batch
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import Layer, MemoryMap, Oom, Phase
+from tb_memplugin.model import Layer, MemoryMap, Oom, Phase, StepRequests
 from tb_memplugin.model.trace import TraceFacts
+from tb_memplugin.prediction.batch_sizes import sizes_for
+from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
 from tb_memplugin.recorder.oom.failures import pass_of
 
 RECENT_STEPS = 3
@@ -21,12 +23,25 @@ class RecentSteps:
     def __init__(self) -> None:
         self._steps: dict[tuple[str, Phase], list[StepChunks]] = {}
         self._facts: dict[str, TraceFacts] = {}
+        self._requests: dict[tuple[str, Phase], StepRequests] = {}
 
     def add(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:
         """Add a traced step."""
         steps = self._steps.get((device, chunks.phase), [])
         self._steps[device, chunks.phase] = [chunks, *steps[: RECENT_STEPS - 1]]
         self._facts[device] = facts
+
+    def keep_requests(self, requests: StepRequests) -> None:
+        """Keep the requests of a traced step of the device and phase instead of an earlier one's."""
+        if not requests.first:
+            self._requests[requests.device, requests.phase] = requests
+
+    def needed_bytes(self, event: OomEvent, batch_size: int | None) -> int | None:
+        """What a failed step needs at least at once, even if free memory is in one piece; None if unknown."""
+        requests = None if event.phase is None else self._requests.get((event.device, event.phase))
+        if requests is None or not batch_size:
+            return None
+        return peak_in_one_piece(SizedStep(requests, sizes_for(requests, batch_size).lower))
 
     def facts(self, device: str) -> TraceFacts:
         """Facts about the last traced step on a device; empty if there is none."""
@@ -83,7 +98,7 @@ class RecentSteps:
         matching.same_place(steps, *request)
         matching.same_size(steps, *request, batch / traced_batch if batch and traced_batch else 1.0)
         matching.results(layers, batch, event.phase)
-        return post_mortem(event, matching.result(), batch)
+        return post_mortem(event, matching.result(), batch, self.needed_bytes(event, batch))
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
         """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""

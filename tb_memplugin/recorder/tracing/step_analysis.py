@@ -231,6 +231,7 @@ class StepAnalysis:
         )
         if requests is not None:
             result.requests.append(requests)
+            self._oom.remember_requests(requests)
 
     def _add_map(
         self,

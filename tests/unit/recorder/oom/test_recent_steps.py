@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from map_cases import memory_map
 from reading_cases import MIB, make_layer
+from requests_cases import make_traced
 from trace_cases import graph
 
 from tb_memplugin.attribution.oom.post_mortem import OomEvent
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import ChunkOwner, MemoryMap, Oom, Phase
+from tb_memplugin.model import MISSING, ChunkOwner, MemoryMap, Oom, Phase
 from tb_memplugin.model.trace import OpFact, TensorFact, TraceFacts, VariableFact
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
 
@@ -189,3 +190,23 @@ def test_results_of_layers_in_validation_are_known_by_their_size() -> None:
     event = failed(MIB, phase="validation")
     oom = RecentSteps().post_mortem(event, in_use((0, 32 * 64 * 4)), TraceFacts(), (LAYER,), None, 32)
     assert owners_of(oom) == [ChunkOwner("net/conv", "workspace", True)]
+
+
+@pytest.mark.parametrize(("batch", "verdict"), [(4, "fragmentation"), (64, "capacity"), (None, "fragmentation")])
+def test_a_step_that_does_not_fit_in_one_piece_fails_for_want_of_memory(batch: int | None, verdict: str) -> None:
+    # GIVEN a failure beside enough free memory in pieces, and a traced step of batch 4 that needs 15.5 MiB at least
+    requests = make_traced()[3].requests
+    fields = {"step": 9, "phase": requests.phase, "requested_bytes": 6 * MIB}
+    event = OomEvent("1", "failed", requests.device, 5.0, **fields)  # type: ignore[arg-type]
+    pieces = memory_map(
+        [(0, 4 * MIB, MISSING), (4 * MIB, 56 * MIB, 56 * MIB), (60 * MIB, 4 * MIB, MISSING)], [(0, 64 * MIB)], 64 * MIB
+    )
+    recent = RecentSteps()
+    recent.keep_requests(dataclasses.replace(requests, first=True))
+    assert recent.needed_bytes(event, 4) is None  # the first step makes variables, and tries algorithms
+    recent.keep_requests(requests)
+    needed = recent.needed_bytes(event, batch)
+    oom = recent.post_mortem(event, pieces, TraceFacts(), (), 4, batch)
+    # THEN the verdict is that of the whole step
+    assert (needed is None) == (batch is None) and oom.verdict == verdict
+    assert ("Even with free memory in one piece, the step needs" in oom.reason) == (verdict == "capacity")
