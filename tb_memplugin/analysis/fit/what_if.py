@@ -14,6 +14,7 @@ from tb_memplugin.analysis.fit.what_if_evidence import (
     recorded_evidence,
     recorded_program,
 )
+from tb_memplugin.analysis.growth.growth_causes import retracing_of
 from tb_memplugin.analysis.steps.facts import device_facts, phases
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
@@ -79,7 +80,7 @@ class RunPredictor:
         self._default_batch = last_failed_batch(run, device, self.steps)
         table = layer_table_of(run, self.steps)
         self.layers: tuple[Layer, ...] = () if table is None else table.layers
-        self.predictor = Predictor(self.steps, self.layers, self._measured_bytes, _without_training(run), evidence)
+        self.predictor = Predictor(self.steps, self.layers, self._measured_bytes, _without_steps(run, device), evidence)
 
     def predict(self, conditions: Conditions) -> Prediction:
         """The prediction alone, without the search for the largest batch size."""
@@ -153,12 +154,16 @@ def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, Any]]:
     return [{**dataclasses.asdict(point), "fails_at": describe_failure(point.fails_at)} for point in points]
 
 
-def _without_training(run: Run) -> str | None:
-    """A sentence on a run that recorded other steps than training steps; None for every other run."""
+def _without_steps(run: Run, device: str) -> str | None:
+    """A sentence on a run without training steps, or with none but those in which the program changed; else None."""
     others = phases(run)
-    if not others or _TRAIN in others:
+    if others and _TRAIN not in others:
+        return f"Unknown: predictions come from training steps, and this run has only {' and '.join(others)} steps."
+    if not any(one.device == device and one.phase == _TRAIN for one in run.requests):
         return None
-    return f"Unknown: predictions come from training steps, and this run has only {' and '.join(others)} steps."
+    because = retracing_of(run, device)
+    reason = "Unknown: each traced training step is the first one after a change of the program, and so not typical."
+    return f"{reason} {because}" if because else reason
 
 
 def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:

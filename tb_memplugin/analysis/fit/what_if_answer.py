@@ -115,9 +115,12 @@ def _lines(answer: WhatIf) -> list[str]:
     lines = [
         f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, "
         f"capacity {format_bytes(prediction.capacity_bytes)}",
-        f"recorded: batch size {recorded}, median peak {format_bytes(answer.measured_peak_bytes)}; replay: "
-        f"{prediction.reproduced.addresses:,} of {prediction.reproduced.of:,} addresses",
     ]
+    if prediction.reproduced.of:
+        lines.append(
+            f"recorded: batch size {recorded}, median peak {format_bytes(answer.measured_peak_bytes)}; replay: "
+            f"{prediction.reproduced.addresses:,} of {prediction.reproduced.of:,} addresses"
+        )
     if prediction.peak_bytes is not None:
         span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}"
         lines.append(f"predicted peak: {format_bytes(prediction.peak_bytes)} ({span}), method: {prediction.method}")

@@ -244,5 +244,17 @@ def _function(candidates: list[CounterGrowth], trend: Trend, whole: float) -> Ca
     return Cause("compilation", _with_detail(text, one), f"compilation of {one.name}", one.added, None)
 
 
+def retracing_of(run: Run, device: str) -> str | None:
+    """A sentence on the function that was traced most often where a device was recorded; None for once or never."""
+    counters, _ = counters_of(run, device)
+    if counters is None or not len(counters):
+        return None
+    grown = [one for one in counter_growths(counters, -1, int(counters.step.max())) if one.kind == "traces"]
+    most = max(grown, key=lambda one: one.added, default=None)
+    if most is None or most.added < 2:
+        return None
+    return f"{_with_detail(f'`{most.name}` was traced {most.added:,} times', most)}."
+
+
 def _with_detail(text: str, one: CounterGrowth) -> str:
     return text if one.detail is None else f"{text}, the last time because {one.detail}"

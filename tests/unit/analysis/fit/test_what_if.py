@@ -1,14 +1,19 @@
 """The conditions of a question as they are typed."""
 
+import dataclasses
+import pathlib
 import re
 from typing import Any
 
 import numpy as np
 import pytest
+import requests_cases
 from reading_cases import MIB
 
+import tb_memplugin
 from tb_memplugin.analysis.fit.what_if import capacity_bytes, checked_conditions
 from tb_memplugin.errors import RequestError
+from tb_memplugin.model import MISSING, Counters
 
 GIB = 1 << 30
 
@@ -63,3 +68,25 @@ def test_what_is_of_another_type_is_named(conditions: Any, sentence: str) -> Non
     with pytest.raises(RequestError) as raised:
         checked_conditions(**conditions)
     assert str(raised.value).startswith(sentence) and raised.value.parameter == next(iter(conditions))
+
+
+def test_steps_that_were_each_traced_again_are_the_reason(tmp_path: pathlib.Path) -> None:
+    requests_cases.write_run(tmp_path / "traced")
+    run = tb_memplugin.load(tmp_path)["traced"]
+    # GIVEN a run in which the program changed at each traced step
+    anew = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, first=True) for one in run.requests))
+    reason = "Unknown: each traced training step is the first one after a change of the program, and so not typical."
+    assert tb_memplugin.what_if(anew).prediction.assumptions == (reason,)
+    # WHEN the functions were counted
+    unknown = np.full(4, MISSING)
+    names, details = ("step", "step", "loss", "step"), (None, "argument `x` is another object", None, None)
+    counters = Counters(np.arange(4), ("traces",) * 4, names, np.asarray([1, 2, 1, 7]), unknown, details)
+    counted = dataclasses.replace(anew, counters=(counters,))
+    # THEN the one that was traced again is named, also by a plan
+    sentence = f"{reason} `step` was traced 7 times, the last time because argument `x` is another object."
+    assert tb_memplugin.what_if(counted).prediction.assumptions == (sentence,)
+    assert tb_memplugin.plan(counted, budget="1GiB").sentences == (sentence,)
+    assert "replay" not in str(tb_memplugin.what_if(counted)) and "replay" in str(tb_memplugin.what_if(run))
+    # AND a run without any traced step still says that
+    nothing = tb_memplugin.what_if(dataclasses.replace(run, requests=(), counters=(counters,))).prediction.assumptions
+    assert nothing[0].startswith("Unknown: the run has no traced training step with its requests.")
