@@ -50,8 +50,8 @@ DTYPE_BYTES = {
 _PREFIX = re.compile(
     r"^.{0,120}?(?<![^\s>|:])(?:[IWEF]\d{4} \d\d:\d\d:[\d.:]+\s+(?P<thread>\d+)|[IWEF]) \S+\.\w+:\d+\] ?"
 )
-"""``I0000 00:00:1795171370.207 15514 x.cc:1105]``, ``2020-09-23 13:19:36.310831: I x.cc:905]`` or ``I x.cc:905]``, after
-what a job's launcher puts before each line."""
+"""``I0000 00:00:1795171370.207 15514 x.cc:1105]``, ``2020-09-23 13:19:36.310831: I x.cc:905]`` or ``I x.cc:905]``, and
+what a job's launcher puts before it."""
 _FAILED = re.compile(
     rf"Allocator \((?P<name>[^()]{{0,200}})\) ran out of memory trying to allocate (?P<size>{PRINTED_SIZE})"
     r"(?:\s*\(rounded to (?P<rounded>\d+)\))?(?:\s*requested by op (?P<op>\S*))?"
@@ -76,6 +76,7 @@ _COPY = "Dst tensor is not initialized"
 """TensorFlow's message if a copy to a device finds no memory there."""
 _COPIED = re.compile(r" to \S*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4}) in order to run (?P<op>\w+)")
 _UNSIZED = "failed to allocate memory"
+_REFUSED = "CUDA_ERROR_OUT_OF_MEMORY"
 _PROTO = "Cannot parse tensor from proto"
 """TensorFlow's message if there is no memory for a constant or an initial value, among other reasons."""
 _OF_PROTO = re.compile(r"tensor_shape|dim|size:|dtype:|DT_\w+|[{}]|-?\d+")
@@ -224,7 +225,7 @@ class _LogReader:
         self._open: dict[str | None, LogDump] = {}
         self._messages: list[tuple[Request, LogDump | None]] = []
         self._proto: list[str] | None = None  # lines of the last tensor that was not parsed
-        self._in_proto = False
+        self._in_proto = self._refused = False
 
     def take(self, thread: str | None, line: str) -> None:
         """Read one line."""
@@ -236,11 +237,11 @@ class _LogReader:
             self._begin(thread, failed["name"], failed["rounded"], failed["op"]).printed = printed_bytes(failed["size"])
             return
         dump = self._open.get(thread)
+        self._refused = self._refused or _REFUSED in line
         if self._takes_proto(line):
             return
-        if _BIN.search(line) is not None and (dump is None or dump.ended):
-            dump = self._begin(thread, "", None, None)
-        elif is_of_dump(line) and (dump is None or (not dump.name and dump.begins_another(line))):
+        headless = dump is None or (not dump.name and dump.begins_another(line))
+        if (is_of_dump(line) and headless) or (_BIN.search(line) is not None and (dump is None or dump.ended)):
             dump = self._begin(thread, "", None, None)
         ended = _ENDED.search(line)
         if ended is not None:
@@ -287,11 +288,12 @@ class _LogReader:
     def hint(self) -> str:
         """What may have been a failed allocation, in words that continue a sentence; empty without any."""
         if self._proto is None:
-            return ""
+            other = "but that the device refused memory, which other processes may hold"
+            return f", {other} ({_REFUSED})" if self._refused else ""
         tensor = self._tensor_of_proto()
         size = None if tensor is None else tensor.requested_bytes
         needed = "" if tensor is None or size is None else f", here {format_bytes(size)} for {tensor.shape}"
-        return f", but {_PROTO!r}, which also means that there was no memory for a constant or an initial value{needed}"
+        return f", but {_PROTO!r}: there may have been no memory for a constant or an initial value{needed}"
 
     def _begin(self, thread: str | None, name: str, rounded: str | None, op: str | None) -> LogDump:
         before = self._open.get(thread)

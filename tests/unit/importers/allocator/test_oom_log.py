@@ -333,9 +333,7 @@ def test_each_end_of_a_log_is_a_failure_of_its_own() -> None:
 
 
 def test_a_tensor_that_cannot_be_copied_is_a_failure() -> None:
-    pool = (
-        "total_region_allocated_bytes_: 239195 memory_limit_: 239195 available bytes: 0 curr_region_allocation_"
-    )
+    pool = "total_region_allocated_bytes_: 239195 memory_limit_: 239195 available bytes: 0 curr_region_allocation_"
     message = (
         "InternalError: Failed copying input tensor from /job:localhost/replica:0/task:0/device:CPU:0 to "
         "/job:localhost/replica:0/task:0/device:GPU:1 in order to run _EagerConst: Dst tensor is not initialized."
@@ -366,7 +364,9 @@ float_val: 0
 
 def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
     text = f"W tensorflow/core/framework/op_kernel.cc:1182] Invalid argument: {PROTO}"
-    with pytest.raises(FormatError, match=r"no memory for a constant .* here 702 KiB for \[832,216\] float"):
+    with pytest.raises(
+        FormatError, match=r"may have been no memory for a constant .* here 702 KiB for \[832,216\] float"
+    ):
         read_log(text + "E tensorflow/x.cc:643] Executor failed: Cannot parse tensor from proto: dtype: DT_FLOAT", 0.0)
     with pytest.raises(FormatError, match="no memory for a constant or an initial value: expected"):
         read_log("InvalidArgumentError: Cannot parse tensor from proto", 0.0)
@@ -404,6 +404,13 @@ def test_a_message_alone_in_other_words(text: str, expected: Request) -> None:
 def test_statistics_alone_are_no_failure(text: str) -> None:
     with pytest.raises(FormatError, match="has no failed allocation: expected"):
         read_log(text, 0.0)
+
+
+def test_a_device_that_refuses_memory_is_named() -> None:
+    line = "failed to allocate 3.90G (4187593216 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory"
+    with pytest.raises(FormatError, match="but that the device refused memory, which other processes may hold"):
+        read_log(line, 0.0)
+    assert len(read_log("\n".join([line, MESSAGE]), 0.0)) == 1
 
 
 def test_no_line_takes_long() -> None:
