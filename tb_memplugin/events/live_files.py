@@ -13,6 +13,8 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 EVENT_FILE_PART = "tfevents"
+EVENT_FILE_BEGIN = "events.out.tfevents."
+"""Followed by the time, the session, and the number of the file in it."""
 
 
 def hold(path: str) -> int | None:
@@ -37,6 +39,16 @@ def any_live(directory: str) -> bool:
     return any(
         EVENT_FILE_PART in entry.name and entry.is_file() and is_live(entry.path) for entry in os.scandir(directory)
     )
+
+
+def sessions_in(directory: str) -> int | None:
+    """The number of sessions with event files directly in the directory; None where locks do not exist."""
+    if fcntl is None or "://" in directory:
+        return None
+    if not os.path.isdir(directory):
+        return 0
+    parts = (entry.name.split(".") for entry in os.scandir(directory) if entry.name.startswith(EVENT_FILE_BEGIN))
+    return len({name[4] for name in parts if len(name) == 6})
 
 
 def is_live(path: str) -> bool:

@@ -125,7 +125,7 @@ class RunWriter:
 
         Nothing is written after `close` if another process records into the directory by now.
         """
-        if self._file is None and self._open_file is None and live_files.any_live(self.directory):
+        if self._file is None and self._open_file is None and self._is_taken():
             return
         self.info = dataclasses.replace(self.info, ended=time.time())
         self._write("meta", 0, session_records.session_frame, self.info)
@@ -249,6 +249,7 @@ class RunWriter:
 
     def _begin_session(self) -> None:
         self.directory = _free_directory(*self._place)
+        earlier = None if self._open_file is not None else live_files.sessions_in(self.directory)
         self.session = new_session_id()
         self._rotations: dict[str, TagRotation] = {}
         self._peaks: dict[str, int] = {}
@@ -257,13 +258,13 @@ class RunWriter:
         self._began = self._rolled_up_at = time.monotonic()
         self._make_directories(self.directory)
         self._begin_file()
-        self.info = session_records.new_session_info(self.session, self._producer, self._versions)
+        self.info = session_records.new_session_info(self.session, self._producer, self._versions, earlier)
         self._write("meta", 0, session_records.session_frame, self.info)
 
     def _begin_file(self) -> RecordFile:
         # TensorBoard's Python reader follows only the last file of a directory, by name.
         # Unlike the usual name, this one contains neither host nor process.
-        name = f"events.out.tfevents.{int(time.time())}.{self.session}.{self._files:04d}"
+        name = f"{live_files.EVENT_FILE_BEGIN}{int(time.time())}.{self.session}.{self._files:04d}"
         self._files += 1
         self._file_bytes = 0
         self._path = f"{self.directory}/{name}"
@@ -280,15 +281,21 @@ class RunWriter:
             return self._file
         if self._open_file is not None:
             return self._begin_file()
-        if live_files.any_live(self.directory):
-            self._begin_elsewhere()
+        if self._is_taken():
+            self._begin_anew()
             return self._opened()
         self._file = LocalRecordFile(self._path, append=True)
         self._mark = live_files.hold(self._path)
         return self._file
 
-    def _begin_elsewhere(self) -> None:
-        """Continue as a new session in a directory of its own: another process records into this one meanwhile."""
+    def _is_taken(self) -> bool:
+        """Whether another session records into the directory now, or began there while this one's file was closed."""
+        there, earlier = live_files.sessions_in(self.directory), self.info.earlier
+        began = there is not None and earlier is not None and there > earlier + 1
+        return began or live_files.any_live(self.directory)
+
+    def _begin_anew(self) -> None:
+        """Continue as a new session, in a directory of its own if another session still records into this one."""
         notes, table = self.info.notes, self._table
         self._begin_session()
         for sentence in notes:

@@ -85,6 +85,8 @@ class SessionInfo:
         notes: Sentences on what was not recorded, and why.
         ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
         analyzing: The traced step that is being analyzed, as long as there is no breakdown; None otherwise.
+        earlier: Number of sessions in its directory that had ended when it began, whatever the clocks say; None where
+            locks do not show that.
     """
 
     session: str
@@ -94,6 +96,7 @@ class SessionInfo:
     notes: tuple[str, ...]
     ended: float | None = None
     analyzing: int | None = None
+    earlier: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -79,10 +79,19 @@ def merge(
 
 
 def _lanes(ordered: Sequence[tuple[str, Session]]) -> dict[str, list[Session]]:
-    """Worker to its sessions. A session that starts before the worker's last one ended is a worker of its own."""
+    """Worker to its sessions, in order.
+
+    The sessions of a directory followed each other if each of them says how many there were before. Otherwise, one that
+    starts before the worker's last one ended is a worker of its own.
+    """
     lanes: dict[str, list[Session]] = {}
+    for worker in dict.fromkeys(worker for worker, _ in ordered):
+        own = [session for of, session in ordered if of == worker]
+        numbers = [session.info.earlier for session in own]
+        if None not in numbers and len(set(numbers)) == len(numbers):
+            lanes[worker] = sorted(own, key=lambda session: session.info.earlier or 0)
     ends: dict[str, float] = {}
-    for worker, session in ordered:
+    for worker, session in [(worker, session) for worker, session in ordered if worker not in lanes]:
         times = session.samples.wall_time
         lane = worker
         if len(times):

@@ -16,9 +16,11 @@ from tb_memplugin.model.layers import RECOMPUTED
 _LAYER_COLUMNS = ("parameters", "weight_bytes", "trainable_weight_bytes", "optimizer_bytes")
 
 
-def new_session_info(session: str, producer: Any, versions: Mapping[str, str]) -> SessionInfo:
+def new_session_info(
+    session: str, producer: Any, versions: Mapping[str, str], earlier: int | None = None
+) -> SessionInfo:
     """The facts of a session that starts now."""
-    return SessionInfo(session, time.time(), producer, dict(versions), ())
+    return SessionInfo(session, time.time(), producer, dict(versions), (), earlier=earlier)
 
 
 def session_frame(info: SessionInfo, sequence: int) -> Frame:
@@ -34,6 +36,8 @@ def session_frame(info: SessionInfo, sequence: int) -> Frame:
         attributes["ended"] = info.ended
     if info.analyzing is not None:
         attributes["analyzing"] = info.analyzing
+    if info.earlier is not None:
+        attributes["earlier"] = info.earlier
     return fields.make_frame("meta", sequence, np.zeros(1, np.int64), attributes, {})
 
 
@@ -91,6 +95,7 @@ def _read_session(session: str, attributes: Mapping[str, Any]) -> SessionInfo:
         notes=tuple(fields.text(note) for note in notes),
         ended=None if attributes.get("ended") is None else fields.number(attributes, "ended"),
         analyzing=fields.optional_size(attributes, "analyzing"),
+        earlier=fields.optional_size(attributes, "earlier"),
     )
 
 

@@ -17,7 +17,7 @@ from tb_memplugin.events.frames.metadata import STREAMS
 from tb_memplugin.events.records import sample_records, session_records, snapshot_records
 from tb_memplugin.model import MISSING, Layer, Replay, SessionInfo
 
-INFO = SessionInfo("s", 1_790_000_000.25, "recorder", {"tensorflow": "2.21.0"}, ("no figure of the driver",))
+INFO = SessionInfo("s", 1_790_000_000.25, "recorder", {"tensorflow": "2.21.0"}, ("no figure of the driver",), earlier=3)
 SAMPLES = make_samples([3, 4, 5], [10, 2**53 - 1, 30], pools={4: (2**53 - 1, 7)})
 ACTIVATIONS = make_activations([1, 2], ["a", "b", "c"], [[1, 2, 3], [4, MISSING, 6]])
 SNAPSHOT = make_snapshot(7)

@@ -282,3 +282,33 @@ def test_each_session_has_a_roll_up_of_its_own(tmp_path: pathlib.Path) -> None:
     assert len({session for session, _, _ in found}) == 2
     assert sorted((rollup.first_step, rollup.last_step) for _, _, rollup in found) == [(0, 9), (5, 14)]
     assert all(rollup.ended is not None for _, _, rollup in found)
+
+
+def test_a_session_says_how_many_were_there_before(tmp_path: pathlib.Path) -> None:
+    def write(writer: RunWriter, steps: list[int], start: float) -> None:
+        writer.samples(dataclasses.replace(samples(steps, steps), wall_time=start + np.asarray(steps, float)))
+
+    first = RunWriter(tmp_path / "exp")
+    write(first, [1, 2, 3], 5000.0)
+    first.close()
+    second = RunWriter(tmp_path / "exp")
+    write(second, [3, 4], 1000.0)  # the clock was set back
+    beside = RunWriter(tmp_path / "exp")  # while the second one still records
+    assert (first.info.earlier, second.info.earlier, beside.info.earlier) == (0, 1, 0)
+    write(beside, [1], 1001.0)
+    second.close()
+    beside.close()
+    # WHEN the first one goes on after the second
+    write(first, [5], 6000.0)
+    first.end()
+    first.close()
+    assert first.info.earlier == 2
+    run = tb_memplugin.load(tmp_path)["exp"]
+    assert run.workers == ("", "process_2") and len(run.sessions) == 4
+    assert run.by_worker[""].samples.step.tolist() == [1, 2, 3, 4, 5]
+    assert run.by_worker[""].ended is True
+    # AND a session that ended says nothing more after another one began
+    third = RunWriter(tmp_path / "exp")
+    third.close()
+    first.end()
+    assert tb_memplugin.load(tmp_path)["exp"].by_worker[""].ended is False

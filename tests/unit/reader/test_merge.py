@@ -252,6 +252,22 @@ def test_two_processes_in_one_directory_at_once_are_two_workers() -> None:
     assert len(run.samples) == 200
 
 
+def test_sessions_that_followed_each_other_are_one_worker_whatever_the_clock_says() -> None:
+    # GIVEN a resumed training on a machine whose clock is an hour behind that of the first one
+    sessions = [
+        ("", session("b", START, samples=make_samples(range(10), [10] * 10))),
+        ("", session("a", START - 3600, samples=make_samples(range(5, 12), [20] * 7, start=START - 3598))),
+    ]
+    numbered = [
+        (worker, dataclasses.replace(one, info=dataclasses.replace(one.info, earlier=at)))
+        for at, (worker, one) in enumerate(sessions)
+    ]
+    for order in (numbered, numbered[::-1]):
+        run = merge("r", order).run
+        assert run.workers == ("",) and run.samples.step.tolist() == list(range(12))
+        assert run.samples.devices["CPU:0"].peak_bytes.tolist() == [10] * 5 + [20] * 7
+
+
 def test_notes_are_told_once() -> None:
     sessions = [("", session("a", START, notes=["x", "y"])), ("", session("b", START + 1, notes=["x"]))]
     assert merge("r", sessions).run.notes == ("x", "y")
