@@ -1,20 +1,25 @@
-"""The findings on a run: sentences on memory that grows, and on memory of what is no longer used. Pure."""
+"""The findings on a run: sentences on memory that grows, on memory of what is no longer used, and on data sets,
+constants and dense gradients that take much of it. Pure."""
 
 import collections
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from tb_memplugin.analysis.fit.recomputed_layers import recomputation_finding
 from tb_memplugin.analysis.growth.device_growth import growth_of
 from tb_memplugin.analysis.growth.session_growth import collector_finding, session_growth
 from tb_memplugin.analysis.host.host_memory import host_findings
 from tb_memplugin.analysis.steps.facts import device_names
-from tb_memplugin.model import Run, Snapshot, full_device_name
+from tb_memplugin.model import HeldTensorGroup, Run, Snapshot, full_device_name
+from tb_memplugin.model.basics import is_gpu
 from tb_memplugin.model.layers import former_name
+from tb_memplugin.model.snapshot import DATA_SET, MADE_DENSE
 from tb_memplugin.model.units import format_bytes
 
 LEAST_SHARE = 0.01
-"""Least share of the bytes in use for a finding."""
+"""Least share of the bytes in use for a finding on what is no longer used."""
+LARGE_SHARE = 0.1
+"""Least share of the bytes in use for a finding on what is used, but could take less."""
 MAX_NAMES = 3
 """Most names in a finding, the largest ones."""
 
@@ -37,24 +42,85 @@ def former_finding(run: Run, device: str, worker: str = "") -> str | None:
         device: The device.
         worker: The worker's name.
     """
-    snapshot = max(
-        (one for one in run.snapshots if one.device == device),
-        key=lambda one: (one.phase == "train", one.step, one.wall_time),
-        default=None,
-    )
+    snapshot = _last_breakdown(run, device)
     sizes = {} if snapshot is None else former_bytes(snapshot)
     total = sum(sizes.values())
     if snapshot is None or not total or total < LEAST_SHARE * snapshot.in_use_bytes:
         return None
     names = [f"{name} ({format_bytes(size)})" for name, size in list(sizes.items())[:MAX_NAMES]]
     more = f" and {len(sizes) - MAX_NAMES} more" if len(sizes) > MAX_NAMES else ""
-    phase = "" if snapshot.phase == "train" else f"{snapshot.phase} "
-    share = f"{100 * total / snapshot.in_use_bytes:.0f} % of the peak of {phase}step {snapshot.step}"
+    share = f"{100 * total / snapshot.in_use_bytes:.0f} % of the peak of {_step(snapshot)}"
     return (
         f"{full_device_name(worker, device)}: {format_bytes(total)} ({share}) belong to optimizers and models "
         f"that the program no longer uses: {', '.join(names)}{more}. "
         "TensorFlow keeps every function that it traced for an optimizer. `tb_memplugin.release_unused()`, called "
         "between two trainings, frees them."
+    )
+
+
+def tensor_findings(run: Run, worker: str = "") -> list[str]:
+    """The findings on data sets, constants and dense gradients in the last breakdowns of one worker's run."""
+    found = []
+    for device in device_names(run):
+        snapshot = _last_breakdown(run, device)
+        for name, text in _TENSOR_FINDINGS.items():
+            groups = [] if snapshot is None else [one for one in snapshot.held_tensors if _kind(one) == name]
+            total = sum(group.bytes for group in groups)
+            if snapshot is None or not total or total < LARGE_SHARE * snapshot.in_use_bytes:
+                continue
+            share = f"{100 * total / snapshot.in_use_bytes:.0f} % of the peak of {_step(snapshot)}"
+            inputs = sum(row.bytes for row in snapshot.ledger if row.category == "inputs")
+            sentence = text.format(
+                size=f"{format_bytes(total)} ({share})",
+                batches=format_bytes(inputs - total),
+                names=", ".join(_places(groups)),
+                on_gpu=_ON_GPU if is_gpu(device) else "",
+            )
+            found.append(f"{full_device_name(worker, device)}: {sentence}")
+    return found
+
+
+_TENSOR_FINDINGS = {
+    "data set": "{size} are the data set, which lies on the device as a whole; batches take {batches}. Read it in "
+    "batches from host memory: with a generator, `keras.utils.PyDataset` or files{on_gpu}.",
+    "constants": "{size} are constants of functions: {names}. TensorFlow keeps a copy of each array for each function "
+    "that uses it. Pass data as an argument, and put a large array into a variable.",
+    "dense gradients": "{size} are dense gradients that were made of sparse ones: {names}. Optimizers with slots, such "
+    "as Adam, and `global_clipnorm` do this. SGD without momentum updates only the rows of the batch.",
+}
+
+
+_ON_GPU = ', or make the data set under `tf.device("CPU:0")`'
+
+
+def _kind(group: HeldTensorGroup) -> str:
+    if group.held_by == DATA_SET:
+        return "data set"
+    if group.category == "weight_gradients":
+        return "dense gradients"
+    return "constants" if (group.held_by or "").startswith("constant ") else ""
+
+
+def _places(groups: Sequence[HeldTensorGroup]) -> list[str]:
+    """Holders of groups, with their size and line, the largest first."""
+    sums: collections.Counter[str] = collections.Counter()
+    for group in groups:
+        name = (group.held_by or "").removesuffix(MADE_DENSE)
+        sums[name if group.line is None else f"{name} at {group.line}"] += group.bytes
+    named = [f"{name} ({format_bytes(size)})" for name, size in sums.most_common(MAX_NAMES)]
+    return [*named, f"{len(sums) - MAX_NAMES} more"] if len(sums) > MAX_NAMES else named
+
+
+def _step(snapshot: Snapshot) -> str:
+    return f"{'' if snapshot.phase == 'train' else f'{snapshot.phase} '}step {snapshot.step}"
+
+
+def _last_breakdown(run: Run, device: str) -> Snapshot | None:
+    """A device's last breakdown, of training if there is one."""
+    return max(
+        (one for one in run.snapshots if one.device == device),
+        key=lambda one: (one.phase == "train", one.step, one.wall_time),
+        default=None,
     )
 
 
@@ -75,7 +141,12 @@ def findings(by_worker: Mapping[str, Run]) -> list[str]:
 
 def device_findings(worker: str, run: Run) -> list[str]:
     """The findings on the devices of one worker."""
-    return growth_findings(worker, run) + former_findings(run, worker) + recomputation_findings(run, worker)
+    return (
+        growth_findings(worker, run)
+        + former_findings(run, worker)
+        + tensor_findings(run, worker)
+        + recomputation_findings(run, worker)
+    )
 
 
 def recomputation_findings(run: Run, worker: str = "") -> list[str]:

@@ -17,7 +17,16 @@ Column: TypeAlias = Integers | Floats | list[str | None] | list[bool | None]
 Table: TypeAlias = Mapping[str, Column]
 _SNAPSHOT = {"step": int, "phase": str, "device": str}
 _LEDGER = {"layer": str, "category": str, "trainable": bool, "bytes": int, "rounding_bytes": int}
-_HELD = {"shape": str, "dtype": str, "count": int, "bytes": int, "held_by": str, "line": str, "retaining_path": str}
+_HELD = {
+    "shape": str,
+    "dtype": str,
+    "count": int,
+    "bytes": int,
+    "held_by": str,
+    "line": str,
+    "retaining_path": str,
+    "category": str,
+}
 _LAYER = {
     "path": str,
     "type": str,

@@ -123,7 +123,7 @@ TABLES: Mapping[str, TableSchema] = {
         ),
     ),
     "held_tensors": TableSchema(
-        "tensors of one shape that Python code keeps alive, in a breakdown",
+        "tensors of one shape that a Python object, a function or a data set keeps, in a breakdown",
         (
             *_STEP,
             Column("shape", "dimensions", "shape of each tensor"),
@@ -133,6 +133,7 @@ TABLES: Mapping[str, TableSchema] = {
             Column("held_by", "text", "variable, container or object that holds them", _UNKNOWN),
             Column("line", "text", "Python line that made them, such as `train.py:42`", _UNKNOWN),
             Column("retaining_path", "text", "references from a module or function to them", _UNKNOWN),
+            Column("category", "text", "their category in the ledger"),
         ),
     ),
     "failures": TableSchema(

@@ -125,18 +125,26 @@ class Replay:
     peak_bytes: int
 
 
+DATA_SET = "data set"
+"""Holder of the tensors of a data set that lies on the device as a whole."""
+MADE_DENSE = ", made dense"
+"""End of the holder of a dense gradient that was made of a sparse one."""
+
+
 @dataclasses.dataclass(frozen=True)
 class HeldTensorGroup:
-    """Tensors of one shape and dtype that one holder in Python keeps alive.
+    """Tensors of one shape and dtype that one holder keeps: a Python object, a function, a data set or an optimizer.
 
     Attributes:
         shape, dtype: Shape and dtype name of each.
         count: Number of tensors.
         bytes: Requested bytes of all of them.
-        held_by: The holder, e.g. "list `history` in module __main__"; None if unknown.
+        held_by: The holder, e.g. "list `history` in module __main__", "constant of function `step`", "data set",
+            "variable `buffer`" or "sparse gradient of layer net/table, made dense"; None if unknown.
         line: The user's line that made most of those that the step itself made, e.g. ``train.py:42``; None if unknown.
         retaining_path: The references from a module or a running function to them, with "…" for those that differ, e.g.
             ``module __main__ › history (list) › […] (dict) › "loss"``; None if unknown.
+        category: Their category in the ledger.
     """
 
     shape: tuple[int, ...]
@@ -146,6 +154,7 @@ class HeldTensorGroup:
     held_by: str | None
     line: str | None = None
     retaining_path: str | None = None
+    category: Category = "held_tensors"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +176,9 @@ class Snapshot:
         saved_for_backward: Rows at the end of the forward pass, or at the failure, largest first.
         not_available: Sentences on what is unknown.
         replay: The check of the step by its replay; None without memory maps.
-        held_tensors: The tensors of category ``held_tensors`` at the peak, largest group first.
+        held_tensors: The tensors of category ``held_tensors`` at the peak, and those of other categories that something
+            outside of the step's ops keeps or makes: constants of functions, data sets, variables of no model, sparse
+            gradients made dense. Largest group first.
         at_failure: Whether the step ran out of memory, and this is its breakdown at the failed allocation.
     """
 

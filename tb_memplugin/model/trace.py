@@ -172,6 +172,7 @@ class OpFact:
         unread_outputs: Indices of outputs that no backward op reads, if one reads another output.
         gradient_of: Path of the layer with the variable that this op's result is a gradient of.
         is_gradient: Whether this op's result is a variable's gradient.
+        made_dense: Whether it makes a dense gradient of a sparse one.
         assigns: Name of the variable that it writes to.
         passes_to: Ops that may reuse this op's buffer.
         relayout: Whether TensorFlow added it to convert another op's input to another layout; the other facts are then
@@ -193,6 +194,7 @@ class OpFact:
     unread_outputs: tuple[int, ...] = ()
     gradient_of: str | None = None
     is_gradient: bool = False
+    made_dense: bool = False
     assigns: str | None = None
     passes_to: tuple[str, ...] = ()
     relayout: bool = False
@@ -202,6 +204,28 @@ class OpFact:
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()
     output_dtypes: tuple[str, ...] = ()
     line: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ConstantFact:
+    """A constant of a function graph.
+
+    Attributes:
+        requested_bytes: Elements × size of the dtype.
+        shape, dtype: Its shape and the name of its dtype.
+        layer: Path of the layer whose call made it; None without one.
+        function: Name of the function; None if unknown.
+        line: The user's line that used the value, e.g. ``train.py:42``; None if unknown.
+        of_input: Whether the function belongs to an input pipeline.
+    """
+
+    requested_bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    layer: str | None = None
+    function: str | None = None
+    line: str | None = None
+    of_input: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +240,7 @@ class GraphFacts:
         root: Whether no other graph calls it.
         arguments: Names of its arguments as they run, without variables and other captures.
         unrepeatable: Layers whose forward pass has an op that may return something else when it runs again.
+        constants: Its large constants.
     """
 
     name: str
@@ -224,6 +249,7 @@ class GraphFacts:
     root: bool
     arguments: frozenset[str] = frozenset()
     unrepeatable: frozenset[str] = frozenset()
+    constants: tuple[ConstantFact, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,6 +265,7 @@ class VariableFact:
         device: ``GPU:0``.
         start_address, end_address: Address of its value when the window opened and closed; None if unknown.
         shape, dtype: Its shape and the name of its dtype.
+        of_model: Whether it belongs to a model, an optimizer or a metric, as far as known.
     """
 
     name: str
@@ -251,6 +278,7 @@ class VariableFact:
     end_address: int | None
     shape: tuple[int, ...] = ()
     dtype: str = ""
+    of_model: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,7 +315,7 @@ class TensorFact:
         requested_bytes: Elements × size of the dtype.
         address: Address of its buffer.
         shape, dtype: Its shape and the name of its dtype.
-        held_by: Its holder in words; None if unknown.
+        held_by: Its holder in words; None if unknown, and for inputs other than data sets.
         retaining_path: The references to it from a module or a running function in words; None if unknown.
     """
 
@@ -350,6 +378,11 @@ class TraceFacts:
     notes: tuple[str, ...] = ()
     tensors_at_end: tuple[TensorFact, ...] = ()
     batch: BatchFacts = dataclasses.field(default_factory=BatchFacts)
+
+    @property
+    def constants(self) -> list[ConstantFact]:
+        """The large constants of all functions."""
+        return [constant for graph in self.graphs for constant in graph.constants]
 
     @property
     def arguments(self) -> frozenset[str]:

@@ -163,6 +163,7 @@ const snapshotAnswer = object<Snapshot>({
       held_by: maybe(text),
       line: maybe(text),
       retaining_path: maybe(text),
+      category,
     }),
   ),
 });

@@ -39,19 +39,20 @@ export interface SavedRow {
   bytes: number;
 }
 
-/** Tensors of one shape and dtype that one holder in Python keeps alive. */
+/** Tensors of one shape and dtype that one holder keeps: a Python object, a function, a data set or an optimizer. */
 export interface HeldTensorGroup {
   shape: number[];
   dtype: string;
   count: number;
   /** Requested bytes of all of them. */
   bytes: number;
-  /** The Python object that keeps them alive; null if unknown. */
+  /** The holder, such as "list `history` in module __main__" or "data set"; null if unknown. */
   held_by: string | null;
   /** The Python line that made them, e.g. "train.py:42"; null if unknown. */
   line: string | null;
   /** The references from a Python module or function to them, "…" where they differ; null if unknown. */
   retaining_path: string | null;
+  category: Category;
 }
 
 /** How much of the step its replay reproduced from the memory map at its start. */

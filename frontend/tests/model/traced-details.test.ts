@@ -12,6 +12,7 @@ const group = (bytes: number): HeldTensorGroup => ({
   held_by: null,
   line: null,
   retaining_path: null,
+  category: "held_tensors",
 });
 
 const REPLAY = { addresses: 3079, of_addresses: 3080, chunks: 659, of_chunks: 659, peak_bytes: 4096 };

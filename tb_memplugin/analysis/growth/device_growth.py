@@ -257,7 +257,7 @@ def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | N
     by_group: Counter[HeldKey] = Counter()
     by_holder: Counter[str] = Counter()
     for snapshot, sign in ((snapshots[-1], 1), (snapshots[0], -1)):
-        for group in snapshot.held_tensors:
+        for group in _held_tensors(snapshot):
             by_group[_held_key(group)] += sign * group.bytes
             if group.held_by is not None:
                 by_holder[group.held_by] += sign * group.bytes
@@ -265,8 +265,12 @@ def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | N
     grown = [key for key, added in by_group.items() if added > 0 and held_by in (None, key[2])]
     most = max(grown, key=lambda key: by_group[key], default=None)
     # A step that made none of them does not know their line.
-    groups = (group for snapshot in reversed(snapshots) for group in snapshot.held_tensors)
+    groups = (group for snapshot in reversed(snapshots) for group in _held_tensors(snapshot))
     return held_by, next((group.line for group in groups if group.line and _held_key(group) == most), None)
+
+
+def _held_tensors(snapshot: Snapshot) -> list[HeldTensorGroup]:
+    return [group for group in snapshot.held_tensors if group.category == "held_tensors"]
 
 
 def _held_key(group: HeldTensorGroup) -> HeldKey:

@@ -11,7 +11,7 @@ from tb_memplugin.attribution.owners.variables import VariableChunks, variable_o
 from tb_memplugin.attribution.trace.window import Owner, Window
 from tb_memplugin.attribution.trace.xla import BufferAssignments
 from tb_memplugin.model import GRADIENTS, Category, Integers
-from tb_memplugin.model.trace import AllocationTrace, BufferAllocation, Module, OpFact, TraceFacts
+from tb_memplugin.model.trace import AllocationTrace, BufferAllocation, ConstantFact, Module, OpFact, TraceFacts
 
 
 class CompiledChunks:
@@ -156,6 +156,10 @@ class Classifier:
         plan = self.plan(chunk)
         fact = self.op_fact(chunk) if plan is None else self.plans.result_fact(plan[1])
         return None if fact is None else fact.line
+
+    def constant(self, chunk: int) -> ConstantFact | None:
+        """The constant of a function that a chunk holds, if it is one."""
+        return self._older.constants.fact(chunk)
 
     def requester(self, chunk: int) -> OpFact | None:
         """Facts of the op that a chunk's event names; None if it names none or the op is unknown."""

@@ -125,6 +125,9 @@ class NewChunks:
         is_saved = fact is not None and fact.pass_name == "forward" and self._saved.is_saved(fact, chunk)
         if tensor is not None and not is_saved:
             return Owner(None, tensor.category, None)
+        constant = self._older.constants.owner(chunk)
+        if constant is not None:
+            return constant
         if fact is None:
             return Owner(None, self._category_without_op(chunk), None)
         if window.is_temporary(chunk) or not self._execution.requested_by_op(chunk):

@@ -1,9 +1,11 @@
 """Owners of chunks that were allocated before the window."""
 
 import bisect
+from collections.abc import Iterator
 
 import numpy as np
 
+from tb_memplugin.attribution.owners.constants import ConstantChunks
 from tb_memplugin.attribution.owners.variables import VariableChunks, variable_owner
 from tb_memplugin.attribution.trace.inputs import INPUT_THREAD
 from tb_memplugin.attribution.trace.window import Owner, Window
@@ -18,6 +20,7 @@ class OlderChunks:
 
     Attributes:
         input_sizes: Requested bytes of what the input pipeline allocated, and of batches that the step was given.
+        constants: The chunks of constants.
     """
 
     def __init__(self, window: Window, variables: VariableChunks) -> None:
@@ -30,6 +33,7 @@ class OlderChunks:
             if window.is_input[window.birth[chunk]]
         }
         self.input_sizes = allocated | window.facts.earlier.input_sizes | self._given_sizes() | self._fed_sizes()
+        self.constants = ConstantChunks(window, self._unowned(), self.input_sizes)
 
     def owner(self, chunk: int) -> Owner:
         """The owner of a chunk that was allocated before the window."""
@@ -40,6 +44,9 @@ class OlderChunks:
             return variable_owner(variable)
         if tensor is not None:
             return Owner(None, tensor.category, None)
+        constant = self.constants.owner(chunk)
+        if constant is not None:
+            return constant
         known = earlier.chunks.get(address)
         is_known = known is not None and (known.allocated, known.requested) == (window.allocated[chunk], requested)
         if known is not None and is_known and (known.category == "inputs" or not self.is_batch(requested)):
@@ -52,6 +59,22 @@ class OlderChunks:
         if self._was_given(chunk) or requested in self.input_sizes:
             return Owner(None, "inputs", None)
         return Owner(None, "unattributed", None)
+
+    def _unowned(self) -> Iterator[int]:
+        """Chunks that may hold constants: no variable, tensor or op is known to own them, and they outlive the window.
+
+        Those of the window's own that ops made are results.
+        """
+        window, known = self._window, self._window.facts.earlier.chunks
+        inputs = {address for address, chunk in known.items() if chunk.category == "inputs"}
+        owned = {*self._variables.at_start, *self._tensors, *inputs}
+        for chunk in np.flatnonzero(window.chunks.death == window.events).tolist():
+            birth = window.birth[chunk]
+            if birth < 0:
+                if window.address[chunk] not in owned:
+                    yield chunk
+            elif window.op[birth] < 0 and window.tensor_at_end(chunk) is None and not window.is_input[birth]:
+                yield chunk
 
     def _tensor_inside(self, address: int, allocated: int) -> TensorFact | None:
         """A tensor that is a slice of a chunk and begins inside it, such as a replica's part of a batch."""

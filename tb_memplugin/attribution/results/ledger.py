@@ -4,80 +4,20 @@ The rows sum to the allocator's figure exactly: bytes without an owner are a row
 """
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias
+from collections import defaultdict
+from collections.abc import Iterator
 
 import numpy as np
 
 from tb_memplugin.allocator.fit import pool_at
 from tb_memplugin.allocator.replay import TraceReplay
 from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.results.tensor_groups import tensor_groups
 from tb_memplugin.attribution.trace.lifetimes import Chunks
 from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.model import HeldTensorGroup, LedgerRow, Mode, Phase, Replay, SavedRow, Snapshot
-from tb_memplugin.model.retaining_paths import common_path
+from tb_memplugin.model import LedgerRow, Mode, Phase, Replay, SavedRow, Snapshot
 from tb_memplugin.model.rounding import rounding_total, split_rounding
-from tb_memplugin.model.trace import AllocationTrace, TensorFact, TraceFacts
-
-_Key: TypeAlias = tuple[tuple[int, ...], str, str | None]
-"""Shape, dtype and holder."""
-
-
-def held_tensor_groups(facts: TraceFacts, classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, ...]:
-    """Groups of the held tensors that the ledger counts at an event, the largest first.
-
-    Args:
-        facts: The recorder's facts about the program.
-        classifier: The classifier of the trace with these facts.
-        peak: Number of the event, -1 for the start of the window.
-    """
-    chunks = classifier.chunks
-    before: set[int] = set()
-    since: set[int] = set()
-    live = chunks.live(peak)
-    addresses = [tensor.address for tensor in (*facts.tensors, *facts.tensors_at_end)]
-    for chunk in live[np.isin(chunks.address[live], addresses)].tolist():
-        if any(owner.category == "held_tensors" for owner, _, _ in classifier.owners(chunk, peak)):
-            (before if chunks.birth[chunk] < 0 else since).add(int(chunks.address[chunk]))
-    held = [
-        *(tensor for tensor in facts.tensors if tensor.address in before),
-        *(tensor for tensor in facts.tensors_at_end if tensor.address in since),
-    ]
-    return _grouped(held, _lines(facts.tensors_at_end, classifier))
-
-
-def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) -> tuple[HeldTensorGroup, ...]:
-    """Groups of tensors with the same shape, dtype and holder, the largest first."""
-    by_key: dict[_Key, list[TensorFact]] = {}
-    for tensor in tensors:
-        by_key.setdefault(_key(tensor), []).append(tensor)
-    groups = (_group(own, lines.get(key)) for key, own in by_key.items())
-    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.shape, group.dtype, group.held_by or "")))
-
-
-def _group(tensors: Sequence[TensorFact], line: str | None) -> HeldTensorGroup:
-    first = tensors[0]
-    size = sum(tensor.requested_bytes for tensor in tensors)
-    path = common_path([tensor.retaining_path for tensor in tensors if tensor.retaining_path is not None])
-    return HeldTensorGroup(first.shape, first.dtype, len(tensors), size, first.held_by, line, path)
-
-
-def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, str | None]:
-    """Shape, dtype and holder of tensors made in the window to the line that made most of them; None if unknown."""
-    chunks = classifier.chunks
-    kept = np.flatnonzero((chunks.birth >= 0) & (chunks.death == classifier.events)).tolist()
-    chunk_at = {int(chunks.address[chunk]): chunk for chunk in kept}
-    lines: dict[_Key, Counter[str | None]] = {}
-    for tensor in tensors:
-        if tensor.address in chunk_at:
-            line = classifier.line(chunk_at[tensor.address])
-            lines.setdefault(_key(tensor), Counter())[line] += 1
-    return {key: counts.most_common(1)[0][0] for key, counts in lines.items()}
-
-
-def _key(tensor: TensorFact) -> _Key:
-    return tensor.shape, tensor.dtype, tensor.held_by
+from tb_memplugin.model.trace import AllocationTrace, TraceFacts
 
 
 def attribute(
@@ -136,7 +76,7 @@ def attribute(
         saved_for_backward=() if faults else _saved_rows(chunks, classifier),
         not_available=tuple(notes),
         replay=None if replay is None else replay.check,
-        held_tensors=() if faults else held_tensor_groups(facts, classifier, peak),
+        held_tensors=() if faults else tensor_groups(facts, classifier, peak),
     )
 
 

@@ -142,7 +142,7 @@ def _largest_first(sizes: dict[tuple[str, str], int]) -> list[tuple[tuple[str, .
 
 
 def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
-    """Tensors that Python objects keep alive, largest groups first, and what is known of their origin and holders."""
+    """Tensors with a holder, largest groups first, and what is known of their origin and holders."""
     if not groups:
         return ""
     unit = unit_for([groups[0].bytes])
@@ -158,7 +158,7 @@ def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
         for group in groups[:MAX_ROWS]
     ]
     others = groups[MAX_ROWS:]
-    head = ["held tensors", "held by", *(["made at"] if has_lines else []), "count", unit]
+    head = ["tensors", "held by", *(["made at"] if has_lines else []), "count", unit]
     if others:
         size = format_figure(sum(group.bytes for group in others), unit)
         names = [f"{len(others)} more", *[""] * (len(head) - 3)]

@@ -179,6 +179,7 @@ def _held_tensor_tables(groups: Sequence[HeldTensorGroup]) -> dict[str, dict[str
         "held_by": [group.held_by for group in groups],
         "line": [group.line for group in groups],
         "retaining_path": [group.retaining_path for group in groups],
+        "category": [group.category for group in groups],
     }
     sizes = [size for group in groups for size in group.shape]
     return {"held_tensors": columns, "held_tensor_shapes": {"size": optional_column(sizes)}}
@@ -189,12 +190,14 @@ def _read_held_tensors(frame: Frame) -> tuple[HeldTensorGroup, ...]:
         return ()
     table = fields.table_of(frame, "held_tensors")
     shapes = fields.known_bytes(fields.table_of(frame, "held_tensor_shapes"), "size")
-    texts = [fields.strings(table, name) for name in ("held_by", "line", "retaining_path")]
+    texts = [fields.strings(table, name) for name in ("held_by", "line", "retaining_path", "category")]
     dtypes = fields.strings(table, "dtype")
     ranks, counts, sizes = (fields.known_bytes(table, name) for name in ("rank", "count", "bytes"))
-    if len(dtypes) > MAX_HELD_GROUPS or sum(ranks) != len(shapes) or None in dtypes:
+    complete = None not in dtypes and set(texts[-1]) <= set(CATEGORIES)
+    if len(dtypes) > MAX_HELD_GROUPS or sum(ranks) != len(shapes) or not complete:
         raise FormatError(
-            f"held tensors need dtypes and shapes, in at most {MAX_HELD_GROUPS} groups. Received: {len(dtypes)} groups"
+            f"held tensors need dtypes, shapes and categories, in at most {MAX_HELD_GROUPS} groups. "
+            f"Received: {len(dtypes)} groups"
         )
     groups, at = [], 0
     for dtype, rank, count, size, *known in zip(dtypes, ranks, counts, sizes, *texts, strict=True):

@@ -126,9 +126,10 @@ class ModelObserver:
         window.finish(list(call_notes.graphs))
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
         variables = window.variables
-        key = (variables.signature(), spans)
+        others = self._held.graphs()
+        key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others])
         if self._graphs is None or self._graphs[0] != key:
-            self._graphs = key, graph_facts(variables.paths, variables.owner_of, self._lines)
+            self._graphs = key, graph_facts(variables.paths, variables.owner_of, self._lines, others)
         return dataclasses.replace(window.facts(device, self._graphs[1], gradients), batch=self._batch)
 
     def close_window(self) -> None:

@@ -5,7 +5,7 @@ import dataclasses
 from reading_cases import MIB, empty_activations, make_samples, make_snapshot
 
 from tb_memplugin.analysis.findings import findings
-from tb_memplugin.model import LedgerRow, Run
+from tb_memplugin.model import HeldTensorGroup, LedgerRow, Run
 from tb_memplugin.model.layers import replaced_optimizer, unused
 
 ADAM, RESNET = replaced_optimizer("Adam", 72), unused("resnet50")
@@ -56,3 +56,39 @@ def test_the_share_is_of_a_training_step_where_one_has_a_breakdown() -> None:
     assert "(10 % of the peak of step 80)" in sentence
     (sentence,) = findings({"": dataclasses.replace(run, snapshots=(validated,))})
     assert "(100 % of the peak of validation step 80)" in sentence
+
+
+def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_what_to_do() -> None:
+    rows = (
+        LedgerRow(None, "inputs", None, 40 * MIB, 0),
+        LedgerRow("net/project", "other_state", None, 20 * MIB, 0),
+        LedgerRow("net/table", "weight_gradients", True, 30 * MIB, 0),
+        LedgerRow("net/table", "weights", True, 10 * MIB, 0),
+    )
+    groups = (
+        HeldTensorGroup((10, MIB), "float32", 1, 38 * MIB, "data set", category="inputs"),
+        HeldTensorGroup(
+            (5, MIB), "float32", 1, 20 * MIB, "constant in layer net/project", "a.py:3", None, "other_state"
+        ),
+        HeldTensorGroup((MIB,), "uint8", 1, MIB, "variable `buffer`", category="other_state"),
+        HeldTensorGroup(
+            (7, MIB),
+            "float32",
+            1,
+            28 * MIB,
+            "sparse gradient of layer net/table, made dense",
+            category="weight_gradients",
+        ),
+    )
+    run = run_with(*rows)
+    (snapshot,) = run.snapshots
+    run = dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=groups),))
+    data, constants, dense = findings({"": run})
+    assert "38.0 MiB (38 % of the peak of step 80) are the data set" in data and "batches take 2.0 MiB" in data
+    assert "`keras.utils.PyDataset`" in data and "tf.device" not in data
+    assert "20.0 MiB (20 %" in constants and "constant in layer net/project at a.py:3 (20.0 MiB)" in constants
+    assert "28.0 MiB (28 %" in dense and "sparse gradient of layer net/table (28.0 MiB)" in dense
+    # BUT not below a tenth
+    small = tuple(dataclasses.replace(group, bytes=9 * MIB) for group in groups)
+    run = dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=small),))
+    assert findings({"": run}) == []

@@ -1,4 +1,4 @@
-/** Held tensors and replay result of the selected step; the step under the pointer does not change them. */
+/** Tensors by holder and replay result of the selected step; the step under the pointer does not change them. */
 
 import { formatCount, unitOf } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
@@ -36,7 +36,7 @@ function HeldTensorsTable({ held, step }: HeldTensorsProps) {
     <details class="held-fold">
       <summary>
         <h3>
-          Held tensors <span class="small">step {step}</span>
+          Tensors by holder <span class="small">step {step}</span>
         </h3>
       </summary>
       <FigureTable testid="held-tensors" kind="held">
@@ -50,14 +50,14 @@ function HeldTensorsTable({ held, step }: HeldTensorsProps) {
           </tr>
         </thead>
         <tbody>
-          {groups.map(({ shape, dtype, count, bytes, held_by, line, retaining_path: path }, index) => (
+          {groups.map(({ shape, dtype, count, bytes, held_by, line, retaining_path: path, category }, index) => (
             <tr
               key={index}
               data-figure={`held_tensors:${JSON.stringify([shape, dtype, held_by])}`}
               data-bytes={bytes}
               data-tip={tipOf(
                 bytes,
-                categoryMeaning("held_tensors"),
+                categoryMeaning(category),
                 `${formatCount(count)} × ${sizesText(shape)} ${dtype}`,
                 `held by ${held_by ?? "unknown"}`,
                 path && `retaining path: ${path}`,

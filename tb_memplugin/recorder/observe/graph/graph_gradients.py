@@ -122,6 +122,9 @@ _SAME_BYTES = frozenset(
     {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"}
 )
 _COMBINES_GRADIENTS = _SAME_BYTES | {"Cast", "Transpose", "AddN", "AddV2"}
+_SCALES = _SAME_BYTES | {"Cast", "Mul", "RealDiv", "Maximum", "Minimum", "ClipByValue"}
+_MAKES_DENSE = "UnsortedSegmentSum"
+"""Type of the op that makes a dense tensor of `tf.IndexedSlices`."""
 _ONES = frozenset({"Const", "Fill", "OnesLike"})
 _ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
 """Make the values that sums of gradients start from, as in a loop's backward pass: they hold no forward result."""
@@ -133,10 +136,12 @@ class GradientOps(NamedTuple):
     Attributes:
         layer: Op number to the layer of the variable.
         layer_of_output: (number of a call op, index of its output) to the layer of the variable.
+        made_dense: Those of `layer` that make a dense gradient of a sparse one.
     """
 
     layer: dict[int, str | None]
     layer_of_output: dict[tuple[int, int], str | None]
+    made_dense: Set[int] = frozenset()
 
 
 def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Call, owner_of: OwnerOf) -> GradientOps:
@@ -171,7 +176,20 @@ def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Cal
             if graph.types[number] in _COMBINES_GRADIENTS:
                 terms = (term for term in graph.inputs[number] if readers[term] == 1)
                 pending.extend((*term, layer) for term in terms if layers.pass_name[term[0]] == "backward")
-    return gradients
+    sums = [number for number, kind in enumerate(graph.types) if kind == _MAKES_DENSE]
+    for number in sums:
+        source = _scaled_gradient(graph, number, gradients)
+        if source is not None and graph.inputs[number][1][0] in gradients.layer:  # the rows of a sparse gradient
+            gradients.layer.setdefault(number, gradients.layer[source])
+    return gradients._replace(made_dense=gradients.layer.keys() & set(sums))
+
+
+def _scaled_gradient(graph: GraphOps, number: int, gradients: GradientOps) -> int | None:
+    """The gradient whose values, clipped or scaled, an op reads first; None if it reads something else."""
+    source = graph.inputs[number][0][0]
+    while source not in gradients.layer and graph.types[source] in _SCALES and graph.inputs[source]:
+        source = graph.inputs[source][0][0]
+    return source if source in gradients.layer else None
 
 
 def early_ops(graph: GraphOps, layers: OpLayers, gradients: GradientOps) -> set[int]:

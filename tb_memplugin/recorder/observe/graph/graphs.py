@@ -2,12 +2,13 @@
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tb_memplugin.model.trace import GraphFacts, OpFact
+from tb_memplugin.model.trace import ConstantFact, GraphFacts, OpFact
 from tb_memplugin.recomputation.repeatable import OF_VARIABLES, repeats
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, call_notes
+from tb_memplugin.recorder.observe.graph.constants import constants_of
 from tb_memplugin.recorder.observe.graph.graph_gradients import (
     buffer_reusers,
     early_ops,
@@ -30,14 +31,17 @@ MAX_GRAPHS = 2000
 
 
 def graph_facts(
-    paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None = None
+    paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None = None, others: Iterable[Any] = ()
 ) -> tuple[GraphFacts, ...]:
     """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first.
+
+    Of other graphs, only the constants are read.
 
     Args:
         paths: id of a layer to its path.
         owner_of: Variable, or resource handle, to the variable's name and layer.
         lines: Finds the user's lines; None to record none.
+        others: Other graphs; those that were read anyway are left out.
     """
     roots: dict[int, Any] = {}
     for graph in list(call_notes.graphs):
@@ -54,6 +58,8 @@ def graph_facts(
             reader.read(root)
         except Exception:
             logger.debug("a function graph could not be read", exc_info=True)
+    for graph in others:
+        reader.read_constants(graph)
     return tuple(graph for graph in reader.facts if graph is not None)
 
 
@@ -117,8 +123,33 @@ class _Reader:
             root=call is None,
             arguments=reading.graph.arguments() if call is None else frozenset(),
             unrepeatable=reading.unrepeatable(),
+            constants=tuple(self._constants(graph, reading)),
         )
         return index
+
+    def read_constants(self, graph: Any) -> None:
+        """Read the constants of a graph that was not read yet."""
+        if id(graph) not in self._by_graph and len(self.facts) < MAX_GRAPHS and constants_of(graph):
+            facts = GraphFacts(graph.name, {}, {}, root=False, constants=tuple(self._constants(graph, None)))
+            self.facts.append(facts)
+
+    def _constants(self, graph: Any, reading: "_Graph | None") -> Iterator[ConstantFact]:
+        for constant in constants_of(graph):
+            number = None if reading is None else reading.graph.number.get(constant.op.name)
+            if reading is None or (number is not None and number in reading.graph.needed):
+                yield ConstantFact(
+                    constant.bytes,
+                    constant.shape,
+                    constant.dtype,
+                    layer=None if reading is None or number is None else reading.layer(number),
+                    function=graph.name,
+                    line=None if self._lines is None else self._lines.of_op(graph, constant.op),
+                    of_input=graph.name.startswith(PIPELINE_FUNCTION),
+                )
+
+
+PIPELINE_FUNCTION = "Dataset_"
+"""Prefix of the names of tf.data's function graphs."""
 
 
 def _callee(graph: Any, op: Any, attribute: str) -> Any:
@@ -148,6 +179,10 @@ class _Graph:
         self._early = early_ops(self.graph, self._layers, self._gradients)
         self._saved = saved_for_backward(self.graph, self._layers, self._early, call)
 
+    def layer(self, number: int) -> str | None:
+        """Path of the layer that made an op."""
+        return self._layers.layer[number]
+
     def call(self, number: int) -> Call:
         """Properties that the callees of a call op inherit from it."""
         gradients = self._gradients.layer_of_output.items()
@@ -172,6 +207,9 @@ class _Graph:
         layers = {self._layers.layer[at] for at in places if self._layers.pass_name[at] == "forward"}
         return frozenset(layer for layer in layers if layer is not None)
 
+    def _has_shape(self, number: int) -> bool:
+        return self._layers.pass_name[number] != "update" or number in self._gradients.made_dense
+
     def op_facts(self, lines: SourceLines | None) -> dict[str, OpFact]:
         """Op name to fact."""
         line = [None] * len(self.graph) if lines is None else lines.of_graph(self.graph, self._layers, self._notes)
@@ -187,13 +225,14 @@ class _Graph:
                 unread_outputs=unread.get(number, ()),
                 gradient_of=self._gradients.layer.get(number),
                 is_gradient=number in self._gradients.layer,
+                made_dense=number in self._gradients.made_dense,
                 assigns=self.graph.assigned_variable(number, self._variables),
                 passes_to=tuple(reusers.get(number, ())),
                 forward_inputs=forward_inputs(self.graph, self._layers, number),
                 gradient_inputs=gradient_inputs(self.graph, self._layers, number),
                 early=number in self._early,
-                output_shapes=() if self._layers.pass_name[number] == "update" else self.graph.output_shapes(number),
-                output_dtypes=() if self._layers.pass_name[number] == "update" else self.graph.output_dtypes(number),
+                output_shapes=self.graph.output_shapes(number) if self._has_shape(number) else (),
+                output_dtypes=self.graph.output_dtypes(number) if self._has_shape(number) else (),
                 line=line[number],
             )
             for number, op in enumerate(self.graph.ops)

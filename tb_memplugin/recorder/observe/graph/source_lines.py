@@ -105,12 +105,12 @@ class SourceLines:
         if len(unread) > self._left:
             return lines
         for number in own:
-            lines[number] = self._of_op(graph, number)
+            lines[number] = self.of_op(graph.graph, graph.ops[number])
         self._place_layers(notes, lines)
         scopes = _scopes(graph, lines)
         for number, call in calls.items():
             forward = _forward_line(graph, number, lines, scopes)
-            lines[number] = self._of_op(graph, call) if forward is None else forward
+            lines[number] = self.of_op(graph.graph, graph.ops[call]) if forward is None else forward
         return lines
 
     def _place_layers(self, notes: GraphNotes, lines: list[str | None]) -> None:
@@ -146,10 +146,9 @@ class SourceLines:
             line = line if name is None else f"{name}:{number}"
         return line
 
-    def _of_op(self, graph: GraphOps, number: int) -> str | None:
-        """The line of the stack on which an op was made."""
-        op = graph.ops[number]
-        known = self._known.setdefault(graph.graph, {})
+    def of_op(self, graph: Any, op: Any) -> str | None:
+        """The line of the stack on which an op of a function graph was made."""
+        known = self._known.setdefault(graph, {})
         if op.name not in known:
             known[op.name] = self._read(op)
             self._left -= 1

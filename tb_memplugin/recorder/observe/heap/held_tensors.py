@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import Any, Literal
 
+from tb_memplugin.model.snapshot import DATA_SET
 from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.heap.holders import Device, Entry, HolderSearch
@@ -128,6 +129,10 @@ class HeldTensors:
         self._objects.search_all()
         return self.models()
 
+    def graphs(self) -> list[Any]:
+        """Function graphs that searches found."""
+        return self._objects.captures.graphs()
+
     def models(self) -> list[Any]:
         """Models that searches found."""
         return self._objects.models()
@@ -156,10 +161,19 @@ class HeldTensors:
             category = self._category(tensor, of_datasets)
             if address not in entries or _RANKS[category] < _RANKS[entries[address][1].category]:
                 shape = tuple(int(size) for size in tensor.shape)
-                held = (known.held_by, known.retaining_path)
+                held = self._holder(tensor, category, of_datasets) or (known.held_by, known.retaining_path)
                 fact = TensorFact(category, tensor_size(tensor), address, shape, tensor.dtype.name, *held)
                 entries[address] = short_device(tensor.device), fact, known
         yield from entries.values()
+
+    def _holder(self, tensor: Any, category: TensorCategory, of_datasets: set[int]) -> tuple[str | None, None] | None:
+        """The holder of a tensor that is no held tensor, without a path; None for a held tensor."""
+        captures = self._objects.captures
+        if category == "inputs" and id(tensor) in of_datasets:
+            return DATA_SET, None
+        if captures.is_data(tensor) or category == "other_state":
+            return f"captured by function `{captures.function(tensor)}`", None
+        return None if category == "held_tensors" else (None, None)
 
     def _with_category(self, entry: Entry) -> Entry:
         """A tensor of the window's start with its category now: the step may have been fed with it."""
@@ -167,7 +181,9 @@ class HeldTensors:
         tensor = known.reference()
         if fact.category != "held_tensors" or tensor is None:
             return entry
-        return device, dataclasses.replace(fact, category=self._category(tensor, set())), known
+        category = self._category(tensor, set())
+        held = self._holder(tensor, category, set()) or (fact.held_by, fact.retaining_path)
+        return device, dataclasses.replace(fact, category=category, held_by=held[0], retaining_path=held[1]), known
 
     def _category(self, tensor: Any, of_datasets: set[int]) -> TensorCategory:
         captures = self._objects.captures
@@ -182,5 +198,6 @@ class HeldTensors:
 
 def _with_holder(entry: Entry) -> tuple[Device, TensorFact]:
     device, fact, known = entry
-    held_by, path = (known.held_by, known.retaining_path) if fact.category == "held_tensors" else (None, None)
-    return device, dataclasses.replace(fact, held_by=held_by, retaining_path=path)
+    if fact.category != "held_tensors":
+        return device, fact
+    return device, dataclasses.replace(fact, held_by=known.held_by, retaining_path=known.retaining_path)

@@ -10,11 +10,9 @@ from itertools import chain
 from typing import Any
 
 from tb_memplugin.recorder.observe.graph import keras_packages
+from tb_memplugin.recorder.observe.graph.graphs import PIPELINE_FUNCTION
 from tb_memplugin.recorder.observe.heap.heap_listing import YOUNG, Promotions, objects_of, subclasses
 from tb_memplugin.recorder.observe.model.layers import children, is_module
-
-PIPELINE_FUNCTION = "Dataset_"
-"""Prefix of the names of tf.data's function graphs."""
 
 
 class Captures:
@@ -24,6 +22,7 @@ class Captures:
         self._graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # to the graph's version
         self._constants: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._data: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._functions: dict[int, str] = {}
 
     def read(self, graphs: Iterable[Any]) -> None:
         """Read graphs that are new or have grown, and their outer graphs."""
@@ -37,7 +36,11 @@ class Captures:
                 for external, _ in graph.captures:
                     if not hasattr(external, "graph"):
                         tensors[id(external)] = external
+                        self._functions[id(external)] = graph.name
                 graph = getattr(graph, "outer_graph", None)
+        if len(self._functions) > 2 * (len(self._constants) + len(self._data)):
+            alive = {*self._constants.keys(), *self._data.keys()}
+            self._functions = {key: name for key, name in self._functions.items() if key in alive}
 
     def graphs(self) -> list[Any]:
         """Graphs that are still alive."""
@@ -46,6 +49,10 @@ class Captures:
     def is_data(self, tensor: Any) -> bool:
         """Whether a function of an input pipeline captured the tensor."""
         return self._data.get(id(tensor)) is tensor
+
+    def function(self, tensor: Any) -> str:
+        """Name of the function that captured a tensor last."""
+        return self._functions[id(tensor)]
 
     def is_constant(self, tensor: Any) -> bool:
         """Whether another function captured the tensor."""

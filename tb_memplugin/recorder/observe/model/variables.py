@@ -27,6 +27,7 @@ class _Entry:
         self.start: int | None = None
         self.model: Any = None
         self.optimizer: Any = None
+        self.of_model = True
 
     @property
     def variable(self) -> Any:
@@ -158,7 +159,7 @@ class Variables:
             if start not in known:
                 self._add(variable, "other_state", None, None, None)
             for entry in self._entries[count:]:
-                entry.start, entry.reference = start, weakref.ref(variable)
+                entry.start, entry.reference, entry.of_model = start, weakref.ref(variable), False
 
     def signature(self) -> tuple[Any, ...]:
         """A key for the facts about function graphs: equal keys give equal facts."""
@@ -195,6 +196,7 @@ class Variables:
                 end_address=entry.address(),
                 shape=entry.shape,
                 dtype=entry.dtype,
+                of_model=entry.of_model,
             )
             for entry in self._entries
             if entry.device == device

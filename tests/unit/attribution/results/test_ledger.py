@@ -4,6 +4,7 @@ Lifetimes, categories, closure, and traces that do not hold together.
 """
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,9 +26,18 @@ from trace_cases import (
 )
 
 from tb_memplugin.attribution.trace.lifetimes import chunks
-from tb_memplugin.model import HeldTensorGroup
+from tb_memplugin.model import HeldTensorGroup, Snapshot
 from tb_memplugin.model.rounding import split_rounding
-from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.model.trace import (
+    AllocationTrace,
+    ConstantFact,
+    Earlier,
+    Intervals,
+    OpFact,
+    TensorFact,
+    TraceFacts,
+    VariableFact,
+)
 from unit.attribution.results.test_tensor_shapes import FLOAT, with_shapes
 
 
@@ -391,3 +401,73 @@ def test_a_tensor_that_lives_at_the_peak_is_counted_with_its_line() -> None:
     assert ledger_of(step.trace(), facts).held_tensors == (
         HeldTensorGroup((32, 32), "float32", 1, BYTES, HISTORY, "train.py:12"),
     )
+
+
+def constants_step(*sizes: int, start: tuple[int, ...] = ()) -> AllocationTrace:
+    """A step in which TensorFlow allocates chunks without an op that stay, beside the layer's."""
+    step = Recorder()
+    step.run("layer", [(0x1000, 512)])
+    for number, size in enumerate(sizes):
+        step.event(1, 0x100000 * (number + 1), size)
+    return step.trace()
+
+
+def constant(size: int, layer: str | None = None, **more: Any) -> ConstantFact:
+    return ConstantFact(size, (size // 4,), "float32", layer, "step", "a.py:3", **more)
+
+
+def with_constants(*facts: ConstantFact) -> TraceFacts:
+    return dataclasses.replace(
+        FACTS, graphs=tuple(dataclasses.replace(one, constants=facts) for one in graph(layer=OpFact("m/a", "forward")))
+    )
+
+
+def state_of(snapshot: Snapshot) -> dict[str | None, int]:
+    return {row.layer: row.bytes for row in snapshot.ledger if row.category == "other_state"}
+
+
+def test_constants_of_a_function_belong_to_the_layer_that_uses_them() -> None:
+    snapshot = ledger_of(constants_step(80_000, 4096), with_constants(constant(80_000, "m/a"), constant(4096)))
+    assert state_of(snapshot) == {"m/a": 80_000, None: 4096}
+    assert [(group.bytes, group.held_by, group.line, group.category) for group in snapshot.held_tensors] == [
+        (80_000, "constant in layer m/a", "a.py:3", "other_state"),
+        (4096, "constant of function `step`", "a.py:3", "other_state"),
+    ]
+
+
+def test_constants_of_one_size_in_several_layers_each_have_a_chunk_or_have_no_layer() -> None:
+    both = with_constants(constant(80_000, "m/a"), constant(80_000, "m/b"))
+    assert state_of(ledger_of(constants_step(80_000, 80_000), both)) == {"m/a": 80_000, "m/b": 80_000}
+    # BUT TensorFlow may keep one of equal constants only
+    assert state_of(ledger_of(constants_step(80_000), both)) == {None: 80_000}
+
+
+def test_more_chunks_than_constants_are_theirs_only_if_nothing_else_is_likely() -> None:
+    facts = with_constants(constant(80_000, "m/a"))
+    assert state_of(ledger_of(constants_step(80_000, 80_000), facts)) == {"m/a": 160_000}
+    small = with_constants(constant(2048, "m/a"))
+    assert state_of(ledger_of(constants_step(2048, 2048), small)) == {"m/a": 2048, None: 2048}
+    # AND a batch has the same size
+    batches = dataclasses.replace(facts, earlier=Earlier(input_sizes=frozenset({80_000})))
+    assert "m/a" not in state_of(ledger_of(constants_step(80_000, 80_000), batches))
+
+
+def test_constants_of_an_input_pipeline_are_inputs() -> None:
+    snapshot = ledger_of(constants_step(80_000), with_constants(constant(80_000, of_input=True)))
+    assert rows(snapshot)[None, "inputs"] == 80_000
+
+
+def test_a_variable_of_no_model_and_a_sparse_gradient_made_dense_are_named() -> None:
+    buffer = VariableFact(
+        "buffer:0#7", "other_state", None, None, 4096, "GPU:0", 0x100, 0x100, (1024,), "float32", False
+    )
+    dense = OpFact("m/a", "update", is_gradient=True, gradient_of="m/a", made_dense=True, output_shapes=((512,),))
+    step = Recorder(4096)
+    step.run("dense", [(0x2000, 2048)])
+    step.run("dense", [], [(0x2000, 2048)])
+    snapshot = ledger_of(step.trace(), TraceFacts(graphs=graph(dense=dense), variables=(buffer,)))
+    assert rows(snapshot) == {(None, "other_state"): 4096, ("m/a", "weight_gradients"): 2048}
+    assert [(group.bytes, group.shape, group.held_by, group.category) for group in snapshot.held_tensors] == [
+        (4096, (1024,), "variable `buffer`", "other_state"),
+        (2048, (512,), "sparse gradient of layer m/a, made dense", "weight_gradients"),
+    ]

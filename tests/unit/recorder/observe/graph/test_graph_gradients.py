@@ -281,3 +281,20 @@ def test_the_rows_of_a_sparse_gradient_depend_on_none() -> None:
     assert early(case, (1, 7), gradient=("kernel", "rows")) == {"mask", "rows"}
     without = Case(*TAPE, ("rows", "NoOp", ["x"], B), results={"rows": 0})
     assert early(without, (1, 7), gradient=("kernel", "rows")) == set()
+
+
+@pytest.mark.parametrize(("between", "dense"), [("Mul", True), ("Square", False)])
+def test_a_sparse_gradient_that_the_optimizer_makes_dense_is_a_gradient(between: str, dense: bool) -> None:
+    case = Case(
+        ("values", "Reshape", [], B),
+        ("rows", "Reshape", [], B),
+        ("clipped", between, ["values"], U),
+        ("sum", "UnsortedSegmentSum", ["clipped", "rows"], U),
+        ("other", "UnsortedSegmentSum", ["clipped", "clipped"], U),
+        integers=("rows",),
+    )
+    notes = GraphNotes()
+    notes.gradients = [(name, 0, lambda: KERNEL) for name in ("values", "rows")]
+    found = gradient_ops(case.graph, case.layers, notes, Call(), owner_of)
+    assert case.names(found.made_dense) == ({"sum"} if dense else set())
+    assert ("sum" in case.names(found.layer)) is dense

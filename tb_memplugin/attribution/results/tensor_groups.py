@@ -1,0 +1,148 @@
+"""The tensors of a breakdown that something outside of the step's ops keeps, in groups: held tensors, constants of
+functions, data sets, variables of no model; and sparse gradients that were made dense. Pure.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.model import Category, HeldTensorGroup
+from tb_memplugin.model.retaining_paths import common_path
+from tb_memplugin.model.snapshot import MADE_DENSE
+from tb_memplugin.model.trace import ConstantFact, TensorFact, TraceFacts, VariableFact
+
+MIN_BYTES = 1024
+"""Smallest variable of no model and smallest dense gradient with a group."""
+
+_Key: TypeAlias = tuple[str, tuple[int, ...], str, str | None]
+"""Category, shape, dtype and holder."""
+
+
+def tensor_groups(facts: TraceFacts, classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, ...]:
+    """Groups of the tensors that the ledger counts at an event, the largest first.
+
+    Args:
+        facts: The recorder's facts about the program.
+        classifier: The classifier of the trace with these facts.
+        peak: Number of the event, -1 for the start of the window.
+    """
+    chunks = classifier.chunks
+    live = chunks.live(peak).tolist()
+    before = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] < 0}
+    since = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] >= 0}
+    tensors = [*_held(facts.tensors, before, classifier, peak), *_held(facts.tensors_at_end, since, classifier, peak)]
+    lines = _lines(facts.tensors_at_end, classifier)
+    others = [
+        *_constants(live, classifier),
+        *_unowned_variables(facts.variables, before, since, classifier, peak),
+        *_dense_gradients(live, classifier, peak),
+    ]
+    groups = [*_grouped(tensors, lines), *_merged(others)]
+    return tuple(sorted(groups, key=lambda group: (-group.bytes, group.shape, group.dtype, group.held_by or "")))
+
+
+def _held(
+    tensors: Iterable[TensorFact], chunks: Mapping[int, int], classifier: Classifier, peak: int
+) -> Iterator[TensorFact]:
+    """The tensors in these chunks that have a holder: held tensors, data sets and captured constants."""
+    for tensor in tensors:
+        chunk = chunks.get(tensor.address)
+        named = tensor.category == "held_tensors" or tensor.held_by is not None
+        if named and chunk is not None and tensor.category in _categories(classifier, chunk, peak):
+            yield tensor
+
+
+def _categories(classifier: Classifier, chunk: int, peak: int) -> set[str]:
+    return {owner.category for owner, _, _ in classifier.owners(chunk, max(peak, 0))}
+
+
+def _constants(live: Iterable[int], classifier: Classifier) -> Iterator[HeldTensorGroup]:
+    for chunk in live:
+        fact = classifier.constant(chunk)
+        if fact is not None:
+            category: Category = "inputs" if fact.of_input else "other_state"
+            yield HeldTensorGroup(
+                fact.shape, fact.dtype, 1, fact.requested_bytes, _holder(fact), fact.line, category=category
+            )
+
+
+def _holder(fact: ConstantFact) -> str:
+    of = "" if fact.function is None else f" of function `{fact.function}`"
+    return f"constant{of}" if fact.layer is None else f"constant in layer {fact.layer}"
+
+
+def _unowned_variables(
+    variables: Iterable[VariableFact],
+    before: Mapping[int, int],
+    since: Mapping[int, int],
+    classifier: Classifier,
+    peak: int,
+) -> Iterator[HeldTensorGroup]:
+    for fact in variables:
+        if not fact.of_model and fact.requested_bytes >= MIN_BYTES:
+            chunk = before.get(fact.start_address or 0, since.get(fact.end_address or 0))
+            if chunk is not None and "other_state" in _categories(classifier, chunk, peak):
+                holder = f"variable `{fact.name.partition('#')[0].partition(':')[0]}`"
+                yield HeldTensorGroup(fact.shape, fact.dtype, 1, fact.requested_bytes, holder, category="other_state")
+
+
+def _dense_gradients(live: Iterable[int], classifier: Classifier, peak: int) -> Iterator[HeldTensorGroup]:
+    for chunk in live:
+        fact = classifier.op_fact(chunk)
+        size = int(classifier.chunks.requested[chunk])
+        if fact is None or not fact.made_dense or size < MIN_BYTES:
+            continue
+        if "weight_gradients" in _categories(classifier, chunk, peak):
+            shape = fact.output_shapes[0] if fact.output_shapes else None
+            holder = f"sparse gradient of layer {fact.gradient_of}{MADE_DENSE}"
+            yield HeldTensorGroup(
+                shape if shape is not None and -1 not in shape else (),
+                next(iter(fact.output_dtypes), ""),
+                1,
+                size,
+                holder,
+                fact.line,
+                category="weight_gradients",
+            )
+
+
+def _merged(singles: Iterable[HeldTensorGroup]) -> Iterator[HeldTensorGroup]:
+    """One group for those that differ in nothing."""
+    counts = Counter(singles)
+    for group, count in counts.items():
+        yield dataclasses.replace(group, count=count, bytes=count * group.bytes)
+
+
+def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) -> Iterator[HeldTensorGroup]:
+    """Groups of tensors with the same category, shape, dtype and holder."""
+    by_key: dict[_Key, list[TensorFact]] = {}
+    for tensor in tensors:
+        by_key.setdefault(_key(tensor), []).append(tensor)
+    for key, own in by_key.items():
+        first = own[0]
+        size = sum(tensor.requested_bytes for tensor in own)
+        path = common_path([tensor.retaining_path for tensor in own if tensor.retaining_path is not None])
+        yield HeldTensorGroup(
+            first.shape, first.dtype, len(own), size, first.held_by, lines.get(key), path, category=first.category
+        )
+
+
+def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, str | None]:
+    """Key of tensors made in the window to the line that made most of them; None if unknown."""
+    chunks = classifier.chunks
+    kept = np.flatnonzero((chunks.birth >= 0) & (chunks.death == classifier.events)).tolist()
+    chunk_at = {int(chunks.address[chunk]): chunk for chunk in kept}
+    lines: dict[_Key, Counter[str | None]] = {}
+    for tensor in tensors:
+        if tensor.address in chunk_at:
+            line = classifier.line(chunk_at[tensor.address])
+            lines.setdefault(_key(tensor), Counter())[line] += 1
+    return {key: counts.most_common(1)[0][0] for key, counts in lines.items()}
+
+
+def _key(tensor: TensorFact) -> _Key:
+    return tensor.category, tensor.shape, tensor.dtype, tensor.held_by
