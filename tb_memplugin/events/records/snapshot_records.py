@@ -190,8 +190,10 @@ def _read_held_tensors(frame: Frame) -> tuple[HeldTensorGroup, ...]:
         return ()
     table = fields.table_of(frame, "held_tensors")
     shapes = fields.known_bytes(fields.table_of(frame, "held_tensor_shapes"), "size")
-    texts = [fields.strings(table, name) for name in ("held_by", "line", "retaining_path", "category")]
     dtypes = fields.strings(table, "dtype")
+    texts = [fields.strings(table, name) for name in ("held_by", "line", "retaining_path")]
+    # Without the column, all groups are of held tensors.
+    texts.append(fields.strings({"category": ("held_tensors",) * len(dtypes), **table}, "category"))
     ranks, counts, sizes = (fields.known_bytes(table, name) for name in ("rank", "count", "bytes"))
     complete = None not in dtypes and set(texts[-1]) <= set(CATEGORIES)
     if len(dtypes) > MAX_HELD_GROUPS or sum(ranks) != len(shapes) or not complete:
