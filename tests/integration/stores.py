@@ -117,7 +117,8 @@ class Store:
         if self.scheme == "gs":
             return {"STORAGE_EMULATOR_HOST": self.url, "GOOGLE_CLOUD_PROJECT": "test", "NO_GCE_CHECK": "true"}
         return {
-            "S3_ENDPOINT": self.url,
+            "AWS_ENDPOINT_URL": self.url,
+            "S3_ENDPOINT": self.url,  # for TensorBoard
             "AWS_ACCESS_KEY_ID": "test",
             "AWS_SECRET_ACCESS_KEY": "test",
             "AWS_DEFAULT_REGION": "us-east-1",

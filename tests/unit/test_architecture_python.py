@@ -299,8 +299,6 @@ FOREIGN: dict[str, set[str]] = {
         "plugin",
         "plugin_loader",
         "reader.files.event_file",
-        "reader.files.storage",
-        "reader.files.object_stores",
         "reader.files.provider_source",
         "server.responses",
         "server.routes",

@@ -58,30 +58,9 @@ def event_files(logdir: str) -> Found:
     Each symbolic link is followed once, by the path with the fewest links, and never to a directory above it, so that
     directories that link to each other cost no more than their number and that of their links.
     """
-    listed = files.tree(logdir, EVENT_FILE_PART)
-    return _event_files_below(logdir) if listed is None else _event_files_among(logdir, listed)
-
-
-def _event_files_among(logdir: str, listed: Mapping[str, FileState]) -> Found:
-    """The event files in a list of them."""
     found: dict[str, list[str]] = {}
     damage: dict[str, list[str]] = {}
-    for path in sorted(listed):
-        parents = path[len(logdir) + 1 :].split("/")[:-1]
-        if "" in parents or len(parents) > MAX_DEPTH:
-            continue  # no directory has an empty name
-        run = files.printable("/".join(parents)) or "."
-        if run not in found and len(found) == MAX_DIRECTORIES:
-            damage["."] = [f"only the first {MAX_DIRECTORIES} directories are read"]
-            break
-        found.setdefault(run, []).append(path)
-    return Found(dict(sorted(found.items())), damage, listed)
-
-
-def _event_files_below(logdir: str) -> Found:
-    """The event files in directories that are listed one by one."""
-    found: dict[str, list[str]] = {}
-    damage: dict[str, list[str]] = {}
+    states: dict[str, FileState] = {}
     followed: set[object] = set()
     level, behind_links = [_Visit(logdir, ".", ())], list[_Visit]()
     visited = 0
@@ -111,5 +90,7 @@ def _event_files_below(logdir: str) -> Found:
                         below.append(inner)
                 elif EVENT_FILE_PART in entry.name:
                     found.setdefault(visit.run, []).append(entry.path)
+                    if entry.state is not None:
+                        states[entry.path] = entry.state
         level = below
-    return Found(dict(sorted(found.items())), damage)
+    return Found(dict(sorted(found.items())), damage, states)

@@ -1,4 +1,8 @@
-"""Directories and files, local or in an object store."""
+"""Directories and files, local or behind a URL, read by fsspec: S3 by s3fs, Google Cloud Storage by gcsfs.
+
+TensorBoard's own file layer is not used: it takes failed requests for answers, asks once more for each name of a
+directory, and its reading has no end if an object has become shorter than it was.
+"""
 
 import concurrent.futures
 import dataclasses
@@ -8,13 +12,10 @@ import re
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
-
-from tensorboard.compat.tensorflow_stub import errors
+from typing import Any, TypeVar
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.paths import absolute
-from tb_memplugin.reader.files.object_stores import Store, store_of
 from tb_memplugin.reader.files.source import SourceError
 from tb_memplugin.reader.files.tfrecord import ReadAt
 
@@ -27,16 +28,6 @@ _PAUSE_SECONDS = 0.2
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry:
-    """One name in a directory."""
-
-    name: str
-    path: str
-    is_directory: bool
-    is_link: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +45,17 @@ class FileState:
     modified: int | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One name in a directory; a store's listing has the state of its files."""
+
+    name: str
+    path: str
+    is_directory: bool
+    is_link: bool
+    state: FileState | None = None
+
+
 def is_local(path: str) -> bool:
     """Whether `path` is a path of this machine, not a URL."""
     return "://" not in path
@@ -63,7 +65,12 @@ def is_directory(path: str) -> bool:
     """Whether `path` is a directory. Raises whatever its file system raises."""
     if is_local(path):
         return os.path.isdir(path)
-    return store_of(path).is_directory(path)
+    store, inner = _store(path)
+    try:
+        # Not `isdir`, which takes a refused request for an answer.
+        return bool(store.info(inner)["type"] == "directory")
+    except FileNotFoundError:
+        return False
 
 
 def log_directory(path: str) -> str:
@@ -74,14 +81,12 @@ def log_directory(path: str) -> str:
         SourceError: Its file system cannot be read now.
     """
     logdir = path.rstrip("/") or "/"
-    bucket = logdir.startswith("s3://") and logdir.count("/") == 2
     try:
-        if not bucket and is_directory(logdir):
+        if is_directory(logdir):
             return absolute(logdir)
     except Exception as error:  # each file system raises its own
         raise SourceError(f"the log directory {logdir} cannot be read now: {reason(error, logdir)}") from error
-    what = f"a directory in the bucket, such as {logdir}/runs" if bucket else "the log directory"
-    raise NotFoundError(f"no directory {logdir}; pass {what}, as for tensorboard --logdir")
+    raise NotFoundError(f"no directory {logdir}; pass the log directory, as for tensorboard --logdir")
 
 
 def entries(directory: str) -> list[Entry]:
@@ -90,22 +95,27 @@ def entries(directory: str) -> list[Entry]:
         with os.scandir(directory) as found:
             local = [Entry(entry.name, entry.path, _is_directory(entry), entry.is_symlink()) for entry in found]
         return sorted(local, key=lambda entry: entry.name)
-    names = store_of(directory).names(directory)
-    return [Entry(name, f"{directory}/{name}", names[name], False) for name in sorted(names)]
+    store, inner = _store(directory)
+    files = []
+    for listed in store.ls(inner, detail=True):
+        name, is_inner = os.path.basename(listed["name"].rstrip("/")), listed["type"] == "directory"
+        if listed["name"].strip("/") != inner.strip("/"):  # an object that stands for the directory itself
+            state = None if is_inner else FileState(int(listed["size"]))
+            files.append(Entry(name, f"{directory}/{name}", is_inner, False, state))
+    return sorted(files, key=lambda entry: entry.name)
 
 
-def tree(directory: str, part: str) -> dict[str, FileState] | None:
-    """The files whose names contain `part`, at any depth below a directory of a store that lists them at once, by path.
+def _store(path: str) -> tuple[Any, str]:
+    """The file system of a URL and its path there. A store that keeps its listings would not see a run grow.
 
-    None if it cannot: for a directory of this machine, and after a failure, which the listing of each directory names.
+    Raises:
+        ValueError: It is of no known kind.
+        ImportError: The client for it is not installed.
     """
-    if is_local(directory):
-        return None
-    try:
-        listed = store_of(directory).tree(directory, part)
-    except Exception:  # each file system raises its own
-        return None
-    return None if listed is None else {f"{directory}/{name}": FileState(length) for name, length in listed.items()}
+    import fsspec
+
+    store, inner = fsspec.core.url_to_fs(path, use_listings_cache=False)
+    return store, str(inner)
 
 
 def at_once(function: Callable[[_Item], _Result], items: Sequence[_Item], place: str) -> Iterator[_Result]:
@@ -126,7 +136,7 @@ def at_once(function: Callable[[_Item], _Result], items: Sequence[_Item], place:
 def is_readable(path: str) -> bool:
     """Whether the client for this kind of URL is installed; True for a path of this machine."""
     try:
-        return is_local(path) or store_of(path) is not None
+        return is_local(path) or _store(path) is not None
     except (ImportError, ValueError):
         return False
 
@@ -142,7 +152,8 @@ def identity(directory: str) -> object:
 def state(path: str) -> FileState:
     """The state of a file. Raises whatever its file system raises, and OSError for devices and pipes."""
     if not is_local(path):
-        return FileState(store_of(path).length(path))
+        store, inner = _store(path)
+        return FileState(int(store.size(inner)))
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         raise OSError("not a regular file")
@@ -153,35 +164,31 @@ def reader(path: str) -> ReadAt:
     """Reads ranges of a file. The result raises whatever the file system raises."""
     if is_local(path):
         return lambda offset, size: _read_local(path, offset, size)
-    return functools.partial(_read_whole, store_of(path), path)
+    return functools.partial(_read_whole, path)
 
 
-def _read_whole(store: Store, path: str, offset: int, size: int) -> bytes:
-    """A range within a remote file; asked for again if the answer is cut.
+def _read_whole(path: str, offset: int, size: int) -> bytes:
+    """A range within a remote file; asked for again if fewer bytes come.
 
     Raises OSError if fewer bytes come each time; otherwise such an answer would pass for the file's end.
     """
-    error: Exception | None = None
+    store, inner = _store(path)
+    received = 0
     for attempt in range(READ_ATTEMPTS if size else 0):
-        if attempt:
-            time.sleep(_PAUSE_SECONDS * attempt)
-        try:
-            data = store.read(path, offset, size)
-        except store.cut as broken:
-            error = broken
-            continue
+        time.sleep(_PAUSE_SECONDS * attempt)
+        data = bytes(store.cat_file(inner, start=offset, end=offset + size))
         if len(data) == size:
             return data
-        error = OSError(f"{len(data)} of {size} bytes at byte {offset} were received")
-    if error is not None:
-        raise error
+        received = len(data)
+    if size:
+        raise OSError(f"{received} of {size} bytes at byte {offset} were received")
     return b""
 
 
 def reason(error: Exception, path: str) -> str:
     """The reason of a failure, without paths and URLs: reports are passed on, and those name people and machines."""
     text = getattr(error, "strerror", None)
-    if text is None and isinstance(error, FileNotFoundError | errors.NotFoundError):
+    if text is None and isinstance(error, FileNotFoundError):
         return "it does not exist"  # stores say nothing but the path
     text = text or _ADDRESS.sub("…", str(error).replace(path, "…"))
     return (text.strip().splitlines() or [type(error).__name__])[0][:200]

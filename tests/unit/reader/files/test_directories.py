@@ -4,6 +4,7 @@ import os
 import pathlib
 import time
 
+import fsspec
 import pytest
 
 from tb_memplugin.reader.files import directories
@@ -55,27 +56,16 @@ def test_a_directory_whose_name_is_that_of_an_event_file_is_entered(tmp_path: pa
     assert list(event_files(str(tmp_path)).files) == ["my.tfevents.logs"]
 
 
-def listed(monkeypatch: pytest.MonkeyPatch, *names: str) -> directories.Found:
-    """The event files of a store that lists `names` of them at once, each of as many bytes as its place."""
-    tree = {f"s3://b/logs/{name}": FileState(at) for at, name in enumerate(names)}
-    monkeypatch.setattr(directories.files, "tree", lambda directory, part: tree)
-    return event_files("s3://b/logs")
-
-
-def test_a_list_of_event_files_gives_the_runs_and_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = listed(monkeypatch, "b/memory/x.tfevents.2", "x.tfevents.1", "b/memory/x.tfevents.1")
-    b = ["s3://b/logs/b/memory/x.tfevents.1", "s3://b/logs/b/memory/x.tfevents.2"]
-    assert found.files == {".": ["s3://b/logs/x.tfevents.1"], "b/memory": b} and found.damage == {}
-    assert found.states == {b[1]: FileState(0), "s3://b/logs/x.tfevents.1": FileState(1), b[0]: FileState(2)}
-
-
-def test_a_list_of_event_files_is_read_as_deep_and_as_far_as_directories_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    deep = "/".join(f"d{at}" for at in range(directories.MAX_DEPTH))
-    assert list(listed(monkeypatch, f"{deep}/x.tfevents").files) == [deep]
-    assert listed(monkeypatch, f"{deep}/more/x.tfevents", "a//x.tfevents").files == {}
-    monkeypatch.setattr(directories, "MAX_DIRECTORIES", 3)
-    found = listed(monkeypatch, *(f"{at}/{name}" for at in range(4) for name in ("x.tfevents", "y.tfevents")))
-    assert list(found.files) == ["0", "1", "2"] and found.damage == {".": ["only the first 3 directories are read"]}
+def test_a_stores_listing_has_the_bytes_of_its_files() -> None:
+    store = fsspec.filesystem("memory")
+    store.pipe({"memory://logs/b/memory/x.tfevents.1": b"12", "memory://logs/x.tfevents.1": b"1"})
+    try:
+        found = event_files("memory://logs")
+    finally:
+        store.rm("/logs", recursive=True)
+    inner, outer = "memory://logs/b/memory/x.tfevents.1", "memory://logs/x.tfevents.1"
+    assert found.files == {".": [outer], "b/memory": [inner]} and found.damage == {}
+    assert found.states == {inner: FileState(2), outer: FileState(1)}
 
 
 def test_the_depth_of_directories_is_limited_as_well(tmp_path: pathlib.Path) -> None:

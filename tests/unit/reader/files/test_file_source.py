@@ -177,7 +177,7 @@ def test_several_files_of_one_session_are_one(tmp_path: pathlib.Path) -> None:
     assert [codec.decode(data).sequence for data in frames] == [0, 1, 2, 3]
 
 
-def test_a_remote_file_system_is_read_through_tensorboards_file_layer() -> None:
+def test_a_remote_file_system_is_read() -> None:
     files = fsspec.filesystem("memory")
     writer = RunWriter(
         "memory://logs/exp",
