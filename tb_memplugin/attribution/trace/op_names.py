@@ -8,6 +8,7 @@ and names them after existing ones. A profile made without the recorder has no f
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
@@ -33,6 +34,14 @@ _OPTIMIZERS = re.compile(
 _NO_LAYER = re.compile(r"^(?:compile_loss|loss|metrics|Iterator|cond|while)\b")
 
 
+class _Place(NamedTuple):
+    """An op's fact, the ops of its graph, and the prefix that their names have in a trace."""
+
+    fact: OpFact
+    ops: Mapping[str, OpFact]
+    prefix: str
+
+
 class OpNames:
     """Facts of the ops of one trace.
 
@@ -47,6 +56,7 @@ class OpNames:
         self.executed = {index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()}
         self._roots = self._ranked_roots(trace)
         self._facts_of: dict[str, OpFact | None] = {}
+        self._places: dict[str, _Place] = {}
         self._graphs_of: dict[str, list[tuple[Mapping[str, OpFact], int]]] = {}
 
     def _ranked_roots(self, trace: AllocationTrace) -> list[GraphFacts]:
@@ -85,14 +95,14 @@ class OpNames:
         return self._facts_of[name]
 
     def _find(self, name: str) -> OpFact | None:
-        match = self._match(name)
-        if match is not None:
-            return match[0]
+        place = self._place(name)
+        if place is not None:
+            return place.fact
         variants = _variants(name)
         for variant in variants[1:]:
-            match = self._match(variant)
-            if match is not None:
-                return _derived(name, match[0])
+            place = self._place(variant)
+            if place is not None:
+                return _derived(name, place.fact)
         for variant in variants:
             for root in self._roots:
                 fact = self._by_scope(root, variant)
@@ -110,22 +120,27 @@ class OpNames:
     def following(self, name: str) -> list[str]:
         """Names of the ops that may reuse the buffer of an op of the program, or of an op that replaces one."""
         for variant in (name, *_replaced(name)):
-            match = self._match(variant)
-            if match is not None:
-                fact, start = match
-                return [variant[:start] + other for other in fact.passes_to]
+            place = self._place(variant)
+            if place is not None:
+                return [place.prefix + other for other in place.fact.passes_to]
         return []
 
     def gradient_inputs(self, name: str) -> list[str]:
-        """Names of the backward ops whose results a backward op of the program reads."""
-        match = self._match(name)
-        if match is None or not match[0].gradient_inputs:
+        """Names of the ops that depend on gradients and whose results an op of the program reads."""
+        place = self._places.get(name) or self._place(name)
+        if place is None:
             return []
-        fact, start = match
-        return [name[:start] + other for other in fact.gradient_inputs]
+        fact, ops, prefix = place
+        inputs = []
+        for other in fact.gradient_inputs:
+            source = ops.get(other)
+            if source is not None and depends_on_gradients(source):
+                inputs.append(prefix + other)
+                self._places[prefix + other] = _Place(source, ops, prefix)
+        return inputs
 
-    def _match(self, name: str) -> tuple[OpFact, int] | None:
-        """The fact of an op from the first graph that has it, and how many characters its name lacks there."""
+    def _place(self, name: str) -> "_Place | None":
+        """An op in the first graph that has it; None if it is in none."""
         scope = name[: name.rfind("/") + 1]
         graphs = self._graphs_of.get(scope)
         if graphs is None:
@@ -134,7 +149,7 @@ class OpNames:
         for ops, start in graphs:
             fact = ops.get(name[start:])
             if fact is not None:
-                return fact, start
+                return _Place(fact, ops, name[:start])
         return None
 
     def _graphs_at(self, graph: GraphFacts, scope: str, start: int = 0) -> Iterator[tuple[Mapping[str, OpFact], int]]:
@@ -197,6 +212,11 @@ class OpNames:
                 if scope and (scope not in scopes or scopes[scope].layer is None):
                     scopes[scope] = fact
         return scopes
+
+
+def depends_on_gradients(fact: OpFact | None) -> bool:
+    """Whether the op with these facts is of the backward pass and depends on a gradient."""
+    return fact is not None and fact.pass_name == "backward" and not fact.early
 
 
 def _derived(name: str, fact: OpFact) -> OpFact:

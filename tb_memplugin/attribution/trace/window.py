@@ -12,7 +12,7 @@ import numpy as np
 
 from tb_memplugin.attribution.trace.inputs import input_events
 from tb_memplugin.attribution.trace.lifetimes import all_chunks, readers
-from tb_memplugin.attribution.trace.op_names import OpNames
+from tb_memplugin.attribution.trace.op_names import OpNames, depends_on_gradients
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, Pass, TensorFact, TraceFacts
@@ -35,12 +35,11 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
     reordered: set[str] = set()
     inputs_of: dict[str, list[str]] = {}
     earliest: dict[str, Span | None] = {}  # an op's own span, or that of an op that it depends on
-    pending = [name for name in _makers(trace, names) if name in began and _depends_on_gradients(names, name)]
+    pending = [name for name in _makers(trace, names) if name in began and depends_on_gradients(names.fact(name))]
     while pending:
         name = pending[-1]
         if name not in inputs_of:
-            sources = names.gradient_inputs(name)
-            inputs_of[name] = [source for source in sources if _depends_on_gradients(names, source)]
+            inputs_of[name] = names.gradient_inputs(name)
             unknown = [source for source in inputs_of[name] if source not in inputs_of]
             if unknown:
                 pending += unknown
@@ -72,11 +71,6 @@ def _reordered(own: Span, spans: list[Span], before_backward: bool) -> bool:
     return own[0] < first and (before_backward or own[1] < last)
 
 
-def _depends_on_gradients(names: OpNames, name: str) -> bool:
-    fact = names.fact(name)
-    return fact is not None and fact.pass_name == "backward" and not fact.early
-
-
 def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
     """Names of the ops that requested memory, and of those that ran meanwhile on the same thread."""
     born = (trace.kind == 1) & (trace.op >= 0)
@@ -90,7 +84,7 @@ def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
 def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
     """Op to when it began; on accelerators, where that is not seen of backward ops, to when it allocated."""
     began = {names.executed[index]: span for index, span in _spans(trace.ops.name, trace.ops.start_ps)}
-    if any(_depends_on_gradients(names, name) for name in began):
+    if any(depends_on_gradients(names.fact(name)) for name in began):
         return began
     born = (trace.kind == 1) & (trace.op >= 0)
     return {trace.strings[index]: span for index, span in _spans(trace.op[born], trace.time_ps[born])}

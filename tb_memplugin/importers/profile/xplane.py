@@ -1,6 +1,7 @@
 """Reads allocator events and op executions from TensorFlow profiles (XSpace, ``*.xplane.pb``), without TensorFlow."""
 
 import dataclasses
+import itertools
 import math
 import re
 from collections.abc import Iterable
@@ -126,7 +127,7 @@ class _PlaneReader:
         self._strings = _Strings()
         self._stat_names = {entry.key: entry.value.name for entry in plane.stat_metadata}
         self._threads = [_decoded(line.name or line.display_name) for line in plane.lines]
-        events = wire.joined([event for line in plane.lines for event in line.events])
+        events = wire.joined(list(itertools.chain.from_iterable(line.events for line in plane.lines)))
         counts = [len(line.events) for line in plane.lines]
         thread = np.repeat(np.arange(len(counts)), counts)
         begin = 1000 * np.asarray([line.timestamp_ns for line in plane.lines], np.int64)[thread]
