@@ -22,11 +22,16 @@ from tb_memplugin.recorder.observe.graph.frames import running_functions
 from tb_memplugin.recorder.observe.graph.keras_packages import PREFIXES
 from tb_memplugin.recorder.observe.heap.holder_names import Node, closure, describe_holder, describe_variable
 from tb_memplugin.recorder.observe.heap.python_objects import KnownTensor
+from tb_memplugin.recorder.observe.heap.reachability import cycles_of
 from tb_memplugin.recorder.observe.heap.retaining_path import RetainingPaths
 
 HOLDER_SHARE = 0.01
 """Least share of a device's bytes in use that held tensors must have for a search, unless they grew; and least share of
 the held tensors that those of one shape must have: a search for a few scalars would take as long."""
+
+
+MAX_IN_CYCLES = 50
+"""Most tensors without a known holder that are looked for in reference cycles at a time."""
 
 
 class Holder(NamedTuple):
@@ -73,18 +78,29 @@ class HolderSearch:
         }
         self._held_before = by_device
         due = [
-            (known, known.reference())
+            known
             for device, fact, known in held
             if device in devices
             and known.held_by is None
             and by_shape[device, fact.shape, fact.dtype] >= HOLDER_SHARE * by_device[device]
             and known.next_search <= window
         ]
-        tensors = [tensor for _, tensor in due if tensor is not None]
+        tensors = _alive(due)
         holders = find_holders(tensors) if tensors else {}
-        for known, tensor in due:
-            known.held_by, known.retaining_path = holders.get(id(tensor), (None, None))
+        tensors.clear()
+        for known in due:
+            known.held_by, known.retaining_path = holders.get(id(known.reference()), (None, None))
             known.next_search = 2 * window
+        others = _alive([known for known in due if known.held_by is None][:MAX_IN_CYCLES])
+        cycles = cycles_of(others) if others else {}
+        for known in due:
+            name = cycles.get(id(known.reference()))
+            known.held_by = known.held_by if name is None else f"a reference cycle of {name} (gc.collect() frees it)"
+
+
+def _alive(known: Iterable[KnownTensor]) -> list[Any]:
+    """The tensors that exist. The list is the only new reference to them."""
+    return [tensor for one in known if (tensor := one.reference()) is not None]
 
 
 SEARCH_SECONDS = 0.05

@@ -21,6 +21,9 @@ MAX_OBJECTS = 200_000
 """Most objects of a set; the set of a small Keras model that was trained has about 8,000."""
 MAX_REFERRERS = 100
 """Most objects that refer to some others that are looked at."""
+MAX_CONTAINERS = 3
+"""Most containers between an object and the one that is named as its owner."""
+_CONTAINERS = (dict, list, tuple, set, types.CellType)
 
 
 def unreachable(objects: list[Any], levels: int = 2) -> set[int]:
@@ -31,6 +34,35 @@ def unreachable(objects: list[Any], levels: int = 2) -> set[int]:
         levels: How often to look for objects that refer to those which seem reachable, in all of the process; each
             time takes 0.1 s for a million objects.
     """
+    return _search(objects, levels)[1]
+
+
+def cycles_of(objects: list[Any], levels: int = 2) -> dict[int, str]:
+    """Id of each object that only Python's garbage collector can free to the class of what refers to it.
+
+    Parameters are those of `unreachable`.
+    """
+    wanted = set(map(id, objects))
+    members, garbage = _search(objects, levels)
+    owners: dict[int, Any] = {}
+    for key in garbage - wanted:
+        for child in gc.get_referents(members[key]):
+            owners.setdefault(id(child), members[key])
+    return {key: _class_name(key, owners) for key in wanted & garbage if key in owners}
+
+
+def _class_name(key: int, owners: dict[int, Any]) -> str:
+    """The class of the object that refers to another one, itself or through lists, dicts and the like."""
+    owner = owners[key]
+    for _ in range(MAX_CONTAINERS):
+        if not isinstance(owner, _CONTAINERS) or id(owner) not in owners:
+            break
+        owner = owners[id(owner)]
+    return type(owner).__name__
+
+
+def _search(objects: list[Any], levels: int) -> tuple[dict[int, Any], set[int]]:
+    """The set that was examined, and the ids of what is garbage in it."""
     # Classes made inside of functions are garbage cycles of their own when they are dropped. Keras makes one for each
     # model, whose methods refer to the model.
     members: dict[int, Any] = {}
@@ -46,7 +78,7 @@ def unreachable(objects: list[Any], levels: int = 2) -> set[int]:
         wanted.update(map(id, found))
         found.clear()
         garbage = _garbage(members)
-    return garbage
+    return members, garbage
 
 
 def _extend(members: dict[int, Any], objects: list[Any]) -> None:
@@ -98,6 +130,7 @@ def _garbage(members: dict[int, Any]) -> set[int]:
 def _referrers(objects: list[Any], members: dict[int, Any]) -> list[Any]:
     """Objects that refer to some of these, without members."""
     known = {id(objects), id(members), *members}
-    found = referrers_of(objects[:MAX_REFERRERS]) if objects else []
+    del objects[MAX_REFERRERS:]
+    found = referrers_of(objects) if objects else []
     others = [value for value in found if id(value) not in known]
     return [value for value in others if type(value) is not types.FrameType and _may_be_garbage(value)][:MAX_REFERRERS]

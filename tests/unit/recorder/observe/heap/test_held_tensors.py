@@ -162,3 +162,15 @@ def test_holders_are_named_for_held_tensors_only(notes: None, monkeypatch: pytes
 
 
 kept: list[Any] = []
+
+
+def test_tensors_in_reference_cycles_name_the_class_of_the_cycle() -> None:
+    class Node:
+        def __init__(self, tensor: Any) -> None:
+            self.tensor, self.me = tensor, self
+
+    held = HeldTensors()
+    held.find({}, [])
+    Node(make(512, 512))  # dropped at once, but in a cycle
+    facts = [fact for _, fact in held.finish([])[1] if fact.shape == (512, 512)]
+    assert [fact.held_by for fact in facts] == ["a reference cycle of Node (gc.collect() frees it)"]

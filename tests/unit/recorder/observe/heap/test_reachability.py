@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.observe.heap import reachability
-from tb_memplugin.recorder.observe.heap.reachability import unreachable
+from tb_memplugin.recorder.observe.heap.reachability import cycles_of, unreachable
 
 
 class Item:
@@ -125,3 +125,14 @@ def test_nobody_elses_code_runs() -> None:
     del strange
     found = unreachable([reference()], levels=1)
     assert key in found and finalized == []
+
+
+def test_the_class_that_refers_to_an_object_in_a_cycle_is_named() -> None:
+    plain, contained, kept, alone = Item(), Item(), Item(), Item()
+    in_cycle(plain)
+    in_cycle({"a": [contained]})
+    references = [weakref.ref(one) for one in (plain, contained, kept, alone)]
+    keys = [id(one) for one in (plain, contained, kept)]
+    del plain, contained, alone
+    found = cycles_of([one for reference in references if (one := reference()) is not None], 4)
+    assert found == {keys[0]: "Item", keys[1]: "Item"} and kept
