@@ -1,7 +1,7 @@
 """A run as text for the terminal. Pure."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
@@ -12,7 +12,7 @@ from tb_memplugin.analysis.steps.changes import layer_totals, table_at
 from tb_memplugin.analysis.steps.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
 from tb_memplugin.commands.inspect.devices import device_lines
 from tb_memplugin.commands.inspect.sections import answer_lines, demand_lines, host_lines, oom_lines, pool_lines
-from tb_memplugin.model import HeldTensorGroup, LayerTable, Replay, Run, Snapshot, with_layers_of
+from tb_memplugin.model import HeldTensorGroup, Layer, LayerTable, Replay, Run, Snapshot, with_layers_of
 from tb_memplugin.model.groups import group_sums
 from tb_memplugin.model.notes import unrecorded_devices
 from tb_memplugin.model.text import clean, format_table
@@ -22,6 +22,8 @@ from tb_memplugin.prediction.demand import demand_sentences, peak_demand
 MAX_ROWS = 15
 """Printed rows of a long table; the others are summed in one row."""
 MAX_NAME_CHARACTERS = 60
+MAX_MODELS = 3
+"""Most models of different workers whose layers are listed."""
 _WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 
 
@@ -62,9 +64,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
     if selection == EVERYTHING:
         for worker, summary in host_summaries_of(by_worker or {"": run}).items():
             parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
-    table = table_at(with_layers_of(run, by_worker or {}, selection.device).layer_tables, selection.step)
-    if table is not None:
-        parts.append(_layers(table))
+    parts.extend(_layers_of_workers(run, selection, by_worker or {}))
     if len(run.activations):
         parts.append(_activations(run))
     for oom in run.ooms:
@@ -222,6 +222,24 @@ def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int
     ]
     head = [title, *[""] * (width - 1), unit, "share"]
     return format_table(head, rows, left=width)
+
+
+def _layers_of_workers(run: Run, selection: Selection, by_worker: Mapping[str, Run]) -> Iterator[str]:
+    """The layers of the selected device's worker, or of all workers, each model once."""
+    tables = {"": table_at(with_layers_of(run, by_worker, selection.device).layer_tables, selection.step)}
+    if selection.device is None and len(by_worker) > 1:
+        tables = {worker: table_at(own.layer_tables, selection.step) for worker, own in by_worker.items()}
+    workers: dict[tuple[Layer, ...], list[str]] = {}
+    for worker, table in tables.items():
+        if table is not None:
+            workers.setdefault(table.layers, []).append(worker)
+    for names in list(workers.values())[:MAX_MODELS]:
+        (first, *_), table = names, tables[names[0]]
+        if table is not None:
+            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            yield (f"{_name(first)}{others}: " if len(workers) > 1 else "") + _layers(table)
+    if len(workers) > MAX_MODELS:
+        yield f"{len(workers) - MAX_MODELS} more models: choose a worker's device with --device"
 
 
 def _layers(table: LayerTable) -> str:

@@ -284,3 +284,7 @@ def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> 
     described = describe_run(run, Selection(device=device), run.by_worker)
     assert [layer["path"] for layer in described["layers"]] == ["stage_1/layer_5"]
     assert "stage_1/layer_5" in format_run(run, Selection(device=device), run.by_worker)
+    # AND without a device, each model is listed with its worker
+    whole = format_run(run, by_worker=run.by_worker)
+    for worker in run.by_worker:
+        assert f"{worker}: layers from step 5 on" in whole and f"{worker}/layer_5" in whole
