@@ -16,9 +16,9 @@ export interface CurvePoint {
   peak_bytes: number;
   low_bytes: number;
   high_bytes: number;
-  /** Null if the largest batch size that fits is unknown. */
+  /** As in the answer for this batch size; null if it may not fit, or if the capacity is unknown. */
   fits: boolean | null;
-  /** Where it fails in a short simulation; null if it does not. */
+  /** Where it fails; null if it does not. */
   fails_at: FailedRequest | null;
 }
 
@@ -138,7 +138,7 @@ function requester({ op, layer }: FailedRequest): string {
 /** "batch size 16: 96 MiB (92 MiB to 99 MiB)", and for a batch size that does not fit ", does not fit: fails at 61 MiB for Relu in net/conv1" */
 export function pointText({ batch_size, peak_bytes, low_bytes, high_bytes, fits, fails_at }: CurvePoint): string {
   const text = `batch size ${formatCount(batch_size)}: ${formatBytes(peak_bytes)} (${rangeText(low_bytes, high_bytes)})`;
-  if (fits === null) return text;
+  if (fits === null) return `${text}, unknown whether it fits`;
   if (fits) return `${text}, fits`;
   const where = fails_at === null ? "" : `: fails at ${formatBytes(fails_at.requested_bytes)} for ${requester(fails_at)}`;
   return `${text}, does not fit${where}`;

@@ -100,7 +100,7 @@ describe("its figures", () => {
     const of = (changed: Partial<CurvePoint>): string => pointText({ ...(answerOf().curve[0] as CurvePoint), ...changed });
     const figures = "batch size 2: 100 MiB (96.0 MiB to 104 MiB)";
     const failed = { op: "net/conv1/Relu", layer: "net/conv1", requested_bytes: 61 * MIB, free_bytes: 0, largest_free_bytes: 0 };
-    expect([of({ fits: null }), of({ fits: true })]).toEqual([figures, `${figures}, fits`]);
+    expect([of({ fits: null }), of({ fits: true })]).toEqual([`${figures}, unknown whether it fits`, `${figures}, fits`]);
     expect(of({ fits: false })).toBe(`${figures}, does not fit`);
     expect(of({ fits: false, fails_at: failed })).toBe(`${figures}, does not fit: fails at 61.0 MiB for Relu in net/conv1`);
     expect(of({ fits: false, fails_at: { ...failed, op: null } })).toContain("for net/conv1");

@@ -67,7 +67,7 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
       ...(largest ? [ruleAcross(largest, ink.accent, [3, 3])] : []),
       ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink, end)]),
       linePainter(x, peak, COLOUR[scheme], 1.75),
-      pointsPainter(x, peak, COLOUR[scheme], { rows: (row) => curve[row]?.fits === false, ground: ink.background }),
+      pointsPainter(x, peak, COLOUR[scheme], { rows: (row) => curve[row]?.fits !== true, ground: ink.background }),
     ],
     lanes: measured && measured.x <= range[1] && measured.x >= range[0] ? [diamondsPainter([measured], ink.line, ink.background)] : [],
   };

@@ -36,9 +36,9 @@ function Legend({ answer }: { answer: WhatIf }) {
       <LegendItem kind="fill range" colour={colour}>
         range
       </LegendItem>
-      {answer.curve.some(({ fits }) => fits === false) && (
+      {answer.curve.some(({ fits }) => fits !== true) && (
         <LegendItem kind="point hollow" colour={colour}>
-          does not fit
+          does not or may not fit
         </LegendItem>
       )}
       {measured && <LegendItem kind="diamond measured">measured</LegendItem>}
