@@ -96,7 +96,9 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
     least = [change.least(one, sizes.lower) for one, sizes in zip(recorded, sized, strict=True)]
     most = [change.most(one, sizes.upper) for one, sizes in zip(recorded, sized, strict=True)]
     typical = None
-    if not change.halved and (change.changes_lifetimes or any(sizes.scratch_bytes for sizes in sized)):
+    if not change.is_halfway and (
+        change.changes_lifetimes or change.doubled or any(sizes.scratch_bytes for sizes in sized)
+    ):
         typical = [change.typical(one, sizes.typical) for one, sizes in zip(recorded, sized, strict=True)]
     later = sized[len(first) :]
     measured = any(sizes.measured for sizes in later)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import Category, ChunkOwner, Integers, Layer, StepRequests
+from tb_memplugin.model import PERSISTENT, Category, ChunkOwner, Integers, Layer, StepRequests
 from tb_memplugin.model.layers import example_bytes, former_name, recorded_precision, unfreezing_bytes
 from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.recomputation import Segments, recomputed
-from tb_memplugin.prediction.sized_steps import LEFT_OUT, Rows, SizedStep, in_place, with_lifetimes
+from tb_memplugin.prediction.sized_steps import LEFT_OUT, Rows, SizedStep, in_place, once_all_are_there, with_lifetimes
 
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
 _OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")
@@ -38,7 +38,9 @@ class Change:
         saved: Layers that save their results for the backward pass in addition.
         without_slots: Whether the recorded optimizer state of layers goes.
         batches: Batches whose gradients an update sums; with several, most steps leave the weights as they are.
-        halved: Whether activations have two bytes instead of four.
+        halved, doubled: Whether activations have two bytes instead of four, or four instead of two.
+        tests_gradients: Whether the update waits for all gradients, which loss scaling tests together.
+        frees_gradients: Whether it does not wait any more.
         recompute: Segments of layers that are recomputed.
         outputs: Layer path to the bytes of its output for one example, for the last layer of each segment.
         is_estimate: Whether the change is not exact.
@@ -55,6 +57,9 @@ class Change:
     without_slots: bool = False
     batches: int = 1
     halved: bool = False
+    doubled: bool = False
+    tests_gradients: bool = False
+    frees_gradients: bool = False
     recompute: Segments = ()
     outputs: Mapping[str, int] = dataclasses.field(default_factory=dict)
     is_estimate: bool = False
@@ -62,11 +67,13 @@ class Change:
 
     def most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, with all that may stay."""
+        requests = self._scaled(requests)
         changed = with_lifetimes(requests, np.zeros(len(requests), bool), self.saved_rows(requests))
         return self._recomputed(SizedStep(changed, self._most_sizes(requests, sizes)))
 
     def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, without all that may go."""
+        requests = self._scaled(requests)
         gone = self._unsaved_rows(requests, _OF_PASSES)
         if self.without_slots or self.batches > 1:
             gone |= _of_update(requests)
@@ -74,12 +81,15 @@ class Change:
             requests = in_place(requests, _by_update(requests) & _rows(requests, lambda one: one.category == "weights"))
         kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
         if self.halved:
-            of_passes = _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
-            kept = np.where(of_passes & (kept > 0), kept // 2, kept)
-        return self._recomputed(SizedStep(requests, kept))
+            kept = np.where(_of_layers_passes(requests) & (kept > 0), kept // 2, kept)
+        if self.doubled:
+            kept = np.where(_half_copies(requests), LEFT_OUT, np.where(kept > 0, np.minimum(kept, sizes), kept))
+        return self._recomputed(SizedStep(requests, self._freed(requests, kept)))
 
     def typical(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change as TensorFlow usually runs it, if it frees results earlier or later than before."""
+        if self.doubled:
+            return SizedStep(requests, self._freed(requests, self._most_sizes(requests, sizes)))
         results = self._unsaved_rows(requests, ("activations",))
         end = int(requests.birth[results].max(initial=-1))
         early = self._unsaved_rows(requests, ("activations", "workspace")) & (requests.birth <= end)
@@ -102,6 +112,11 @@ class Change:
         return [(dataclasses.replace(owner, trainable=True), part), (owner, size - part)]
 
     @property
+    def is_halfway(self) -> bool:
+        """Whether the typical step is halfway between least and most."""
+        return self.halved or (self.frees_gradients and not self.doubled)
+
+    @property
     def changes_lifetimes(self) -> bool:
         """Whether results are freed earlier or later than before."""
         return bool(self.unsaved or self.saved)
@@ -115,6 +130,14 @@ class Change:
         """Which chunks are results of recomputed layers and of those inside them."""
         layers = tuple(f"{path}/" for segment in self.recompute for path in segment)
         return _rows(requests, lambda owner: owner.category == "activations" and f"{owner.layer}/".startswith(layers))
+
+    def _scaled(self, requests: StepRequests) -> StepRequests:
+        """The step whose update waits for all gradients, if it does so after the change."""
+        if not self.tests_gradients:
+            return requests
+        old = (requests.birth < 0) & _rows(requests, lambda owner: owner.category in PERSISTENT)
+        gradients = _gradients(requests) & ~_half_copies(requests)
+        return once_all_are_there(requests, gradients, (_by_update(requests) | old) & ~gradients)
 
     def _recomputed(self, step: SizedStep) -> SizedStep:
         if not self.recompute:
@@ -130,7 +153,20 @@ class Change:
                 or (self.without_slots and owner.category == "optimizer_state" and _is_of_model(owner))
             ),
         )
+        if self.doubled:
+            # Temporaries of the update are in full precision already.
+            doubled = _of_layers_passes(requests) & ~_by_update(requests) & ~_like_variables(requests, 1)
+            sizes = np.where(doubled & (sizes > 0), 2 * sizes, sizes)
+            gone |= _half_copies(requests)
         return np.where(gone, LEFT_OUT, sizes)
+
+    def _freed(self, requests: StepRequests, sizes: Integers) -> Integers:
+        """The sizes without gradients that are applied one by one after the change: the largest one stays."""
+        if not self.frees_gradients:
+            return sizes
+        gradients = _gradients(requests) & (requests.birth >= 0)
+        gradients[int(np.argmax(np.where(gradients, sizes, LEFT_OUT)))] = False
+        return np.where(gradients, LEFT_OUT, sizes)
 
     def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
         return _rows(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
@@ -139,6 +175,33 @@ class Change:
 def _is_of_model(owner: ChunkOwner) -> bool:
     """Whether an owner is a layer of a model that is in use."""
     return owner.layer is not None and former_name(owner.layer) is None
+
+
+def _gradients(requests: StepRequests) -> Rows:
+    """Which chunks are weight gradients; shape [chunks]."""
+    return _rows(requests, lambda owner: owner.category == "weight_gradients")
+
+
+def _half_copies(requests: StepRequests) -> Rows:
+    """Which chunks hold a trained variable or its gradient in half precision, by their layer and size; shape [chunks].
+
+    A step in mixed precision casts each variable, and each gradient back.
+    """
+    return _like_variables(requests, 2) & (_gradients(requests) | _of_layers_passes(requests))
+
+
+def _like_variables(requests: StepRequests, parts: int) -> Rows:
+    """Which of the step's own chunks have the size of a trained variable of their layer, or a part of it."""
+    sizes = {(layer, size // parts) for layer, size in _trained_variables(requests)}
+    pairs = zip(requests.owner.tolist(), requests.requested.tolist(), strict=True)
+    return np.asarray([(requests.owners[owner].layer, size) in sizes for owner, size in pairs], bool) & (
+        requests.birth >= 0
+    )
+
+
+def _of_layers_passes(requests: StepRequests) -> Rows:
+    """Which chunks are activations, their gradients and temporaries of layers; shape [chunks]."""
+    return _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
 
 
 def _of_update(requests: StepRequests) -> Rows:
@@ -177,8 +240,9 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
         change = _accumulating(change, layers, requests, conditions.batch_size)
     if conditions.recompute:
         change = _recomputing(change, conditions.recompute, layers)
-    if conditions.precision not in (None, recorded_precision(layers), "float32"):
-        change = _half_precision(change, str(conditions.precision), layers)
+    before = recorded_precision(layers) or "float32"
+    if conditions.precision not in (None, before):
+        change = _other_precision(change, before, str(conditions.precision), layers)
     return change
 
 
@@ -315,16 +379,32 @@ def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) ->
     )
 
 
-def _half_precision(change: Change, precision: str, layers: Sequence[Layer]) -> Change:
-    sentence = (
-        f"{precision}: activations, their gradients and workspace take between half and all of their recorded bytes, "
-        "plus copies of weights. Weights and optimizer state stay in float32."
-    )
+def _other_precision(change: Change, before: str, after: str, layers: Sequence[Layer]) -> Change:
+    """Computes in another precision: both are of `PRECISIONS`. Only float16 has loss scaling."""
     copies = sum(layer.weight_bytes for layer in layers) // 2
+    added, sentence = (0, 0, 0), f"{after}: activations and workspace stay as recorded."
+    if before == "float32":
+        added = (0, copies // 2, copies)
+        sentence = (
+            f"{after}: activations, their gradients and workspace take between half and all of their recorded bytes, "
+            "plus copies of weights. Weights and optimizer state stay in float32."
+        )
+    elif after == "float32":
+        sentence = (
+            f"{after}: activations, their gradients and workspace take between all and twice of their recorded bytes, "
+            "without copies of weights."
+        )
+    if after == "mixed_float16":
+        sentence += " Loss scaling tests all gradients before it applies one, so all of them are in memory at once."
+    elif before == "mixed_float16":
+        sentence += " Without loss scaling, gradients may be applied one by one; the range covers both."
     return dataclasses.replace(
         change,
-        transient_bytes=_plus(change.transient_bytes, (0, copies // 2, copies)),
-        halved=True,
+        transient_bytes=_plus(change.transient_bytes, added),
+        halved=before == "float32",
+        doubled=after == "float32",
+        tests_gradients=after == "mixed_float16",
+        frees_gradients=before == "mixed_float16",
         is_estimate=True,
         sentences=(*change.sentences, sentence),
     )

@@ -17,7 +17,7 @@ from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, StepRequests
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import Change, change_of
-from tb_memplugin.prediction.conditions import RECORDED, Conditions
+from tb_memplugin.prediction.conditions import PRECISIONS, RECORDED, Conditions
 from tb_memplugin.prediction.evidence import NOTHING, Evidence, largest
 from tb_memplugin.prediction.history import (
     LARGE_DISTANCE,
@@ -356,7 +356,7 @@ class Predictor:
                 "typical of this run, for example because its operations run in very different orders."
             )
         recorded = recorded_precision(self._layers)
-        if conditions.precision is not None and conditions.precision != recorded and recorded not in (None, "float32"):
+        if conditions.precision not in (None, recorded) and recorded not in (None, *PRECISIONS):
             return (
                 f"Unknown: the run was recorded in {recorded}. Which of its tensors would take more bytes in "
                 f"{conditions.precision} is unknown. Record a few steps in {conditions.precision}."

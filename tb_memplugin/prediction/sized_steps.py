@@ -266,6 +266,23 @@ def in_place(requests: StepRequests, rows: Rows) -> StepRequests:
     return _with_events(requests, born, requests.death.astype(np.float64))
 
 
+def once_all_are_there(requests: StepRequests, awaited: Rows, waiting: Rows) -> StepRequests:
+    """The step with some chunks requested only after the last one of others, which stay until then.
+
+    Args:
+        requests: The recorded step.
+        awaited: Which chunks must all be there first, shape [chunks].
+        waiting: Which chunks are requested or freed afterwards, in their recorded order; shape [chunks].
+    """
+    last = int(requests.birth[awaited].max(initial=-1))
+    born, freed = requests.birth.astype(np.float64), requests.death.astype(np.float64)
+    early = waiting & (born >= 0) & (born < last)
+    born[early] = last + (born[early] + 1) / (requests.events + 1)
+    early = (waiting | awaited) & (freed < last)
+    freed[early] = last + (freed[early] + 1) / (requests.events + 1)
+    return _with_events(requests, born, freed)
+
+
 def _with_events(requests: StepRequests, born: Reals, freed: Reals) -> StepRequests:
     """The step with its events in the order of these places, shape [chunks]."""
     if (born == requests.birth).all() and (freed == requests.death).all():

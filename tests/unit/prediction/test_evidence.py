@@ -160,10 +160,11 @@ def test_the_recorded_precision_changes_nothing() -> None:
     assert recorded.method == "recorded"
 
 
-def test_full_precision_does_not_follow_from_half_precision() -> None:
-    answer = predictor(layers=half()).predict(Conditions(precision="float32"))
+def test_mixed_precision_does_not_follow_from_weights_in_half_precision() -> None:
+    pure = tuple(dataclasses.replace(layer, weight_bytes=2 * layer.parameters) for layer in half()[:-1])
+    answer = predictor(layers=pure).predict(Conditions(precision="float32"))
     assert answer.method == "unknown" and answer.peak_bytes is None and answer.fits is None
-    assert answer.assumptions[0].startswith("Unknown: the run was recorded in mixed_float16.")
+    assert answer.assumptions[0].startswith("Unknown: the run was recorded in float16.")
     assert predictor().predict(Conditions(precision="float32")).method == "replay"
 
 
