@@ -444,3 +444,18 @@ def test_unit_tests_of_one_name_are_told_apart_by_their_packages() -> None:
     tests = ROOT / "tests" / "unit"
     folders = {path.parent for path in tests.rglob("test_*.py")}
     assert not [folder for folder in folders if not (folder / "__init__.py").exists()], "add an empty __init__.py"
+
+
+def test_no_inner_function_calls_itself() -> None:
+    """Such a function is in a reference cycle: what it refers to, such as a model, stays until a collection."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{name}: {inner.name}"
+        for name, path in MODULES.items()
+        for outer in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(outer, functions)
+        for inner in ast.walk(outer)
+        if isinstance(inner, functions) and inner is not outer
+        if any(isinstance(one, ast.Name) and one.id == inner.name for one in ast.walk(inner))
+    ]
+    assert found == []

@@ -3,7 +3,9 @@
 Kept moments stay exact.
 """
 
+import array
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -50,7 +52,12 @@ class Rows:
 
 def rows_of(rows: Iterable[tuple[int, ...]]) -> Rows:
     """Columns of rows."""
-    columns = np.asarray(list(rows), np.int64).reshape(-1, len(dataclasses.fields(Rows))).T
+    return _columns(np.fromiter(itertools.chain.from_iterable(rows), np.int64))
+
+
+def _columns(values: Integers) -> Rows:
+    """Columns of the values of rows, one row after another."""
+    columns = values.reshape(-1, len(dataclasses.fields(Rows))).T
     return Rows(*(np.ascontiguousarray(column) for column in columns))
 
 
@@ -159,7 +166,7 @@ class RowBuilder:
         self.ops: dict[str, int] = {}
         self.shapes: dict[TensorShape, int] = {}
         self.lines: dict[str, int] = {}
-        self._rows: list[tuple[int, ...]] = []
+        self._values = array.array("q")  # an object for each row would let Python's garbage collector run earlier
 
     def add(self, row: Row, *, count: int = 1) -> None:
         """Add a row of `count` allocations, unless it has no bytes or no moments."""
@@ -173,7 +180,7 @@ class RowBuilder:
             _number(self.lines, row.line),
         )
         known = (-1 if number is None else number for number in numbers)
-        self._rows.append((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *known))
+        self._values.extend((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *known))
 
     def extend(self, rows: Iterable[Row], op: str | None) -> None:
         """Add the rows of one allocation; those that name no op get `op`, which requested it."""
@@ -182,7 +189,7 @@ class RowBuilder:
 
     def rows(self) -> Rows:
         """All rows as columns."""
-        return rows_of(self._rows)
+        return _columns(np.array(self._values, np.int64))
 
 
 def _number(known: dict[Key, int], key: Key | None) -> int | None:

@@ -12,8 +12,8 @@ from tb_memplugin.recorder.base.due import changes
 logger = logging.getLogger("tb_memplugin")
 
 
-# An absolute path of at least two parts, with or without a drive: not ``/device:CPU:0`` and not ``a/b``. One in quotation
-# marks, as in the errors of the operating system, may contain spaces.
+# An absolute path of at least two parts, with or without a drive: not ``/device:CPU:0`` and not ``a/b``. In quotation
+# marks, as in the operating system's errors, it may contain spaces.
 _START = r"(?<![\w/.])(?:[A-Za-z]:)?[\\/]"
 _PATH = re.compile(rf"(?<='){_START}[^']*[\\/][^']*(?=')|{_START}[^\s'\":;,]*[\\/][^\s'\":;,]*")
 

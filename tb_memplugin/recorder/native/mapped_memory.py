@@ -4,7 +4,6 @@ import bisect
 import ctypes
 import mmap
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,13 +36,6 @@ class UnreadableError(Exception):
     """The memory map cannot be read; the message is the reason, without a full stop."""
 
 
-class _Mapping(NamedTuple):
-    start: int
-    end: int
-    file: str
-    shared: bool
-
-
 class MappedMemory:
     """The readable mappings of this process, from ``/proc/self/maps`` at construction.
 
@@ -58,13 +50,20 @@ class MappedMemory:
         if listing is None:
             with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
                 listing = file.read()
+        # By column: an object for each of a thousand mappings would let Python's garbage collector run earlier.
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._files: list[str] = []
+        self._shared: list[bool] = []
         # "7f52c0000000-7f52c0021000 r-xp 00000000 08:01 123  /usr/lib/libm.so.6", in ascending order
-        self._mappings = []
         for line in listing.splitlines():
             addresses, permissions, _, _, _, *path = line.split(None, 5)
             if permissions.startswith("r"):
-                start, end = (int(address, 16) for address in addresses.split("-"))
-                self._mappings.append(_Mapping(start, end, path[0] if path else "", permissions.endswith("s")))
+                start, _, end = addresses.partition("-")
+                self._starts.append(int(start, 16))
+                self._ends.append(int(end, 16))
+                self._files.append(path[0] if path else "")
+                self._shared.append(permissions.endswith("s"))
 
     def file_of(self, address: int) -> str:
         """Path of the file mapped at an address, empty for anonymous memory.
@@ -72,7 +71,7 @@ class MappedMemory:
         Raises:
             UnreadableError: No readable memory is mapped there.
         """
-        return self._at(address).file
+        return self._files[self._at(address)]
 
     def is_shared(self, begin: int, end: int) -> bool:
         """Whether all addresses from `begin` to `end` are mapped, as shared memory."""
@@ -81,14 +80,14 @@ class MappedMemory:
                 mapping = self._at(begin)
             except UnreadableError:
                 return False
-            if not mapping.shared:
+            if not self._shared[mapping]:
                 return False
-            begin = mapping.end
+            begin = self._ends[mapping]
         return True
 
     def paths_of(self, name: str) -> list[str]:
         """Paths of the mapped files with this name."""
-        return sorted({mapping.file for mapping in self._mappings if mapping.file.rpartition("/")[2] == name})
+        return sorted({file for file in self._files if file.rpartition("/")[2] == name})
 
     def pointer(self, address: int) -> int:
         """The pointer at an address.
@@ -96,7 +95,7 @@ class MappedMemory:
         Raises:
             UnreadableError: The address is unaligned or not mapped.
         """
-        if address % 8 or address + 8 > self._at(address).end:
+        if address % 8 or address + 8 > self._ends[self._at(address)]:
             raise UnreadableError(f"pointer {address:#x} does not point to readable memory")
         return ctypes.c_uint64.from_address(address).value
 
@@ -110,14 +109,15 @@ class MappedMemory:
         Raises:
             UnreadableError: There is no such text of less than `longest` characters.
         """
-        data = ctypes.string_at(address, min(longest, self._at(address).end - address))
+        data = ctypes.string_at(address, min(longest, self._ends[self._at(address)] - address))
         text, zero, _ = data.partition(b"\0")
         if not zero or not text.isascii():
             raise UnreadableError(f"there is no name at {address:#x}")
         return text.decode("ascii")
 
-    def _at(self, address: int) -> _Mapping:
-        number = bisect.bisect_right(self._mappings, (address, 1 << 64)) - 1
-        if number >= 0 and self._mappings[number].start <= address < self._mappings[number].end:
-            return self._mappings[number]
+    def _at(self, address: int) -> int:
+        """The number of the mapping that contains an address."""
+        number = bisect.bisect_right(self._starts, address) - 1
+        if number >= 0 and address < self._ends[number]:
+            return number
         raise UnreadableError(f"pointer {address:#x} does not point to readable memory")

@@ -59,6 +59,7 @@ class ModelObserver:
                 call_notes.eager_paths = call_notes.eager_lines = None
                 call_notes.eager_gradients = None
             hooks.release()
+        self._graphs = None
         self._held.unwatch()
 
     def abandon(self) -> None:
@@ -128,9 +129,10 @@ class ModelObserver:
         variables = window.variables
         others = self._held.graphs()
         key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others])
-        if self._graphs is None or self._graphs[0] != key:
-            self._graphs = key, graph_facts(variables.paths, variables.owner_of, self._lines, others)
-        return dataclasses.replace(window.facts(device, self._graphs[1], gradients), batch=self._batch)
+        graphs = self._graphs  # a finalizer may drop them meanwhile
+        if graphs is None or graphs[0] != key:
+            graphs = self._graphs = key, graph_facts(variables.paths, variables.owner_of, self._lines, others)
+        return dataclasses.replace(window.facts(device, graphs[1], gradients), batch=self._batch)
 
     def close_window(self) -> None:
         """Let go of the window's variables, which it keeps alive, after `end_window` for each device."""

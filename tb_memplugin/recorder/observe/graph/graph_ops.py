@@ -130,11 +130,11 @@ class GraphOps:
 
     def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
         """The shapes of an op's outputs, -1 for open dimensions; None for an unknown rank."""
-        return tuple(_shape_of(tensor) for tensor in self.ops[number].outputs)
+        return _same(tuple(_shape_of(tensor) for tensor in self.ops[number].outputs))
 
     def output_dtypes(self, number: int) -> tuple[str, ...]:
         """Names of the dtypes of an op's outputs."""
-        return tuple(tensor.dtype.name for tensor in self.ops[number].outputs)
+        return _same(tuple(tensor.dtype.name for tensor in self.ops[number].outputs))
 
     def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
         """Name of a placeholder to the variable that it stands for."""
@@ -162,6 +162,12 @@ class GraphOps:
             if owner is not None:
                 return owner[0]
         return None
+
+
+@functools.lru_cache(maxsize=4096)
+def _same(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One object for equal values: one for each op would let Python's garbage collector run earlier."""
+    return values
 
 
 def _shape_of(tensor: Any) -> tuple[int, ...] | None:

@@ -103,17 +103,8 @@ class Promotions:
         if self._callback is not None:
             return
         self.misses += 1
-        reference = weakref.WeakMethod(self._collection)
-
-        def callback(phase: str, info: dict[str, int]) -> None:
-            method = reference()
-            if method is None:
-                gc.callbacks.remove(callback)
-            elif info["generation"] >= YOUNG[-1]:
-                method(phase)
-
-        self._callback = callback
-        gc.callbacks.append(callback)
+        self._callback = _Callback(self._collection)
+        gc.callbacks.append(self._callback)
 
     def stop(self) -> None:
         """Stop to catch objects. Calling it again does nothing."""
@@ -144,3 +135,17 @@ class Promotions:
         for generation in YOUNG:
             self._caught.extend(map(weakref.ref, objects_of(kinds, generation)))
         self.misses += len(self._caught) == self._caught.maxlen
+
+
+class _Callback:
+    """Calls a method before and after the collections that make objects old, while its object exists."""
+
+    def __init__(self, method: Callable[[str], None]) -> None:
+        self._method = weakref.WeakMethod(method)
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        method = self._method()
+        if method is None:
+            gc.callbacks.remove(self)
+        elif info["generation"] >= YOUNG[-1]:
+            method(phase)

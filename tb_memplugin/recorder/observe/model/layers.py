@@ -66,20 +66,24 @@ def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
     owned: dict[str, list[Any]] = {}
     claimed: set[int] = set()
     waiting = {id(node.layer): node for node in nodes}
-
-    def claim(layer: Any) -> None:
-        node = waiting.pop(id(layer), None)
-        if node is None:
-            return
-        for _, child in reversed(children(layer)):
-            claim(child)
-        mine = [weight for weight in variables_of(layer, "weights") if id(weight) not in claimed]
-        claimed.update(id(weight) for weight in mine)
-        owned[node.path] = mine
-
     for node in reversed(nodes):
-        claim(node.layer)
+        _claim(node.layer, waiting, claimed, owned)
     return owned
+
+
+def _claim(layer: Any, waiting: dict[int, LayerNode], claimed: set[int], owned: dict[str, list[Any]]) -> None:
+    """Add a layer's own weights, and first those of the layers inside it, to `owned`.
+
+    Not a closure: one that calls itself is in a reference cycle, which would keep the weights alive.
+    """
+    node = waiting.pop(id(layer), None)
+    if node is None:
+        return
+    for _, child in reversed(children(layer)):
+        _claim(child, waiting, claimed, owned)
+    mine = [weight for weight in variables_of(layer, "weights") if id(weight) not in claimed]
+    claimed.update(id(weight) for weight in mine)
+    owned[node.path] = mine
 
 
 def variables_of(layer: Any, name: str) -> list[Any]:

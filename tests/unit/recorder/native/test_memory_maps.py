@@ -1,6 +1,7 @@
 """When the memory map is not read, and the warnings then, with fakes of TensorFlow's library."""
 
 import ctypes
+import gc
 import os
 import platform
 import sys
@@ -195,6 +196,19 @@ def test_a_process_without_the_library_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(framework, "check_build", lambda _: None)
     with pytest.raises(UnreadableError, match="0 files named libtensorflow_framework"):
         framework.open_framework("2.21.0", MappedMemory("1000-2000 r--p 0 0:0 1 /lib/libm.so.6\n"))
+
+
+def test_mappings_are_few_objects_for_pythons_garbage_collector() -> None:
+    """The more objects a recorder makes, the earlier those of the program grow old, and old ones are collected late."""
+    listing = "".join(f"{at:x}000-{at + 1:x}000 r--p 0 0:0 1 /lib/lib{at}.so\n" for at in range(1, 2001))
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        memory = MappedMemory(listing)
+        made = len(gc.get_objects()) - before
+    finally:
+        gc.enable()
+    assert made < 20 and memory.file_of(0x7D0FFF) == "/lib/lib2000.so"
 
 
 class FakeFramework(Framework):

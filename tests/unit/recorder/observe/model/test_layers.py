@@ -1,5 +1,6 @@
 """The tree of a model's layers or of a module's parts, and the weights of each, from real models."""
 
+import gc
 from typing import Any
 
 import keras
@@ -161,3 +162,16 @@ def test_types_that_numpy_does_not_know_have_their_size(dtype: str, size: int) -
 
     Weight.dtype = dtype  # type: ignore[attr-defined]
     assert variable_bytes(Weight()) == 6 * size
+
+
+def test_reading_weights_leaves_no_garbage() -> None:
+    """Garbage that refers to weights keeps a dropped model until a collection of old objects."""
+    model = keras.Sequential([keras.Input((2,)), L.Dense(3), L.Dense(4)])
+    own_variables(walk(model))  # what is made once
+    gc.collect()
+    gc.disable()
+    try:
+        assert len(own_variables(walk(model))) == 3
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
