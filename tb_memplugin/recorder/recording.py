@@ -106,6 +106,7 @@ class Recording:
         self._devices = devices
         self._names = tuple(device.name for device in devices)
         self._capacities = [MISSING if device.capacity_bytes is None else device.capacity_bytes for device in devices]
+        self._totals = {device.name: device.total_bytes for device in devices if device.total_bytes is not None}
         self._watch = watch
         self._faults = faults
         self._buffer = SampleBuffer(self._names)
@@ -415,7 +416,8 @@ class Recording:
         for name, capacity in zip(self._names, self._capacities, strict=True):
             current, peak = allocator.memory_info(name)
             driver = self._driver.figures.get(name) or _NO_FIGURES
-            row += (current, peak, capacity, driver.process_bytes, driver.used_bytes, driver.total_bytes)
+            total = self._totals.get(name, driver.total_bytes)
+            row += (current, peak, capacity, driver.process_bytes, driver.used_bytes, total)
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
             peaks[name], in_use[name] = peak, current
         sample = _Sample(self._buffer.append(wall_time, tuple(row)), tuple(row), in_use, peaks)

@@ -7,7 +7,8 @@ import numpy as np
 from tb_memplugin.analysis.answers.answer import Answer, AnswerEvidence, AnswerStatus, known
 from tb_memplugin.analysis.steps.facts import capacity_of, fitting_peak
 from tb_memplugin.analysis.steps.step_rows import step_rows
-from tb_memplugin.model import Oom, Phase, Pool, Run
+from tb_memplugin.model import Oom, Phase, Pool, Run, is_cpu
+from tb_memplugin.model.basics import last_known
 from tb_memplugin.model.samples import measured_pools
 from tb_memplugin.model.units import format_bytes
 
@@ -41,11 +42,18 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
     elif headroom < 0:
         sentence, status = f"Peak {size}, above the capacity of {format_bytes(capacity)}", "unknown"
     else:
-        sentence = f"Fits: {_of(peak.bytes, capacity)}, {format_bytes(headroom)} headroom"
+        room = "no limit is set" if _is_unlimited(run, device, capacity) else f"{format_bytes(headroom)} headroom"
+        sentence = f"Fits: {_of(peak.bytes, capacity)}, {room}"
         status = "warning" if headroom < LITTLE_HEADROOM * capacity else "ok"
     evidence = AnswerEvidence("overview", step=peak.step, phase=peak.phase)
     figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
     return Answer("fits", device, sentence, status, "measured", evidence, figures)
+
+
+def _is_unlimited(run: Run, device: str, capacity: int) -> bool:
+    """Whether a CPU's allocator has no limit but the machine's memory."""
+    figures = run.samples.devices.get(device)
+    return is_cpu(device) and figures is not None and last_known(figures.driver_total_bytes) == capacity
 
 
 def fragmented(run: Run, device: str, phase: Phase) -> Answer:

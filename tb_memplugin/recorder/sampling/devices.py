@@ -17,6 +17,7 @@ Statistics: TypeAlias = tuple[Any, Callable[[Any, str], Mapping[str, int]], Call
 
 _CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 _CPU_DEFAULT_MIB = 1 << 16
+_GROUP_LIMIT = "/sys/fs/cgroup/memory.max"
 _NAME = re.compile(r"(?:/device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
 
 
@@ -26,16 +27,18 @@ class Device:
 
     Attributes:
         name: ``GPU:0`` or ``CPU:0``.
-        capacity_bytes: The allocator's limit, None if unknown.
+        capacity_bytes: The allocator's limit, at most the machine's memory for a CPU; None if unknown.
         pci_bus_id: The GPU's PCI bus id, None for a CPU.
         grows: Whether the allocator reserves memory as needed (True) or its whole limit at once (False); None if
             unknown.
+        total_bytes: The memory that this process may have, for a CPU; None if unknown, and for a GPU.
     """
 
     name: str
     capacity_bytes: int | None
     pci_bus_id: str | None
     grows: bool | None = None
+    total_bytes: int | None = None
 
 
 def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
@@ -69,7 +72,8 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
             sentences.append(f"{NOT_RECORDING} {name}: {_why_plain()}")
         elif is_cpu(name):
             limit, ignored = _cpu_capacity()
-            devices.append(Device(name, limit, None, grows=True))
+            total = machine_bytes()
+            devices.append(Device(name, min(limit, total or limit), None, grows=True, total_bytes=total))
             sentences += [ignored] if ignored else []
         else:
             if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
@@ -188,6 +192,19 @@ def _cpu_capacity() -> tuple[int, str | None]:
     if re.fullmatch(r"\s*\+?\d+\s*", text, re.ASCII):
         return limit << 20, None
     return limit << 20, f"{_CPU_LIMIT} must be a whole number of MiB: TensorFlow takes {text!r:.40} as {limit} MiB."
+
+
+def machine_bytes() -> int | None:
+    """The machine's memory, or less if the control group of this process has a limit; None if unknown."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+    try:
+        with open(_GROUP_LIMIT, encoding="ascii") as file:
+            return min(total, int(file.read()))
+    except (OSError, ValueError):  # no such group, or "max"
+        return total
 
 
 def _gpu_grows() -> bool | None:

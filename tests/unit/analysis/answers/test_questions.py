@@ -79,6 +79,15 @@ def test_little_headroom_is_a_warning() -> None:
     assert (above.status, above.sentence) == ("unknown", "Peak 2.1 GiB, above the capacity of 2.0 GiB")
 
 
+def test_the_machines_memory_is_no_limit_that_was_set() -> None:
+    run = run_of(np.full(40, 900 * MIB))
+    figures = dataclasses.replace(run.samples.devices[DEVICE], driver_total_bytes=np.full(40, 2048 * MIB))
+    for device, words in (("CPU:0", "no limit is set"), ("GPU:0", "1.1 GiB headroom")):
+        samples = dataclasses.replace(run.samples, devices={device: figures})
+        found = by_name(dataclasses.replace(run, samples=samples), device)["fits"]
+        assert found.sentence.endswith(f" of 2.0 GiB, {words}")
+
+
 def test_without_a_capacity_there_is_no_headroom() -> None:
     run = run_of(FLAT)
     run.samples.devices[DEVICE].capacity_bytes[:] = MISSING
