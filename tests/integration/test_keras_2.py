@@ -99,6 +99,34 @@ def test_fit_is_recorded_and_has_the_same_result(
         check(runs[name], told[name])
 
 
+def test_traced_steps_are_not_called_slow(tmp_path: pathlib.Path) -> None:
+    """Keras 2 warns of hooks that take longer than the first batches: of a slow callback, not of tracing."""
+    code = (
+        PROGRAM.format(keras=AS_PACKAGE)
+        + """
+import logging, time
+said = []
+class Collect(logging.Handler):
+    def emit(self, record): said.append(record.getMessage())
+tf.get_logger().addHandler(Collect())
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None): time.sleep(2.0)
+def warned(*callbacks):
+    del said[:]
+    model = make_model()
+    model.compile("adam", loss)
+    recorder = tb_memplugin.MemoryCallback(os.path.join(sys.argv[1], str(len(callbacks))), trace_steps=[1, 2, 3, 4])
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=[recorder, *callbacks])
+    recorder.close()
+    return [sentence for sentence in said if "is slow" in sentence]
+answer({"alone": warned(), "slow": warned(Slow())})
+"""
+    )
+    told = run_child(code, str(tmp_path))
+    assert told["alone"] == [] and len(told["slow"]) == 1
+    assert [snapshot.step for snapshot in tb_memplugin.load(tmp_path)["0"].snapshots] == [1, 2, 3, 4]
+
+
 def test_a_loop_of_its_own_is_recorded(tmp_path: pathlib.Path) -> None:
     code = (
         PROGRAM.format(keras=AS_PACKAGE)
