@@ -16,7 +16,7 @@ from tb_memplugin.model.memory_map import (
     OwnerSource,
 )
 from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
-from tb_memplugin.model.requests import SCRATCH_POWER, UNKNOWN_POWER, StepRequests
+from tb_memplugin.model.requests import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo, with_layers_of
 from tb_memplugin.model.samples import (
     DeviceSamples,
@@ -63,6 +63,7 @@ __all__ = [
     "PERSISTENT",
     "PHASES",
     "SCRATCH_POWER",
+    "SQUARE_POWER",
     "UNKNOWN_POWER",
     "UNKNOWN_STATE",
     "VERDICTS",

@@ -11,6 +11,10 @@ SCRATCH_POWER = -2
 """Marks there the scratch space of a GPU's kernel, such as cuDNN's for a convolution: roughly proportional to the
 batch, but with another algorithm it takes another size."""
 
+SQUARE_POWER = -3
+"""Marks there sizes that grow with the batch or with its square: it is unknown whether one of their dimensions, as
+large as the batch or a multiple of it, holds the batch as well."""
+
 
 @dataclasses.dataclass(frozen=True, eq=False)  # columns do not compare; a step is a key by its identity
 class StepRequests:
@@ -26,7 +30,7 @@ class StepRequests:
         address, allocated, requested: Place and sizes of each chunk, shape [chunks], as are the following columns.
         birth, death: Numbers of the events; -1 for older chunks, `events` for chunks that outlive the step.
         batch_power: 0 for a size that does not depend on the batch, 1 for one that is proportional to it, 2 for its
-            square, `SCRATCH_POWER` for scratch space, `UNKNOWN_POWER` if unknown.
+            square, `SCRATCH_POWER` for scratch space, `SQUARE_POWER` for 1 or 2, `UNKNOWN_POWER` for 0 or 1.
         owner: Index into `owners`.
         op: Index into `ops`, the requesting op; -1 for older chunks and unknown ops.
         owners, ops: The owners and op names.

@@ -183,6 +183,8 @@ class OpFact:
             pass.
         output_shapes: Shapes of its outputs as far as they were known when the function was traced: -1 for open
             dimensions, such as the batch; None for an unknown rank.
+        batch_powers: For each output, the power of the batch size in each dimension, None where that is unknown; None
+            for an output of unknown rank. Empty if unknown.
         output_dtypes: Names of the dtypes of its outputs.
         line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
     """
@@ -202,6 +204,7 @@ class OpFact:
     gradient_inputs: tuple[str, ...] = ()
     early: bool = False
     output_shapes: tuple[tuple[int, ...] | None, ...] = ()
+    batch_powers: tuple[tuple[int | None, ...] | None, ...] = ()
     output_dtypes: tuple[str, ...] = ()
     line: str | None = None
 
@@ -241,6 +244,7 @@ class GraphFacts:
         arguments: Names of its arguments as they run, without variables and other captures.
         unrepeatable: Layers whose forward pass has an op that may return something else when it runs again.
         constants: Its large constants.
+        fixed_batch: Whether it was traced for one batch size.
     """
 
     name: str
@@ -250,6 +254,7 @@ class GraphFacts:
     arguments: frozenset[str] = frozenset()
     unrepeatable: frozenset[str] = frozenset()
     constants: tuple[ConstantFact, ...] = ()
+    fixed_batch: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

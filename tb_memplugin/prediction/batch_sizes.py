@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER, Integers, StepRequests
+from tb_memplugin.model import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, Integers, StepRequests
 
 SCRATCH_RANGE = (0.5, 1.5)
 """Least and most scratch space of a kernel as shares of the one in proportion to the batch. Fitted on convolutions of
@@ -69,6 +69,10 @@ def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[S
     left = unknown[~known]
     lower[left] = asked[left] * min(1.0, ratio)
     upper[left] = asked[left] * max(1.0, ratio)
+    square = np.flatnonzero(power == SQUARE_POWER)
+    lower[square] = asked[square] * min(ratio, ratio**2)
+    upper[square] = asked[square] * max(ratio, ratio**2)
+    left = np.concatenate([left, square])
     typical = (lower + upper) / 2
     scratch = power == SCRATCH_POWER
     typical[scratch] = asked[scratch] * ratio

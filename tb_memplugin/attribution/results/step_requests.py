@@ -9,6 +9,7 @@ import itertools
 import math
 import operator
 import re
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,7 +17,16 @@ from tb_memplugin.allocator.replay import added_regions
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at
 from tb_memplugin.attribution.results.batch import component_sizes
-from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER, Category, Integers, Mode, StepRequests, is_gpu
+from tb_memplugin.model import (
+    SCRATCH_POWER,
+    SQUARE_POWER,
+    UNKNOWN_POWER,
+    Category,
+    Integers,
+    Mode,
+    StepRequests,
+    is_gpu,
+)
 from tb_memplugin.model.tensors import DTYPE_BYTES, dimensions, matches
 from tb_memplugin.model.trace import AllocationTrace, OpFact, TraceFacts
 
@@ -34,6 +44,8 @@ _UINT8 = 4
 """TensorFlow's number of the type in which oneDNN requests its scratch space: blocks for each thread. In trainings of
 the Transformer and of five drawn models (docs/accuracy.md), 99.7 % of its bytes were the same at batch sizes 4 and 32.
 """
+Powers: TypeAlias = tuple[int | None, ...]
+"""The power of the batch size in each dimension of an output, None where it is unknown."""
 _WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
 
 
@@ -52,26 +64,32 @@ class BatchPowers:
         self._weight_shapes = {variable.shape for variable in facts.variables if variable.role == "weights"} - {()}
         self._held = {one.address: one.shape for one in facts.tensors if one.category == "inputs"}
         self._of_batch = self._batch_bytes(facts)
-
-        self._is_open = any(
+        self._layer_sizes = {(one.layer, size) for one in facts.variables for size in one.shape}
+        self._is_open = not any(graph.fixed_batch for graph in facts.graphs) and any(
             fact.pass_name == "forward" and any(shape is not None and -1 in shape for shape in fact.output_shapes)
             for graph in facts.graphs
             for fact in graph.ops.values()
         )
         self._joined, self._fixed = self._dimensions(facts)
 
-    def of(self, chunk: int, category: Category) -> int:
-        """The power of the batch size that a chunk's size is proportional to, `SCRATCH_POWER` or `UNKNOWN_POWER`."""
+    def of(self, chunk: int, category: Category, layer: str | None = None) -> int:
+        """The power of the batch size that a chunk's size is proportional to, or one of the other values of
+        `StepRequests.batch_power`.
+
+        Args:
+            chunk: The chunk.
+            category, layer: Of its owner.
+        """
         birth, requested = int(self._classifier.chunks.birth[chunk]), int(self._classifier.chunks.requested[chunk])
         if category == "inputs":
             return self._of_input(chunk, birth, requested)
         if birth < 0 or category in _FIXED or (category == "weight_gradients" and requested in self._weights):
             return 0
-        power = self._of_new(chunk, category, birth, requested)
+        power = self._of_new(chunk, category, layer, birth, requested)
         # An embedding's gradient has a row for each word of the batch; others are as large as their weights.
         return max(power, 0) if category == "weight_gradients" else power
 
-    def _of_new(self, chunk: int, category: Category, birth: int, requested: int) -> int:
+    def _of_new(self, chunk: int, category: Category, layer: str | None, birth: int, requested: int) -> int:
         """Of a chunk that the step allocated."""
         if self._classifier.plan(chunk) is not None:
             return UNKNOWN_POWER
@@ -85,10 +103,10 @@ class BatchPowers:
         has_shape = bool(sizes) and min(sizes) >= 0
         is_output = trace.text(int(trace.region[birth])) == "output"
         power = None
-        if has_shape and self._is_open and fact is not None and fact.output_shapes:
+        if has_shape and fact is not None and (fact.batch_powers or self._is_open):
             power = self._by_symbolic(fact, sizes, is_output, requested)
         if power is None:
-            power = self._by_bytes(chunk, requested)
+            power = self._by_bytes(chunk, requested, is_output)
         if power is not None:
             return power
         # On a GPU, a vector that is no output is scratch space.
@@ -103,7 +121,17 @@ class BatchPowers:
             return 0
         if self._holds_batch(sizes) and (len(sizes) > 1 or requested not in self._weights):
             return 1
+        if fact is None and len(sizes) == 2 and sizes[0] == sizes[1] and not sizes[0] % self._batch:
+            return self._of_square(sizes[0], requested, layer)
         return self._by_leading(sizes, requested, category, is_output)
+
+    def _of_square(self, size: int, requested: int, layer: str | None) -> int:
+        """Of a square that an op of unknown shapes made: each example by each example, or by as many features."""
+        if requested <= SMALL_BYTES or requested in self._weights:
+            return 0
+        if size not in self._fixed:
+            return 2
+        return 1 if size == self._batch and (layer, size) in self._layer_sizes else SQUARE_POWER
 
     def _of_input(self, chunk: int, birth: int, requested: int) -> int:
         """A batch grows, the data set that it is taken from does not."""
@@ -136,13 +164,13 @@ class BatchPowers:
         for chunk, birth in enumerate(self._classifier.chunks.birth.tolist()):
             sizes = None if birth < 0 else dimensions(self._trace.text(int(self._trace.shape[birth])))
             fact = self._classifier.requester(chunk) if sizes else None
-            for shape in () if sizes is None or fact is None else fact.output_shapes:
+            for shape, powers in () if sizes is None or fact is None else _outputs(fact):
                 if shape is None or sizes is None or not matches(shape, sizes):
                     continue
-                known = [size for size, of in zip(sizes, shape, strict=True) if of != -1]
-                fixed.update(known if self._is_open else ())
-                joined.update(size for size, of in zip(sizes, shape, strict=True) if of == -1)
-                if sizes[0] == self._batch and (shape[0] == -1 or not self._is_open):
+                if fact is not None and (fact.batch_powers or self._is_open):
+                    fixed.update(size for size, power in zip(sizes, powers, strict=True) if power == 0)
+                joined.update(size for size, power in zip(sizes, powers, strict=True) if power)
+                if sizes[0] == self._batch and (powers[0] or not self._is_open):
                     joined.update(itertools.accumulate(sizes, operator.mul))
         return frozenset(size for size in joined if size > self._batch and size % self._batch == 0), frozenset(fixed)
 
@@ -156,48 +184,72 @@ class BatchPowers:
 
     def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool, requested: int) -> int | None:
         """By the shapes of the op's outputs when it was traced; None if they do not tell."""
-        matching = [shape for shape in fact.output_shapes if shape is not None and matches(shape, sizes)]
-        if any(-1 not in shape for shape in matching):
-            return 0
+        matching = {
+            self._of_dimensions(sizes, shape, powers, requested)
+            for shape, powers in _outputs(fact)
+            if shape is not None and matches(shape, sizes)
+        }
         if matching:
-            opened = [size for size, known in zip(sizes, matching[0], strict=True) if known == -1]
-            if opened[:2] == [self._batch, self._batch] and len(sizes) == 2:
-                return 2
-            if math.prod(opened) % self._batch == 0:
-                return 1
-            return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
-        known = [shape for shape in fact.output_shapes if shape]
-        grows = bool(known) and all(shape is not None and -1 in shape for shape in fact.output_shapes)
+            return matching.pop() if len(matching) == 1 else UNKNOWN_POWER
+        totals = {_total(powers) for shape, powers in _outputs(fact) if shape is None or shape}
+        total = totals.pop() if len(totals) == 1 else None
         # An output that the graph does not know, such as a kernel's own one, or one in another layout.
-        return 1 if is_output and grows and math.prod(sizes) % self._batch == 0 else None
+        return total if is_output and total and math.prod(sizes) % self._batch**total == 0 else None
 
-    def _by_bytes(self, chunk: int, requested: int) -> int | None:
+    def _of_dimensions(self, sizes: tuple[int, ...], shape: tuple[int, ...], powers: Powers, requested: int) -> int:
+        """Of an output with these sizes, and with this shape and these powers in the traced function."""
+        holding = [(size, power) for size, power in zip(sizes, powers, strict=True) if power]
+        certain = sum(power for _, power in holding)
+        if any(size % self._batch**power for size, power in holding):  # such as the examples that a mask leaves
+            return 0 if requested <= SMALL_BYTES else UNKNOWN_POWER
+        unknown = [(size, known) for size, known, power in zip(sizes, shape, powers, strict=True) if power is None]
+        maybe = [known for size, known in unknown if not size % self._batch]
+        if certain and maybe and requested > SMALL_BYTES:
+            return SQUARE_POWER
+        if certain or not unknown:
+            return certain
+        if maybe == [-1]:
+            return 1
+        if len(maybe) > 1 and set(maybe) == {-1}:
+            return SQUARE_POWER
+        return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
+
+    def _by_bytes(self, chunk: int, requested: int, is_output: bool) -> int | None:
         """By the output that takes exactly the requested bytes; None without one, or if several outputs disagree.
 
         Kernels that MLIR generated, which most elementwise ops on a GPU are, request bytes without a shape. Others join
         dimensions, such as those of an image that is padded.
         """
         fact = self._classifier.requester(chunk)
-        if fact is None or not self._is_open:
+        if fact is None or not (fact.batch_powers or self._is_open):
             return None
-        powers = {
-            self._power_of(shape, dtype, requested)
-            for shape, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False)
+        found = {
+            self._power_of(shape, powers, dtype, requested, is_output and bool(fact.batch_powers))
+            for (shape, powers), dtype in zip(_outputs(fact), fact.output_dtypes, strict=False)
             if shape is not None
         } - {None}
-        return powers.pop() if len(powers) == 1 else None
+        return found.pop() if len(found) == 1 else None
 
-    def _power_of(self, shape: tuple[int, ...], dtype: str, requested: int) -> int | None:
-        """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous."""
-        opened = shape.count(-1)
+    def _power_of(
+        self, shape: tuple[int, ...], powers: Powers, dtype: str, requested: int, is_known: bool
+    ) -> int | None:
+        """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous.
+
+        Args:
+            shape, powers, dtype: Of the output.
+            requested: The bytes.
+            is_known: Whether they are an output, whose open dimensions may hold the batch several times. Scratch space
+                may be as large by chance.
+        """
+        opened = [power for size, power in zip(shape, powers, strict=True) if size == -1]
         each = DTYPE_BYTES.get(dtype, 0) * math.prod(size for size in shape if size != -1)
-        if not each or requested % each:
+        total = _total(powers)
+        if not each or requested % each or total is None:
             return None
         if not opened:
-            return 0 if requested == each else None
-        if opened == 1 and requested == each * self._batch:
-            return 1
-        return 2 if len(shape) == opened == 2 and requested == each * self._batch**2 else None
+            return total if requested == each else None
+        count, examples = requested // each, self._batch ** sum(power or 0 for power in opened)
+        return total if (count % examples == 0 if is_known else count == examples) else None
 
     def _by_leading(self, sizes: tuple[int, ...], requested: int, category: Category, is_output: bool) -> int:
         """By the leading dimension, behind those of size 1 that a product of matrices adds."""
@@ -211,6 +263,22 @@ class BatchPowers:
         if category in _WITH_THE_BATCH and requested not in self._weights and not self._is_open:
             return 1
         return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
+
+
+def _outputs(fact: OpFact) -> list[tuple[tuple[int, ...] | None, Powers]]:
+    """Shape and powers of each output of an op. Without known powers, an open first dimension holds the batch."""
+    found: list[tuple[tuple[int, ...] | None, Powers]] = []
+    for index, shape in enumerate(fact.output_shapes):
+        powers = fact.batch_powers[index] if index < len(fact.batch_powers) else None
+        if powers is None:
+            powers = tuple(0 if size != -1 else 1 if not axis else None for axis, size in enumerate(shape or ()))
+        found.append((shape, powers))
+    return found
+
+
+def _total(powers: Powers) -> int | None:
+    """The power of all dimensions together; None if that of one is unknown."""
+    return None if None in powers else sum(power or 0 for power in powers)
 
 
 MAX_EVENTS = 200_000
@@ -287,4 +355,4 @@ def _powers(
         return np.full(len(chunks.birth), UNKNOWN_POWER, np.int64)
     powers = BatchPowers(trace, facts, classifier, batch_size)
     owners = [chunks.owners[number] for number in chunks.owner.tolist()]
-    return np.asarray([powers.of(chunk, owner.category) for chunk, owner in enumerate(owners)], np.int64)
+    return np.asarray([powers.of(chunk, owner.category, owner.layer) for chunk, owner in enumerate(owners)], np.int64)

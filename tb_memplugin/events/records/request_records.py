@@ -9,7 +9,7 @@ from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.records import fields
 from tb_memplugin.events.records.memory_map_records import MAX_REGIONS, addresses
 from tb_memplugin.events.records.snapshot_records import owner_columns, read_owners
-from tb_memplugin.model import MODES, SCRATCH_POWER, Integers, StepRequests
+from tb_memplugin.model import MODES, SQUARE_POWER, Integers, StepRequests
 from tb_memplugin.model.basics import fields_of
 
 MAX_REQUESTS = 200_000
@@ -59,7 +59,7 @@ def read_requests(frame: Frame) -> StepRequests:
     addresses(table, "address")
     fields.known_bytes(table, "allocated")
     fields.known_bytes(table, "requested")
-    fields.check_range("batch_power", columns["batch_power"], SCRATCH_POWER, MAX_POWER)
+    fields.check_range("batch_power", columns["batch_power"], SQUARE_POWER, MAX_POWER)
     fields.check_range("owner", columns["owner"], 0, len(owners) - 1)
     fields.check_range("op", columns["op"], -1, len(ops) - 1)
     _check_events(columns, events)

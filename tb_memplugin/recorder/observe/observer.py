@@ -128,10 +128,11 @@ class ModelObserver:
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
         variables = window.variables
         others = self._held.graphs()
-        key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others])
+        key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others], self._batch.size)
         graphs = self._graphs  # a finalizer may drop them meanwhile
         if graphs is None or graphs[0] != key:
-            graphs = self._graphs = key, graph_facts(variables.paths, variables.owner_of, self._lines, others)
+            paths, size = variables.paths, self._batch.size
+            graphs = self._graphs = key, graph_facts(paths, variables.owner_of, self._lines, others, size)
         return dataclasses.replace(window.facts(device, graphs[1], gradients), batch=self._batch)
 
     def close_window(self) -> None:

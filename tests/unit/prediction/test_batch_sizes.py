@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER, ChunkOwner, StepRequests
+from tb_memplugin.model import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, ChunkOwner, StepRequests
 from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.cases import make_case
 from tb_memplugin.prediction.changes import Change, change_of
@@ -180,3 +180,11 @@ def test_only_sizes_that_the_batch_leaves_open_are_called_unknown(of_unknown: in
     # THEN the batch size's share alone decides
     alone, with_precision = sentences.values()
     assert alone == with_precision and len(alone) == (of_unknown == 10_000)
+
+
+def test_a_size_that_may_grow_with_the_square_has_a_range() -> None:
+    found = sizes_for(step([("logits", 4096, SQUARE_POWER)], 4), 16)
+    assert (int(found.lower[-1]), int(found.upper[-1])) == (4 * 4096, 16 * 4096)
+    assert found.uncertain_bytes == 4096 and found.between_bytes == 12 * 4096
+    less = sizes_for(step([("logits", 4096, SQUARE_POWER)], 4), 2)
+    assert (int(less.lower[-1]), int(less.upper[-1])) == (1024, 2048)

@@ -36,6 +36,8 @@ class Call:
         variables: Name of a placeholder of the caller to the variable that it stands for.
         saved_for_backward: Indices of the callee's outputs that the backward pass reads.
         gradients: Index of an output that is a variable's gradient to the variable's layer.
+        powers: Name of an argument to the powers of the batch in its dimensions; None of a graph that Python calls.
+        fixed: Whether the caller was traced for one batch size.
     """
 
     layer: str | None = None
@@ -43,6 +45,8 @@ class Call:
     variables: Mapping[str, VariableOwner] = dataclasses.field(default_factory=dict)
     saved_for_backward: frozenset[int] = frozenset()
     gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)
+    powers: Mapping[str, tuple[int | None, ...]] | None = None
+    fixed: bool = False
 
 
 class GraphOps:
@@ -147,11 +151,14 @@ class GraphOps:
                 owners[internal.op.name] = owner
         return owners
 
-    def arguments(self) -> frozenset[str]:
-        """Names of the placeholders of the function's own arguments, as they run: in lower case."""
+    def own_arguments(self) -> frozenset[str]:
+        """Names of the placeholders of the function's own arguments."""
         captured = {internal.op.name for _, internal in getattr(self.graph, "captures", ())}
-        names = (tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ())
-        return frozenset(name.lower() for name in names if name not in captured)
+        return frozenset(tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ()) - captured
+
+    def arguments(self) -> frozenset[str]:
+        """The same names as they run: in lower case."""
+        return frozenset(name.lower() for name in self.own_arguments())
 
     def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
         """Name of the variable that an op writes to."""

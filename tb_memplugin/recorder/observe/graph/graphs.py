@@ -7,6 +7,7 @@ from typing import Any
 
 from tb_memplugin.model.trace import ConstantFact, GraphFacts, OpFact
 from tb_memplugin.recomputation.repeatable import OF_VARIABLES, repeats
+from tb_memplugin.recorder.observe.graph.batch_dimensions import BatchDimensions
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, call_notes
 from tb_memplugin.recorder.observe.graph.constants import constants_of
 from tb_memplugin.recorder.observe.graph.graph_gradients import (
@@ -31,7 +32,11 @@ MAX_GRAPHS = 2000
 
 
 def graph_facts(
-    paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None = None, others: Iterable[Any] = ()
+    paths: Mapping[int, str],
+    owner_of: OwnerOf,
+    lines: SourceLines | None = None,
+    others: Iterable[Any] = (),
+    batch_size: int | None = None,
 ) -> tuple[GraphFacts, ...]:
     """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first.
 
@@ -42,6 +47,7 @@ def graph_facts(
         owner_of: Variable, or resource handle, to the variable's name and layer.
         lines: Finds the user's lines; None to record none.
         others: Other graphs; those that were read anyway are left out.
+        batch_size: Examples in the batch; None if unknown.
     """
     roots: dict[int, Any] = {}
     for graph in list(call_notes.graphs):
@@ -52,7 +58,7 @@ def graph_facts(
         while getattr(outer, "outer_graph", None) is not None and hasattr(outer.outer_graph, "captures"):
             outer = outer.outer_graph
         roots[id(outer)] = outer
-    reader = _Reader(paths, owner_of, lines)
+    reader = _Reader(paths, owner_of, lines, batch_size)
     for root in roots.values():
         try:
             reader.read(root)
@@ -98,8 +104,10 @@ def _can_run(graph: Any) -> bool:
 class _Reader:
     """Reads graphs recursively; a graph with several callers is read once for each."""
 
-    def __init__(self, paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None) -> None:
-        self._paths, self._owner_of, self._lines = paths, owner_of, lines
+    def __init__(
+        self, paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None, batch_size: int | None
+    ) -> None:
+        self._paths, self._owner_of, self._lines, self._batch_size = paths, owner_of, lines, batch_size
         self._by_graph: dict[int, _Graph] = {}
         self.facts: list[GraphFacts | None] = []
 
@@ -108,14 +116,14 @@ class _Reader:
         index = len(self.facts)
         self.facts.append(None)
         forward = self._by_graph.get(id(getattr(graph, "_forward_graph", None)))
-        reading = _Graph(graph, self._paths, self._owner_of, call or Call(), forward)
+        reading = _Graph(graph, self._paths, self._owner_of, call or Call(), forward, self._batch_size)
         self._by_graph[id(graph)] = reading
         callees: dict[str, list[tuple[str, int]]] = {}
         for number, op in enumerate(reading.graph.ops):
             for attribute, label in CALLS.get(op.type, ()):
                 callee = _callee(graph, op, attribute)
                 if callee is not None and len(self.facts) < MAX_GRAPHS:
-                    callees.setdefault(op.name, []).append((label, self.read(callee, reading.call(number))))
+                    callees.setdefault(op.name, []).append((label, self.read(callee, reading.call(number, callee))))
         self.facts[index] = GraphFacts(
             name=graph.name,
             ops=reading.op_facts(self._lines),
@@ -124,6 +132,7 @@ class _Reader:
             arguments=reading.graph.arguments() if call is None else frozenset(),
             unrepeatable=reading.unrepeatable(),
             constants=tuple(self._constants(graph, reading)),
+            fixed_batch=reading.fixed_batch,
         )
         return index
 
@@ -167,7 +176,13 @@ class _Graph:
     """The analysis of one graph, step by step: layers and passes, gradients, saved for backward."""
 
     def __init__(
-        self, graph: Any, paths: Mapping[int, str], owner_of: OwnerOf, call: Call, forward: "_Graph | None"
+        self,
+        graph: Any,
+        paths: Mapping[int, str],
+        owner_of: OwnerOf,
+        call: Call,
+        forward: "_Graph | None",
+        batch_size: int | None,
     ) -> None:
         self.graph = GraphOps(graph)
         self._notes = notes = call_notes.graphs.get(graph) or GraphNotes()
@@ -178,13 +193,16 @@ class _Graph:
         self._layers.place_updates(self._variables, self._gradients.layer)
         self._early = early_ops(self.graph, self._layers, self._gradients)
         self._saved = saved_for_backward(self.graph, self._layers, self._early, call)
+        self._batch = BatchDimensions(self.graph, batch_size, call.powers, call.fixed)
 
     def layer(self, number: int) -> str | None:
         """Path of the layer that made an op."""
         return self._layers.layer[number]
 
-    def call(self, number: int) -> Call:
-        """Properties that the callees of a call op inherit from it."""
+    def call(self, number: int, callee: Any) -> Call:
+        """Properties that a graph inherits from the op that calls it."""
+        names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
+        chosen = self.graph.types[number] in ("If", "StatelessIf")  # its first input is the condition
         gradients = self._gradients.layer_of_output.items()
         return Call(
             self._layers.layer[number],
@@ -192,7 +210,14 @@ class _Graph:
             self._variables,
             outputs_saved_for_backward(self.graph, self._layers, number),
             {index: layer for (op, index), layer in gradients if op == number},
+            self._batch.of_arguments(number, names, int(chosen)),
+            self._batch.fixed,
         )
+
+    @property
+    def fixed_batch(self) -> bool:
+        """Whether the graph was traced for one batch size."""
+        return self._batch.fixed
 
     def unrepeatable(self) -> frozenset[str]:
         """Layers whose forward pass has an op that may return something else when it runs again.
@@ -232,6 +257,7 @@ class _Graph:
                 gradient_inputs=gradient_inputs(self.graph, self._layers, number),
                 early=number in self._early,
                 output_shapes=self.graph.output_shapes(number) if self._has_shape(number) else (),
+                batch_powers=self._batch.powers[number] if self._has_shape(number) else (),
                 output_dtypes=self.graph.output_dtypes(number) if self._has_shape(number) else (),
                 line=line[number],
             )

@@ -1,6 +1,7 @@
 """How sizes follow from the batch where the allocator's event has no shape, as on a GPU."""
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from trace_cases import FACTS, Recorder, graph
 
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results.step_requests import BatchPowers
-from tb_memplugin.model import SCRATCH_POWER, UNKNOWN_POWER
+from tb_memplugin.model import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER
 from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, VariableFact
 from unit.attribution.results.test_tensor_shapes import FLOAT, with_shapes
 
@@ -23,7 +24,7 @@ UINT8 = 4
         (((-1, 64),), ("float16",), BATCH * 64 * 4, UNKNOWN_POWER),  # twice the output: scratch space
         (((-1, 8, 8),), ("float32",), 3 * 64 * 4 * 16 + 4, UNKNOWN_POWER),
         (((1024,),), ("float32",), 4096, 0),
-        (((-1, -1),), ("float32",), BATCH * BATCH * 4, 2),
+        (((-1, -1),), ("float32",), 4 * BATCH * BATCH * 4, UNKNOWN_POWER),  # the batch and what else?
         (((-1, -1, 64),), ("float32",), BATCH * 64 * 4, UNKNOWN_POWER),  # the batch and what else?
         (((-1, 64), (1024,)), ("float32", "float32"), 4096, UNKNOWN_POWER),  # either of two outputs
         (((-1, 64), (-1, 64)), ("float32", "float32"), 4096, 1),
@@ -214,3 +215,71 @@ def test_scratch_space_of_the_cpus_threads_does_not_grow() -> None:
         for op in ("conv/Conv2DBackpropFilter", "conv/Conv2DBackpropInput_1"):
             assert power_of(text, 19, size, "CPU:0", op=op) == 0
         assert power_of(text, 19, size, "CPU:0", op="einsum/Einsum") == UNKNOWN_POWER
+
+
+def power_as_traced(
+    sizes: tuple[int, ...],
+    shape: tuple[int, ...],
+    powers: tuple[int | None, ...] | None,
+    has_shape: bool = True,
+    fixed: bool = False,
+) -> int:
+    """The power of an op's output of these sizes, with this shape and these powers in the traced function."""
+    known = () if powers is None else (powers,)
+    fact = OpFact("m/a", "forward", output_shapes=(shape,), output_dtypes=("float32",), batch_powers=known)
+    graphs = tuple(dataclasses.replace(one, fixed_batch=fixed) for one in graph(a=fact))
+    facts = dataclasses.replace(FACTS, graphs=graphs, variables=(KERNEL,))
+    step = Recorder()
+    step.run("a", [(0x1000, 4 * math.prod(sizes))], region="output")
+    trace = step.trace()
+    if has_shape:
+        trace = with_shapes(trace, {0: (f"[{','.join(map(str, sizes))}]", FLOAT)})
+    return BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "activations")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape", "powers", "power"),
+    [
+        ((BATCH, 500), (BATCH, 500), (1, 0), 1),  # in a function for one batch size
+        ((BATCH * 20, 32), (BATCH * 20, 32), (1, 0), 1),
+        ((640, 32), (640, 32), (0, 0), 0),
+        ((2 * BATCH, 2 * BATCH), (2 * BATCH, 2 * BATCH), (1, 1), 2),
+        ((2 * BATCH, 2 * BATCH), (-1, -1), (1, 1), 2),
+        ((BATCH, 2 * BATCH, 8), (-1, -1, 8), (1, 0, 0), 1),  # time steps
+        ((BATCH, 2 * BATCH, 8), (-1, -1, 8), (1, None, 0), SQUARE_POWER),
+        ((BATCH, 100), (BATCH, 100), (None, 0), UNKNOWN_POWER),  # a size that the program writes down
+        ((BATCH, 100), (-1, 100), (None, 0), 1),
+        ((BATCH + 5, 100), (-1, 100), (1, 0), UNKNOWN_POWER),  # what a mask leaves
+        ((BATCH + 5, 100), (-1, 100), (None, 0), UNKNOWN_POWER),
+    ],
+)
+def test_an_output_grows_as_its_dimensions_in_the_traced_function(
+    sizes: tuple[int, ...], shape: tuple[int, ...], powers: tuple[int | None, ...], power: int
+) -> None:
+    assert power_as_traced(sizes, shape, powers) == power
+
+
+def test_bytes_without_a_shape_follow_the_powers_as_well() -> None:
+    for sizes, shape, powers, power in (
+        ((2 * BATCH, 2 * BATCH), (-1, -1), (1, 1), 2),
+        ((BATCH, 500), (BATCH, 500), (1, 0), 1),
+        ((3 * BATCH, 500), (-1, 500), (1, 0), 1),  # rows of patches
+        ((BATCH, 500), (BATCH, 500), (None, 0), UNKNOWN_POWER),
+    ):
+        assert power_as_traced(sizes, shape, powers, has_shape=False) == power
+
+
+def test_eagerly_a_square_is_each_example_by_each_example_or_by_as_many_features() -> None:
+    wide = dataclasses.replace(KERNEL, shape=(BATCH, 48))
+    for size, layer, variable, power in (
+        (3 * BATCH, "m/a", KERNEL, SQUARE_POWER),  # 48 is a size of the kernel
+        (2 * BATCH, None, wide, 2),
+        (BATCH, "m/a", wide, 1),
+        (BATCH, None, wide, SQUARE_POWER),
+    ):
+        facts = dataclasses.replace(FACTS, mode="eager", graphs=(), variables=(variable,))
+        step = Recorder()
+        step.run("MatMul", [(0x1000, 4 * size * size)], region="output")
+        trace = with_shapes(step.trace(), {0: (f"[{size},{size}]", FLOAT)})
+        powers = BatchPowers(trace, facts, Classifier(trace, facts), BATCH)
+        assert powers.of(0, "activations", layer) == (0 if 4 * size * size <= 1024 else power)
