@@ -25,6 +25,8 @@ _FIXED_PARTS = ("BackpropFilter", "GradFilter")
 _UNKNOWN_ROWS = frozenset(
     {"UnsortedSegmentSum", "Unique", "UniqueV2", "SegmentSum", "ScatterNd", "TensorScatterUpdate"}
 )
+_DRAWN_PARTS = ("Random", "Normal", "Multinomial")
+"""In the types of ops that draw numbers in a shape that they are given."""
 _RESIZED = frozenset(
     {"ConcatV2", "Tile", "Split", "SplitV", "StridedSlice", "Slice", "Pad", "PadV2", "MirrorPad", "StridedSliceGrad"}
 )
@@ -120,7 +122,7 @@ class BatchDimensions:
             if not shape or powers is None:
                 continue
             tensor = self._graph.ops[source].outputs[index]
-            is_axes = len(shape) == 1 and not any(powers) and tensor.dtype.name in ("int32", "int64")
+            is_axes = len(shape) == 1 and not any(powers) and tensor.dtype.is_integer
             if not (is_axes and all(0 <= size <= MOST_AXES for size in shape)):
                 yield shape, powers
 
@@ -136,7 +138,7 @@ class BatchDimensions:
         if op.type in ("While", "StatelessWhile"):
             source, at = self._graph.inputs[number][index]
             return self.powers[source][at] if source < number else self._unknown(shape)
-        if not inputs or op.type in _UNKNOWN_ROWS:
+        if not inputs or op.type in _UNKNOWN_ROWS or any(part in op.type for part in _DRAWN_PARTS):
             return self._unknown(shape)
         exact = self._exactly(op, number, inputs)
         return exact if exact is not None and len(exact) == len(shape) else self._by_place(op, shape, inputs)

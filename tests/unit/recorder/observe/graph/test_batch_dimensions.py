@@ -81,7 +81,11 @@ def test_a_size_that_the_program_writes_down_is_unknown_beside_an_open_batch() -
     def noise(x: Any) -> Any:
         return tf.random.normal((B, 100)) + tf.reduce_sum(x)
 
-    assert result(noise, (None, 4)) == (None, 0)
+    def seeded(x: Any) -> Any:
+        return tf.random.stateless_normal((B, 100), (1, 2)) + tf.reduce_sum(x)
+
+    assert result(seeded, (None, 4)) == result(noise, (None, 4)) == (None, 0)
+    assert result(seeded, (B, 4)) == (1, 0)
     assert result(noise, (B, 4)) == (1, 0)  # all of this function is for one batch size
     # AND one that meets the batch is as large
     assert result(lambda x: x * tf.random.normal((B, 4)), (None, 4)) == (1, 0)
