@@ -123,7 +123,8 @@ class NewChunks:
             return Owner(None, "inputs", None)
         fact, tensor = self._execution.maker(chunk), window.tensor_at_end(chunk)
         is_saved = fact is not None and fact.pass_name == "forward" and self._saved.is_saved(fact, chunk)
-        if tensor is not None and not is_saved:
+        is_gradient = fact is not None and fact.is_gradient and not fact.relayout and not is_saved
+        if tensor is not None and not is_saved and not is_gradient:  # a loop may still refer to its last gradients
             return Owner(None, tensor.category, None)
         constant = self._older.constants.owner(chunk)
         if constant is not None:
@@ -132,7 +133,7 @@ class NewChunks:
             return Owner(None, self._category_without_op(chunk), None)
         if window.is_temporary(chunk) or not self._execution.requested_by_op(chunk):
             return window.layer_owner(fact.layer, "workspace")
-        if fact.is_gradient and not fact.relayout and not is_saved:
+        if is_gradient:
             return window.layer_owner(fact.gradient_of, "weight_gradients")
         return window.layer_owner(fact.layer, self._category(fact, chunk))
 

@@ -471,3 +471,12 @@ def test_a_variable_of_no_model_and_a_sparse_gradient_made_dense_are_named() -> 
         (4096, (1024,), "variable `buffer`", "other_state"),
         (2048, (512,), "sparse gradient of layer m/a, made dense", "weight_gradients"),
     ]
+
+
+def test_a_gradient_that_the_loop_still_refers_to_is_its_layers() -> None:
+    gradient = OpFact("m/a", "backward", is_gradient=True, gradient_of="m/a")
+    held = TensorFact("held_tensors", 4096, 0x1000, (1024,), "float32", HISTORY)
+    step = Recorder()
+    step.run("gradient", [(0x1000, 4096)])
+    facts = TraceFacts(graphs=graph(gradient=gradient), tensors_at_end=(held,))
+    assert rows(ledger_of(step.trace(), facts)) == {("m/a", "weight_gradients"): 4096}
