@@ -41,7 +41,7 @@ def check_step(frame: FrameLocator, snapshot: dict[str, Any]) -> None:
         ]
         for group in groups[:8]
     ]
-    expect(frame.locator(".traced-details h3")).to_have_text(f"Held tensors step {snapshot['step']}")
+    expect(frame.locator(".traced-details h3")).to_have_text(f"Tensors by holder step {snapshot['step']}")
     expect(frame.get_by_test_id("replay")).to_contain_text(REPLAY)
 
 
