@@ -8,12 +8,11 @@ REPEATABLE = frozenset(
     }
 )
 """Types of ops that TensorFlow marks as stateful although they return the same when they run again."""
-OF_VARIABLES = frozenset(
-    {
-        *("AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp", "ReadVariableOp", "ResourceGather"),
-        *("ResourceGatherNd", "VarHandleOp", "VarIsInitializedOp", "VariableShape"),
-    }
-)
+ASSIGNING = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"})
+"""Types of ops that change a variable. A trainable one that changes in the forward pass would change twice."""
+OF_VARIABLES = ASSIGNING | {
+    *("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarHandleOp", "VarIsInitializedOp", "VariableShape"),
+}
 """Types of stateful ops of variables, which a second pass is given as they were in the first one."""
 
 

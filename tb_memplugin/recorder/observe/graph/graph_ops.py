@@ -151,6 +151,12 @@ class GraphOps:
                 owners[internal.op.name] = owner
         return owners
 
+    def trained_placeholders(self) -> frozenset[int]:
+        """Numbers of the placeholders of trainable variables."""
+        handles = {id(one.handle) for one in getattr(self.graph, "variables", ()) if one.trainable}
+        captures = getattr(self.graph, "captures", ())
+        return frozenset(self.number[internal.op.name] for external, internal in captures if id(external) in handles)
+
     def own_arguments(self) -> frozenset[str]:
         """Names of the placeholders of the function's own arguments."""
         captured = {internal.op.name for _, internal in getattr(self.graph, "captures", ())}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tb_memplugin.model.trace import ConstantFact, GraphFacts, OpFact
-from tb_memplugin.recomputation.repeatable import OF_VARIABLES, repeats
+from tb_memplugin.recomputation.repeatable import ASSIGNING, OF_VARIABLES, repeats
 from tb_memplugin.recorder.observe.graph.batch_dimensions import BatchDimensions
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, call_notes
 from tb_memplugin.recorder.observe.graph.constants import constants_of
@@ -220,16 +220,20 @@ class _Graph:
         return self._batch.fixed
 
     def unrepeatable(self) -> frozenset[str]:
-        """Layers whose forward pass has an op that may return something else when it runs again.
+        """Layers whose forward pass has an op that may return something else again, or changes what is trained.
 
         A second pass reads variables as the first one found them. What a called function has, its own graph tells.
         """
         kinds = dict(zip(self.graph.types, self.graph.ops, strict=True))
-        odd = (
-            {kind for kind, op in kinds.items() if not repeats(kind, op.op_def.is_stateful)} - OF_VARIABLES - set(CALLS)
-        )
-        places = [number for number, kind in enumerate(self.graph.types) if kind in odd]
-        layers = {self._layers.layer[at] for at in places if self._layers.pass_name[at] == "forward"}
+        odd = {kind for kind, op in kinds.items() if not repeats(kind, op.op_def.is_stateful)}
+        odd = odd - OF_VARIABLES - CALLS.keys()
+        trained = self.graph.trained_placeholders()
+        layers = {
+            self._layers.layer[at]
+            for at, kind in enumerate(self.graph.types)
+            if self._layers.pass_name[at] == "forward"
+            and (kind in odd or (kind in ASSIGNING and self.graph.inputs[at][0][0] in trained))
+        }
         return frozenset(layer for layer in layers if layer is not None)
 
     def _has_shape(self, number: int) -> bool:

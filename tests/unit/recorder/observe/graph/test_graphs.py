@@ -151,6 +151,27 @@ def test_layers_whose_second_pass_may_differ_are_named() -> None:
     del concrete
 
 
+def test_a_layer_that_changes_its_trainable_weight_in_the_forward_pass_is_named() -> None:
+    normed = keras.layers.SpectralNormalization(keras.layers.Dense(3))
+    statistics, words = keras.layers.BatchNormalization(), keras.layers.Embedding(5, 3)
+    for layer, shape in ((normed, (None, 3)), (statistics, (None, 3)), (words, (None,))):
+        layer.build(shape)
+
+    @tf.function
+    def step(tokens: Any) -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(statistics(normed(words(tokens), training=True), training=True) ** 2)
+        gradient = tape.gradient(loss, normed.layer.bias.value)
+        normed.layer.bias.assign_sub(gradient)
+        return loss
+
+    concrete = step.get_concrete_function(tf.constant([1, 2]))
+    paths = {id(layer): layer.name for layer in (normed, statistics, words)}
+    graphs = graph_facts(paths, lambda item: None)
+    assert frozenset().union(*(graph.unrepeatable for graph in graphs)) == {normed.name}
+    del concrete
+
+
 def test_layers_in_a_loop_are_found_from_the_outermost_function() -> None:
     layer = dense("a")
 
