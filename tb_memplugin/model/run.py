@@ -25,6 +25,8 @@ CounterKind: TypeAlias = Literal[
     "traces",
     "compiled_shapes",
     "dataset_caches",
+    "kept_arrays",
+    "kept_iterators",
     "earlier_sessions",
 ]
 """Of a row:
@@ -41,6 +43,9 @@ CounterKind: TypeAlias = Literal[
   for each of which XLA compiles it; the detail says how the last one differs.
 - `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for one batch until all
   of their elements are cached; no name.
+- `kept_arrays`: by holder, NumPy arrays that an object of the program keeps, and their bytes; for the largest
+  holders, at few steps.
+- `kept_iterators`: by holder, iterators over data sets that it keeps.
 - `earlier_sessions`: by device, one row for each earlier session of the process: its number, and the bytes in use at
   its end without the variables of its own model.
 """

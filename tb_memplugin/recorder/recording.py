@@ -19,6 +19,7 @@ from tb_memplugin.recorder.base.faults import Faults, Part
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.host_parts import HostParts
+from tb_memplugin.recorder.kept_rows import KeptRows
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
@@ -115,6 +116,7 @@ class Recording:
         self._counted = False
         self._number = session_ends.begin()
         self._earlier: Sequence[Value] = ()
+        self._kept = KeptRows(settings.overhead)
         self._in_use: Mapping[str, int] = {}  # at the end of the last step
         self._chunks = 0  # of samples, that were queued for writing
         self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
@@ -314,7 +316,7 @@ class Recording:
         traced = self._tracer.end(step, opened.phase, wall_time, seconds, peak)
         with self._faults.part(COUNTERS) as runs:
             if runs:
-                self._count(step)
+                self._count(step, MISSING if sample is None else sample.row[_RESIDENT])
         if traced is not None and sample is not None:
             measure = functools.partial(self._step_ends.measure, sample.number, sample.in_use_bytes, traced.end)
             self._submit_part(self._faults.step(POOLS, step), measure)
@@ -372,17 +374,19 @@ class Recording:
                 failed.traced, owned = self._tracer.failed_step(failed.traced, device, memory_map, request, now)
         return owned
 
-    def _count(self, step: int) -> None:
+    def _count(self, step: int, resident_bytes: int) -> None:
         """Keep the program's counters that changed, and once those of earlier sessions."""
-        if program_counters.due_in() > 0.0 and self._counted:
+        cost = self._kept.look(resident_bytes)
+        if program_counters.due_in() > 0.0 and self._counted and not cost:
             return
         if not self._counted:
             self._counted = True
             for values in session_ends.earlier(self._number):
                 self._counters.add(step, values)
                 self._earlier = values
-        self._tracer.schedule.add_cost(program_counters.models.find_unreachable(self._settings.overhead, unreachable))
-        self._counters.add(step, [*program_counters.values(), *self._earlier])
+        cost += program_counters.models.find_unreachable(self._settings.overhead, unreachable)
+        self._tracer.schedule.add_cost(cost)
+        self._counters.add(step, [*program_counters.values(), *self._kept.values, *self._earlier])
 
     def _note_end(self) -> None:
         """Note for later sessions what this one leaves in use beside its model."""

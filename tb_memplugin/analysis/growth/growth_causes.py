@@ -85,13 +85,22 @@ def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iter
 
 
 CauseKind: TypeAlias = Literal[
-    "models_alive", "models_unreachable", "models_gone", "dataset_cache", "compilation", "retracing"
+    "models_alive",
+    "models_unreachable",
+    "models_gone",
+    "dataset_cache",
+    "kept_arrays",
+    "kept_iterators",
+    "compilation",
+    "retracing",
 ]
 
 _HOST = "CPU:0"
 FUNCTION_KINDS: tuple[CounterKind, ...] = ("compiled_shapes", "traces")
 EXPLAINED = (0.6, 1.5)
 """Least and largest ratio of a cause's bytes to the growth."""
+MIN_ITERATORS = 3
+"""Fewer kept iterators are no cause."""
 MIN_COUNT = 10
 """Fewer traces or compilations in the steps of a trend are no cause."""
 MIN_STEP_SHARE = 0.02
@@ -133,7 +142,7 @@ def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | No
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
     cause = _models({one.kind: one for one in found if one.name == own}, whole)
     if own == _HOST:
-        cause = cause or _cached(found, trend)
+        cause = cause or _cached(found, trend) or (None if counters is None else _kept_iterators(counters))
     return cause or (_functions(found, trend, whole) if functions else None)
 
 
@@ -149,18 +158,55 @@ def host_cause_of(run: Run, worker: str, trend: Trend, samples: Samples) -> Caus
     counters = counters_of_worker(run, worker)
     found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
-    cause = None
+    cause = None if counters is None else _kept_arrays(counters, trend)
     # What its variables and batches take on a recorded CPU is no part of this trend.
     if not any(device.rpartition("/")[2] == _HOST for device in samples.devices):
-        cause = _models({one.kind: one for one in found if one.name == _HOST}, whole) or _cached(found, trend)
+        models = _models({one.kind: one for one in found if one.name == _HOST}, whole)
+        cause = cause or models or _cached(found, trend) or (None if counters is None else _kept_iterators(counters))
+    if cause is not None:
+        return cause
     coinciding = [one for one in found if one.kind in FUNCTION_KINDS and _coincides(samples, one, trend)]
-    return cause or _functions(coinciding, trend, whole)
+    return _functions(coinciding, trend, whole)
 
 
 def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
     """The models that earlier sessions of the process left in memory; None if most of it is something else."""
     found = counter_growths(counters, -1, int(counters.step.min()))
     return _models({one.kind: one for one in found if one.name == device}, left_bytes)
+
+
+def _kept_arrays(counters: Counters, trend: Trend) -> Cause | None:
+    """The holder of NumPy arrays whose bytes grow at the rate of a trend."""
+    for name, rows in _by_holder(counters, "kept_arrays"):
+        first, last = rows[0], rows[-1]
+        steps = int(counters.step[last] - counters.step[first])
+        added, count = (int(column[last] - column[first]) for column in (counters.bytes, counters.count))
+        if steps > 0 and count > 0 and _explains(added / steps, trend.bytes_per_step):
+            since = int(counters.step[first])
+            text = f"{name} keeps {counted(count, 'NumPy array')} ({format_bytes(added)}) more than at step {since}"
+            return Cause("kept_arrays", text, f"NumPy arrays in {name}", count, added)
+    return None
+
+
+def _kept_iterators(counters: Counters) -> Cause | None:
+    """The holder of more and more iterators over data sets, each of which has buffers."""
+    for name, rows in _by_holder(counters, "kept_iterators"):
+        first, last = rows[0], rows[-1]
+        count = int(counters.count[last] - counters.count[first])
+        if count >= MIN_ITERATORS:
+            since = int(counters.step[first])
+            text = f"{name} keeps {count} iterators over data sets more than at step {since}, each with its buffers"
+            return Cause("kept_iterators", text, f"iterators in {name}", count, None)
+    return None
+
+
+def _by_holder(counters: Counters, kind: CounterKind) -> Iterator[tuple[str, list[int]]]:
+    """Holders with their rows, in which they were among those of the most."""
+    rows: dict[str, list[int]] = {}
+    for at, (one, name) in enumerate(zip(counters.kind, counters.name, strict=True)):
+        if one == kind and name is not None and int(counters.count[at]) > 0:
+            rows.setdefault(name, []).append(at)
+    yield from rows.items()
 
 
 def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:

@@ -43,7 +43,8 @@ class HostGrowth:
         jumps: Step and size in bytes of each jump since the trend began, which are no part of its rate.
         first_step, last_step: Steps between which the parts grew; None if fewer than two were measured in the trend.
         parts, allocated: Growth by name between them, as in `HostState`.
-        cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more.
+        cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more; 0
+            if the memory in use does not grow.
         cause: Why it grows beyond that; None if unknown.
     """
 
@@ -226,8 +227,9 @@ def _cpu_bytes_per_step(run: Run, worker: str, since_step: int) -> float:
     if device not in run.samples.devices and len(run.workers) == 1:  # the run of this worker
         device = CPU
     growth = growth_of(run, device)
-    in_use = 0.0 if growth is None else growth.trend.bytes_per_step
-    return max(in_use, _pool_bytes_per_step(run.samples, device, since_step))
+    if growth is None:
+        return 0.0
+    return max(growth.trend.bytes_per_step, _pool_bytes_per_step(run.samples, device, since_step))
 
 
 def _pool_bytes_per_step(samples: Samples, device: str, since_step: int) -> float:

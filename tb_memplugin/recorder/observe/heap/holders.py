@@ -30,8 +30,8 @@ HOLDER_SHARE = 0.01
 the held tensors that those of one shape must have: a search for a few scalars would take as long."""
 
 
-MAX_IN_CYCLES = 50
-"""Most tensors without a known holder that are looked for in reference cycles at a time."""
+MAX_IN_CYCLES = 20
+"""Most tensors without a known holder that are looked for in reference cycles at a time, the largest ones."""
 
 
 class Holder(NamedTuple):
@@ -79,7 +79,7 @@ class HolderSearch:
         self._held_before = by_device
         due = [
             known
-            for device, fact, known in held
+            for device, fact, known in sorted(held, key=lambda entry: -entry[1].requested_bytes)
             if device in devices
             and known.held_by is None
             and by_shape[device, fact.shape, fact.dtype] >= HOLDER_SHARE * by_device[device]
@@ -132,7 +132,7 @@ def find_holders(
     holders: dict[int, Holder] = {}
     variables: dict[int, Holder] = {}
     paths = RetainingPaths()
-    for count, (node, place, child) in enumerate(_references({*ids, id(tensors)})):
+    for count, (node, place, child) in enumerate(references({*ids, id(tensors)})):
         if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
             break
         key = id(child)
@@ -146,16 +146,25 @@ def find_holders(
     return {**variables, **holders}
 
 
-def _references(ends: set[int]) -> Iterator[tuple[Node, int, Any]]:
-    """(object, position of a reference, object that it refers to), breadth first, not beyond the objects with the ids
-    `ends`."""
+def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, int, Any]]:
+    """(object, position of a reference, object that it refers to), breadth first.
+
+    Args:
+        ends: Ids of objects beyond which nothing is looked for.
+        untracked: Whether to look into dicts and tuples of objects that the garbage collector does not track, such as
+            NumPy arrays.
+    """
     visited = set(ends)
     pending: collections.deque[Node] = collections.deque(_roots())
     while pending:
         node = pending.popleft()
         for place, child in enumerate(_children(node.value)):
             yield node, place, child
-            if node.depth < MAX_DEPTH and id(child) not in visited and _may_hold(child):
+            if (
+                node.depth < MAX_DEPTH
+                and id(child) not in visited
+                and (_may_hold(child) or (untracked and type(child) in (dict, tuple)))
+            ):
                 visited.add(id(child))
                 pending.append(Node(child, node, "", place, node.depth + 1))
 

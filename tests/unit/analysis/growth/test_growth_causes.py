@@ -210,7 +210,8 @@ def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory(
     device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 8)
     samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
     growing = answers(dataclasses.replace(run, samples=samples), "CPU:0")[1]
-    assert growing.sentence.startswith("Host RSS beyond CPU:0 +384 KiB/step since step ")
+    # THEN nothing is called growth beyond a device whose memory in use does not grow
+    assert growing.sentence.startswith("Host RSS +512 KiB/step since step ")
     assert growing.figures["host_bytes_per_step"] == pytest.approx(384 << 10, rel=0.02)
 
 
@@ -245,3 +246,25 @@ def test_counters_of_another_worker_or_an_earlier_session_are_not_used() -> None
     (growth,) = find_growth(run_of(LEAK, counters=(counters(every_tenth("models_alive", MIB)), later)))
     assert growth.cause is None
     assert merge("r", []).run.counters == ()
+
+
+def kept(kind: str, size: int, name: str = "list `seen` of Data") -> Counters:
+    """Three looks at what an object keeps, one more each step, `size` bytes each."""
+    return counters([(step, kind, name, step, size * step if size >= 0 else size, None) for step in (100, 200, 600)])
+
+
+def test_kept_iterators_are_named_as_the_cause() -> None:
+    (growth,) = find_growth(run_of(LEAK, counters=(kept("kept_iterators", MISSING),)))
+    assert growth.cause is not None and growth.cause.kind == "kept_iterators"
+    assert growth.cause.text.startswith("list `seen` of Data keeps 500 iterators over data sets more than at step 100")
+
+
+@pytest.mark.parametrize(("size", "kind"), [(MIB // 10, "kept_arrays"), (MIB // 100, None), (MIB, None)])
+def test_kept_arrays_are_the_cause_of_growing_host_memory_at_their_rate(size: int, kind: str | None) -> None:
+    resident = FLAT + STEPS * MIB // 10
+    samples = dataclasses.replace(make_samples(range(2000), FLAT.tolist()), host_resident_bytes=resident)
+    host = {"": HostMemory(samples, HostSamples.none())}
+    (growth,) = host_growths(run_of(FLAT, counters=(kept("kept_arrays", size),), host=host))
+    assert (growth.cause and growth.cause.kind) == kind
+    if growth.cause is not None:
+        assert growth.cause.text.startswith("list `seen` of Data keeps 500 NumPy arrays (50.0 MiB) more")
