@@ -270,7 +270,7 @@ def _failure(run: Run, device: str, budget: Budget) -> Failure | None:
     if not chosen:
         return None
     last = chosen[-1]
-    where = "" if last.step is None else f" at step {last.step} ({last.phase})"
+    where = f" {last.place}".rstrip()
     size = "" if last.requested_bytes is None else f": {format_bytes(last.requested_bytes)} requested"
     more = f" ({len(chosen)} failures)" if len(chosen) > 1 else ""
     return Failure(f"ran out of memory{where}{size}{more}", last.step, last.phase)

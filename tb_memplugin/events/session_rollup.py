@@ -187,7 +187,8 @@ class SessionRollup:
 
     def add_oom(self, oom: Oom) -> None:
         """Add a failed allocation; it replaces an earlier one with the same identifier."""
-        if len(self._failures) >= MAX_FAILURES and oom.identifier not in self._failures:
+        known = oom.identifier in self._failures
+        if (known and oom.status == "survived") or (len(self._failures) >= MAX_FAILURES and not known):
             return
         self._devices.setdefault(oom.device, _DeviceFigures())
         traced = None

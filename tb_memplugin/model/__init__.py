@@ -15,7 +15,18 @@ from tb_memplugin.model.memory_map import (
     MemoryMap,
     OwnerSource,
 )
-from tb_memplugin.model.oom import FIX_KINDS, OOM_STATUSES, VERDICTS, Fix, FixKind, Oom, OomStatus, Verdict
+from tb_memplugin.model.oom import (
+    FAILED_DURING,
+    FIX_KINDS,
+    OOM_STATUSES,
+    VERDICTS,
+    FailedDuring,
+    Fix,
+    FixKind,
+    Oom,
+    OomStatus,
+    Verdict,
+)
 from tb_memplugin.model.requests import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo, with_layers_of
 from tb_memplugin.model.samples import (
@@ -47,6 +58,7 @@ __all__ = [
     "BAND_NAMES",
     "CATEGORIES",
     "COUNTER_KINDS",
+    "FAILED_DURING",
     "FIX_KINDS",
     "FREE",
     "GRADIENTS",
@@ -75,6 +87,7 @@ __all__ = [
     "CounterKind",
     "Counters",
     "DeviceSamples",
+    "FailedDuring",
     "Fix",
     "FixKind",
     "Floats",

@@ -10,8 +10,11 @@ from tb_memplugin.model.snapshot import LedgerRow
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-OomStatus: TypeAlias = Literal["failed", "failing", "tolerated"]
+OomStatus: TypeAlias = Literal["failed", "survived", "failing", "tolerated"]
 OOM_STATUSES: tuple[OomStatus, ...] = get_args(OomStatus)
+
+FailedDuring: TypeAlias = Literal["step", "between_steps", "building"]
+FAILED_DURING: tuple[FailedDuring, ...] = get_args(FailedDuring)
 
 
 FixKind: TypeAlias = Literal["batch", "recompute", "accumulation", "freezing", "one_piece", "limit", "precision"]
@@ -48,15 +51,25 @@ class Fix:
     code: str | None = None
 
 
+_OUTCOMES: dict[OomStatus, str] = {
+    "survived": "The program caught the error and went on.",
+    "failing": "Outcome unknown: the process ended while TensorFlow waited for memory, or only a dump was imported.",
+}
+
+
 @dataclasses.dataclass(frozen=True)
 class Oom:
-    """The post-mortem of a step that ran out of memory.
+    """The post-mortem of a failed allocation.
 
     Attributes:
         identifier: Identifies the failure within its session; a later record of the same failure replaces it.
         status: ``failing`` while TensorFlow waits for memory, which stays if the process is then killed; ``tolerated``
-            withdraws the failure, as the step continued.
-        step, phase, device, wall_time: The failed step; step and phase are None for an imported file.
+            withdraws the failure, as the step continued; ``survived`` is a failure whose error the program caught.
+        step, phase: The failed step. Outside of steps, the last step before the failure, and None. Both are None before
+            the first step and for an imported file.
+        during: ``step``, or where else memory ran out: ``building`` a model, or ``between_steps``; None for an imported
+            file.
+        device, wall_time: Where and when.
         requested_bytes, op, layer, shape: The failed request, the op and layer that made it, and the tensor's shape.
         line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
         free_bytes, largest_free_bytes: Free bytes of the pool, and its largest free chunk; if the pool is unknown, the
@@ -94,3 +107,25 @@ class Oom:
     fixes: tuple[Fix, ...] = ()
     line: str | None = None
     batch_size: int | None = None
+    during: FailedDuring | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether TensorFlow gave up the request, whatever the program then did."""
+        return self.status in ("failed", "survived")
+
+    @property
+    def outcome(self) -> str:
+        """What became of the process, in a sentence; empty if the failure says it."""
+        return _OUTCOMES.get(self.status, "")
+
+    @property
+    def place(self) -> str:
+        """Where it happened, in words that follow "OOM" or "ran out of memory"; empty if that is unknown."""
+        if self.during == "building":
+            return "building the model" + ("" if self.step is None else f" after step {self.step}")
+        if self.during == "between_steps":
+            return "between steps, " + ("before the first one" if self.step is None else f"after step {self.step}")
+        if self.step is None:
+            return ""
+        return f"at step {self.step}" + ("" if self.phase is None else f" ({self.phase})")

@@ -174,14 +174,19 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
         @functools.wraps(original)
         def guarded(*arguments: Any, **named: Any) -> Any:
-            try:
+            callback = reference()
+            if callback is None:
                 return original(*arguments, **named)
+            callback._session.enter_step()
+            try:
+                result = original(*arguments, **named)
             except BaseException as error:
-                callback = reference()
-                if callback is not None and not _ends_the_data(error):
-                    callback._session.on_error(error)
+                callback._session.leave_step()
+                if not _ends_the_data(error):
                     callback._failed()
                 raise
+            callback._session.leave_step()
+            return result
 
         guarded.tb_memplugin_original = original  # type: ignore[attr-defined]
         setattr(self.model, name, guarded)

@@ -93,7 +93,6 @@ class MemoryRecorder:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._session.on_error(error)
         self.close()
 
     def watch(self, model: Any, optimizer: Any = None) -> None:
@@ -111,12 +110,12 @@ class MemoryRecorder:
         In a run without training steps, number the batches. `batch_size` names the step's own.
         """
         self.begin_step(step, phase, batch_size)
+        self._session.enter_step()
         try:
             yield
-        except BaseException as error:
-            self.end_step(error)
-            raise
-        self.end_step()
+        finally:
+            self._session.leave_step()
+            self.end_step()
 
     def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
         """Begin a step and end the open one. Pair it with `end_step` where a `with` block does not fit."""
@@ -126,6 +125,6 @@ class MemoryRecorder:
         """End the open step and keep its sample.
 
         Args:
-            error: Exception that ended the step; if memory ran out, the run gets a post-mortem.
+            error: Exception that ended the step. It need not be passed: a failed allocation is seen as it is raised.
         """
-        self._session.end_step(error)
+        self._session.end_step()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import MISSING, PHASES, MemoryMap, Oom, Phase, is_gpu
+from tb_memplugin.model import MISSING, PHASES, FailedDuring, MemoryMap, Oom, Phase, is_gpu
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base.background import Background, Job
@@ -27,7 +27,8 @@ from tb_memplugin.recorder.observe.calls.program_counters import program_counter
 from tb_memplugin.recorder.observe.heap.reachability import unreachable
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, TABLE, LayerWatch
 from tb_memplugin.recorder.oom.failure_maps import POLL_SECONDS, StalledMaps
-from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Replay
+from tb_memplugin.recorder.oom.failures import RaisedError
+from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Place, Replay
 from tb_memplugin.recorder.output import Output
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.counter_rows import CounterRows, Value
@@ -149,9 +150,6 @@ class Recording:
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
         self._output.host_parts = self._host_parts = HostParts(self._maps, overhead, spend)
         self._watch.install()
-        with self._faults.part(POST_MORTEMS) as runs:
-            if runs:
-                self._oom.install()
         with self._faults.part(DRIVER) as runs:
             if runs:
                 self._open_driver()
@@ -180,14 +178,14 @@ class Recording:
             return
         self._paused = False
         self._host.open()
-        with self._faults.part(POST_MORTEMS) as runs:
-            if runs:
-                self._oom.install()
         self._polling.wake(self._poll)
         self._background.wake(self._wake)
 
     def end(self) -> None:
         """End the session, without waiting until everything is written."""
+        with self._faults.part(POST_MORTEMS) as runs:
+            if runs:
+                self._oom.say_survived()
         if self._paused:
             self._background.submit(self._files.end)
         self._ending = True
@@ -333,37 +331,46 @@ class Recording:
                 self._output.write_samples
             )  # samples of fast steps do not wait in memory for the tick
 
-    def on_error(self, error: BaseException) -> bool:
-        """Write a post-mortem if the exception means that memory ran out, and return whether it does."""
+    @property
+    def last_began(self) -> float:
+        """When the last step began; seconds since the epoch, 0 without one."""
+        return self.ordinary.began
+
+    def look_back(self, since: float) -> None:
+        """Count TensorFlow's dumps since a wall time, for a failure before the recording began."""
+        self._oom.look_back(since)
+
+    def on_failure(self, raised: RaisedError) -> None:
+        """Write the post-mortem of an allocation that failed in the open step, as its error ends the step."""
         opened = self._open
         if opened is None:
-            return self._write_failure(error, None, None)
+            self.on_failure_outside(raised)
+            return
         self._take_ordinary(opened)
         step = self.ordinary.step
-        concerns = False
+        seconds = time.perf_counter() - opened.began
+        traced = None
         if self._tracer.tracing:
-            with self._faults.part(POST_MORTEMS) as runs:
-                if runs:
-                    concerns = self._oom.concerns(error)
-        if not concerns:
-            return self._write_failure(error, step, opened.phase)
-        traced = self._tracer.end(step, opened.phase, self._clock.now(), time.perf_counter() - opened.began, 0)
+            traced = self._tracer.end(step, opened.phase, self._clock.now(), seconds, 0)
         if traced is None:
-            return self._write_failure(error, step, opened.phase)
+            self._write_failure(raised, Place(step, opened.phase, "step"))
+            return
         failed = _FailedStep(dataclasses.replace(traced, interrupted=True))
         known = self._background.drain()  # the chunks of earlier steps
         replay = functools.partial(self._replay, failed) if known else None
-        for_memory = self._write_failure(error, step, opened.phase, replay)
+        self._write_failure(raised, Place(step, opened.phase, "step"), replay)
         self._background.submit(functools.partial(self._work_through, failed.traced))
-        return for_memory
 
-    def _write_failure(
-        self, error: BaseException, step: int | None, phase: Phase | None, replay: Replay | None = None
-    ) -> bool:
+    def on_failure_outside(self, raised: RaisedError) -> None:
+        """Write the post-mortem of an allocation that failed in none of the steps."""
+        last = self._watch.last_step if self._open is None else self.ordinary.step
+        during: FailedDuring = "building" if raised.builds else "between_steps"
+        self._write_failure(raised, Place(None if last < 0 else last, None, during))
+
+    def _write_failure(self, raised: RaisedError, place: Place, replay: Replay | None = None) -> None:
         with self._faults.part(POST_MORTEMS) as runs:
             if runs:
-                return self._oom.on_error(error, step, phase, replay)
-        return False
+                self._oom.on_error(raised, place, replay)
 
     def _replay(
         self, failed: _FailedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
@@ -493,7 +500,6 @@ class Recording:
                 self._files.roll_up()
         finally:
             self._files.rest()
-            self._faults.clean_up(POST_MORTEMS, self._oom.remove)
             self._faults.clean_up(DRIVER, self._driver.close)
 
     def _wake(self) -> None:

@@ -1,10 +1,10 @@
 """`RecordingSession`: one process's recording into one run."""
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import MISSING, PHASES, Phase
 from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
 from tb_memplugin.recorder.base.background import wait
@@ -14,6 +14,8 @@ from tb_memplugin.recorder.base.settings import Settings, is_batch_size, is_step
 from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
+from tb_memplugin.recorder.oom.failures import RaisedError, raised_now
+from tb_memplugin.recorder.oom.raised_errors import raised_errors
 from tb_memplugin.recorder.recording import Recording
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
@@ -47,6 +49,9 @@ class RecordingSession:
         self._epoch = MISSING
         self.paused = False
         self._pausing = threading.RLock()
+        self._guards = 0  # blocks that are running, at whose end `leave_step` is called
+        self._raised: RaisedError | None = None  # the last failed allocation in them
+        raised_errors.add(self)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -77,6 +82,7 @@ class RecordingSession:
         self.closed, self.paused = True, False
         self._pausing = threading.RLock()
         self._watch.abandon()
+        self._guards, self._raised = 0, None
         if recording is not None:
             recording.abandon()
 
@@ -102,9 +108,6 @@ class RecordingSession:
 
     def close_without_waiting(self) -> None:
         """End an open step and the session; the background thread writes the rest."""
-        if self.recording is not None and self.recording.step_is_open:
-            # No `with` block saw an exception, but the interpreter keeps the one that ended the program.
-            self.on_error(getattr(sys, "last_value", None))
         self._end()
 
     def _end(self) -> None:
@@ -113,6 +116,7 @@ class RecordingSession:
         self._watch.remove()
         if self.recording is not None:
             self.recording.end()
+        raised_errors.update()
 
     def __del__(self) -> None:
         # Runs on any thread, between any two statements, so it only submits a job; the job keeps the recorder alive.
@@ -260,17 +264,49 @@ class RecordingSession:
             self._watch.observer.batch_size = self._checked(batch_size)
             self.recording.begin_step(int(step), phase, self._epoch)
 
-    def end_step(self, error: BaseException | None = None) -> None:
-        """End the open step and keep its sample; write a post-mortem if the error means that memory ran out."""
-        self.on_error(error)
+    def end_step(self) -> None:
+        """End the open step and keep its sample."""
         if self.recording is not None:
             with self.faults.part(RECORDING) as runs:
                 if runs:
                     self.recording.end_step()
 
-    def on_error(self, error: BaseException | None) -> bool:
-        """Write a post-mortem if the exception means that memory ran out, and return whether it does."""
-        return error is not None and self._active is not None and self._active.on_error(error)
+    # --- failed allocations -----------------------------------------------------------------------------------------
+
+    @property
+    def active_since(self) -> tuple[bool, float]:
+        """Whether a step is open, and when the last one began."""
+        recording = self.recording
+        return (False, 0.0) if recording is None else (recording.step_is_open, recording.last_began)
+
+    def enter_step(self) -> None:
+        """Begin a block that belongs to the open step; pair it with `leave_step`."""
+        self._guards += 1
+
+    def leave_step(self) -> None:
+        """End the block. An allocation that failed in it gets its post-mortem now: what the step was given is known."""
+        self._guards -= 1
+        raised, self._raised = self._raised, None
+        if raised is not None and self._active is not None:
+            self._active.on_failure(raised)
+
+    def on_raised(self, error: BaseException, request: Request, since: float) -> None:
+        """Take a failure whose exception is being made on this thread; see `raised_errors`."""
+        raised = raised_now(error, request, self._watch.observer.calling_line, threading.get_ident())
+        if self._guards:
+            self._raised = raised
+            return
+        if self.recording is None:
+            self.start()
+            if self.recording is not None:
+                self.recording.look_back(since)
+        recording = self._active
+        if recording is None:
+            return
+        if recording.step_is_open and not recording.uses_ordinary:
+            recording.on_failure(raised)
+        else:
+            recording.on_failure_outside(raised)  # the callback of Keras guards the step's own function
 
     def _valid(self, step: Any, phase: Any) -> bool:
         if not is_step(step):

@@ -1,10 +1,10 @@
 """Which exceptions are failed allocations, and that a dump is read before it is deleted."""
 
 import os
-import pathlib
 import threading
 import time
 import types
+import weakref
 from typing import Any
 
 import pytest
@@ -14,10 +14,10 @@ from dump_cases import make_dump
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Oom
 from tb_memplugin.model.trace import TraceFacts
-from tb_memplugin.recorder.oom.dump_files import VARIABLE
+from tb_memplugin.recorder.oom.dump_files import VARIABLE, dump_files
 from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps
-from tb_memplugin.recorder.oom.failures import memory_request
-from tb_memplugin.recorder.oom.post_mortems import OomWatch
+from tb_memplugin.recorder.oom.failures import RaisedError, memory_request
+from tb_memplugin.recorder.oom.post_mortems import OomWatch, Place
 from tb_memplugin.recorder.sampling.devices import Device
 
 # As TensorFlow 2.21 reports it on a GPU.
@@ -30,17 +30,6 @@ No algorithm worked!  Error messages:
   Profiling failure on CUDNN engine eng0{}: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 232.01MiB. \
 [tf-allocator-allocation-error='']
      [[{{node unet_1/conv2d_transpose_2_1/conv_transpose}}]] [Op:__inference_multi_step_on_iterator_6273]"""
-
-AUTOTUNING = """Graph execution error:
-
-Detected at node StatefulPartitionedCall defined at (most recent call last):
-Autotuning failed for HLO: %cudnn-conv-bw-input.38 = (f32[96,56,56,256]{3,2,1,0}, u8[0]{0}) \
-custom-call(%AddN_90.3, %transpose.11), window={size=1x1 stride=2x2}, dim_labels=b01f_o01i->b01f, \
-custom_call_target="__cudnn$convBackwardInput", metadata={op_type="Conv2DBackpropInput" \
-op_name="gradient_tape/resnet50_1/conv3_block1_0_conv_1/convolution/Conv2DBackpropInput" \
-source_file="ops.py" source_line=1221}, backend_config={"operation_queue_id":"0"} \
-with error: NOT_FOUND: No valid config found!
-     [[{{node StatefulPartitionedCall}}]] [Op:__inference_multi_step_on_iterator_43319]"""
 
 
 def test_a_convolution_without_scratch_space_for_any_algorithm_ran_out_of_memory() -> None:
@@ -59,7 +48,7 @@ def place(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def watch_into(written: list[Oom]) -> OomWatch:
     """A watch of a GPU without a model."""
-    observer = types.SimpleNamespace(look=lambda device: (TraceFacts(), {}), line_of=lambda error: None)
+    observer = types.SimpleNamespace(look=lambda device: (TraceFacts(), {}))
     watched: Any = types.SimpleNamespace(observer=observer, table=None, batch_size=None)
     maps: Any = types.SimpleNamespace(available=lambda device: False)
     device = Device("GPU:0", 1 << 20, None)
@@ -81,49 +70,31 @@ def test_the_background_thread_deletes_no_dump_that_is_being_read(monkeypatch: p
         return at_failure(*arguments)
 
     monkeypatch.setattr(FailureMaps, "at_failure", slow)
-    watch.install()
+    dump_files.acquire()
     try:
         path = f"{os.environ[VARIABLE]}_GPU_0_bfc.{int(time.time() * 1e6) + 1}"
         with open(path, "wb") as file:
             file.write(make_dump())
         # WHEN the background thread ticks meanwhile
         message = "OOM when allocating tensor with shape[64,1024] and type float on GPU:0 by allocator GPU_0_bfc"
-        assert watch.on_error(tf.errors.ResourceExhaustedError(None, None, message), 3, "train")
+        error = tf.errors.ResourceExhaustedError(None, None, message)
+        request = memory_request(error)
+        assert request is not None
+        watch.on_error(RaisedError(request, weakref.ref(error), (), None, None, False, 0), Place(3, "train", "step"))
         ticks[0].join()
         # THEN the post-mortem has the dump's figures, and the dump is deleted afterwards
         assert [oom.in_use_bytes for oom in written] == [1536]
         watch.tick(None, None)
         assert not os.path.exists(path)
     finally:
-        watch.remove()
-
-
-@pytest.mark.usefixtures("place")
-@pytest.mark.parametrize("message", [AUTOTUNING, AUTOTUNING.replace("NOT_FOUND: No valid config found!", "INTERNAL")])
-@pytest.mark.parametrize("is_full", [True, False])
-def test_autotuning_ran_out_of_memory_if_an_allocation_failed_meanwhile(message: str, is_full: bool) -> None:
-    written: list[Oom] = []
-    watch = watch_into(written)
-    watch.install()
-    try:
-        if is_full:
-            path = pathlib.Path(f"{os.environ[VARIABLE]}_GPU_0_bfc.{int(time.time() * 1e6) + 1}")
-            path.write_bytes(make_dump())
-        error = tf.errors.InternalError(None, None, message)
-        for_memory = is_full and message == AUTOTUNING
-        assert watch.concerns(error) == watch.on_error(error, 0, "train") == for_memory
-    finally:
-        watch.remove()
-    assert [(oom.op, oom.requested_bytes, oom.in_use_bytes) for oom in written] == for_memory * [
-        ("gradient_tape/resnet50_1/conv3_block1_0_conv_1/convolution/Conv2DBackpropInput", None, 1536)
-    ]
+        dump_files.release()
 
 
 @pytest.mark.usefixtures("place")
 def test_a_dump_that_someone_else_deleted_costs_only_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Oom] = []
     watch = watch_into(written)
-    watch.install()
+    dump_files.acquire()
     try:
         path = f"{os.environ[VARIABLE]}_GPU_0_bfc.{int(time.time() * 1e6) + 1}"
         with open(path, "wb") as file:
@@ -132,4 +103,4 @@ def test_a_dump_that_someone_else_deleted_costs_only_the_map(monkeypatch: pytest
         os.remove(path)
         assert watch._maps.at_failure("GPU:0", None, dumps) is None
     finally:
-        watch.remove()
+        dump_files.release()

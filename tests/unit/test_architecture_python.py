@@ -124,7 +124,14 @@ ROOMS: dict[str, set[str]] = {
         "version",
     },
     # Wraps what trains, and gives it the recorder.
-    "recorder.automatic": {"model", "paths", "recorder", "recorder.observe.calls", "recorder.observe.graph"},
+    "recorder.automatic": {
+        "model",
+        "paths",
+        "recorder",
+        "recorder.observe.calls",
+        "recorder.observe.graph",
+        "recorder.oom",
+    },
     "summary": {"errors", "events.records", "model", "recorder", "switch"},
     # Where frames lie, and what they say.
     "reader.files": {"errors", "events", "events.frames", "paths"},

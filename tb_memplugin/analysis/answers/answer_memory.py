@@ -84,10 +84,9 @@ def newest_failure(run: Run, device: str) -> tuple[int, Oom] | None:
 
 
 def _failed(device: str, index: int, oom: Oom) -> Answer:
-    when = "OOM" if oom.step is None else f"OOM at step {oom.step}"
-    if oom.phase not in (None, "train"):
-        when += f" ({oom.phase})"
+    when = " ".join(filter(None, ("OOM", oom.place.removesuffix(" (train)"))))
     sentence = when if oom.requested_bytes is None else f"{when}: {format_bytes(oom.requested_bytes)} requested"
+    details = (oom.outcome,) if oom.status == "survived" else ()
     figures = known(
         requested_bytes=oom.requested_bytes,
         in_use_bytes=oom.in_use_bytes,
@@ -95,7 +94,7 @@ def _failed(device: str, index: int, oom: Oom) -> Answer:
         largest_free_bytes=oom.largest_free_bytes,
         capacity_bytes=oom.capacity_bytes,
     )
-    return Answer("fits", device, sentence, "failed", "measured", _at_failure(index, oom), figures)
+    return Answer("fits", device, sentence, "failed", "measured", _at_failure(index, oom), figures, details)
 
 
 def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:

@@ -149,7 +149,7 @@ def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]
 
 def _of_phase(run: Run, device: str, phase: Phase) -> list[Oom]:
     """Failed steps of a phase."""
-    return [one for one in run.ooms if one.device == device and one.phase == phase and one.status == "failed"]
+    return [one for one in run.ooms if one.device == device and one.phase == phase and one.failed]
 
 
 def leak_sentence(growth: Growth) -> str:

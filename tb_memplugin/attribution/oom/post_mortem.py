@@ -4,7 +4,7 @@ import dataclasses
 
 from tb_memplugin.allocator import fit as bfc
 from tb_memplugin.attribution.results.memory_map import ledger_of
-from tb_memplugin.model import LedgerRow, MemoryMap, Oom, OomStatus, Phase, Verdict
+from tb_memplugin.model import FailedDuring, LedgerRow, MemoryMap, Oom, OomStatus, Phase, Verdict
 from tb_memplugin.model.units import format_bytes
 
 
@@ -34,6 +34,7 @@ class OomEvent:
     in_use_bytes: int | None = None
     capacity_bytes: int | None = None
     notes: tuple[str, ...] = ()
+    during: FailedDuring | None = None
 
 
 def post_mortem(
@@ -71,6 +72,7 @@ def post_mortem(
         status=event.status,
         step=event.step,
         phase=event.phase,
+        during=event.during,
         device=event.device,
         wall_time=event.wall_time,
         requested_bytes=event.requested_bytes,

@@ -80,14 +80,12 @@ MAX_OWNERS = 12
 
 def oom_lines(oom: Oom) -> list[str]:
     """The request, the verdict, memory at failure and possible fixes. Texts of the run are not cleaned yet."""
-    where = "" if oom.step is None else f" at step {oom.step} ({oom.phase})"
+    where = f" {oom.place}".rstrip()
     head = f"{oom.device}, ran out of memory{where}: {format_bytes(oom.requested_bytes)} requested"
     requester = ", ".join(text for text in (oom.op, oom.shape, oom.layer and f"layer {oom.layer}", oom.line) if text)
     lines = [f"{head} by {requester}" if requester else head]
-    if oom.status == "failing":
-        lines.append(
-            "  outcome unknown: the process ended while TensorFlow waited for memory, or only a dump was imported"
-        )
+    if oom.outcome:
+        lines.append(f"  {oom.outcome}")
     lines.append(f"  verdict: {oom.verdict or UNKNOWN}. {oom.reason}".rstrip())
     figures = (
         ("in use", oom.in_use_bytes),

@@ -8,7 +8,7 @@ from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.records import fields
 from tb_memplugin.events.records.memory_map_records import map_parts, read_map_parts
 from tb_memplugin.events.records.snapshot_records import ledger_columns, read_ledger
-from tb_memplugin.model import OOM_STATUSES, VERDICTS, Oom
+from tb_memplugin.model import FAILED_DURING, OOM_STATUSES, VERDICTS, Oom
 
 _OOM_SIZES = (
     "requested_bytes",
@@ -37,8 +37,11 @@ def read_oom(frame: Frame) -> Oom:
     """Read the failed allocation of a frame of stream ``oom``."""
     attributes = frame.attributes
     status, verdict, notes = attributes.get("status"), attributes.get("verdict"), attributes.get("not_available")
+    during = attributes.get("during")
     if status not in OOM_STATUSES or verdict not in (*VERDICTS, None) or not isinstance(notes, list):
         raise FormatError(f"failed allocation with unknown status {status!r:.20} or verdict {verdict!r:.20}")
+    if during not in (*FAILED_DURING, None):
+        raise FormatError(f"failed allocation at unknown place {during!r:.20}")
     map_attributes = attributes.get("map")
     if map_attributes is not None and not isinstance(map_attributes, dict):
         raise FormatError("memory map of a failed allocation is not an object")
@@ -62,6 +65,7 @@ def read_oom(frame: Frame) -> Oom:
         fixes=(),  # not recorded
         line=fields.optional_text(attributes.get("line")),
         batch_size=fields.optional_size(attributes, "batch_size"),
+        during=during,
         map=None if map_attributes is None else read_map_parts(frame, map_attributes),
         not_available=tuple(fields.text(note) for note in notes),
         **sizes,

@@ -66,7 +66,7 @@ _TENSOR = re.compile(
     r"(?: and type (?P<type>\w+))?"
     r"(?: on (?P<device>\S+))?(?: by allocator (?P<allocator>\S+))?"
 )
-_NODE = re.compile(r"\[\[(?:(?:\{\{)?node |Node: )(?P<node>[^\s}\]]+)")
+_NODE = re.compile(r"\[\[(?:\{\{function_node [^}]*\}\})*(?:(?:\{\{)?node |Node: )(?P<node>[^\s}\]]+)")
 _NODE_TYPE = re.compile(r"[\[, ](?P<name>\w{1,20})=DT_(?P<type>[A-Z0-9_]+)")
 _OF_RESULT = ("DstT", "Tout", "dtype", "output_type", "out_type", "Tcomplex", "Tparams", "tensor_type", "T")
 """A node's attributes with the type of its result, the first that it has: `T` may be that of an input."""
@@ -80,7 +80,15 @@ _REFUSED = "CUDA_ERROR_OUT_OF_MEMORY"
 _PROTO = "Cannot parse tensor from proto"
 """TensorFlow's message if there is no memory for a constant or an initial value, among other reasons."""
 _OF_PROTO = re.compile(r"tensor_shape|dim|size:|dtype:|DT_\w+|[{}]|-?\d+")
+_EAGER = re.compile(r"\[Op:(?!__)(\w+)\]")
 _NODE_DEVICE = re.compile(r'[\[ ]_device="[^"\s]*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"')
+_PROTO_TENSOR = re.compile(
+    r"dtype: DT_(?P<type>\w+)\s+tensor_shape \{(?P<dimensions>(?:\s*dim \{\s*size: \d+\s*\})*)\s*\}"
+)
+_MEMORY = re.compile(r"\bOOM when allocating\b|\bout of memory\b|\bfailed to allocate\b", re.IGNORECASE)
+"""What a ResourceExhaustedError says if memory is what ran out; files and quotas run out as well."""
+_FILE_ERROR = re.compile(r"Too many open files|No space left on device|Disk quota exceeded", re.IGNORECASE)
+_PIPELINE = re.compile(r"Error in user-defined function passed to|\bIterator::Root\b|\bIteratorGetNext\b")
 _XLA_BYTES = re.compile(
     rf"[Oo]ut of memory (?:while )?trying to allocate (?:(?P<bytes>\d+) bytes|(?P<size>{PRINTED_SIZE})\b)"
 )
@@ -103,6 +111,8 @@ class Request:
         compiled: Whether an XLA module made the request.
         trials: Whether algorithms were tried and none got the memory that it asked for, each of another size.
         copy: Whether a tensor was to be copied to the device.
+        eager: Whether Python ran the op, not a function.
+        pipeline: Whether it is an op of an input pipeline.
     """
 
     requested_bytes: int | None = None
@@ -114,26 +124,53 @@ class Request:
     compiled: bool = False
     trials: bool = False
     copy: bool = False
+    eager: bool = False
+    pipeline: bool = False
 
 
 def read_message(message: str) -> Request | None:
     """The request in the message of a ResourceExhaustedError; None if the message is not about memory."""
     tensor = _TENSOR.search(message)
-    node = _NODE.search(message, tensor.end() if tensor else 0) or _NODE.search(message)
-    op = node["node"] if node else _other_name(message)
     if tensor is None:
         size = _XLA_BYTES.search(message)
-        if size is None and "out of memory" not in message.lower() and "OOM" not in message:
-            return None
-        return Request(op=op) if size is None else _compiled(size, op)
+        if size is not None:
+            return _compiled(size, _op_of(message))
+        about_memory = _MEMORY.search(message) is not None and _FILE_ERROR.search(message) is None
+        return _request_of(message) if about_memory else None
     shape = tensor["shape"] or f"[{','.join(re.findall('[0-9]+', tensor['dims']))}]"
-    return Request(
+    return dataclasses.replace(
+        _request_of(message, tensor.end()),
         requested_bytes=_tensor_bytes(shape, DTYPE_BYTES.get((tensor["type"] or "").removesuffix("_ref"))),
-        op=op,
         shape=f"{shape} {tensor['type']}" if tensor["type"] else shape,
         device=tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None,
         allocator=tensor["allocator"],
     )
+
+
+def read_proto_message(message: str) -> Request:
+    """The request of a kernel that found no memory for its constant, whose message has dtype and shape of it."""
+    request, proto = _request_of(message), _PROTO_TENSOR.search(message)
+    if proto is None:
+        return request
+    kind = proto["type"].lower()
+    shape = f"[{','.join(re.findall(r'[0-9]+', proto['dimensions']))}]"
+    return dataclasses.replace(
+        request, requested_bytes=_tensor_bytes(shape, DTYPE_BYTES.get(kind)), shape=f"{shape} {kind}"
+    )
+
+
+def _request_of(message: str, after: int = 0) -> Request:
+    """What any message says of the op that failed; a node's name is looked for after a position first."""
+    return Request(
+        op=_op_of(message, after),
+        eager=_EAGER.search(message) is not None,
+        pipeline=_PIPELINE.search(message) is not None,
+    )
+
+
+def _op_of(message: str, after: int = 0) -> str | None:
+    node = _NODE.search(message, after) or _NODE.search(message)
+    return node["node"] if node else _other_name(message)
 
 
 def _compiled(size: "re.Match[str]", op: str | None) -> Request:
@@ -149,7 +186,7 @@ def _other_name(message: str) -> str | None:
     node = re.search(r"Detected at node (\S+)", message)
     if node:
         return node[1].strip("'\"")
-    eager = re.search(r"\[Op:(?!__)(\w+)\]", message)
+    eager = _EAGER.search(message)
     return eager[1] if eager else None
 
 

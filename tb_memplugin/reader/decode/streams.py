@@ -168,7 +168,10 @@ def _step_and_bytes(record: Snapshot | Timeline) -> tuple[int, int]:
 
 def _final_ooms(ooms: Sequence[Oom]) -> tuple[Oom, ...]:
     """The last record of each failed allocation, without those that TensorFlow tolerated."""
-    last = {oom.identifier: oom for oom in ooms}
+    last: dict[str, Oom] = {}
+    for oom in ooms:
+        known = last.get(oom.identifier) if oom.status == "survived" else None
+        last[oom.identifier] = oom if known is None else dataclasses.replace(known, status="survived")
     return tuple(oom for oom in last.values() if oom.status != "tolerated")
 
 

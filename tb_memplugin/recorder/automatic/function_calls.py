@@ -47,8 +47,8 @@ def _function_call(recording: AutomaticRecording, original: Any) -> Any:
                 return original(self, *arguments, **named)
             try:
                 result = original(self, *arguments, **named)
-            except BaseException as error:
-                _ended(recording, self, first, error)
+            except BaseException:
+                _ended(recording, self, first, failed=True)
                 raise
             trains[self] = _ended(recording, self, first)
             return result
@@ -56,16 +56,13 @@ def _function_call(recording: AutomaticRecording, original: Any) -> Any:
     return call
 
 
-def _ended(
-    recording: AutomaticRecording, function: Any, first: "_FirstCall", error: BaseException | None = None
-) -> bool:
-    """Look at what the first call traced; whether the function is a training step. An error is a failed step."""
+def _ended(recording: AutomaticRecording, function: Any, first: "_FirstCall", failed: bool = False) -> bool:
+    """Look at what the first call traced; whether the function is a training step."""
     try:
         if not first.trains():
             return False
-        loop = recording.loop_for(function, first.model(), first_step=1)
-        if loop is not None and error is not None:
-            loop.recorder.end_step(error)
+        if not failed or recording.has_failure_run:
+            recording.loop_for(function, first.model(), first_step=1)
         return True
     except Exception:
         recording.failed()

@@ -64,11 +64,14 @@ class AutomaticRecording:
         self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
         self._recorders: dict[str, Any] = {}
         self._more: Loop | None = None
+        self._sees_failures = False
+        self._failure_run: str | None = None  # opened for a failure before the first call of what trains
         self._failed = False
         self._local = threading.local()
 
     def close(self) -> None:
         """Write what was recorded, and wait for it. In a forked child, do nothing."""
+        self._see_failures(False)
         for recorder in self._recorders.values() if os.getpid() == self._process else ():
             recorder.close()
 
@@ -153,8 +156,11 @@ class AutomaticRecording:
             name = self._next_run()
             if name is None:
                 return self._shared()
-            recorder = MemoryRecorder(self._directory_of(name), model, **self._arguments)
-            self._recorders[name] = recorder
+            recorder = self._recorders.get(name)
+            if recorder is None:
+                recorder = self._recorders[name] = MemoryRecorder(self._directory_of(name), model, **self._arguments)
+            elif model is not None:
+                recorder.watch(model)
             recorder.start()
             loop = self._loops[owner] = Loop(recorder, first_step)
         self._note_latest(loop.recorder)
@@ -175,10 +181,37 @@ class AutomaticRecording:
         self._note_latest(self._more.recorder)
         return self._more
 
+    def see_failures(self) -> None:
+        """Open a run for an allocation that fails while nothing is recorded, as in a model that is built."""
+        self._see_failures(True)
+
+    def _see_failures(self, opens: bool) -> None:
+        if opens or self._sees_failures:
+            from tb_memplugin.recorder.oom.raised_errors import raised_errors
+
+            raised_errors.open_with(self._open_run_for_failure if opens else None)
+            self._sees_failures = opens
+
+    def _open_run_for_failure(self) -> None:
+        from tb_memplugin.recorder.memory_recorder import MemoryRecorder
+
+        name = self._next_run() if os.getpid() == self._process else None
+        if name is not None:
+            self._recorders[name] = MemoryRecorder(self._directory_of(name), **self._arguments)
+            self._failure_run = self.latest = name
+
+    @property
+    def has_failure_run(self) -> bool:
+        """Whether the last run was opened for a failure, and belongs to no model and no loop yet."""
+        return self._failure_run is not None
+
     def _note_latest(self, recorder: Any) -> None:
         self.latest = next(name for name, one in self._recorders.items() if one is recorder)
 
     def _next_run(self) -> str | None:
+        if self._failure_run is not None:  # what trains now goes on with that run
+            name, self._failure_run = self._failure_run, None
+            return name
         if len(self.names) >= MAX_RUNS:
             return None
         name = self._run if not self.names else f"{self._run}-{len(self.names) + 1}"

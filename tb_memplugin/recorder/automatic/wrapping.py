@@ -46,6 +46,7 @@ class Wrapping:
         self._replace(model_calls.places(keras, self._recording))
 
     def _functions(self, _: ModuleType) -> None:
+        self._recording.see_failures()
         self._replace(function_calls.places(self._recording))
 
     def _replace(self, places: Iterator[Place]) -> None:

@@ -227,6 +227,11 @@ def end_foreign_calls(told: Job) -> bool:
     return _thread.end_foreign_calls(told)
 
 
+def is_this_thread() -> bool:
+    """Whether the background thread calls."""
+    return threading.current_thread() is _thread._thread
+
+
 def while_it_works(done: Callable[[float], bool]) -> bool:
     """Wait like `wait` until `done`, called with a number of seconds to wait for, returns True."""
     return _thread.while_it_works(done)

@@ -167,9 +167,9 @@ class ModelObserver:
         graphs = graph_facts(variables.paths, variables.owner_of, self._lines)
         return window.facts(device, graphs, ()), variables.paths
 
-    def line_of(self, error: BaseException) -> str | None:
-        """The user's line on an exception's traceback; None if lines are not recorded."""
-        return None if self._lines is None else self._lines.of_error(error)
+    def calling_line(self, layer: Any = None) -> str | None:
+        """The user's line on this thread's stack, given the running layer; None if lines are not recorded."""
+        return None if self._lines is None else self._lines.calling(layer)
 
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models: called outermost or found among Python's objects."""

@@ -10,6 +10,7 @@ import itertools
 import os
 import re
 import threading
+from collections.abc import Iterator, Sequence
 
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.private_directory import PrivateDirectory, is_private, remove_abandoned
@@ -34,6 +35,7 @@ class DumpFiles:
         self._lock = threading.Lock()
         self._users = 0
         self._directory: PrivateDirectory | None = None
+        self._made = 0  # when it was last changed without a dump in it, in nanoseconds since the epoch
 
     def acquire(self) -> None:
         """Make TensorFlow write dumps, unless the user already does; pair it with `release`."""
@@ -43,6 +45,7 @@ class DumpFiles:
             if not self._users and (not before or is_private(before)):
                 remove_abandoned()
                 self._directory = PrivateDirectory("oom")
+                self._made = os.stat(self._directory.path).st_mtime_ns
                 os.environ[VARIABLE] = os.path.join(self._directory.path, "dump")
             self._users += 1
 
@@ -68,16 +71,17 @@ class DumpFiles:
         directory.remove()
 
     def since(self, wall_time: float) -> list[DumpFile]:
-        """Dumps written since a wall time, in order of time."""
+        """Dumps written since a wall time, in order of time. Takes about a microsecond while there never was one."""
         prefix = os.environ.get(VARIABLE)
-        if not prefix:
+        directory = self._directory
+        if not prefix or (directory is not None and os.stat(directory.path).st_mtime_ns == self._made):
             return []
-        directory, name = os.path.split(prefix)
+        place, name = os.path.split(prefix)
         dumps = []
-        for entry in os.listdir(directory or "."):
+        for entry in os.listdir(place or "."):
             match = _NAME.fullmatch(entry[len(name) :]) if entry.startswith(name) else None
             if match is not None and int(match["microseconds"]) / 1e6 >= wall_time:
-                path = os.path.join(directory, entry)
+                path = os.path.join(place, entry)
                 dumps.append(DumpFile(int(match["microseconds"]) / 1e6, match["allocator"], path))
         return sorted(dumps)
 
@@ -98,17 +102,32 @@ def _remove(path: str) -> None:
         return
 
 
-def final_dump(dumps: list[DumpFile]) -> DumpFile:
+WAIT_SECONDS = 9.9
+"""Time after which TensorFlow gives up waiting for memory, and a little less."""
+_PAIR_SECONDS = 0.005
+
+
+def _given_up(dumps: Sequence[DumpFile]) -> Iterator[DumpFile]:
+    """The dumps of attempts after which TensorFlow gave up: the second one of two in a row, after a wait."""
+    for one, next_one in itertools.pairwise(dumps):
+        waited = one.wall_time - dumps[0].wall_time >= WAIT_SECONDS
+        if waited and next_one.wall_time - one.wall_time < _PAIR_SECONDS:
+            yield next_one
+
+
+def gave_up(dumps: Sequence[DumpFile]) -> bool:
+    """Whether the last dump is of an attempt after which TensorFlow gave up."""
+    return any(one is dumps[-1] for one in _given_up(dumps))
+
+
+def final_dump(dumps: Sequence[DumpFile]) -> DumpFile:
     """The dump of the attempt after which TensorFlow gave up.
 
-    TensorFlow makes two attempts in a row then. If several threads fail at once, the first one to give up ends the
-    step.
+    If several threads fail at once, the first one to give up ends the step. If TensorFlow tolerated a failure before,
+    the later one counts.
     """
-    gave_up = dumps[0].wall_time + 9.9
-    for one, next_one in itertools.pairwise(dumps):
-        if one.wall_time >= gave_up and next_one.wall_time - one.wall_time < 0.005:
-            return next_one
-    return dumps[-1]
+    begin = dumps[-1].wall_time - WAIT_SECONDS
+    return next((one for one in _given_up(dumps) if one.wall_time > begin), dumps[-1])
 
 
 dump_files = DumpFiles()

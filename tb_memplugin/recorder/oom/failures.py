@@ -1,11 +1,16 @@
 """What an exception and the program's graphs say about a failed allocation."""
 
+import dataclasses
 import re
-import traceback
-from collections.abc import Mapping, Sequence
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from tb_memplugin.importers.allocator.oom_log import Request, read_message
+from tb_memplugin.importers.allocator.oom_log import Request, read_message, read_proto_message
 from tb_memplugin.model.trace import GraphFacts, OpFact, Pass
+from tb_memplugin.recorder.observe.graph.frames import running_functions
+from tb_memplugin.recorder.oom.dump_files import DumpFile, gave_up
 
 _NO_ALGORITHM = "No algorithm worked!"
 _NO_SCRATCH = "RESOURCE_EXHAUSTED"
@@ -16,33 +21,102 @@ _AUTOTUNING = re.compile(
 """XLA's message, in an InternalError, if no algorithm of an op could run while a module was compiled for a GPU."""
 _COPY_FAILED = "Dst tensor is not initialized"
 """TensorFlow's message, in an InternalError, if a copy from the host to a GPU found no memory."""
+_PROTO_FAILED = "Cannot parse tensor from proto"
+"""TensorFlow's message, in an InvalidArgumentError, if a kernel that holds a constant found no memory for it."""
+_RAISED_SECONDS = 2.0
+"""Longest time from TensorFlow's last dump of a failed allocation to the exception."""
 
 
-def memory_request(error: BaseException) -> Request | None:
-    """The request that failed according to an exception, None if the exception has another cause."""
+def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Request | None:
+    """The request that failed according to an exception that was just made, None if it has another cause.
+
+    Some kernels report a failed allocation as another error. That TensorFlow dumped its memory shows it.
+
+    Args:
+        error: The exception.
+        dumps: Dumps of the step or, between steps, since the last one.
+    """
     import tensorflow as tf
 
     if not isinstance(error, tf.errors.OpError):
         return None
     message = str(error)
-    if isinstance(error, tf.errors.ResourceExhaustedError):
-        return read_message(message)
+    exhausted = isinstance(error, tf.errors.ResourceExhaustedError)
+    if not exhausted and not dumps and _NO_ALGORITHM not in message and _COPY_FAILED not in message:
+        return None  # soon: TensorFlow makes an error for each op that it traces
+    request = read_message(message)
+    if exhausted and request is not None:
+        return request
+    op = None if request is None else request.op
     if _NO_ALGORITHM in message and _NO_SCRATCH in message:
         # It lists one request for each algorithm, so the size of the failed one is unknown.
-        listed = read_message(message)
-        return Request(op=None if listed is None else listed.op, trials=True)
-    return Request() if _COPY_FAILED in message else None
+        return Request(op=op, trials=True)
+    if _COPY_FAILED in message:
+        return Request()
+    if not dumps:
+        return None
+    tuned = _AUTOTUNING.search(message)
+    if tuned is not None:
+        return Request(op=tuned["op"], trials=True)
+    just_now = time.time() - dumps[-1].wall_time < _RAISED_SECONDS
+    if just_now and (_PROTO_FAILED in message or gave_up(dumps)):
+        return read_proto_message(message)
+    return None
 
 
-def request_in_autotuning(error: BaseException) -> Request | None:
-    """The request that failed if memory is why XLA found no algorithm for an op, which its message does not say.
+@dataclasses.dataclass(frozen=True)
+class RaisedError:
+    """A failed allocation that TensorFlow reports to Python, as its exception is made.
 
-    That an allocation of the same step failed shows it.
+    Attributes:
+        request: The failed request.
+        error: A weak reference to the exception, whose frames hold the tensors of the failed step.
+        layers: Ids of the layers whose calls were running, the innermost first.
+        layer_name: Name of the innermost one, None without one.
+        line: The user's line that was running, None if lines are not recorded.
+        builds: Whether a layer was being built.
+        thread: The thread's identifier.
     """
-    import tensorflow as tf
 
-    found = _AUTOTUNING.search(str(error)) if isinstance(error, tf.errors.OpError) else None
-    return None if found is None else Request(op=found["op"], trials=True)
+    request: Request
+    error: Callable[[], BaseException | None]
+    layers: tuple[int, ...]
+    layer_name: str | None
+    line: str | None
+    builds: bool
+    thread: int
+
+
+_LAYER_CALLS = ("__call__", "call", "build")
+
+
+def raised_now(
+    error: BaseException, request: Request, line_of: Callable[[Any], str | None], thread: int
+) -> RaisedError:
+    """The failure of an exception that this thread makes now.
+
+    Args:
+        error, request: The exception, and the request that failed.
+        line_of: The user's line on this thread's stack, given the innermost layer or None.
+        thread: This thread's identifier.
+    """
+    layers, builds = [], False
+    for frame, variables in running_functions():
+        layer = variables.get("self")
+        # A model whose `fit` runs is no layer that runs: the op may belong to the loss or the input pipeline.
+        if frame.f_code.co_name in _LAYER_CALLS and hasattr(type(layer), "trainable_variables"):
+            layers.append(layer)
+            builds = builds or frame.f_code.co_name == "build"
+    innermost = layers[0] if layers else None
+    return RaisedError(
+        request,
+        weakref.ref(error),
+        tuple(map(id, layers)),
+        getattr(innermost, "name", None),
+        line_of(innermost),
+        builds,
+        thread,
+    )
 
 
 def layer_of(op: str | None, graphs: Sequence[GraphFacts]) -> str | None:
@@ -73,17 +147,3 @@ def _fact_of(op: str | None, graphs: Sequence[GraphFacts]) -> OpFact | None:
             if fact is not None and fact.layer is not None:
                 return fact
     return None
-
-
-def layer_in(error: BaseException, paths: Mapping[int, str]) -> str | None:
-    """The innermost layer on the exception's traceback (in eager mode).
-
-    Args:
-        error: The exception.
-        paths: id of a layer to its path.
-    """
-    innermost = None
-    for frame, _ in traceback.walk_tb(error.__traceback__):
-        path = paths.get(id(frame.f_locals.get("self")))
-        innermost = path if path is not None else innermost
-    return innermost

@@ -1,16 +1,17 @@
 """`OomWatch`: writes a post-mortem when a step runs out of memory. Costs nothing while no allocation fails."""
 
+import dataclasses
+import sys
 import threading
 import time
-import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
 from tb_memplugin.attribution.results.memory_map import unmoved
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import Layer, MemoryMap, Oom, Phase, StepRequests
+from tb_memplugin.model import FailedDuring, Layer, MemoryMap, Oom, Phase, StepRequests
 from tb_memplugin.model.trace import BatchFacts, TraceFacts
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.calls.batches import batch_notes, running_batch
@@ -18,15 +19,12 @@ from tb_memplugin.recorder.observe.graph.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.dump_files import DumpFile, dump_files
 from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps
-from tb_memplugin.recorder.oom.failures import (
-    layer_in,
-    layer_of,
-    line_of,
-    memory_request,
-    request_in_autotuning,
-)
+from tb_memplugin.recorder.oom.failures import RaisedError, layer_of, line_of
 from tb_memplugin.recorder.oom.recent_steps import RecentSteps
 from tb_memplugin.recorder.sampling.devices import Device
+
+MAX_RAISED = 16
+"""Most failures of a session of which it is noted at its end whether the program went on, the newest ones."""
 
 
 class OwnedMap(NamedTuple):
@@ -36,6 +34,14 @@ class OwnedMap(NamedTuple):
     batch_size: int | None
 
 
+class Place(NamedTuple):
+    """Where an allocation failed; fields as in `Oom`."""
+
+    step: int | None
+    phase: Phase | None
+    during: FailedDuring
+
+
 Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], OwnedMap | None]
 """Finds the owners at the failure of a traced step: `StepAnalysis.failed_step` with the step bound."""
 
@@ -43,8 +49,8 @@ Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], Owned
 class OomWatch:
     """Makes the post-mortems of one recorder.
 
-    The training's thread calls `install`, `concerns`, `on_error` and `step_ended`; the background thread calls
-    `remember`, `tick` and `remove`.
+    The background thread calls `remember` and `tick`, the training's thread all other methods. Any thread may call
+    `on_error` outside of steps.
 
     Args:
         devices: The recorded devices.
@@ -67,27 +73,13 @@ class OomWatch:
         self._pending: Oom | None = None
         self._idle_since = time.time()  # when the last step ended
         self._failures = 0
-        self._installs = 0
         self._thread = threading.get_ident()  # the training's
-        self._installing = threading.Lock()
         self._lock = threading.Lock()
-        # A weak reference: the exception's frames hold the tensors of the failed step.
-        self._last_error: Callable[[], Any] = lambda: None
+        self._raised: list[tuple[Oom, Callable[[], BaseException | None]]] = []  # the failures that were raised
 
-    def install(self) -> None:
-        """Make TensorFlow write a dump whenever an allocation fails."""
-        dump_files.acquire()
-        self._thread = threading.get_ident()
-        with self._installing:
-            self._installs += 1
-
-    def remove(self) -> None:
-        """Undo one `install`, if there is one to undo."""
-        with self._installing:
-            if not self._installs:
-                return
-            self._installs -= 1
-        dump_files.release()
+    def look_back(self, since: float) -> None:
+        """Count dumps since a wall time."""
+        self._idle_since = min(self._idle_since, since)
 
     def remember(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:
         """Keep the chunks of a traced step, for the owners of chunks at a later failure."""
@@ -109,15 +101,16 @@ class OomWatch:
         with self._lock:
             since = max(self._idle_since, began)
             dump_files.remove_before(since)  # of tolerated failures
-            if step is None or self._pending is not None:
-                return
-            dumps = self._maps.dumps(since)
-            if not dumps:
+            dumps = [] if step is None else self._maps.dumps(since)
+            pending = self._pending
+            # Another allocation may wait after a first failure that TensorFlow tolerated.
+            if not dumps or (pending is not None and dumps[-1].wall_time < pending.wall_time + 1.0):
                 return
             device = self._maps.device_of(dumps[-1]) or ""
             memory_map = self._maps.read(dumps[-1], device)
             if memory_map is not None:
-                event = OomEvent(self._next_identifier(), "failing", device, dumps[-1].wall_time, step, phase)
+                identifier = self._next_identifier() if pending is None else pending.identifier
+                event = OomEvent(identifier, "failing", device, dumps[-1].wall_time, step, phase, during="step")
                 given = running_batch(self._thread)
                 self._pending = self._of_untraced_step(
                     event, memory_map, unmoved(self._recent.facts(device), memory_map), given
@@ -147,31 +140,15 @@ class OomWatch:
 
     # --- a step that runs out of memory -------------------------------------------------------------------------------
 
-    def concerns(self, error: BaseException) -> bool:
-        """Whether a failed allocation caused an exception that has no post-mortem yet."""
-        return error is not self._last_error() and self._request(error) is not None
-
-    def _request(self, error: BaseException) -> Request | None:
-        """The failed request that caused an exception; None if none did."""
-        request = memory_request(error)
-        if request is None and self._maps.dumps(self._idle_since):
-            request = request_in_autotuning(error)
-        return request
-
-    def on_error(
-        self, error: BaseException, step: int | None, phase: Phase | None, replay: Replay | None = None
-    ) -> bool:
-        """Write the post-mortem if a failed allocation caused the exception; return whether it did.
+    def on_error(self, raised: RaisedError, place: Place, replay: Replay | None = None) -> None:
+        """Write the post-mortem of a failed allocation.
 
         Args:
-            error: The exception.
-            step, phase: The step that it ends.
+            raised: The failure.
+            place: The step that it ends, or where else it happened.
             replay: Finds the owners of chunks from the step's own trace, if the step was traced.
         """
-        request = self._request(error)
-        if request is None or error is self._last_error():
-            return request is not None
-        self._last_error = weakref.ref(error)
+        request, in_step = raised.request, place.during == "step"
         with self._lock:
             dumps = self._maps.dumps(self._idle_since, request.allocator)
             pending, self._pending = self._pending, None
@@ -187,20 +164,21 @@ class OomWatch:
             notes.append("Chunks are unknown: no memory map or dump was taken while the request waited for memory.")
         if request.trials:
             notes.append("No algorithm for the operation got the memory that it asked for.")
-        elif requested is None:
+        elif requested is None and in_step:
             requested = output_bytes(request.op, None if owned is None else owned.batch_size or self._watch.batch_size)
         event = OomEvent(
             identifier=pending.identifier if pending is not None else self._next_identifier(),
             status="failed",
             device=device,
             wall_time=memory_map.wall_time if memory_map is not None else time.time(),
-            step=step,
-            phase=phase,
+            step=place.step,
+            phase=place.phase,
+            during=place.during,
             requested_bytes=requested,
             op=request.op,
-            layer=None if request.compiled else layer_of(request.op, facts.graphs) or layer_in(error, paths),
+            layer=_layer(raised, facts, paths),
             shape=request.shape,
-            line=None if request.compiled else self._line(request, error, facts),
+            line=_line(raised, facts, in_step),
             uncertain_bytes=uncertain,
             compiled=request.compiled,
             notes=tuple(notes),
@@ -209,14 +187,20 @@ class OomWatch:
             oom = self._of_traced_step(event, owned)
         else:
             oom = self._of_untraced_step(event, memory_map, facts, batch_notes.failed)
+        if not in_step:
+            oom = dataclasses.replace(oom, batch_size=None)
         batch_notes.failed = None
         self._write(oom, True)
-        return True
+        self._raised = [*self._raised[1 - MAX_RAISED :], (dataclasses.replace(oom, map=None, ledger=()), raised.error)]
 
-    def _line(self, request: Request, error: BaseException, facts: TraceFacts) -> str | None:
-        """The user's line that made a failed request. In eager mode, the op ran on the exception's traceback."""
-        line = line_of(request.op, facts.graphs)
-        return self._watch.observer.line_of(error) if line is None and facts.mode == "eager" else line
+    def say_survived(self) -> None:
+        """As the session ends, note which failures did not end the program: it caught their errors."""
+        uncaught = {id(error) for error in _chain(getattr(sys, "last_value", None), sys.exc_info()[1])}
+        raised, self._raised = self._raised, []
+        for oom, error in raised:
+            found = error()
+            if found is None or id(found) not in uncaught:
+                self._write(dataclasses.replace(oom, status="survived"), False)
 
     def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
         """The device with the failed allocation, by the surest source."""
@@ -253,7 +237,38 @@ class OomWatch:
         return str(self._failures)
 
 
+def _chain(*errors: BaseException | None) -> Iterator[BaseException]:
+    """Exceptions with those that they were raised from, or while handling."""
+    pending, seen = [one for one in errors if one is not None], set[int]()
+    while pending:
+        error = pending.pop()
+        if id(error) not in seen:
+            seen.add(id(error))
+            yield error
+            pending += [one for one in (error.__cause__, error.__context__) if one is not None]
+
+
+def _layer(raised: RaisedError, facts: TraceFacts, paths: Mapping[int, str]) -> str | None:
+    """The layer that made a failed request. An input pipeline's ops, and those of a compiled module, are no layer's."""
+    request = raised.request
+    if request.compiled or request.pipeline:
+        return None
+    made = None if request.eager else layer_of(request.op, facts.graphs)
+    running = next((paths[layer] for layer in raised.layers if layer in paths), raised.layer_name)
+    return made or running
+
+
+def _line(raised: RaisedError, facts: TraceFacts, in_step: bool) -> str | None:
+    """The user's line that made a failed request: that on the stack, if Python ran the op or called its function."""
+    request = raised.request
+    if request.compiled:
+        return None
+    known = None if request.eager or request.pipeline else line_of(request.op, facts.graphs)
+    on_stack = request.eager or facts.mode == "eager" or not in_step
+    return raised.line if known is None and on_stack else known
+
+
 def _tolerated(oom: Oom) -> Oom:
     """Replace a preliminary post-mortem of a failure that was tolerated."""
-    event = OomEvent(oom.identifier, "tolerated", oom.device, oom.wall_time, oom.step, oom.phase)
+    event = OomEvent(oom.identifier, "tolerated", oom.device, oom.wall_time, oom.step, oom.phase, during=oom.during)
     return post_mortem(event, None)

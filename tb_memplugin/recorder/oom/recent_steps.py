@@ -106,6 +106,6 @@ class RecentSteps:
             {phase for device, phase in self._steps if device == event.device}, key=lambda phase: phase != event.phase
         )
         steps = [step for phase in phases for step in self._steps[event.device, phase]]
-        if pass_of(event.op, facts.graphs) == "forward":
+        if event.during in ("building", "between_steps") or pass_of(event.op, facts.graphs) == "forward":
             return [without_gradients(step) for step in steps]
         return steps

@@ -10,7 +10,6 @@ import os
 import pathlib
 import sys
 import sysconfig
-import traceback
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -137,14 +136,6 @@ class SourceLines:
             by_trainer = by_trainer or frame.f_code.co_name in _TRAINERS
             frame = frame.f_back
         return None
-
-    def of_error(self, error: BaseException) -> str | None:
-        """The line of an exception's traceback."""
-        line = None
-        for frame, number in traceback.walk_tb(error.__traceback__):
-            name = self._files.name(frame.f_code.co_filename)
-            line = line if name is None else f"{name}:{number}"
-        return line
 
     def of_op(self, graph: Any, op: Any) -> str | None:
         """The line of the stack on which an op of a function graph was made."""

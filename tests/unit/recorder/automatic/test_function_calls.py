@@ -15,20 +15,11 @@ from tb_memplugin.recorder.automatic.recording import AutomaticRecording
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 
 
-class Recorder:
-    def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-
-    def end_step(self, error: BaseException) -> None:
-        self.errors.append(error)
-
-
 class Loop:
     """A loop that counts its steps."""
 
     def __init__(self, model: Any, first_step: int) -> None:
         self.model, self.first_step = model, first_step
-        self.recorder = Recorder()
         self.steps = 0
 
     @contextlib.contextmanager
@@ -97,7 +88,7 @@ def test_a_function_that_trains_is_a_loop_from_its_second_call_on(recording: Rec
     losses = [float(step(X)) for _ in range(3)]
     assert losses[0] > losses[1] > losses[2] > 0
     (loop,) = recording.loops.values()
-    assert (loop.steps, loop.first_step, loop.model, loop.recorder.errors) == (2, 1, model, [])
+    assert (loop.steps, loop.first_step, loop.model) == (2, 1, model)
     assert not recording.is_inside and list(recording.notes()) == []
 
 
@@ -199,7 +190,8 @@ def test_what_is_not_recorded_runs_as_before(recording: Recording, full: bool) -
     assert list(recording.notes()) == []
 
 
-def test_a_first_call_that_fails_is_a_failed_step(recording: Recording) -> None:
+@pytest.mark.parametrize("opened", [False, True])
+def test_a_first_call_that_fails_is_a_loop_only_if_a_run_was_opened_for_it(recording: Recording, opened: bool) -> None:
     model = make_model()
 
     @tf.function
@@ -212,14 +204,15 @@ def test_a_first_call_that_fails_is_a_failed_step(recording: Recording) -> None:
                 variable.assign_sub(gradient)
         return loss
 
-    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+    recording._failure_run = "name" if opened else None
+    with pytest.raises(tf.errors.InvalidArgumentError):
         step(X)
-    (loop,) = recording.loops.values()
-    assert loop.recorder.errors == [raised.value]
+    loops = [(loop.model, loop.first_step, loop.steps) for loop in recording.loops.values()]
+    assert loops == [(model, 1, 0)] * opened
     # AND one that trains nothing is none
     with pytest.raises(tf.errors.InvalidArgumentError):
         tf.function(lambda: tf.debugging.assert_less(X, 0.5))()
-    assert len(recording.loops) == 1
+    assert len(recording.loops) == opened
     assert not recording.is_inside
 
 

@@ -1,28 +1,28 @@
 """What exceptions as TensorFlow raises them, and the graphs of a program, say about a failed allocation."""
 
+import time
+
 import keras
 import pytest
 import tensorflow as tf
 
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model.trace import GraphFacts, OpFact
-from tb_memplugin.recorder.oom.failures import (
-    layer_in,
-    layer_of,
-    line_of,
-    memory_request,
-    pass_of,
-    request_in_autotuning,
-)
+from tb_memplugin.recorder.oom.dump_files import DumpFile
+from tb_memplugin.recorder.oom.failures import layer_of, line_of, memory_request, pass_of, raised_now
 
 OOM = (
     "OOM when allocating tensor with shape[16,64] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by "
     "allocator GPU_0_bfc\n\t [[{{node net/dense/MatMul}}]]"
 )
+HINT = "Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom"
 NO_ALGORITHM = (
     "No algorithm worked!  Error messages:\n  Profiling failure on CUDNN engine 1: RESOURCE_EXHAUSTED: Out of memory "
     "while trying to allocate 8388608 bytes.\n\t [[{{node net/conv/Conv2D}}]]"
 )
+
+
+ERROR = tf.errors.InternalError(None, None, "")
 
 
 def error_of(kind: type, message: str) -> BaseException:
@@ -39,6 +39,23 @@ def error_of(kind: type, message: str) -> BaseException:
             Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc"),
         ),
         (error_of(tf.errors.ResourceExhaustedError, "too many open files"), None),
+        (error_of(tf.errors.ResourceExhaustedError, "/data/BLOOM/x: too many open files"), None),
+        (error_of(tf.errors.ResourceExhaustedError, "/data/out of memory/x; Too many open files"), None),
+        (error_of(tf.errors.ResourceExhaustedError, f"/data/x: No space left on device\n{HINT}"), None),
+        (
+            error_of(tf.errors.ResourceExhaustedError, "failed to allocate memory [Op:Sqrt] name: "),
+            Request(op="Sqrt", eager=True),
+        ),
+        (
+            error_of(
+                tf.errors.ResourceExhaustedError, OOM.replace("{{node", "{{function_node __inference_f_1}}{{node")
+            ),
+            Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc"),
+        ),
+        (
+            error_of(tf.errors.ResourceExhaustedError, f"{OOM}\n\t [[IteratorGetNext]]"),
+            Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc", pipeline=True),
+        ),
         (error_of(tf.errors.NotFoundError, NO_ALGORITHM), Request(op="net/conv/Conv2D", trials=True)),
         (
             error_of(tf.errors.NotFoundError, "No algorithm worked! RESOURCE_EXHAUSTED: scratch"),
@@ -76,7 +93,50 @@ def test_a_request_is_read_from_errors_about_memory_only(error: BaseException, r
     ],
 )
 def test_a_request_in_autotuning_is_of_the_op_that_was_tried(error: BaseException, request_: Request | None) -> None:
-    assert request_in_autotuning(error) == request_
+    assert memory_request(error) is None
+    assert memory_request(error, [dump(0.0)]) == request_
+
+
+PROTO = """Cannot parse tensor from proto: goo.gle/debugstr
+dtype: DT_FLOAT
+tensor_shape {
+  dim {
+    size: 25088
+  }
+  dim {
+    size: 4096
+  }
+}
+
+\t [[{{node adam/kernel_momentum/Initializer/zeros}}]] [Op:__inference_initialize_variables_685]"""
+
+
+def dump(seconds_ago: float) -> DumpFile:
+    return DumpFile(time.time() - seconds_ago, "cpu", "")
+
+
+def test_a_constant_that_found_no_memory_has_the_size_of_its_proto() -> None:
+    error = error_of(tf.errors.InvalidArgumentError, PROTO)
+    assert memory_request(error) is None  # without a failed allocation the proto is at fault
+    assert memory_request(error, [dump(5.0)]) is None
+    assert memory_request(error, [dump(0.0)]) == Request(
+        25088 * 4096 * 4, "adam/kernel_momentum/Initializer/zeros", "[25088,4096] float"
+    )
+    scalar = error_of(
+        tf.errors.InvalidArgumentError, "Cannot parse tensor from proto: dtype: DT_DOUBLE\ntensor_shape {\n}"
+    )
+    assert memory_request(scalar, [dump(0.0)]) == Request(8, None, "[] double")
+    unknown = error_of(tf.errors.InvalidArgumentError, "Cannot parse tensor from proto: ...")
+    assert memory_request(unknown, [dump(0.0)]) == Request()
+
+
+def test_any_error_right_after_tensorflow_gave_up_an_allocation_is_out_of_memory() -> None:
+    error = error_of(tf.errors.InternalError, "Failed to run [[{{node net/dense/MatMul}}]]")
+    # TensorFlow dumps twice as it begins to wait, and twice as it gives up.
+    gave_up = [dump(ago) for ago in (10.001, 10.0, 0.001, 0.0)]
+    assert memory_request(error, gave_up) == Request(op="net/dense/MatMul")
+    for other in (gave_up[:2], [dump(0.0)], [dump(ago) for ago in (15.001, 15.0, 5.001, 5.0)]):
+        assert memory_request(error, other) is None
 
 
 def graph(name: str, **ops: OpFact) -> GraphFacts:
@@ -108,7 +168,7 @@ class Failing(keras.layers.Layer):  # type: ignore[misc]
         return self._fail()
 
     def _fail(self) -> object:
-        raise RuntimeError
+        raise RuntimeError(raised_now(ERROR, Request(), lambda layer: f"line of {layer.name}", 7))
 
 
 class Outer(keras.layers.Layer):  # type: ignore[misc]
@@ -119,15 +179,28 @@ class Outer(keras.layers.Layer):  # type: ignore[misc]
     def call(self, values: object) -> object:
         return self.inner(values)
 
+    def fit(self) -> object:
+        """A method whose layer does not run the op."""
+        return raised_now(ERROR, Request(), lambda layer: None, 7)
 
-def test_the_innermost_known_layer_on_the_traceback_is_found() -> None:
-    inner = Failing()
+
+class Built(keras.layers.Layer):  # type: ignore[misc]
+    def build(self, shape: object) -> None:
+        self.raised = raised_now(ERROR, Request(), lambda layer: None, 7)
+
+
+def test_the_layers_that_run_are_found_on_the_stack_the_innermost_first() -> None:
+    inner = Failing(name="inner")
     outer = Outer(inner)
-    with pytest.raises(RuntimeError) as raised:
+    with pytest.raises(RuntimeError) as error:
         outer(tf.ones(1))
-    paths = {id(outer): "net", id(inner): "net/inner"}
-    assert layer_in(raised.value, paths) == "net/inner"
-    # AND frames of other objects behind it change nothing
-    assert layer_in(raised.value, {id(outer): "net"}) == "net"
-    assert layer_in(raised.value, {}) is None
-    assert layer_in(RuntimeError(), paths) is None
+    raised = error.value.args[0]
+    assert list(dict.fromkeys(raised.layers)) == [id(inner), id(outer)]
+    assert (raised.layer_name, raised.line, raised.builds) == ("inner", "line of inner", False)
+    # AND a model that trains is none of them
+    found = outer.fit()
+    assert (found.layers, found.layer_name, found.builds) == ((), None, False)
+    # AND a layer that is built is
+    built = Built()
+    built(tf.ones(1))
+    assert id(built) in built.raised.layers and built.raised.builds

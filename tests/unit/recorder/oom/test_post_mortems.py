@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import pathlib
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,14 @@ from trace_cases import graph
 
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import ChunkOwner, MemoryMap, Oom
+from tb_memplugin.model import ChunkOwner, FailedDuring, MemoryMap, Oom, Phase
 from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.oom import failure_maps
 from tb_memplugin.recorder.oom.dump_files import VARIABLE, dump_files
-from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
+from tb_memplugin.recorder.oom.failures import RaisedError, memory_request
+from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Place
 from tb_memplugin.recorder.sampling.devices import Device
 
 OP = "model/head/MatMul"
@@ -30,6 +32,7 @@ MESSAGE = (
     "allocator GPU_0_bfc\n\t [[{{node model/head/MatMul}}]]"
 )
 COMPILED = "Out of memory while trying to allocate 145.20MiB.\n\t [[{{node StatefulPartitionedCall}}]]"
+EAGER = "OOM when allocating tensor with shape[1024] and type float on GPU:0 by allocator GPU_0_bfc"
 AUTOTUNING = 'Autotuning failed for HLO: %conv, metadata={op_name="model/head/MatMul"}\nNo valid config found!'
 FACTS = TraceFacts(graphs=graph(model__head__MatMul=OpFact("model/head", "backward", line="train.py:7")))
 """The op's name is that of `MESSAGE`."""
@@ -43,9 +46,6 @@ class Observer:
         if self.facts is None:
             raise RuntimeError("a variable was deleted")
         return self.facts, self.paths or {}
-
-    def line_of(self, error: BaseException) -> str:
-        return "eager.py:3"
 
 
 class Watch:
@@ -92,6 +92,21 @@ class Watched:
         path = self.directory / f"dump_{allocator}.{round(wall_time * 1e6)}"
         path.write_bytes(make_dump(allocator.encode()) if data is None else data)
 
+    def fails(
+        self,
+        error: BaseException,
+        step: int | None = 7,
+        phase: Phase | None = "train",
+        replay: Any = None,
+        during: FailedDuring = "step",
+        **given: Any,
+    ) -> None:
+        """Fail as an error says that was just raised."""
+        request = memory_request(error, dump_files.since(1000.0))
+        assert request is not None
+        raised = RaisedError(request, weakref.ref(error), (), None, None, False, 0)
+        self.oom.on_error(dataclasses.replace(raised, **given), Place(step, phase, during), replay)
+
     @property
     def last(self) -> Oom:
         return self.written[-1][0]
@@ -116,7 +131,7 @@ def watched(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 def test_a_failure_is_written_with_its_request_its_op_and_its_chunks(watched: Watched) -> None:
     watched.dump(1001)
-    assert watched.oom.on_error(error_of(), 7, "train")
+    watched.fails(error_of(), 7)
     ((oom, waits),) = watched.written
     assert waits
     assert (oom.identifier, oom.status, oom.device, oom.step, oom.phase) == ("1", "failed", "GPU:0", 7, "train")
@@ -128,29 +143,10 @@ def test_a_failure_is_written_with_its_request_its_op_and_its_chunks(watched: Wa
     assert oom.not_available == ()
 
 
-def test_an_error_is_written_once(watched: Watched) -> None:
-    error = error_of()
-    assert watched.oom.concerns(error)
-    assert watched.oom.on_error(error, 7, "train") and watched.oom.on_error(error, 7, "train")
-    assert not watched.oom.concerns(error)
-    assert len(watched.written) == 1
-    # AND another one is another failure
-    other = error_of()
-    assert watched.oom.concerns(other) and watched.oom.on_error(other, 8, "train")
-    assert [oom.identifier for oom, _ in watched.written] == ["1", "2"]
-
-
-def test_an_error_of_another_cause_is_not_written(watched: Watched) -> None:
-    watched.dump(1001)
-    error = ValueError(MESSAGE)
-    assert not watched.oom.concerns(error) and not watched.oom.on_error(error, 7, "train")
-    assert watched.written == []
-
-
 def test_without_a_map_the_chunks_are_said_to_be_unknown(watched: Watched) -> None:
     watched.dump(999)  # of an earlier step
     before = time.time()
-    assert watched.oom.on_error(error_of(), 7, "train")
+    watched.fails(error_of(), 7)
     assert watched.last.map is None and before <= watched.last.wall_time <= time.time()
     assert watched.last.not_available == (
         "Chunks are unknown: no memory map or dump was taken while the request waited for memory.",
@@ -159,8 +155,8 @@ def test_without_a_map_the_chunks_are_said_to_be_unknown(watched: Watched) -> No
 
 def test_dumps_of_a_failure_do_not_count_for_the_next_step(watched: Watched) -> None:
     watched.dump(1001)
-    watched.oom.on_error(error_of(), 7, "train")
-    watched.oom.on_error(error_of(), 8, "train")
+    watched.fails(error_of(), 7)
+    watched.fails(error_of(), 8)
     assert [oom.map is None for oom, _ in watched.written] == [False, True]
 
 
@@ -178,12 +174,12 @@ def test_the_device_is_that_of_the_dump_then_of_the_waiting_step_then_the_first(
         path.unlink()
     if dumped:
         watched.dump(1002, dumped)
-    watched.oom.on_error(error_of("Dst tensor is not initialized.", tf.errors.InternalError), 7, "train")
+    watched.fails(error_of("Dst tensor is not initialized.", tf.errors.InternalError), 7)
     assert watched.last.device == device
 
 
 def test_the_device_that_the_message_names_comes_first(watched: Watched) -> None:
-    watched.oom.on_error(error_of(MESSAGE.replace("GPU:0", "GPU:1").replace("GPU_0", "GPU_1")), 7, "train")
+    watched.fails(error_of(MESSAGE.replace("GPU:0", "GPU:1").replace("GPU_0", "GPU_1")), 7)
     assert watched.last.device == "GPU:1"
 
 
@@ -201,20 +197,20 @@ def test_a_map_with_room_for_a_request_of_known_size_is_not_that_of_its_failure(
     alone = Watched(tmp_path, "GPU:0", capacity=5888)
     alone.stalled.maps = (make_dump(in_use=5888, listed=[(*chunk[:2], chunk[1], True) for chunk in CHUNKS]),)
     alone.dump(1001)
-    alone.oom.on_error(error_of(message), 7, "train")
+    alone.fails(error_of(message))
     # THEN the dump is that of the failure only if the size is rounded
     assert alone.last.wall_time == wall_time
 
 
 def test_without_devices_the_device_is_unknown(tmp_path: pathlib.Path, watched: Watched) -> None:
     alone = Watched(tmp_path)
-    alone.oom.on_error(error_of("Dst tensor is not initialized.", tf.errors.InternalError), 7, "train")
+    alone.fails(error_of("Dst tensor is not initialized.", tf.errors.InternalError))
     assert alone.last.device == "unknown"
 
 
 def test_the_dump_of_another_allocator_is_not_the_failures(watched: Watched) -> None:
     watched.dump(1001, "GPU_1_bfc")
-    watched.oom.on_error(error_of(), 7, "train")
+    watched.fails(error_of(), 7)
     assert watched.last.map is None
 
 
@@ -227,11 +223,11 @@ def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
 
     traced = step.get_concrete_function(tf.TensorSpec((None, 8), tf.float32))
     monkeypatch.setitem(call_notes.graphs, traced.graph, None)
-    message = "OOM somewhere\n\t [[{{node product}}]]"
+    message = "failed to allocate memory\n\t [[{{node product}}]]"
     found = []
     for owned in (None, OwnedMap(make_map(7), 6), OwnedMap(make_map(7), None)):
         replay: Any = functools.partial(lambda found, *arguments: found, owned)
-        watched.oom.on_error(error_of(message), 7, "train", replay)
+        watched.fails(error_of(message), 7, replay=replay)
         found.append(watched.last.requested_bytes)
     # THEN with an open batch it follows from that of the traced step, or else of the recorded ones
     assert found == [None, 6 * 32 * 4, 4 * 32 * 4]
@@ -239,25 +235,16 @@ def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
 
 def test_an_op_whose_algorithms_were_tried_has_no_size(watched: Watched) -> None:
     message = "No algorithm worked! RESOURCE_EXHAUSTED\n\t [[{{node model/head/MatMul}}]]"
-    watched.oom.on_error(error_of(message, tf.errors.NotFoundError), 7, "train")
+    watched.fails(error_of(message, tf.errors.NotFoundError), 7)
     assert watched.last.requested_bytes is None
     assert "No algorithm for the operation got the memory that it asked for." in watched.last.not_available
-
-
-def test_a_failed_autotuning_is_out_of_memory_only_beside_a_failed_allocation(watched: Watched) -> None:
-    error = error_of(AUTOTUNING, tf.errors.InternalError)
-    assert not watched.oom.concerns(error) and not watched.oom.on_error(error, 7, "train")
-    watched.dump(1001)
-    assert watched.oom.concerns(error) and watched.oom.on_error(error, 7, "train")
-    assert (watched.last.op, watched.last.requested_bytes) == (OP, None)
-    assert not watched.oom.concerns(error_of("a bug", tf.errors.InternalError))
 
 
 def test_a_compiled_request_has_no_layer_and_no_line(watched: Watched) -> None:
     watched.watch.observer.facts = TraceFacts(
         graphs=graph(StatefulPartitionedCall=OpFact("model/head", "forward", line="train.py:7"))
     )
-    watched.oom.on_error(error_of(COMPILED), 7, "train")
+    watched.fails(error_of(COMPILED), 7)
     assert (watched.last.layer, watched.last.line) == (None, None)
     assert watched.last.requested_bytes == round(145.20 * MIB)
 
@@ -265,7 +252,7 @@ def test_a_compiled_request_has_no_layer_and_no_line(watched: Watched) -> None:
 def test_a_rounded_size_is_made_exact_by_the_traced_steps(watched: Watched) -> None:
     exact = round(145.20 * MIB) + 3
     watched.oom.remember("GPU:0", step_of((0, exact)), TraceFacts())
-    watched.oom.on_error(error_of(COMPILED), 7, "train")
+    watched.fails(error_of(COMPILED), 7)
     assert watched.last.requested_bytes == exact
 
 
@@ -278,30 +265,77 @@ def step_of(*chunks: tuple[int, int]) -> StepChunks:
 
 
 @pytest.mark.parametrize(("mode", "line"), [("eager", "eager.py:3"), ("graph", None)])
-def test_in_eager_mode_the_layer_and_the_line_are_those_on_the_traceback(
+def test_in_eager_mode_the_layer_and_the_line_are_those_that_were_running(
     watched: Watched, mode: str, line: str | None
 ) -> None:
-    class Layer:
-        def __call__(self) -> None:
-            raise error_of("OOM when allocating tensor with shape[4] and type float on CPU:0\n\t [[{{node MatMul}}]]")
-
-    layer = Layer()
+    layer = object()
     watched.watch.observer.facts = TraceFacts(mode=mode)  # type: ignore[arg-type]
     watched.watch.observer.paths = {id(layer): "model/head"}
-    with pytest.raises(tf.errors.ResourceExhaustedError) as raised:
-        layer()
-    watched.oom.on_error(raised.value, 7, "train")
+    message = "OOM when allocating tensor with shape[4] and type float on CPU:0\n\t [[{{node MatMul}}]]"
+    given = {"layers": (1, id(layer)), "layer_name": "inner", "line": "eager.py:3"}
+    watched.fails(error_of(message), **given)
     assert (watched.last.layer, watched.last.line) == ("model/head", line)
-    # AND a graph's op has the line that its graph knows
+    # AND a layer without a path has its name
+    watched.watch.observer.paths = {}
+    watched.fails(error_of(message), **given)
+    assert watched.last.layer == "inner"
+    # AND a graph's op has the layer and line that its graph knows
     watched.watch.observer.facts = dataclasses.replace(FACTS, mode=mode)
-    watched.oom.on_error(error_of(), 7, "train")
-    assert watched.last.line == "train.py:7"
+    watched.fails(error_of(), **given)
+    assert (watched.last.layer, watched.last.line) == ("model/head", "train.py:7")
+
+
+def test_an_op_of_the_input_pipeline_is_no_layers_though_a_graph_has_its_name(watched: Watched) -> None:
+    message = f"Error in user-defined function passed to MapDataset:1: {MESSAGE}\n\t [[IteratorGetNext]]"
+    watched.fails(error_of(message))
+    assert (watched.last.op, watched.last.layer, watched.last.line) == (OP, None, None)
+    # AND its request is known
+    assert watched.last.requested_bytes == 16 * 8 * 8 * 4 * 4
+
+
+@pytest.mark.parametrize(
+    ("step", "during", "place"),
+    [
+        (7, "between_steps", "between steps, after step 7"),
+        (None, "between_steps", "between steps, before the first one"),
+        (None, "building", "building the model"),
+        (7, "building", "building the model after step 7"),
+    ],
+)
+def test_a_failure_outside_of_steps_says_where_and_has_no_batch(
+    watched: Watched, step: int | None, during: Any, place: str
+) -> None:
+    watched.dump(1001)
+    watched.fails(error_of(f"{EAGER} [Op:MatMul]"), step, None, during=during, line="train.py:9")
+    last = watched.last
+    assert (last.step, last.phase, last.during, last.place) == (step, None, during, place)
+    assert (last.batch_size, last.line, last.op) == (None, "train.py:9", "MatMul")
+    assert (last.requested_bytes, last.in_use_bytes) == (1024 * 4, 1536)
+
+
+@pytest.mark.parametrize(
+    ("ended", "survived"), [(None, True), ("itself", False), ("raised from it", False), ("another", True)]
+)
+def test_the_end_of_the_session_says_whether_the_program_caught_the_error(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, ended: str | None, survived: bool
+) -> None:
+    error = error_of()
+    watched.dump(1001)
+    watched.fails(error)
+    later = ValueError()
+    later.__cause__ = error if ended == "raised from it" else None
+    last = {None: None, "itself": error}.get(ended, later)
+    monkeypatch.setattr("sys.last_value", last, raising=False)
+    watched.oom.say_survived()
+    watched.oom.say_survived()  # once
+    assert [oom.status for oom, _ in watched.written] == ["failed", *["survived"] * survived]
+    assert {oom.identifier for oom, _ in watched.written} == {"1"}
 
 
 def test_a_program_that_cannot_be_looked_at_has_the_facts_of_the_last_traced_step(watched: Watched) -> None:
     watched.oom.remember("GPU:0", step_of((0, 512)), FACTS)
     watched.watch.observer.facts = None
-    watched.oom.on_error(error_of(), 7, "train")
+    watched.fails(error_of(), 7)
     assert watched.last.layer == "model/head"
     assert "Addresses of variables are unknown: reading them raised RuntimeError." in watched.last.not_available
 
@@ -315,30 +349,30 @@ def test_a_traced_step_has_the_owners_of_its_own_trace(watched: Watched, own: in
         asked.append((device, None if memory_map is None else memory_map.in_use_bytes, request.op, facts))
         return OwnedMap(make_map(7), own)
 
-    watched.oom.on_error(error_of(), 7, "train", replay)
+    watched.fails(error_of(), 7, replay=replay)
     assert asked == [("GPU:0", 1536, OP, FACTS)]
     assert (watched.last.in_use_bytes, watched.last.batch_size) == (8 * MIB, batch)
     # AND where no map was read, that of the trace is enough
-    watched.oom.on_error(error_of(), 7, "train", replay)
+    watched.fails(error_of(), 7, replay=replay)
     assert asked[1][:2] == ("GPU:0", None)
     assert watched.last.wall_time == make_map(7).wall_time and watched.last.not_available == ()
     # AND a replay that finds none leaves the map as it was read
     watched.oom._idle_since = 1000.0
-    watched.oom.on_error(error_of(), 7, "train", lambda *arguments: None)
+    watched.fails(error_of(), 7, replay=lambda *arguments: None)
     assert watched.last.in_use_bytes == 1536
 
 
 def test_the_batch_that_the_failed_step_was_given_is_used_once(watched: Watched) -> None:
     batch_notes.failed = BatchFacts(48)
-    watched.oom.on_error(error_of(), 7, "train")
+    watched.fails(error_of(), 7)
     assert watched.last.batch_size == 48 and batch_notes.failed is None
-    watched.oom.on_error(error_of(), 8, "train")
+    watched.fails(error_of(), 8)
     assert watched.last.batch_size == 16
 
 
 def test_without_a_layer_table_owners_of_layers_are_not_guessed(watched: Watched) -> None:
     watched.watch.table = None  # type: ignore[assignment]
-    watched.oom.on_error(error_of(), 7, "train")
+    watched.fails(error_of(), 7)
     assert watched.last.batch_size is None  # the failed tensor could have any shape
 
 
@@ -372,7 +406,7 @@ def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
 def test_a_failure_that_ends_its_step_replaces_the_preliminary_one(watched: Watched) -> None:
     watched.dump(1001)
     watched.oom.tick(7, "train")
-    watched.oom.on_error(error_of(), 7, "train")
+    watched.fails(error_of(), 7)
     assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "failed")]
     assert not watched.oom.waits
 
@@ -434,17 +468,6 @@ def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched
 
 
 # --- dump files -------------------------------------------------------------------------------------------------------
-
-
-def test_each_install_is_undone_once(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(dump_files, "acquire", lambda: calls.append("acquire"))
-    monkeypatch.setattr(dump_files, "release", lambda: calls.append("release"))
-    watched.oom.remove()
-    assert calls == []
-    for action in (watched.oom.install, watched.oom.install, *[watched.oom.remove] * 3):
-        action()
-    assert calls == ["acquire", "acquire", "release", "release"]
 
 
 def test_dumps_of_tolerated_failures_are_deleted(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
