@@ -60,6 +60,7 @@ const oomsAnswer = object<{ ooms: Oom[] }>({
       status: text,
       step: maybe(number),
       phase: maybe(phase),
+      during: maybe(text),
       device: text,
       wall_time: number,
       requested_bytes: maybe(number),

@@ -1,4 +1,4 @@
-/** Post-mortems of steps that ran out of memory. */
+/** Post-mortems of failed allocations. */
 
 import { formatBytes } from "../lib/bytes";
 import { AS_RECORDED, type Conditions } from "./conditions";
@@ -67,6 +67,8 @@ export interface Oom {
   status: string;
   step: number | null;
   phase: Phase | null;
+  /** "step", or where else memory ran out: "between_steps" or "building"; null for an imported file. */
+  during: string | null;
   device: string;
   wall_time: number;
   requested_bytes: number | null;
@@ -102,9 +104,12 @@ export function verdictSentence({ verdict, requested_bytes: requested, free_byte
 }
 
 /** "Step 59 ran out of memory on GPU:0"; a phase other than the training's is named, the device only if asked for. */
-export function whenSentence({ status, step, phase, device: name }: Oom, named = true): string {
+export function whenSentence({ status, step, phase, during, device: name }: Oom, named = true): string {
   const waiting = status === "failing";
   const device = named ? ` on ${name}` : "";
+  const after = step === null ? "" : ` after step ${step}`;
+  if (during === "building") return `Building the model${after} ran out of memory${device}`;
+  if (during === "between_steps") return `Memory ran out${device} ${after ? `between steps,${after}` : "before the first step"}`;
   if (step === null) return waiting ? `An allocation${device} was still waiting for memory` : `An allocation${device} failed`;
   const what = `Step ${step}${phase === null || phase === "train" ? "" : ` (${phase})`}`;
   return waiting ? `${what} ended while waiting for memory${device}` : `${what} ran out of memory${device}`;
