@@ -175,6 +175,7 @@ export function oomsOf(plan: Plan): Oom[] {
       status: "failed",
       step,
       phase: "train",
+      during: "step",
       device,
       wall_time,
       requested_bytes: requested,
