@@ -134,7 +134,7 @@ def test_a_log_without_any_failure_is_refused(text: str) -> None:
         (
             "{{function_node __wrapped__Fill_device_/job:x}} OOM when allocating tensor with shape[3] and type double "
             "on /job:localhost/replica:0/task:0/device:CPU:0 by allocator bfc_cpu_allocator_for_gpu [Op:Fill] name: ",
-            Request(24, "Fill", "[3] double", "CPU:0", "bfc_cpu_allocator_for_gpu"),
+            Request(24, "Fill", "[3] double", "CPU:0", "bfc_cpu_allocator_for_gpu", eager=True),
         ),
         (
             "OOM when allocating tensor of shape [2,3] and type float\n\t [[node x (defined at y)]]",
