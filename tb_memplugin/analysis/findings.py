@@ -20,6 +20,8 @@ LEAST_SHARE = 0.01
 """Least share of the bytes in use for a finding on what is no longer used."""
 LARGE_SHARE = 0.1
 """Least share of the bytes in use for a finding on what is used, but could take less."""
+MIN_DATA_SET_BYTES = 16 << 20
+"""Smallest data set with a finding: on the device, a small one costs little and is fast."""
 MAX_NAMES = 3
 """Most names in a finding, the largest ones."""
 
@@ -66,7 +68,8 @@ def tensor_findings(run: Run, worker: str = "") -> list[str]:
         for name, text in _TENSOR_FINDINGS.items():
             groups = [] if snapshot is None else [one for one in snapshot.held_tensors if _kind(one) == name]
             total = sum(group.bytes for group in groups)
-            if snapshot is None or not total or total < LARGE_SHARE * snapshot.in_use_bytes:
+            least = MIN_DATA_SET_BYTES if name == "data set" else 1
+            if snapshot is None or total < max(least, LARGE_SHARE * snapshot.in_use_bytes):
                 continue
             share = f"{100 * total / snapshot.in_use_bytes:.0f} % of the peak of {_step(snapshot)}"
             inputs = sum(row.bytes for row in snapshot.ledger if row.category == "inputs")

@@ -179,7 +179,8 @@ def main() -> None:
         for row in snapshot.ledger:
             categories[row.category] = categories.get(row.category, 0) + row.bytes
         saved = sum(row.bytes for row in snapshot.saved_for_backward)
-        groups = [dataclasses.asdict(group) for group in snapshot.held_tensors]
+        held = [group for group in snapshot.held_tensors if group.category == "held_tensors"]
+        groups = [dataclasses.asdict(group) for group in held]
         snapshots.append({"step": snapshot.step, "categories": categories, "saved": saved, "groups": groups})
     print(json.dumps({"snapshots": snapshots, "findings": run.findings, "notes": run.notes}))
 

@@ -56,8 +56,8 @@ def test_kept_tensors_grow_as_held_tensors_and_their_holder_is_named(scenario: s
         assert snapshot["categories"]["held_tensors"] >= sum(group["bytes"] for group in snapshot["groups"])
     largest = max(answer["snapshots"][-1]["groups"], key=lambda group: group["bytes"])
     assert largest["held_by"] == holder and path in largest["retaining_path"]
-    (finding,) = answer["findings"]
-    assert ": held tensors, " in finding and f"kept alive by {holder}" in finding
+    (finding,) = [one for one in answer["findings"] if ": held tensors, " in one]
+    assert f"kept alive by {holder}" in finding
     assert answer["notes"] == []
 
 

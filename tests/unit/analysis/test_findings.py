@@ -88,7 +88,9 @@ def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_wh
     assert "`keras.utils.PyDataset`" in data and "tf.device" not in data
     assert "20.0 MiB (20 %" in constants and "constant in layer net/project at a.py:3 (20.0 MiB)" in constants
     assert "28.0 MiB (28 %" in dense and "sparse gradient of layer net/table (28.0 MiB)" in dense
-    # BUT not below a tenth
+    # BUT not of a small data set, and not below a tenth
+    few = (dataclasses.replace(groups[0], bytes=15 * MIB),)
+    assert findings({"": dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=few),))}) == []
     small = tuple(dataclasses.replace(group, bytes=9 * MIB) for group in groups)
     run = dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=small),))
     assert findings({"": run}) == []
