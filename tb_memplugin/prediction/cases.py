@@ -115,7 +115,10 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
         )
         case = dataclasses.replace(case, method="estimate", sentences=(*case.sentences, sentence))
     unknown = max((sizes.uncertain_bytes for sizes in later), default=0)
-    if max((sizes.between_bytes for sizes in later), default=0) <= UNCERTAIN_SHARE * case.total_bytes:
+    between = max((sizes.between_bytes for sizes in later), default=0)
+    if between and case.method == "replay":
+        case = dataclasses.replace(case, method="estimate")
+    if between <= UNCERTAIN_SHARE * case.total_bytes:
         return case
     sentence = (
         f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "

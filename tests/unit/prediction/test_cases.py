@@ -41,6 +41,16 @@ def test_nothing_changed_is_replayed_and_may_neither_grow_nor_shrink() -> None:
     assert case.same_order and case.typical is None
 
 
+def test_only_steps_of_known_sizes_are_said_to_be_replayed() -> None:
+    recorded = step()
+    powers = np.zeros_like(recorded.batch_power)
+    assert make_case([], [dataclasses.replace(recorded, batch_power=powers)], 8, Change()).method == "replay"
+    # One small size that may grow is an estimate, though not worth a sentence.
+    powers[int(np.argmin(recorded.requested))] = UNKNOWN_POWER
+    case = make_case([], [dataclasses.replace(recorded, batch_power=powers)], 8, Change())
+    assert case.method == "estimate"
+
+
 def test_the_steps_of_the_closest_batch_size_are_simulated() -> None:
     # 4 is twice as far from 8 as 16 is by ratio: both are a factor of two, and 3 is further away
     recorded = [step(batch_size=3), step(batch_size=16), step(batch_size=None), step(batch_size=6)]
