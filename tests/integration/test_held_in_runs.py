@@ -78,7 +78,7 @@ def test_batches_of_a_loop_are_inputs(scenario: str, data: int) -> None:
     last = answer["snapshots"][-1]
     assert last["categories"]["inputs"] >= data
     assert last["categories"].get("held_tensors", 0) < RESULT
-    assert answer["findings"] == []
+    assert not any("held tensors" in sentence for sentence in answer["findings"])
 
 
 def test_a_captured_constant_is_other_state() -> None:
