@@ -212,7 +212,7 @@ def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory(
     growing = answers(dataclasses.replace(run, samples=samples), "CPU:0")[1]
     # THEN nothing is called growth beyond a device whose memory in use does not grow
     assert growing.sentence.startswith("Host RSS +512 KiB/step since step ")
-    assert growing.figures["host_bytes_per_step"] == pytest.approx(384 << 10, rel=0.02)
+    assert growing.figures["host_bytes_per_step"] == pytest.approx(512 << 10, rel=0.02)
 
 
 def test_steps_without_a_known_rss_do_not_count_as_rises() -> None:
