@@ -5,6 +5,7 @@ a cause if they went on steadily, no bytes explain the growth, and each of them 
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
@@ -140,7 +141,7 @@ def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | No
     counters, own = counters_of(run, device)
     found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
-    cause = _models({one.kind: one for one in found if one.name == own}, whole)
+    cause = _models({one.kind: one for one in found if one.name == own}, whole, trend.to_bytes)
     if own == _HOST:
         cause = cause or _cached(found, trend) or (None if counters is None else _kept_iterators(counters))
     return cause or (_functions(found, trend, whole) if functions else None)
@@ -172,7 +173,7 @@ def host_cause_of(run: Run, worker: str, trend: Trend, samples: Samples) -> Caus
 def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
     """The models that earlier sessions of the process left in memory; None if most of it is something else."""
     found = counter_growths(counters, -1, int(counters.step.min()))
-    return _models({one.kind: one for one in found if one.name == device}, left_bytes)
+    return _models({one.kind: one for one in found if one.name == device}, left_bytes, left_bytes)
 
 
 def _kept_arrays(counters: Counters, trend: Trend) -> Cause | None:
@@ -235,17 +236,24 @@ def _explains(size: float, whole: float) -> bool:
     return least * whole <= size <= most * whole
 
 
-def _models(here: Mapping[str, CounterGrowth], whole: float) -> Cause | None:
+def what_collecting_frees(size: int, in_use_bytes: float) -> str:
+    """A clause on the bytes that Python's garbage collector would free. On the CPU, a weight may lie in the memory of a
+    NumPy array, which the allocator does not know: no more than what is in use is freed there."""
+    most = "" if size <= in_use_bytes else "up to "
+    return f"`gc.collect()` frees {most}{format_bytes(int(min(size, in_use_bytes)))}"
+
+
+def _models(here: Mapping[str, CounterGrowth], whole: float, in_use_bytes: float = math.inf) -> Cause | None:
     """Models that exist, that wait for Python's garbage collector, or that left their variables behind."""
     alive, waiting, gone = here.get("models_alive"), here.get("models_unreachable"), here.get("models_gone")
     size = sum(one.added_bytes or 0 for one in (alive, waiting, gone) if one is not None)
     if not _explains(size, whole):
         return None
     if waiting is not None and 2 * (waiting.added_bytes or 0) > size:
-        models, freed = counted(waiting.added, "model"), format_bytes(waiting.added_bytes or 0)
+        models = counted(waiting.added, "model")
         text = (
-            f"{models} ({freed}) that can no longer be reached but wait for Python's garbage collector; "
-            f"`gc.collect()` frees {freed}"
+            f"{models} ({format_bytes(waiting.added_bytes or 0)}) that can no longer be reached but wait for Python's "
+            f"garbage collector; {what_collecting_frees(waiting.added_bytes or 0, in_use_bytes)}"
         )
         short = f"{models} wait for Python's garbage collector"
         return Cause("models_unreachable", text, short, waiting.added, waiting.added_bytes)

@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from tb_memplugin.analysis.growth.growth_causes import Cause, cause_of_models, counters_of
+from tb_memplugin.analysis.growth.growth_causes import Cause, cause_of_models, counters_of, what_collecting_frees
 from tb_memplugin.analysis.growth.trend import MIN_GROWTH_BYTES, MIN_GROWTH_SHARE, MIN_ORDER, slope_and_order
 from tb_memplugin.model import MISSING, CounterKind, Counters, Run
 from tb_memplugin.model.units import counted, format_bytes
@@ -88,13 +88,13 @@ def collector_finding(run: Run, device: str, name: str) -> str | None:
         return None
     row = max(rows, key=lambda at: int(counters.bytes[at]))
     size, step = int(counters.bytes[row]), int(counters.step[row])
-    in_use = figures.in_use_bytes[figures.in_use_bytes != MISSING]
-    if size < MIN_GROWTH_BYTES or size < MIN_WAITING_SHARE * int(in_use.max(initial=0)):
+    in_use = int(figures.in_use_bytes[run.samples.step == step].max(initial=0))
+    if min(size, in_use) < max(MIN_GROWTH_BYTES, MIN_WAITING_SHARE * in_use):
         return None
     models = counted(int(counters.count[row]), "model")
     return (
         f"{name}: {models} ({format_bytes(size)}) could no longer be reached at step {step}, but wait for Python's "
-        f"garbage collector. `gc.collect()` frees {format_bytes(size)}, if it is called after a model is dropped."
+        f"garbage collector. Called after a model is dropped, {what_collecting_frees(size, in_use)}."
     )
 
 

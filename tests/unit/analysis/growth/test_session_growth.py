@@ -90,6 +90,11 @@ def test_models_that_wait_for_the_collector_are_a_finding_where_nothing_grows() 
     assert "`gc.collect()` frees 40.0 MiB" in finding
 
 
+def test_no_more_is_freed_than_is_in_use() -> None:
+    (finding,) = growth_findings("", run_after(more=[("models_unreachable", 9, 40 * MIB)], in_use=30 * MIB))
+    assert "9 models (40.0 MiB)" in finding and "`gc.collect()` frees up to 30.0 MiB" in finding
+
+
 @pytest.mark.parametrize("size", [MIB // 2, 4 * MIB, MISSING])
 def test_few_bytes_that_wait_are_no_finding(size: int) -> None:
     assert growth_findings("", run_after(more=[("models_unreachable", 3, size)], in_use=100 * MIB)) == []
