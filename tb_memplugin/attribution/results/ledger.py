@@ -55,7 +55,12 @@ def attribute(
         )
     amounts = _amounts(chunks, classifier, peak, only_old=bool(faults))
     ledger = split_rounding(_closed(amounts, in_use, notes))
-    mode = _mode(trace, facts, _compiled_share(chunks, classifier, peak), notes)
+    mode, compiled = step_mode(trace, facts, classifier)
+    if compiled:
+        notes.append(
+            f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} bytes at once, and the "
+            "breakdown of these is the compiler's plan at its own peak."
+        )
     if replay is not None:
         notes.extend(_replay_notes(replay.check))
     pool = None if replay is None else pool_at(replay.map)
@@ -110,24 +115,17 @@ def _closed(amounts: dict[Owner, tuple[int, int | None]], in_use: int, notes: li
     return (*rows, LedgerRow(None, "unattributed", None, in_use - explained, None))
 
 
-def _mode(trace: AllocationTrace, facts: TraceFacts, share: tuple[int, int], notes: list[str]) -> Mode:
-    """How the step ran, by the share of its bytes in compiled modules; a note says if there are any."""
-    compiled, live = share
-    if compiled:
-        notes.append(
-            f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} bytes at once, and the "
-            "breakdown of these is the compiler's plan at its own peak."
-        )
-    if compiled and 2 * compiled > live:
-        return "xla"
-    return facts.mode if facts.mode != "eager" or len(trace.layers) else "graph"
+def step_mode(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier) -> tuple[Mode, int]:
+    """How a step ran, and the bytes of compiled modules' chunks at its peak.
 
-
-def _compiled_share(chunks: Chunks, classifier: Classifier, peak: int) -> tuple[int, int]:
-    """Bytes of compiled modules' chunks, and of all chunks allocated in the window, at the peak."""
-    live = [chunk for chunk in chunks.live(peak).tolist() if chunks.birth[chunk] >= 0]
-    compiled = [chunk for chunk in live if classifier.plan(chunk) is not None]
-    return int(chunks.allocated[compiled].sum()), int(chunks.allocated[live].sum())
+    Most of the bytes at the peak decide: Keras compiles single ops, such as grouped convolutions, in graph mode too.
+    """
+    chunks = classifier.chunks
+    live = [chunk for chunk in chunks.live(peak_event(trace)).tolist() if chunks.birth[chunk] >= 0]
+    compiled = int(chunks.allocated[[chunk for chunk in live if classifier.plan(chunk) is not None]].sum())
+    if 2 * compiled > int(chunks.allocated[live].sum()):
+        return "xla", compiled
+    return facts.mode if facts.mode != "eager" or len(trace.layers) else "graph", compiled
 
 
 def _capacity(trace: AllocationTrace) -> int | None:

@@ -17,13 +17,13 @@ from tb_memplugin.allocator.replay import added_regions
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at
 from tb_memplugin.attribution.results.batch import component_sizes
+from tb_memplugin.attribution.results.ledger import step_mode
 from tb_memplugin.model import (
     SCRATCH_POWER,
     SQUARE_POWER,
     UNKNOWN_POWER,
     Category,
     Integers,
-    Mode,
     StepRequests,
     is_gpu,
 )
@@ -315,7 +315,7 @@ def step_requests(
         phase=chunks.phase,
         device=trace.device,
         wall_time=wall_time,
-        mode=_mode(facts, classifier),
+        mode=step_mode(trace, facts, classifier)[0],
         first=first,
         batch_size=batch_size,
         capacity_bytes=capacity_bytes,
@@ -336,11 +336,6 @@ def step_requests(
         added_bytes=np.asarray([size for _, size in added], np.int64),
         unrepeatable=tuple(sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))),
     )
-
-
-def _mode(facts: TraceFacts, classifier: Classifier) -> Mode:
-    is_compiled = any(classifier.plan(chunk) is not None for chunk in range(len(classifier.chunks)))
-    return "xla" if is_compiled else facts.mode
 
 
 def _ops(trace: AllocationTrace, birth: Integers) -> list[str]:

@@ -3,9 +3,11 @@
 import dataclasses
 
 import numpy as np
+import pytest
 from trace_cases import BACKWARD, FACTS, FORWARD_A, FORWARD_B, GRADIENT, Recorder, graph, ledger_of, rows
 
 from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.results.ledger import step_mode
 from tb_memplugin.attribution.trace.op_names import OpNames
 from tb_memplugin.attribution.trace.xla import BufferAssignments
 from tb_memplugin.model.trace import AllocationTrace, Buffer, BufferAllocation, Intervals, Module, OpFact, TraceFacts
@@ -193,6 +195,18 @@ def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader(
         for chunk in range(len(classifier.chunks))
     }
     assert {category: found[size] for category, size in sizes.items()} == {category: category for category in sizes}
+
+
+@pytest.mark.parametrize(("others", "mode"), [(4096, "graph"), (1024, "xla")])
+def test_a_step_is_compiled_if_modules_hold_most_of_its_peak(others: int, mode: str) -> None:
+    # GIVEN one compiled op, as Keras's grouped convolutions are in graph mode, beside other results
+    planned = BufferAllocation(2048, False, (buffer("a", 2048, 0, 1, 0),))
+    step = Recorder()
+    step.run("b", [(0x1000, others)])
+    step.event(1, 0x8000, 2048)
+    trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", (planned,)),))
+    facts = dataclasses.replace(FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B))
+    assert step_mode(trace, facts, Classifier(trace, facts)) == (mode, 2048)
 
 
 def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_counts() -> None:
