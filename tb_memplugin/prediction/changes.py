@@ -4,6 +4,7 @@ Optimizer state and weight gradients follow exactly from the weights. What else 
 which activations are saved, when gradients are freed, what half precision copies.
 """
 
+import collections
 import dataclasses
 import itertools
 import re
@@ -136,7 +137,7 @@ class Change:
         if not self.tests_gradients:
             return requests
         old = (requests.birth < 0) & _rows(requests, lambda owner: owner.category in PERSISTENT)
-        gradients = _gradients(requests) & ~_half_copies(requests)
+        gradients = _last_gradients(requests)
         return once_all_are_there(requests, gradients, (_by_update(requests) | old) & ~gradients)
 
     def _recomputed(self, step: SizedStep) -> SizedStep:
@@ -180,6 +181,23 @@ def _is_of_model(owner: ChunkOwner) -> bool:
 def _gradients(requests: StepRequests) -> Rows:
     """Which chunks are weight gradients; shape [chunks]."""
     return _rows(requests, lambda owner: owner.category == "weight_gradients")
+
+
+def _last_gradients(requests: StepRequests) -> Rows:
+    """Which weight gradients the update applies: the last ones of the size of a variable of their layer.
+
+    Others are summed to these, such as those of several calls of a layer. Shape [chunks].
+    """
+    left = collections.Counter(_trained_variables(requests))
+    if not left:
+        return _gradients(requests)
+    last = np.zeros(len(requests), bool)
+    rows = np.flatnonzero(_gradients(requests) & (requests.birth >= 0))
+    for row in rows[np.argsort(-requests.birth[rows], kind="stable")].tolist():
+        key = requests.owners[int(requests.owner[row])].layer or "", int(requests.requested[row])
+        last[row] = left[key] > 0
+        left[key] -= 1
+    return last
 
 
 def _half_copies(requests: StepRequests) -> Rows:

@@ -64,6 +64,8 @@ MOST_DEVIATION = 0.1
 """Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
 MAX_BATCH_SIZE = 1 << 24
 """Largest batch size of a prediction."""
+_RECURRENT = ("RNN", "LSTM", "GRU")
+"""Parts of the types of recurrent layers."""
 WITHOUT_FIRST_STEP = "The run's first step was not traced: its long-lived chunks are simulated without it."
 
 NO_BATCH_SIZE = (
@@ -360,6 +362,12 @@ class Predictor:
             return (
                 f"Unknown: the run was recorded in {recorded}. Which of its tensors would take more bytes in "
                 f"{conditions.precision} is unknown. Record a few steps in {conditions.precision}."
+            )
+        recurrent = any(name in layer.type for layer in self._layers for name in _RECURRENT)
+        if recurrent and conditions.precision not in (None, recorded or "float32"):
+            return (
+                "Unknown: recurrent layers may copy their weights to half precision in every time step. Record a few "
+                f"steps in {conditions.precision}."
             )
         if conditions.batch_size is None or conditions.batch_size == self.batch_size:
             return None

@@ -95,10 +95,12 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
         until: A wall time, after which steps do not count.
     """
     typical = [one for one in steps if not one.first]
+    # A failure of unknown batch size is one of the size that ran.
+    running = typical[-1].batch_size if typical else None
     failed = [
-        Failure(oom.batch_size, oom.capacity_bytes, oom.step)
+        Failure(size, oom.capacity_bytes, oom.step)
         for oom in _failures(run, device, steps)
-        if oom.batch_size and oom.step is not None and not _ran_later(oom, typical)
+        if (size := oom.batch_size or running) and oom.step is not None and not _ran_later(oom, size, typical)
     ]
     grown = growth_of(run, device, _TRAIN)
     growth = None if grown is None else f"Unknown: {leak_sentence(grown)}"
@@ -121,11 +123,11 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
     return Evidence(peaks, failed, growth)
 
 
-def _ran_later(oom: Oom, steps: Sequence[StepRequests]) -> bool:
+def _ran_later(oom: Oom, size: int, steps: Sequence[StepRequests]) -> bool:
     """Whether the batch size of a failure, or a larger one, ran afterwards, within no larger capacity."""
     return any(
         one.wall_time > oom.wall_time
-        and (one.batch_size or 0) >= (oom.batch_size or 0)
+        and (one.batch_size or 0) >= size
         and (one.capacity_bytes or 0) <= (oom.capacity_bytes or 0)
         for one in steps
     )

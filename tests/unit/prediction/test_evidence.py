@@ -168,6 +168,15 @@ def test_mixed_precision_does_not_follow_from_weights_in_half_precision() -> Non
     assert predictor().predict(Conditions(precision="float32")).method == "replay"
 
 
+def test_recurrent_layers_have_no_prediction_in_another_precision() -> None:
+    # Two LSTM layers over 32 time steps peak at 98 MiB in float32 and at 325 MiB in either mixed precision.
+    layers = (*LAYERS[:-1], dataclasses.replace(LAYERS[-1], type="LSTM"))
+    answer = predictor(layers=layers).predict(Conditions(precision="mixed_float16"))
+    assert answer.method == "unknown" and "every time step" in answer.assumptions[0]
+    assert predictor(layers=layers).predict(Conditions(precision="float32")).method == "replay"
+    assert predictor(layers=layers).predict(Conditions(batch_size=8)).method == "replay"
+
+
 def test_mixed_precision_is_not_advised_to_a_mixed_run() -> None:
     failed = FailedTraining(batch_size=32, capacity_bytes=100 * MIB, verdict="capacity", is_gpu=False)
     kinds = [{fix.kind for fix in simulated_fixes(predictor(layers=one), one, failed)[0]} for one in (LAYERS, half())]
