@@ -158,15 +158,12 @@ _ADDRESS, _SIZE, _REQUESTED, _IN_USE = (8 * number + wire.VARINT for number in (
 
 def _read_chunks(parts: Sequence[bytes], length: int) -> ChunkColumns:
     """The chunks of a dump of `length` bytes, from their messages."""
-    columns = {tag: np.zeros(len(parts), np.int64) for tag in (_ADDRESS, _SIZE, _REQUESTED, _IN_USE)}
     try:
-        for read in wire.fields(wire.joined(parts)):
-            for tag, column in columns.items():
-                is_tag = read.tag == tag
-                column[read.message[is_tag]] = read.value[is_tag]
+        found = wire.select(wire.joined(parts), _ADDRESS, _SIZE, _IN_USE, _REQUESTED)
     except FormatError:
         raise _not_a_dump(length, ValueError("a chunk is damaged")) from None
-    return ChunkColumns(columns[_ADDRESS], columns[_SIZE], columns[_IN_USE] != 0, np.maximum(columns[_REQUESTED], 0))
+    address, size, in_use, requested = (field.column(len(parts)) for field in found)
+    return ChunkColumns(address, size, in_use != 0, np.maximum(requested, 0))
 
 
 def _complete_length(data: bytes) -> int:

@@ -1,59 +1,16 @@
 """Message classes for the parts of TensorFlow's profile formats that are read here, in a descriptor pool of their own.
 
 Without generated code there is no dependency on one protobuf release, and no conflict with the same messages of an
-imported TensorFlow. The parser skips undeclared fields. Field numbers: tsl/profiler/protobuf/xplane.proto,
-xla/service/hlo.proto, xla/xla_data.proto.
+imported TensorFlow. The parser skips undeclared fields. Field numbers: xla/service/hlo.proto, xla/xla_data.proto.
 """
 
 import functools
 from typing import Any
 
 _PACKAGE = "tb_memplugin"
-_I64, _U64, _F64, _STR, _BYTES, _BOOL = "int64", "uint64", "double", "string", "bytes", "bool"
+_I64, _BYTES, _BOOL = "int64", "bytes", "bool"
 
 # Message to {field: (number, type, whether repeated)}; a type is a scalar or a message of the same table.
-_XPLANE: dict[str, dict[str, tuple[Any, ...]]] = {
-    "XStat": {
-        "metadata_id": (1, _I64),
-        "double_value": (2, _F64),
-        "uint64_value": (3, _U64),
-        "int64_value": (4, _I64),
-        "str_value": (5, _BYTES),
-        "bytes_value": (6, _BYTES),
-        "ref_value": (7, _U64),
-    },
-    "XEvent": {
-        "metadata_id": (1, _I64),
-        "offset_ps": (2, _I64),
-        "duration_ps": (3, _I64),
-        "stats": (4, "XStat", True),
-    },
-    "XLine": {
-        "id": (1, _I64),
-        "name": (2, _BYTES),
-        "timestamp_ns": (3, _I64),
-        "events": (4, "XEvent", True),
-        "display_name": (11, _BYTES),
-    },
-    "XEventMetadata": {
-        "id": (1, _I64),
-        "name": (2, _BYTES),
-        "display_name": (4, _BYTES),
-        "stats": (5, "XStat", True),
-    },
-    "XStatMetadata": {"id": (1, _I64), "name": (2, _BYTES)},
-    "EventMetadataEntry": {"key": (1, _I64), "value": (2, "XEventMetadata")},
-    "StatMetadataEntry": {"key": (1, _I64), "value": (2, "XStatMetadata")},
-    "XPlane": {
-        "id": (1, _I64),
-        "name": (2, _BYTES),
-        "lines": (3, "XLine", True),
-        "event_metadata": (4, "EventMetadataEntry", True),
-        "stat_metadata": (5, "StatMetadataEntry", True),
-    },
-    "XSpace": {"planes": (1, "XPlane", True), "hostnames": (4, _BYTES, True)},
-}
-
 _HLO: dict[str, dict[str, tuple[Any, ...]]] = {
     "OpMetadata": {"op_name": (2, _BYTES)},
     "Shape": {
@@ -109,7 +66,7 @@ _HLO: dict[str, dict[str, tuple[Any, ...]]] = {
 @functools.cache
 def hlo_class() -> Any:
     """The message class of an HloProto; a profile has one for each compiled module."""
-    return _classes("hlo", _HLO)["HloProto"]
+    return message_classes("hlo", _HLO)["HloProto"]
 
 
 # tsl/protobuf/bfc_memory_map.proto
@@ -131,22 +88,13 @@ _MEMORY_DUMP: dict[str, dict[str, tuple[Any, ...]]] = {
 
 
 @functools.cache
-def unread_events_class() -> Any:
-    """The message class of an XSpace with unparsed events, for `wire`.
-
-    Texts are bytes, as names in a profile need not be UTF-8.
-    """
-    unread = {**_XPLANE, "XLine": {**_XPLANE["XLine"], "events": (4, _BYTES, True)}}
-    return _classes("xplane_unread", unread)["XSpace"]
-
-
-@functools.cache
 def memory_dump_class() -> Any:
     """The message class of a memory dump (``TF_BFC_MEMORY_DUMP``) with unparsed chunks, for `wire`."""
-    return _classes("memory_dump", _MEMORY_DUMP)["MemoryDump"]
+    return message_classes("memory_dump", _MEMORY_DUMP)["MemoryDump"]
 
 
-def _classes(name: str, messages: dict[str, dict[str, tuple[Any, ...]]]) -> dict[str, Any]:
+def message_classes(name: str, messages: dict[str, dict[str, tuple[Any, ...]]]) -> dict[str, Any]:
+    """Message name to class, in a pool of their own."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(

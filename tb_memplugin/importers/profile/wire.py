@@ -1,10 +1,11 @@
 """Reads many protobuf messages of one type at once from their wire format, with NumPy.
 
-A profile has tens of thousands of events with ten statistics each; creating message objects for all of them would take
-most of the time. Instead, the messages are read in parallel: the first field of each, then the second, and so on. See
-https://protobuf.dev/programming-guides/encoding.
+A profile has tens of thousands of events with ten statistics each; creating objects for all of them would take most of
+the time. Instead, messages are read in parallel: the first field of each, then the second, and so on. Only where the
+fields of one long message begin is found one after another. See https://protobuf.dev/programming-guides/encoding.
 """
 
+import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -12,21 +13,23 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.model import Integers
+from tb_memplugin.model import Floats, Integers
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 """Wire types."""
+MAX_FIELDS = 20_000_000
+"""Most fields of one message that `split` reads."""
 _KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
-_PADDING = 32
-"""Zeros after the last message, so that no varint is read past the end."""
+_BLOCK = 16384
+"""Messages that `select` reads in parallel: their columns stay in the processor's cache."""
 
 
 class Messages(NamedTuple):
     """Messages in a buffer: each has the bytes from its `start` up to its `end`."""
 
-    data: Octets
+    data: bytes
     start: Integers
     end: Integers
 
@@ -54,12 +57,78 @@ class Fields(NamedTuple):
         """Some rows."""
         return Fields(*(column[rows] for column in self))
 
+    def column(self, messages: int) -> Integers:
+        """The last value in each of so many messages, 0 without one."""
+        column = np.zeros(messages, np.int64)
+        column[self.message] = self.value
+        return column
+
+    def inner(self, data: bytes) -> Messages:
+        """The messages that these fields contain."""
+        return Messages(data, self.at, self.at + self.value)
+
+
+NO_FIELDS = Fields(*(np.zeros((4, 0), np.int64)))
+
 
 def joined(parts: Sequence[bytes]) -> Messages:
     """Messages in one buffer, one after another."""
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     end = np.cumsum(sizes)
-    return Messages(np.frombuffer(b"".join(parts) + b"\0" * _PADDING, np.uint8), end - sizes, end)
+    return Messages(b"".join(parts), end - sizes, end)
+
+
+def split(data: bytes, start: int, end: int) -> Fields:
+    """All fields of one message.
+
+    Raises:
+        FormatError: The message is malformed, or has more than `MAX_FIELDS` fields.
+    """
+    ends = array.array("q")
+    at = start
+    try:
+        for _ in range(MAX_FIELDS):
+            if at >= end:
+                break
+            size = data[at + 1]
+            at = at + 2 + size if data[at] & 0x87 == LENGTH and size < 0x80 else _after(data, at)
+            ends.append(at)
+    except (IndexError, OverflowError):
+        raise _damaged() from None
+    if at != end:
+        raise _damaged()
+    after = np.asarray(ends, np.int64)
+    return next(fields(Messages(data, np.append(start, after[:-1])[: len(after)], after)), NO_FIELDS)
+
+
+def _after(data: bytes, at: int) -> int:
+    """Position after the field at a position."""
+    tag, at = varint(data, at)
+    if tag & 7 == VARINT:
+        return varint(data, at)[1]
+    if tag & 7 == LENGTH:
+        size, at = varint(data, at)
+        return at + size
+    return at + (8 if tag & 7 == FIXED64 else 4)
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """(value, position after it) of the varint at a position.
+
+    Raises:
+        IndexError: The data ends within it.
+    """
+    value = 0
+    for shift in range(0, 70, 7):
+        value |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            break
+    return value, at
+
+
+def _damaged() -> FormatError:
+    return FormatError("not a TensorFlow profile (XSpace), or a truncated one: some of its messages do not parse")
 
 
 def fields(messages: Messages) -> Iterator[Fields]:
@@ -68,7 +137,8 @@ def fields(messages: Messages) -> Iterator[Fields]:
     Raises:
         FormatError: A message is malformed.
     """
-    data, start, end = messages
+    start, end = messages.start, messages.end
+    data = np.frombuffer(messages.data, np.uint8)
     message = np.flatnonzero(start < end)
     at = start[message]
     while len(message):
@@ -82,30 +152,65 @@ def fields(messages: Messages) -> Iterator[Fields]:
         after = content + np.where(wire == VARINT, 0, value)
         sound = _KNOWN[wire] & (after >= content) & (after <= end[message])
         if not sound.all():
-            raise FormatError("not a TensorFlow profile (XSpace), or a damaged one: some of its events do not parse")
+            raise _damaged()
         yield Fields(message, tag, value, content)
         more = after < end[message]
         message, at = message[more], after[more]
 
 
+def select(messages: Messages, *tags: int) -> list[Fields]:
+    """The fields with each tag; those of one message are in order.
+
+    Raises:
+        FormatError: As in `fields`.
+    """
+    found = [[NO_FIELDS] for _ in tags]
+    data, start, end = messages
+    for first in range(0, len(start), _BLOCK):
+        for field in fields(Messages(data, start[first : first + _BLOCK], end[first : first + _BLOCK])):
+            field = field._replace(message=field.message + first)
+            for tag, parts in zip(tags, found, strict=True):
+                rows = np.flatnonzero(field.tag == tag)
+                if len(rows):
+                    parts.append(field if len(rows) == len(field.tag) else field.rows(rows))
+    return [Fields(*map(np.concatenate, zip(*parts, strict=True))) for parts in found]
+
+
+def texts(messages: Messages) -> list[bytes]:
+    """The messages' bytes."""
+    data, start, end = messages
+    return [data[begin:stop] for begin, stop in zip(start.tolist(), end.tolist(), strict=True)]
+
+
+def equal(data: bytes, at: Integers, other: Integers, size: Integers) -> npt.NDArray[np.bool_]:
+    """Whether the bytes at some positions are those at others."""
+    octets = np.frombuffer(data, np.uint8)
+    row = np.repeat(np.arange(len(at)), size)
+    place = np.arange(len(row)) - (np.cumsum(size) - size)[row]
+    result = np.ones(len(at), bool)
+    result[row[octets[at[row] + place] != octets[other[row] + place]]] = False
+    return result
+
+
 def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
-    """(values of the varints at some positions, positions after them)."""
-    octet = data[at]
+    """(values of the varints at some positions, positions after them); those past the end are clipped."""
+    octet = data.take(at, mode="clip")
     value = (octet & 0x7F).astype(np.int64)
     after = at + 1
     waiting = np.flatnonzero(octet >= 0x80)
     for shift in range(7, 70, 7):
         if not len(waiting):
             break
-        octet = data[after[waiting]]
+        octet = data.take(after[waiting], mode="clip")
         value[waiting] |= (octet & 0x7F).astype(np.int64) << shift
         after[waiting] += 1
         waiting = waiting[octet >= 0x80]
-    after[waiting] = len(data) - _PADDING // 2  # longer than any varint: a position beyond every message
+    after[waiting] = len(data) + 1  # longer than any varint: a position beyond every message
     return value, after
 
 
-def doubles(data: Octets, at: Integers) -> npt.NDArray[np.float64]:
+def doubles(data: bytes, at: Integers) -> Floats:
     """The float64 numbers at some positions."""
-    octets = data[at[:, None] + np.arange(8)]
-    return np.ascontiguousarray(octets).view("<f8").astype(np.float64).reshape(-1)
+    octets = np.frombuffer(data, np.uint8)[at[:, None] + np.arange(8)]
+    numbers: Floats = octets.view("<f8").astype(np.float64).reshape(-1)
+    return numbers

@@ -1,19 +1,17 @@
 """Reads allocator events and op executions from TensorFlow profiles (XSpace, ``*.xplane.pb``), without TensorFlow."""
 
 import dataclasses
-import itertools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.profile import wire
-from tb_memplugin.importers.profile.descriptors import unread_events_class
 from tb_memplugin.importers.profile.hlo import read_module
-from tb_memplugin.model import Integers
+from tb_memplugin.model import Floats, Integers
 from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import LAYER_PREFIX, AllocationTrace, Intervals, Module
 
@@ -25,7 +23,7 @@ MAX_EVENTS = 20_000_000
 _NO_OP = b"(null)"
 """Op name in TensorFlow 2.16 and 2.18 for allocations that no op requested, e.g. those of XLA."""
 _MEMORY = {b"MemoryAllocation": 1, b"MemoryDeallocation": -1}
-_CALL = b"EagerLocalExecute: "
+_PREFIXES = {"calls": b"EagerLocalExecute: ", "layers": LAYER_PREFIX.encode()}
 _COLUMNS = {
     b"addr": 3,
     b"allocation_bytes": 4,
@@ -42,10 +40,20 @@ _COLUMNS = {
 """Statistic of a memory event to its column, after time, kind and thread."""
 _TEXTS, _ALLOCATOR, _FRAGMENTATION = (9, 10, 11, 12), 12, -1
 _SPANS = {"ops": 2, "calls": 3, "layers": 4}
-# Tags of the fields of XEvent and XStat.
+# Tags of the fields of XSpace, XPlane, XLine, metadata entries, XEvent and XStat.
+_SPACE_PLANES = 8 * 1 + wire.LENGTH
+_PLANE_NAME, _PLANE_LINES, _PLANE_EVENT_NAMES, _PLANE_STAT_NAMES = (8 * field + wire.LENGTH for field in (2, 3, 4, 5))
+_LINE_NAME, _LINE_TIME, _LINE_EVENTS, _LINE_DISPLAY_NAME = (
+    8 * 2 + wire.LENGTH,
+    8 * 3,
+    8 * 4 + wire.LENGTH,
+    8 * 11 + wire.LENGTH,
+)
+_ENTRY_KEY, _ENTRY_VALUE = 8 * 1, 8 * 2 + wire.LENGTH
+_NAME, _DISPLAY_NAME, _METADATA_STATS = 8 * 2 + wire.LENGTH, 8 * 4 + wire.LENGTH, 8 * 5 + wire.LENGTH
 _EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = 8 * 1, 8 * 2, 8 * 3, 8 * 4 + wire.LENGTH
 _STAT_METADATA, _STAT_UNSIGNED, _STAT_SIGNED, _STAT_REFERENCE = 8 * 1, 8 * 3, 8 * 4, 8 * 7
-_STAT_REAL, _STAT_TEXT = 8 * 2 + wire.FIXED64, 8 * 5 + wire.LENGTH
+_STAT_REAL, _STAT_TEXT, _STAT_BYTES = 8 * 2 + wire.FIXED64, 8 * 5 + wire.LENGTH, 8 * 6 + wire.LENGTH
 
 
 def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
@@ -54,51 +62,55 @@ def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
     Raises:
         FormatError: The bytes are no profile, are damaged, or contain the events of several hosts.
     """
-    space = _parse(data)
-    hosts = [plane for plane in space.planes if plane.name.startswith(b"/host:") and plane.lines]
-    with_memory = [plane for plane in hosts if _memory_events(plane)]
+    planes = _planes(data)
+    hosts = [fields for name, fields in planes if name.startswith(b"/host:") and (fields.tag == _PLANE_LINES).any()]
+    with_memory = [reader for reader in (_PlaneReader(data, fields) for fields in hosts) if reader.has_memory]
     if len(with_memory) > 1:
         raise FormatError(
             f"the profile has memory events of {len(with_memory)} hosts, which cannot be told apart: import each "
             "host's profile separately"
         )
-    traces = [trace for plane in with_memory for trace in _PlaneReader(plane).traces()]
-    modules = _modules(space)
+    traces = [trace for reader in with_memory for trace in reader.traces()]
+    modules = tuple(module for name, fields in planes if name == b"/host:metadata" for module in _modules(data, fields))
     traces = [dataclasses.replace(trace, modules=modules) for trace in traces]
     return tuple(sorted(traces, key=lambda trace: (":" not in trace.device, trace.device)))
 
 
-def _parse(data: bytes) -> Any:
+def _planes(data: bytes) -> list[tuple[bytes, wire.Fields]]:
+    """(name, fields) of each plane."""
     if len(data) > MAX_PROFILE_BYTES:
         raise FormatError(f"the profile has {len(data)} bytes; at most {MAX_PROFILE_BYTES} are supported")
     if not data:
         raise FormatError("the profile is empty (0 bytes)")
-    space = unread_events_class()()
-    try:
-        space.ParseFromString(data)
-    except Exception as error:  # protobuf's DecodeError, whose module depends on the installed protobuf
-        raise FormatError(
-            f"not a TensorFlow profile (XSpace), or a truncated one: its {len(data)} bytes do not parse ({error})"
-        ) from None
-    if not any(plane.name.startswith(b"/") for plane in space.planes):
+    planes = [
+        (_text(data, fields, _PLANE_NAME), fields)
+        for fields in _split_all(data, wire.split(data, 0, len(data)).of(_SPACE_PLANES))
+    ]
+    if not any(name.startswith(b"/") for name, _ in planes):
         raise FormatError(f"not a TensorFlow profile (XSpace): its {len(data)} bytes contain no host or device")
-    if sum(len(line.events) for plane in space.planes for line in plane.lines) > MAX_EVENTS:
-        raise FormatError(f"the profile has more than the supported {MAX_EVENTS} events")
-    return space
+    return planes
 
 
-def _modules(space: Any) -> tuple[Module, ...]:
+def _split_all(data: bytes, messages: wire.Fields) -> list[wire.Fields]:
+    return [
+        wire.split(data, at, at + size) for at, size in zip(messages.at.tolist(), messages.value.tolist(), strict=True)
+    ]
+
+
+def _text(data: bytes, fields: wire.Fields, tag: int) -> bytes:
+    """The last text with a tag, empty without one."""
+    return ([b"", *wire.texts(fields.of(tag).inner(data))])[-1]
+
+
+def _modules(data: bytes, plane: wire.Fields) -> Iterator[Module]:
     """The compiled modules, from the statistics of the metadata plane."""
-    modules: list[Module] = []
-    for plane in space.planes:
-        if plane.name == b"/host:metadata":
-            protos = (stat.bytes_value for entry in plane.event_metadata for stat in entry.value.stats)
-            modules.extend(module for proto in protos if proto and (module := read_module(proto)) is not None)
-    return tuple(modules)
-
-
-def _memory_events(plane: Any) -> bool:
-    return any(entry.value.name in _MEMORY for entry in plane.event_metadata)
+    messages = plane.of(_PLANE_EVENT_NAMES).inner(data)
+    for tag in (_ENTRY_VALUE, _METADATA_STATS, _STAT_BYTES):
+        messages = wire.select(messages, tag)[0].inner(data)
+    for proto in wire.texts(messages):
+        module = read_module(proto)
+        if module is not None:
+            yield module
 
 
 def _decoded(text: bytes) -> str:
@@ -106,137 +118,161 @@ def _decoded(text: bytes) -> str:
 
 
 class _Strings:
-    """Interned strings: text to its index."""
+    """Interned strings: text to its index, -1 for no text."""
 
     def __init__(self) -> None:
-        self._index: dict[bytes, int] = {}
+        self._index = dict.fromkeys((b"", _NO_OP), -1)
 
-    def add(self, text: bytes) -> int:
-        if text in (b"", _NO_OP):
-            return -1
-        return self._index.setdefault(text, len(self._index))
+    def add(self, texts: Iterable[bytes]) -> list[int]:
+        """Indices of texts."""
+        index = self._index
+        return [index.setdefault(text, len(index) - 2) for text in texts]
 
     def all(self) -> tuple[str, ...]:
-        return tuple(_decoded(text) for text in self._index)
+        return tuple(map(_decoded, list(self._index)[2:]))
+
+
+class _Names:
+    """The names of a plane's events or statistics, in the order of their keys.
+
+    Attributes:
+        texts: The names.
+        typed: Whether each is ``name:Type``, with ``Type`` as its display name.
+    """
+
+    def __init__(self, messages: wire.Messages) -> None:
+        data, count = messages.data, len(messages.start)
+        keys, values = wire.select(messages, _ENTRY_KEY, _ENTRY_VALUE)
+        columns = np.zeros((5, count), np.int64)
+        columns[0] = keys.column(count)
+        for row, found in zip((1, 3), wire.select(values.inner(data), _NAME, _DISPLAY_NAME), strict=True):
+            columns[row : row + 2, values.message[found.message]] = found.at, found.value
+        columns = columns[:, np.argsort(columns[0], kind="stable")]
+        last = np.ones(count, bool)
+        last[:-1] = columns[0][1:] != columns[0][:-1]
+        self._keys, at, size, display, shown = columns[:, last]
+        self.texts = wire.texts(wire.Messages(data, at, at + size))
+        suffix = at + size - shown
+        self.typed = (shown > 0) & (shown < size)
+        self.typed &= np.frombuffer(data, np.uint8).take(suffix - 1, mode="clip") == ord(":")
+        self.typed &= wire.equal(data, suffix, display, np.where(self.typed, shown, 0))
+
+    def find(self, keys: Integers) -> Integers:
+        """Indices of keys, -1 for unknown ones."""
+        known = self._keys
+        if not len(known):
+            return np.full(len(keys), -1)
+        consecutive = int(known[-1]) - int(known[0]) == len(known) - 1  # as TensorFlow numbers them
+        place = np.clip(keys - known[0] if consecutive else np.searchsorted(known, keys), 0, len(known) - 1)
+        found: Integers = np.where(known[place] == keys, place, -1)
+        return found
 
 
 class _PlaneReader:
     """Builds the columns of one host plane."""
 
-    def __init__(self, plane: Any) -> None:
+    def __init__(self, data: bytes, plane: wire.Fields) -> None:
+        self._data, self._plane = data, plane
+        self._names, self._stat_names = (
+            _Names(plane.of(tag).inner(data)) for tag in (_PLANE_EVENT_NAMES, _PLANE_STAT_NAMES)
+        )
         self._strings = _Strings()
-        self._stat_names = {entry.key: entry.value.name for entry in plane.stat_metadata}
-        self._threads = [_decoded(line.name or line.display_name) for line in plane.lines]
-        events = wire.joined(list(itertools.chain.from_iterable(line.events for line in plane.lines)))
-        counts = [len(line.events) for line in plane.lines]
-        thread = np.repeat(np.arange(len(counts)), counts)
-        begin = 1000 * np.asarray([line.timestamp_ns for line in plane.lines], np.int64)[thread]
-        metadata, offset, duration = (np.zeros(len(thread), np.int64) for _ in range(3))
-        stats: list[wire.Fields] = []
-        for field in wire.fields(events):
-            for tag, column in ((_EVENT_METADATA, metadata), (_EVENT_OFFSET, offset), (_EVENT_DURATION, duration)):
-                found = field.of(tag)
-                column[found.message] = found.value
-            stats.append(field.of(_EVENT_STATS))
-        begin += offset
-        kind, name = self._metadata(plane.event_metadata, metadata)
-        self._spans = {
-            span: _intervals(np.stack([thread, begin, begin + duration, name])[:, kind == code])
-            for span, code in _SPANS.items()
-        }
-        memory = np.flatnonzero(np.abs(kind) == 1)
-        self._numbers = np.full((len(memory), _TEXTS[-1] + 1), -1, np.int64)
-        self._numbers[:, :3] = np.stack([begin, kind, thread], axis=1)[memory]
-        self._fragmentation = np.full(len(memory), math.nan)
-        row = np.full(len(thread), -1)
-        row[memory] = np.arange(len(memory))
-        self._statistics(events.data, stats, row)
-
-    def _metadata(self, entries: Iterable[Any], used: Integers) -> tuple[Integers, ...]:
-        """(kind, name) of each event: 1 or -1 for memory events, a code of `_SPANS` for spans; 0 for other events."""
-        keys = distinct(used)
-        kinds, names = dict.fromkeys(keys.tolist(), 0), dict.fromkeys(keys.tolist(), -1)
-        add, layer_prefix = self._strings.add, LAYER_PREFIX.encode()
-        for entry in entries:
-            key, value = entry.key, entry.value
-            if key not in kinds:
-                continue
-            text, display = value.name, value.display_name
-            if display and text.endswith(b":" + display):
-                kinds[key], names[key] = _SPANS["ops"], add(text)
-            elif text in _MEMORY:
-                kinds[key] = _MEMORY[text]
-            elif text.startswith(_CALL):
-                kinds[key], names[key] = _SPANS["calls"], add(text[len(_CALL) :])
-            elif text.startswith(layer_prefix):
-                kinds[key], names[key] = _SPANS["layers"], add(text[len(layer_prefix) :])
-        place = np.searchsorted(keys, used)
-        return tuple(np.fromiter(values.values(), np.int64, len(keys))[place] for values in (kinds, names))
-
-    def _statistics(self, data: wire.Octets, stats: Iterable[wire.Fields], row: Integers) -> None:
-        """Store the statistics of the memory events in their columns; `row` is -1 for other events."""
-        none = np.zeros((3, 0), np.int64)
-        kept = [found.rows(np.flatnonzero(row[found.message] >= 0)) for found in stats]
-        parts = ((found.message, found.at, found.at + found.value) for found in kept)
-        of, start, end = np.concatenate([none, *parts], axis=1)
-        key, number, reference = (np.zeros(len(of), np.int64) for _ in range(3))
-        real, text = np.full(len(of), -1), np.zeros((2, len(of)), np.int64)
-        for field in wire.fields(wire.Messages(data, start, end)):
-            for tag, column in (
-                (_STAT_METADATA, key),
-                (_STAT_REFERENCE, reference),
-                (_STAT_UNSIGNED, number),
-                (_STAT_SIGNED, number),
-            ):
-                found = field.of(tag)
-                column[found.message] = found.value
-            found = field.of(_STAT_REAL)
-            real[found.message] = found.at
-            found = field.of(_STAT_TEXT)
-            text[:, found.message] = found.at, found.value
-        for stat, name in self._stat_names.items():
-            place = _COLUMNS.get(name)
-            if place is None:
-                continue
-            of_kind = np.flatnonzero(key == stat)
-            rows = row[of[of_kind]]
-            if place == _FRAGMENTATION:
-                of_kind, rows = of_kind[real[of_kind] >= 0], rows[real[of_kind] >= 0]
-                self._fragmentation[rows] = wire.doubles(data, real[of_kind])
-            elif place in _TEXTS:
-                self._numbers[rows, place] = self._texts(data, reference[of_kind], text[:, of_kind])
-            else:
-                self._numbers[rows, place] = number[of_kind]
-
-    def _texts(self, data: wire.Octets, reference: Integers, text: Integers) -> Integers:
-        """Indices of texts, which a statistic contains or refers to by the key of a metadata name."""
-        known, places = np.unique(reference, return_inverse=True)
-        names = [self._strings.add(self._stat_names.get(key, b"") if key else b"") for key in known.tolist()]
-        indices: Integers = np.asarray(names, np.int64)[places]
-        for place in np.flatnonzero(reference == 0).tolist():
-            start, size = text[:, place]
-            indices[place] = self._strings.add(data[start : start + size].tobytes())
-        return indices
+        self.has_memory = not _MEMORY.keys().isdisjoint(self._names.texts)
 
     def traces(self) -> list[AllocationTrace]:
         """One trace for each allocator."""
-        numbers = self._numbers
-        if not len(numbers):
-            return []
-        strings = self._strings.all()
-        if (numbers[:, 3:8] < 0).any():
-            bad = int((numbers[:, 3:8] < 0).any(axis=1).sum())
+        data = self._data
+        lines = _split_all(data, self._plane.of(_PLANE_LINES))
+        parts = [fields.of(_LINE_EVENTS) for fields in lines]
+        if sum(len(part.tag) for part in parts) > MAX_EVENTS:
+            raise FormatError(f"the profile has more than the supported {MAX_EVENTS} events")
+        line = np.repeat(np.arange(len(parts)), [len(part.tag) for part in parts])
+        events = wire.Fields(*map(np.concatenate, zip(*parts, strict=True))).inner(data)
+        kinds, names = self._kinds()
+        # Most events are of no use here, as their metadata says, which TensorFlow writes first.
+        first = next(wire.fields(events), wire.NO_FIELDS)
+        used = first.message[(kinds[self._names.find(first.value)] != 0) | (first.tag != _EVENT_METADATA)]
+        *numbers, stats = wire.select(
+            wire.Messages(data, events.start[used], events.end[used]),
+            _EVENT_METADATA,
+            _EVENT_OFFSET,
+            _EVENT_DURATION,
+            _EVENT_STATS,
+        )
+        metadata, offset, duration = (found.column(len(used)) for found in numbers)
+        metadata = self._names.find(metadata)
+        kind, name, thread = kinds[metadata], names[metadata], line[used]
+        begin = (
+            1000 * np.asarray([fields.of(_LINE_TIME).value[-1:].sum() for fields in lines], np.int64)[thread] + offset
+        )
+        columns = np.stack([thread, begin, begin + duration, name])
+        spans = {span: _intervals(columns[:, kind == code]) for span, code in _SPANS.items()}
+        memory = np.flatnonzero(np.abs(kind) == 1)
+        rows = np.full((_TEXTS[-1] + 1, len(memory)), -1, np.int64)
+        rows[:3] = begin[memory], kind[memory], thread[memory]
+        fragmentation = np.full(len(memory), math.nan)
+        row = np.full(len(used), -1)
+        row[memory] = np.arange(len(memory))
+        stats = stats.rows(np.flatnonzero(row[stats.message] >= 0))
+        self._statistics(stats.inner(data), row[stats.message], rows, fragmentation)
+        bad = int((rows[3:8] < 0).any(axis=0).sum())
+        if bad:
             raise FormatError(
-                f"{bad} of the profile's {len(numbers)} memory events lack their address, size or bytes in use"
+                f"{bad} of the profile's {len(memory)} memory events lack their address, size or bytes in use"
             )
+        strings = self._strings.all()
+        threads = tuple(
+            _decoded(_text(data, fields, _LINE_NAME) or _text(data, fields, _LINE_DISPLAY_NAME)) for fields in lines
+        )
         traces = []
-        for allocator in sorted(set(numbers[:, _ALLOCATOR].tolist())):
-            rows = numbers[:, _ALLOCATOR] == allocator
-            name = strings[allocator] if allocator >= 0 else ""
-            traces.append(
-                _trace(name, numbers[rows], self._fragmentation[rows], strings, tuple(self._threads), self._spans)
-            )
+        for allocator in distinct(rows[_ALLOCATOR]).tolist():
+            own = np.flatnonzero(rows[_ALLOCATOR] == allocator)
+            device = strings[allocator] if allocator >= 0 else ""
+            traces.append(_trace(device, rows[:, own], fragmentation[own], strings, threads, spans))
         return traces
+
+    def _kinds(self) -> tuple[Integers, Integers]:
+        """(kind, name) by each metadata entry: 1 or -1 for memory events, a code of `_SPANS` for spans, else 0.
+
+        The last row is that of unknown entries.
+        """
+        texts = [*self._names.texts, b""]
+        kind = np.append(np.where(self._names.typed, _SPANS["ops"], 0), 0)
+        for row in np.flatnonzero(kind == 0).tolist():
+            kind[row] = _MEMORY.get(texts[row], 0)
+            for span, prefix in _PREFIXES.items():
+                if texts[row].startswith(prefix):
+                    kind[row], texts[row] = _SPANS[span], texts[row][len(prefix) :]
+        name = np.full(len(texts), -1)
+        spans = np.flatnonzero(kind > 1)
+        name[spans] = self._strings.add(texts[row] for row in spans.tolist())
+        return kind, name
+
+    def _statistics(self, stats: wire.Messages, row: Integers, columns: Integers, fragmentation: Floats) -> None:
+        """Store the statistics of the memory events in their columns; `row` is the event of each."""
+        data, count = stats.data, len(row)
+        key, unsigned, signed, reference, text, real = wire.select(
+            stats, _STAT_METADATA, _STAT_UNSIGNED, _STAT_SIGNED, _STAT_REFERENCE, _STAT_TEXT, _STAT_REAL
+        )
+        places = np.asarray([*(_COLUMNS.get(name, 0) for name in self._stat_names.texts), 0])
+        place = places[self._stat_names.find(key.column(count))]
+        value = np.zeros(count, np.int64)
+        for found in (unsigned, signed):
+            value[found.message] = found.value
+        is_text = place >= _TEXTS[0]
+        value[is_text] = -1
+        texts = [*self._stat_names.texts, b""]
+        named = reference.rows(np.flatnonzero(is_text[reference.message]))
+        name = self._stat_names.find(named.value)
+        index, used = np.full(len(texts), -1), distinct(name)
+        index[used] = self._strings.add(texts[row] for row in used.tolist())
+        value[named.message] = index[name]
+        written = text.rows(np.flatnonzero(is_text[text.message]))
+        value[written.message] = self._strings.add(wire.texts(written.inner(data)))
+        known = np.flatnonzero(place > 0)
+        columns[place[known], row[known]] = value[known]
+        real = real.rows(np.flatnonzero(place[real.message] == _FRAGMENTATION))
+        fragmentation[row[real.message]] = wire.doubles(data, real.at)
 
 
 def _intervals(columns: Integers) -> Intervals:
@@ -246,20 +282,18 @@ def _intervals(columns: Integers) -> Intervals:
 
 def _trace(
     allocator: str,
-    numbers: Any,
-    fragmentation: Any,
+    columns: Integers,
+    fragmentation: Floats,
     strings: tuple[str, ...],
     threads: tuple[str, ...],
     spans: dict[str, Intervals],
 ) -> AllocationTrace:
-    order = np.argsort(numbers[:, 0], kind="stable")
-    columns = numbers[order]
-    change = columns[:, 1] * columns[:, 4]
-    order2, missed = in_allocator_order(change, columns[:, 6])
-    columns, fragmentation = columns[order2], fragmentation[order][order2]
-    time_ps, kind, thread, address, allocated, requested, in_use, available, dtype, op, region, shape = (
-        np.ascontiguousarray(columns[:, index]) for index in range(12)
-    )
+    order = np.argsort(columns[0], kind="stable")
+    by_allocator, missed = in_allocator_order((columns[1] * columns[4])[order], columns[6][order])
+    order = order[by_allocator]
+    time_ps, kind, thread, address, allocated, requested, in_use, available, dtype, op, region, shape, _ = columns[
+        :, order
+    ]
     return AllocationTrace(
         device=device_name(allocator),
         allocator=allocator,
@@ -274,14 +308,14 @@ def _trace(
         dtype=dtype,
         in_use=in_use,
         available=available,
-        fragmentation=fragmentation,
+        fragmentation=fragmentation[order],
         thread=thread,
         strings=strings,
         ops=spans["ops"],
         calls=spans["calls"],
         layers=spans["layers"],
         threads=threads,
-        start_in_use=int(columns[0, 6] - columns[0, 1] * columns[0, 4]),
+        start_in_use=int(in_use[0] - kind[0] * allocated[0]),
         missed=missed,
     )
 

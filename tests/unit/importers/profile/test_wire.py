@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profile_cases import MESSAGES
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.profile import wire
-from tb_memplugin.importers.profile.descriptors import _XPLANE, _classes
 
-EVENT, STAT = (_classes("test_wire", _XPLANE)[name] for name in ("XEvent", "XStat"))
+EVENT = MESSAGES["XEvent"]
 NUMBER = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
@@ -62,5 +62,24 @@ def test_any_bytes_are_fields_within_their_message_or_an_error(parts: list[bytes
 
 @pytest.mark.parametrize("damaged", [b"\x08", b"\x08\xff", b"\x22\x05abc", b"\x0b", b"\xff" * 12])
 def test_damaged_messages_are_refused(damaged: bytes) -> None:
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError, match="truncated"):
         list(wire.fields(wire.joined([b"\x08\x01", damaged])))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(NUMBER, st.binary(max_size=200)), max_size=20))
+def test_a_message_is_split_into_its_fields(rows: list[tuple[int, bytes]]) -> None:
+    stat = MESSAGES["XStat"]
+    data = b"".join(stat(int64_value=number, str_value=text).SerializeToString() for number, text in rows)
+    found = wire.split(data, 0, len(data))
+    texts = found.of(8 * 5 + wire.LENGTH)
+    assert wire.texts(texts.inner(data)) == [text for _, text in rows if text]
+    assert found.of(8 * 4).value.tolist() == [number for number, _ in rows if number]
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"\x08", b"\x08\xff", b"\x22\x05abc", b"\x0b\x00", b"\xff" * 12, b"\x22" + b"\xff" * 9]
+)
+def test_a_damaged_message_is_not_split(damaged: bytes) -> None:
+    with pytest.raises(FormatError, match="truncated"):
+        wire.split(b"\x08\x01" + damaged, 0, 2 + len(damaged))

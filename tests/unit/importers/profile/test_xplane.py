@@ -14,18 +14,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from profile_cases import MESSAGES
 
 from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.trace.op_names import facts_from_names
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.profile.descriptors import _XPLANE, _classes, hlo_class
+from tb_memplugin.importers.profile.descriptors import hlo_class
 from tb_memplugin.importers.profile.hlo import buffer_shape, read_module
 from tb_memplugin.importers.profile.xplane import device_name, in_allocator_order, read_traces
 from tb_memplugin.model import TensorShape
 from tb_memplugin.model.tensors import DTYPE_BYTES
 from tb_memplugin.model.trace import AllocationTrace
 
-XSpace = _classes("test_xplane", _XPLANE)["XSpace"]
+XSpace = MESSAGES["XSpace"]
 PROFILES = pathlib.Path(__file__).parents[3] / "fixtures" / "profiles"
 TRUTH: dict[str, Any] = json.loads((PROFILES / "truth.json").read_text())
 
