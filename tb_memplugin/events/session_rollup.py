@@ -128,6 +128,8 @@ class _DeviceFigures:
         self.traced_capacity_bytes: int | None = None
         self.snapshots = 0
         self.phases: dict[Phase, _PhaseFigures] = {}
+        # The last two samples of a known size: after a failure, the first may be that of the failed step.
+        self.last: list[tuple[int, int, float]] = []  # step, phase, wall time
 
     def phase(self, phase: Phase) -> _PhaseFigures:
         return self.phases.setdefault(phase, _PhaseFigures())
@@ -170,6 +172,9 @@ class SessionRollup:
         for name, figures in samples.devices.items():
             device = self._devices.setdefault(name, _DeviceFigures())
             device.capacity_bytes = _last(figures.capacity_bytes, device.capacity_bytes)
+            known = np.flatnonzero(np.maximum(figures.peak_bytes, figures.in_use_bytes) != MISSING)[-2:]
+            columns = (samples.step[known].tolist(), samples.phase[known].tolist(), samples.wall_time[known].tolist())
+            device.last = [*device.last, *zip(*columns, strict=True)][-2:]
             for at, rows in _phases_of(samples):
                 device.phase(PHASES[at]).add(samples.step[rows], take_figures(figures, rows))
         self._spans.add(samples)
@@ -187,8 +192,13 @@ class SessionRollup:
 
     def add_oom(self, oom: Oom) -> None:
         """Add a failed allocation; it replaces an earlier one with the same identifier."""
-        known = oom.identifier in self._failures
-        if (known and oom.status == "survived") or (len(self._failures) >= MAX_FAILURES and not known):
+        known = self._failures.get(oom.identifier)
+        if known is None and len(self._failures) >= MAX_FAILURES:
+            return
+        if known is not None and oom.status == "survived":  # written without the ledger
+            self._failures[oom.identifier] = dataclasses.replace(
+                known, oom=dataclasses.replace(known.oom, status="survived")
+            )
             return
         self._devices.setdefault(oom.device, _DeviceFigures())
         traced = None
@@ -235,6 +245,7 @@ class SessionRollup:
             name=name,
             capacity_bytes=next((size for size in capacities if size is not None), None),
             ooms=len(ooms),
+            went_on=_went_on(max(ooms, key=lambda oom: oom.wall_time, default=None), figures.last),
             oom_in_use_bytes=in_use,
             oom_step=step,
             snapshots=figures.snapshots,
@@ -288,3 +299,11 @@ def _last(values: Integers, before: int | None) -> int | None:
 def _range(values: list[_Number]) -> list[_Number]:
     """The lowest and the highest value."""
     return [min(values), max(values)]
+
+
+def _went_on(oom: Oom | None, last: Sequence[tuple[int, int, float]]) -> bool:
+    """Whether steps were recorded after a failure, given the last two samples."""
+    if oom is None or not last:
+        return False
+    step, phase, wall_time = zip(*last, strict=True)
+    return len(oom.rows_after(np.asarray(step), np.asarray(phase), np.asarray(wall_time))) > 0

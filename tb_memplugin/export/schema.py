@@ -140,10 +140,21 @@ TABLES: Mapping[str, TableSchema] = {
         "a failed allocation",
         (
             *_DEVICE,
-            Column("step", "integer", "failed step", "imported from a file"),
-            Column("phase", "text", "`train`, `validation` or `predict`", "imported from a file"),
+            Column(
+                "step",
+                "integer",
+                "failed step; outside of steps the last one before",
+                "imported from a file, before the first step",
+            ),
+            Column("phase", "text", "`train`, `validation` or `predict`", "imported from a file, outside of steps"),
+            Column("during", "text", "`step`, `between_steps` or `building` (a model)", "imported from a file"),
             Column("time", "time", "time of the failure", _UNKNOWN),
-            Column("status", "text", "`failed`, or `failing` if the process was killed while it waited for memory"),
+            Column(
+                "status",
+                "text",
+                "`failed`; `survived` if the program caught the error; `failing` if the process was killed while it "
+                "waited for memory",
+            ),
             Column("verdict", "text", "`capacity` or `fragmentation`", _UNKNOWN),
             Column("reason", "text", "sizes behind the verdict, as a sentence"),
             *_sizes(

@@ -1,9 +1,12 @@
 """Post-mortems of failed allocations."""
 
 import dataclasses
+import math
 from typing import Literal, TypeAlias, get_args
 
-from tb_memplugin.model.basics import Phase
+import numpy as np
+
+from tb_memplugin.model.basics import PHASES, Floats, Integers, Phase
 from tb_memplugin.model.memory_map import MemoryMap
 from tb_memplugin.model.snapshot import LedgerRow
 
@@ -113,6 +116,22 @@ class Oom:
     def failed(self) -> bool:
         """Whether TensorFlow gave up the request, whatever the program then did."""
         return self.status in ("failed", "survived")
+
+    def rows_after(self, step: Integers, phase: Integers, wall_time: Floats, restart: float = math.inf) -> Integers:
+        """Indices of the samples that show that a training went on after the failure.
+
+        Samples of the same session count only if the program caught the error: that of an input pipeline may end the
+        training some steps after the failure.
+
+        Args:
+            step, phase, wall_time: Columns of `Samples`.
+            restart: When the next session began, infinite without one.
+        """
+        since = self.wall_time if self.status == "survived" else restart
+        rows = np.flatnonzero(wall_time > self.wall_time)
+        if len(rows) and int(step[rows[0]]) == self.step and self.phase in (None, PHASES[int(phase[rows[0]])]):
+            rows = rows[1:]  # the failed step, or the one that had not ended
+        return rows[wall_time[rows] >= since]
 
     @property
     def outcome(self) -> str:

@@ -47,6 +47,7 @@ class DeviceRollup:
         name: The device's name in its worker.
         capacity_bytes: As last recorded, None if unknown.
         ooms: Number of failed allocations that TensorFlow did not tolerate.
+        went_on: Whether the session recorded steps after the newest of them; see `Oom.rows_after`.
         oom_in_use_bytes, oom_step: Most bytes in use at a failed allocation, and its step; None if unknown.
         snapshots: Number of traced steps.
         phases: By phase, those without a record left out.
@@ -55,6 +56,7 @@ class DeviceRollup:
     name: str
     capacity_bytes: int | None
     ooms: int
+    went_on: bool
     oom_in_use_bytes: int | None
     oom_step: int | None
     snapshots: int

@@ -1,5 +1,7 @@
 """Whether a run fits into its device, and whether the device's memory is fragmented. Pure."""
 
+import dataclasses
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +9,7 @@ import numpy as np
 from tb_memplugin.analysis.answers.answer import Answer, AnswerEvidence, AnswerStatus, known
 from tb_memplugin.analysis.steps.facts import capacity_of, fitting_peak
 from tb_memplugin.analysis.steps.step_rows import step_rows
-from tb_memplugin.model import Oom, Phase, Pool, Run, is_cpu
+from tb_memplugin.model import MISSING, Oom, Phase, Pool, Run, is_cpu, take_samples
 from tb_memplugin.model.basics import last_known
 from tb_memplugin.model.samples import measured_pools
 from tb_memplugin.model.units import format_bytes
@@ -20,14 +22,14 @@ the free memory, and more than the pool can still grow by."""
 
 
 def fits(run: Run, device: str, phase: Phase) -> Answer:
-    """Whether the run fits: peak and headroom, or the newest failure of the device.
+    """Whether the run fits: peak and headroom, or the newest failure of the device if no step was recorded after it.
 
     See `fitting_peak` for the phases of the peak.
     """
-    failure = newest_failure(run, device)
-    if failure is not None:
-        return _failed(device, *failure)
-    peak = fitting_peak(run, device, phase)
+    since = _since_failure(run, device, phase)
+    if since.failure is not None and since.fits_again is None:
+        return _failed(device, *since.failure)
+    peak = fitting_peak(since.run, device, phase)
     capacity = capacity_of(run, device)
     if peak is None:
         figures = known(capacity_bytes=capacity)
@@ -43,11 +45,13 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
         sentence, status = f"Peak {size}, above the capacity of {format_bytes(capacity)}", "unknown"
     else:
         room = "no limit is set" if _is_unlimited(run, device, capacity) else f"{format_bytes(headroom)} headroom"
-        sentence = f"Fits: {_of(peak.bytes, capacity)}, {room}"
-        status = "warning" if headroom < LITTLE_HEADROOM * capacity else "ok"
+        again = "" if since.fits_again is None else f" since step {since.fits_again}"
+        sentence = f"Fits{again}: {_of(peak.bytes, capacity)}, {room}"
+        status = "warning" if again or headroom < LITTLE_HEADROOM * capacity else "ok"
     evidence = AnswerEvidence("overview", step=peak.step, phase=peak.phase)
     figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
-    return Answer("fits", device, sentence, status, "measured", evidence, figures)
+    details = () if since.failure is None else (f"Before: {_failure_sentence(since.failure[1])}.",)
+    return Answer("fits", device, sentence, status, "measured", evidence, figures, details)
 
 
 def _is_unlimited(run: Run, device: str, capacity: int) -> bool:
@@ -58,10 +62,10 @@ def _is_unlimited(run: Run, device: str, capacity: int) -> bool:
 
 def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     """Free bytes and the largest free chunk at the failure, or at the traced or measured step with the highest peak."""
-    failure = newest_failure(run, device)
-    if failure is not None:
-        return _fragmented_failure(device, *failure)
-    state = _pool_at_peak(run, device, phase)
+    since = _since_failure(run, device, phase)
+    if since.failure is not None and since.fits_again is None:
+        return _fragmented_failure(device, *since.failure)
+    state = _pool_at_peak(since.run, device, phase)
     if state is None:
         evidence = AnswerEvidence("fragmentation", phase=phase)
         return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
@@ -77,15 +81,44 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
 
 
-def newest_failure(run: Run, device: str) -> tuple[int, Oom] | None:
-    """The last failed allocation of a device, and its index in the run's; None if there is none."""
+class _SinceFailure(NamedTuple):
+    """What follows the newest failed allocation of a device; the whole run without one.
+
+    Attributes:
+        run: The run with the steps after the failure only.
+        failure: The failure, and its index in the run's.
+        fits_again: The first step after it, None without a peak after it: the failure is the last that is known.
+    """
+
+    run: Run
+    failure: tuple[int, Oom] | None = None
+    fits_again: int | None = None
+
+
+def _since_failure(run: Run, device: str, phase: Phase) -> _SinceFailure:
     failures = [(at, oom) for at, oom in enumerate(run.ooms) if oom.device == device]
-    return max(failures, key=lambda one: (one[1].wall_time, one[0]), default=None)
+    newest = max(failures, key=lambda one: (one[1].wall_time, one[0]), default=None)
+    if newest is None:
+        return _SinceFailure(run)
+    oom, samples, figures = newest[1], run.samples, run.samples.devices.get(device)
+    if figures is None:
+        return _SinceFailure(run, newest)
+    known = np.flatnonzero(np.maximum(figures.peak_bytes, figures.in_use_bytes) != MISSING)
+    restart = min((start for start in run.session_starts if start > oom.wall_time), default=math.inf)
+    rows = known[oom.rows_after(samples.step[known], samples.phase[known], samples.wall_time[known], restart)]
+    snapshots = tuple(one for one in run.snapshots if one.wall_time > oom.wall_time and one.step in samples.step[rows])
+    later = dataclasses.replace(run, samples=take_samples(samples, rows), snapshots=snapshots)
+    if not len(rows) or fitting_peak(later, device, phase) is None:
+        return _SinceFailure(run, newest)
+    return _SinceFailure(later, newest, int(samples.step[rows[0]]))
+
+
+def _failure_sentence(oom: Oom) -> str:
+    when = " ".join(filter(None, ("OOM", oom.place.removesuffix(" (train)"))))
+    return when if oom.requested_bytes is None else f"{when}: {format_bytes(oom.requested_bytes)} requested"
 
 
 def _failed(device: str, index: int, oom: Oom) -> Answer:
-    when = " ".join(filter(None, ("OOM", oom.place.removesuffix(" (train)"))))
-    sentence = when if oom.requested_bytes is None else f"{when}: {format_bytes(oom.requested_bytes)} requested"
     details = (oom.outcome,) if oom.status == "survived" else ()
     figures = known(
         requested_bytes=oom.requested_bytes,
@@ -94,7 +127,8 @@ def _failed(device: str, index: int, oom: Oom) -> Answer:
         largest_free_bytes=oom.largest_free_bytes,
         capacity_bytes=oom.capacity_bytes,
     )
-    return Answer("fits", device, sentence, "failed", "measured", _at_failure(index, oom), figures, details)
+    evidence = _at_failure(index, oom)
+    return Answer("fits", device, _failure_sentence(oom), "failed", "measured", evidence, figures, details)
 
 
 def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from tb_memplugin.analysis.answers.answer_memory import fragmented
+from tb_memplugin.analysis.answers.answer_memory import fits, fragmented
 from tb_memplugin.analysis.steps.facts import device_names, device_phase
 from tb_memplugin.model import Run
 
@@ -20,11 +20,12 @@ def run_status(run: Run, grows: bool) -> RunStatus:
     Args:
         grows: Whether growing device or host memory was found.
     """
-    if run.ooms:
+    phases = {device: device_phase(run, device) for device in device_names(run)}
+    if run.ooms and any(fits(run, device, phase).status == "failed" for device, phase in phases.items()):
         return "failed"
     if grows:
         return "growing"
-    answers = (fragmented(run, device, device_phase(run, device)) for device in device_names(run))
+    answers = (fragmented(run, device, phase) for device, phase in phases.items())
     if any(answer.status in ("warning", "failed") for answer in answers):
         return "fragmented"
     return "ok" if len(run.samples) or run.snapshots or len(run.activations) else "unknown"

@@ -192,13 +192,24 @@ def _span_ends(rollups: Sequence[Rollup]) -> tuple[Integers, np.typing.NDArray[n
 
 def _status(rollups: Sequence[Rollup]) -> RunStatus:
     devices = [device for one in rollups for device in one.devices]
-    if any(device.ooms for device in devices):
+    if any(_has_failed([one for one in devices if one.name == name]) for name in {one.name for one in devices}):
         return "failed"
     if _grows(rollups):
         return "growing"
     if any(_is_fragmented(device) for device in devices):
         return "fragmented"
     return "ok" if devices else "unknown"
+
+
+def _has_failed(sessions: Sequence[DeviceRollup]) -> bool:
+    """Whether no step followed the newest failed allocation of a device, in its own session or in a later one."""
+    failed = False
+    for session in sessions:
+        if session.ooms:
+            failed = not session.went_on
+        elif any(of.peak_bytes is not None for of in session.phases.values()):
+            failed = False
+    return failed
 
 
 def _grows(rollups: Sequence[Rollup]) -> bool:

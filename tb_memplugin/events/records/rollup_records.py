@@ -47,6 +47,7 @@ def rollup_frame(rollup: Rollup, sequence: int) -> Frame:
     """Frame of a roll-up. A later frame of the session replaces an earlier one."""
     more = ("started", "ended", "is_recorders", "samples", "first_wall_time", "last_wall_time")
     attributes = fields_of(rollup, *_FACTS, *more)
+    attributes["went_on"] = [at for at, device in enumerate(rollup.devices) if device.went_on]
     devices, spans = rollup.devices, rollup.spans
     phases = [(at, phase, of) for at, device in enumerate(devices) for phase, of in device.phases.items()]
     traced = [(row, of.traced) for row, (_, _, of) in enumerate(phases) if of.traced is not None]
@@ -130,7 +131,7 @@ def read_rollup(frame: Frame) -> Rollup:
         samples=fields.size(attributes, "samples"),
         first_wall_time=_optional_number(attributes, "first_wall_time"),
         last_wall_time=_optional_number(attributes, "last_wall_time"),
-        devices=_read_devices(tables, names, categories),
+        devices=_read_devices(tables, names, categories, attributes.get("went_on", [])),
         spans=_read_spans(tables, len(names), times),
         levels=_read_levels(tables, len(names)),
         **{name: fields.optional_size(attributes, name) for name in _FACTS},
@@ -147,17 +148,22 @@ def _checked_names(names: Sequence[str | None]) -> list[str]:
     return [fields.device(name) for name in names]
 
 
-def _read_devices(tables: Tables, names: Sequence[str], categories: Sequence[str | None]) -> tuple[DeviceRollup, ...]:
+def _read_devices(
+    tables: Tables, names: Sequence[str], categories: Sequence[str | None], went_on: Any
+) -> tuple[DeviceRollup, ...]:
     table = tables["devices"]
     if len(table["ooms"]) != len(names):
         raise FormatError(f"roll-up has figures of {len(table['ooms'])} devices and {len(names)} names")
+    if not isinstance(went_on, list) or not all(type(at) is int and 0 <= at < len(names) for at in went_on):
+        raise FormatError(f"roll-up names other devices than its own as ones that went on: {went_on!r:.40}")
     figures = ("capacity_bytes", "oom_in_use_bytes", "oom_step")
     capacities, in_use, steps = (optional_values(table[name]) for name in figures)
     ooms, snapshots = _counts(table, "ooms"), _counts(table, "snapshots")
     phases: list[dict[Phase, PhaseRollup]] = [{} for _ in names]
     for device, phase, of in _read_phases(tables, len(names), categories):
         phases[device][phase] = of
-    return tuple(map(DeviceRollup, names, capacities, ooms, in_use, steps, snapshots, phases))
+    again = [at in went_on for at in range(len(names))]
+    return tuple(map(DeviceRollup, names, capacities, ooms, again, in_use, steps, snapshots, phases))
 
 
 def _read_phases(

@@ -42,6 +42,14 @@ class Place(NamedTuple):
     during: FailedDuring
 
 
+class _Raised(NamedTuple):
+    """A failure that was raised: its post-mortem without the map, and the exception with its message."""
+
+    oom: Oom
+    error: Callable[[], BaseException | None]
+    message: str
+
+
 Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], OwnedMap | None]
 """Finds the owners at the failure of a traced step: `StepAnalysis.failed_step` with the step bound."""
 
@@ -75,7 +83,7 @@ class OomWatch:
         self._failures = 0
         self._thread = threading.get_ident()  # the training's
         self._lock = threading.Lock()
-        self._raised: list[tuple[Oom, Callable[[], BaseException | None]]] = []  # the failures that were raised
+        self._raised: list[_Raised] = []
 
     def look_back(self, since: float) -> None:
         """Count dumps since a wall time."""
@@ -191,16 +199,17 @@ class OomWatch:
             oom = dataclasses.replace(oom, batch_size=None)
         batch_notes.failed = None
         self._write(oom, True)
-        self._raised = [*self._raised[1 - MAX_RAISED :], (dataclasses.replace(oom, map=None, ledger=()), raised.error)]
+        kept = _Raised(dataclasses.replace(oom, map=None, ledger=()), raised.error, str(raised.error() or ""))
+        self._raised = [*self._raised[1 - MAX_RAISED :], kept]
 
     def say_survived(self) -> None:
         """As the session ends, note which failures did not end the program: it caught their errors."""
-        uncaught = {id(error) for error in _chain(getattr(sys, "last_value", None), sys.exc_info()[1])}
+        uncaught = list(_chain(getattr(sys, "last_value", None), sys.exc_info()[1]))
         raised, self._raised = self._raised, []
-        for oom, error in raised:
-            found = error()
-            if found is None or id(found) not in uncaught:
-                self._write(dataclasses.replace(oom, status="survived"), False)
+        for one in raised:
+            error = one.error()
+            if not any(error is other or _quotes(other, one.message) for other in uncaught):
+                self._write(dataclasses.replace(one.oom, status="survived"), False)
 
     def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
         """The device with the failed allocation, by the surest source."""
@@ -246,6 +255,12 @@ def _chain(*errors: BaseException | None) -> Iterator[BaseException]:
             seen.add(id(error))
             yield error
             pending += [one for one in (error.__cause__, error.__context__) if one is not None]
+
+
+def _quotes(error: BaseException, message: str) -> bool:
+    """Whether an error of TensorFlow contains another one's message, as an input pipeline's does its generator's."""
+    text = str(error) if type(error).__module__.startswith("tensorflow.") else ""
+    return bool(message) and message in text and text != message
 
 
 def _layer(raised: RaisedError, facts: TraceFacts, paths: Mapping[int, str]) -> str | None:

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reading_cases import DEVICE, MIB, make_oom, make_samples, make_snapshot, make_table
+from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snapshot, make_table
 
 from tb_memplugin import load
 from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence
@@ -16,7 +16,7 @@ from tb_memplugin.analysis.answers.questions import answers, describe_answers
 from tb_memplugin.analysis.growth.device_growth import find_growth
 from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.commands.import_files import import_files
-from tb_memplugin.model import FREE, MISSING, HeldTensorGroup, LedgerRow, Phase, Run, Snapshot
+from tb_memplugin.model import FREE, MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Snapshot
 from tb_memplugin.reader.decode.columns import join_samples
 from unit.analysis.growth.test_device_growth import make_run
 
@@ -259,19 +259,56 @@ def test_a_long_run_is_searched_at_every_step() -> None:
 
 
 def test_a_failure_by_fragmentation() -> None:
-    failure = make_oom(59)
+    failure = make_oom(239)
     found = by_name(run_of(FLAT, ooms=(make_oom(12), failure)))
     assert failure.verdict == "fragmentation"
-    assert found["fits"].sentence == "OOM at step 59: 8.0 MiB requested"
+    assert found["fits"].sentence == "OOM at step 239: 8.0 MiB requested"
     assert (found["fits"].status, found["fragmented"].status) == ("failed", "failed")
     assert found["fragmented"].sentence == "8.0 MiB free, largest chunk 6.0 MiB"
     # The newest failure of two, and no headroom.
     assert (
-        found["fits"].evidence == found["fragmented"].evidence == AnswerEvidence("oom", step=59, phase="train", oom=1)
+        found["fits"].evidence == found["fragmented"].evidence == AnswerEvidence("oom", step=239, phase="train", oom=1)
     )
     assert "headroom_bytes" not in found["fits"].figures
     for name in ("requested_bytes", "free_bytes", "largest_free_bytes"):
         assert found["fits"].figures[name] == getattr(failure, name)
+
+
+def failed_at(step: int, status: OomStatus) -> Oom:
+    """A failure in the middle of a step, whose own sample is therefore later."""
+    return dataclasses.replace(make_oom(step), status=status, wall_time=START + step / 2 - 0.25)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_run_that_went_on_after_a_failure_fits_since_then(restarts: bool) -> None:
+    failure = failed_at(99, "failed" if restarts else "survived")
+    peaks = np.where(STEPS < 100, 1900 * MIB, 900 * MIB)
+    snapshots = (make_snapshot(3, activations=1500 * MIB), make_snapshot(141, activations=200 * MIB))
+    run = run_of(peaks, ooms=(failure,), snapshots=snapshots, session_starts=(START, START + 49.75)[: 1 + restarts])
+    found = by_name(run)
+    # THEN the peak is that of the steps after it: the failed step's own sample, which is later too, does not count
+    assert found["fits"].sentence == "Fits since step 100: 900 MiB of 2.0 GiB, 1.1 GiB headroom"
+    assert found["fits"].details == ("Before: OOM at step 99: 8.0 MiB requested.",)
+    assert found["fits"].status == "warning" and found["fits"].evidence.view == "overview"
+    assert found["fragmented"].evidence.step == 141
+    # AND a phase without later steps has the failure
+    assert by_name(run, phase="validation")["fits"].status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "status", "answer"),
+    [
+        (238, "train", "survived", "warning"),
+        (239, "train", "survived", "failed"),
+        (239, None, "survived", "failed"),  # a callback failed before the step's end
+        (238, "train", "failed", "failed"),  # an input pipeline failed, then a step, then its error ended the program
+    ],
+)
+def test_only_steps_that_show_that_the_training_went_on_count(
+    step: int, phase: Phase | None, status: OomStatus, answer: str
+) -> None:
+    failure = dataclasses.replace(failed_at(step, status), phase=phase)
+    assert by_name(run_of(FLAT, ooms=(failure,)))["fits"].status == answer
 
 
 def test_a_failure_of_another_device_or_of_a_validation_pass() -> None:
@@ -288,7 +325,7 @@ def test_a_failure_of_another_device_or_of_a_validation_pass() -> None:
 
 def test_a_failure_about_which_little_is_known() -> None:
     unknown = dict.fromkeys(("step", "phase", "requested_bytes", "free_bytes", "largest_free_bytes", "verdict"))
-    run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(59), **unknown),))  # type: ignore[arg-type]
+    run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(239), **unknown),))  # type: ignore[arg-type]
     assert sentences(run)[0] == "OOM"
     assert by_name(run)["fragmented"].status == "unknown"
 

@@ -24,7 +24,8 @@ def run_of(**parts: Any) -> Run:
 def test_the_worst_condition_of_a_run_is_its_status() -> None:
     assert run_status(run_of(), grows=False) == "ok"
     assert run_status(run_of(), grows=True) == "growing"
-    assert run_status(run_of(ooms=(make_oom(12),)), grows=True) == "failed"
+    assert run_status(run_of(ooms=(make_oom(39),)), grows=True) == "failed"
+    assert run_status(run_of(ooms=(dataclasses.replace(make_oom(12), status="survived"),)), grows=False) == "ok"
     assert run_status(make_run(make_samples([], [])), grows=False) == "unknown"
 
 

@@ -2,10 +2,12 @@
 
 import dataclasses
 import pathlib
+import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from reading_cases import MIB, START, make_samples, make_snapshot
+from reading_cases import MIB, START, make_oom, make_samples, make_snapshot
 from rollup_cases import rollups_of
 
 import tb_memplugin
@@ -59,6 +61,38 @@ def test_a_session_that_goes_on_after_another_adds_to_it(tmp_path: pathlib.Path)
     write_session(tmp_path / "run", 0, [10, 90, 10], ends=False)
     write_session(tmp_path / "run", 3, [20, 30], delay=1000)
     alike(*summaries(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("failed", "survives", "later", "status"),
+    [
+        (29, True, (), "failed"),
+        (28, True, (), "ok"),
+        (28, False, (), "failed"),
+        (28, False, (10, 12), "ok"),
+        (None, False, (10,), "ok"),
+    ],
+)
+def test_a_failure_is_the_status_unless_steps_followed_it(
+    tmp_path: pathlib.Path, failed: int | None, survives: bool, later: Sequence[int], status: str
+) -> None:
+    # GIVEN a failure in the last step or the one before it, or none, and perhaps a later session
+    writer = RunWriter(tmp_path / "run")
+    writer.samples(make_samples(range(30), [10 * MIB] * 30))
+    if failed is not None:
+        oom = make_oom(failed)
+        oom = dataclasses.replace(oom, wall_time=oom.wall_time - 0.25)  # the step's own sample is later
+        writer.oom(oom)
+        if survives:
+            writer.oom(dataclasses.replace(oom, status="survived", ledger=(), map=None))
+    writer.end()
+    writer.close()
+    if later:
+        write_session(tmp_path / "run", 30, list(later), delay=time.time() - START + 100)  # after its own start
+    # THEN the roll-ups say so as the history does
+    rolled_up, whole = summaries(tmp_path)
+    alike(rolled_up, whole)
+    assert whole.status == status
 
 
 @pytest.mark.parametrize("first", [20, 25])

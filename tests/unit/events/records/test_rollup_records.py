@@ -38,6 +38,18 @@ def test_what_is_written_is_read() -> None:
     assert read.devices[0].phases["train"].traced is not None and read.devices[0].ooms == 1
 
 
+def test_devices_that_went_on_after_a_failure_are_named() -> None:
+    rollup = made()
+    devices = (dataclasses.replace(rollup.devices[0], went_on=True), *rollup.devices[1:])
+    read = read_rollup(stored(rollup_frame(dataclasses.replace(rollup, devices=devices), 3)))
+    assert [device.went_on for device in read.devices] == [True, False]
+    for wrong in ([1000], [-1], [True], ["CPU:0"], {"0": 1}):
+        frame = rollup_frame(rollup, 3)
+        frame.attributes["went_on"] = wrong
+        with pytest.raises(FormatError, match="went on"):
+            read_rollup(stored(frame))
+
+
 def test_a_closed_session_says_when_it_ended() -> None:
     rollup = dataclasses.replace(made(), ended=5.5)
     assert read_rollup(stored(rollup_frame(rollup, 0))).ended == 5.5

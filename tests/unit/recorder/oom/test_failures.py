@@ -186,6 +186,9 @@ class Built(keras.layers.Layer):  # type: ignore[misc]
     def build(self, shape: object) -> None:
         self.raised = raised_now(ERROR, Request(), lambda layer: None, 7)
 
+    def call(self, values: tf.Tensor) -> tf.Tensor:
+        return values
+
 
 def test_the_layers_that_run_are_found_on_the_stack_the_innermost_first() -> None:
     inner = Failing(name="inner")
