@@ -1,5 +1,6 @@
 """Graph mode: op names tell which op requested a chunk, and which ran when it was freed."""
 
+import bisect
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ class GraphExecution:
         self._has_layers: bool | None = None
         self._makers: dict[int, OpFact | None] = {}
         self.forward_ends: Integers = self._find_forward_ends()
+        self._ends: list[int] = sorted(self.forward_ends.tolist())
 
     def _find_forward_ends(self) -> Integers:
         return _ends(self.layer_runs(allocating=True))
@@ -74,8 +76,13 @@ class GraphExecution:
         window = self._window
         if window.outlives(chunk):
             return False
-        ends, times = self.forward_ends, window.trace.time_ps
-        return bool(((ends >= times[window.birth[chunk]]) & (ends < times[window.death[chunk]])).any())
+        end = self.next_forward_end(window.birth[chunk])
+        return end is not None and end < window.time[window.death[chunk]]
+
+    def next_forward_end(self, event: int) -> int | None:
+        """When the first forward pass ended that ended at an event or after it; None if none did."""
+        place = bisect.bisect_left(self._ends, self._window.time[event])
+        return self._ends[place] if place < len(self._ends) else None
 
     def layer_runs(self, allocating: bool = False) -> list[LayerRun]:
         """Executions of layers' ops, in order.

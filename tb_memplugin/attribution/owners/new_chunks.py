@@ -73,9 +73,8 @@ class SavedForBackward:
         if fact.read_late is not None and not window.is_temporary(chunk):
             return True  # its last reader may be an op of the forward pass
         if not window.outlives(chunk):
-            times, ends = window.trace.time_ps, self._execution.forward_ends
-            ends = ends[ends >= times[window.birth[chunk]]]
-            if len(ends) and times[window.death[chunk]] < ends[0]:
+            end = self._execution.next_forward_end(window.birth[chunk])
+            if end is not None and window.time[window.death[chunk]] < end:
                 return False
             if self._execution.freed_by_backward(chunk):
                 return True

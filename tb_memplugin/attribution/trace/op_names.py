@@ -34,7 +34,7 @@ _OPTIMIZERS = re.compile(
 _NO_LAYER = re.compile(r"^(?:compile_loss|loss|metrics|Iterator|cond|while)\b")
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """An op's fact, the ops of its graph, and the prefix that their names have in a trace."""
 
     fact: OpFact
@@ -56,7 +56,6 @@ class OpNames:
         self.executed = {index: op_name(trace.strings[index]) for index in distinct(trace.ops.name).tolist()}
         self._roots = self._ranked_roots(trace)
         self._facts_of: dict[str, OpFact | None] = {}
-        self._places: dict[str, _Place] = {}
         self._graphs_of: dict[str, list[tuple[Mapping[str, OpFact], int]]] = {}
 
     def _ranked_roots(self, trace: AllocationTrace) -> list[GraphFacts]:
@@ -95,12 +94,12 @@ class OpNames:
         return self._facts_of[name]
 
     def _find(self, name: str) -> OpFact | None:
-        place = self._place(name)
+        place = self.place(name)
         if place is not None:
             return place.fact
         variants = _variants(name)
         for variant in variants[1:]:
-            place = self._place(variant)
+            place = self.place(variant)
             if place is not None:
                 return _derived(name, place.fact)
         for variant in variants:
@@ -120,26 +119,12 @@ class OpNames:
     def following(self, name: str) -> list[str]:
         """Names of the ops that may reuse the buffer of an op of the program, or of an op that replaces one."""
         for variant in (name, *_replaced(name)):
-            place = self._place(variant)
+            place = self.place(variant)
             if place is not None:
                 return [place.prefix + other for other in place.fact.passes_to]
         return []
 
-    def gradient_inputs(self, name: str) -> list[str]:
-        """Names of the ops that depend on gradients and whose results an op of the program reads."""
-        place = self._places.get(name) or self._place(name)
-        if place is None:
-            return []
-        fact, ops, prefix = place
-        inputs = []
-        for other in fact.gradient_inputs:
-            source = ops.get(other)
-            if source is not None and depends_on_gradients(source):
-                inputs.append(prefix + other)
-                self._places[prefix + other] = _Place(source, ops, prefix)
-        return inputs
-
-    def _place(self, name: str) -> "_Place | None":
+    def place(self, name: str) -> Place | None:
         """An op in the first graph that has it; None if it is in none."""
         scope = name[: name.rfind("/") + 1]
         graphs = self._graphs_of.get(scope)
@@ -149,7 +134,7 @@ class OpNames:
         for ops, start in graphs:
             fact = ops.get(name[start:])
             if fact is not None:
-                return _Place(fact, ops, name[:start])
+                return Place(fact, ops, name[:start])
         return None
 
     def _graphs_at(self, graph: GraphFacts, scope: str, start: int = 0) -> Iterator[tuple[Mapping[str, OpFact], int]]:

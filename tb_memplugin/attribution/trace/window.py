@@ -5,7 +5,8 @@ TensorFlow's graph optimizer regroups products: it computes ``gradient * (3 * x 
 backward op runs before ops that it needs in the traced graph; it was made independent of gradients.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from tb_memplugin.model import Category, Integers
 from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, Pass, TensorFact, TraceFacts
 
-Span = tuple[int, int]
+Span = tuple[float, float]
 """Times in picoseconds at which an op's first and last execution began."""
 
 
@@ -33,42 +34,41 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
     """
     began = _began(trace, names)
     reordered: set[str] = set()
-    inputs_of: dict[str, list[str]] = {}
-    earliest: dict[str, Span | None] = {}  # an op's own span, or that of an op that it depends on
-    pending = [name for name in _makers(trace, names) if name in began and depends_on_gradients(names.fact(name))]
-    while pending:
-        name = pending[-1]
-        if name not in inputs_of:
-            inputs_of[name] = names.gradient_inputs(name)
-            unknown = [source for source in inputs_of[name] if source not in inputs_of]
-            if unknown:
-                pending += unknown
-                continue
-        pending.pop()
-        if name in earliest:
+    graphs: dict[tuple[int, str], tuple[dict[str, list[str]], dict[str, Span]]] = {}
+    for name in _makers(trace, names):
+        place = names.place(name) if name in began and depends_on_gradients(names.fact(name)) else None
+        if place is None:
             continue
-        # Without a span of an op that does not run, and of one that depends on this op in turn.
-        spans = [span for span in map(earliest.get, inputs_of[name]) if span is not None]
-        own = began.get(name)
-        if own is not None:
-            if inputs_of[name] and _reordered(own, spans, before_backward):
-                reordered.add(name)
-            else:
-                spans.append(own)
-        earliest[name] = _earliest(spans) if spans else None
+        ops, prefix = place.ops, place.prefix
+        # Inputs of each op, and when it and those that it depends on first began.
+        inputs_of, earliest = graphs.setdefault((id(ops), prefix), ({}, {}))
+        pending = [name[len(prefix) :]]
+        while pending:
+            op = pending[-1]
+            inputs = inputs_of.get(op)
+            if inputs is None:
+                inputs = [source for source in ops[op].gradient_inputs if depends_on_gradients(ops.get(source))]
+                inputs_of[op] = inputs
+                unknown = [source for source in inputs if source not in inputs_of]
+                if unknown:
+                    pending += unknown
+                    continue
+            pending.pop()
+            if op in earliest:
+                continue
+            first = last = math.inf
+            for source in inputs:
+                if source in earliest:  # unless it depends on this op in turn
+                    source_first, source_last = earliest[source]
+                    first, last = min(first, source_first), min(last, source_last)
+            own = began.get(prefix + op)
+            if own is not None:
+                if inputs and own[0] < first and (before_backward or own[1] < last < math.inf):
+                    reordered.add(prefix + op)
+                else:
+                    first, last = min(first, own[0]), min(last, own[1])
+            earliest[op] = first, last
     return reordered
-
-
-def _earliest(spans: list[Span]) -> Span:
-    return min(spans)[0], min(last for _, last in spans)
-
-
-def _reordered(own: Span, spans: list[Span], before_backward: bool) -> bool:
-    """Whether an op ran before the ops that it depends on, which began at `spans` if they ran."""
-    if not spans:
-        return before_backward
-    first, last = _earliest(spans)
-    return own[0] < first and (before_backward or own[1] < last)
 
 
 def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
@@ -83,20 +83,20 @@ def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
 
 def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
     """Op to when it began; on accelerators, where that is not seen of backward ops, to when it allocated."""
-    began = {names.executed[index]: span for index, span in _spans(trace.ops.name, trace.ops.start_ps)}
-    if any(depends_on_gradients(names.fact(name)) for name in began):
+    began = _spans(names.executed, trace.ops.name, trace.ops.start_ps)
+    if any(depends_on_gradients(names.fact(name)) for name in reversed(began)):  # the backward pass comes late
         return began
     born = (trace.kind == 1) & (trace.op >= 0)
-    return {trace.strings[index]: span for index, span in _spans(trace.op[born], trace.time_ps[born])}
+    return _spans(trace.strings, trace.op[born], trace.time_ps[born])
 
 
-def _spans(keys: Integers, times: Integers) -> Iterator[tuple[int, Span]]:
-    """Each key with its first and last time."""
-    order = np.lexsort((times, keys))
-    keys, times = keys[order], times[order]
-    first, last = np.flatnonzero(np.diff(keys, prepend=-1)), np.flatnonzero(np.diff(keys, append=-1))
-    spans = zip(times[first].tolist(), times[last].tolist(), strict=True)
-    return zip(keys[first].tolist(), spans, strict=True)
+def _spans(texts: Mapping[int, str] | Sequence[str], keys: Integers, times: Integers) -> dict[str, Span]:
+    """The text of each key to its first and last time."""
+    order = np.argsort(times, kind="stable")
+    keys, times = keys[order].tolist(), times[order].tolist()
+    last = dict(zip(keys, times, strict=True))
+    first = dict(zip(reversed(keys), reversed(times), strict=True))
+    return {texts[key]: (first[key], time) for key, time in last.items()}
 
 
 class Owner(NamedTuple):
@@ -116,6 +116,7 @@ class Window:
         chunks: The trace's chunks.
         address, allocated, requested, birth, death: Columns of `chunks`, as lists.
         op: For each event, the index of the op's name.
+        time: For each event, when it took place, in picoseconds.
         reader: For each event, the op execution that ran last on its thread.
         is_input: For each event, whether the input pipeline allocates.
         names: Facts of the ops.
@@ -132,6 +133,7 @@ class Window:
         self.birth: list[int] = chunks.birth.tolist()
         self.death: list[int] = chunks.death.tolist()
         self.op: list[int] = trace.op.tolist()
+        self.time: list[int] = trace.time_ps.tolist()
         self.reader: list[int] = readers(trace).tolist()
         self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
         self.names = OpNames(trace, facts)
