@@ -55,7 +55,8 @@ class CompiledChunks:
 
     def saved(self) -> list[list[tuple[str | None, int]]]:
         """For each compiled module's chunk, (layer, bytes) of the buffers saved for the backward pass."""
-        plans = (self.plan(chunk) for chunk in range(len(self._window.chunks)))
+        chunks = range(len(self._window.chunks)) if self._window.trace.modules else ()
+        plans = map(self.plan, chunks)
         return [[(part.layer, part.bytes) for part in self.plans.saved(*plan)] for plan in plans if plan is not None]
 
     def _result_category(self, chunk: int) -> Category:

@@ -1,7 +1,8 @@
 """Chunks of variables: which ones hold values, and from when on."""
 
-from collections import defaultdict
 from functools import cached_property
+
+import numpy as np
 
 from tb_memplugin.allocator.rules import rounded_bytes
 from tb_memplugin.attribution.owners.graph import GraphExecution
@@ -58,15 +59,18 @@ class VariableChunks:
         The op that makes a variable's last value made the earlier ones as well. Each lives until the next one is
         there: a temporary of the same op and size is freed before that.
         """
-        window = self._window
-        made: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for chunk, (birth, requested) in enumerate(zip(window.birth, window.requested, strict=True)):
-            if birth >= 0 and window.op[birth] >= 0:
-                made[window.op[birth], requested].append(chunk)
+        window, chunks = self._window, self._window.chunks
+        made = np.flatnonzero(chunks.birth >= 0)
+        made = made[window.trace.op[chunks.birth[made]] >= 0]
+        op, requested = window.trace.op[chunks.birth[made]], chunks.requested[made]
+        order = np.lexsort((chunks.birth[made], requested, op))
+        changes = np.flatnonzero((np.diff(op[order]) != 0) | (np.diff(requested[order]) != 0)) + 1
+        bounds = np.concatenate([[0], changes, [len(order)]])
+        several = np.flatnonzero(np.diff(bounds) > 1)
         following: dict[int, int] = {}
-        for chunks in made.values():
-            ordered = sorted(chunks, key=window.birth.__getitem__)
-            if len(ordered) < 2 or self._held_at_end(ordered[-1]) is None:
+        for begin, end in zip(bounds[several].tolist(), bounds[several + 1].tolist(), strict=True):
+            ordered = made[order[begin:end]].tolist()
+            if self._held_at_end(ordered[-1]) is None:
                 continue
             for before, after in zip(ordered[-2::-1], ordered[:0:-1], strict=True):
                 if not window.birth[after] < window.death[before] < window.death[after]:

@@ -8,7 +8,7 @@ and names them after existing ones. A profile made without the recorder has no f
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import TypeAlias
 
 from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
@@ -34,12 +34,8 @@ _OPTIMIZERS = re.compile(
 _NO_LAYER = re.compile(r"^(?:compile_loss|loss|metrics|Iterator|cond|while)\b")
 
 
-class Place(NamedTuple):
-    """An op's fact, the ops of its graph, and the prefix that their names have in a trace."""
-
-    fact: OpFact
-    ops: Mapping[str, OpFact]
-    prefix: str
+Place: TypeAlias = tuple[OpFact, Mapping[str, OpFact], str]
+"""An op's fact, the ops of its graph, and the prefix that their names have in a trace."""
 
 
 class OpNames:
@@ -96,12 +92,12 @@ class OpNames:
     def _find(self, name: str) -> OpFact | None:
         place = self.place(name)
         if place is not None:
-            return place.fact
+            return place[0]
         variants = _variants(name)
         for variant in variants[1:]:
             place = self.place(variant)
             if place is not None:
-                return _derived(name, place.fact)
+                return _derived(name, place[0])
         for variant in variants:
             for root in self._roots:
                 fact = self._by_scope(root, variant)
@@ -121,7 +117,7 @@ class OpNames:
         for variant in (name, *_replaced(name)):
             place = self.place(variant)
             if place is not None:
-                return [place.prefix + other for other in place.fact.passes_to]
+                return [place[2] + other for other in place[0].passes_to]
         return []
 
     def place(self, name: str) -> Place | None:
@@ -134,7 +130,7 @@ class OpNames:
         for ops, start in graphs:
             fact = ops.get(name[start:])
             if fact is not None:
-                return Place(fact, ops, name[:start])
+                return fact, ops, name[:start]
         return None
 
     def _graphs_at(self, graph: GraphFacts, scope: str, start: int = 0) -> Iterator[tuple[Mapping[str, OpFact], int]]:

@@ -6,7 +6,6 @@ backward op runs before ops that it needs in the traced graph; it was made indep
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from tb_memplugin.attribution.trace.inputs import input_events
 from tb_memplugin.attribution.trace.lifetimes import all_chunks, readers
 from tb_memplugin.attribution.trace.op_names import OpNames, depends_on_gradients
-from tb_memplugin.model import Category, Integers
+from tb_memplugin.model import Category
 from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, Pass, TensorFact, TraceFacts
 
@@ -32,14 +31,14 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
         trace, names: The trace and its ops.
         before_backward: `TraceFacts.before_backward`: in the last step, the ops that they depend on never ran.
     """
-    began = _began(trace, names)
+    index, first_began, last_began = _began(trace, names)
     reordered: set[str] = set()
     graphs: dict[tuple[int, str], tuple[dict[str, list[str]], dict[str, Span]]] = {}
     for name in _makers(trace, names):
-        place = names.place(name) if name in began and depends_on_gradients(names.fact(name)) else None
+        place = names.place(name) if name in index and depends_on_gradients(names.fact(name)) else None
         if place is None:
             continue
-        ops, prefix = place.ops, place.prefix
+        _, ops, prefix = place
         # Inputs of each op, and when it and those that it depends on first began.
         inputs_of, earliest = graphs.setdefault((id(ops), prefix), ({}, {}))
         pending = [name[len(prefix) :]]
@@ -61,12 +60,13 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
                 if source in earliest:  # unless it depends on this op in turn
                     source_first, source_last = earliest[source]
                     first, last = min(first, source_first), min(last, source_last)
-            own = began.get(prefix + op)
+            own = index.get(prefix + op)
             if own is not None:
-                if inputs and own[0] < first and (before_backward or own[1] < last < math.inf):
+                own_first, own_last = first_began[own], last_began[own]
+                if inputs and own_first < first and (before_backward or own_last < last < math.inf):
                     reordered.add(prefix + op)
                 else:
-                    first, last = min(first, own[0]), min(last, own[1])
+                    first, last = min(first, own_first), min(last, own_last)
             earliest[op] = first, last
     return reordered
 
@@ -81,22 +81,20 @@ def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
     )
 
 
-def _began(trace: AllocationTrace, names: OpNames) -> dict[str, Span]:
-    """Op to when it began; on accelerators, where that is not seen of backward ops, to when it allocated."""
-    began = _spans(names.executed, trace.ops.name, trace.ops.start_ps)
-    if any(depends_on_gradients(names.fact(name)) for name in reversed(began)):  # the backward pass comes late
-        return began
-    born = (trace.kind == 1) & (trace.op >= 0)
-    return _spans(trace.strings, trace.op[born], trace.time_ps[born])
+def _began(trace: AllocationTrace, names: OpNames) -> tuple[dict[str, int], dict[int, int], dict[int, int]]:
+    """Op to its index; index to when the op first and last began.
 
-
-def _spans(texts: Mapping[int, str] | Sequence[str], keys: Integers, times: Integers) -> dict[str, Span]:
-    """The text of each key to its first and last time."""
+    On accelerators, where that is not seen of backward ops, these are the times at which it allocated.
+    """
+    index = dict(zip(names.executed.values(), names.executed, strict=True))
+    keys, times = trace.ops.name, trace.ops.start_ps
+    if not any(depends_on_gradients(names.fact(name)) for name in reversed(index)):  # the backward pass comes late
+        born = (trace.kind == 1) & (trace.op >= 0)
+        keys, times = trace.op[born], trace.time_ps[born]
+        index = {trace.strings[key]: key for key in distinct(keys).tolist()}
     order = np.argsort(times, kind="stable")
-    keys, times = keys[order].tolist(), times[order].tolist()
-    last = dict(zip(keys, times, strict=True))
-    first = dict(zip(reversed(keys), reversed(times), strict=True))
-    return {texts[key]: (first[key], time) for key, time in last.items()}
+    ordered = list(zip(keys[order].tolist(), times[order].tolist(), strict=True))
+    return index, dict(reversed(ordered)), dict(ordered)
 
 
 class Owner(NamedTuple):
