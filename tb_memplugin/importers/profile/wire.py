@@ -22,6 +22,8 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 MAX_FIELDS = 20_000_000
 """Most fields of one message that `split` reads."""
 _KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
+_WINDOW = 1 << 22
+"""Bytes in which `split` looks for many fields at once."""
 _BLOCK = 16384
 """Messages that `select` reads in parallel: their columns stay in the processor's cache."""
 
@@ -85,20 +87,50 @@ def split(data: bytes, start: int, end: int) -> Fields:
         FormatError: The message is malformed, or has more than `MAX_FIELDS` fields.
     """
     ends = array.array("q")
-    at = start
+    at = before = search = start
     try:
         for _ in range(MAX_FIELDS):
-            if at >= end:
+            if at >= end or len(ends) > MAX_FIELDS:
                 break
-            size = data[at + 1]
-            at = at + 2 + size if data[at] & 0x87 == LENGTH and size < 0x80 else _after(data, at)
+            short = data[at] & 0x87 == LENGTH
+            if short and at >= search and data[at] == data[before] and at > before:
+                search = at + _WINDOW // 2
+                ends.frombytes(_run(data, at, min(end, at + _WINDOW)).tobytes())
+                at = ends[-1]
+                continue
+            before, size = at, data[at + 1]
+            at = at + 2 + size if short and size < 0x80 else _after(data, at)
             ends.append(at)
     except (IndexError, OverflowError):
         raise _damaged() from None
-    if at != end:
+    if at != end or len(ends) > MAX_FIELDS:
         raise _damaged()
     after = np.asarray(ends, np.int64)
     return next(fields(Messages(data, np.append(start, after[:-1])[: len(after)], after)), NO_FIELDS)
+
+
+def _run(data: bytes, start: int, end: int) -> Integers:
+    """Ends of fields with one tag that follow each other from `start`; of messages, these are most of the fields.
+
+    All places that look like such a field are found at once. If those that are not within others follow each other
+    without a gap, they are the fields: each begins where the previous one ends.
+    """
+    octets = np.frombuffer(data, np.uint8, end - start, start)
+    at = np.flatnonzero(octets[:-1] == octets[0])
+    size, more = octets[at + 1].astype(np.int64), octets.take(at + 2, mode="clip").astype(np.int64)
+    long = size >= 0x80
+    content = at + 2 + long
+    after = content + np.where(long, (size & 0x7F) | more << 7, size)
+    begins_alike = octets.take(content, mode="clip") == octets.take(content[:1], mode="clip")
+    kept = (
+        begins_alike & (octets.take(after, mode="clip") == octets[0]) & (after < len(octets)) & ~(long & (more >= 0x80))
+    )
+    at, after = at[kept], after[kept]
+    outer = np.append(True, at[1:] >= np.maximum.accumulate(after)[:-1])[: len(at)]
+    at, after = at[outer], after[outer]
+    follows = np.append(0, after)[: len(at)] == at
+    ends: Integers = start + after[np.logical_and.accumulate(follows)]
+    return ends
 
 
 def _after(data: bytes, at: int) -> int:
