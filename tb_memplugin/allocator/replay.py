@@ -123,6 +123,7 @@ class TraceReplay:
     Attributes:
         check: How much the replay reproduced.
         map: The memory map after the chosen event.
+        grown: (address, bytes) of the regions by which the pool grew, in order.
     """
 
     def __init__(self, trace: AllocationTrace, event: int) -> None:
@@ -136,6 +137,7 @@ class TraceReplay:
         start, end = _with_borders(trace.start_map, trace.end_map), trace.end_map
         self._simulator = simulator = Simulator(start)
         self._new_regions = added_regions(start, end)
+        self.grown: list[tuple[int, int]] = []
         self._old_regions = added_regions(end, start)
         self.map = simulator.map(start) if event < 0 else start
         same = allocations = 0
@@ -166,12 +168,19 @@ class TraceReplay:
         return self._simulator.follow(address, requested, allocated)
 
     def _change_regions(self, address: int) -> None:
-        """Add and remove regions as in the end map, so that an allocation at the address is possible."""
+        """Add and remove regions as in the end map, so that an allocation at the address is possible.
+
+        A request that makes the pool grow takes the new region's begin. What lies before it in a stretch is a later
+        region: those of a growing pool lie below the older ones, and the map shows no border between neighbors.
+        """
         for region in [region for region in self._old_regions if self._simulator.remove_region(*region)]:
             self._old_regions.remove(region)
-        for region in [region for region in self._new_regions if region[0] <= address < region[0] + region[1]]:
-            self._simulator.add_region(*region)
-            self._new_regions.remove(region)
+        for begin, size in [one for one in self._new_regions if one[0] <= address < one[0] + one[1]]:
+            self._new_regions.remove((begin, size))
+            if address > begin:
+                self._new_regions.append((begin, address - begin))
+            self.grown.append((address, begin + size - address))
+            self._simulator.add_region(*self.grown[-1])
 
 
 def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:

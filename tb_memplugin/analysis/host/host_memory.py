@@ -222,8 +222,8 @@ def _rss_rows(samples: Samples) -> npt.NDArray[np.intp]:
 
 
 def _cpu_bytes_per_step(run: Run, worker: str, since_step: int) -> float:
-    """The growth of the memory in use on a worker's ``CPU:0``, or of its pool if that grows more; 0 if the memory in use
-    does not grow."""
+    """The growth of the memory in use on a worker's ``CPU:0``, or of its pool if that grows more; 0 if the former does
+    not grow."""
     device = f"{worker}/{CPU}" if worker else CPU
     if device not in run.samples.devices and len(run.workers) == 1:  # the run of this worker
         device = CPU

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.allocator.replay import added_regions
+from tb_memplugin.allocator.replay import TraceReplay, added_regions
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at
 from tb_memplugin.attribution.results.batch import component_sizes
@@ -305,7 +305,7 @@ def step_requests(
     """
     if trace.start_map is None or trace.end_map is None or trace.missed or len(trace) > MAX_EVENTS:
         return None
-    added = added_regions(trace.start_map, trace.end_map)
+    added = TraceReplay(trace, -1).grown if added_regions(trace.start_map, trace.end_map) else []
     # A variable's new chunk has the variable as its owner, although it only is being filled at first.
     chunks = owned_at(chunks, classifier, chunks.events - 1)
     names, op = np.unique(_ops(trace, chunks.birth), return_inverse=True)

@@ -247,6 +247,25 @@ def test_a_pool_that_grows_takes_its_regions_from_the_end_map() -> None:
     assert replay.map.pool_bytes == 6 * KIB
 
 
+def test_regions_below_each_other_are_told_apart_by_the_requests_that_took_them() -> None:
+    # GIVEN a pool that grows twice, downwards and without a gap, in a map that shows no border between the regions
+    step = Traced((BASE, 2 * KIB))
+    start = step.map()
+    upper = BASE + (1 << 20)
+    step.allocate(1500)
+    step.allocator.grow(upper, 4 * KIB)
+    step.allocate(3 * KIB)
+    step.allocator.grow(upper - 8 * KIB, 8 * KIB)
+    step.allocate(5 * KIB)
+    step.allocate(3 * KIB)
+    end = as_listed(step.map())
+    assert (upper - 8 * KIB, 12 * KIB) in zip(end.region_address.tolist(), end.region_bytes.tolist(), strict=True)
+    # THEN every request is replayed at its address
+    replay = TraceReplay(between_maps(step.events.trace(), start, end), 0)
+    assert complete(replay.check)
+    assert replay.grown == [(upper, 4 * KIB), (upper - 8 * KIB, 8 * KIB)]
+
+
 def as_listed(memory_map: MemoryMap) -> MemoryMap:
     """The map as in a dump, which does not list regions: adjacent ones are one unless free chunks meet."""
     used = memory_map.state == IN_USE
