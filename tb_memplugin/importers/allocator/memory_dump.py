@@ -169,26 +169,13 @@ def _read_chunks(parts: Sequence[bytes], length: int) -> ChunkColumns:
 def _complete_length(data: bytes) -> int:
     """Length of the complete fields at the beginning of a truncated message."""
     at = 0
-    while at < len(data):
-        key, start = _varint(data, at)
-        if start < 0 or key & 7 != 2:  # every field of a dump is a text or a message
-            return at
-        length, start = _varint(data, start)
-        if start < 0 or start + length > len(data):
-            return at
-        at = start + length
+    try:
+        while at < len(data):
+            key, start = wire.varint(data, at)
+            length, start = wire.varint(data, start)
+            if key & 7 != wire.LENGTH or start + length > len(data):  # every field of a dump is a text or a message
+                break
+            at = start + length
+    except IndexError:
+        pass
     return at
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """(value, position after it); (0, -1) if the bytes end within it."""
-    value = 0
-    for shift in range(0, 70, 7):
-        if at >= len(data):
-            break
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value, at
-    return 0, -1

@@ -24,8 +24,8 @@ MAX_FIELDS = 20_000_000
 _KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
 _WINDOW = 1 << 22
 """Bytes in which `split` looks for many fields at once."""
-_BLOCK = 16384
-"""Messages that `select` reads in parallel: their columns stay in the processor's cache."""
+_BLOCK = 8192
+"""Messages that are read in parallel: their columns stay in the processor's cache."""
 
 
 class Messages(NamedTuple):
@@ -53,7 +53,8 @@ class Fields(NamedTuple):
 
     def of(self, tag: int) -> "Fields":
         """Those with a tag."""
-        return self.rows(np.flatnonzero(self.tag == tag))
+        rows = np.flatnonzero(self.tag == tag)
+        return self if len(rows) == len(self.tag) else self.rows(rows)
 
     def rows(self, rows: Integers) -> "Fields":
         """Some rows."""
@@ -70,7 +71,7 @@ class Fields(NamedTuple):
         return Messages(data, self.at, self.at + self.value)
 
 
-NO_FIELDS = Fields(*(np.zeros((4, 0), np.int64)))
+_NO_FIELDS = Fields(*(np.zeros((4, 0), np.int64)))
 
 
 def joined(parts: Sequence[bytes]) -> Messages:
@@ -106,7 +107,7 @@ def split(data: bytes, start: int, end: int) -> Fields:
     if at != end or len(ends) > MAX_FIELDS:
         raise _damaged()
     after = np.asarray(ends, np.int64)
-    return next(fields(Messages(data, np.append(start, after[:-1])[: len(after)], after)), NO_FIELDS)
+    return heads(Messages(data, np.append(start, after[:-1])[: len(after)], after))
 
 
 def _run(data: bytes, start: int, end: int) -> Integers:
@@ -163,48 +164,60 @@ def _damaged() -> FormatError:
     return FormatError("not a TensorFlow profile (XSpace), or a truncated one: some of its messages do not parse")
 
 
+def heads(messages: Messages) -> Fields:
+    """The first field of each message.
+
+    Raises:
+        FormatError: A field is malformed.
+    """
+    message = np.flatnonzero(messages.start < messages.end)
+    return _fields_at(messages, message, messages.start[message])[0]
+
+
 def fields(messages: Messages) -> Iterator[Fields]:
-    """The messages' fields: the first of each, the second of each, and so on.
+    """The messages' fields: of some thousand messages the first of each, the second of each, and so on.
 
     Raises:
         FormatError: A message is malformed.
     """
-    start, end = messages.start, messages.end
+    for first in range(0, len(messages.start), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        message = first + np.flatnonzero(messages.start[block] < messages.end[block])
+        at = messages.start[message]
+        while len(message):
+            found, after = _fields_at(messages, message, at)
+            yield found
+            more = np.flatnonzero(after < messages.end[message])
+            message, at = message[more], after[more]
+
+
+def _fields_at(messages: Messages, message: Integers, start: Integers) -> tuple[Fields, Integers]:
+    """The fields of some messages at some positions, and the positions after them."""
     data = np.frombuffer(messages.data, np.uint8)
-    message = np.flatnonzero(start < end)
-    at = start[message]
-    while len(message):
-        tag, at = _varints(data, at)
-        wire = tag & 7
-        value = np.full(len(tag), 8)
-        value[wire == FIXED32] = 4
-        coded = np.flatnonzero((wire == VARINT) | (wire == LENGTH))
-        content = at.copy()
-        value[coded], content[coded] = _varints(data, at[coded])
-        after = content + np.where(wire == VARINT, 0, value)
-        sound = _KNOWN[wire] & (after >= content) & (after <= end[message])
-        if not sound.all():
-            raise _damaged()
-        yield Fields(message, tag, value, content)
-        more = after < end[message]
-        message, at = message[more], after[more]
+    tag, at = _varints(data, start)
+    wire = tag & 7
+    value = np.full(len(tag), 8)
+    value[wire == FIXED32] = 4
+    coded = np.flatnonzero((wire == VARINT) | (wire == LENGTH))
+    content = at.copy()
+    value[coded], content[coded] = _varints(data, at[coded])
+    after = content + np.where(wire == VARINT, 0, value)
+    if not (_KNOWN[wire] & (after >= content) & (after <= messages.end[message])).all():
+        raise _damaged()
+    return Fields(message, tag, value, content), after
 
 
 def select(messages: Messages, *tags: int) -> list[Fields]:
     """The fields with each tag; those of one message are in order.
 
     Raises:
-        FormatError: As in `fields`.
+        FormatError: A message is malformed.
     """
-    found = [[NO_FIELDS] for _ in tags]
-    data, start, end = messages
-    for first in range(0, len(start), _BLOCK):
-        for field in fields(Messages(data, start[first : first + _BLOCK], end[first : first + _BLOCK])):
-            field = field._replace(message=field.message + first)
-            for tag, parts in zip(tags, found, strict=True):
-                rows = np.flatnonzero(field.tag == tag)
-                if len(rows):
-                    parts.append(field if len(rows) == len(field.tag) else field.rows(rows))
+    found = [[_NO_FIELDS] for _ in tags]
+    for field in fields(messages):
+        for tag, parts in zip(tags, found, strict=True):
+            if (field.tag == tag).any():
+                parts.append(field.of(tag))
     return [Fields(*map(np.concatenate, zip(*parts, strict=True))) for parts in found]
 
 

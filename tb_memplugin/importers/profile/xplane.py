@@ -190,7 +190,7 @@ class _PlaneReader:
         events = wire.Fields(*map(np.concatenate, zip(*parts, strict=True))).inner(data)
         kinds, names = self._kinds()
         # Most events are of no use here, as their metadata says, which TensorFlow writes first.
-        first = next(wire.fields(events), wire.NO_FIELDS)
+        first = wire.heads(events)
         used = first.message[(kinds[self._names.find(first.value)] != 0) | (first.tag != _EVENT_METADATA)]
         *numbers, stats = wire.select(
             wire.Messages(data, events.start[used], events.end[used]),
@@ -250,29 +250,29 @@ class _PlaneReader:
 
     def _statistics(self, stats: wire.Messages, row: Integers, columns: Integers, fragmentation: Floats) -> None:
         """Store the statistics of the memory events in their columns; `row` is the event of each."""
-        data, count = stats.data, len(row)
-        key, unsigned, signed, reference, text, real = wire.select(
-            stats, _STAT_METADATA, _STAT_UNSIGNED, _STAT_SIGNED, _STAT_REFERENCE, _STAT_TEXT, _STAT_REAL
-        )
+        key, tag, value, at = np.zeros((4, len(row)), np.int64)
+        for field in wire.fields(stats):
+            named = field.of(_STAT_METADATA)
+            key[named.message] = named.value
+            other = field.rows(np.flatnonzero(field.tag != _STAT_METADATA))
+            tag[other.message], value[other.message], at[other.message] = other.tag, other.value, other.at
         places = np.asarray([*(_COLUMNS.get(name, 0) for name in self._stat_names.texts), 0])
-        place = places[self._stat_names.find(key.column(count))]
-        value = np.zeros(count, np.int64)
-        for found in (unsigned, signed):
-            value[found.message] = found.value
+        place = places[self._stat_names.find(key)]
+        number = np.where((tag == _STAT_UNSIGNED) | (tag == _STAT_SIGNED), value, 0)
         is_text = place >= _TEXTS[0]
-        value[is_text] = -1
+        number[is_text] = -1
+        references = np.flatnonzero(is_text & (tag == _STAT_REFERENCE))
+        name = self._stat_names.find(value[references])
         texts = [*self._stat_names.texts, b""]
-        named = reference.rows(np.flatnonzero(is_text[reference.message]))
-        name = self._stat_names.find(named.value)
         index, used = np.full(len(texts), -1), distinct(name)
         index[used] = self._strings.add(texts[row] for row in used.tolist())
-        value[named.message] = index[name]
-        written = text.rows(np.flatnonzero(is_text[text.message]))
-        value[written.message] = self._strings.add(wire.texts(written.inner(data)))
+        number[references] = index[name]
+        written = np.flatnonzero(is_text & (tag == _STAT_TEXT))
+        number[written] = self._strings.add(wire.texts(wire.Messages(stats.data, at[written], (at + value)[written])))
         known = np.flatnonzero(place > 0)
-        columns[place[known], row[known]] = value[known]
-        real = real.rows(np.flatnonzero(place[real.message] == _FRAGMENTATION))
-        fragmentation[row[real.message]] = wire.doubles(data, real.at)
+        columns[place[known], row[known]] = number[known]
+        real = np.flatnonzero((place == _FRAGMENTATION) & (tag == _STAT_REAL))
+        fragmentation[row[real]] = wire.doubles(stats.data, at[real])
 
 
 def _intervals(columns: Integers) -> Intervals:
