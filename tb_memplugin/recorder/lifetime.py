@@ -57,6 +57,11 @@ def close_at_exit(recorder: Closable) -> None:
     atexit.register(_close_all)
 
 
+def is_unclosed(recorder: Closable) -> bool:
+    """Whether the recorder would be closed when the process ends."""
+    return recorder in _unclosed and not recorder.closed
+
+
 def is_recording(except_into: Collection[str]) -> bool:
     """Whether a session is between its start and its end, or in a recorded call of Keras.
 

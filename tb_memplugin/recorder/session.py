@@ -11,7 +11,7 @@ from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import Settings, is_batch_size, is_step
-from tb_memplugin.recorder.lifetime import close_at_exit, take_place, weakly
+from tb_memplugin.recorder.lifetime import close_at_exit, is_unclosed, take_place, weakly
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.failures import RaisedError, raised_now
@@ -26,8 +26,8 @@ class RecordingSession:
 
     A fault while recording never ends training or changes its result: the part that fails is logged once and stops.
 
-    A background thread writes the run. The same thread ends a session that is dropped without `close`; one that still
-    exists when the process ends is closed then.
+    A background thread writes the run. A session that is dropped without `close` pauses until the next one is made:
+    memory may run out after the training. One that still exists when the process ends is closed then.
 
     Args:
         settings: The checked options.
@@ -122,7 +122,16 @@ class RecordingSession:
         # Runs on any thread, between any two statements, so it only submits a job; the job keeps the recorder alive.
         recording = getattr(self, "recording", None)
         if recording is not None and not self.closed:
-            recording.submit(self._end)
+            recording.submit(self._dropped)
+
+    def _dropped(self) -> None:
+        """Pause after the last reference is gone; end if the garbage collector cleared weak references to it, too."""
+        if is_unclosed(self):
+            self.end_step()
+            self.pause()
+            raised_errors.keep(self)
+        elif not self.closed:
+            self.close_without_waiting()
 
     def drain(self) -> bool:
         """Wait until everything recorded so far is in the event file; False if that takes too long."""

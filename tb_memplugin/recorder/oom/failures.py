@@ -71,6 +71,7 @@ class RaisedError:
     Attributes:
         request: The failed request.
         error: A weak reference to the exception, whose frames hold the tensors of the failed step.
+        message: Its message.
         layers: Ids of the layers whose calls were running, the innermost first.
         layer_name: Name of the innermost one, None without one.
         line: The user's line that was running, None if lines are not recorded.
@@ -80,6 +81,7 @@ class RaisedError:
 
     request: Request
     error: Callable[[], BaseException | None]
+    message: str
     layers: tuple[int, ...]
     layer_name: str | None
     line: str | None
@@ -111,6 +113,7 @@ def raised_now(
     return RaisedError(
         request,
         weakref.ref(error),
+        str(error),
         tuple(map(id, layers)),
         getattr(innermost, "name", None),
         line_of(innermost),

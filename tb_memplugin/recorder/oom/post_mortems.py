@@ -42,14 +42,6 @@ class Place(NamedTuple):
     during: FailedDuring
 
 
-class _Raised(NamedTuple):
-    """A failure that was raised: its post-mortem without the map, and the exception with its message."""
-
-    oom: Oom
-    error: Callable[[], BaseException | None]
-    message: str
-
-
 Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], OwnedMap | None]
 """Finds the owners at the failure of a traced step: `StepAnalysis.failed_step` with the step bound."""
 
@@ -83,7 +75,7 @@ class OomWatch:
         self._failures = 0
         self._thread = threading.get_ident()  # the training's
         self._lock = threading.Lock()
-        self._raised: list[_Raised] = []
+        self._raised: list[tuple[Oom, RaisedError]] = []  # post-mortems without their maps
 
     def look_back(self, since: float) -> None:
         """Count dumps since a wall time."""
@@ -199,17 +191,16 @@ class OomWatch:
             oom = dataclasses.replace(oom, batch_size=None)
         batch_notes.failed = None
         self._write(oom, True)
-        kept = _Raised(dataclasses.replace(oom, map=None, ledger=()), raised.error, str(raised.error() or ""))
-        self._raised = [*self._raised[1 - MAX_RAISED :], kept]
+        self._raised = [*self._raised[1 - MAX_RAISED :], (dataclasses.replace(oom, map=None, ledger=()), raised)]
 
     def say_survived(self) -> None:
         """As the session ends, note which failures did not end the program: it caught their errors."""
         uncaught = list(_chain(getattr(sys, "last_value", None), sys.exc_info()[1]))
         raised, self._raised = self._raised, []
-        for one in raised:
+        for oom, one in raised:
             error = one.error()
             if not any(error is other or _quotes(other, one.message) for other in uncaught):
-                self._write(dataclasses.replace(one.oom, status="survived"), False)
+                self._write(dataclasses.replace(oom, status="survived"), False)
 
     def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
         """The device with the failed allocation, by the surest source."""

@@ -31,6 +31,8 @@ class Receiver(Protocol):
     def active_since(self) -> tuple[bool, float]:
         """Whether a step is open, and when the last one began."""
 
+    def close_without_waiting(self) -> None: ...
+
     def on_raised(self, error: BaseException, request: Request, since: float) -> None:
         """Take a failure whose exception is being made on this thread.
 
@@ -57,6 +59,7 @@ class RaisedErrors:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._receivers: list[weakref.ref[Any]] = []
+        self._kept: Receiver | None = None
         self._opener: Callable[[], None] | None = None
         self._original: Any = None  # the constructor, and what stands in for it
         self._wrapper: Any = None
@@ -67,10 +70,21 @@ class RaisedErrors:
         abandon_in_child(self)
 
     def add(self, receiver: Receiver) -> None:
-        """See failures for a session until it is closed or dropped."""
+        """See failures for a session until it is closed or dropped; end the one that was kept."""
         with self._lock:
             self._receivers.append(weakref.ref(receiver))
+        self.keep(None)
         self.update()
+
+    def keep(self, receiver: Receiver | None) -> None:
+        """Keep a session that the program has dropped until the next one is added or dropped."""
+        with self._lock:
+            kept, self._kept = self._kept, receiver
+        try:
+            if kept is not None and not kept.closed:
+                kept.close_without_waiting()
+        except Exception:
+            logger.debug("a dropped session could not be ended", exc_info=True)
 
     def open_with(self, opener: Callable[[], None] | None) -> None:
         """Call a function that opens a session for a failure while there is none; None for no such function."""
@@ -123,7 +137,7 @@ class RaisedErrors:
     def _abandon(self) -> None:
         """Forget the parent's sessions in a forked child; the wrapper does nothing until there is one."""
         self._lock = threading.RLock()
-        self._receivers, self._opener, self._active, self._dumps = [], None, False, False
+        self._receivers, self._opener, self._kept, self._active, self._dumps = [], None, None, False, False
 
     def _see(self, error: BaseException) -> None:
         """Give a failed allocation to the session that it belongs to."""

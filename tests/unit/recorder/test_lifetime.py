@@ -11,7 +11,7 @@ import pytest
 
 from tb_memplugin.events import own_recordings
 from tb_memplugin.recorder import lifetime
-from tb_memplugin.recorder.lifetime import close_at_exit, is_recording, take_place, weakly
+from tb_memplugin.recorder.lifetime import close_at_exit, is_recording, is_unclosed, take_place, weakly
 
 
 class Recorder:
@@ -57,6 +57,14 @@ def test_the_open_predecessor_of_a_run_is_returned() -> None:
     assert take_place(second, "/runs/a", "") is first
     second.closed = True
     assert take_place(third, "/runs/a", "") is None
+
+
+def test_a_recorder_is_unclosed_until_it_is_closed_or_gone() -> None:
+    recorder, other = Recorder(), Recorder()
+    close_at_exit(recorder)
+    assert is_unclosed(recorder) and not is_unclosed(other)
+    recorder.closed = True
+    assert not is_unclosed(recorder)
 
 
 def test_a_recorder_that_is_gone_is_no_predecessor() -> None:

@@ -27,6 +27,9 @@ class Session:
         self.active_since = is_open, began
         self.received: list[Request] = []
 
+    def close_without_waiting(self) -> None:
+        self.closed = True
+
     def on_raised(self, error: BaseException, request: Request, since: float) -> None:
         tf.errors.ResourceExhaustedError(None, None, MESSAGE)  # an error of the recorder's own is none of the program's
         self.received.append(request)
@@ -122,6 +125,21 @@ def test_a_session_is_opened_for_a_failure_that_has_none(raised: RaisedErrors) -
     fail()
     fail("failed to allocate memory")
     assert [len(session.received) for session in opened] == [2]
+
+
+def test_a_dropped_session_receives_failures_until_the_next_one_is_made(raised: RaisedErrors) -> None:
+    dropped, other, last = Session(), Session(), Session()
+    raised.add(dropped)
+    raised.keep(dropped)
+    fail()
+    assert len(dropped.received) == 1 and not dropped.closed
+    raised.add(other)
+    assert dropped.closed
+    raised.keep(other)
+    raised.keep(last)
+    assert other.closed and not last.closed
+    fail("failed to allocate memory")
+    assert len(dropped.received) == 1
 
 
 def test_without_sessions_nothing_is_left(raised: RaisedErrors, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,6 +161,7 @@ def test_no_code_of_keys_runs() -> None:
 def test_long_names_are_whole() -> None:
     """A display may shorten them."""
     module = types.ModuleType("experiments_of_the_second_year_" * 5)
+    module.__file__ = "experiments.py"
     attribute, kind = "predictions_for_the_validation_set_" * 5, type("Evaluator" * 12, (), {})
     setattr(module, attribute, kind())
     vars(getattr(module, attribute))["last_batch_" * 10] = Tensor()
