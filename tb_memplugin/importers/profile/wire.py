@@ -22,7 +22,7 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 MAX_FIELDS = 20_000_000
 """Most fields of one message that `split` reads."""
 _KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
-_WINDOW = 1 << 22
+_WINDOW = 1 << 20
 """Bytes in which `split` looks for many fields at once."""
 _BLOCK = 8192
 """Messages that are read in parallel: their columns stay in the processor's cache."""
@@ -230,10 +230,12 @@ def texts(messages: Messages) -> list[bytes]:
 def equal(data: bytes, at: Integers, other: Integers, size: Integers) -> npt.NDArray[np.bool_]:
     """Whether the bytes at some positions are those at others."""
     octets = np.frombuffer(data, np.uint8)
-    row = np.repeat(np.arange(len(at)), size)
-    place = np.arange(len(row)) - (np.cumsum(size) - size)[row]
     result = np.ones(len(at), bool)
-    result[row[octets[at[row] + place] != octets[other[row] + place]]] = False
+    for first in range(0, len(at), _BLOCK):
+        sizes = size[first : first + _BLOCK]
+        row = np.repeat(np.arange(first, first + len(sizes)), sizes)
+        place = np.arange(len(row)) - (np.cumsum(sizes) - sizes)[row - first]
+        result[row[octets[at[row] + place] != octets[other[row] + place]]] = False
     return result
 
 

@@ -20,6 +20,8 @@ MAX_PROFILE_BYTES = 1 << 31
 MAX_EVENTS = 20_000_000
 """Most events of one profile."""
 
+_MAX_TYPE = 256
+"""Fewest characters of a display name that is no op type."""
 _NO_OP = b"(null)"
 """Op name in TensorFlow 2.16 and 2.18 for allocations that no op requested, e.g. those of XLA."""
 _MEMORY = {b"MemoryAllocation": 1, b"MemoryDeallocation": -1}
@@ -129,7 +131,7 @@ class _Strings:
         return [index.setdefault(text, len(index) - 2) for text in texts]
 
     def all(self) -> tuple[str, ...]:
-        return tuple(map(_decoded, list(self._index)[2:]))
+        return tuple([text.decode("utf-8", "replace") for text in list(self._index)[2:]])
 
 
 class _Names:
@@ -153,7 +155,7 @@ class _Names:
         self._keys, at, size, display, shown = columns[:, last]
         self.texts = wire.texts(wire.Messages(data, at, at + size))
         suffix = at + size - shown
-        self.typed = (shown > 0) & (shown < size)
+        self.typed = (shown > 0) & (shown < np.minimum(size, _MAX_TYPE))
         self.typed &= np.frombuffer(data, np.uint8).take(suffix - 1, mode="clip") == ord(":")
         self.typed &= wire.equal(data, suffix, display, np.where(self.typed, shown, 0))
 
