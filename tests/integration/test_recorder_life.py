@@ -242,6 +242,7 @@ def interrupted():
 interrupted()
 gc.collect()
 background.wait()
+tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1024] and type float [Op:Fill]")
 answer({"wrapped": wrapped(), "files": sorted(name for name in os.listdir("/proc/self/fd")),
         "own": tb_memplugin.load(os.path.dirname(sys.argv[1]))["run_own"].samples.step.tolist()})
 """
@@ -252,6 +253,9 @@ answer({"wrapped": wrapped(), "files": sorted(name for name in os.listdir("/proc
     assert run.samples.step.tolist() == list(range(12))
     assert told["own"] == [0, 1]
     assert told["wrapped"] is False
+    # AND memory that runs out afterwards is a failure of the last one
+    (oom,) = tb_memplugin.load(tmp_path)["run_own"].ooms
+    assert (oom.requested_bytes, oom.place, run.ooms) == (4096, "between steps, after step 1", ())
 
 
 MANY = (

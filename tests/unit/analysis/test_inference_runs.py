@@ -108,9 +108,9 @@ def test_the_terminal_and_json_show_the_pool_of_the_phase() -> None:
 
 def test_a_budget_holds_in_the_phase() -> None:
     run = run_of("predict")
-    (within,) = check_run(run, Budget(max_peak_bytes=900 * MIB))
+    (within,) = check_run(run, Budget(max_bytes=900 * MIB))
     assert (within.status, within.phase) == ("within", "predict")
-    (unchecked,) = check_run(run, Budget(max_peak_bytes=900 * MIB, phases=("train",)))
+    (unchecked,) = check_run(run, Budget(max_bytes=900 * MIB, phases=("train",)))
     assert (unchecked.status, unchecked.reason) == ("unchecked", "no peak recorded in phase train")
 
 
