@@ -202,4 +202,4 @@ def test_attribution_calls_few_functions_for_each_event() -> None:
         attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
     finally:
         sys.setprofile(None)
-    assert calls < 30 * len(trace)
+    assert calls < 27 * len(trace)
