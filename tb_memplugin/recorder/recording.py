@@ -18,6 +18,7 @@ from tb_memplugin.recorder.base.due import Due, changes
 from tb_memplugin.recorder.base.faults import Faults, Part
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
+from tb_memplugin.recorder.base.uncounted import uncounted
 from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.kept_rows import KeptRows
 from tb_memplugin.recorder.lifetime import weakly
@@ -99,6 +100,7 @@ class Recording:
         uses_ordinary: Whether `ordinary.next` is asked before each `end_step` with the `begin_step` after it.
     """
 
+    @uncounted
     def __init__(
         self, settings: Settings, devices: Sequence[allocator.Device], watch: LayerWatch, faults: Faults
     ) -> None:
@@ -139,6 +141,7 @@ class Recording:
         # Not opened here: by then a dropped recorder of the same run is closed.
         self._background.submit(self._files.open)
 
+    @uncounted
     def begin(self) -> None:
         """Set up the parts that may report faults: notes are recorded from now on."""
         pinned = [PINNED] * any(map(is_gpu, self._names))
@@ -161,6 +164,7 @@ class Recording:
         if self._driver.answers:
             self._driver.read()
 
+    @uncounted
     def pause(self) -> None:
         """Write what was recorded and close every file until `resume`, without waiting."""
         if self._paused:
@@ -172,6 +176,7 @@ class Recording:
         self._polling.rest(self._poll)
         self._background.rest(self._rest)
 
+    @uncounted
     def resume(self) -> None:
         """Go on after `pause`."""
         if not self._paused:
@@ -230,6 +235,7 @@ class Recording:
         """A phase begins and no batch was requested yet: nothing in use now is a batch of the phase."""
         self._tracer.before_data(phase)
 
+    @uncounted
     def check_layers(self, step: int | None = None) -> None:
         """Write the layer table if it changed; by default from the next step on."""
         self._next_watch = time.monotonic() + FLUSH_SECONDS
@@ -292,6 +298,7 @@ class Recording:
         self._oom.steps_ended(self.ordinary.began - self._clock.behind)
         self._tracer.passed(opened.phase, passed)
 
+    @uncounted
     def end_step(self) -> None:
         """End the open step, if there is one, and keep its sample."""
         opened, self._open = self._open, None

@@ -11,6 +11,7 @@ from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.forks import abandon_in_child
 from tb_memplugin.recorder.base.settings import Settings, is_batch_size, is_step
+from tb_memplugin.recorder.base.uncounted import uncounted
 from tb_memplugin.recorder.lifetime import close_at_exit, is_unclosed, take_place, weakly
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
@@ -40,6 +41,7 @@ class RecordingSession:
 
     closed = False
 
+    @uncounted
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._devices, self._unavailable = allocator.choose_devices(settings.devices)

@@ -668,3 +668,45 @@ answer({"vanished": vanished, "full": full, "first": first, "second": list(warni
     assert told["vanished"] and told["full"]
     assert len(told["first"]) == 1 and "the event file was deleted during the run" in told["first"][0]
     assert len(told["second"]) == 1 and "No space left on device" in told["second"][0]
+
+
+def test_a_traced_step_does_not_change_what_pythons_collector_frees(tmp_path: pathlib.Path) -> None:
+    # GIVEN traced steps, and in each of them models that the program has dropped before
+    code = (
+        MODEL
+        + """
+import gc, threading, weakref
+model = make_model(); compile_model(model)
+recorder = tb_memplugin.MemoryRecorder(sys.argv[1], model=model, trace_steps=[2, 3, 4])
+counts, freed = [], []
+def counted(call, *arguments):
+    before = gc.get_count()[0]
+    call(*arguments)
+    counts.append(gc.get_count()[0] - before)
+with recorder:
+    for step in range(5):
+        others = [make_model() for _ in range(3)]
+        for other in others: other(x[:16])
+        references = [weakref.ref(other) for other in others]
+        recorder.flush()
+        idle = threading.Event()
+        recorder._session.submit(idle.wait)  # the analysis would run beside what is counted
+        gc.collect(0)
+        gc.disable()
+        counted(recorder.begin_step, step)
+        model.train_on_batch(x[:16], y[:16])
+        del others, other
+        gc.collect()
+        freed.append(sum(reference() is None for reference in references))
+        counted(recorder.end_step)
+        gc.enable()
+        idle.set()
+answer({"counts": counts[4:], "freed": freed})
+"""
+    )
+    told = run_child(code, str(tmp_path / "run"))
+    run = tb_memplugin.load(tmp_path)["run"]
+    assert [snapshot.step for snapshot in run.snapshots] == [2, 3, 4]
+    # THEN they are freed in it, and the hundreds of objects of the recorder do not hasten the next collection
+    assert told["freed"] == [3] * 5
+    assert len(told["counts"]) == 6 and max(map(abs, told["counts"])) < 40

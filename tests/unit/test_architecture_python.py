@@ -128,6 +128,7 @@ ROOMS: dict[str, set[str]] = {
         "model",
         "paths",
         "recorder",
+        "recorder.base",
         "recorder.observe.calls",
         "recorder.observe.graph",
         "recorder.oom",

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.automatic.recording import AutomaticRecording
+from tb_memplugin.recorder.base.uncounted import uncounted
 
 CALLBACK_METHODS = ("fit", "evaluate", "predict")
 Wrapper = Callable[[Any], Any]
@@ -43,6 +44,7 @@ def _with_callback(recording: AutomaticRecording, original: Any) -> Any:
     return call
 
 
+@uncounted
 def _add(
     recording: AutomaticRecording, model: Any, position: int, arguments: tuple[Any, ...], named: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], bool]:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tb_memplugin.paths import absolute
+from tb_memplugin.recorder.base.uncounted import uncounted
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -52,6 +53,7 @@ class AutomaticRecording:
         ready_lists: Calls that the program gave a `CallbackList`, to which nothing is added.
     """
 
+    @uncounted
     def __init__(self, log_dir: str, run: str, arguments: Mapping[str, Any] | None = None) -> None:
         self.log_dir = absolute(log_dir)
         self.names: list[str] = []
@@ -141,6 +143,7 @@ class AutomaticRecording:
         self._note_latest(callback)
         return callback
 
+    @uncounted
     def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> "Loop":
         """The loop that a model or a function stands for; one for all beyond `MAX_RUNS`.
 

@@ -14,6 +14,8 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 
+from tb_memplugin.recorder.base.uncounted import uncounted
+
 logger = logging.getLogger("tb_memplugin")
 
 WAIT_SECONDS = 5.0
@@ -181,7 +183,9 @@ class _Thread:
 
     def _run_next(self) -> None:
         while self._next:
-            _run_job(self._next.popleft())
+            jobs = [self._next.popleft()]
+            _run_job(jobs[0])
+            _drop(jobs)
 
     def _tick_those_due(self) -> None:
         for reference, due in list(self.due.items()):
@@ -235,6 +239,12 @@ def is_this_thread() -> bool:
 def while_it_works(done: Callable[[float], bool]) -> bool:
     """Wait like `wait` until `done`, called with a number of seconds to wait for, returns True."""
     return _thread.while_it_works(done)
+
+
+@uncounted
+def _drop(jobs: list[Job]) -> None:
+    """Let go of a job, with the facts about a step that it may have."""
+    jobs.clear()
 
 
 def _run_job(job: Job) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tb_memplugin.model import LayerTable
 from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.uncounted import uncounted
 from tb_memplugin.recorder.observe.calls import step_functions
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.model.former_variables import FormerOptimizer, former_variables
@@ -61,6 +62,7 @@ class LayerWatch:
         self._lock = threading.Lock()  # for the table
         self._table_batch_size: int | None = None
 
+    @uncounted
     def install(self) -> None:
         """Start observing layer calls."""
         self._observing = True
@@ -68,6 +70,7 @@ class LayerWatch:
             if runs:
                 self.observer.install()
 
+    @uncounted
     def remove(self) -> None:
         """Stop observing; `install` starts it again."""
         model = self._model()
@@ -83,6 +86,7 @@ class LayerWatch:
         self._observing = False
         self.observer.abandon()
 
+    @uncounted
     def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
         """Watch `model` from now on. Warn once about a model without layers or of another framework.
 
@@ -105,6 +109,7 @@ class LayerWatch:
         if not children(model) and not (is_module(model) and variables_of(model, "weights")):
             self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
 
+    @uncounted
     def find_unseen_functions(self, model: Any) -> None:
         """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
         with self._faults.part(OBSERVING) as runs:

@@ -136,7 +136,7 @@ class ModelObserver:
         return dataclasses.replace(window.facts(device, graphs[1], gradients), batch=self._batch)
 
     def close_window(self) -> None:
-        """Let go of the window's variables, which it keeps alive, after `end_window` for each device."""
+        """Let go of the window's facts after `end_window` for each device."""
         self._window = None
 
     def note_handle_size(self, device: str, size: int | None) -> None:

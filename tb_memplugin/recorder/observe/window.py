@@ -15,7 +15,7 @@ class ObservedWindow:
     """Variables and held tensors at the start and end of a profiler window; for the training's thread.
 
     Args:
-        models: Models with their optimizers; kept alive.
+        models: Models with their optimizers; not kept alive.
         optimizers: Optimizers of other models.
         held: Tensors known from earlier windows; without it, all of Python's objects are searched.
         graphs: Traced function graphs; tensors that they captured are constants.

@@ -12,6 +12,7 @@ from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.due import Due
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
+from tb_memplugin.recorder.base.uncounted import uncounted
 from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.calls.inputs import note_running_fit
@@ -85,6 +86,7 @@ class StepTracer:
 
     # --- the first batches of a phase ---------------------------------------------------------------------------------
 
+    @uncounted
     def before_data(self, phase: Phase) -> None:
         """Read the memory maps before a phase requests its first batch.
 
@@ -188,6 +190,7 @@ class StepTracer:
                 "trace_steps=[10, 100] traces these steps all the same"
             )
 
+    @uncounted
     def _open(self) -> None:
         began = time.perf_counter()
         try:

@@ -11,7 +11,7 @@ Nothing is noted outside of profiler windows, except while a function is traced,
 import logging
 import threading
 import weakref
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from tb_memplugin.model.trace import BatchFacts, TensorSpec
@@ -76,15 +76,16 @@ class BatchNotes:
         self._calls: list[GivenCall] = []
         self._stated: set[int | None] = set()  # by the data of the window's calls
         self._counts: dict[int, float] = {}
-        self._models: list[Any] = []
+        self._models: list[Callable[[], Any]] = []  # weak references: the program may drop a model in the window
         self._traced: list[tuple[int, ...]] = []
         self._functions: weakref.WeakKeyDictionary[Any, FunctionInputs] = weakref.WeakKeyDictionary()
         self._iterator: Any = None
 
     def begin(self, models: Iterable[Any]) -> None:
         """Begin a window in which some of these models may run."""
-        self._models = list(models)
-        self._calls, self._stated, self._counts = [], set(), counts(self._models)
+        found = list(models)
+        self._models = [weakref.ref(model) for model in found]
+        self._calls, self._stated, self._counts = [], set(), counts(found)
         self.active = True
 
     def end(self, named: int | None = None) -> BatchFacts:
@@ -94,7 +95,8 @@ class BatchNotes:
             named: The batch size that the program names; it is believed.
         """
         self.active = False
-        models, self._models = self._models, []
+        models = [model for model in (reference() for reference in self._models) if model is not None]
+        self._models = []
         calls = [call for call in self._calls if call.trains] or self._calls
         components = next((call.components for call in calls if call.components), ())
         sizes = frozenset[int]().union(*(call.sizes for call in calls))

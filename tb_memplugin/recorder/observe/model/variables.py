@@ -16,11 +16,14 @@ MAX_MODELS = 64
 
 
 class _Entry:
-    """A variable, its owner, and its address at construction of the registry; `optimizer` is None unless a slot."""
+    """A variable, weakly, its owner, and its address at construction of the registry.
+
+    `model` and `optimizer`, which only a slot has, are known until the registry is complete.
+    """
 
     def __init__(self, name: str, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
         self.name, self.role, self.layer, self.trainable = name, role, layer, trainable
-        self.reference: Callable[[], Any] = lambda: variable
+        self.reference, self.handle = weakref.ref(variable), weakref.ref(variable.handle)
         self.device, self.size = short_device(variable.device), tensor_size(variable)
         self.shape = tuple(variable.shape.as_list()) if variable.shape.is_fully_defined() else ()
         self.dtype = variable.dtype.name if variable.shape.is_fully_defined() else ""
@@ -31,7 +34,7 @@ class _Entry:
 
     @property
     def variable(self) -> Any:
-        """The variable; None if it is gone, which only one of no model can be."""
+        """The variable; None if it is gone."""
         return self.reference()
 
     def address(self) -> int | None:
@@ -41,9 +44,9 @@ class _Entry:
 
 
 class Variables:
-    """The variables of models and optimizers; for the training's thread. Keeps them alive.
+    """The variables of models and optimizers; for the training's thread. `add_unowned` adds others.
 
-    `add_unowned` adds others.
+    Keeps nothing alive: what the program has dropped is freed in a window as it would be without one.
 
     Args:
         models: Models with their optimizers.
@@ -51,7 +54,7 @@ class Variables:
         addresses: Whether to read the variables' addresses.
 
     Attributes:
-        paths: id of a layer to its path, for all models.
+        paths: id of a layer that exists to its path, for all models.
         trainable: Layer path to whether the layer has trainable weights.
         eager: Whether a model runs eagerly.
     """
@@ -62,7 +65,8 @@ class Variables:
         self.eager = False
         self._entries: list[_Entry] = []
         self._by_handle: dict[int, _Entry] = {}
-        self._by_id: dict[int, _Entry] = {}
+        self._by_id: dict[int, tuple[Callable[[], Any], _Entry]] = {}  # with a weak reference, as ids are used again
+        self._layers: list[Any] = []  # weak references, which remove the path of a layer that is gone
         trees = sorted(
             ((walk(model), model, optimizer) for model, optimizer in models),
             key=lambda tree: (tree[2] is None, -len(tree[0])),
@@ -74,12 +78,13 @@ class Variables:
             self._add_optimizer(optimizer, None)
         for entry in self._entries:
             entry.start = entry.address() if addresses else None
-            former_variables.note(entry.variable.handle, entry.role, entry.layer, entry.model, entry.optimizer)
+            former_variables.note(entry.handle(), entry.role, entry.layer, entry.model, entry.optimizer)
+            entry.model = entry.optimizer = None
 
     def _add_model(self, nodes: list[LayerNode], model: Any, optimizer: Any) -> None:
         nodes = self._with_unique_paths(nodes)
         for node in nodes:
-            self.paths.setdefault(id(node.layer), node.path)
+            self._add_path(node)
         self._add_weights(nodes, model)
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if optimizer is not None:
@@ -90,6 +95,12 @@ class Variables:
         for variable in (*getattr(model, "metrics_variables", ()), *variables_of(model, "variables")):
             self._add(variable, "other_state", None, None, model)
         self.eager = self.eager or bool(getattr(model, "run_eagerly", False))
+
+    def _add_path(self, node: LayerNode) -> None:
+        paths, key = self.paths, id(node.layer)
+        if key not in paths:
+            paths[key] = node.path
+            self._layers.append(weakref.ref(node.layer, lambda _: paths.pop(key, None)))
 
     def _with_unique_paths(self, nodes: list[LayerNode]) -> list[LayerNode]:
         """The nodes of a model; ``fold#2/dense`` in the second model named ``fold``."""
@@ -118,7 +129,7 @@ class Variables:
 
     def _add_optimizer(self, optimizer: Any, model: Any) -> None:
         for slot in slots(optimizer, [entry.variable for entry in self._entries]):
-            owner = None if slot.of is None else self._by_id.get(id(tf_variable(slot.of)))
+            owner = None if slot.of is None else self._entry_of(slot.of)
             layer, trainable = (owner.layer, owner.trainable) if owner else (None, None)
             of = owner.model if model is None and owner is not None else model
             self._add(slot.variable, "optimizer_state", layer, trainable, of, optimizer)
@@ -140,13 +151,13 @@ class Variables:
             entry = _Entry(name, part, role, layer, trainable)
             entry.model, entry.optimizer = model, optimizer
             self._entries.append(entry)
-            self._by_id[id(part)] = entry
+            self._by_id[id(part)] = entry.reference, entry
             self._by_handle[id(part.handle)] = entry
         if value is not None and id(value) not in self._by_id and self._entries:
-            self._by_id[id(value)] = self._entries[-1]
+            self._by_id[id(value)] = weakref.ref(value), self._entries[-1]
 
     def add_unowned(self, variables: Iterable[Any], known: Set[int | None]) -> None:
-        """Add variables of no model, such as a replay buffer, without keeping them alive.
+        """Add variables of no model, such as a replay buffer.
 
         Args:
             variables: The variables.
@@ -159,7 +170,7 @@ class Variables:
             if start not in known:
                 self._add(variable, "other_state", None, None, None)
             for entry in self._entries[count:]:
-                entry.start, entry.reference, entry.of_model = start, weakref.ref(variable), False
+                entry.start, entry.of_model = start, False
 
     def signature(self) -> tuple[Any, ...]:
         """A key for the facts about function graphs: equal keys give equal facts."""
@@ -167,11 +178,18 @@ class Variables:
 
     def owner_of(self, item: Any) -> tuple[str, str | None] | None:
         """Name and layer of a variable, given the variable or its resource handle; None if unknown."""
-        entry = self._by_handle.get(id(item)) or self._by_id.get(id(tf_variable(item)))
+        entry = self._by_handle.get(id(item))
+        if entry is None or entry.handle() is not item:
+            entry = self._entry_of(item)
         return None if entry is None else (entry.name, entry.layer)
 
+    def _entry_of(self, variable: Any) -> _Entry | None:
+        value = tf_variable(variable)
+        reference, entry = self._by_id.get(id(value), (None, None))
+        return entry if reference is not None and reference() is value else None
+
     def ids(self) -> Set[int]:
-        """Ids of the variables; not a view, which would keep the variables alive."""
+        """Ids of the variables."""
         return frozenset(self._by_id)
 
     def start_addresses(self) -> Iterator[int | None]:

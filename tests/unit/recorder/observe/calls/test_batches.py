@@ -1,7 +1,9 @@
 """The batch of a step: from what its call was given, from an iterator's specification, and from Keras's own count."""
 
+import gc
 import threading
 import types
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -193,8 +195,17 @@ def test_an_open_batch_is_as_large_as_keras_counts(executions: int, size: int) -
     notes.given([pairs(4)])
     trained._loss_tracker.count.assign_add(6.0)
     assert notes.end().size == size
-    # AND the models are not kept
-    assert notes._models == []
+
+
+def test_a_model_that_is_dropped_in_the_window_is_freed() -> None:
+    dropped, trained = model(), model()
+    notes, gone = BatchNotes(), weakref.ref(dropped)
+    notes.begin([dropped, trained])
+    del dropped
+    gc.collect()
+    assert gone() is None
+    trained._loss_tracker.count.assign_add(6.0)
+    assert notes.end().size == 6
 
 
 @pytest.mark.parametrize("examples", [0.0, 5.0, -4.0])
@@ -232,7 +243,7 @@ def test_steps_of_the_programs_own_may_count_something_else() -> None:
     trained = Own([keras.Input((3,)), keras.layers.Dense(1)])
     trained.compile("sgd", "mse")
     notes = BatchNotes()
-    notes.begin([trained, keras.Sequential(), object()])
+    notes.begin([trained, keras.Sequential(), type("Other", (), {})()])
     trained._loss_tracker.count.assign_add(6.0)
     assert notes.end().size is None
 

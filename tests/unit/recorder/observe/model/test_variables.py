@@ -1,6 +1,7 @@
 """The variables of models and optimizers with their roles and owners, from small real ones."""
 
 import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import tensorflow as tf
 
 from tb_memplugin.recorder.observe.model import addresses
 from tb_memplugin.recorder.observe.model import variables as module
+from tb_memplugin.recorder.observe.model.former_variables import former_variables
 from tb_memplugin.recorder.observe.model.variables import Variables, replicas, tf_variable
 
 L = keras.layers
@@ -110,7 +112,8 @@ def test_optimizers_of_no_model_serve_the_variables_that_are_known() -> None:
     found = Variables([(model, None)], [optimizer])
     assert owned(found)["optimizer_state", "net/count", True] == 4 * 3
     entry = next(entry for entry in found._entries if entry.role == "optimizer_state" and entry.layer)
-    assert entry.model is model and entry.optimizer is optimizer
+    owner = former_variables._owners[id(entry.handle())][1]
+    assert owner.model() is model and owner.optimizer is former_variables.optimizer(optimizer)
     # AND without the model, they have no layer
     alone = Variables([], [optimizer])
     assert {(fact.role, fact.layer) for fact in alone.facts(CPU)} == {("optimizer_state", None)}
@@ -169,6 +172,36 @@ def test_owners_are_found_by_variable_and_by_handle() -> None:
     assert by_keras[1] == "net/frozen" and by_keras[0].startswith(kernel.path)
     assert found.owner_of(tf.Variable(1.0)) is None and found.owner_of(object()) is None
     assert id(kernel.value) in found.ids()
+
+
+def test_what_the_program_drops_is_freed() -> None:
+    model = make_model()
+    found = Variables([(model, None)], [])
+    kernel = model.layers[0].kernel.value
+    handle, gone = kernel.handle, weakref.ref(model)
+    before = len(found.facts(CPU))
+    del model, kernel
+    gc.collect()
+    assert gone() is None
+    # AND its layers have no paths any more, which another object of the same id could take over
+    assert found.paths == {}
+    # AND what was known of its variables stays, with a handle that a function may still refer to
+    facts = found.facts(CPU)
+    assert len(facts) == before and {fact.end_address for fact in facts} == {None}
+    owner = found.owner_of(handle)
+    assert owner is not None and owner[1] == "net/frozen"
+
+
+def test_the_id_of_a_variable_that_is_gone_says_nothing() -> None:
+    model = make_model()
+    found = Variables([(model, None)], [])
+    other = tf.Variable(1.0)
+    for taken in (model.layers[0].kernel.value, other):
+        found._by_id[id(other)] = weakref.ref(taken), found._entries[0]
+        assert (found.owner_of(other) is None) is (taken is not other)
+    found._by_handle[id(other)] = found._entries[0]
+    del found._by_id[id(other)]
+    assert found.owner_of(other) is None
 
 
 def test_the_signature_changes_with_the_variables() -> None:

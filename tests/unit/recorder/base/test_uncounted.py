@@ -1,0 +1,130 @@
+"""The recorder's objects and Python's garbage collector: when it runs, and what the program has set."""
+
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tb_memplugin.recorder.base import uncounted as module
+from tb_memplugin.recorder.base.uncounted import uncounted
+
+kept: list[Any] = []
+
+
+@uncounted
+def keep(number: int) -> None:
+    kept.extend([[index] for index in range(number)])
+
+
+@uncounted
+def drop() -> None:
+    kept.clear()
+
+
+@pytest.fixture(autouse=True)
+def collections() -> Iterator[list[int]]:
+    """Generations of the collections during a test."""
+    found: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop":
+            found.append(info["generation"])
+
+    kept.clear()
+    threshold = gc.get_threshold()
+    keep(0)
+    gc.collect()  # fills the stock
+    gc.callbacks.append(note)
+    yield found
+    gc.callbacks.remove(note)
+    gc.set_threshold(*threshold)
+    assert module._collector._running == []
+
+
+def test_objects_left_behind_and_freed_do_not_count(collections: list[int]) -> None:
+    left = 5 * gc.get_threshold()[0] // 7
+    for _ in range(3):
+        before = gc.get_count()[0]
+        keep(left)
+        assert abs(gc.get_count()[0] - before) < 10
+        before = gc.get_count()[0]
+        drop()
+        assert abs(gc.get_count()[0] - before) < 10
+    assert not collections
+
+
+def test_no_collection_starts_meanwhile_and_more_than_the_stock_costs_one(collections: list[int]) -> None:
+    keep(module.STOCK + 3 * gc.get_threshold()[0])
+    assert len([[] for _ in range(10)]) == 10 and len(collections) == 1
+    # AND a collection renews the stock
+    assert len(module._collector._stock) == module.STOCK
+
+
+def test_nested_calls_and_exceptions_restore_the_threshold() -> None:
+    threshold = gc.get_threshold()
+    seen = []
+
+    @uncounted
+    def fail() -> None:
+        keep(5)
+        seen.append(gc.get_threshold())
+        raise OSError
+
+    with pytest.raises(OSError):
+        fail()
+    assert seen == [(threshold[0] + module.MARGIN, *threshold[1:])] and gc.get_threshold() == threshold
+
+
+@pytest.mark.parametrize("own", [0, 123])
+def test_the_programs_own_setting_stays(own: int) -> None:
+    # GIVEN a program that sets it before, THEN it is restored, and 0, which means never, is left alone
+    gc.set_threshold(own)
+    seen = []
+    uncounted(lambda: seen.append(gc.get_threshold()[0]))()
+    assert seen == [own + module.MARGIN if own else 0] and gc.get_threshold()[0] == own
+    # AND one that sets it meanwhile
+    uncounted(lambda: gc.set_threshold(own + 1))()
+    assert gc.get_threshold()[0] == own + 1
+    # AND a collector that is off stays off
+    gc.disable()
+    try:
+        keep(5)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_a_collection_meanwhile_leaves_the_count_as_it_is(collections: list[int]) -> None:
+    spare = [[] for _ in range(300)]  # type: ignore[var-annotated]
+    stock = len(module._collector._stock)
+    uncounted(gc.collect)()
+    assert collections == [2] and gc.get_count()[0] < 100 and len(module._collector._stock) == stock
+    assert len(spare) == 300
+
+
+def test_threads_restore_the_threshold_when_the_last_one_leaves() -> None:
+    threshold = gc.get_threshold()
+    inside, leave = threading.Event(), threading.Event()
+
+    @uncounted
+    def wait() -> None:
+        inside.set()
+        leave.wait(10)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    inside.wait(10)
+    keep(5)
+    assert gc.get_threshold()[0] == threshold[0] + module.MARGIN
+    leave.set()
+    thread.join()
+    assert gc.get_threshold() == threshold
+
+
+def test_a_forked_child_has_the_programs_threshold() -> None:
+    threshold = gc.get_threshold()
+    module._collector.enter()  # of a thread that the child does not have
+    module._collector._abandon()
+    assert gc.get_threshold() == threshold
