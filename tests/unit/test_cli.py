@@ -72,8 +72,8 @@ def test_held_tensors_and_the_replay_of_a_step_are_shown(
 ) -> None:
     lines = inspect(capsys, logdir, "--run", "frozen", "--step", 3).splitlines()
     assert "  replay: 3,079 of 3,080 addresses, 658 of 659 chunks" in lines
-    head = next(at for at, line in enumerate(lines) if line.startswith("  held tensors"))
-    assert lines[head].split() == ["held", "tensors", "held", "by", "made", "at", "count", "KiB"]
+    head = next(at for at, line in enumerate(lines) if line.startswith("  tensors"))
+    assert lines[head].split() == ["tensors", "held", "by", "made", "at", "count", "KiB"]
     assert lines[head + 1].split() == [
         *("float32", "[32,", "10]"),
         *("list", "`history`", "in", "module", "__main__"),
