@@ -1,7 +1,7 @@
 """Compares predictions for models fed with arrays, whose batches have static shapes, with real trainings on a GPU.
 
-Every training runs in a process of its own with memory growth, several at a time, on a data set of 1,536 examples, which
-lies on the GPU as a whole. Prints Markdown. Takes about six minutes on a machine with 16 cores.
+Every training runs in a process of its own with memory growth, several at a time, on a data set of 1,536 examples,
+which lies on the GPU as a whole. Prints Markdown. Takes about nine minutes on a machine with 16 cores.
 
 usage: python tests/gpu/arrays.py [--jobs 6] [MODEL …]
 """
