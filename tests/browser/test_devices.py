@@ -298,10 +298,8 @@ def test_of_many_workers_both_ends_are_shown_and_the_others_are_found(page: Page
     wrong = frame.get_by_test_id("conspicuous")
     expect(wrong).to_contain_text(f"{name_of(20)} recorded nothing after step 99; the others went on to step 199")
     expect(wrong).to_contain_text(f"{name_of(33)}: memory grows")
-    expect(wrong).to_contain_text(f"{name_of(9)}/GPU:1 peaks at")
-    expect(wrong).to_contain_text("+2.9 GiB activations")
-    # AND the chart has the median of all devices
-    expect(frame.get_by_test_id("devices-at-step")).to_contain_text("median")
+    # AND there is no chart, as roll-ups do not have every step
+    expect(frame.get_by_test_id("devices-at-step")).to_have_count(0)
     # WHEN one is searched THEN it is there, and selecting it selects it in every view
     frame.get_by_role("searchbox", name="Search devices").fill("stage_3_worker_16")
     expect(frame.locator("tr[data-device]")).to_have_count(2)

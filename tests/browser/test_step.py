@@ -299,6 +299,7 @@ def test_a_held_tensor_has_the_path_of_references_to_it(page: Page, address: str
     held, weights = categories.index("held_tensors"), categories.index("weights")
     requested = int(timeline.bytes[held] - timeline.rounding_bytes[held])
     group = {"shape": [2, requested // 2], "dtype": "uint8", "count": 1, "bytes": requested, "line": None}
+    group |= {"category": "held_tensors"}
 
     def handle(route: Route) -> None:
         answer = route.fetch()

@@ -13,9 +13,9 @@ MIN_BYTES = 1024
 
 
 class GraphConstant(NamedTuple):
-    """One constant: its op, shape, name of its dtype, and bytes."""
+    """One constant: the name of its op, shape, name of its dtype, and bytes. An op would keep the graph alive."""
 
-    op: Any
+    op: str
     shape: tuple[int, ...]
     dtype: str
     bytes: int
@@ -40,4 +40,4 @@ def _read(graph: Any) -> Iterator[GraphConstant]:
             shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
             size = math.prod(shape) * int(tensor.dtype.size)
             if size >= MIN_BYTES and tensor.dtype.name != "string":
-                yield GraphConstant(op, shape, tensor.dtype.name, size)
+                yield GraphConstant(op.name, shape, tensor.dtype.name, size)

@@ -144,7 +144,8 @@ class _Reader:
 
     def _constants(self, graph: Any, reading: "_Graph | None") -> Iterator[ConstantFact]:
         for constant in constants_of(graph):
-            number = None if reading is None else reading.graph.number.get(constant.op.name)
+            op = graph.get_operation_by_name(constant.op)
+            number = None if reading is None else reading.graph.number.get(constant.op)
             if reading is None or (number is not None and number in reading.graph.needed):
                 yield ConstantFact(
                     constant.bytes,
@@ -152,7 +153,7 @@ class _Reader:
                     constant.dtype,
                     layer=None if reading is None or number is None else reading.layer(number),
                     function=graph.name,
-                    line=None if self._lines is None else self._lines.of_op(graph, constant.op),
+                    line=None if self._lines is None else self._lines.of_op(graph, op),
                     of_input=graph.name.startswith(PIPELINE_FUNCTION),
                 )
 

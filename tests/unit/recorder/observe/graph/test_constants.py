@@ -1,5 +1,8 @@
 """Which constants of a traced function are read: the large ones, with the layer and line that used them."""
 
+import gc
+import weakref
+
 import numpy as np
 import tensorflow as tf
 
@@ -27,6 +30,16 @@ def test_large_constants_are_read_with_their_function_and_line() -> None:
         "tests/unit/recorder/observe/graph/test_constants.py:"
     )
     assert not constant.of_input
+
+
+def test_a_graph_whose_constants_were_read_can_be_collected() -> None:
+    table = np.ones((16, 64), np.float32)
+    graph = tf.function(lambda values: values @ table).get_concrete_function(tf.ones((4, 16))).graph
+    assert len(constants_of(graph)) == 1
+    reference = weakref.ref(graph)
+    del graph
+    gc.collect()
+    assert reference() is None
 
 
 def test_constants_of_a_data_sets_function_are_of_the_input() -> None:
