@@ -4,7 +4,7 @@ Each of them once got a wrong number, a false "Fits" or a broken thread. They ru
 own lines, or without a change by ``tb-memplugin run``. Each row's truth comes from elsewhere: a formula, the program
 run at the other batch size, the size in TensorFlow's own message, the parameters of the layers.
 
-usage: python tests/programs/reported_table.py [NAME …]
+usage: python tests/programs/reported_table.py [--write docs/programs.md] [NAME …]
 """
 
 import argparse
@@ -28,7 +28,16 @@ import tb_memplugin  # noqa: E402
 from tb_memplugin.model import Run  # noqa: E402
 
 MIB = 1 << 20
-TITLE = "## Programs that failed once"
+TITLE = "\n## Programs that failed once\n"
+HEAD = """
+Programs and logs (in `tests/programs/reported`) that once got a wrong number, a false "Fits" or a broken thread, each
+run as a user types it. `python tests/programs/reported_table.py --write docs/programs.md` writes this table. The truth
+comes from elsewhere: a formula, the size in TensorFlow's own message, Keras's counts, or the program run at the other
+batch size in the same call; steps of one CPU program differ by several percent from process to process.
+
+| program | what a user does | truth | before | now |
+|---|---|---|---|---|
+"""
 TIMEOUT = 600
 
 
@@ -432,11 +441,17 @@ def row(case: Case) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=pathlib.Path)
     parser.add_argument("names", nargs="*", help="beginnings of rows' names")
     options = parser.parse_args()
+    rows = []
     for case in CASES:
         if not options.names or case.name.startswith(tuple(options.names)):
-            print(row(case), flush=True)
+            rows.append(row(case))
+            print(rows[-1], flush=True)
+    if options.write:
+        page = options.write.read_text(encoding="utf-8").partition(TITLE)[0]
+        options.write.write_text(page + TITLE + HEAD + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

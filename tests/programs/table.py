@@ -13,6 +13,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from measure import PROGRAMS, Figures, Program, measure
+from reported_table import TITLE
 
 MIB = 1 << 20
 COLUMNS = (
@@ -123,7 +124,9 @@ def main() -> None:
         rows[program.name] = f"| `{program.name}` | {program.what} | {measured(program)} |"
         print(rows[program.name], flush=True)
     if options.write:
-        options.write.write_text(page_of(rows), encoding="utf-8")
+        # The other table of the page is `reported_table.py`'s.
+        _, title, table = options.write.read_text(encoding="utf-8").partition(TITLE)
+        options.write.write_text(page_of(rows) + title + table, encoding="utf-8")
 
 
 if __name__ == "__main__":
