@@ -131,15 +131,8 @@ function heldAt(plan: Plan, step: number): HeldTensorGroup[] {
   const each = Math.floor(total / count / 4);
   return Array.from({ length: count }, (_, index) => {
     const known = index % 2 === 0 ? { held_by: "list `history` in module __main__", line: "train.py:42" } : { held_by: null, line: null };
-    return {
-      shape: [each],
-      dtype: "float32",
-      count: 1,
-      bytes: 4 * each,
-      ...known,
-      retaining_path: null,
-      category: "held_tensors" as const,
-    };
+    const owner = { category: "held_tensors" as const, retaining_path: null, ...known };
+    return { shape: [each], dtype: "float32", count: 1, bytes: 4 * each, ...owner };
   });
 }
 
