@@ -113,7 +113,7 @@ def predicted(name: str, before: Sequence[str], after: Sequence[str], batch: int
         answer = tb_memplugin.what_if(small, batch_size=batch)
         found = answer.prediction
         if answer.peak_bytes is None or found.low_bytes is None or found.high_bytes is None:
-            return f"{real:.1f} MiB real; unknown: {answer.sentence}"
+            return f"{real:.1f} MiB real; {answer.sentence}"
         low, peak, high = (size / MIB for size in (found.low_bytes, answer.peak_bytes, found.high_bytes))
         return f"{real:.1f} MiB real; {peak:.1f} [{low:.1f}, {high:.1f}], {found.method}"
 
@@ -283,7 +283,7 @@ CASES = (
         "a gradient penalty",
         "9,600 KiB saved, the graph's ops",
         "5,132 KiB",
-        lines("gp", r"(?:outer gradient's ops|saved for backward): \d+ KiB", "64", "gp/run"),
+        lines("gp", r"(?:outer gradient's ops|saved for backward): \d+ KiB", "32", "gp/run"),
     ),
     Case(
         "replaybuf",

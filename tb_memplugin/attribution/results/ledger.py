@@ -56,11 +56,7 @@ def attribute(
     amounts = _amounts(chunks, classifier, peak, only_old=bool(faults))
     ledger = split_rounding(_closed(amounts, in_use, notes))
     mode, compiled = step_mode(trace, facts, classifier)
-    if compiled:
-        notes.append(
-            f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} bytes at once, and the "
-            "breakdown of these is the compiler's plan at its own peak."
-        )
+    notes.extend(_compiled_notes(compiled))
     if replay is not None:
         notes.extend(_replay_notes(replay.check))
     pool = None if replay is None else pool_at(replay.map)
@@ -83,6 +79,15 @@ def attribute(
         replay=None if replay is None else replay.check,
         held_tensors=() if faults else tensor_groups(facts, classifier, peak),
     )
+
+
+def _compiled_notes(compiled: int) -> Iterator[str]:
+    """A sentence on the bytes of compiled modules' chunks, if there are any."""
+    if compiled:
+        yield (
+            f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} bytes at once, and the "
+            "breakdown of these is the compiler's plan at its own peak."
+        )
 
 
 def _replay_notes(check: Replay) -> Iterator[str]:
