@@ -115,17 +115,15 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
         Another model than the first one is not recorded, also inside a call of the first one.
         """
-        with self._session.faults.part(RECORDING) as runs:
-            if runs:
-                self._set_model(model)
+        self._session.faults.run(RECORDING, self._set_model, model, sys._getframe())
 
-    def _set_model(self, model: Any) -> None:
+    def _set_model(self, model: Any, frame: Any) -> None:
         if self._model_name is None:
             self._model_reference, self._model_name = weakref.ref(model), model.name
             self._session.watch(model)
             self._ordinary = self._session.start_ordinary(weakly(self._check_call))
             abandon_in_child(self)
-        self._timing_list = _timing_list(sys._getframe(1))
+        self._timing_list = _timing_list(frame)
         self._other = None
         if self.model is not model:
             self._other, self._other_phases = RunningCall(), 0

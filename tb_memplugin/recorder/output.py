@@ -17,7 +17,7 @@ from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.remote_file import RemoteRecordFile, make_directories
 from tb_memplugin.recorder.sampling.counter_rows import CounterRows
-from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars, ScalarPoint
+from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TraceResult
 
@@ -49,12 +49,9 @@ class Output:
 
     def write_samples(self) -> None:
         """Write what was sampled since the last call."""
-        samples = parts = counters = None
-        with self._faults.part(KEPT) as runs:
-            if runs:
-                samples = self._samples.take()
-                parts = None if self.host_parts is None else self.host_parts.take()
-                counters = self._counters.take()
+        samples = self._faults.run(KEPT, self._samples.take)
+        parts = None if self.host_parts is None else self._faults.run(KEPT, self.host_parts.take)
+        counters = self._faults.run(KEPT, self._counters.take)
         dropped = self._samples.take_dropped()
         if self._faults.stopped(FILES):
             return
@@ -78,11 +75,10 @@ class Output:
 
     def _write_scalars(self, samples: Samples | None) -> None:
         """Write the peaks that are due after samples, or at the end of an epoch."""
-        points: list[ScalarPoint] = []
-        with self._faults.part(SCALARS) as runs:
-            if runs and self._scalars is not None:
-                points = self._scalars.end_epoch() if samples is None else self._scalars.add(samples)
-        for point in points:
+        if self._scalars is None:
+            return
+        due = self._scalars.end_epoch if samples is None else functools.partial(self._scalars.add, samples)
+        for point in self._faults.run(SCALARS, due) or ():
             self.files.write(lambda writer, point: writer.scalar(*point), point)
 
     def write_table(self, table: LayerTable) -> None:
@@ -119,39 +115,29 @@ class RunFiles:
     def open(self) -> None:
         """Open the file of a new session."""
         self._writer = None
-        with self._faults.part(FILES) as runs:
-            if runs:
-                self._writer = open_run_writer(self._settings)
+        self._writer = self._faults.run(FILES, open_run_writer, self._settings)
 
     def write(self, method: Callable[[RunWriter, _Record], None], record: _Record) -> None:
         """Write one record with a method of `RunWriter`."""
         if self._writer is not None:
-            with self._faults.part(FILES) as runs:
-                if runs:
-                    method(self._writer, record)
+            self._faults.run(FILES, method, self._writer, record)
             if self._resting:
                 self.rest()
 
     def flush(self) -> None:
         """Make everything that was written readable."""
         if self._writer is not None:
-            with self._faults.part(FILES) as runs:
-                if runs:
-                    self._writer.flush()
+            self._faults.run(FILES, self._writer.flush)
 
     def roll_up(self) -> None:
         """Write a roll-up of the session so far."""
         if self._writer is not None:
-            with self._faults.part(FILES) as runs:
-                if runs:
-                    self._writer.roll_up()
+            self._faults.run(FILES, self._writer.roll_up)
 
     def end(self) -> None:
         """Write that the session ended."""
         if self._writer is not None:
-            with self._faults.part(FILES) as runs:
-                if runs:
-                    self._writer.end()
+            self._faults.run(FILES, self._writer.end)
             if self._resting:
                 self.rest()
 

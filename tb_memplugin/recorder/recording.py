@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
@@ -15,7 +15,7 @@ from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base.background import Background, Job
 from tb_memplugin.recorder.base.clock import Clock
 from tb_memplugin.recorder.base.due import Due, changes
-from tb_memplugin.recorder.base.faults import Faults, Part
+from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.base.uncounted import uncounted
@@ -137,7 +137,7 @@ class Recording:
         interval = REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS
         self._background = Background(self._tick, self._output.write_out, interval)
         self._polling = Background(self._poll, self._poll, POLL_SECONDS)
-        self._submit_part(self._faults.part(ABANDONED), remove_abandoned)
+        self._background.submit(functools.partial(self._faults.run, ABANDONED, remove_abandoned))
         # Not opened here: by then a dropped recorder of the same run is closed.
         self._background.submit(self._files.open)
 
@@ -153,9 +153,7 @@ class Recording:
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
         self._output.host_parts = self._host_parts = HostParts(self._maps, overhead, spend)
         self._watch.install()
-        with self._faults.part(DRIVER) as runs:
-            if runs:
-                self._open_driver()
+        self._faults.run(DRIVER, self._open_driver)
         self._begun = True
         self.check_layers(0)
 
@@ -170,7 +168,7 @@ class Recording:
         if self._paused:
             return
         self._paused = True
-        self._note_end()
+        self._faults.run(COUNTERS, self._note_end)
         self.ordinary.forbid()
         self._host.close()
         self._polling.rest(self._poll)
@@ -188,9 +186,7 @@ class Recording:
 
     def end(self) -> None:
         """End the session, without waiting until everything is written."""
-        with self._faults.part(POST_MORTEMS) as runs:
-            if runs:
-                self._oom.say_survived()
+        self._faults.run(POST_MORTEMS, self._oom.say_survived)
         if self._paused:
             self._background.submit(self._files.end)
         self._ending = True
@@ -206,15 +202,8 @@ class Recording:
         """Queue a job for the background thread. Safe in a finalizer."""
         self._background.submit(job)
 
-    def _submit_part(self, part: Part, job: Job) -> None:
-        """Queue a job that is a part of its own."""
-
-        def run() -> None:
-            with part as runs:
-                if runs:
-                    job()
-
-        self._background.submit(run)
+    def _submit_step(self, part: str, step: int, job: Callable[..., None], *args: object) -> None:
+        self._background.submit(functools.partial(self._faults.run_step, part, step, job, *args))
 
     def drain(self) -> bool:
         """Wait until everything recorded so far is written; False if that takes too long."""
@@ -253,13 +242,10 @@ class Recording:
         self._open = _OpenStep(phase, epoch, time.perf_counter())
         batches = self._tracer.first_batches()
         if batches is not None:
-            note = functools.partial(self._tracer.note_first_batches, *batches)
-            self._submit_part(self._faults.step(OBSERVING, step), note)
+            self._submit_step(OBSERVING, step, self._tracer.note_first_batches, *batches)
         self._tracer.begin(step, phase)
         for name in self._names:
-            with self._faults.part(SAMPLES) as runs:
-                if runs:
-                    allocator.reset_peak(name)
+            self._faults.run(SAMPLES, allocator.reset_peak, name)
         if self.uses_ordinary:
             self._allow_ordinary(step, phase)
 
@@ -306,25 +292,17 @@ class Recording:
             return
         self._take_ordinary(opened)
         step = self.ordinary.step
-        with self._faults.part(POST_MORTEMS) as runs:
-            if runs:
-                self._oom.step_ended()
+        self._faults.run(POST_MORTEMS, self._oom.step_ended)
         wall_time = self._clock.now()
-        sample: _Sample | None = None
-        with self._faults.part(SAMPLES) as runs:
-            if runs:
-                sample = self._sample(opened, step, wall_time)
+        sample = self._faults.run(SAMPLES, self._sample, opened, step, wall_time)
         seconds = time.perf_counter() - opened.began
         if self._tracer.compiled:
             self.check_layers(step)  # the first step builds the optimizer
         peak = 0 if sample is None else max(sample.peak_bytes.values(), default=0)
         traced = self._tracer.end(step, opened.phase, wall_time, seconds, peak)
-        with self._faults.part(COUNTERS) as runs:
-            if runs:
-                self._count(step, MISSING if sample is None else sample.row[_RESIDENT])
+        self._faults.run(COUNTERS, self._count, step, MISSING if sample is None else sample.row[_RESIDENT])
         if traced is not None and sample is not None:
-            measure = functools.partial(self._step_ends.measure, sample.number, sample.in_use_bytes, traced.end)
-            self._submit_part(self._faults.step(POOLS, step), measure)
+            self._submit_step(POOLS, step, self._step_ends.measure, sample.number, sample.in_use_bytes, traced.end)
         if traced is not None:
             self._background.submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
@@ -375,17 +353,15 @@ class Recording:
         self._write_failure(raised, Place(None if last < 0 else last, None, during))
 
     def _write_failure(self, raised: RaisedError, place: Place, replay: Replay | None = None) -> None:
-        with self._faults.part(POST_MORTEMS) as runs:
-            if runs:
-                self._oom.on_error(raised, place, replay)
+        self._faults.run(POST_MORTEMS, self._oom.on_error, raised, place, replay)
 
     def _replay(
         self, failed: _FailedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
     ) -> OwnedMap | None:
-        owned = None
-        with self._faults.part(REPLAYS) as runs:
-            if runs:
-                failed.traced, owned = self._tracer.failed_step(failed.traced, device, memory_map, request, now)
+        found = self._faults.run(REPLAYS, self._tracer.failed_step, failed.traced, device, memory_map, request, now)
+        if found is None:
+            return None
+        failed.traced, owned = found
         return owned
 
     def _count(self, step: int, resident_bytes: int) -> None:
@@ -404,12 +380,11 @@ class Recording:
 
     def _note_end(self) -> None:
         """Note for later sessions what this one leaves in use beside its model."""
-        with self._faults.part(COUNTERS) as runs:
-            if runs and self._in_use:
-                own = self._watch.model_bytes()
-                # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator does not know.
-                left = {name: max(0, size - own.get(name, 0)) for name, size in self._in_use.items()}
-                session_ends.note(self._number, left)
+        if self._in_use:
+            own = self._watch.model_bytes()
+            # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator does not know.
+            left = {name: max(0, size - own.get(name, 0)) for name, size in self._in_use.items()}
+            session_ends.note(self._number, left)
 
     def _write_oom(self, oom: Oom, wait: bool) -> None:
         def write() -> None:
@@ -424,9 +399,7 @@ class Recording:
         phase = PHASES.index(opened.phase)
         resident = None
         if self._host_parts.due_in() <= 0.0 and not self._tracer.tracing:  # reading tf.data's figures runs an operation
-            with self._faults.part(HOST_PARTS) as runs:
-                if runs:
-                    resident = self._host_parts.measure(step, phase, wall_time)
+            resident = self._faults.run(HOST_PARTS, self._host_parts.measure, step, phase, wall_time)
         if resident is None:
             resident = self._host.resident_bytes()
         row = [step, phase, opened.epoch, resident]
@@ -441,8 +414,7 @@ class Recording:
         sample = _Sample(self._buffer.append(wall_time, tuple(row)), tuple(row), in_use, peaks)
         if self._step_ends.due_in() <= 0.0:
             dumps = self._step_ends.read()
-            measure = functools.partial(self._step_ends.measure_read, sample.number, sample.in_use_bytes, dumps)
-            self._submit_part(self._faults.step(POOLS, step), measure)
+            self._submit_step(POOLS, step, self._step_ends.measure_read, sample.number, sample.in_use_bytes, dumps)
         return sample
 
     # --- on the background thread -----------------------------------------------------------------------------------
@@ -450,19 +422,13 @@ class Recording:
     def _tick(self) -> None:
         if not self._begun:
             return
-        with self._faults.part("noticing interrupted trainings") as runs:
-            if runs:
-                self.on_tick()
+        self._faults.run("noticing interrupted trainings", self.on_tick)
         if self._driver.answers:
-            with self._faults.part(DRIVER) as runs:
-                if runs:
-                    self._driver.read()
+            self._faults.run(DRIVER, self._driver.read)
         opened = self._open
         step, phase = (None, None) if opened is None else (self.ordinary.step, opened.phase)
         began = self.ordinary.began - self._clock.behind if self.ordinary.passed else 0.0
-        with self._faults.part(POST_MORTEMS) as runs:
-            if runs:
-                self._oom.tick(step, phase, began)
+        self._faults.run(POST_MORTEMS, self._oom.tick, step, phase, began)
         self._output.write_out()
 
     def _poll(self) -> None:
@@ -471,15 +437,10 @@ class Recording:
         if began is None or began != before:
             return  # the step has not run for as long as from one poll to the next
         # An allocator without statistics is a fault of the samples, and is logged as that only.
-        with self._faults.part(SAMPLES) as runs:
-            if runs:
-                for name in self._names:
-                    allocator.memory_info(name)
+        self._faults.run(SAMPLES, lambda: [allocator.memory_info(name) for name in self._names])
         if self._faults.stopped(SAMPLES):
             return
-        with self._faults.part(POST_MORTEMS) as runs:
-            if runs:
-                self._stalled.poll()
+        self._faults.run(POST_MORTEMS, self._stalled.poll)
 
     def _work_through(self, traced: TracedStep) -> None:
         is_first = not self._has_breakdown
@@ -487,10 +448,7 @@ class Recording:
             self._files.write(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
         result = self._tracer.work_through(traced)
         self._output.write_traced(result)
-        completed = None
-        with self._faults.step(TABLE, traced.step) as runs:
-            if runs:
-                completed = self._watch.completed_table()  # the trace may tell the batch size
+        completed = self._faults.run_step(TABLE, traced.step, self._watch.completed_table)
         if completed is not None:
             self._output.write_table(completed)
         if is_first:
@@ -511,6 +469,4 @@ class Recording:
 
     def _wake(self) -> None:
         self._files.wake()
-        with self._faults.part(DRIVER) as runs:
-            if runs:
-                self._driver.open()
+        self._faults.run(DRIVER, self._driver.open)

@@ -60,9 +60,7 @@ class RecordingSession:
     def start(self) -> None:
         """Begin the session, as entering a `with` block does. Calling it again does nothing."""
         if self.recording is None and not self.closed:
-            with self.faults.part(RECORDING) as runs:
-                if runs:
-                    self._start()
+            self.faults.run(RECORDING, self._start)
 
     def _start(self) -> None:
         self._end_predecessor()
@@ -223,16 +221,12 @@ class RecordingSession:
     def before_data(self, phase: Phase) -> None:
         """A phase begins and no batch was requested yet: nothing in use now is a batch of the phase."""
         if self._active is not None:
-            with self.faults.part(RECORDING) as runs:
-                if runs:
-                    self._active.before_data(phase)
+            self.faults.run(RECORDING, self._active.before_data, phase)
 
     def check_layers(self) -> None:
         """Check whether the layer table changed; without this it is checked every few seconds."""
         if self._active is not None:
-            with self.faults.part(RECORDING) as runs:
-                if runs:
-                    self._active.check_layers()
+            self.faults.run(RECORDING, self._active.check_layers)
 
     # --- what is trained --------------------------------------------------------------------------------------------
 
@@ -243,9 +237,7 @@ class RecordingSession:
 
     def set_epoch(self, epoch: int | None) -> None:
         """Set the epoch of the following steps; None for no epoch."""
-        with self.faults.part(RECORDING) as runs:
-            if runs:
-                self._set_epoch(epoch)
+        self.faults.run(RECORDING, self._set_epoch, epoch)
 
     def _set_epoch(self, epoch: Any) -> None:
         self._epoch = int(epoch) if is_step(epoch) else MISSING
@@ -259,9 +251,7 @@ class RecordingSession:
 
     def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
         """Begin a step and end the open one."""
-        with self.faults.part(RECORDING) as runs:
-            if runs:
-                self._begin_step(step, phase, batch_size)
+        self.faults.run(RECORDING, self._begin_step, step, phase, batch_size)
 
     def _begin_step(self, step: int, phase: Phase, batch_size: int | None) -> None:
         self.start()
@@ -278,9 +268,7 @@ class RecordingSession:
     def end_step(self) -> None:
         """End the open step and keep its sample."""
         if self.recording is not None:
-            with self.faults.part(RECORDING) as runs:
-                if runs:
-                    self.recording.end_step()
+            self.faults.run(RECORDING, self.recording.end_step)
 
     # --- failed allocations -----------------------------------------------------------------------------------------
 

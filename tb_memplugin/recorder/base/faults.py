@@ -5,12 +5,15 @@ The analysis of a step may fail for that step only; it stops after three steps i
 
 import logging
 import re
-from collections.abc import Callable, Set
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from tb_memplugin.recorder.base.due import changes
 
 logger = logging.getLogger("tb_memplugin")
 
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
 
 # An absolute path of at least two parts, with or without a drive: not ``/device:CPU:0`` and not ``a/b``. In quotation
 # marks, as in the operating system's errors, it may contain spaces.
@@ -23,46 +26,10 @@ def without_paths(sentence: str) -> str:
     return _PATH.sub("<path>", sentence)
 
 
-class Part:
-    """See `Faults.part`. It has no state of a block, so any thread may use it at any time."""
-
-    __slots__ = ("_faults", "_part", "_stopped")
-
-    def __init__(self, faults: "Faults", part: str, stopped: Set[str]) -> None:
-        self._faults = faults
-        self._part = part
-        self._stopped = stopped
-
-    def __enter__(self) -> bool:
-        return self._part not in self._stopped
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self._faults.stop(self._part, f"{type(error).__name__}: {error}")
-        return True
-
-
 MAX_FAILED_STEPS = 3
 """Steps in a row whose analysis may fail before it stops."""
 MAX_STEP_NOTES = 5
 """Most steps that are reported for a part; further ones are logged at debug level only."""
-
-
-class _StepPart(Part):
-    """See `Faults.step`."""
-
-    __slots__ = ("_step",)
-
-    def __init__(self, faults: "Faults", part: str, stopped: Set[str], step: int) -> None:
-        super().__init__(faults, part, stopped)
-        self._step = step
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if error is not None and not isinstance(error, Exception):
-            return False
-        self._faults.step_ended(self._part, self._step, error)
-        return error is not None
 
 
 class Faults:
@@ -77,39 +44,48 @@ class Faults:
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self._report = report
         self._stopped: set[str] = set()
-        self._parts: dict[str, Part] = {}
         self._failed_steps: dict[str, int] = {}  # in a row
         self._noted_steps: dict[str, int] = {}
 
-    def part(self, part: str) -> "Part":
-        """A block that runs a part, unless it has stopped, and stops it at its first exception:
-
-        ```python
-        with faults.part("memory samples") as runs:
-            if runs:
-                take_sample()
-        ```
+    def run(
+        self, part: str, job: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
+    ) -> _Result | None:
+        """The job's result; None if its part has stopped, or stops now because the job raises.
 
         Args:
             part: Noun phrase for the user that completes "… stopped".
         """
-        found = self._parts.get(part)
-        if found is None:
-            found = self._parts[part] = Part(self, part, self._stopped)
-        return found
+        if part in self._stopped:
+            return None
+        try:
+            return job(*args, **kwargs)
+        except Exception as error:
+            self.stop(part, f"{type(error).__name__}: {error}")
+            return None
 
-    def step(self, part: str, step: int) -> "_StepPart":
-        """A block like that of `part` that analyzes one step; for the background thread.
+    def run_step(
+        self,
+        part: str,
+        step: int,
+        job: Callable[_Parameters, _Result],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
+    ) -> _Result | None:
+        """As `run`, for the analysis of one step on the background thread.
 
         An exception costs this step. `MAX_FAILED_STEPS` of them in a row stop the part.
         """
-        return _StepPart(self, part, self._stopped, step)
+        if part in self._stopped:
+            return None
+        try:
+            result = job(*args, **kwargs)
+        except Exception as error:
+            self._step_failed(part, step, error)
+            return None
+        self._failed_steps[part] = 0
+        return result
 
-    def step_ended(self, part: str, step: int, error: Exception | None) -> None:
-        """Note how a block of `step` ended."""
-        if error is None:
-            self._failed_steps[part] = 0
-            return
+    def _step_failed(self, part: str, step: int, error: Exception) -> None:
         logger.debug("%s failed for step %d", part, step, exc_info=error)
         reason = f"{type(error).__name__}: {error}"
         failed = self._failed_steps[part] = self._failed_steps.get(part, 0) + 1

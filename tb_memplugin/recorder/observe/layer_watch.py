@@ -66,18 +66,14 @@ class LayerWatch:
     def install(self) -> None:
         """Start observing layer calls."""
         self._observing = True
-        with self._faults.part(OBSERVING) as runs:
-            if runs:
-                self.observer.install()
+        self._faults.run(OBSERVING, self.observer.install)
 
     @uncounted
     def remove(self) -> None:
         """Stop observing; `install` starts it again."""
         model = self._model()
         if self._observing and model is not None:
-            with self._faults.part(OBSERVING) as runs:
-                if runs:
-                    step_functions.note(model)
+            self._faults.run(OBSERVING, step_functions.note, model)
         self._observing = False
         self._faults.clean_up(OBSERVING, self.observer.remove)
 
@@ -112,9 +108,7 @@ class LayerWatch:
     @uncounted
     def find_unseen_functions(self, model: Any) -> None:
         """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
-        with self._faults.part(OBSERVING) as runs:
-            if runs:
-                self._find_unseen(model)
+        self._faults.run(OBSERVING, self._find_unseen, model)
 
     def _find_unseen(self, model: Any) -> None:
         if step_functions.any_noted(model) or not self.observer.has_seen(model):
@@ -122,9 +116,7 @@ class LayerWatch:
 
     def see_function(self, model: Any, name: str) -> None:
         """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
-        with self._faults.part(OBSERVING) as runs:
-            if runs:
-                self._see(model, name)
+        self._faults.run(OBSERVING, self._see, model, name)
 
     def _see(self, model: Any, name: str) -> None:
         step_functions.remake_unseen(model, name)
@@ -162,10 +154,7 @@ class LayerWatch:
         """The layer table, if it changed since the last call."""
         if self._model() is None:
             return None
-        table: LayerTable | None = None
-        with self._faults.part(TABLE) as runs:
-            if runs:
-                table = self._changed_table(step)
+        table = self._faults.run(TABLE, self._changed_table, step)
         return table
 
     def completed_table(self) -> LayerTable | None:
@@ -185,9 +174,7 @@ class LayerWatch:
         if now == self._signature:
             return None
         self._signature = now
-        with self._faults.part(OBSERVING) as runs:
-            if runs:
-                self._note_owners(optimizer, step)
+        self._faults.run(OBSERVING, self._note_owners, optimizer, step)
         if self._table is not None and self._table.step < step:
             self._table_before = self._table
         # A second table of one step replaces the first one, so its reason describes the whole change: the first run of
@@ -196,9 +183,7 @@ class LayerWatch:
         with self._lock:
             self._outputs = outputs_by_layer(model)
             table = self._complete(table)
-        with self._faults.part(OBSERVING) as runs:
-            if runs:
-                self.observer.watch(model, optimizer)
+        self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
         return table
 
     def _note_owners(self, optimizer: Any, step: int) -> None:

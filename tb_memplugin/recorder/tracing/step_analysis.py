@@ -134,13 +134,9 @@ class StepAnalysis:
     def analyze(self, traced: TracedStep) -> TraceResult:
         """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds; never raises."""
         result = TraceResult()
-        with self._faults.step(TRACING, traced.step) as runs:
-            if runs:
-                self._analyze(traced, result)
+        self._faults.run_step(TRACING, traced.step, self._analyze, traced, result)
         if self._settings.keep_profile and not traced.only_learn:
-            with self._faults.part(PROFILES) as runs:
-                if runs:
-                    self._keep_profile(traced)
+            self._faults.run(PROFILES, self._keep_profile, traced)
         return result
 
     def _analyze(self, traced: TracedStep, result: TraceResult) -> None:
@@ -153,9 +149,7 @@ class StepAnalysis:
             self._watch.batch_size = batch or self._watch.batch_size
         result.snapshots[:] = [dataclasses.replace(one, batch_size=batch) for one in result.snapshots]
         for one in analyzed:
-            with self._faults.step(REQUESTS, traced.step) as runs:
-                if runs:
-                    self._add_requests(traced, one, batch, result)
+            self._faults.run_step(REQUESTS, traced.step, self._add_requests, traced, one, batch, result)
 
     def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
         """A device's memory maps at the step's start and end."""
@@ -198,14 +192,11 @@ class StepAnalysis:
         result.snapshots.append(snapshot)
         if chunks is not None:
             self._oom.remember(trace.device, chunks, facts)
-            with self._faults.step(MAPS, traced.step) as runs:
-                if runs:
-                    self._add_map(trace, classifier, chunks, replay, traced.interrupted, result)
+            self._faults.run_step(
+                MAPS, traced.step, self._add_map, trace, classifier, chunks, replay, traced.interrupted, result
+            )
         if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
-            kept = None
-            with self._faults.step(TIMELINES, traced.step) as runs:
-                if runs:
-                    kept = timeline(trace, facts, classifier, snapshot)
+            kept = self._faults.run_step(TIMELINES, traced.step, timeline, trace, facts, classifier, snapshot)
             if kept is not None:
                 result.timelines.append(kept)
         return _Analyzed(trace, facts, classifier, chunks)

@@ -78,10 +78,7 @@ class StepTracer:
         self._traces_before = 0
         for device in self._devices:
             if is_cpu(device) and maps.available(device) and settings.traces:
-                size = None
-                with self._faults.part(OBSERVING) as runs:
-                    if runs:
-                        size = resource_handle_bytes(maps, device)
+                size = self._faults.run(OBSERVING, resource_handle_bytes, maps, device)
                 self._watch.observer.note_handle_size(device, size)
 
     # --- the first batches of a phase ---------------------------------------------------------------------------------
@@ -94,9 +91,7 @@ class StepTracer:
         """
         if not self._settings.traces:
             return
-        with self._faults.part(OBSERVING) as runs:
-            if runs:
-                note_running_fit()
+        self._faults.run(OBSERVING, note_running_fit)
         if phase not in self._phases_with_data or self.schedule.affordable(time.perf_counter() - self._began):
             self._phases_with_data.add(phase)
             self._before_data = self._read_maps_at_cost()
@@ -169,9 +164,7 @@ class StepTracer:
                 self._faults.warn(f"step {step} was not traced: earlier profiles took too long")
             return
         self._only_learn = wish == "learn"
-        with self._faults.part(TRACING) as runs:
-            if runs:
-                self._open()
+        self._faults.run(TRACING, self._open)
         if self._window is None:
             self._room.release()
 
@@ -194,9 +187,7 @@ class StepTracer:
     def _open(self) -> None:
         began = time.perf_counter()
         try:
-            with self._faults.part(OBSERVING) as runs:
-                if runs:
-                    self._watch.observer.begin_window(self._parsed_maps, self._last_began)
+            self._faults.run(OBSERVING, self._watch.observer.begin_window, self._parsed_maps, self._last_began)
             self._window = ProfilerWindow()
             # Read just after the profiler starts and just before it stops, so that no event between them is missed.
             self._start = self.read_maps()
@@ -213,9 +204,7 @@ class StepTracer:
     def _leave_to_user(self) -> None:
         """Give up a window. Not a fault: the user profiles this step. Later steps are traced again."""
         for device in self._devices[:1]:
-            with self._faults.part(OBSERVING) as runs:
-                if runs:
-                    self._watch.observer.end_window(device)
+            self._faults.run(OBSERVING, self._watch.observer.end_window, device)
         self._watch.observer.close_window()
         self._faults.stop(
             "step tracing while another profiler runs",
@@ -242,11 +231,8 @@ class StepTracer:
         began = time.perf_counter()
         start, end = self._start, self.read_maps()
         profile = self._close(window)
-        facts = dict.fromkeys(self._devices, TraceFacts())
-        for device in self._devices:
-            with self._faults.part(OBSERVING) as runs:
-                if runs:
-                    facts[device] = self._watch.observer.end_window(device)
+        end_window = self._watch.observer.end_window
+        facts = {device: self._faults.run(OBSERVING, end_window, device) or TraceFacts() for device in self._devices}
         self._watch.observer.close_window()
         cost = self._opening_seconds + time.perf_counter() - began
         if self._only_learn:

@@ -1,17 +1,10 @@
 """A fault of the recorder is reported once and does not reach training."""
 
 import logging
-from collections.abc import Callable
 
 import pytest
 
 from tb_memplugin.recorder.base.faults import MAX_STEP_NOTES, Faults
-
-
-def run(faults: Faults, part: str, action: Callable[[], None]) -> None:
-    with faults.part(part) as runs:
-        if runs:
-            action()
 
 
 def fail() -> None:
@@ -24,8 +17,8 @@ def test_a_part_that_fails_is_reported_once_and_not_run_again(caplog: pytest.Log
     faults = Faults(noted.append)
     with caplog.at_level(logging.WARNING, "tb_memplugin"):
         for _ in range(3):
-            run(faults, "writing", lambda: ran.append("tried") or fail())
-            run(faults, "sampling", lambda: ran.append("sampled"))
+            faults.run("writing", lambda: ran.append("tried") or fail())
+            faults.run("sampling", lambda: ran.append("sampled"))
     # THEN there is one warning, on one line, and the other part went on
     assert [record.message for record in caplog.records] == [
         "writing stopped: OSError: no space left; training is not affected"
@@ -35,12 +28,6 @@ def test_a_part_that_fails_is_reported_once_and_not_run_again(caplog: pytest.Log
     assert faults.stopped("writing") and not faults.stopped("sampling")
 
 
-def run_step(faults: Faults, part: str, step: int, action: Callable[[], None] = lambda: None) -> None:
-    with faults.step(part, step) as runs:
-        if runs:
-            action()
-
-
 def test_a_fault_in_one_step_costs_that_step(caplog: pytest.LogCaptureFixture) -> None:
     # GIVEN a part that fails in steps 2, 3 and 5, so never three times in a row
     ran: list[int] = []
@@ -48,7 +35,7 @@ def test_a_fault_in_one_step_costs_that_step(caplog: pytest.LogCaptureFixture) -
     faults = Faults(noted.append)
     with caplog.at_level(logging.DEBUG, "tb_memplugin"):
         for step in range(1, 7):
-            run_step(faults, "step timelines", step, fail if step in (2, 3, 5) else lambda step=step: ran.append(step))
+            faults.run_step("step timelines", step, fail if step in (2, 3, 5) else lambda step=step: ran.append(step))
     # THEN the other steps are analyzed, and each fault is noted with its traceback at debug level
     assert ran == [1, 4, 6] and not faults.stopped("step timelines")
     assert noted == [
@@ -62,7 +49,7 @@ def test_three_faults_in_a_row_stop_the_part(caplog: pytest.LogCaptureFixture) -
     ran: list[int] = []
     faults = Faults()
     for step in (1, 2, 3, 4):
-        run_step(faults, "step timelines", step, lambda step=step: ran.append(step) or fail())
+        faults.run_step("step timelines", step, lambda step=step: ran.append(step) or fail())
     assert ran == [1, 2, 3] and faults.stopped("step timelines")
     assert (
         caplog.records[-1].message == ("step timelines stopped: OSError: no space left; training is not affected")
@@ -73,7 +60,7 @@ def test_three_faults_in_a_row_stop_the_part(caplog: pytest.LogCaptureFixture) -
 def test_a_part_that_fails_now_and_then_is_noted_a_few_times(caplog: pytest.LogCaptureFixture) -> None:
     faults = Faults()
     for step in range(100):
-        run_step(faults, "step timelines", step, fail if step % 2 else lambda: None)
+        faults.run_step("step timelines", step, fail if step % 2 else lambda: None)
     assert len(caplog.records) == MAX_STEP_NOTES and not faults.stopped("step timelines")
 
 
@@ -82,7 +69,7 @@ def test_an_interrupt_in_a_step_is_not_a_fault() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_step(Faults(), "anything", 1, interrupt)
+        Faults().run_step("anything", 1, interrupt)
 
 
 def test_a_failing_report_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
@@ -94,7 +81,7 @@ def test_a_failing_report_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
 
     faults = Faults(report)
     with caplog.at_level(logging.WARNING, "tb_memplugin"):
-        run(faults, "writing", fail)
+        faults.run("writing", fail)
     assert tried == [record.message for record in caplog.records] and len(tried) == 1
     assert faults.stopped("writing")
 
@@ -104,7 +91,7 @@ def test_an_interrupt_is_not_a_fault() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(Faults(), "anything", interrupt)
+        Faults().run("anything", interrupt)
 
 
 @pytest.mark.parametrize(
