@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tb_memplugin import summary
     from tb_memplugin.analysis.fit.plan_answer import Plan
     from tb_memplugin.analysis.fit.what_if_answer import WhatIf
-    from tb_memplugin.commands.fit.what_if import what_if
+    from tb_memplugin.commands.fit import what_if
     from tb_memplugin.commands.loading import load
     from tb_memplugin.commands.recorded_run import RecordedRun
     from tb_memplugin.errors import (
@@ -98,7 +98,7 @@ _MODULES = {
     "probe": "recorder.probing.probe",
     "release_unused": "recorder.release",
     "remat": "recomputation.remat",
-    "what_if": "commands.fit.what_if",
+    "what_if": "commands.fit",
 }
 _OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")
 """Names that `recorder.off` replaces while recording is turned off."""

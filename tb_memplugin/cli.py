@@ -7,14 +7,10 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from tb_memplugin.commands import export, import_files, inspect_runs
-from tb_memplugin.commands.check import command as check
+from tb_memplugin.commands import check, export, fit, import_files, inspect_runs, run, view
 from tb_memplugin.commands.command_parser import EXIT_CODES, USER_ERROR, CommandParser
 from tb_memplugin.commands.doctor import command as doctor
-from tb_memplugin.commands.fit import command as fit
 from tb_memplugin.commands.report import command as report
-from tb_memplugin.commands.run.command import add_arguments as add_run
-from tb_memplugin.commands.view import command as view
 from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.model.text import clean
 from tb_memplugin.version import __version__
@@ -75,7 +71,7 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    add_run(commands.add_parser("run", help="run a program and record what it trains"))
+    run.add_arguments(commands.add_parser("run", help="run a program and record what it trains"))
     inspect_runs.add_command(commands)
     fit.add_what_if(commands)
     fit.add_plan(commands)

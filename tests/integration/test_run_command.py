@@ -71,7 +71,7 @@ def run_command(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
     """Run ``tb-memplugin run`` with these arguments, in a process with TensorFlow and Keras imported."""
     environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT)}
     return run_python(
-        ["-c", f"from tb_memplugin.commands.run.command import main; main({arguments!r})"],
+        ["-c", f"from tb_memplugin.commands.run import main; main({arguments!r})"],
         environment=environment,
         timeout=240,
     )

@@ -24,7 +24,7 @@ from tb_memplugin import load
 from tb_memplugin.analysis import findings
 from tb_memplugin.analysis.describe import Selection, describe_run
 from tb_memplugin.analysis.steps import facts
-from tb_memplugin.commands.fit.what_if import predictor_of
+from tb_memplugin.commands.fit import predictor_of
 from tb_memplugin.commands.inspect.table import format_run
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter

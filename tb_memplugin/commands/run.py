@@ -1,23 +1,37 @@
-"""``tb-memplugin run``: runs a program and records what it trains.
+"""``tb-memplugin run``: runs a program as ``python FILE …`` or ``python -m MODULE …`` would, and records its trainings.
 
 Until the program runs, only the standard library is imported: it may set what NumPy or TensorFlow read at their import.
 """
 
 import argparse
+import builtins
+import contextlib
+import importlib.machinery
+import io
 import os
+import pkgutil
+import runpy
+import shlex
 import sys
+import threading
 import time
+import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tb_memplugin.commands.run import program
 from tb_memplugin.switch import is_off
 
 if TYPE_CHECKING:
     from tb_memplugin.recorder.automatic.recording import AutomaticRecording
 
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""Directory whose frames are left out of tracebacks: this package's."""
 USAGE_ERROR = 2
 DEFAULT_LOGDIR = "runs"
+NOTHING = (
+    "Nothing was recorded: the program called no `fit`, `evaluate`, `predict` or `train_on_batch` of a Keras model, "
+    "and no `tf.function` twice that takes gradients and updates variables."
+)
 _DESCRIPTION = (
     "Runs a Python program and records the memory of every fit, evaluate and predict of Keras, of train_on_batch, and "
     "of custom loops that call a tf.function which takes gradients and updates variables. The program needs no change. "
@@ -40,12 +54,10 @@ class _Parser(argparse.ArgumentParser):
     """With errors as of the other commands, whose parser imports too much for a start before the program's."""
 
     def error(self, message: str) -> NoReturn:
-        """Print one line and exit."""
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Describe the command, and set it as the parser's `command`."""
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "tb-memplugin run [options] FILE|-m MODULE [ARGUMENT ...]"
@@ -71,7 +83,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
-    """Run the command with these arguments; ends as the program ends."""
     parser = _Parser(prog="tb-memplugin run", allow_abbrev=False)
     add_arguments(parser)
     run(parser.parse_args(arguments))
@@ -86,20 +97,20 @@ def run(options: argparse.Namespace) -> NoReturn:
     ended: BaseException | None = None
     try:
         if options.is_module:
-            program.run_module(options.program, options.arguments)
+            run_module(options.program, options.arguments)
         else:
-            program.run_file(options.program, options.arguments)
+            run_file(options.program, options.arguments)
     except BaseException as error:
         ended = error
     if ended is not None and not isinstance(ended, SystemExit):
-        program.show_exception(ended)  # here, where no exception is being handled: a hook of the program's may raise
+        show_exception(ended)  # here, where no exception is being handled: a hook of the program's may raise
     if os.getpid() == process and recording is not None:  # else a child that the program forked
-        program.wait_for_threads()
+        wait_for_threads()
         _finish(recording, options.logdir, quiet=options.no_summary)
     if ended is None:
         sys.exit(0)
     if not isinstance(ended, SystemExit):
-        sys.excepthook = _print_nothing  # the interpreter still decides how the process ends
+        sys.excepthook = lambda *_: None  # printed above; the interpreter still decides how the process ends
     raise ended
 
 
@@ -140,8 +151,6 @@ def _finish(recording: "AutomaticRecording", given: str, quiet: bool) -> None:
     try:
         recording.close()
         if not quiet:
-            from tb_memplugin.commands.run.ending import ending
-
             sys.stdout.flush()
             text = ending(recording.log_dir, given, recording.names, list(recording.notes()))
             print(text, file=sys.stderr, flush=True)
@@ -149,10 +158,6 @@ def _finish(recording: "AutomaticRecording", given: str, quiet: bool) -> None:
         pass
     except Exception as error:
         print(f"tb-memplugin: no summary: {type(error).__name__}: {error}", file=sys.stderr)
-
-
-def _print_nothing(*_: Any) -> None:
-    """The exception was printed."""
 
 
 def _name(text: str) -> str:
@@ -176,3 +181,117 @@ def _steps(text: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() and len(part) <= 15 for part in parts):
         raise argparse.ArgumentTypeError(f"steps are integers such as 10,500. Received: {text!r}")
     return [int(part) for part in parts]
+
+
+def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) -> str:
+    """The runs as ``tb-memplugin inspect`` prints them, notes on what was not recorded, and how to see more.
+
+    `given` is the directory as the user wrote it.
+    """
+    from tb_memplugin.commands.inspect.table import format_run
+    from tb_memplugin.commands.loading import Runs
+
+    if not names:
+        return "\n" + "\n\n".join(notes or [NOTHING])
+    loaded = Runs(logdir)
+    parts = [
+        format_run(loaded[name], by_worker=loaded.by_worker(name)) if name in loaded else f"{name}: nothing was written"
+        for name in names
+    ]
+    see = f"See it in TensorBoard, tab Memory:\ntensorboard --logdir {shlex.quote(given)}"
+    return "\n" + "\n\n".join([*parts, *notes, see])
+
+
+def run_file(path: str, arguments: Sequence[str]) -> None:
+    """Run a script, or a directory or zip file with a ``__main__.py``.
+
+    `sys.argv`, ``sys.path[0]`` and the module ``__main__`` are those of ``python path arguments…``, for good: threads
+    and handlers that outlive the script need them as well.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    sys.argv[:] = [path, *arguments]
+    if os.path.isdir(path) or pkgutil.get_importer(path) is not None:
+        _search_first(path)
+        _new_main()
+        runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]  # what the interpreter calls, too
+        return
+    absolute = os.path.abspath(path)
+    with io.open_code(absolute) as file:
+        code: Any = pkgutil.read_code(file)  # of a .pyc file
+    if code is None:
+        with io.open_code(absolute) as file:
+            source = file.read()
+    _search_first(os.path.dirname(os.path.realpath(path)))
+    main = _new_main()
+    main.__file__, main.__cached__ = absolute, None  # type: ignore[attr-defined]
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", absolute)
+    if code is None:
+        code = compile(source, absolute, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def run_module(name: str, arguments: Sequence[str]) -> None:
+    """Run a module as ``python -m name arguments…`` does; `SystemExit` with a message if there is none."""
+    sys.argv[:] = ["-m", *arguments]
+    _search_first(os.getcwd())
+    _new_main()
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+
+
+def show_exception(error: BaseException) -> None:
+    """Print an exception that ends the program as the interpreter does, without frames of this package."""
+    _strip(error, set())
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_exc = error  # type: ignore[attr-defined, unused-ignore]  # since Python 3.12
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException as failure:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        _strip(failure, set())
+        sys.__excepthook__(type(failure), failure, failure.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def wait_for_threads() -> None:
+    """Wait for the program's threads, as the interpreter does when its main thread ends."""
+    with contextlib.suppress(KeyboardInterrupt):
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+
+
+def _search_first(directory: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = directory
+
+
+def _new_main() -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    vars(main)["__builtins__"] = builtins
+    main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    return main
+
+
+def _strip(error: BaseException | None, seen: set[int]) -> None:
+    """Remove the frames of this package from an exception and its causes."""
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = _without_ours(error.__traceback__)
+        _strip(error.__cause__, seen)
+        error = error.__context__
+
+
+def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE + os.sep):
+            kept.append(trace)
+        trace = trace.tb_next
+    result: types.TracebackType | None = None
+    for one in reversed(kept):
+        result = types.TracebackType(result, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return result

@@ -1,24 +1,24 @@
-"""Starts TensorBoard's server with the Memory plugin alone.
+"""``tb-memplugin view``: the page of the Memory tab without TensorBoard's frame, served by TensorBoard's own server.
 
 The routes, the reading of the log directory and its reloading are those of `tensorboard --logdir`; only the frontend
 and the other plugins are left out.
 """
 
+import argparse
 import contextlib
 import io
 import mimetypes
 import socket
 import sys
+import time
 import types
 import zipfile
 from typing import IO
 
-from tensorboard import program
-from tensorboard.plugins.core.core_plugin import CorePluginLoader
-
+from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import RequestError
 from tb_memplugin.events.frames.metadata import PLUGIN_NAME
-from tb_memplugin.plugin_loader import MemoryLoader
+from tb_memplugin.model.text import clean
 from tb_memplugin.reader.files.file_source import FileSource
 
 # The page's addresses are relative to its module, as in TensorBoard's frame.
@@ -40,6 +40,44 @@ _DOCUMENT = f"""<html lang="en">
 _START = f'import {{ render }} from "./data/plugin/{PLUGIN_NAME}/index.js";\nrender();\n'
 
 
+def add_command(commands: Commands) -> None:
+    viewing = commands.add_parser(
+        "view",
+        help="serve the Memory tab without TensorBoard's frame",
+        description="Serves the page of the Memory tab alone; press Ctrl+C to stop. It reads the log directory as "
+        "TensorBoard does, and shows new data as it arrives.",
+        examples=("tb-memplugin view runs --open", "tb-memplugin view runs --port 0 --host 0.0.0.0"),
+        exit_codes=EXIT_CODES,
+    )
+    viewing.add_logdir()
+    viewing.add_argument(
+        "--port", metavar="P", type=_port, default=6007, help="port; 0 takes a free one (default: 6007)"
+    )
+    viewing.add_argument("--host", metavar="H", default="localhost", help="host to listen on (default: localhost)")
+    viewing.add_argument("--open", action="store_true", help="open the page in the default browser")
+    viewing.set_defaults(command=_view)
+
+
+def _view(options: argparse.Namespace) -> int:
+    with contextlib.suppress(KeyboardInterrupt):
+        address = start(options.logdir, options.host, options.port)
+        print(f"Memory tab of {clean(options.logdir)} (press Ctrl+C to stop):\n{address}", flush=True)
+        if options.open:
+            import webbrowser
+
+            webbrowser.open(address)
+        while True:
+            # Ctrl+C may reach a thread of the server, which would not wake this one from a longer wait.
+            time.sleep(0.5)
+    return 0
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise argparse.ArgumentTypeError(f"port must be an integer from 0 to 65535. Received: {text!r}")
+    return int(text)
+
+
 def assets() -> IO[bytes]:
     """A zip archive with the document and the module that starts the page, in place of TensorBoard's frontend."""
     archive = io.BytesIO()
@@ -53,15 +91,16 @@ def assets() -> IO[bytes]:
 def start(logdir: str, host: str, port: int) -> str:
     """Start the server in a daemon thread and return the page's address.
 
-    Args:
-        logdir: Path or URL of the log directory.
-        host: Name or address of the interface to listen on.
-        port: Port from 0 to 65,535; 0 takes a free one.
-
     Raises:
         NotFoundError: The log directory does not exist.
         RequestError: The server cannot listen on `host` and `port`.
     """
+    # Slow to import; other commands do not need it.
+    from tensorboard import program
+    from tensorboard.plugins.core.core_plugin import CorePluginLoader
+
+    from tb_memplugin.plugin_loader import MemoryLoader
+
     FileSource(logdir)  # checks the directory
     _check_address(host, port)
     # TensorBoard's own switch for reading without TensorFlow, which takes seconds to import.

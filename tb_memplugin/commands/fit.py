@@ -1,4 +1,4 @@
-"""``tb-memplugin what-if`` and ``tb-memplugin plan``: what a run would need, and what makes it fit."""
+"""What a run would need, and what makes it fit: in Python, as ``tb-memplugin what-if`` and ``tb-memplugin plan``."""
 
 import argparse
 import json
@@ -6,19 +6,77 @@ from collections.abc import Mapping
 from typing import Any
 
 from tb_memplugin.analysis.describe import FORMAT
+from tb_memplugin.analysis.fit.plan import plan_for
 from tb_memplugin.analysis.fit.plan_answer import Plan, describe_plan
-from tb_memplugin.analysis.fit.what_if import checked_conditions
+from tb_memplugin.analysis.fit.what_if import Globs, RunPredictor, capacity_bytes, checked_conditions, device_of
 from tb_memplugin.analysis.fit.what_if_answer import WhatIf, describe_what_if
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
-from tb_memplugin.commands.fit.what_if import plan_of_run, predictor_of
 from tb_memplugin.commands.loading import existing_runs
+from tb_memplugin.commands.recorded_run import RecordedRun
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.model import Run
+from tb_memplugin.model import Run, with_layers_of
 from tb_memplugin.model.text import clean, unknown_name
 
 
+def what_if(
+    run: Run,
+    *,
+    batch_size: int | None = None,
+    capacity: int | str | None = None,
+    freeze: Globs | None = None,
+    unfreeze: Globs | None = None,
+    optimizer: str | None = None,
+    precision: str | None = None,
+    device: str | None = None,
+) -> WhatIf:
+    """Predict what a recorded run would need under other conditions.
+
+    The recorded steps are replayed first; only if that reproduces every address is anything predicted.
+
+    Args:
+        run: A run, as ``tb_memplugin.load(log_dir)[name]`` returns it.
+        batch_size: Examples in a batch.
+        capacity: The allocator's limit, in bytes or as a text such as ``"24GiB"``.
+        freeze, unfreeze: Glob for whole paths of layers, such as ``"*/block1_*"``, or a list of globs; commas separate
+            several in one text, and ``*`` also matches ``/``.
+        optimizer: Name of a Keras optimizer in lower case, or ``momentum`` for SGD with momentum.
+        precision: ``float32``, ``mixed_float16`` or ``mixed_bfloat16``.
+        device: Device of the run; by default the first accelerator with recorded requests.
+
+    Returns:
+        The answer; `print` shows it. Its `prediction.method` is ``unknown`` if nothing can be predicted;
+        `prediction.assumptions` then says why.
+
+    Raises:
+        RequestError: A condition is malformed, or a glob matches no layer with weights.
+        NotFoundError: The run has no such device.
+    """
+    conditions = checked_conditions(batch_size, capacity, freeze, unfreeze, optimizer, precision)
+    return predictor_of(run, device).what_if(conditions)
+
+
+def predictor_of(run: Run, device: str | None) -> RunPredictor:
+    return RunPredictor(*_on_device(run, device))
+
+
+def _on_device(run: Run, device: str | None) -> tuple[Run, str]:
+    """The run with the layers of the device's worker, and the device."""
+    chosen = device_of(run, device)
+    return with_layers_of(run, run.by_worker if isinstance(run, RecordedRun) else {}, chosen), chosen
+
+
+def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None) -> Plan:
+    """The plan for a run, as `tb_memplugin.plan` returns it.
+
+    Raises:
+        RequestError: The budget or the batch size is malformed.
+        NotFoundError: The run has no such device.
+    """
+    size = checked_conditions(batch_size).batch_size
+    return plan_for(*_on_device(run, device), capacity_bytes(budget, "budget"), size)
+
+
 def add_what_if(commands: Commands) -> None:
-    """Add the command with its options."""
     asking = commands.add_parser(
         "what-if",
         help="predict what a run would need under other conditions",
@@ -46,7 +104,6 @@ def add_what_if(commands: Commands) -> None:
 
 
 def add_plan(commands: Commands) -> None:
-    """Add the command with its options."""
     planning = commands.add_parser(
         "plan",
         help="find what makes a run fit into a budget",

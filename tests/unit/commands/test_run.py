@@ -1,5 +1,6 @@
-"""A program under `tb-memplugin run` prints, fails and ends as under plain Python."""
+"""Options of `tb-memplugin run`; a program under it prints, fails and ends as under plain Python."""
 
+import argparse
 import os
 import pathlib
 import re
@@ -11,10 +12,11 @@ import zipfile
 from collections.abc import Sequence
 
 import pytest
+from reading_cases import write_small_run
 
-from tb_memplugin.commands.run import program
+from tb_memplugin.commands.run import NOTHING, add_arguments, ending, main, wait_for_threads
 
-ROOT = pathlib.Path(__file__).resolve().parents[4]
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 PROGRAMS = {
     "facts": """
@@ -110,7 +112,7 @@ def test_the_programs_threads_are_waited_for_but_for_daemons(monkeypatch: pytest
     for thread in (worker, daemon):
         thread.start()
     monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread(), worker, daemon])
-    program.wait_for_threads()
+    wait_for_threads()
     assert daemon.is_alive() and not worker.is_alive()
     release.set()
 
@@ -141,3 +143,54 @@ def test_with_the_switch_nothing_is_added(tmp_path: pathlib.Path) -> None:
     plain = run(tmp_path, [sys.executable, "program.py"])
     switched = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "program.py"], TB_MEMPLUGIN="0")
     assert switched == plain
+
+
+def parse(*arguments: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_arguments(parser)
+    return parser.parse_args(arguments)
+
+
+def test_options_after_the_program_are_its_own() -> None:
+    options = parse("--logdir", "a", "--trace-steps", "3,40", "train.py", "--logdir", "b", "-m", "--overhead", "x")
+    assert (options.logdir, options.trace_steps, options.is_module) == ("a", [3, 40], False)
+    assert options.arguments == ["--logdir", "b", "-m", "--overhead", "x"]
+    assert parse("-m", "package.train", "--run", "x").program == "package.train"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--overhead", "2", "x.py"], "overhead is a share from 0"),
+        (["--overhead", "nan", "x.py"], "overhead is a share from 0"),
+        (["--trace-steps", "3,-1", "x.py"], "steps are integers"),
+        (["--run", "../x", "x.py"], "plain directory name"),
+        (["--unknown", "x.py"], "unrecognized arguments"),
+        ([], "the following arguments are required"),
+    ],
+)
+def test_wrong_options_are_refused(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(*arguments)
+    assert ended.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_an_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--overhead", "2", "train.py"])
+    printed = capsys.readouterr().err
+    assert ended.value.code == 2 and printed.startswith("tb-memplugin run: ") and printed.count("\n") == 1
+
+
+def test_runs_are_printed_with_the_line_that_shows_them(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "my runs" / "one")
+    write_small_run(tmp_path / "my runs" / "another")
+    text = ending(str(tmp_path / "my runs"), "my runs", ["one", "missing"], ["A note."])
+    assert "\none: 60 steps (0 to 59)" in text and "another" not in text
+    assert "\nmissing: nothing was written\n\nA note.\n" in text
+    assert text.endswith("\ntensorboard --logdir 'my runs'")
+
+
+def test_without_runs_it_says_why(tmp_path: pathlib.Path) -> None:
+    assert ending(str(tmp_path), "runs", [], []) == f"\n{NOTHING}"
+    assert ending(str(tmp_path), "runs", [], ["A note."]) == "\nA note."

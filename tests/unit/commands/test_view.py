@@ -12,8 +12,7 @@ import zipfile
 import pytest
 
 from tb_memplugin import cli
-from tb_memplugin.commands.view import command, server
-from tb_memplugin.commands.view.server import assets
+from tb_memplugin.commands import view
 from tb_memplugin.server.static_files import StaticFiles
 
 
@@ -29,8 +28,8 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(server, "start", start)
-    monkeypatch.setattr(command, "time", types.SimpleNamespace(sleep=interrupted))
+    monkeypatch.setattr(view, "start", start)
+    monkeypatch.setattr(view, "time", types.SimpleNamespace(sleep=interrupted))
     return calls
 
 
@@ -70,7 +69,7 @@ def test_a_missing_directory_is_told(tmp_path: pathlib.Path, capsys: pytest.Capt
 
 @pytest.mark.skipif(not pathlib.Path("/proc/net/if_inet6").exists(), reason="no IPv6 on this machine")
 def test_an_ipv6_address_can_be_listened_on() -> None:
-    server._check_address("::1", 0)
+    view._check_address("::1", 0)
 
 
 def test_a_busy_port_is_told(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +93,7 @@ def test_an_unknown_host_is_told(tmp_path: pathlib.Path, capsys: pytest.CaptureF
 
 
 def test_the_document_starts_the_built_page_without_a_script_inside() -> None:
-    with zipfile.ZipFile(assets()) as archive:
+    with zipfile.ZipFile(view.assets()) as archive:
         files = {name: archive.read(name).decode() for name in archive.namelist()}
     assert sorted(files) == ["index.html", "start.js"]
     assert re.findall(r"<script[^>]*>(.*?)</script>", files["index.html"]) == [""]
