@@ -1,8 +1,8 @@
 /** Made-up answers of the routes about the allocator, for the training of a plan. */
 
+import type { Fixes, Oom } from "../src/model/answer";
 import type { Bin, ChunkOwner, MapRef, BlockingChunks } from "../src/model/memory-map";
-import type { DeviceMemory, Segment } from "../src/model/device-memory";
-import type { Fixes, Oom } from "../src/model/oom";
+import type { DeviceMemory, Segment } from "../src/model/pool";
 import type { LedgerRow } from "../src/model/snapshot";
 import { encodeColumns } from "./encode";
 import { ledgerAt, snapshotAt, type Plan } from "./training";

@@ -1,12 +1,11 @@
 /** A made-up training: the answers of every route for one run. The same plan always gives the same figures. */
 
+import type { Verdict } from "../src/model/answer";
 import type { Category, Group } from "../src/model/categories";
 import type { LayersAnswer } from "../src/model/layers";
-import { totalsOf } from "../src/model/ledger-totals";
-import type { Verdict } from "../src/model/oom";
 import type { LayerChange, SnapshotRef } from "../src/model/overview";
 import type { RunInfo } from "../src/model/run";
-import type { HeldTensorGroup, LedgerRow, Snapshot, SnapshotSummary } from "../src/model/snapshot";
+import { totalsOf, type HeldTensorGroup, type LedgerRow, type Snapshot, type SnapshotSummary } from "../src/model/snapshot";
 import { devicePlans } from "./device-plans";
 import { encodeColumns } from "./encode";
 

@@ -1,9 +1,9 @@
 /** Answers of the routes about the allocator, checked and turned into the model. */
 
-import type { MemoryMap, Bin, ChunkOwner, MapRef, MapSummary, BlockingChunks, Region } from "../model/memory-map";
-import { PARTS, type DeviceMemory, type Segment } from "../model/device-memory";
+import { VERDICTS, type Fix, type Fixes, type Oom } from "../model/answer";
 import { CATEGORIES } from "../model/categories";
-import { VERDICTS, type Fix, type Fixes, type Oom } from "../model/oom";
+import type { MemoryMap, Bin, ChunkOwner, MapRef, MapSummary, BlockingChunks, Region } from "../model/memory-map";
+import { PARTS, type DeviceMemory, type Segment } from "../model/pool";
 import { PHASES } from "../model/run";
 import { ledgerRow } from "./answers";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";

@@ -3,10 +3,9 @@
 import type { Activations } from "../model/activations";
 import { CATEGORIES, type Group } from "../model/categories";
 import { RECOMPUTED, type LayerRow, type LayersAnswer } from "../model/layers";
-import type { LedgerTotals } from "../model/ledger-totals";
 import type { Epoch, Failure, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
 import { PHASES, RUN_STATUSES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
-import type { SavedRow, HeldTensorGroup, LedgerRow, Replay, Snapshot, SnapshotSummary } from "../model/snapshot";
+import type { LedgerTotals, SavedRow, HeldTensorGroup, LedgerRow, Replay, Snapshot, SnapshotSummary } from "../model/snapshot";
 import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
 import { readColumns } from "./columns";
 

@@ -4,7 +4,7 @@ import { list, number, object, text, type Check } from "./check";
 
 const head = object<{ rows: number; columns: string[] }>({ rows: number, columns: list(text) });
 
-export interface Columns {
+interface Columns {
   rows: number;
   /** The head's JSON, columns and all, still to be checked by the caller. */
   head: unknown;

@@ -1,6 +1,6 @@
 /** The answer with the parts of a peak, checked. */
 
-import type { Demand } from "../model/demand";
+import type { Demand } from "../model/pool";
 import { PHASES } from "../model/run";
 import { list, maybe, number, object, oneOf, text } from "./check";
 

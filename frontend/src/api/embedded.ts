@@ -1,16 +1,16 @@
 /** A saved report: the document contains the server's answers, compressed. Nothing is fetched. */
 
+import { totalsOf, type LedgerTotals } from "../model/snapshot";
 import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "./allocator-answers";
-import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parseAnswers } from "./answer-answers";
+import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
+import { list, number, object, text, type Check } from "./check";
 import { parseDemand } from "./demand-answer";
 import { parseDevices } from "./devices-answer";
-import { list, number, object, text, type Check } from "./check";
-import { Refused } from "./http";
 import { parseHostMemory } from "./host-memory-answer";
+import { Refused } from "./http";
 import { parsePlan } from "./plan-answer";
 import { parsePool } from "./pool-answer";
-import { totalsOf, type LedgerTotals } from "../model/ledger-totals";
 import type { Source, TotalsQuery } from "./source";
 import { parseTimeline, parseTimelines } from "./timeline-answers";
 import { parseWhatIf } from "./what-if-answer";

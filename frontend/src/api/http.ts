@@ -1,12 +1,12 @@
 /** The plugin's routes. Every address is relative to the document's base, so that prefixes and nested frames work. */
 
+import { changedConditions } from "../model/what-if";
 import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "./allocator-answers";
 import { parseAnswers } from "./answer-answers";
+import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { list, text } from "./check";
-import { changedConditions } from "../model/conditions";
 import { parseDemand } from "./demand-answer";
 import { parseDevices } from "./devices-answer";
-import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
 import { parseHostMemory } from "./host-memory-answer";
 import { parsePlan } from "./plan-answer";
 import { parsePool } from "./pool-answer";

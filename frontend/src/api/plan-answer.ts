@@ -1,8 +1,7 @@
 /** The answer with a plan, checked. */
 
 import { CATEGORIES } from "../model/categories";
-import { TIME_SOURCES, type Plan, type PlanOption, type PlanPoint } from "../model/plan";
-import type { PlainRow } from "../model/what-if";
+import { TIME_SOURCES, type Plan, type PlanOption, type PlanPoint, type PlainRow } from "../model/what-if";
 import { flag, list, maybe, number, object, oneOf, text } from "./check";
 
 const row = object<PlainRow>({ layer: maybe(text), category: oneOf(CATEGORIES), trainable: maybe(flag), bytes: number });

@@ -1,23 +1,17 @@
 /** Where the page gets its data. The server is one source; a saved report can be another. */
 
 import type { Activations } from "../model/activations";
-import type { Answer } from "../model/answer";
-import type { Conditions } from "../model/conditions";
-import type { HostMemory } from "../model/host-memory";
-import type { MemoryMap, MapRef, Place } from "../model/memory-map";
-import type { DeviceMemory } from "../model/device-memory";
+import type { Answer, Fixes, Oom } from "../model/answer";
 import type { Devices } from "../model/devices";
+import type { HostMemory } from "../model/host-memory";
 import type { LayersAnswer } from "../model/layers";
-import type { LedgerTotals } from "../model/ledger-totals";
-import type { Fixes, Oom } from "../model/oom";
+import type { MemoryMap, MapRef, Place } from "../model/memory-map";
 import type { Overview } from "../model/overview";
-import type { PoolSteps } from "../model/pool";
-import type { Demand } from "../model/demand";
-import type { Plan } from "../model/plan";
+import type { DeviceMemory, PoolSteps, Demand } from "../model/pool";
 import type { Phase, RunsAnswer } from "../model/run";
-import type { Snapshot, SnapshotSummary } from "../model/snapshot";
+import type { LedgerTotals, Snapshot, SnapshotSummary } from "../model/snapshot";
 import type { Timeline, TimelineRef } from "../model/timeline";
-import type { WhatIf } from "../model/what-if";
+import type { Conditions, Plan, WhatIf } from "../model/what-if";
 
 export interface OverviewQuery {
   run: string;

@@ -1,10 +1,17 @@
 /** Answers of the timeline routes, checked and turned into the model. */
 
-import type { ChunkOwner } from "../model/memory-map";
 import { CATEGORIES } from "../model/categories";
+import type { ChunkOwner } from "../model/memory-map";
 import { PHASES } from "../model/run";
-import { BAND_NAMES, type Band, type CompiledSpan, type TensorShape, type Timeline, type TimelineRef } from "../model/timeline";
-import { splitRounding } from "../model/timeline-rounding";
+import {
+  BAND_NAMES,
+  splitRounding,
+  type Band,
+  type CompiledSpan,
+  type TensorShape,
+  type Timeline,
+  type TimelineRef,
+} from "../model/timeline";
 import { MODES } from "./answers";
 import { flag, list, maybe, number, numbers, object, oneOf, text, type Check } from "./check";
 import { readColumns } from "./columns";

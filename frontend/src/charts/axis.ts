@@ -1,8 +1,6 @@
 /** Ranges, ticks and positions. Pure. */
 
-import { UNITS, formatCount, unitOf, type Unit } from "../lib/bytes";
-
-import { formatDuration, formatMilliseconds, formatWallTime } from "../lib/format";
+import { UNITS, formatCount, unitOf, formatDuration, formatMilliseconds, formatWallTime, type Unit } from "../lib/bytes";
 
 /** Steps, seconds since a start, times of day; in a step's timeline: milliseconds or the index of a moment. */
 export type XKind = "step" | "relative" | "wall" | "milliseconds" | "event index";

@@ -2,8 +2,9 @@
 
 import { lowerBound } from "../lib/search";
 import type { Range } from "./axis";
+import { fillStyle, type BandFill } from "./paint";
 
-export interface Chunks {
+interface Chunks {
   /** Ascending. */
   address: ArrayLike<number>;
   bytes: ArrayLike<number>;
@@ -11,7 +12,7 @@ export interface Chunks {
   key: ArrayLike<number>;
 }
 
-export interface Cell {
+interface Cell {
   x: number;
   width: number;
   key: number;
@@ -104,4 +105,40 @@ export function clamped(view: Range, whole: Range, least = LEAST): Range {
 /** The span that a drag over a view marks, from its low end; null for a click, which moves by at most a 200th of the view. */
 export function dragged(from: number, to: number, view: Range): Range | null {
   return Math.abs(to - from) > (view[1] - view[0]) / 200 ? [Math.min(from, to), Math.max(from, to)] : null;
+}
+
+interface StripInks {
+  ground: string;
+  text: string;
+  focus: string;
+}
+
+/** From this width on, in device pixels, a chunk is set off from its neighbour. */
+const APART = 4;
+
+export function paintStrip(
+  canvas: HTMLCanvasElement,
+  cells: readonly Cell[],
+  fills: readonly BandFill[],
+  marked: number | null,
+  inks: StripInks,
+): void {
+  const context = canvas.getContext("2d");
+  if (!context) return;
+  const ratio = window.devicePixelRatio || 1;
+  const { width, height } = canvas;
+  context.fillStyle = inks.ground;
+  context.fillRect(0, 0, width, height);
+  const styles = fills.map((fill) => fillStyle(context, fill, inks.ground, ratio, 1));
+  for (const { x, width: wide, key } of cells) {
+    context.fillStyle = styles[key] ?? inks.text;
+    context.fillRect(Math.floor(x), 0, Math.max(Math.ceil(x + wide) - Math.floor(x), 1), height);
+  }
+  context.fillStyle = inks.ground;
+  for (const { x, width: wide } of cells) if (wide >= APART) context.fillRect(Math.floor(x), 0, 1, height);
+  const cell = marked === null ? undefined : cells.find(({ chunk }) => chunk === marked);
+  if (!cell) return;
+  context.strokeStyle = inks.text;
+  context.lineWidth = 2 * ratio;
+  context.strokeRect(cell.x + ratio, ratio, Math.max(cell.width - 2 * ratio, 1), height - 2 * ratio);
 }

@@ -1,6 +1,6 @@
 /** Painting on a canvas. Every painter gets the scale and paints in device pixels. */
 
-import type { StackLayout } from "./stack-layout";
+import type { StackLayout } from "./layout";
 
 export interface Scale {
   x(value: number): number;
@@ -211,5 +211,100 @@ export function diamondsPainter(points: readonly { x: number; y: number }[], col
       context.lineWidth = 1.5 * scale.ratio;
       context.stroke();
     }
+  };
+}
+
+/** The outline of a band over neighbouring rows: one shape, because thousands of rectangles that touch take a hundred times as long to fill. */
+function outline(path: Path2D, scale: Scale, edges: Float64Array, low: Float64Array, high: Float64Array, from: number, to: number): void {
+  path.moveTo(scale.x(edges[from] as number), scale.y(low[from] as number));
+  for (let row = from; row < to; row += 1) {
+    const y = scale.y(high[row] as number);
+    path.lineTo(scale.x(edges[row] as number), y);
+    path.lineTo(scale.x(edges[row + 1] as number), y);
+  }
+  for (let row = to - 1; row >= from; row -= 1) {
+    const y = scale.y(low[row] as number);
+    path.lineTo(scale.x(edges[row + 1] as number), y);
+    path.lineTo(scale.x(edges[row] as number), y);
+  }
+  path.closePath();
+}
+
+/** Everything between two stepped boundaries, where both are known. */
+export function betweenPainter(
+  edges: Float64Array,
+  low: Float64Array,
+  high: Float64Array,
+  fill: BandFill,
+  ground: string,
+  strength: number,
+): Painter {
+  return (context, scale) => {
+    const path = new Path2D();
+    const isFilled = (row: number): boolean => (high[row] as number) > (low[row] as number);
+    for (let row = 0; row < low.length; row += 1) {
+      const from = row;
+      while (row < low.length && isFilled(row)) row += 1;
+      if (row > from) outline(path, scale, edges, low, high, from, row);
+    }
+    context.fillStyle = fillStyle(context, fill, ground, scale.ratio, strength);
+    context.fill(path);
+  };
+}
+
+/** Bars at some rows, as wide as the row's cell, but never narrower than can be seen. */
+export function barsPainter(
+  edges: Float64Array,
+  rows: readonly number[],
+  low: Float64Array,
+  high: Float64Array,
+  fill: BandFill,
+  ground: string,
+): Painter {
+  return (context, scale) => {
+    const path = new Path2D();
+    for (const row of rows) {
+      const [bottom, top] = [low[row] as number, high[row] as number];
+      if (!(top > bottom)) continue;
+      const [from, to] = [scale.x(edges[row] as number), scale.x(edges[row + 1] as number)];
+      const half = Math.max((to - from) / 2, 1.75 * scale.ratio);
+      path.rect((from + to) / 2 - half, scale.y(top), 2 * half, scale.y(bottom) - scale.y(top));
+    }
+    context.fillStyle = fillStyle(context, fill, ground, scale.ratio, 1);
+    context.fill(path);
+  };
+}
+
+function trace(path: Path2D, scale: Scale, x: Float64Array, y: Float64Array, rows: readonly number[]): void {
+  for (const row of rows) path.lineTo(scale.x(x[row] as number), scale.y(y[row] as number));
+}
+
+/** A line through all points. */
+export function linePainter(x: Float64Array, y: Float64Array, colour: string, width: number): Painter {
+  return (context, scale) => {
+    const path = new Path2D();
+    trace(path, scale, x, y, [...x.keys()]);
+    context.save();
+    context.strokeStyle = colour;
+    context.lineWidth = width * scale.ratio;
+    context.lineJoin = "round";
+    context.stroke(path);
+    context.restore();
+  };
+}
+
+/** Everything between two curves. */
+export function bandPainter(x: Float64Array, low: Float64Array, high: Float64Array, colour: string, strength: number): Painter {
+  return (context, scale) => {
+    const path = new Path2D();
+    const rows = [...x.keys()];
+    trace(path, scale, x, high, rows);
+    trace(path, scale, x, low, rows.reverse());
+    path.closePath();
+    context.save();
+    context.globalAlpha = strength;
+    context.fillStyle = colour;
+    context.fill(path);
+    context.restore();
   };
 }

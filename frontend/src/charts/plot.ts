@@ -3,9 +3,26 @@
 import uPlot from "uplot";
 
 import { byteTicks, shareTicks, tickSteps, wallLabels, xLabel, type Range, type Ticks, type XKind, type YKind } from "./axis";
-import { Clicks, type Undo } from "./clicks";
 import type { Painter, Scale } from "./paint";
 import { FONT } from "./rules";
+
+/** Restores what was there before a click. */
+export type Undo = () => void;
+
+export class Clicks {
+  private undo: Undo | null = null;
+
+  /** The second click of a double-click does nothing, neither do further ones. */
+  click(event: MouseEvent, act: () => Undo | null): void {
+    if (event.detail <= 1) this.undo = act();
+  }
+
+  doubleClick(): void {
+    const { undo } = this;
+    this.undo = null;
+    undo?.();
+  }
+}
 
 export interface PlotSpec {
   /** Places of the rows, ascending: where the cursor can stand. */

@@ -1,6 +1,6 @@
 /** Straight lines with words: capacity, marks, and the lane of epochs above the plot. */
 
-import { placeBlocks } from "./marks-layout";
+import { placeBlocks } from "./layout";
 import { stepPainter, type Painter } from "./paint";
 
 export const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';

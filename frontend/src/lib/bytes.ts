@@ -1,4 +1,4 @@
-/** Sizes as text, in IEC units. The cases in tests/golden/bytes.json are shared with Python. */
+/** Sizes, shares, times and tables as text. The sizes in tests/golden/bytes.json are shared with Python. */
 
 export const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"] as const;
 export type Unit = (typeof UNITS)[number];
@@ -81,3 +81,110 @@ export function formatCount(count: number): string {
 
 /** "0x7f3a5c000100" */
 export const addressText = (address: number): string => `0x${address.toString(16)}`;
+
+/** The share of a whole, 0 to 1; null if one of them is unknown or the whole is nothing. */
+export const shareOf = (part: number | null, whole: number | null): number | null => (whole && part !== null ? part / whole : null);
+
+/** Share of a whole below which rows of a table are folded into one. */
+const MINOR_SHARE = 0.01;
+
+/** Whether a part is so small that its row may be folded; not if it is unknown. */
+export const isMinor = (part: number | null, whole: number): boolean =>
+  part !== null && (part === 0 || Math.abs(part) < MINOR_SHARE * whole);
+
+/** "43 %", "0.4 %", "<0.1 %". */
+export function formatShare(share: number): string {
+  const percent = share * 100;
+  if (percent > 0 && percent < 0.05) return "<0.1 %";
+  return `${percent !== 0 && Math.abs(percent) < 9.95 ? percent.toFixed(1) : percent.toFixed(0)} %`;
+}
+
+/** A sentence whose figures stay on one line with their units. */
+export const unbroken = (sentence: string): string => sentence.replace(/(\d) (?=%|[KMGTP]iB\b|B\b)/g, "$1\u00a0");
+
+/** The parts of a sentence in order: plain text, and code from between two backticks. A backtick without a partner is text. */
+export const codeSpans = (sentence: string): { text: string; code: boolean }[] =>
+  sentence
+    .split(/`([^`]+)`/)
+    .map((text, index) => ({ text, code: index % 2 === 1 }))
+    .filter(({ text }) => text !== "");
+
+/** Seconds since a start: "0 s", "1.5 s", "12 s", "3 m 20 s", "2 h 05 m", "3 d 4 h". */
+export function formatDuration(seconds: number): string {
+  const sign = seconds < 0 ? "-" : "";
+  const size = Math.abs(seconds);
+  if (size < 9.95) return `${sign}${Number(size.toFixed(1))} s`;
+  const whole = Math.round(size);
+  if (whole < 60) return `${sign}${whole} s`;
+  const pad = (value: number): string => String(value).padStart(2, "0");
+  if (whole < 3600) return `${sign}${Math.floor(whole / 60)} m ${pad(whole % 60)} s`;
+  if (whole < 86400) return `${sign}${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} m`;
+  return `${sign}${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+/** Times within a step: "0 ms", "850 µs", "12.3 ms", "1.25 s". */
+export function formatMilliseconds(milliseconds: number): string {
+  const size = Math.abs(milliseconds);
+  if (size === 0) return "0 ms";
+  const [figure, unit] = size < 1 ? [milliseconds * 1000, "µs"] : size < 1000 ? [milliseconds, "ms"] : [milliseconds / 1000, "s"];
+  return `${Number(figure.toPrecision(3))} ${unit}`;
+}
+
+/** Local time, to the second: "2026-09-21 13:13:13". */
+export function formatWallTime(seconds: number): string {
+  const date = new Date(seconds * 1000);
+  const pad = (value: number): string => String(value).padStart(2, "0");
+  const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
+  return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
+}
+
+/** "1 step", "2 steps". */
+export const plural = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`;
+
+type Cell = string | number | boolean | null;
+
+export interface Table {
+  columns: string[];
+  rows: Cell[][];
+}
+
+/** Prefixes text that a spreadsheet would read as a formula with an apostrophe: names come from strangers. */
+function csvCell(cell: Cell): string {
+  if (cell === null || (typeof cell === "number" && !Number.isFinite(cell))) return "";
+  if (typeof cell !== "string") return String(cell);
+  const text = /^[=+\-@\t\r]/.test(cell) ? `'${cell}` : cell;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+export function toCsv({ columns, rows }: Table): string {
+  return [columns, ...rows].map((cells) => `${cells.map(csvCell).join(",")}\r\n`).join("");
+}
+
+/** One object per row; unknown values are null. */
+export function toJson({ columns, rows }: Table): string {
+  const known = (cell: Cell | undefined): Cell =>
+    cell === undefined || (typeof cell === "number" && !Number.isFinite(cell)) ? null : cell;
+  return `${JSON.stringify(
+    rows.map((cells) => Object.fromEntries(columns.map((name, index) => [name, known(cells[index])]))),
+    null,
+    1,
+  )}\n`;
+}
+
+/** A file name from any text. */
+export const fileName = (text: string, ending: string): string =>
+  `${
+    text
+      .replace(/[^\p{L}\p{N}._-]+/gu, "_")
+      .replace(/^[._]+/, "")
+      .slice(0, 120) || "memory"
+  }.${ending}`;
+
+const REPLACEMENT = "\ufffd";
+
+const isAllowed = (code: number): boolean =>
+  code === 0x9 || code === 0xa || code === 0xd || (code >= 0x20 && code <= 0xd7ff) || (code >= 0xe000 && code <= 0xfffd) || code >= 0x10000;
+
+/** `text` with the characters replaced that no XML document may contain: control characters, halves of surrogate pairs. */
+export const wellFormed = (text: string): string =>
+  Array.from(text, (one) => (isAllowed(one.codePointAt(0) ?? 0) ? one : REPLACEMENT)).join("");

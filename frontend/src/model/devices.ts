@@ -1,8 +1,6 @@
 /** Every device of a run side by side. Field names are those of the HTTP API. */
 
-import { formatBytes } from "../lib/bytes";
-import { plural } from "../lib/format";
-import type { Table } from "../lib/table";
+import { formatBytes, plural, type Table } from "../lib/bytes";
 import { groupKey, stackOrder, type Group } from "./categories";
 import { ofOneKind, type Phase } from "./run";
 
@@ -126,7 +124,7 @@ export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): De
 }
 
 /** Something to look at first, and the device to select for it; null if its worker has none. */
-export interface Conspicuous {
+interface Conspicuous {
   device: string | null;
   sentence: string;
 }

@@ -2,8 +2,8 @@
 
 import { formatBytes } from "../lib/bytes";
 import { PERSISTENT, categoryLabel, type Category } from "./categories";
-import type { LedgerTotals } from "./ledger-totals";
 import type { LayerChange, Overview } from "./overview";
+import type { LedgerTotals } from "./snapshot";
 
 export type Side = "frozen" | "trainable" | "other";
 export const SIDES: readonly Side[] = ["frozen", "trainable", "other"];

@@ -1,8 +1,13 @@
 /** The model's layer table at a step. */
 
+import { formatBytes, plural, formatCount, formatExact } from "../lib/bytes";
+import { CATEGORIES, PERSISTENT, ROUNDING_MEANING, type Category } from "./categories";
+import { NOT_TIED } from "./run";
+import { layerSizes, rankOf, type LedgerRow, type SavedRow } from "./snapshot";
+
 /** How the backward pass computes a layer a second time: exactly, or with statistics updated and random numbers drawn again. */
 export const RECOMPUTED = ["exact", "anew"] as const;
-export type Recomputed = (typeof RECOMPUTED)[number];
+type Recomputed = (typeof RECOMPUTED)[number];
 
 export interface LayerRow {
   path: string;
@@ -19,7 +24,7 @@ export interface LayerRow {
   recomputed: Recomputed | null;
 }
 
-export type Training = "frozen" | "trainable" | "no weights";
+type Training = "frozen" | "trainable" | "no weights";
 
 /** A layer without weights is neither frozen nor trainable, whatever its flag: counts of layers leave it out. */
 export const trainingOf = ({ trainable, weight_bytes }: Pick<LayerRow, "trainable" | "weight_bytes">): Training =>
@@ -33,4 +38,279 @@ export interface LayersAnswer {
   other_optimizer_bytes: number;
   other_state_bytes: number;
   layers: LayerRow[];
+}
+
+export interface LayerFigures {
+  /** Null: memory not tied to a layer. */
+  path: string | null;
+  type: string | null;
+  /** The layer's own flag, which its rows of the ledger have as well. */
+  trainable: boolean | null;
+  /** Null: not in the layer table. */
+  training: Training | null;
+  parameters: number | null;
+  output_shape: readonly number[] | null;
+  output_dtype: string | null;
+  /** Of one batch. */
+  output_bytes: number | null;
+  /** Null as well: not in the layer table. */
+  recomputed: Recomputed | null;
+  bytes: Record<Category, number>;
+  total: number;
+  /** Persistent memory, and what is saved for the backward pass: neither depends on the moment of the peak. */
+  persistent: number;
+  saved: number;
+}
+
+const nothing = (): Record<Category, number> => Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
+
+const sum = (bytes: Record<Category, number>, of: readonly Category[] = CATEGORIES): number =>
+  of.reduce((total, category) => total + bytes[category], 0);
+
+/**
+ * Every layer of the table in the model's order, then owners that only the ledger knows. With a ledger the figures are its bytes: requested
+ * ones by category and rounding apart, which sum to the bytes in use. Without one only weights and optimizer state are known, from the table.
+ */
+export function layerFigures(
+  table: LayersAnswer | null,
+  ledger: readonly LedgerRow[] | null,
+  saved: readonly SavedRow[] = [],
+): LayerFigures[] {
+  const sizes = layerSizes(ledger ?? [], saved);
+  const owned = new Map<string | null, Record<Category, number>>();
+  for (const row of ledger ?? []) {
+    const bytes = owned.get(row.layer) ?? nothing();
+    bytes[row.category] += row.bytes;
+    owned.set(row.layer, bytes);
+  }
+  const known = (table?.layers ?? []).map((layer): LayerFigures => {
+    const ofTable = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
+    const bytes = ledger === null ? ofTable : (owned.get(layer.path) ?? nothing());
+    owned.delete(layer.path);
+    const { path, type, trainable, parameters, output_shape, output_dtype, output_bytes, recomputed } = layer;
+    const facts = { path, type, trainable, training: trainingOf(layer), parameters, output_shape, output_dtype, output_bytes, recomputed };
+    return { ...facts, bytes, total: sum(bytes), persistent: sum(bytes, PERSISTENT), saved: sizes.get(path)?.saved ?? 0 };
+  });
+  const untied = table?.other_optimizer_bytes ?? 0;
+  if (ledger === null && untied > 0) {
+    owned.set(null, { ...nothing(), optimizer_state: untied });
+  }
+  const others = [...owned].map(([path, bytes]): LayerFigures => ({
+    path,
+    type: null,
+    trainable: null,
+    training: null,
+    parameters: null,
+    output_shape: null,
+    output_dtype: null,
+    output_bytes: null,
+    recomputed: null,
+    bytes,
+    total: sum(bytes),
+    persistent: sum(bytes, PERSISTENT),
+    saved: sizes.get(path)?.saved ?? 0,
+  }));
+  return [...known, ...others];
+}
+
+export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
+export type Grouping = (typeof GROUPINGS)[number];
+
+export const SORT_KEYS = ["path", "type", "parameters", "rank", "persistent", "saved", "total", "output_bytes", ...CATEGORIES] as const;
+export type SortKey = (typeof SORT_KEYS)[number];
+
+export interface LayerGroup {
+  /** Null for the only group when nothing is grouped. */
+  title: string | null;
+  layers: LayerFigures[];
+  parameters: number;
+  bytes: Record<Category, number>;
+  total: number;
+  persistent: number;
+  saved: number;
+}
+
+/** Why persistent memory and saved activations are more than the total, empty if they are not: they are of two moments. */
+export const aboveTotal = (of: LayerFigures | LayerGroup): string =>
+  rankOf(of) > of.total
+    ? `More than the ${formatBytes(of.total)} at the peak: by then, activations saved by the forward pass were freed.`
+    : "";
+
+/** The sums of some layers. */
+export function groupOf(title: string | null, layers: readonly LayerFigures[]): LayerGroup {
+  const group: LayerGroup = { title, layers: [...layers], parameters: 0, bytes: nothing(), total: 0, persistent: 0, saved: 0 };
+  for (const layer of layers) {
+    group.parameters += layer.parameters ?? 0;
+    group.total += layer.total;
+    group.persistent += layer.persistent;
+    group.saved += layer.saved;
+    for (const category of CATEGORIES) group.bytes[category] += layer.bytes[category];
+  }
+  return group;
+}
+
+/**
+ * "3 layers" and more about them; of a group by trainable "15 with weights", because only layers with weights are counted as trainable or
+ * frozen.
+ */
+export function countText({ layers }: LayerGroup, grouping: Grouping): { text: string; more: string } {
+  const named = layers.filter(({ path }) => path !== null);
+  const without = named.filter(({ training }) => training === "no weights").length;
+  const text = named.length === 0 ? "" : plural(named.length, "layer");
+  if (without === 0) return { text, more: text };
+  const parts = `${named.length - without} with weights`;
+  return { text: grouping === "trainable" ? parts : text, more: `${text}: ${parts}, ${without} without` };
+}
+
+function titleOf(layer: LayerFigures, grouping: Grouping): string {
+  if (layer.path === null) return NOT_TIED;
+  switch (grouping) {
+    case "type":
+      return layer.type ?? "unknown type";
+    case "trainable":
+      return layer.trainable === null ? "unknown" : layer.trainable ? "trainable" : "frozen";
+    default: {
+      // A block is the parent in the path and the name up to its last part: vgg16/block1_conv2 is in vgg16/block1.
+      const cut = layer.path.lastIndexOf("_");
+      const slash = layer.path.lastIndexOf("/");
+      return cut > slash + 1 ? layer.path.slice(0, cut) : slash > 0 ? layer.path.slice(0, slash) : layer.path;
+    }
+  }
+}
+
+function compare(key: SortKey): (a: LayerFigures, b: LayerFigures) => number {
+  if (key === "path" || key === "type") return (a, b) => (a[key] ?? "\uffff").localeCompare(b[key] ?? "\uffff");
+  if (key === "output_bytes" || key === "parameters") return (a, b) => (b[key] ?? -1) - (a[key] ?? -1);
+  return bySize(key);
+}
+
+/** The largest first; equal ones stay in the model's order. */
+function bySize(key: Exclude<SortKey, "path" | "type" | "output_bytes" | "parameters">) {
+  const size = (of: LayerFigures | LayerGroup): number => {
+    if (key === "rank") return rankOf(of);
+    return key === "total" || key === "persistent" || key === "saved" ? of[key] : of.bytes[key];
+  };
+  return (a: LayerFigures | LayerGroup, b: LayerFigures | LayerGroup): number => size(b) - size(a);
+}
+
+/** Layers in groups with subtotals, both sorted; `key` null keeps the model's order. */
+export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping, key: SortKey | null): LayerGroup[] {
+  const members = new Map<string | null, LayerFigures[]>();
+  for (const layer of layers) {
+    const title = grouping === "none" ? null : titleOf(layer, grouping);
+    const own = members.get(title) ?? [];
+    own.push(layer);
+    members.set(title, own);
+  }
+  const made = [...members].map(([title, own]) => groupOf(title, own));
+  if (key === null) return made;
+  for (const group of made) group.layers.sort(compare(key));
+  if (key === "path" || key === "type") return made.sort((a, b) => (a.title ?? "").localeCompare(b.title ?? ""));
+  // Outputs have no subtotal, because a model's is that of its last layer: the group with the largest one comes first.
+  const largestOutput = ({ layers: sorted }: LayerGroup): number => sorted[0]?.output_bytes ?? -1;
+  if (key === "output_bytes") return made.sort((a, b) => largestOutput(b) - largestOutput(a));
+  if (key === "parameters") return made.sort((a, b) => b.parameters - a.parameters);
+  return made.sort(bySize(key));
+}
+
+/** "(batch, 64, 64, 64)". */
+export function sizesText({ output_shape }: Pick<LayerFigures, "output_shape">): string {
+  if (output_shape === null) return "";
+  return `(${output_shape.map((size, index) => (size >= 0 ? String(size) : index === 0 ? "batch" : "?")).join(", ")})`;
+}
+
+/** "(batch, 64, 64, 64) float32". */
+export function shapeText(layer: Pick<LayerFigures, "output_shape" | "output_dtype">): string {
+  if (layer.output_shape === null) return "";
+  return `${sizesText(layer)}${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
+}
+
+/** Shape and source of an output's size, or why it is unknown. */
+export function outputFacts(layer: Pick<LayerFigures, "type" | "output_shape" | "output_dtype" | "output_bytes">): string[] {
+  const missing = (why: string): string => `Output size unknown: ${why}.`;
+  if (layer.type === null) return [missing("the layer is not in the layer table")];
+  const source = "from the layer table (Keras)";
+  if (layer.output_bytes !== null) return [`output of one batch, ${shapeText(layer)}`, source];
+  if (layer.output_shape === null) return [missing("Keras reports no output shape"), source];
+  return [missing(`a dimension is unknown, ${shapeText(layer)}`), source];
+}
+
+const DTYPE_BYTES: Record<string, number> = {
+  float64: 8,
+  float32: 4,
+  float16: 2,
+  bfloat16: 2,
+  int64: 8,
+  int32: 4,
+  int16: 2,
+  int8: 1,
+  uint8: 1,
+  bool: 1,
+  complex128: 16,
+  complex64: 8,
+  uint64: 8,
+  uint32: 4,
+  uint16: 2,
+};
+
+/** Bytes of one element, null for an unknown dtype. */
+export const dtypeBytes = (dtype: string): number | null => DTYPE_BYTES[dtype] ?? null;
+
+/** Bytes of the output for one example, null if a dimension or the dtype is unknown. */
+export function exampleBytes({ output_shape: shape, output_dtype: dtype }: LayerRow): number | null {
+  const size = DTYPE_BYTES[dtype ?? ""];
+  if (shape === null || size === undefined || shape.slice(1).some((one) => one < 0)) return null;
+  return shape.slice(1).reduce((product, one) => product * one, size);
+}
+
+/** "2", "0.5", "1.3": how many times `one` is in `bytes`. */
+function times(bytes: number, one: number): string {
+  const ratio = bytes / one;
+  return Number.isInteger(ratio) || ratio >= 100 ? formatCount(ratio) : String(Number(ratio.toPrecision(2)));
+}
+
+const approximately = (bytes: number, one: number): string => (bytes % one === 0 ? "=" : "≈");
+
+function ofWeights(layer: LayerRow): string {
+  const { parameters, weight_bytes: bytes } = layer;
+  if (parameters === 0 || bytes === 0) return "as traced; no weights in the layer table";
+  return `${formatCount(parameters)} parameters × ${times(bytes, parameters)} B = ${formatExact(bytes)}`;
+}
+
+function ofOutput(layer: LayerRow, bytes: number, batch: number | null): string {
+  const one = exampleBytes(layer);
+  if (one === null || one === 0) return "as traced; output size unknown";
+  const sizes = [...(batch === null ? [] : [batch]), ...(layer.output_shape ?? []).slice(1)].join(" × ");
+  const whole = one * (batch ?? 1);
+  const of = batch === null ? "the output of one example" : `the output of a batch of ${formatCount(batch)}`;
+  return `${approximately(bytes, whole)} ${times(bytes, whole)} × ${of}, ${sizes} × ${layer.output_dtype ?? ""} = ${formatExact(whole)}`;
+}
+
+/** The step whose bytes a formula explains. */
+export interface FormulaStep {
+  optimizer: string | null;
+  batch_size: number | null;
+}
+
+/** The formula of a category's bytes in a layer; "as traced" where none is known. */
+export function formula(category: Category, layer: LayerRow | null, bytes: number, { optimizer, batch_size }: FormulaStep): string {
+  if (category === "rounding") return ROUNDING_MEANING;
+  if (layer === null) return "as traced; the layer is not in the layer table";
+  const trainable = layer.trainable_weight_bytes;
+  switch (category) {
+    case "weights":
+      return ofWeights(layer);
+    case "optimizer_state":
+      if (trainable === 0 || layer.optimizer_bytes === 0) return "as traced";
+      return `${optimizer ?? "the optimizer"} keeps ${times(layer.optimizer_bytes, trainable)} × the trainable weights, ${formatExact(trainable)} = ${formatExact(layer.optimizer_bytes)}`;
+    case "weight_gradients":
+      return trainable === 0
+        ? "as traced"
+        : `${approximately(bytes, trainable)} ${times(bytes, trainable)} × the trainable weights, ${formatExact(trainable)}`;
+    case "activations":
+    case "activation_gradients":
+      return ofOutput(layer, bytes, batch_size);
+    default:
+      return "as traced";
+  }
 }

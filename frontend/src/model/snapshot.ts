@@ -1,6 +1,7 @@
 /** The breakdown of one step: traced, or at its failure. */
 
-import { PERSISTENT, type Category } from "./categories";
+import { formatBytes, formatCount } from "../lib/bytes";
+import { PERSISTENT, groupKey, stackOrder, type Category, type Group } from "./categories";
 import type { Mode } from "./overview";
 import type { Phase } from "./run";
 
@@ -133,4 +134,84 @@ export function rankedLayers(sizes: ReadonlyMap<string | null, LayerSizes>, limi
     .sort((a, b) => rankOf(b[1]) - rankOf(a[1]) || a[0].localeCompare(b[0]))
     .slice(0, limit)
     .map(([layer]) => layer);
+}
+
+export const MAX_GROUPS = 8;
+
+interface HeldTensors {
+  /** Largest first, at most `MAX_GROUPS`. */
+  groups: HeldTensorGroup[];
+  /** "and 3 more, 1.2 MiB"; null if all groups are shown. */
+  more: string | null;
+}
+
+export function heldTensors(groups: readonly HeldTensorGroup[]): HeldTensors {
+  const ordered = [...groups].sort((a, b) => b.bytes - a.bytes);
+  const rest = ordered.slice(MAX_GROUPS);
+  const bytes = rest.reduce((sum, group) => sum + group.bytes, 0);
+  return {
+    groups: ordered.slice(0, MAX_GROUPS),
+    more: rest.length > 0 ? `and ${formatCount(rest.length)} more, ${formatBytes(bytes)}` : null,
+  };
+}
+
+/** What holds the tensors of a shape: the path to them, or the holder; null if unknown or if there are several. */
+export function holderOf(groups: readonly HeldTensorGroup[], { shape, dtype }: Pick<HeldTensorGroup, "shape" | "dtype">): string | null {
+  const [group, ...others] = groups.filter((one) => one.dtype === dtype && sizesText(one.shape) === sizesText(shape));
+  return group && others.length === 0 ? (group.retaining_path ?? group.held_by) : null;
+}
+
+/** "(32, 10)"; "()" for a scalar. */
+export const sizesText = (shape: readonly number[]): string => `(${shape.join(", ")})`;
+
+/** "replay: 3,080 of 3,080 addresses, 659 of 659 chunks". */
+export function replayText({ addresses, of_addresses, chunks, of_chunks }: Replay): string {
+  const [placed, allocations, same, all] = [addresses, of_addresses, chunks, of_chunks].map(formatCount);
+  return `replay: ${placed} of ${allocations} addresses, ${same} of ${all} chunks`;
+}
+
+export interface LedgerTotals {
+  run: string;
+  device: string;
+  phase: Phase;
+  /** Null: of all. */
+  layer: string | null;
+  rows: number;
+  groups: Group[];
+  step: Float64Array;
+  wall_time: Float64Array;
+  /** Of the whole device at the step's peak. */
+  in_use_bytes: Float64Array;
+  /** Bytes of each group, in the order of `groups`. */
+  bytes: Float64Array[];
+}
+
+/** The totals of given snapshots, ordered by step, then by bytes in use. */
+export function totalsOf(
+  snapshots: readonly Snapshot[],
+  layer: string | null,
+  place: Pick<LedgerTotals, "run" | "device" | "phase">,
+): LedgerTotals {
+  const ordered = [...snapshots].sort((a, b) => a.step - b.step || a.in_use_bytes - b.in_use_bytes);
+  const made = new Map<string, { group: Group; bytes: Float64Array }>();
+  ordered.forEach(({ ledger }, row) => {
+    for (const { category, trainable, bytes, layer: owner } of ledger) {
+      if (layer !== null && owner !== layer) continue;
+      const key = groupKey({ category, trainable });
+      const sums = made.get(key) ?? { group: { category, trainable }, bytes: new Float64Array(ordered.length) };
+      sums.bytes[row] = (sums.bytes[row] ?? 0) + bytes;
+      made.set(key, sums);
+    }
+  });
+  const all = [...made.values()].sort((a, b) => stackOrder(a.group) - stackOrder(b.group));
+  return {
+    ...place,
+    layer,
+    rows: ordered.length,
+    groups: all.map(({ group }) => group),
+    step: Float64Array.from(ordered, ({ step }) => step),
+    wall_time: Float64Array.from(ordered, ({ wall_time }) => wall_time),
+    in_use_bytes: Float64Array.from(ordered, ({ in_use_bytes }) => in_use_bytes),
+    bytes: all.map(({ bytes }) => bytes),
+  };
 }

@@ -1,7 +1,9 @@
 /** Where the tensors of a step lie above each other: stacked, or in the order of their addresses. */
 
-import { CATEGORIES, PERSISTENT } from "./categories";
-import { isLive, ownerOfRow, type Timeline } from "./timeline";
+import { CATEGORIES, PERSISTENT, categoryLabel, groupKey, type Group, type Category } from "./categories";
+import { sizesText } from "./snapshot";
+import { isLive, ownerOfRow, lineOfRow, shapeOfRow, groupOfOwner, type Timeline } from "./timeline";
+import { whatText } from "./timeline-text";
 
 /** Rank of a row by how long it lives: persistent categories, others that live throughout, persistent ones for a part, transient ones. */
 function lifetimeRank(timeline: Timeline, row: number): number {
@@ -86,4 +88,157 @@ function unplaced(timeline: Timeline, place: Float64Array) {
     unknown: new Set(missing.map((row) => tensor[row])).size,
     unknown_bytes: atPeak.reduce((sum, row) => sum + (bytes[row] ?? 0), 0),
   };
+}
+
+export const LIVE_KEYS = ["layer", "category", "operation", "shape", "dtype", "bytes", "allocated", "freed", "line"] as const;
+export type LiveKey = (typeof LIVE_KEYS)[number];
+
+export interface LiveSort {
+  key: LiveKey;
+  /** Against the key's usual direction: texts and times ascend, bytes descend. */
+  reversed: boolean;
+}
+
+export const LARGEST_FIRST: LiveSort = { key: "bytes", reversed: false };
+
+/** The order after a click on a key. */
+export const nextSort = ({ key, reversed }: LiveSort, clicked: LiveKey): LiveSort => ({
+  key: clicked,
+  reversed: key === clicked && !reversed,
+});
+
+/** Whether the smallest value comes first. */
+export const ascends = ({ key, reversed }: LiveSort): boolean => (key === "bytes") === reversed;
+
+/** The value that a row is sorted by; null where it is unknown. */
+function keyOf(timeline: Timeline, key: LiveKey): (row: number) => string | number | null {
+  switch (key) {
+    case "layer":
+      return (row) => ownerOfRow(timeline, row).layer;
+    case "category":
+      return (row) => categoryLabel(ownerOfRow(timeline, row).category);
+    case "operation":
+      return (row) => whatText(timeline, row);
+    case "shape":
+      return (row) => {
+        const shape = shapeOfRow(timeline, row);
+        return shape && sizesText(shape.shape);
+      };
+    case "dtype":
+      return (row) => shapeOfRow(timeline, row)?.dtype ?? null;
+    case "line":
+      return (row) => lineOfRow(timeline, row);
+    case "bytes":
+      return (row) => timeline.bytes[row] ?? 0;
+    case "allocated":
+      return (row) => timeline.start[row] ?? 0;
+    case "freed":
+      return (row) => timeline.end[row] ?? 0;
+  }
+}
+
+const natural = new Intl.Collator("en", { numeric: true });
+
+/** All rows in an order; unknown values come last, rows of one value largest first. */
+export function sortedRows(timeline: Timeline, sort: LiveSort): Uint32Array {
+  const value = keyOf(timeline, sort.key);
+  const values = Array.from({ length: timeline.rows }, (_, row) => value(row));
+  const sign = ascends(sort) ? 1 : -1;
+  const compare = (a: string | number | null, b: string | number | null): number => {
+    if (a === null || b === null) return Number(a === null) - Number(b === null);
+    return sign * (typeof a === "number" && typeof b === "number" ? a - b : natural.compare(String(a), String(b)));
+  };
+  const bytes = (row: number): number => timeline.bytes[row] ?? 0;
+  return Uint32Array.from({ length: timeline.rows }, (_, row) => row).sort(
+    (a, b) => compare(values[a] ?? null, values[b] ?? null) || bytes(b) - bytes(a) || (timeline.start[a] ?? 0) - (timeline.start[b] ?? 0),
+  );
+}
+
+/** Bytes that a part of a span allocates and frees, and how many allocations that are. */
+interface Flow {
+  allocated_bytes: number;
+  freed_bytes: number;
+  allocated: number;
+  freed: number;
+}
+
+export interface SpanStatistics extends Flow {
+  /** Highest bytes in use, and the moment of it. */
+  peak_bytes: number;
+  peak: number;
+  /** Numbers of the largest tensors that the span allocates. */
+  largest: number[];
+  /** By category, those with the most bytes allocated and freed first. */
+  groups: (Flow & { group: Group })[];
+}
+
+/** Tensors that are named. */
+const LARGEST = 5;
+
+const none = (): Flow => ({ allocated_bytes: 0, freed_bytes: 0, allocated: 0, freed: 0 });
+
+/**
+ * Statistics from the first to the last moment of a span, both with their events. What lives before the step is not allocated in it.
+ *
+ * @param total Bytes in use at each moment.
+ */
+export function spanStatistics(timeline: Timeline, total: Float64Array, [first, last]: readonly [number, number]): SpanStatistics {
+  const all = none();
+  const groups = new Map<string, Flow & { group: Group }>();
+  const tensors = new Map<number, number>();
+  const isIn = (moment: number): boolean => moment >= Math.max(first, 1) && moment <= last;
+  for (let row = 0; row < timeline.rows; row += 1) {
+    const [born, gone] = [isIn(timeline.start[row] ?? 0), isIn(timeline.end[row] ?? 0)];
+    if (!born && !gone) continue;
+    const group = groupOfOwner(ownerOfRow(timeline, row));
+    const own = groups.get(groupKey(group)) ?? { ...none(), group };
+    groups.set(groupKey(group), own);
+    const bytes = timeline.bytes[row] ?? 0;
+    // An allocation is counted once, not again with its rounding.
+    const count = group.category === "rounding" ? 0 : (timeline.count[row] ?? 0);
+    for (const flow of [all, own]) {
+      if (born) [flow.allocated_bytes, flow.allocated] = [flow.allocated_bytes + bytes, flow.allocated + count];
+      if (gone) [flow.freed_bytes, flow.freed] = [flow.freed_bytes + bytes, flow.freed + count];
+    }
+    const tensor = timeline.tensor[row] ?? 0;
+    if (born) tensors.set(tensor, (tensors.get(tensor) ?? 0) + bytes);
+  }
+  let peak = first;
+  for (let moment = first; moment <= last; moment += 1) if ((total[moment] ?? 0) > (total[peak] ?? 0)) peak = moment;
+  const moved = (flow: Flow): number => flow.allocated_bytes + flow.freed_bytes;
+  return {
+    ...all,
+    peak,
+    peak_bytes: total[peak] ?? 0,
+    largest: [...tensors]
+      .sort((a, b) => b[1] - a[1])
+      .slice(0, LARGEST)
+      .map(([tensor]) => tensor),
+    groups: [...groups.values()].sort((a, b) => moved(b) - moved(a)),
+  };
+}
+
+/** Memory of variables and the input pipeline, which no Python object of the program holds as a tensor. */
+const OWNED: ReadonlySet<Category> = new Set<Category>(["weights", "optimizer_state", "other_state", "inputs", "rounding"]);
+
+const outlives = ({ end, moments }: Timeline, row: number): boolean => (end[row] ?? 0) >= moments;
+
+/** Whether something in Python may keep the tensor of a row alive after the step. */
+export const isHeld = (timeline: Timeline, row: number): boolean =>
+  outlives(timeline, row) && !OWNED.has(ownerOfRow(timeline, row).category);
+
+/** Rows that the step allocated and did not free, without rounding and new values in place of freed ones, such as weights. */
+export function survivors(timeline: Timeline, rows: Iterable<number>): number[] {
+  const { start, owner, bytes } = timeline;
+  const key = (row: number): string => `${owner[row]}/${bytes[row]}`;
+  const freed = new Map<string, number>();
+  for (let row = 0; row < timeline.rows; row += 1) {
+    if (start[row] === 0 && !outlives(timeline, row)) freed.set(key(row), (freed.get(key(row)) ?? 0) + 1);
+  }
+  return [...rows].filter((row) => {
+    if (start[row] === 0 || !outlives(timeline, row) || ownerOfRow(timeline, row).category === "rounding") return false;
+    const left = freed.get(key(row)) ?? 0;
+    freed.set(key(row), left - 1);
+    return left <= 0;
+  });
 }

@@ -8,8 +8,32 @@ import { signal, type Signal } from "@preact/signals";
 
 import { Refused } from "../api/http";
 import { busy } from "../lib/activity";
-import { footprint } from "../lib/footprint";
-import type { Kept, Shelf } from "./shelf";
+
+/** Of an object or an array itself, and of each of its fields. */
+const OBJECT_BYTES = 32;
+const FIELD_BYTES = 8;
+
+/** Of plain data: what it holds more than once counts once, and every character of a text one byte. */
+export function footprint(value: unknown): number {
+  const counted = new Set<object>();
+  const left: unknown[] = [value];
+  let bytes = 0;
+  while (left.length > 0) {
+    const one = left.pop();
+    if (typeof one === "string") bytes += one.length;
+    if (typeof one !== "object" || one === null || counted.has(one)) continue;
+    counted.add(one);
+    if (ArrayBuffer.isView(one)) left.push(one.buffer);
+    else if (one instanceof ArrayBuffer) bytes += one.byteLength;
+    else {
+      const held = Array.isArray(one) ? one : Object.values(one);
+      bytes += OBJECT_BYTES + held.length * FIELD_BYTES;
+      // Numbers hold nothing else, and there may be very many.
+      for (const part of held) if (typeof part !== "number") left.push(part);
+    }
+  }
+  return bytes;
+}
 
 export interface Loaded<T> {
   value: T | null;
@@ -173,4 +197,69 @@ export class Resource<Args extends unknown[], T> {
       entry.state.value = { value: entry.state.peek().value, error, ...about, loading: false };
     }
   }
+}
+
+/** Something that can be dropped. */
+interface Kept {
+  inUse(): boolean;
+  /** Lets its memory go; it is fetched again when wanted. */
+  drop(): void;
+}
+
+/** Bounds the memory of what was fetched: drops what was not used for longest, but nothing that is in use. */
+export class Shelf {
+  /** Their bytes; those used last are at the end. */
+  private readonly kept = new Map<Kept, number>();
+  private total = 0;
+
+  /** `limitBytes` holds for everything, unless what is in use needs more. */
+  constructor(private readonly limitBytes: number) {}
+
+  get bytes(): number {
+    return this.total;
+  }
+
+  /** Adds something, or says how large it has become. */
+  put(one: Kept, bytes: number): void {
+    this.remove(one);
+    this.kept.set(one, bytes);
+    this.total += bytes;
+  }
+
+  /** Marks something as used last. */
+  use(one: Kept): void {
+    const bytes = this.kept.get(one);
+    if (bytes !== undefined) this.put(one, bytes);
+  }
+
+  remove(one: Kept): void {
+    this.total -= this.kept.get(one) ?? 0;
+    this.kept.delete(one);
+  }
+
+  /** Drops until the limit holds or everything left is in use. */
+  trim(): void {
+    for (const one of [...this.kept.keys()]) {
+      if (this.total <= this.limitBytes) return;
+      if (one.inUse()) continue;
+      this.remove(one);
+      one.drop();
+    }
+  }
+}
+
+/** Runs at most `limit` pieces of work at a time, in order. */
+export function limiter(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
+  let running = 0;
+  const waiting: (() => void)[] = [];
+  return async (work) => {
+    if (running >= limit) await new Promise<void>((resume) => waiting.push(resume));
+    running += 1;
+    try {
+      return await work();
+    } finally {
+      running -= 1;
+      waiting.shift()?.();
+    }
+  };
 }

@@ -1,12 +1,10 @@
 /** Everything that the page fetches but the list of runs: one resource for each kind of question. */
 
 import type { OverviewQuery, Source, TotalsQuery } from "../api/source";
-import { limiter } from "../lib/limit";
-import type { Conditions } from "../model/conditions";
 import type { Place } from "../model/memory-map";
 import type { Phase, RunInfo } from "../model/run";
-import { Resource } from "./resource";
-import { Shelf } from "./shelf";
+import type { Conditions } from "../model/what-if";
+import { limiter, Resource, Shelf } from "./resource";
 
 const AT_ONCE = 4;
 

@@ -1,12 +1,13 @@
-/** The list of runs, and the user's choices in it. */
+/** The list of runs, and which runs, device, phase and view are shown of it. */
 
-import { batch, signal, type ReadonlySignal } from "@preact/signals";
+import { batch, signal, computed, effect, type ReadonlySignal } from "@preact/signals";
 
 import type { Source } from "../api/source";
 import { busy } from "../lib/activity";
-import type { RunInfo, RunsAnswer } from "../model/run";
+import { preferredDevice, preferredPhase, type RunInfo, type RunsAnswer, type Phase } from "../model/run";
 import type { Choices } from "./address";
 import type { Loaded } from "./resource";
+import { VIEWS, shownView, type Need, type ViewName } from "./views";
 
 /** The list of runs, fetched again and again. */
 export function createRuns(source: Source) {
@@ -66,3 +67,126 @@ export function showRun(store: RunChoices, run: string): void {
     mapZooms: [],
   });
 }
+
+interface Matcher {
+  test(name: string): boolean;
+  /** A sentence if the filter is not a regular expression. */
+  fault: string | null;
+}
+
+export function matcher(filter: string): Matcher {
+  if (filter === "") return { test: () => true, fault: null };
+  try {
+    const pattern = new RegExp(filter, "i");
+    return { test: (name) => pattern.test(name), fault: null };
+  } catch {
+    return { test: () => true, fault: "Invalid regular expression: showing all." };
+  }
+}
+
+/** The runs that can be shown: those that the filter does not hide, and of them the checked ones once the user has checked some. */
+function candidates(all: readonly RunInfo[], { filter, runs, primary }: Choices): RunInfo[] {
+  const matching = matcher(filter);
+  return all.filter(({ run }) => matching.test(run) && (runs === null || runs.includes(run) || run === primary));
+}
+
+/** The run shown as a stack: the chosen one, else the one shown before, else the worst. */
+export function primaryRun(all: readonly RunInfo[], choices: Choices, sticky: string | null): RunInfo | null {
+  const runs = candidates(all, choices);
+  const named = (name: string | null): RunInfo | undefined => runs.find((run) => run.run === name);
+  const worst = [...runs].sort((a, b) => a.rank - b.rank);
+  return named(choices.primary) ?? named(sticky) ?? worst[0] ?? null;
+}
+
+/** The runs that are drawn: the checked ones that the filter does not hide; by default the shown one alone. */
+export function selectedRuns(all: readonly RunInfo[], choices: Choices, primary: RunInfo | null): RunInfo[] {
+  if (choices.runs === null) return primary === null ? [] : [primary];
+  return candidates(all, choices);
+}
+
+/** The run compared with: the chosen one, else another checked one, else the same run, to compare two of its steps. */
+export function otherRun(
+  runs: readonly RunInfo[],
+  selected: readonly RunInfo[],
+  primary: RunInfo | null,
+  choices: Choices,
+): RunInfo | null {
+  const named = runs.find(({ run }) => run === choices.other);
+  return named ?? selected.find((run) => run !== primary && run.devices.length > 0) ?? primary;
+}
+
+export function shownDevice(run: RunInfo | null, choices: Choices): string | null {
+  if (!run) return null;
+  return run.devices.some(({ device }) => device === choices.device) ? choices.device : preferredDevice(run);
+}
+
+export function shownPhase(run: RunInfo | null, choices: Choices): Phase {
+  if (!run) return "train";
+  return choices.phase !== null && run.phases.includes(choices.phase) ? choices.phase : preferredPhase(run);
+}
+
+/** The phase of another run to show beside the shown phase of the primary run: the same, or of each run the one that it is about. */
+export function phaseBeside(run: RunInfo, primary: RunInfo | null, shown: Phase): Phase | null {
+  if (run.phases.includes(shown)) return shown;
+  return primary !== null && shown === preferredPhase(primary) && run.phases.length > 0 ? preferredPhase(run) : null;
+}
+
+/**
+ * Order of our runs in TensorBoard's list, which gives them their colours. Our files lie in `<run>/memory`, so TensorBoard may know a run
+ * by its own name or only by that of its directory. Runs that TensorBoard does not list follow in our order.
+ */
+export function colourIndex(runs: readonly string[], hostRuns: readonly string[]): Map<string, number> {
+  const places = new Map(hostRuns.map((name, index) => [name, index]));
+  let next = hostRuns.length;
+  const result = new Map<string, number>();
+  for (const run of runs) {
+    const directory = run === "." ? "memory" : `${run}/memory`;
+    const inside = hostRuns.findIndex((name) => name.startsWith(`${directory}/`));
+    const place = places.get(run) ?? places.get(directory) ?? (inside >= 0 ? inside : undefined);
+    result.set(run, place ?? next++);
+  }
+  return result;
+}
+
+interface RunsState {
+  answer: ReadonlySignal<Loaded<RunsAnswer>>;
+  hostRuns: ReadonlySignal<string[]>;
+}
+
+export type ChoicesSignal = ReadonlySignal<Choices>;
+
+export function createShown({ answer, hostRuns }: RunsState, choices: ChoicesSignal) {
+  const sticky = signal<string | null>(null);
+  const runs = computed<RunInfo[]>(() => answer.value.value?.runs ?? []);
+  const primary = computed(() => primaryRun(runs.value, choices.value, sticky.value));
+  const selected = computed(() => selectedRuns(runs.value, choices.value, primary.value));
+  // The page's own first choice stays, whatever newer runs appear.
+  effect(() => {
+    if (sticky.value === null && primary.value) sticky.value = primary.value.run;
+  });
+  const view = computed((): ViewName | null => {
+    const { view: chosen, layer } = choices.value;
+    return primary.value && shownView(chosen, layer, primary.value);
+  });
+  return {
+    runs,
+    selected,
+    primary,
+    /** The view that the shown run has; null without a run, and where the run has nothing to show. */
+    view,
+    /** Whether that view needs something fetched. */
+    needs: (need: Need): boolean => view.value !== null && VIEWS[view.value].needs.includes(need),
+    other: computed(() => otherRun(runs.value, selected.value, primary.value, choices.value)),
+    device: computed(() => shownDevice(primary.value, choices.value)),
+    phase: computed(() => shownPhase(primary.value, choices.value)),
+    colours: computed(() =>
+      colourIndex(
+        runs.value.map(({ run }) => run),
+        hostRuns.value,
+      ),
+    ),
+    filter: computed(() => matcher(choices.value.filter)),
+  };
+}
+
+export type Shown = ReturnType<typeof createShown>;

@@ -3,7 +3,7 @@
 import type { RunInfo } from "../model/run";
 
 /** What can be selected in some views; a run, a device, a layer and a category in all of them. */
-export type Selection =
+type Selection =
   | "phase"
   /** One attempt of several that recorded the same steps. */
   | "attempt"

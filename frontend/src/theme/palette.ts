@@ -9,7 +9,7 @@ import type { Category } from "../model/categories";
 export type Scheme = "light" | "dark";
 
 /** Distinguishes fills besides their colour. */
-export type Pattern = "plain" | "diagonal" | "hatched" | "dotted";
+type Pattern = "plain" | "diagonal" | "hatched" | "dotted";
 
 export interface Fill {
   colour: string;
@@ -111,7 +111,7 @@ export function fillOf(category: Category, trainable: boolean | null, scheme: Sc
 }
 
 /** The parts of a device's memory that no tensor takes, the same in every view. */
-export type FreePart = "free" | "largest" | "other" | "unreserved";
+type FreePart = "free" | "largest" | "other" | "unreserved";
 
 export function freeFill(part: FreePart, scheme: Scheme): Fill {
   const { free, background } = INKS[scheme];

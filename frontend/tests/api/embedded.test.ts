@@ -1,10 +1,9 @@
 import { gzipSync } from "node:zlib";
-
 import { describe, expect, it } from "vitest";
 
-import { AS_RECORDED } from "../../src/model/conditions";
-import { plan } from "../views/fit/plan-cases";
 import { embeddedSource } from "../../src/api/embedded";
+import { AS_RECORDED } from "../../src/model/what-if";
+import { plan } from "../views/fit/plan-cases";
 
 type Given = Record<string, string>;
 

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 
 import { Refused, httpSource } from "../../src/api/http";
-import { AS_RECORDED } from "../../src/model/conditions";
+import { AS_RECORDED } from "../../src/model/what-if";
 
 const signal = new AbortController().signal;
 

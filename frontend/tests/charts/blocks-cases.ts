@@ -1,8 +1,8 @@
 /** Stacks of blocks: 150 random rows, and four at places of their own. */
 
+import type { Raster } from "../../src/charts/timeline-block-paint";
 import { placedBlocks, stackedBlocks } from "../../src/charts/timeline-blocks";
 import { timelineLayout } from "../../src/charts/timeline-layout";
-import type { Raster } from "../../src/charts/timeline-raster";
 
 /** A linear congruential generator: the same rows in every run. */
 function random(seed: number): (below: number) => number {

@@ -1,6 +1,22 @@
 import { describe, expect, it } from "vitest";
 
-import { answerTip, changeBetween, type Answer } from "../../src/model/answer";
+import {
+  answerTip,
+  changeBetween,
+  fixBudget,
+  fixConditions,
+  fixWord,
+  verdictSentence,
+  whenSentence,
+  frozenFindings,
+  growthFindings,
+  type Answer,
+  type Fix,
+  type Oom,
+} from "../../src/model/answer";
+import type { RunInfo } from "../../src/model/run";
+import { AS_RECORDED } from "../../src/model/what-if";
+import { MIB, column, unknown, OVERVIEW } from "./overview-cases";
 
 const EVIDENCE = { step: null, phase: null, other_step: null, category: null, layer: null, zoom: null, oom: null };
 const FITS: Answer = {
@@ -77,5 +93,177 @@ describe("the change between two steps", () => {
   it("is unknown without an answer or without two compared steps", () => {
     expect(changeBetween(null, 71, 73)).toBeNull();
     expect(changeBetween([{ ...changed, evidence: { ...EVIDENCE, view: "overview" } }], null, null)).toBeNull();
+  });
+});
+
+const OOM: Oom = {
+  status: "failed",
+  step: 12,
+  phase: "train",
+  during: "step",
+  device: "GPU:0",
+  wall_time: 0,
+  requested_bytes: 96 * MIB,
+  free_bytes: 120 * MIB,
+  largest_free_bytes: 40 * MIB,
+  in_use_bytes: 900 * MIB,
+  pool_bytes: 1020 * MIB,
+  capacity_bytes: 1020 * MIB,
+  verdict: "fragmentation",
+  reason: "",
+  op: null,
+  layer: null,
+  line: null,
+  batch_size: 32,
+  shape: null,
+  chunks: null,
+  ledger: [],
+  not_available: [],
+};
+
+const FIX: Fix = {
+  kind: "batch",
+  change: "",
+  sentence: "",
+  enough: true,
+  batch_size: null,
+  capacity_bytes: null,
+  freeze: null,
+  budget_bytes: null,
+  peak_bytes: null,
+  code: null,
+};
+
+describe("a fix as conditions of What if", () => {
+  const of = (fix: Partial<Fix>, batch_size: number | null = 32) => fixConditions({ ...FIX, ...fix }, { batch_size });
+
+  it("keeps the failed batch size unless that is what changes", () => {
+    expect(of({ batch_size: 16 })).toEqual({ ...AS_RECORDED, batch_size: "16" });
+    expect(of({ kind: "limit", capacity_bytes: 700 * MIB })).toEqual({ ...AS_RECORDED, batch_size: "32", capacity: "700MiB" });
+    expect(of({ kind: "limit", capacity_bytes: 700 * MIB + 1 })?.capacity).toBe(`${700 * MIB + 1}B`);
+    expect(of({ kind: "freezing", freeze: "a,b" })).toEqual({ ...AS_RECORDED, batch_size: "32", freeze: "a,b" });
+    expect(of({ kind: "precision", enough: null }, null)).toEqual({ ...AS_RECORDED, precision: "mixed_float16" });
+  });
+
+  it("is none where What if has no such condition", () => {
+    expect([
+      of({ kind: "one_piece" }),
+      of({ kind: "accumulation" }),
+      of({ kind: "limit", enough: false }),
+      of({ kind: "freezing" }),
+    ]).toEqual([null, null, null, null]);
+  });
+});
+
+describe("a fix as a budget of Fit", () => {
+  const of = (fix: Partial<Fix>) => fixBudget({ ...FIX, ...fix });
+
+  it("is that of the recomputed segments, or the capacity for accumulated gradients", () => {
+    expect([of({ kind: "recompute", budget_bytes: 700 * MIB }), of({ kind: "accumulation" }), of({ kind: "batch" })]).toEqual([
+      "700MiB",
+      "",
+      null,
+    ]);
+  });
+});
+
+describe("the word of a fix", () => {
+  it("is an estimate unless its simulation passed or failed", () => {
+    const word = (enough: boolean | null): string => fixWord({ ...FIX, enough });
+    expect([word(true), word(false), word(null)]).toEqual(["fits", "fails", "estimate"]);
+  });
+});
+
+describe("the verdict", () => {
+  const sentence = (changed: Partial<Oom>): string => verdictSentence({ ...OOM, ...changed });
+
+  it("states the request and what was free", () => {
+    expect(sentence({})).toBe("Free memory is fragmented: 96.0 MiB requested, 120 MiB free, largest free chunk 40.0 MiB.");
+    expect(sentence({ verdict: "capacity", free_bytes: 75 * MIB })).toBe("Not enough free memory: 96.0 MiB requested, 75.0 MiB free.");
+  });
+
+  it("leaves out figures that are unknown", () => {
+    expect(sentence({ requested_bytes: null })).toBe("Free memory is fragmented: 120 MiB free, largest free chunk 40.0 MiB.");
+    expect(sentence({ largest_free_bytes: null })).toBe("Free memory is fragmented: 96.0 MiB requested, 120 MiB free.");
+    expect(sentence({ verdict: "capacity", requested_bytes: null, free_bytes: null })).toBe("Not enough free memory.");
+    expect(sentence({ verdict: null })).toBe("Verdict unknown: 96.0 MiB requested, 120 MiB free.");
+    expect(sentence({ verdict: "capacity", free_bytes: 0 })).toBe("Not enough free memory: 96.0 MiB requested, 0 B free.");
+  });
+});
+
+describe("the failed step", () => {
+  it.each<[Partial<Oom>, string]>([
+    [{}, "Step 12 ran out of memory on GPU:0"],
+    [{ step: 0, phase: "validation" }, "Step 0 (validation) ran out of memory on GPU:0"],
+    [{ phase: null }, "Step 12 ran out of memory on GPU:0"],
+    [{ during: "between_steps", phase: null }, "Memory ran out on GPU:0 between steps, after step 12"],
+    [{ during: "between_steps", step: null, phase: null }, "Memory ran out on GPU:0 before the first step"],
+    [{ during: "building", step: null, phase: null }, "Building the model ran out of memory on GPU:0"],
+    [{ step: null }, "An allocation on GPU:0 failed"],
+    [{ status: "failing" }, "Step 12 ended while waiting for memory on GPU:0"],
+    [{ status: "failing", step: null }, "An allocation on GPU:0 was still waiting for memory"],
+  ])("%o", (changed, sentence) => {
+    expect(whenSentence({ ...OOM, ...changed })).toBe(sentence);
+  });
+});
+
+describe("findings", () => {
+  it("name the cost of frozen weights", () => {
+    const atTraced = { ...OVERVIEW, peak_bytes: column(NaN, 64 * MIB, 0, 0) };
+    expect(frozenFindings(atTraced).map(({ sentence }) => sentence)).toEqual([
+      "Frozen weights take 16.0 MiB (25 % of the peak at step 20); they need no gradients and no optimizer state.",
+    ]);
+    expect(frozenFindings({ ...OVERVIEW, peak_bytes: unknown })).toEqual([]);
+  });
+
+  const RUN: RunInfo = {
+    run: "r",
+    status: "ok",
+    rank: 0,
+    version: "1",
+    sessions: 1,
+    workers: [],
+    steps: 1,
+    first_step: 0,
+    last_step: 0,
+    started: null,
+    phases: ["train"],
+    devices: ["GPU:0", "GPU:1"].map((device) => ({ device, capacity_bytes: null, peak_bytes: null, peak_step: null, snapshots: 0 })),
+    most_loaded: null,
+    activation_layers: 0,
+    ooms: 2,
+    findings: ["GPU:0: grows by 1 MiB since step 40, to 9 MiB at step 90.", "GPU:1: grows since step 3.", "all devices grow at step 7."],
+    notes: [],
+    damage: [],
+  };
+
+  it("on host memory are those of the worker that has the shown device", () => {
+    const grows = (worker: string): string => `${worker}: host RSS grows by 1 MiB every 100 steps.`;
+    const run = { ...RUN, findings: [grows("worker_0"), grows("worker_1")] };
+    expect(growthFindings(run, "worker_1/GPU:0").map(({ sentence, view }) => [sentence, view])).toEqual([
+      [grows("worker_1"), "fragmentation"],
+    ]);
+  });
+
+  it("of the server are those of the shown device, with the steps that they name", () => {
+    expect(growthFindings(RUN, "GPU:0").map(({ kind, step, zoom }) => [kind, step, zoom])).toEqual([
+      ["growth", 90, [40, 90]],
+      ["growth", 7, null],
+    ]);
+    expect(growthFindings({ ...RUN, findings: [] }, "GPU:0")).toEqual([]);
+    expect(growthFindings(RUN, "GPU:1").map(({ sentence }) => sentence)).toEqual([
+      "GPU:1: grows since step 3.",
+      "all devices grow at step 7.",
+    ]);
+  });
+
+  it("on host memory are those of the device's worker, and lead to its chart", () => {
+    const sentence = (worker: string): string => `${worker}ost RSS grows by 1 MiB every 100 steps since step 40, to 9 MiB at step 90.`;
+    const run = { ...RUN, findings: [sentence("worker_0: h"), sentence("worker_1: h")] };
+    expect(growthFindings(run, "worker_1/GPU:0")).toEqual([
+      { kind: "growth", step: 90, view: "fragmentation", zoom: [40, 90], sentence: sentence("worker_1: h") },
+    ]);
+    expect(growthFindings({ ...RUN, findings: [sentence("H")] }, "GPU:0").map(({ view }) => view)).toEqual(["fragmentation"]);
+    expect(growthFindings(RUN, "GPU:0").map(({ view }) => view)).toEqual(["overview", "overview"]);
   });
 });

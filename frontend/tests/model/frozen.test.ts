@@ -2,8 +2,8 @@ import { describe, expect, it } from "vitest";
 
 import type { Group } from "../../src/model/categories";
 import { costSentences, splitBySide, type SidePart } from "../../src/model/frozen";
-import type { LedgerTotals } from "../../src/model/ledger-totals";
 import type { LayerChange, Overview } from "../../src/model/overview";
+import type { LedgerTotals } from "../../src/model/snapshot";
 
 const GROUPS: Group[] = [
   { category: "weights", trainable: false },

@@ -1,6 +1,6 @@
-import { expect, it } from "vitest";
+import { expect, it, describe } from "vitest";
 
-import { peakOf, runFacts, sortedRuns, whyNoDevice, type RunInfo } from "../../src/model/run";
+import { peakOf, runFacts, sortedRuns, whyNoDevice, distinctNames, namesOf, type RunInfo } from "../../src/model/run";
 import { MIB } from "./overview-cases";
 
 it("the facts of a run are its steps, the peaks that were measured, and what is wrong", () => {
@@ -47,4 +47,18 @@ it("why nothing was recorded of a device is said where nothing was", () => {
   const notes = ["memory samples stopped at step 3", reason];
   expect(whyNoDevice({ devices: [], notes })).toEqual([reason]);
   expect(whyNoDevice({ devices: [{} as RunInfo["devices"][number]], notes })).toEqual([]);
+});
+
+describe("distinctNames", () => {
+  it("are as short as can be", () => {
+    expect(distinctNames(["a/x/w", "a/y/w", "b/z"])).toEqual(["x/w", "y/w", "z"]);
+    expect(distinctNames(["a/w", "b/a/w"])).toEqual(["a/w", "b/a/w"]);
+    expect(distinctNames([])).toEqual([]);
+    expect(namesOf(["a/x/w", "a/y/w"])).toEqual(
+      new Map([
+        ["a/x/w", "x/w"],
+        ["a/y/w", "y/w"],
+      ]),
+    );
+  });
 });

@@ -1,8 +1,7 @@
 /** A timeline of eight stored rows, in an order that the stack must not keep. */
 
 import type { Category } from "../../src/model/categories";
-import type { Timeline } from "../../src/model/timeline";
-import { splitRounding, type StoredTimeline } from "../../src/model/timeline-rounding";
+import { splitRounding, type Timeline, type StoredTimeline } from "../../src/model/timeline";
 
 interface Row {
   category: Category;
@@ -63,7 +62,7 @@ export function timelineOf(rows: readonly Row[]): Timeline {
 }
 
 /** Stored rows in an order that the stack must not keep. */
-export const TIMELINE = timelineOf([
+export const TENSORS = timelineOf([
   { category: "activations", layer: "net/b", start: 2, end: 4, bytes: 24_832, rounding: 256, address: 9000, shape: 0, line: 1 },
   { category: "unattributed", start: 0, end: 6, bytes: 9000, count: 0 },
   { category: "optimizer_state", layer: "net/a", start: 0, end: 6, bytes: 512, rounding: 0, address: 0 },

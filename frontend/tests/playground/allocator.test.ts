@@ -4,16 +4,14 @@ import { describe, expect, it } from "vitest";
 
 import { deviceMemoryOf, mapOf, mapRefOf, oomsOf } from "../../playground/allocator";
 import { CASES } from "../../playground/cases";
-import { layersOf, snapshotAt, type Plan } from "../../playground/training";
+import { layersOf, snapshotAt, infoOf, type Plan } from "../../playground/training";
 import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "../../src/api/allocator-answers";
 import { parseLayers } from "../../src/api/answers";
 import { stripCells } from "../../src/charts/map-layout";
 import { formatBytes } from "../../src/lib/bytes";
+import { growthFindings, verdictSentence, whenSentence } from "../../src/model/answer";
 import { COLOURINGS, chunkFacts, largestLayers, blockingSentence, regionStarts } from "../../src/model/memory-map";
-import { deviceMemorySentence, segmentKey, segmentLabel } from "../../src/model/device-memory";
-import { growthFindings } from "../../src/model/findings";
-import { verdictSentence, whenSentence } from "../../src/model/oom";
-import { infoOf } from "../../playground/training";
+import { deviceMemorySentence, segmentKey, segmentLabel } from "../../src/model/pool";
 import { mapColours } from "../../src/views/shared/memory-map/colours";
 
 const wire = (value: unknown): unknown => JSON.parse(JSON.stringify(value));

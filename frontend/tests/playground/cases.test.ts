@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 
-import { CASES } from "../../playground/cases";
 import { oomsOf } from "../../playground/allocator";
+import { CASES } from "../../playground/cases";
 import { answer } from "../../playground/server";
 import {
   GROUPS,
@@ -20,24 +20,33 @@ import { parseOoms } from "../../src/api/allocator-answers";
 import { parseActivations, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../../src/api/answers";
 import { WrongAnswer } from "../../src/api/check";
 import { decodeColumns } from "../../src/api/columns";
-import { formatBytes } from "../../src/lib/bytes";
 import { placeLegend } from "../../src/charts/picture";
+import { formatBytes } from "../../src/lib/bytes";
 import { topLayers, totalAt, type Activations } from "../../src/model/activations";
-import { groupLayers, layerFigures } from "../../src/model/layer-figures";
+import { frozenFindings } from "../../src/model/answer";
 import { groupDeltas } from "../../src/model/compare";
-import { effectSentence, effectTitle, effects } from "../../src/model/changes";
-import { frozenFindings } from "../../src/model/findings";
 import { costSentences, splitBySide } from "../../src/model/frozen";
-import { breakdown, peakRow, provenance, rowOfStep, rowSentence, type Overview } from "../../src/model/overview";
+import { groupLayers, layerFigures } from "../../src/model/layers";
+import {
+  effectSentence,
+  effectTitle,
+  effects,
+  breakdown,
+  peakRow,
+  provenance,
+  rowOfStep,
+  rowSentence,
+  type Overview,
+} from "../../src/model/overview";
 import { rankOf, owners } from "../../src/model/snapshot";
 import { DEFAULTS } from "../../src/state/address";
 import { compareSpec, rowFor } from "../../src/views/compare/compare-spec";
-import { isMuted } from "../../src/views/shared/focus";
-import { layerEdges, layerSpec, layerSteps, totalOf } from "../../src/views/layer/layer-spec";
 import { frozenPicture } from "../../src/views/frozen/frozen-spec";
-import { oomBars } from "../../src/views/oom/oom-drawing";
+import { layerEdges, layerSpec, layerSteps, totalOf } from "../../src/views/layer/layer-spec";
 import { areaFill, areaText, blocksOf, type Area } from "../../src/views/layers/treemap-layers";
+import { oomBars } from "../../src/views/oom/oom-drawing";
 import { overviewPicture } from "../../src/views/overview/overview-spec";
+import { isMuted } from "../../src/views/shared/focus";
 import { NO_FOCUS } from "../views/focus-cases";
 
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>

@@ -7,7 +7,7 @@ import { devicesOf } from "../../playground/devices";
 import { infoOf, type Plan } from "../../playground/training";
 import { WrongAnswer } from "../../src/api/check";
 import { parseDevices } from "../../src/api/devices-answer";
-import { toCsv } from "../../src/lib/table";
+import { toCsv } from "../../src/lib/bytes";
 import {
   alignedStep,
   breakdownNote,

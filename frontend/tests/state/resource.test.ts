@@ -3,8 +3,7 @@ import { computed, effect } from "@preact/signals";
 import { describe, expect, it, vi } from "vitest";
 
 import { Refused } from "../../src/api/http";
-import { Resource } from "../../src/state/resource";
-import { Shelf } from "../../src/state/shelf";
+import { Resource, Shelf, footprint, limiter } from "../../src/state/resource";
 
 const direct = <T>(work: () => Promise<T>): Promise<T> => work();
 const settled = (): Promise<void> => new Promise((resume) => setTimeout(resume, 0));
@@ -167,5 +166,54 @@ describe("Resource", () => {
     resource.want("k", "v1", () => Promise.resolve(2));
     await settled();
     expect(derived.value).toBe(2);
+  });
+});
+
+describe("footprint", () => {
+  it("is that of the buffers for columns, each buffer once", () => {
+    const buffer = new ArrayBuffer(1 << 20);
+    const columns = { step: new Float64Array(buffer, 0, 10), bytes: new Float64Array(buffer, 80) };
+    expect(footprint(columns)).toBeGreaterThanOrEqual(1 << 20);
+    expect(footprint(columns)).toBeLessThan((1 << 20) + 200);
+  });
+
+  it("grows with every row of plain data", () => {
+    const rows = (count: number): unknown => Array.from({ length: count }, (_, index) => ({ layer: `block${index}`, bytes: index }));
+    const each = (footprint(rows(2000)) - footprint(rows(1000))) / 1000;
+    expect(each).toBeGreaterThan(40);
+    expect(each).toBeLessThan(100);
+  });
+
+  it("counts what is held twice once, and ends in a circle", () => {
+    const layer = { path: "x".repeat(1000) };
+    expect(footprint([layer, layer])).toBeLessThan(1200);
+    const circle: { self?: unknown } = {};
+    circle.self = circle;
+    expect(footprint(circle)).toBeGreaterThan(0);
+  });
+
+  it("is nothing for nothing", () => {
+    expect([footprint(null), footprint(undefined), footprint(5)]).toEqual([0, 0, 0]);
+  });
+});
+
+describe("limiter", () => {
+  it("runs no more at once than it may, and all in the end", async () => {
+    const limit = limiter(2);
+    let running = 0;
+    let most = 0;
+    const results = await Promise.all(
+      Array.from({ length: 7 }, (_, index) =>
+        limit(async () => {
+          running += 1;
+          most = Math.max(most, running);
+          await Promise.resolve();
+          running -= 1;
+          return index;
+        }),
+      ),
+    );
+    expect(results).toEqual([0, 1, 2, 3, 4, 5, 6]);
+    expect(most).toBe(2);
   });
 });

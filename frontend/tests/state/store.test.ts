@@ -5,10 +5,9 @@ import type { OverviewQuery, Source } from "../../src/api/source";
 import type { Overview } from "../../src/model/overview";
 import type { RunInfo } from "../../src/model/run";
 import type { TimelineRef } from "../../src/model/timeline";
-import { otherRun } from "../../src/state/selection";
-import { showRun, toggleRun } from "../../src/state/runs";
-import { createStore } from "../../src/state/store";
 import { DEFAULTS } from "../../src/state/address";
+import { otherRun, showRun, toggleRun } from "../../src/state/runs";
+import { createStore } from "../../src/state/store";
 
 const run = (name: string, started: number, changed: Partial<RunInfo> = {}): RunInfo => ({
   run: name,

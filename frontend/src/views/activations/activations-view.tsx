@@ -3,21 +3,20 @@
 import { useMemo, useState } from "preact/hooks";
 
 import { xValues } from "../../charts/axis";
+import { stackLayout } from "../../charts/layout";
 import type { BandFill } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { stackLayout } from "../../charts/stack-layout";
-import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
-import { formatDuration, plural, shareOf } from "../../lib/format";
+import { formatBytes, unitOf, formatDuration, plural, shareOf, type Unit } from "../../lib/bytes";
 import { topLayers, totalAt, type Activations, type LayerSeries } from "../../model/activations";
 import { at } from "../../model/overview";
-import { distinctNames } from "../../model/names";
+import { distinctNames } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { INKS, sequence, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
-import { rangeOf, rangeOfSome } from "../shared/frame";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
+import { rangeOf, rangeOfSome } from "../shared/frame";
 import { stackSpec } from "../shared/stack-spec";
 import { useStepsChart } from "../shared/steps-chart";
 

@@ -1,11 +1,11 @@
 /** The answers to the four questions on the selected run, each a button that shows its evidence. */
 
-import { unbroken } from "../../lib/format";
+import { unbroken } from "../../lib/bytes";
 import { ANSWER_NAMES, STATUS_WORDS, answerTip, type Answer, type AnswerName, type AnswerStatus } from "../../model/answer";
 import type { RunInfo } from "../../model/run";
 import { useStore } from "../shared/context";
-import { useFetched } from "../shared/fetched";
 import { choicesFor } from "../shared/evidence";
+import { useFetched } from "../shared/fetched";
 
 /** Told apart by shape as well as by colour: a tick, an exclamation mark, a cross, a question mark. */
 const ICONS: Record<AnswerStatus, string> = {

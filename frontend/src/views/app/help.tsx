@@ -2,7 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 
-import { CLEARED_IN_ORDER, cleared } from "../../state/escape";
+import { CLEARED_IN_ORDER, cleared } from "../../state/choices";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 import { goToSearch } from "../shared/search";

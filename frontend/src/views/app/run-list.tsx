@@ -1,7 +1,6 @@
 /** The list of runs: a box plots a run, a click on its name selects it for the breakdown. */
 
-import { formatBytes } from "../../lib/bytes";
-import { plural } from "../../lib/format";
+import { formatBytes, plural } from "../../lib/bytes";
 import { RUN_SORTS, STATUS_LABELS, peakOf, runFacts, sortedRuns, type RunInfo } from "../../model/run";
 import { showRun, toggleRun } from "../../state/runs";
 import { runColour } from "../../theme/palette";

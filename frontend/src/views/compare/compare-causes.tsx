@@ -1,6 +1,6 @@
 /** Why B differs from A, where these are the steps that answer "What changed?". */
 
-import { unbroken } from "../../lib/format";
+import { unbroken } from "../../lib/bytes";
 import { changeBetween } from "../../model/answer";
 import { at } from "../../model/overview";
 import { useStore } from "../shared/context";

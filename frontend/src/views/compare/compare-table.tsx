@@ -1,10 +1,9 @@
 /** Layers of A and B with their deltas, the largest change first. */
 
-import { signedFigure, unitOf, type Unit } from "../../lib/bytes";
-import { plural } from "../../lib/format";
+import { signedFigure, unitOf, plural, type Unit } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
 import { matchCounts, type LayerDelta } from "../../model/compare";
-import { NOT_TIED, distinctNames } from "../../model/names";
+import { NOT_TIED, distinctNames } from "../../model/run";
 import { useStore } from "../shared/context";
 import { useFigureText } from "../shared/figures";
 import { tipOf } from "../shared/tips";

@@ -2,27 +2,25 @@
 
 import { useMemo } from "preact/hooks";
 
-import { unbroken } from "../../lib/format";
-import type { Table } from "../../lib/table";
-import { groupDeltas, layerDeltas, type LayerDelta } from "../../model/compare";
-import { differenceSentence } from "../../model/compare-words";
-import { layerFigures, type LayerFigures } from "../../model/layer-figures";
+import { unbroken, type Table } from "../../lib/bytes";
+import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
+import { layerFigures, type LayerFigures } from "../../model/layers";
 import { at, breakdown, provenance, rowSentence, type Overview } from "../../model/overview";
 import type { RunInfo } from "../../model/run";
 import { counterpartRow, defaultRow } from "../../model/step-selection";
 import { runColour } from "../../theme/palette";
-import { Waterfall, WaterfallDrawing } from "./waterfall";
 import { Chart } from "../shared/chart";
-import { compareSpec, rowFor, type Curve } from "./compare-spec";
-import { Sides, peakOfSide, type ComparedSide, type Pair } from "./compare-sides";
-import { Categories } from "./compare-categories";
-import { Causes } from "./compare-causes";
-import { CompareTable } from "./compare-table";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { useFetched } from "../shared/fetched";
 import { useFocus } from "../shared/focus";
 import { useStepsChart } from "../shared/steps-chart";
+import { Categories } from "./compare-categories";
+import { Causes } from "./compare-causes";
+import { Sides, peakOfSide, type ComparedSide, type Pair } from "./compare-sides";
+import { compareSpec, rowFor, type Curve } from "./compare-spec";
+import { CompareTable } from "./compare-table";
+import { Waterfall, WaterfallDrawing } from "./waterfall";
 
 /** Bytes of each layer, from the trace that the step's breakdown comes from and the layer table of that step. */
 function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[] | null {

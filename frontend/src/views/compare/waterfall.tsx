@@ -1,10 +1,8 @@
 /** The waterfall from A to B by category, on the page and as a saved drawing. */
 
-import { LETTER, labelLines, shortened } from "../../charts/label-lines";
+import { LETTER, labelLines, shortened, waterfallLayout, type WaterfallLayout } from "../../charts/layout";
 import { FONT } from "../../charts/rules";
-import { waterfallLayout, type WaterfallLayout } from "../../charts/waterfall-layout";
-import { formatBytes, formatDelta } from "../../lib/bytes";
-import { plural } from "../../lib/format";
+import { formatBytes, formatDelta, plural } from "../../lib/bytes";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
 import { foldDeltas, type GroupDelta } from "../../model/compare";
 import { WORDS } from "../../model/words";

@@ -16,7 +16,7 @@ import {
   type DeviceSort,
   type WorkerInfo,
 } from "../../model/devices";
-import { matcher } from "../../state/selection";
+import { matcher } from "../../state/runs";
 import { useStore } from "../shared/context";
 import { useExact } from "../shared/figures";
 import { Filler, SortedColumn, arrowKeys } from "../shared/long-table";

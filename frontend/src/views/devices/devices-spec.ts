@@ -1,8 +1,7 @@
 /** Highest and lowest peak of the devices over the steps, and their sum in use. Pure. */
 
 import { byteRange, cellEdges } from "../../charts/axis";
-import { betweenPainter } from "../../charts/band-paint";
-import { stepPainter, type Painter } from "../../charts/paint";
+import { betweenPainter, stepPainter, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";

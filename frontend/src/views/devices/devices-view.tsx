@@ -2,8 +2,7 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { unitOf } from "../../lib/bytes";
-import { unbroken } from "../../lib/format";
+import { unitOf, unbroken } from "../../lib/bytes";
 import { groupKey, groupLabel, type Group } from "../../model/categories";
 import { breakdownNote, devicesFile, devicesSummary, groupsOf, type Devices } from "../../model/devices";
 import { fillOf } from "../../theme/palette";
@@ -14,8 +13,8 @@ import { useCategoryRow } from "../shared/focus";
 import { LegendItem } from "../shared/legend";
 import { Search } from "../shared/search";
 import { Nothing } from "../shared/states";
-import { barScale, deviceBar } from "./device-bars";
 import { ConspicuousList } from "./conspicuous-list";
+import { barScale, deviceBar } from "./device-bars";
 import { DeviceTable } from "./device-table";
 import { DevicesCharts } from "./devices-charts";
 import { DevicesDrawing } from "./devices-drawing";

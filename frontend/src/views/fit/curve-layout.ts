@@ -1,7 +1,7 @@
 /** Where the curve of peak against step time lies. Pure. */
 
 import { byteRange } from "../../charts/axis";
-import type { Plan, PlanPoint } from "../../model/plan";
+import type { Plan, PlanPoint } from "../../model/what-if";
 
 /** Least width of the time axis, so that a cheap plan does not look expensive. */
 const LEAST_TIME = 0.1;

@@ -2,9 +2,18 @@
 
 import { useRef } from "preact/hooks";
 
-import { formatBytes } from "../../lib/bytes";
-import { unbroken } from "../../lib/format";
-import { budgetOf, optionsTable, planDeltas, planNotes, planSentence, planVerdict, rangeOf, timeText, type Plan } from "../../model/plan";
+import { formatBytes, unbroken } from "../../lib/bytes";
+import {
+  budgetOf,
+  optionsTable,
+  planDeltas,
+  planNotes,
+  planSentence,
+  planVerdict,
+  rangeOf,
+  timeText,
+  type Plan,
+} from "../../model/what-if";
 import { Code } from "../shared/code";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";

@@ -2,7 +2,7 @@
 
 import { FONT } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
-import { planPoint, pointSentence, timeText, type Plan, type PlanPoint } from "../../model/plan";
+import { planPoint, pointSentence, timeText, type Plan, type PlanPoint } from "../../model/what-if";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import { useSize } from "../shared/size";
 import { ByteAxis } from "../shared/svg";

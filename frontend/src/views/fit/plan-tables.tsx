@@ -1,8 +1,7 @@
 /** The simulated changes, and the layers of the plan's segments. */
 
-import { formatBytes } from "../../lib/bytes";
-import { plural } from "../../lib/format";
-import { chosenOption, rangeOf, timeText, type Plan, type PlanOption } from "../../model/plan";
+import { formatBytes, plural } from "../../lib/bytes";
+import { chosenOption, rangeOf, timeText, type Plan, type PlanOption } from "../../model/what-if";
 import { useStore } from "../shared/context";
 
 function OptionRow({ option, isPlan }: { option: PlanOption; isPlan: boolean }) {

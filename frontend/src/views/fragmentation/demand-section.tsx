@@ -1,7 +1,7 @@
 /** How much of the highest recorded peak is demand, and what the allocator adds. */
 
-import { unbroken } from "../../lib/format";
-import { demandParts } from "../../model/demand";
+import { unbroken } from "../../lib/bytes";
+import { demandParts } from "../../model/pool";
 import type { RunInfo } from "../../model/run";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";

@@ -2,18 +2,9 @@
 
 import { useRef } from "preact/hooks";
 
-import { formatBytes } from "../../lib/bytes";
-import { formatShare, unbroken } from "../../lib/format";
-import {
-  deviceMemorySentence,
-  inPool,
-  segmentKey,
-  segmentLabel,
-  segmentMeaning,
-  type DeviceMemory,
-  type Segment,
-} from "../../model/device-memory";
+import { formatBytes, formatShare, unbroken } from "../../lib/bytes";
 import { instantOf } from "../../model/overview";
+import { deviceMemorySentence, inPool, segmentKey, segmentLabel, segmentMeaning, type DeviceMemory, type Segment } from "../../model/pool";
 import { fillOf, freeFill, outsideFill, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useFetched } from "../shared/fetched";

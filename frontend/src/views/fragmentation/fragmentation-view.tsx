@@ -3,8 +3,7 @@
 import { useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
-import { unbroken } from "../../lib/format";
-import type { Table } from "../../lib/table";
+import { unbroken, type Table } from "../../lib/bytes";
 import { failureOf, modeLabel } from "../../model/overview";
 import {
   instantText,
@@ -20,18 +19,18 @@ import {
 import type { RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
-import { DemandSection } from "./demand-section";
-import { DeviceMemoryBar } from "./device-memory-bar";
 import { Chart, type ChartProps } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { LegendItem } from "../shared/legend";
 import { MapView } from "../shared/memory-map/memory-map-view";
+import { Fault, Nothing } from "../shared/states";
+import { useStepsChart } from "../shared/steps-chart";
+import { DemandSection } from "./demand-section";
+import { DeviceMemoryBar } from "./device-memory-bar";
 import { PoolPanel } from "./pool-panel";
 import { PARTS, RATIOS, ratiosSpec, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-spec";
 import { AboutGrowth, Missing, NoSnapshots, PoolGrowth } from "./pool-words";
-import { Fault, Nothing } from "../shared/states";
-import { useStepsChart } from "../shared/steps-chart";
 
 /** The memory map of a traced step, or why there is none. */
 function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummary }) {

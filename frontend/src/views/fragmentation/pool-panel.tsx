@@ -1,7 +1,6 @@
 /** The figures of the pool at one step. */
 
-import { unitOf, type Unit } from "../../lib/bytes";
-import { formatShare, shareOf } from "../../lib/format";
+import { unitOf, formatShare, shareOf, type Unit } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
 import { figureSource, fragmentationText, instantText, poolFacts, poolProvenance, type PoolFacts, type PoolSteps } from "../../model/pool";
 import { WORDS } from "../../model/words";

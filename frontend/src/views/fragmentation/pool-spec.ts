@@ -1,8 +1,7 @@
 /** The pool over the steps: allocated bytes, the free chunks where they are known, and the fragmentation. Pure. */
 
 import { byteRange, xValues, type Range } from "../../charts/axis";
-import { barsPainter, betweenPainter } from "../../charts/band-paint";
-import { pointsPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
+import { barsPainter, betweenPainter, pointsPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { poolFacts, unchangedPool, usualInstant, type PoolFacts, type PoolSteps } from "../../model/pool";
 import type { WordName } from "../../model/words";

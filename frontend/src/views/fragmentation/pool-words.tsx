@@ -1,7 +1,6 @@
 /** Notes on unknown pool figures, pool growth, and the effect of memory growth and of cuda_malloc_async. */
 
-import { formatBytes } from "../../lib/bytes";
-import { unbroken } from "../../lib/format";
+import { formatBytes, unbroken } from "../../lib/bytes";
 import { poolGrows, type PoolSteps } from "../../model/pool";
 import { isGpu, type RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";

@@ -1,13 +1,12 @@
 /** The chart of frozen layers, trainable layers and the rest. Pure. */
 
 import { byteRange } from "../../charts/axis";
+import { stackLayout } from "../../charts/layout";
 import { stackPainter, stepPainter, type Painter } from "../../charts/paint";
 import { platePainter } from "../../charts/rules";
-import { stackLayout } from "../../charts/stack-layout";
 import { lowerBound } from "../../lib/search";
-import { effects } from "../../model/changes";
 import { isPersistent, type SidePart } from "../../model/frozen";
-import type { Overview } from "../../model/overview";
+import { effects, type Overview } from "../../model/overview";
 import type { Choices } from "../../state/address";
 import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";

@@ -2,26 +2,24 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, type Unit } from "../../lib/bytes";
-import { plural, shareOf, unbroken } from "../../lib/format";
+import { formatBytes, plural, shareOf, unbroken, type Unit } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
 import { categoryLabel, categoryMeaning } from "../../model/categories";
-import { comparison, effectSentence, effects, initialTable, isFreezing } from "../../model/changes";
 import { SIDES, costSentences, splitBySide, type Side, type SidePart } from "../../model/frozen";
-import type { LedgerTotals } from "../../model/ledger-totals";
-import { at, type Overview } from "../../model/overview";
+import { comparison, effectSentence, effects, initialTable, isFreezing, at, type Overview } from "../../model/overview";
 import { trains } from "../../model/run";
+import type { LedgerTotals } from "../../model/snapshot";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
-import { useCategoryRow, useFocus, type Focus } from "../shared/focus";
-import { startOf } from "../shared/frame";
-import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
 import { FigureRows } from "../shared/figure-rows";
 import { Figure, FigureTable } from "../shared/figures";
+import { useCategoryRow, useFocus, type Focus } from "../shared/focus";
+import { startOf } from "../shared/frame";
 import { StackLegend } from "../shared/legend";
-import { useOverviewChart } from "../shared/steps-chart";
 import { PanelHead, Provenance, Totals, sourceOf, panelUnit } from "../shared/step-panel";
+import { useOverviewChart } from "../shared/steps-chart";
+import { frozenPicture, sideFill, sideKey } from "./frozen-spec";
 
 const HEADINGS: Record<Side, string> = {
   frozen: "Frozen layers",

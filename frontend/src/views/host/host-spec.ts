@@ -1,8 +1,7 @@
 /** Host memory over the steps: RSS, and its parts where they were measured. Pure. */
 
 import { byteRange, xValues } from "../../charts/axis";
-import { barsPainter, betweenPainter } from "../../charts/band-paint";
-import { stepPainter, type Painter } from "../../charts/paint";
+import { barsPainter, betweenPainter, stepPainter, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { isMeasured, shownParts, type HostMemory, type HostPart } from "../../model/host-memory";
 import { at } from "../../model/overview";

@@ -2,10 +2,8 @@
 
 import { useMemo } from "preact/hooks";
 
-import { unitOf, type Unit } from "../../lib/bytes";
-import { shareOf, unbroken } from "../../lib/format";
+import { unitOf, shareOf, unbroken, type Unit, type Table } from "../../lib/bytes";
 import { maximum, nearestIndex } from "../../lib/search";
-import type { Table } from "../../lib/table";
 import {
   HOST_ALLOCATED,
   HOST_PARTS,

@@ -1,10 +1,10 @@
 /** The chart of a layer's bytes over traced steps. Pure. */
 
 import { cellEdges, xValues, type Range } from "../../charts/axis";
+import { stackLayout } from "../../charts/layout";
 import type { PlotSpec } from "../../charts/plot";
-import { stackLayout } from "../../charts/stack-layout";
 import { CATEGORIES, type Category } from "../../model/categories";
-import type { LedgerTotals } from "../../model/ledger-totals";
+import type { LedgerTotals } from "../../model/snapshot";
 import type { Choices } from "../../state/address";
 import { fillOf, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";

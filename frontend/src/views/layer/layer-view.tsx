@@ -3,32 +3,28 @@
 import { useEffect, useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
-import { formatBytes, formatCount, formatExact, unitOf } from "../../lib/bytes";
-import { formatShare } from "../../lib/format";
+import { formatBytes, formatCount, formatExact, unitOf, formatShare, type Table } from "../../lib/bytes";
 import { maximum, nearestIndex } from "../../lib/search";
-import type { Table } from "../../lib/table";
 import { categoryLabel, type Category } from "../../model/categories";
-import { formula, type FormulaStep } from "../../model/formula";
-import { outputFacts, shapeText } from "../../model/layer-figures";
-import { trainingOf, type LayerRow } from "../../model/layers";
-import type { LedgerTotals } from "../../model/ledger-totals";
-import { shortName } from "../../model/names";
+import { formula, outputFacts, shapeText, trainingOf, type FormulaStep, type LayerRow } from "../../model/layers";
 import { at, measuredAt, type SnapshotRef } from "../../model/overview";
+import { shortName } from "../../model/run";
+import type { LedgerTotals } from "../../model/snapshot";
 import { batchSizeAt } from "../../model/step-selection";
 import { fillOf } from "../../theme/palette";
 import { CategoryRows } from "../shared/category-rows";
-import { Known } from "../shared/known";
-import { LegendItem } from "../shared/legend";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { useFetched } from "../shared/fetched";
 import { Figure, FigureTable, UnitButton, useExact } from "../shared/figures";
 import { useFocus, type Focus } from "../shared/focus";
-import { layerSpec, layerSteps, totalOf, usedAt, type LayerSteps } from "./layer-spec";
+import { Known } from "../shared/known";
+import { LegendItem } from "../shared/legend";
 import { Nothing } from "../shared/states";
 import { useStepsChart } from "../shared/steps-chart";
 import { tipOf } from "../shared/tips";
+import { layerSpec, layerSteps, totalOf, usedAt, type LayerSteps } from "./layer-spec";
 
 const NO_SNAPSHOTS: readonly SnapshotRef[] = [];
 

@@ -2,11 +2,10 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { formatBytes, formatCount, formatFigure, type Unit } from "../../lib/bytes";
-import { formatShare } from "../../lib/format";
+import { formatBytes, formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
-import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layer-figures";
-import { NOT_TIED, shortName } from "../../model/names";
+import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layers";
+import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
@@ -15,7 +14,7 @@ import { Filler } from "../shared/long-table";
 import { useScrollWindow } from "../shared/scroll-window";
 import { tipOf } from "../shared/tips";
 
-export const ROW_HEIGHT = 28;
+const ROW_HEIGHT = 28;
 
 /** Columns after those of the categories. */
 const AFTER = 2;

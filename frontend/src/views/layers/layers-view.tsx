@@ -2,12 +2,10 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf, type Unit } from "../../lib/bytes";
-import type { Table } from "../../lib/table";
-import { plural } from "../../lib/format";
+import { formatBytes, unitOf, plural, type Unit, type Table } from "../../lib/bytes";
 import { CATEGORIES, categoryMeaning, type Category } from "../../model/categories";
-import { formula } from "../../model/formula";
 import {
+  formula,
   aboveTotal,
   GROUPINGS,
   groupLayers,
@@ -16,21 +14,21 @@ import {
   shapeText,
   type LayerFigures,
   type LayerGroup,
-} from "../../model/layer-figures";
-import type { LayersAnswer } from "../../model/layers";
-import { plannedLayers } from "../../model/plan";
-import { NOT_TIED, shortName } from "../../model/names";
+  type LayersAnswer,
+} from "../../model/layers";
 import { at, instantOf, measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
+import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS, rankOf } from "../../model/snapshot";
-import { matcher } from "../../state/selection";
+import { plannedLayers } from "../../model/what-if";
+import { matcher } from "../../state/runs";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { useFetched } from "../shared/fetched";
 import { UnitButton } from "../shared/figures";
-import { LayerTable, type Explain } from "./layer-table";
 import { Search } from "../shared/search";
-import { Fault, Nothing, Skeleton } from "../shared/states";
 import { Segments } from "../shared/segments";
+import { Fault, Nothing, Skeleton } from "../shared/states";
+import { LayerTable, type Explain } from "./layer-table";
 import { Treemap, TreemapDrawing } from "./treemap";
 
 /** The layer table and the ledger of a row: from its own trace, otherwise from the trace of its breakdown. */

@@ -1,12 +1,10 @@
 /** The areas of the treemap: one for each of the largest layers, one for the others of each group. Pure. */
 
-import { LETTER, shortened } from "../../charts/label-lines";
-import { treemap, type Rectangle } from "../../charts/treemap-layout";
-import { formatBytes } from "../../lib/bytes";
-import { formatShare, plural } from "../../lib/format";
+import { LETTER, shortened, treemap, type Rectangle } from "../../charts/layout";
+import { formatBytes, formatShare, plural } from "../../lib/bytes";
 import { PERSISTENT, categoryLabel, type Category } from "../../model/categories";
-import type { LayerFigures, LayerGroup } from "../../model/layer-figures";
-import { NOT_TIED, distinctNames, shortName } from "../../model/names";
+import type { LayerFigures, LayerGroup } from "../../model/layers";
+import { NOT_TIED, distinctNames, shortName } from "../../model/run";
 import { rankOf } from "../../model/snapshot";
 import { fillOf, type Fill, type Scheme } from "../../theme/palette";
 
@@ -27,13 +25,13 @@ export interface Area {
   count: number;
 }
 
-export interface Part {
+interface Part {
   category: Category;
   bytes: number;
 }
 
 /** A group of areas; without a title for the only group when nothing is grouped. */
-export interface Block {
+interface Block {
   title: string | null;
   /** The title as short as the others allow. */
   name: string;

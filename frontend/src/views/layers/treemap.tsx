@@ -2,11 +2,11 @@
 
 import { useMemo } from "preact/hooks";
 
-import type { Rectangle } from "../../charts/treemap-layout";
+import type { Rectangle } from "../../charts/layout";
 import { formatBytes } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
-import type { LayerGroup } from "../../model/layer-figures";
-import { NOT_TIED } from "../../model/names";
+import type { LayerGroup } from "../../model/layers";
+import { NOT_TIED } from "../../model/run";
 import { fillOf, INKS, type Ink, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useSize } from "../shared/size";

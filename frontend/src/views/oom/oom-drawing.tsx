@@ -1,9 +1,8 @@
 /** A post-mortem as a saved drawing: the pool beside the request, and the memory by category. */
 
-import { formatBytes } from "../../lib/bytes";
-import { formatShare } from "../../lib/format";
+import { formatBytes, formatShare } from "../../lib/bytes";
+import { verdictSentence, whenSentence, type Oom } from "../../model/answer";
 import { CATEGORIES, categoryLabel } from "../../model/categories";
-import { verdictSentence, whenSentence, type Oom } from "../../model/oom";
 import { INKS, fillOf, freeFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { Patterns, SvgDrawing, svgFill } from "../shared/svg";
 

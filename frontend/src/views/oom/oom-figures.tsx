@@ -2,11 +2,10 @@
 
 import { useMemo } from "preact/hooks";
 
-import { unitOf, type Unit } from "../../lib/bytes";
-import { formatWallTime, unbroken } from "../../lib/format";
+import { unitOf, formatWallTime, unbroken, type Unit } from "../../lib/bytes";
+import type { Oom } from "../../model/answer";
 import type { Category } from "../../model/categories";
-import { NOT_TIED, distinctNames } from "../../model/names";
-import type { Oom } from "../../model/oom";
+import { NOT_TIED, distinctNames } from "../../model/run";
 import { owners } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
 import { INKS } from "../../theme/palette";

@@ -1,6 +1,6 @@
 /** Post-mortems of failed allocations: request, verdict, possible fixes, memory by category and layer. */
 
-import { verdictSentence, whenSentence, type Oom } from "../../model/oom";
+import { verdictSentence, whenSentence, type Oom } from "../../model/answer";
 import type { RunInfo } from "../../model/run";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";

@@ -1,11 +1,10 @@
 /** The first answer on a run that is not healthy: the post-mortem of its last failure with the fixes, or what grows. */
 
-import { unbroken } from "../../lib/format";
-import type { Answer, AnswerName } from "../../model/answer";
-import { verdictSentence, whenSentence } from "../../model/oom";
+import { unbroken } from "../../lib/bytes";
+import { verdictSentence, whenSentence, type Answer, type AnswerName } from "../../model/answer";
 import type { RunInfo } from "../../model/run";
-import { choicesFor } from "../shared/evidence";
 import { useStore } from "../shared/context";
+import { choicesFor } from "../shared/evidence";
 import { useFetched } from "../shared/fetched";
 import { PossibleFixes, Requester } from "../shared/fixes";
 import { Sentence } from "../shared/states";

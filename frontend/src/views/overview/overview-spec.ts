@@ -1,11 +1,10 @@
 /** The overview's chart: the stack of one run, the peaks of the others. Pure. */
 
 import { byteRange, xValues, type Range } from "../../charts/axis";
+import { stackLayout } from "../../charts/layout";
 import { diamondsPainter, stackPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
-import { stackLayout } from "../../charts/stack-layout";
 import { groupKey } from "../../model/categories";
-import { effects } from "../../model/changes";
-import type { Overview } from "../../model/overview";
+import { effects, type Overview } from "../../model/overview";
 import type { Choices } from "../../state/address";
 import { INKS, fillOf, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/focus";

@@ -2,27 +2,25 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 
-import { bandAt } from "../../charts/stack-layout";
-import { formatBytes } from "../../lib/bytes";
-import { unbroken } from "../../lib/format";
+import { bandAt } from "../../charts/layout";
+import { formatBytes, unbroken } from "../../lib/bytes";
+import { frozenFindings, growthFindings, isSteady, type Finding } from "../../model/answer";
 import { groupKey, groupLabel } from "../../model/categories";
-import { frozenFindings, growthFindings, isSteady, type Finding } from "../../model/findings";
-import type { Overview } from "../../model/overview";
-import { at, rowOfStep } from "../../model/overview";
+import { at, rowOfStep, type Overview } from "../../model/overview";
 import { trains } from "../../model/run";
 import { WORDS } from "../../model/words";
 import { fillOf, runColour, runDash } from "../../theme/palette";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
-import { startOf } from "../shared/frame";
 import { overviewFile, useExport } from "../shared/export";
-import { useFocus } from "../shared/focus";
 import { Figure, FigureTable } from "../shared/figures";
+import { useFocus } from "../shared/focus";
+import { startOf } from "../shared/frame";
 import { StackLegend } from "../shared/legend";
-import { overviewPicture, type OtherRun } from "./overview-spec";
 import { Sentence } from "../shared/states";
-import { useOverviewChart } from "../shared/steps-chart";
 import { StepPanel, panelUnit } from "../shared/step-panel";
+import { useOverviewChart } from "../shared/steps-chart";
+import { overviewPicture, type OtherRun } from "./overview-spec";
 
 const goal = ({ step }: Finding): string => (step === null ? "Show the view" : `Show step ${step}`);
 

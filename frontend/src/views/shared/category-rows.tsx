@@ -1,7 +1,6 @@
 /** Rows of a table of figures, one for each category, the top of the stack first. */
 
-import type { Unit } from "../../lib/bytes";
-import { shareOf } from "../../lib/format";
+import { shareOf, type Unit } from "../../lib/bytes";
 import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";

@@ -4,10 +4,9 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import type { Range } from "../../charts/axis";
+import { placeMarks, type Mark } from "../../charts/layout";
 import { panned } from "../../charts/map-layout";
-import { placeMarks, type Mark } from "../../charts/marks-layout";
-import type { Undo } from "../../charts/clicks";
-import { Plot, placeOf, type Outline, type PlotEvents, type PlotSpec } from "../../charts/plot";
+import { Plot, placeOf, type Undo, type Outline, type PlotEvents, type PlotSpec } from "../../charts/plot";
 import { touch } from "../../lib/activity";
 
 export interface ChartMark extends Mark {

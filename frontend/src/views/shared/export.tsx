@@ -5,8 +5,7 @@ import { render, type VNode } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 import { paintPicture, type LegendEntry } from "../../charts/picture";
-import { fileName, toCsv, toJson, type Table } from "../../lib/table";
-import { wellFormed } from "../../lib/xml";
+import { fileName, toCsv, toJson, wellFormed, type Table } from "../../lib/bytes";
 import { groupKey } from "../../model/categories";
 import { at, type Overview } from "../../model/overview";
 import { VIEWS } from "../../state/views";

@@ -1,7 +1,6 @@
 /** Rows of a breakdown beside a picture; those that are small at every step are folded into one row with their sum. */
 
-import type { Unit } from "../../lib/bytes";
-import { isMinor } from "../../lib/format";
+import { isMinor, type Unit } from "../../lib/bytes";
 import { Figure, useFigureText, type FigureProps } from "./figures";
 import { FoldedRows } from "./folded-rows";
 

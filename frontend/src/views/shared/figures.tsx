@@ -3,8 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 
-import { formatBytes, formatCount, formatFigure, type Unit } from "../../lib/bytes";
-import { formatShare } from "../../lib/format";
+import { formatBytes, formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
 import { WORDS, type WordName } from "../../model/words";
 import type { Fill } from "../../theme/palette";
 import { useStore } from "./context";

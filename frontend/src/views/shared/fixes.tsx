@@ -1,8 +1,7 @@
 /** Possible fixes of a failure: each that is a condition or a budget is a button that opens What if or Fit with it filled in. */
 
-import { unbroken } from "../../lib/format";
-import { formatBytes } from "../../lib/bytes";
-import { fixBudget, fixConditions, fixWord, type Fix, type Fixes, type Oom } from "../../model/oom";
+import { unbroken, formatBytes } from "../../lib/bytes";
+import { fixBudget, fixConditions, fixWord, type Fix, type Fixes, type Oom } from "../../model/answer";
 import type { RunInfo } from "../../model/run";
 import { Code } from "./code";
 import { useStore } from "./context";

@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 
-import { plural } from "../../lib/format";
+import { plural } from "../../lib/bytes";
 
 export interface FoldedRow {
   key: string;

@@ -1,14 +1,13 @@
 /** Parts that all charts over steps share: x-axis, range, lanes and marks. Pure. */
 
 import { cellEdges, endingEdges, xValues, type Range, type XKind } from "../../charts/axis";
+import { markedSpans, type StackLayout } from "../../charts/layout";
 import type { Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Span } from "../../charts/rules";
-import { markedSpans, type StackLayout } from "../../charts/stack-layout";
 import { formatBytes } from "../../lib/bytes";
 import { lowerBound } from "../../lib/search";
-import { effectSentence, effectTitle, effects, isFreezing } from "../../model/changes";
-import { at, type Overview } from "../../model/overview";
+import { effectSentence, effectTitle, effects, isFreezing, at, type Overview } from "../../model/overview";
 import type { Phase } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";

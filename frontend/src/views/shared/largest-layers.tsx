@@ -4,8 +4,8 @@ import { useEffect } from "preact/hooks";
 
 import { later } from "../../lib/activity";
 import { formatExact, type Unit } from "../../lib/bytes";
-import { distinctNames } from "../../model/names";
 import { measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
+import { distinctNames } from "../../model/run";
 import { SIZE_MEANINGS, layerSizes, rankedLayers, sizesOfPhase, type LayerSizes, type Snapshot } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore } from "./context";

@@ -1,7 +1,6 @@
 /** Bytes by category of a measured peak beside those of a predicted one. */
 
-import { unitOf, type Unit } from "../../lib/bytes";
-import { isMinor } from "../../lib/format";
+import { unitOf, isMinor, type Unit } from "../../lib/bytes";
 import { categoryMeaning, groupKey } from "../../model/categories";
 import type { GroupDelta } from "../../model/compare";
 import { FigureTable, UnitButton, useFigureText } from "./figures";

@@ -1,9 +1,9 @@
 /** The chart of one stack of bytes. Pure. */
 
 import type { Range, XKind } from "../../charts/axis";
+import type { StackLayout } from "../../charts/layout";
 import { stackPainter, type BandFill } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import type { StackLayout } from "../../charts/stack-layout";
 import { INKS, type Scheme } from "../../theme/palette";
 import { AXIS_INKS } from "./frame";
 

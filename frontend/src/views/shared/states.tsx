@@ -3,7 +3,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
-import { codeSpans, plural } from "../../lib/format";
+import { codeSpans, plural } from "../../lib/bytes";
 import { whyNoDevice, type RunInfo } from "../../model/run";
 import { Code } from "./code";
 import { useStore } from "./context";

@@ -3,22 +3,21 @@
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
 
-import { unitOf, type Unit } from "../../lib/bytes";
-import { formatDuration, formatWallTime, shareOf } from "../../lib/format";
+import { unitOf, formatDuration, formatWallTime, shareOf, type Unit } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
 import { at, breakdown, provenance, provenanceSentence, type Overview } from "../../model/overview";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "./context";
-import { startOf } from "./frame";
 import { FigureRows } from "./figure-rows";
 import { FigureTable, UnitButton, WordFigure } from "./figures";
 import { useCategoryRow, type Focus } from "./focus";
+import { startOf } from "./frame";
 import { LargestLayers } from "./largest-layers";
 import type { OverviewRow } from "./steps-chart";
 import { TracedDetails } from "./traced-details";
 
-export interface PanelProps {
+interface PanelProps {
   overview: Overview;
   row: number;
   /** The selected step, which the pointer does not change. */

@@ -3,8 +3,7 @@
 import { formatCount, unitOf } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
 import { provenance, type Overview } from "../../model/overview";
-import type { HeldTensorGroup } from "../../model/snapshot";
-import { heldTensors, replayText, sizesText } from "../../model/traced-details";
+import { heldTensors, replayText, sizesText, type HeldTensorGroup } from "../../model/snapshot";
 import { useStore } from "./context";
 import { useFetched } from "./fetched";
 import { FigureTable, useExact, useFigureText } from "./figures";

@@ -4,13 +4,20 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { formatBytes, formatCount, type Unit } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
-import { NOT_TIED, namesOf } from "../../model/names";
+import { NOT_TIED, namesOf } from "../../model/run";
 import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
-import { survivors } from "../../model/survivors";
-import { LARGEST_FIRST, LIVE_KEYS, ascends, nextSort, sortedRows, type LiveKey, type LiveSort } from "../../model/timeline-sort";
-import { shapeText, tensorStops } from "../../model/timeline-tensor";
-import { whatText } from "../../model/timeline-text";
-import { matcher } from "../../state/selection";
+import {
+  survivors,
+  LARGEST_FIRST,
+  LIVE_KEYS,
+  ascends,
+  nextSort,
+  sortedRows,
+  type LiveKey,
+  type LiveSort,
+} from "../../model/timeline-order";
+import { shapeText, tensorStops, whatText } from "../../model/timeline-text";
+import { matcher } from "../../state/runs";
 import { useStore } from "../shared/context";
 import { useExact } from "../shared/figures";
 import { Filler, SortedColumn, arrowKeys } from "../shared/long-table";

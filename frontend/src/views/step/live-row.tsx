@@ -2,11 +2,10 @@
 
 import { formatExact, type Unit } from "../../lib/bytes";
 import { categoryLabel } from "../../model/categories";
-import { NOT_TIED } from "../../model/names";
+import { NOT_TIED, tail } from "../../model/run";
+import { sizesText } from "../../model/snapshot";
 import { groupOfOwner, lineOfRow, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
 import { rowFacts, sinceText, untilText, whatText } from "../../model/timeline-text";
-import { tail } from "../../model/names";
-import { sizesText } from "../../model/traced-details";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, rowClasses, useFigureText } from "../shared/figures";

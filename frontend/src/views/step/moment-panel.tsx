@@ -2,8 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatCount, unitOf } from "../../lib/bytes";
-import { formatMilliseconds, plural, shareOf } from "../../lib/format";
+import { formatCount, unitOf, formatMilliseconds, plural, shareOf } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
 import { categoryMeaning } from "../../model/categories";
 import { modeLabel } from "../../model/overview";

@@ -5,11 +5,10 @@ import { useMemo } from "preact/hooks";
 
 import { formatBytes, formatCount, unitOf, type Unit } from "../../lib/bytes";
 import { categoryLabel, groupKey, groupLabel } from "../../model/categories";
-import { tail } from "../../model/names";
+import { tail } from "../../model/run";
 import { ownerOfRow, type Timeline } from "../../model/timeline";
-import { spanStatistics, type SpanStatistics } from "../../model/timeline-span";
-import { tensorOf } from "../../model/timeline-tensor";
-import { tensorLines, timeText, whatText } from "../../model/timeline-text";
+import { spanStatistics, type SpanStatistics } from "../../model/timeline-order";
+import { tensorOf, tensorLines, timeText, whatText } from "../../model/timeline-text";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";

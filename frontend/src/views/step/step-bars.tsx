@@ -1,7 +1,6 @@
 /** What a step's timeline shows: its stack and x-axis, and how tensors are colored and placed. */
 
-import { formatBytes } from "../../lib/bytes";
-import { plural } from "../../lib/format";
+import { formatBytes, plural } from "../../lib/bytes";
 import type { Timeline } from "../../model/timeline";
 import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
 import { useStore } from "../shared/context";

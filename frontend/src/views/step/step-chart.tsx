@@ -3,19 +3,18 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { xLabel, type Range } from "../../charts/axis";
+import type { Outline, PlotSpec } from "../../charts/plot";
 import { BlockPainter, outlinePath } from "../../charts/timeline-block-paint";
 import { blockAt, countThin } from "../../charts/timeline-blocks";
-import type { Outline, PlotSpec } from "../../charts/plot";
 import { momentAt, partAt } from "../../charts/timeline-layout";
 import { formatBytes, formatCount } from "../../lib/bytes";
 import { ownerOfRow, type Timeline } from "../../model/timeline";
-import { tensorOf } from "../../model/timeline-tensor";
-import { momentSentence, tensorLines } from "../../model/timeline-text";
+import { tensorOf, momentSentence, tensorLines } from "../../model/timeline-text";
 import { Chart, type Box } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/legend";
-import { partOf } from "./step-parts";
 import { Minimap } from "./minimap";
+import { partOf } from "./step-parts";
 import { stepSpec, type StepLook } from "./step-spec";
 import { useGestures } from "./use-gestures";
 import { useZoom, type Zoom } from "./use-zoom";

@@ -1,12 +1,12 @@
 /** The timeline of a step as a saved drawing. */
 
 import { byteTicks, tickSteps, xLabel, type Range, type XKind } from "../../charts/axis";
-import { blockPaths, type BlockPath } from "../../charts/timeline-block-path";
+import { blockPaths, type BlockPath } from "../../charts/timeline-blocks";
 import { placeStretches, timelineCells, type Stretch } from "../../charts/timeline-layout";
 import type { Timeline } from "../../model/timeline";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
-import { lanesOf, peakFlag, type StepPicture } from "./step-spec";
 import { Patterns, SvgDrawing, svgFill } from "../shared/svg";
+import { lanesOf, peakFlag, type StepPicture } from "./step-spec";
 
 const WIDTH = 1200;
 const BOX = { left: 84, top: 46, width: 1096, height: 380 };

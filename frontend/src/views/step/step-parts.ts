@@ -2,8 +2,8 @@
 
 import type { BandFill } from "../../charts/paint";
 import { groupKey, groupLabel } from "../../model/categories";
-import { NOT_TIED, namesOf } from "../../model/names";
 import type { ChunkOwner } from "../../model/memory-map";
+import { NOT_TIED, namesOf } from "../../model/run";
 import { groupOfOwner, groupSeries, layerSeries, type Series, type Timeline } from "../../model/timeline";
 import type { Choices, StackName } from "../../state/address";
 import { INKS, LAYERS_TOLD_APART, fillOf, layerColour, type Scheme } from "../../theme/palette";

@@ -1,12 +1,24 @@
 /** The chart of a step's timeline: stack, passes and peak. Pure. */
 
 import type { Range } from "../../charts/axis";
-import { cutsPainter, outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
 import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { ruleAcross } from "../../charts/rules";
-import { momentAt, orderEdges, timeEdges, timelineLayout, type Stretch, type TimelineLayout } from "../../charts/timeline-layout";
-import { STRETCH_HEIGHT, flagPainter, spanPainter, stretchLane, timelineLine, timelinePainter } from "../../charts/timeline-paint";
+import { cutsPainter, outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
+import {
+  momentAt,
+  orderEdges,
+  timeEdges,
+  timelineLayout,
+  STRETCH_HEIGHT,
+  flagPainter,
+  spanPainter,
+  stretchLane,
+  timelineLine,
+  timelinePainter,
+  type Stretch,
+  type TimelineLayout,
+} from "../../charts/timeline-layout";
 import { formatBytes } from "../../lib/bytes";
 import { bytesOfLayer, type Timeline } from "../../model/timeline";
 import { bandLabel } from "../../model/timeline-text";
@@ -64,7 +76,7 @@ function highestIn({ edges, total }: TimelineLayout, range: Range): number {
   return most;
 }
 
-export interface Painting {
+interface Painting {
   choices: StepChoices;
   scheme: Scheme;
   /** Keeps the pixels of tensors from paint to paint. */

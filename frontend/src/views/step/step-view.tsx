@@ -1,6 +1,6 @@
 /** The timeline of the selected step, and its loading. */
 
-import { plural } from "../../lib/format";
+import { plural } from "../../lib/bytes";
 import type { RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";
 import { useStore } from "../shared/context";

@@ -4,12 +4,11 @@ import type { ComponentChildren } from "preact";
 
 import { addressText, formatExact } from "../../lib/bytes";
 import { categoryMeaning, groupLabel } from "../../model/categories";
-import { NOT_TIED } from "../../model/names";
+import { NOT_TIED } from "../../model/run";
+import { holderOf } from "../../model/snapshot";
 import { groupOfOwner, ownerOfRow, type Timeline } from "../../model/timeline";
-import { isHeld } from "../../model/survivors";
-import { holderOf } from "../../model/traced-details";
-import { shapeText, sizeFormula, sizeText, type Tensor } from "../../model/timeline-tensor";
-import { atPeakText, lifetimeText, whatText } from "../../model/timeline-text";
+import { isHeld } from "../../model/timeline-order";
+import { shapeText, sizeFormula, sizeText, atPeakText, lifetimeText, whatText, type Tensor } from "../../model/timeline-text";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useFetched } from "../shared/fetched";

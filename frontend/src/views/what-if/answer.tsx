@@ -2,8 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes } from "../../lib/bytes";
-import { unbroken } from "../../lib/format";
+import { formatBytes, unbroken } from "../../lib/bytes";
 import { groupKey, groupLabel } from "../../model/categories";
 import {
   METHOD_NAMES,

@@ -5,7 +5,7 @@ import { groupKey, type Group } from "../../model/categories";
 import type { GroupDelta } from "../../model/compare";
 import type { WhatIf } from "../../model/what-if";
 
-export interface Segment {
+interface Segment {
   key: string;
   group: Group;
   bytes: number;

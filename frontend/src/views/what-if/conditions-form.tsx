@@ -2,8 +2,16 @@
 
 import type { ComponentChildren } from "preact";
 
-import { AS_RECORDED, OPTIMIZERS, PRECISIONS, isAsRecorded, type ConditionName, type Conditions } from "../../model/conditions";
-import { conditionHints, type WhatIf } from "../../model/what-if";
+import {
+  AS_RECORDED,
+  OPTIMIZERS,
+  PRECISIONS,
+  isAsRecorded,
+  conditionHints,
+  type ConditionName,
+  type Conditions,
+  type WhatIf,
+} from "../../model/what-if";
 import type { Store } from "../../state/store";
 import { useStore } from "../shared/context";
 import { useDraft } from "../shared/draft";

@@ -1,8 +1,7 @@
 /** The predicted peak over the batch size. Pure. */
 
 import { byteRange, type Range } from "../../charts/axis";
-import { bandPainter, linePainter } from "../../charts/curve-paint";
-import { diamondsPainter, pointsPainter } from "../../charts/paint";
+import { bandPainter, linePainter, diamondsPainter, pointsPainter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
 import { formatBytes, formatCount } from "../../lib/bytes";

@@ -3,9 +3,9 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import type { Range } from "../../charts/axis";
-import type { Undo } from "../../charts/clicks";
+import type { Undo } from "../../charts/plot";
 import { later } from "../../lib/activity";
-import { unbroken } from "../../lib/format";
+import { unbroken } from "../../lib/bytes";
 import { pointOf, pointText, type CurvePoint, type WhatIf } from "../../model/what-if";
 import { Chart, type ChartMark } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";

@@ -2,10 +2,9 @@
 
 import { useRef } from "preact/hooks";
 
-import { unbroken } from "../../lib/format";
-import { CONDITIONS } from "../../model/conditions";
+import { unbroken } from "../../lib/bytes";
 import { trains, type RunInfo } from "../../model/run";
-import { askedText, type WhatIf } from "../../model/what-if";
+import { CONDITIONS, askedText, type WhatIf } from "../../model/what-if";
 import { useStore } from "../shared/context";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { Answer } from "./answer";

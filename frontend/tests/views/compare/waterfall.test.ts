@@ -2,7 +2,7 @@
 import { h, render } from "preact";
 import { expect, it } from "vitest";
 
-import { LETTER } from "../../../src/charts/label-lines";
+import { LETTER } from "../../../src/charts/layout";
 import { WaterfallDrawing } from "../../../src/views/compare/waterfall";
 import { MIB } from "../../model/overview-cases";
 import { NO_FOCUS } from "../focus-cases";

@@ -1,6 +1,6 @@
 /** A plan with a curve, two segments and both ledgers. */
 
-import type { Plan, PlanOption, PlanPoint } from "../../../src/model/plan";
+import type { Plan, PlanOption, PlanPoint } from "../../../src/model/what-if";
 
 export const MIB = 2 ** 20;
 

@@ -1,6 +1,6 @@
 import { expect, it } from "vitest";
 
-import type { LedgerTotals } from "../../../src/model/ledger-totals";
+import type { LedgerTotals } from "../../../src/model/snapshot";
 import { layerSteps, totalOf, usedAt } from "../../../src/views/layer/layer-spec";
 
 it("at a step, a layer lists the categories that it uses then, and they sum to its total", () => {

@@ -4,8 +4,8 @@ import { expect, it } from "vitest";
 
 import type { Source } from "../../../src/api/source";
 import { CATEGORIES, type Category } from "../../../src/model/categories";
-import { groupOf, type LayerFigures, type SortKey } from "../../../src/model/layer-figures";
-import { plannedLayers } from "../../../src/model/plan";
+import { groupOf, type LayerFigures, type SortKey } from "../../../src/model/layers";
+import { plannedLayers } from "../../../src/model/what-if";
 import { createStore } from "../../../src/state/store";
 import { LayerTable } from "../../../src/views/layers/layer-table";
 import { StoreContext } from "../../../src/views/shared/context";

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { CATEGORIES, PERSISTENT, type Category } from "../../../src/model/categories";
-import { groupLayers, type LayerFigures } from "../../../src/model/layer-figures";
+import { groupLayers, type LayerFigures } from "../../../src/model/layers";
 import { areaFill, areaText, blockText, blocksOf, placeBlocks } from "../../../src/views/layers/treemap-layers";
 
 const layer = (path: string | null, trainable: boolean | null, bytes: Partial<Record<Category, number>>): LayerFigures => {

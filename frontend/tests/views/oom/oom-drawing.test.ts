@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
+import type { Oom } from "../../../src/model/answer";
 import type { MemoryMap } from "../../../src/model/memory-map";
-import type { Oom } from "../../../src/model/oom";
 import { seriesFill } from "../../../src/views/fragmentation/pool-spec";
 import { oomBars } from "../../../src/views/oom/oom-drawing";
 import { mapColours } from "../../../src/views/shared/memory-map/colours";

@@ -3,7 +3,7 @@ import { h, render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it } from "vitest";
 
-import type { Oom } from "../../../src/model/oom";
+import type { Oom } from "../../../src/model/answer";
 import type { Store } from "../../../src/state/store";
 import { Request } from "../../../src/views/oom/oom-figures";
 import { StoreContext } from "../../../src/views/shared/context";

@@ -3,7 +3,7 @@ import { h, render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it, vi } from "vitest";
 
-import { AS_RECORDED, type Conditions } from "../../../src/model/conditions";
+import { AS_RECORDED, type Conditions } from "../../../src/model/what-if";
 import { DEFAULTS } from "../../../src/state/address";
 import type { Store } from "../../../src/state/store";
 import { StoreContext } from "../../../src/views/shared/context";

@@ -4,7 +4,7 @@ import { type CurvePoint, type WhatIf } from "../../../src/model/what-if";
 
 export const MIB = 2 ** 20;
 
-export const point = (batchSize: number, mib: number): CurvePoint => ({
+const point = (batchSize: number, mib: number): CurvePoint => ({
   batch_size: batchSize,
   peak_bytes: mib * MIB,
   low_bytes: (mib - 4) * MIB,

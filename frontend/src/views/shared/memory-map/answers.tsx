@@ -2,10 +2,8 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 
-import { formatBytes, formatCount, formatExact } from "../../../lib/bytes";
-import { plural, unbroken } from "../../../lib/format";
-import { blockingSentence, type MemoryMap } from "../../../model/memory-map";
-import { wouldFit } from "../../../model/fit";
+import { formatBytes, formatCount, formatExact, plural, unbroken } from "../../../lib/bytes";
+import { blockingSentence, wouldFit, type MemoryMap } from "../../../model/memory-map";
 import { useStore } from "../context";
 import { tipOf } from "../tips";
 

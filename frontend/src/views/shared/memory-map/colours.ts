@@ -3,8 +3,8 @@
 import type { BandFill } from "../../../charts/paint";
 import { categoryLabel, categoryMeaning, groupKey, groupLabel, stackOrder, type Category, type Group } from "../../../model/categories";
 import { largestLayers, ownerOf, stateOf, type MemoryMap, type Colouring } from "../../../model/memory-map";
-import { NOT_TIED, distinctNames } from "../../../model/names";
 import { at } from "../../../model/overview";
+import { NOT_TIED, distinctNames } from "../../../model/run";
 import { INKS, LAYERS_TOLD_APART, ageColour, fillOf, freeFill, layerColour, type Scheme } from "../../../theme/palette";
 
 interface Kind {

@@ -2,21 +2,19 @@
 
 import { useMemo, useState } from "preact/hooks";
 
-import { formatBytes } from "../../../lib/bytes";
-import { plural } from "../../../lib/format";
-import { COLOURINGS, chunkFacts, regionStarts, type MemoryMap, type Colouring, type Place } from "../../../model/memory-map";
-import { requestPlace } from "../../../model/request-place";
+import { formatBytes, plural } from "../../../lib/bytes";
+import { COLOURINGS, chunkFacts, regionStarts, requestPlace, type MemoryMap, type Colouring, type Place } from "../../../model/memory-map";
 import type { RunInfo } from "../../../model/run";
 import { schemeOf, useStore } from "../context";
 import { useFetched } from "../fetched";
 import { Swatch } from "../figures";
+import { Segments } from "../segments";
+import { Fault, NoticeList, Skeleton } from "../states";
+import { tipOf } from "../tips";
 import { Bins, Blocking, WouldFit } from "./answers";
 import { mapColours } from "./colours";
 import { RequestChip } from "./request-chip";
 import { Strip, StripAxis } from "./strip";
-import { Fault, NoticeList, Skeleton } from "../states";
-import { tipOf } from "../tips";
-import { Segments } from "../segments";
 
 /** Regions drawn at first. */
 const REGIONS = 16;

@@ -3,11 +3,8 @@
 import { useMemo, useRef } from "preact/hooks";
 
 import { chunkAt } from "../../../charts/map-layout";
-import { formatBytes } from "../../../lib/bytes";
-import { unbroken } from "../../../lib/format";
-import { wouldFit } from "../../../model/fit";
-import type { MemoryMap } from "../../../model/memory-map";
-import { freeBySize, requestPlace } from "../../../model/request-place";
+import { formatBytes, unbroken } from "../../../lib/bytes";
+import { wouldFit, freeBySize, requestPlace, type MemoryMap } from "../../../model/memory-map";
 
 interface RequestChipProps {
   map: MemoryMap;

@@ -3,10 +3,9 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { byteTicks, type Range } from "../../../charts/axis";
-import { chunkAt, clamped, dragged, panned, stripCells, zoomed } from "../../../charts/map-layout";
-import { paintStrip } from "../../../charts/strip";
-import { formatBytes } from "../../../lib/bytes";
+import { chunkAt, clamped, dragged, panned, stripCells, zoomed, paintStrip } from "../../../charts/map-layout";
 import { touch } from "../../../lib/activity";
+import { formatBytes } from "../../../lib/bytes";
 import { chunkFacts, type MemoryMap } from "../../../model/memory-map";
 import { inkOf, useStore } from "../context";
 import { useSize } from "../size";

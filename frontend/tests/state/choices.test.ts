@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import { DEFAULTS, changedTo, type Choices } from "../../src/state/address";
-import { CLEARED_IN_ORDER, cleared } from "../../src/state/escape";
+import { CLEARED_IN_ORDER, cleared } from "../../src/state/choices";
 
 const ALL: Choices = {
   ...DEFAULTS,

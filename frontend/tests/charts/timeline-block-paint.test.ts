@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 
+import { paintRaster, placedRaster, stackRaster } from "../../src/charts/timeline-block-paint";
 import { stackedBlocks } from "../../src/charts/timeline-blocks";
 import { timelineCells, timelineLayout } from "../../src/charts/timeline-layout";
-import { paintRaster, placedRaster, stackRaster } from "../../src/charts/timeline-raster";
-import { type Rows, MOMENTS, ROWS, ORDER, BLOCKS, isLive, liveBytes, LAYOUT, columnOf, PLACED_EDGES, PLACED } from "./blocks-cases";
+import { MOMENTS, ROWS, ORDER, BLOCKS, isLive, liveBytes, LAYOUT, columnOf, PLACED_EDGES, PLACED, type Rows } from "./blocks-cases";
 
 describe("the raster of a stack", () => {
   it("shows each byte as a pixel where there is one for it", () => {

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RunInfo } from "../../src/model/run";
 import { DEFAULTS, type Choices } from "../../src/state/address";
-import { colourIndex, matcher, primaryRun, selectedRuns, shownDevice, shownPhase } from "../../src/state/selection";
+import { colourIndex, matcher, primaryRun, selectedRuns, shownDevice, shownPhase } from "../../src/state/runs";
 
 const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunInfo => ({
   run: name,

@@ -1,0 +1,241 @@
+/** Geometry of stacks, treemaps, waterfalls, labels and marks. Pure. */
+
+import { cellEdges } from "./axis";
+
+export interface StackLayout {
+  /** Edges of the rows' cells, one more than rows. */
+  edges: Float64Array;
+  /** Upper boundary of each band, bottom band first. */
+  tops: Float64Array[];
+}
+
+/** Bands stacked in the given order; unknown values add nothing. */
+export function stackLayout(x: Float64Array, bands: readonly Float64Array[]): StackLayout {
+  const sum = new Float64Array(x.length);
+  const tops = bands.map((band) => {
+    for (let row = 0; row < sum.length; row += 1) {
+      const value = band[row];
+      if (value !== undefined && !Number.isNaN(value)) sum[row] = (sum[row] as number) + value;
+    }
+    return Float64Array.from(sum);
+  });
+  return { edges: cellEdges(x), tops };
+}
+
+/** Index of the band that holds `value` at a row, -1 above the stack. */
+export function bandAt(layout: StackLayout, row: number, value: number): number {
+  return layout.tops.findIndex(
+    (top, index) => value <= (top[row] as number) && (top[row] as number) > (layout.tops[index - 1]?.[row] ?? 0),
+  );
+}
+
+/**
+ * Spans of x around the rows for which `marked` is 1. A row next to a pause, such as a validation on a time axis, is only as wide as
+ * on its other side.
+ */
+export function markedSpans(x: Float64Array, edges: Float64Array, marked: Float64Array): [number, number][] {
+  const spans: [number, number][] = [];
+  for (let row = 0; row < marked.length; row += 1) {
+    if (marked[row] !== 1) continue;
+    const place = x[row] as number;
+    const half = Math.min(place - (edges[row] as number), (edges[row + 1] as number) - place);
+    const last = spans.at(-1);
+    if (last && last[1] >= place - half) last[1] = place + half;
+    else spans.push([place - half, place + half]);
+  }
+  return spans;
+}
+
+export interface Rectangle {
+  index: number;
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+interface Item {
+  index: number;
+  area: number;
+}
+
+interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** The worst aspect ratio of a strip of `areas` along a side. */
+function worst(areas: readonly number[], side: number): number {
+  const sum = areas.reduce((total, area) => total + area, 0);
+  const [least, most] = [Math.min(...areas), Math.max(...areas)];
+  return Math.max((side * side * most) / (sum * sum), (sum * sum) / (side * side * least));
+}
+
+/** Lays a strip along the shorter side; gives the box that is left. */
+function place(strip: readonly Item[], box: Box, out: Rectangle[]): Box {
+  const sum = strip.reduce((total, { area }) => total + area, 0);
+  const across = box.width >= box.height;
+  const thickness = sum / (across ? box.height : box.width);
+  let at = 0;
+  for (const { index, area } of strip) {
+    const length = area / thickness;
+    out.push(
+      across
+        ? { index, x: box.x, y: box.y + at, width: thickness, height: length }
+        : { index, x: box.x + at, y: box.y, width: length, height: thickness },
+    );
+    at += length;
+  }
+  return across
+    ? { ...box, x: box.x + thickness, width: box.width - thickness }
+    : { ...box, y: box.y + thickness, height: box.height - thickness };
+}
+
+/** A squarified treemap (Bruls, Huizing, van Wijk): rectangles close to squares for the sizes above 0, largest first; `index` is that of the size. */
+export function treemap(sizes: readonly number[], width: number, height: number): Rectangle[] {
+  const total = sizes.reduce((sum, size) => sum + Math.max(size, 0), 0);
+  if (total <= 0 || width <= 0 || height <= 0) return [];
+  const items = sizes
+    .map((size, index): Item => ({ index, area: (size / total) * width * height }))
+    .filter(({ area }) => area > 0)
+    .sort((a, b) => b.area - a.area);
+  const out: Rectangle[] = [];
+  let box: Box = { x: 0, y: 0, width, height };
+  let strip: Item[] = [];
+  for (const item of items) {
+    const side = Math.min(box.width, box.height);
+    const areas = strip.map(({ area }) => area);
+    if (strip.length > 0 && worst([...areas, item.area], side) > worst(areas, side)) {
+      box = place(strip, box, out);
+      strip = [];
+    }
+    strip.push(item);
+  }
+  place(strip, box, out);
+  return out;
+}
+
+interface WaterfallBar {
+  /** Index of the change; -1 for the first total, -2 for the last. */
+  index: number;
+  from: number;
+  to: number;
+}
+
+export interface WaterfallLayout {
+  bars: WaterfallBar[];
+  /** Ends of the axis; it begins above 0 where the changes would be too small to be seen. */
+  low: number;
+  high: number;
+}
+
+/** Below this share of the highest level the changes are lost on an axis that begins at 0. */
+const SMALL = 0.25;
+
+export function waterfallLayout(start: number, deltas: readonly number[]): WaterfallLayout {
+  let level = start;
+  const bars: WaterfallBar[] = [{ index: -1, from: 0, to: start }];
+  deltas.forEach((delta, index) => {
+    if (delta === 0) return;
+    bars.push({ index, from: level, to: level + delta });
+    level += delta;
+  });
+  bars.push({ index: -2, from: 0, to: level });
+  const levels = bars.flatMap(({ index, from, to }) => (index < 0 ? [to] : [from, to]));
+  const [least, most] = [Math.min(...levels), Math.max(...levels, 1)];
+  const spread = most - least;
+  const low = spread > 0 && spread < SMALL * most ? Math.max(least - spread, 0) : 0;
+  return { bars, low, high: most + (most - low) * 0.12 };
+}
+
+/** Pixels of a letter at font size 11: enough for fonts that are wider than Roboto. */
+export const LETTER = 7;
+
+/** `text` with an ellipsis where it is longer than `letters`. */
+export const shortened = (text: string, letters: number): string =>
+  text.length > letters ? `${text.slice(0, Math.max(letters - 1, 0))}…` : text;
+
+/** At most `most` lines of at most `letters`, broken after spaces and after the separators of names. */
+export function labelLines(label: string, letters: number, most: number): string[] {
+  const lines: string[] = [];
+  let line = "";
+  for (const word of label.split(/(?<=[\s_/.-])/)) {
+    if (line !== "" && (line + word).trimEnd().length > letters) {
+      lines.push(line.trimEnd());
+      line = word;
+    } else line += word;
+  }
+  lines.push(line.trimEnd());
+  const shown = [...lines.slice(0, most - 1), ...(lines.length >= most ? [lines.slice(most - 1).join(" ")] : [])];
+  return shown.map((one) => shortened(one, letters));
+}
+
+export interface Mark {
+  x: number;
+  label: string;
+}
+
+interface PlacedMark extends Mark {
+  index: number;
+  left: number;
+  width: number;
+  /** Reading to the left of its place, for want of room on the right. */
+  flipped: boolean;
+  /** Shown as a bare dot: its label would cover a neighbour's. */
+  bare: boolean;
+}
+
+const DOT = 16;
+const GAP = 6;
+
+/** Labels in one line from left to right, each at its place; those that do not fit become dots. `widthOf` measures a label. */
+export function placeMarks(marks: readonly Mark[], width: number, widthOf: (label: string) => number, maximum: number): PlacedMark[] {
+  let end = -Infinity;
+  return marks.map((mark, index) => {
+    const next = marks.slice(index + 1).find((other) => other.x <= width)?.x ?? width + GAP;
+    const wanted = Math.min(widthOf(mark.label), maximum);
+    if (mark.x >= end + GAP && mark.x + wanted + GAP <= next) {
+      end = mark.x + wanted;
+      return { ...mark, index, left: mark.x, width: wanted, flipped: false, bare: false };
+    }
+    if (mark.x - wanted >= Math.max(end + GAP, 0)) {
+      end = mark.x;
+      return { ...mark, index, left: mark.x - wanted, width: wanted, flipped: true, bare: false };
+    }
+    const room = next - GAP - mark.x;
+    if (mark.x >= end + GAP && room >= 72) {
+      end = mark.x + room;
+      return { ...mark, index, left: mark.x, width: room, flipped: false, bare: false };
+    }
+    end = Math.max(end, mark.x + DOT / 2);
+    return { ...mark, index, left: mark.x - DOT / 2, width: DOT, flipped: false, bare: true };
+  });
+}
+
+interface Block {
+  from: number;
+  to: number;
+  label: string;
+  /** Every other block is shaded. */
+  shaded: boolean;
+}
+
+/** Epochs as blocks in pixels; labels only where they fit, neighbours too narrow to be told apart as one. */
+export function placeBlocks(spans: readonly { from: number; to: number; name: number }[], widthOf: (label: string) => number): Block[] {
+  const blocks: (Block & { first: number; last: number })[] = [];
+  spans.forEach(({ from, to, name }, index) => {
+    const last = blocks.at(-1);
+    if (last && to - from < 3 && last.to - last.from < 24) {
+      last.to = to;
+      last.last = name;
+    } else blocks.push({ from, to, label: "", shaded: index % 2 === 1, first: name, last: name });
+  });
+  return blocks.map(({ from, to, first, last }, index) => {
+    const short = first === last ? String(first) : `${first}–${last}`;
+    const long = first === last ? `epoch ${first}` : `epochs ${short}`;
+    const label = [long, short].find((candidate) => widthOf(candidate) + 8 <= to - from) ?? "";
+    return { from, to, label, shaded: index % 2 === 1 };
+  });
+}
