@@ -3,7 +3,7 @@ import { describe, expect, it } from "vitest";
 
 import { embeddedSource } from "../../src/api/embedded";
 import { AS_RECORDED } from "../../src/model/what-if";
-import { plan } from "../views/fit/plan-cases";
+import { plan } from "../views/what-if/plan-cases";
 
 type Given = Record<string, string>;
 

@@ -29,7 +29,7 @@ import {
   type CurvePoint,
   type WhatIf,
 } from "../../src/model/what-if";
-import { MIB, option, plan } from "../views/fit/plan-cases";
+import { MIB, option, plan } from "../views/what-if/plan-cases";
 
 const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
   run: "a",

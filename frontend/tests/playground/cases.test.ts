@@ -20,7 +20,6 @@ import { parseOoms } from "../../src/api/allocator-answers";
 import { parseActivations, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../../src/api/answers";
 import { WrongAnswer } from "../../src/api/check";
 import { decodeColumns } from "../../src/api/columns";
-import { placeLegend } from "../../src/charts/picture";
 import { formatBytes } from "../../src/lib/bytes";
 import { topLayers, totalAt, type Activations } from "../../src/model/activations";
 import { frozenFindings } from "../../src/model/answer";
@@ -40,13 +39,14 @@ import {
 } from "../../src/model/overview";
 import { rankOf, owners } from "../../src/model/snapshot";
 import { DEFAULTS } from "../../src/state/address";
-import { compareSpec, rowFor } from "../../src/views/compare/compare-spec";
-import { frozenPicture } from "../../src/views/frozen/frozen-spec";
-import { layerEdges, layerSpec, layerSteps, totalOf } from "../../src/views/layer/layer-spec";
-import { areaFill, areaText, blocksOf, type Area } from "../../src/views/layers/treemap-layers";
-import { oomBars } from "../../src/views/oom/oom-drawing";
-import { overviewPicture } from "../../src/views/overview/overview-spec";
-import { isMuted } from "../../src/views/shared/focus";
+import { compareSpec, rowFor } from "../../src/views/compare/compare-view";
+import { frozenPicture } from "../../src/views/frozen/frozen-view";
+import { layerEdges, layerSpec, layerSteps, totalOf } from "../../src/views/layer/layer-view";
+import { areaFill, areaText, blocksOf, type Area } from "../../src/views/layers/treemap";
+import { oomBars } from "../../src/views/oom/oom-view";
+import { overviewPicture } from "../../src/views/overview/overview-view";
+import { isMuted } from "../../src/views/shared/context";
+import { placeLegend } from "../../src/views/shared/export";
 import { NO_FOCUS } from "../views/focus-cases";
 
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>

@@ -23,9 +23,8 @@ import {
 import { momentSentence, rowFacts, sinceText, untilText, whatText } from "../../src/model/timeline-text";
 import { DEFAULTS, type Choices } from "../../src/state/address";
 import type { Scheme } from "../../src/theme/palette";
-import type { Focus } from "../../src/views/shared/focus";
-import { stepFills, stepFocus, stepParts, type Parts } from "../../src/views/step/step-parts";
-import { lanesOf, stepLook, stepSpec, type StepPicture } from "../../src/views/step/step-spec";
+import type { Focus } from "../../src/views/shared/context";
+import { stepFills, stepFocus, stepParts, lanesOf, stepLook, stepSpec, type Parts, type StepPicture } from "../../src/views/step/step-spec";
 import { rowsBySize } from "../model/timeline-cases";
 import { NO_FOCUS } from "../views/focus-cases";
 

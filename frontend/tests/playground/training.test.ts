@@ -18,7 +18,7 @@ import {
   type PoolSteps,
 } from "../../src/model/pool";
 import { DEFAULTS } from "../../src/state/address";
-import { ratiosSpec, showsUnknown, sizesSpec } from "../../src/views/fragmentation/pool-spec";
+import { ratiosSpec, showsUnknown, sizesSpec } from "../../src/views/fragmentation/pool-panel";
 
 const plans = Object.entries(CASES).flatMap(([name, { plans: some }]) =>
   some.slice(0, 1).map((plan) => [`${name}: ${plan.run.slice(0, 30)}`, plan] as const),

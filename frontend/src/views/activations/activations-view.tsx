@@ -16,9 +16,7 @@ import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
-import { rangeOf, rangeOfSome } from "../shared/frame";
-import { stackSpec } from "../shared/stack-spec";
-import { useStepsChart } from "../shared/steps-chart";
+import { rangeOf, rangeOfSome, stackSpec, useStepsChart } from "../shared/frame";
 
 /** Layers with a band of their own; the others share one. */
 const LAYERS = 12;

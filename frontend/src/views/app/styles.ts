@@ -18,10 +18,10 @@ import fragmentation from "../fragmentation/fragmentation.css?inline";
 import oom from "../oom/oom.css?inline";
 import compare from "../compare/compare.css?inline";
 import layer from "../layer/layer.css?inline";
-import answers from "../answers/answers.css?inline";
+import answers from "./answers.css?inline";
 import step from "../step/step.css?inline";
 import whatIf from "../what-if/what-if.css?inline";
-import fit from "../fit/fit.css?inline";
+import fit from "../what-if/fit.css?inline";
 import devices from "../devices/devices.css?inline";
 
 export const STYLES = [

@@ -9,18 +9,17 @@ import type { ViewName } from "../../state/views";
 import { ActivationsView } from "../activations/activations-view";
 import { CompareView } from "../compare/compare-view";
 import { DevicesView } from "../devices/devices-view";
-import { FitView } from "../fit/fit-view";
 import { FragmentationView } from "../fragmentation/fragmentation-view";
 import { FrozenView } from "../frozen/frozen-view";
 import { HostView } from "../host/host-view";
 import { LayerView } from "../layer/layer-view";
 import { LayersView } from "../layers/layers-view";
 import { OomView } from "../oom/oom-view";
-import { Diagnosis } from "../overview/diagnosis";
-import { OverviewView } from "../overview/overview-view";
+import { Diagnosis, OverviewView } from "../overview/overview-view";
 import { useStore } from "../shared/context";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { StepView } from "../step/step-view";
+import { FitView } from "../what-if/fit-view";
 import { WhatIfView } from "../what-if/what-if-view";
 
 /** A view once its data has arrived; before that a skeleton or the error. */

@@ -1,18 +1,19 @@
-/** Layers of A and B with their deltas, the largest change first. */
+/** A and B side by side: by category, and by layer with the largest change first. */
 
-import { signedFigure, unitOf, plural, type Unit } from "../../lib/bytes";
-import { categoryLabel } from "../../model/categories";
-import { matchCounts, type LayerDelta } from "../../model/compare";
+import { signedFigure, unitOf, plural, formatExact, type Unit } from "../../lib/bytes";
+import { categoryLabel, categoryMeaning, groupKey } from "../../model/categories";
+import { matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../../model/compare";
 import { NOT_TIED, distinctNames } from "../../model/run";
-import { useStore } from "../shared/context";
-import { useFigureText } from "../shared/figures";
+import { WORDS } from "../../model/words";
+import { useStore, useCategoryRow } from "../shared/context";
+import { useFigureText, FigureTable, UnitButton, FoldedRows } from "../shared/figures";
 import { tipOf } from "../shared/tips";
-import { SizeCell } from "../shared/versus";
+import { SizeCell, VersusRow } from "../shared/versus";
 
 const SHOWN = 60;
 
 /** How differences in a column are written. */
-export function useSigned(unit: Unit): (bytes: number) => string {
+function useSigned(unit: Unit): (bytes: number) => string {
   const text = useFigureText(unit);
   return (bytes) => signedFigure(bytes, text(Math.abs(bytes)));
 }
@@ -92,5 +93,100 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
         </button>
       )}
     </section>
+  );
+}
+
+/** Both figures to the byte, then their meaning. */
+const versusTip = (from: number | null, to: number | null, ...lines: string[]): string =>
+  [`A ${from === null ? "unknown" : formatExact(from)}, B ${to === null ? "unknown" : formatExact(to)}`, ...lines].join("\n");
+
+interface CategoriesProps {
+  deltas: readonly GroupDelta[];
+  /** The measured peaks. */
+  a: number | null;
+  b: number | null;
+  hover: (key: string | null) => void;
+}
+
+interface RowProps {
+  one: GroupDelta;
+  unit: Unit;
+  events: ReturnType<ReturnType<typeof useCategoryRow>>;
+  hidden: boolean;
+}
+
+function CategoryDelta({ one, unit, events, hidden }: RowProps) {
+  const signed = useSigned(unit);
+  const { group, from, to, delta } = one;
+  const tip = versusTip(from, to, categoryMeaning(group.category), "at the measured peak of each step");
+  return (
+    <VersusRow group={group} from={from} to={to} unit={unit} tip={tip} events={events} hidden={hidden}>
+      <td class="number">{signed(delta)}</td>
+    </VersusRow>
+  );
+}
+
+function Peaks({ a, b, unit }: { a: number | null; b: number | null; unit: Unit }) {
+  const signed = useSigned(unit);
+  const { label, meaning, source } = WORDS.peak_bytes;
+  return (
+    <tr class="strong" data-figure="peak_bytes" data-from={a ?? ""} data-to={b ?? ""} data-tip={versusTip(a, b, meaning, source)}>
+      <th scope="row">{label}</th>
+      <SizeCell bytes={a} unit={unit} />
+      <SizeCell bytes={b} unit={unit} />
+      <td class="number">{a === null || b === null ? "–" : signed(b - a)}</td>
+    </tr>
+  );
+}
+
+export function Categories({ deltas, a, b, hover }: CategoriesProps) {
+  const ofCategory = useCategoryRow(hover);
+  const unit = unitOf(Math.max(a ?? 0, b ?? 0));
+  const [text, signed] = [useFigureText(unit), useSigned(unit)];
+  // In the order of the waterfall.
+  const { shown, folded } = foldDeltas(deltas);
+  const small = deltas.filter((one) => !shown.includes(one));
+  return (
+    <aside class="panel" aria-label="Categories of A and B">
+      <header class="panel-head">
+        <h2>
+          Categories
+          <UnitButton unit={unit} />
+        </h2>
+      </header>
+      <FigureTable kind="versus" testid="versus">
+        <thead>
+          <tr>
+            <td />
+            <th scope="col">A</th>
+            <th scope="col">B</th>
+            <th scope="col">change</th>
+          </tr>
+        </thead>
+        <tbody>
+          <FoldedRows
+            columns={4}
+            sums={
+              folded && (
+                <>
+                  <td class="number">{text(folded.from)}</td>
+                  <td class="number">{text(folded.to)}</td>
+                  <td class="number">{signed(folded.delta)}</td>
+                </>
+              )
+            }
+            rows={[...shown, ...small].map((one) => {
+              const key = groupKey(one.group);
+              const events = ofCategory(key, one.group.category);
+              const row = (hidden: boolean) => <CategoryDelta key={key} one={one} unit={unit} events={events} hidden={hidden} />;
+              return { key, quiet: !shown.includes(one), chosen: events.chosen, row };
+            })}
+          />
+        </tbody>
+        <tbody class="totals">
+          <Peaks a={a} b={b} unit={unit} />
+        </tbody>
+      </FigureTable>
+    </aside>
   );
 }

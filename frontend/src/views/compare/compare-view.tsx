@@ -2,25 +2,174 @@
 
 import { useMemo } from "preact/hooks";
 
-import { unbroken, type Table } from "../../lib/bytes";
+import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
+import { stepPainter } from "../../charts/paint";
+import type { PlotSpec } from "../../charts/plot";
+import { capacityPainter, ruleAcross } from "../../charts/rules";
+import { unbroken, formatBytes, type Table } from "../../lib/bytes";
+import { lowerBound } from "../../lib/search";
+import { changeBetween } from "../../model/answer";
 import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
 import { layerFigures, type LayerFigures } from "../../model/layers";
 import { at, breakdown, provenance, rowSentence, type Overview } from "../../model/overview";
 import type { RunInfo } from "../../model/run";
 import { counterpartRow, defaultRow } from "../../model/step-selection";
-import { runColour } from "../../theme/palette";
+import type { Choices } from "../../state/address";
+import { runColour, INKS, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore } from "../shared/context";
+import { schemeOf, useStore, useFetched, useFocus } from "../shared/context";
 import { useExport } from "../shared/export";
-import { useFetched } from "../shared/fetched";
-import { useFocus } from "../shared/focus";
-import { useStepsChart } from "../shared/steps-chart";
-import { Categories } from "./compare-categories";
-import { Causes } from "./compare-causes";
-import { Sides, peakOfSide, type ComparedSide, type Pair } from "./compare-sides";
-import { compareSpec, rowFor, type Curve } from "./compare-spec";
-import { CompareTable } from "./compare-table";
+import { useStepsChart, AXIS_INKS, highest, lastKnown, placesOf, rangeOf, startOf } from "../shared/frame";
+import { NoticeList } from "../shared/states";
+import { Categories, CompareTable } from "./compare-table";
 import { Waterfall, WaterfallDrawing } from "./waterfall";
+
+const stepOf = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
+
+function Causes({ pair: [a, b] }: { pair: Pair }) {
+  const store = useStore();
+  const isOneRun = a.run === b.run && a.overview.device === b.overview.device && a.overview.phase === b.overview.phase;
+  const { value } = useFetched(store.fetched.answers, isOneRun ? [a.run, a.overview.device, a.overview.phase] : null);
+  const change = changeBetween(value, stepOf(a), stepOf(b));
+  if (change === null) return null;
+  return <NoticeList sentences={[change.sentence, ...change.details].map(unbroken)} testid="causes" />;
+}
+
+interface ComparedSide {
+  letter: "A" | "B";
+  run: RunInfo;
+  overview: Overview;
+  /** The row that is compared. */
+  row: number;
+  colour: string;
+  /** The selected step; null for the default. */
+  step: number | null;
+}
+
+type Pair = readonly [ComparedSide, ComparedSide];
+
+const stepOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
+const peakOfSide = ({ overview, row }: ComparedSide): number | null => at(overview.peak_bytes, row);
+
+/** The choices that set a side's run. The toolbar selects the step of A. */
+const chooseRun = (letter: "A" | "B", run: string): Partial<Choices> =>
+  letter === "A" ? { primary: run, step: null, session: null } : { other: run, otherStep: null };
+
+function sourceText({ overview, row }: ComparedSide): string {
+  const source = provenance(overview, row);
+  if (source.kind === "layer table") return "";
+  if (source.kind === "failure") return ", at the failed allocation";
+  return source.kind === "traced" ? "" : `, breakdown from step ${source.snapshot.step}`;
+}
+
+function Side({ side, device, phase }: { side: ComparedSide; device: boolean; phase: boolean }) {
+  const store = useStore();
+  const { letter, run, overview, colour, step } = side;
+  const shown = stepOfSide(side);
+  return (
+    <div class="side">
+      <span class="letter" style={{ borderColor: colour }}>
+        {letter}
+      </span>
+      <select
+        aria-label={`Run ${letter}`}
+        title={run.run}
+        value={run.run}
+        onChange={(event) => store.choose(chooseRun(letter, event.currentTarget.value))}
+      >
+        {store.runs.value
+          .filter(({ devices }) => devices.length > 0)
+          .map(({ run: name }) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+      </select>
+      {letter === "B" && (
+        <label>
+          <input
+            type="number"
+            min="0"
+            placeholder="peak"
+            aria-label="Step of B; empty for the traced step with the highest peak"
+            value={step ?? ""}
+            onChange={({ currentTarget: { value } }) => store.choose({ otherStep: value === "" ? null : Number(value) })}
+          />
+        </label>
+      )}
+      <span class="small" data-testid={`side-${letter}`} data-step={shown ?? ""}>
+        {device && `${overview.device}, `}
+        {phase && `${overview.phase}, `}
+        {`step ${shown ?? "?"}${sourceText(side)}`}
+      </span>
+    </div>
+  );
+}
+
+function Sides({ pair }: { pair: Pair }) {
+  const store = useStore();
+  const [a, b] = pair;
+  const swap = { primary: b.run.run, other: a.run.run, step: b.step, otherStep: a.step, session: null };
+  return (
+    <div class="sides">
+      {pair.map((side) => (
+        <Side
+          key={side.letter}
+          side={side}
+          device={a.overview.device !== b.overview.device}
+          phase={a.overview.phase !== b.overview.phase}
+        />
+      ))}
+      <button type="button" class="quiet" aria-label="Swap A and B" onClick={() => store.choose(swap)}>
+        ⇄
+      </button>
+    </div>
+  );
+}
+
+interface Curve {
+  overview: Overview;
+  colour: string;
+  dash: readonly number[];
+  /** The row that is compared. */
+  row: number;
+}
+
+export function compareSpec(a: Curve, b: Curve, choices: Choices, scheme: Scheme): PlotSpec {
+  const ink = INKS[scheme];
+  const places = placesOf(a.overview, startOf(a.overview), choices);
+  const others = xValues(choices.axis, b.overview.step, b.overview.wall_time, startOf(b.overview));
+  const edges = cellEdges(others);
+  const whole = rangeOf(edges);
+  const range: Range = choices.zoom === null ? [Math.min(places.range[0], whole[0]), Math.max(places.range[1], whole[1])] : places.range;
+  const peak = Math.max(highest(a.overview.peak_bytes, places.x, range), highest(b.overview.peak_bytes, others, range));
+  const capacity = lastKnown(a.overview.capacity_bytes);
+  const { max, capacityInside } = byteRange(peak, capacity);
+  const rule = (x: Float64Array, row: number, colour: string) => (x[row] === undefined ? [] : [ruleAcross(x[row], colour, [2, 3])]);
+  return {
+    x: places.x,
+    xKind: choices.axis,
+    range,
+    yKind: "bytes",
+    yMax: max,
+    headroom: 8,
+    inks: AXIS_INKS[scheme],
+    painters: [
+      ...rule(others, b.row, b.colour),
+      ...rule(places.x, a.row, a.colour),
+      stepPainter(edges, b.overview.peak_bytes, { colour: b.colour, width: 1.75, dash: b.dash }),
+      stepPainter(places.edges, a.overview.peak_bytes, { colour: a.colour, width: 1.75, dash: a.dash }),
+      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
+    ],
+    lanes: [],
+  };
+}
+
+/** The row of a step, of the highest peak for null; the last row before it where the step is past the end. */
+export function rowFor(overview: Overview, step: number | null, peak: number): number {
+  if (step === null) return peak;
+  return Math.min(lowerBound(overview.step, step), overview.rows - 1);
+}
 
 /** Bytes of each layer, from the trace that the step's breakdown comes from and the layer table of that step. */
 function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[] | null {

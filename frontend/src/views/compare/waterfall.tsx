@@ -7,8 +7,7 @@ import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
 import { foldDeltas, type GroupDelta } from "../../model/compare";
 import { WORDS } from "../../model/words";
 import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
-import { isMuted, type Focus } from "../shared/focus";
-import { useSize } from "../shared/size";
+import { isMuted, useSize, type Focus } from "../shared/context";
 import { Patterns, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
 

@@ -5,9 +5,8 @@ import { groupLabel } from "../../model/categories";
 import type { DeviceRow as Row, WorkerInfo } from "../../model/devices";
 import { WORDS } from "../../model/words";
 import { INKS, fillOf } from "../../theme/palette";
-import { schemeOf, useStore } from "../shared/context";
+import { schemeOf, useStore, isMuted } from "../shared/context";
 import { rowClasses, useFigureText } from "../shared/figures";
-import { isMuted } from "../shared/focus";
 import { tipOf } from "../shared/tips";
 import { deviceBar } from "./device-bars";
 

@@ -19,8 +19,7 @@ import {
 import { matcher } from "../../state/runs";
 import { useStore } from "../shared/context";
 import { useExact } from "../shared/figures";
-import { Filler, SortedColumn, arrowKeys } from "../shared/long-table";
-import { useScrollWindow } from "../shared/scroll-window";
+import { Filler, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
 import { DeviceRow } from "./device-row";
 
 const ROW_HEIGHT = 28;

@@ -6,8 +6,8 @@ import { stepSentence, type Devices } from "../../model/devices";
 import { ofOneKind } from "../../model/run";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
-import { LegendItem } from "../shared/legend";
-import { useStepsChart } from "../shared/steps-chart";
+import { LegendItem } from "../shared/controls";
+import { useStepsChart } from "../shared/frame";
 import { peaksSpec, seriesColour, seriesOf, sumSpec } from "./devices-spec";
 
 export function DevicesCharts({ devices }: { devices: Devices }) {

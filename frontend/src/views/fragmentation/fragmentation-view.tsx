@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
-import { unbroken, type Table } from "../../lib/bytes";
+import { unbroken, formatBytes, type Table } from "../../lib/bytes";
 import { failureOf, modeLabel } from "../../model/overview";
 import {
   instantText,
@@ -12,25 +12,114 @@ import {
   poolRowOf,
   poolSentence,
   usualInstant,
+  poolGrows,
   type PoolFacts,
   type PoolSource,
   type PoolSteps,
 } from "../../model/pool";
-import type { RunInfo } from "../../model/run";
+import { isGpu, type RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";
 import { WORDS } from "../../model/words";
 import { Chart, type ChartProps } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
+import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { LegendItem } from "../shared/legend";
+import { useStepsChart, lastKnown } from "../shared/frame";
 import { MapView } from "../shared/memory-map/memory-map-view";
-import { Fault, Nothing } from "../shared/states";
-import { useStepsChart } from "../shared/steps-chart";
-import { DemandSection } from "./demand-section";
-import { DeviceMemoryBar } from "./device-memory-bar";
-import { PoolPanel } from "./pool-panel";
-import { PARTS, RATIOS, ratiosSpec, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-spec";
-import { AboutGrowth, Missing, NoSnapshots, PoolGrowth } from "./pool-words";
+import { Fault, Nothing, NoticeList } from "../shared/states";
+import { DemandSection, DeviceMemoryBar } from "./device-memory-bar";
+import { PoolPanel, PARTS, RATIOS, ratiosSpec, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-panel";
+
+/** Sentences on growth that are shown; earlier ones are folded. */
+const SENTENCES = 5;
+
+const ofDriver = (run: RunInfo): string[] => run.notes.filter((note) => note.includes("cuda_malloc_async"));
+
+/** The recorder's sentences on missing figures; the page's own sentence if the recorder gave none. */
+function Missing({ run, list }: { run: RunInfo; list: readonly SnapshotSummary[] }) {
+  const told = [...ofDriver(run), ...list.flatMap(({ not_available }) => not_available)];
+  const untold = list.some(({ pool_bytes }) => pool_bytes === null) && told.length === 0;
+  const own = "The pool and its free chunks are unknown at some traced steps: their traces do not contain them.";
+  return <NoticeList sentences={[...new Set(untold ? [own] : told)]} testid="not-available" />;
+}
+
+function NoSnapshots({ run }: { run: RunInfo }) {
+  const why = ofDriver(run);
+  return (
+    <Nothing title="No step of this run was traced on this device">
+      {why.map((sentence) => (
+        <p key={sentence}>{sentence}</p>
+      ))}
+      {why.length === 0 && (
+        <>
+          <p>
+            The pool was not measured, and free chunks are known at traced steps only. Tracing is off with <code>overhead=0</code> and for
+            replicas; choose the steps with:
+          </p>
+          <pre tabIndex={0}>
+            <code>{'tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[10, 100])'}</code>
+          </pre>
+        </>
+      )}
+      {why.length > 0 && <DriversAllocator />}
+    </Nothing>
+  );
+}
+
+function DriversAllocator() {
+  return (
+    <p>
+      With <code>TF_GPU_ALLOCATOR=cuda_malloc_async</code>, TensorFlow allocates from the CUDA driver's memory pool. That allocator reports
+      statistics only: pool size, free chunks, memory maps, layers and the chunks of a failed allocation are unknown. Bytes in use and peaks
+      are measured at every step.
+    </p>
+  );
+}
+
+/** How this pool grew, newest last. */
+function PoolGrowth({ pool }: { pool: PoolSteps }) {
+  const { sentences } = pool;
+  if (sentences.length === 0) return null;
+  const [earlier, shown] = [sentences.slice(0, -SENTENCES), sentences.slice(-SENTENCES)];
+  const items = (some: readonly string[]) => some.map((sentence) => <li key={sentence}>{unbroken(sentence)}</li>);
+  return (
+    <div class="pool-growth">
+      {earlier.length > 0 && (
+        <details>
+          <summary>{earlier.length} earlier</summary>
+          <ul>{items(earlier)}</ul>
+        </details>
+      )}
+      <ul data-testid="pool-growth">{items(shown)}</ul>
+    </div>
+  );
+}
+
+/** The effect of memory growth, and whether this pool grows. */
+function AboutGrowth({ pool }: { pool: PoolSteps }) {
+  const grows = poolGrows(pool);
+  const gpu = isGpu(pool.device);
+  const capacity = lastKnown(pool.capacity_bytes);
+  const limit = capacity === null ? "its limit" : `its limit of ${formatBytes(capacity)}`;
+  const own = {
+    true: `This pool grows on demand${gpu ? " (memory growth is on)" : ", as the CPU's always does"}. Other processes can use unreserved memory.`,
+    false: `This pool was at ${limit} from the first known step: without memory growth, TensorFlow reserves all of it at the start. The driver counts it all as used by this process.`,
+    null: "",
+  }[String(grows) as "true" | "false" | "null"];
+  return (
+    <details class="folded about-growth" data-testid="about-growth" data-grows={String(grows)}>
+      <summary>Effect of memory growth</summary>
+      {own && <p>{unbroken(own)}</p>}
+      <p>
+        With memory growth (<code>tf.config.experimental.set_memory_growth</code> or <code>TF_FORCE_GPU_ALLOW_GROWTH=true</code>) the pool
+        starts with a region of {unbroken("2 MiB")} and reserves another, usually twice as large, when no free chunk is large enough. On a
+        GPU the allocator releases regions only if an allocation would fail otherwise; on the CPU it never does. Free chunks do not span
+        regions, so a grown pool has more and smaller free chunks. Without growth, the pool is one region.
+      </p>
+      <DriversAllocator />
+    </details>
+  );
+}
 
 /** The memory map of a traced step, or why there is none. */
 function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummary }) {

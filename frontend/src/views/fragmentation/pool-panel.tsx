@@ -1,13 +1,161 @@
-/** The figures of the pool at one step. */
+/** The pool at one step in figures, and over the steps as charts. */
 
+import { byteRange, xValues, type Range } from "../../charts/axis";
+import { barsPainter, betweenPainter, pointsPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
+import type { PlotSpec } from "../../charts/plot";
 import { unitOf, formatShare, shareOf, type Unit } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
-import { figureSource, fragmentationText, instantText, poolFacts, poolProvenance, type PoolFacts, type PoolSteps } from "../../model/pool";
-import { WORDS } from "../../model/words";
+import {
+  figureSource,
+  fragmentationText,
+  instantText,
+  poolFacts,
+  poolProvenance,
+  unchangedPool,
+  usualInstant,
+  type PoolFacts,
+  type PoolSteps,
+} from "../../model/pool";
+import { WORDS, type WordName } from "../../model/words";
+import type { Choices } from "../../state/address";
+import { INKS, freeFill, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Figure, FigureTable, Swatch, UnitButton } from "../shared/figures";
-import { Known } from "../shared/known";
-import { PARTS, RATIOS, seriesFill, type PoolSeries } from "./pool-spec";
+import { AXIS_INKS, capacityPainters, cellAt, edgesOf, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
+import { Known } from "../shared/states";
+
+type PoolSeries = keyof PoolFacts & WordName;
+
+/** The parts of the capacity, from the bottom up. */
+export const PARTS = ["allocated_bytes", "free_other", "free_largest", "unreserved"] as const satisfies readonly PoolSeries[];
+export const RATIOS = ["fragmentation", "utilisation"] as const satisfies readonly PoolSeries[];
+
+export function seriesFill(name: PoolSeries, scheme: Scheme): Fill {
+  const { used, accent, line } = INKS[scheme];
+  switch (name) {
+    case "free_largest":
+      return freeFill("largest", scheme);
+    case "free_other":
+      return freeFill("other", scheme);
+    case "unreserved":
+      return freeFill("unreserved", scheme);
+    case "allocated_bytes":
+    case "utilisation":
+      return { colour: used, pattern: "plain" };
+    case "fragmentation":
+      return { colour: accent, pattern: "plain" };
+    default:
+      return { colour: line, pattern: "plain" };
+  }
+}
+
+interface Frame {
+  common: Omit<PlotSpec, "yKind" | "yMax" | "painters">;
+  edges: Float64Array;
+  range: Range;
+}
+
+function frameOf(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): Frame {
+  const x = xValues(choices.axis, pool.step, pool.wall_time, pool.wall_time.find((time) => !Number.isNaN(time)) ?? 0);
+  const edges = edgesOf(x, choices.axis, pool.phase, null);
+  const range = rangeOfSome(pool.step, x, choices, span) ?? rangeOf(edges);
+  const common = { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  return { common: pool.phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common, edges, range };
+}
+
+const where = (column: Float64Array, keep: (row: number) => boolean): Float64Array => column.map((value, row) => (keep(row) ? value : NaN));
+
+/** Known rows without a neighbour of the same source: their cells may be too narrow to see. */
+const singleRows = (facts: readonly PoolFacts[]): number[] =>
+  Array.from(facts.keys()).filter((row) => {
+    const source = facts[row]?.source;
+    return source !== "unknown" && facts[row - 1]?.source !== source && facts[row + 1]?.source !== source;
+  });
+
+/** One figure of every row; NaN where unknown. */
+const columnOf = (facts: readonly PoolFacts[], name: PoolSeries): Float64Array => Float64Array.from(facts, (one) => one[name] ?? NaN);
+
+/** The part between two heights where both are known, and at least a bar at single rows. */
+function partPainters(
+  edges: Float64Array,
+  single: readonly number[],
+  low: Float64Array,
+  high: Float64Array,
+  fill: Fill,
+  ground: string,
+): Painter[] {
+  const band: BandFill = { ...fill, muted: false };
+  return [betweenPainter(edges, low, high, band, ground, 1), barsPainter(edges, single, low, high, band, ground)];
+}
+
+/** Whether the capacity lies inside the chart, so that unreserved bytes are drawn. */
+export const showsCapacity = (pool: PoolSteps): boolean => {
+  const capacity = lastKnown(pool.capacity_bytes);
+  const most = [pool.peak_bytes, pool.pool_bytes].map((column) => column.reduce((found, value) => (value > found ? value : found), 0));
+  return byteRange(Math.max(...most), capacity).capacityInside;
+};
+
+/** The bytes in use of every step. */
+const everyStep = (pool: PoolSteps): Float64Array => (usualInstant(pool) === "peak" ? pool.peak_bytes : pool.in_use_bytes);
+
+/** Whether some steps show a pool whose split is unknown. */
+export function showsUnknown(pool: PoolSteps): boolean {
+  const every = everyStep(pool);
+  return unchangedPool(pool).some((value, row) => value > (every[row] ?? NaN));
+}
+
+export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
+  const { common, edges, range } = frameOf(pool, choices, scheme, span);
+  const { background, faint, line } = INKS[scheme];
+  const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
+  const isKnown = (row: number): boolean => facts[row]?.source !== "unknown";
+  const every = everyStep(pool);
+  const allocated = where(columnOf(facts, "allocated_bytes"), isKnown);
+  const split = allocated.map((value, row) => value + (facts[row]?.free_other ?? NaN));
+  const capacity = highest(pool.capacity_bytes, common.x, range) || null;
+  const unchanged = unchangedPool(pool);
+  const top = Math.max(...[every, allocated, pool.pool_bytes].map((column) => highest(column, common.x, range)));
+  const { max, capacityInside } = byteRange(top, capacity);
+  const zero = new Float64Array(pool.rows);
+  const solid = { colour: line, width: 1.5, dash: [] };
+  const single = singleRows(facts);
+  const part = (name: PoolSeries, low: Float64Array, high: Float64Array): Painter[] =>
+    partPainters(edges, single, low, high, seriesFill(name, scheme), background);
+  const painters = [
+    betweenPainter(edges, zero, every, { ...seriesFill("allocated_bytes", scheme), muted: false }, background, 0.3),
+    // The pool is the same on both sides; the split of its free bytes is unknown.
+    betweenPainter(edges, every, unchanged, { colour: faint, pattern: "hatched", muted: false }, background, 0.45),
+    ...(capacityInside ? part("unreserved", pool.pool_bytes, where(pool.capacity_bytes, isKnown)) : []),
+    ...part("allocated_bytes", zero, allocated),
+    ...part("free_other", allocated, split),
+    ...part("free_largest", split, pool.pool_bytes),
+    stepPainter(edges, every, { colour: INKS[scheme].used, width: 1.75, dash: [] }),
+    stepPainter(edges, unchanged, { ...solid, colour: faint, width: 1 }),
+    stepPainter(edges, pool.pool_bytes, solid),
+  ];
+  painters.push(...capacityPainters(edges, pool.capacity_bytes, capacityInside, INKS[scheme]));
+  return { ...common, yKind: "bytes", yMax: max, painters };
+}
+
+export function ratiosSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
+  const { common, edges } = frameOf(pool, choices, scheme, span);
+  const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
+  const single = new Set(singleRows(facts));
+  const painters = RATIOS.flatMap((name) => {
+    const column = columnOf(facts, name);
+    const style = { colour: seriesFill(name, scheme).colour, width: 1.75, dash: [] };
+    const lines = (["traced", "measured", "failed"] as const).map((source) =>
+      stepPainter(
+        edges,
+        where(column, (row) => facts[row]?.source === source && !single.has(row)),
+        style,
+      ),
+    );
+    const points = where(column, (row) => single.has(row));
+    return [...lines, pointsPainter(common.x, points, style.colour)];
+  });
+  return { ...common, yKind: "share", yMax: 1.04, painters };
+}
 
 function Ratios({ facts }: { facts: PoolFacts }) {
   const scheme = schemeOf(useStore());

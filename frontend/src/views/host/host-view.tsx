@@ -19,11 +19,11 @@ import type { RunInfo } from "../../model/run";
 import { WORDS, type WordName } from "../../model/words";
 import { Chart } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
+import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
-import { Known } from "../shared/known";
-import { LegendItem } from "../shared/legend";
-import { useStepsChart } from "../shared/steps-chart";
+import { useStepsChart } from "../shared/frame";
+import { Known } from "../shared/states";
 import { hostFill, hostSpec } from "./host-spec";
 
 function Legend({ host }: { host: HostMemory }) {

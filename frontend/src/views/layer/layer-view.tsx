@@ -2,29 +2,99 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
+import { cellEdges, xValues, type Range } from "../../charts/axis";
+import { stackLayout } from "../../charts/layout";
 import type { PlotSpec } from "../../charts/plot";
 import { formatBytes, formatCount, formatExact, unitOf, formatShare, type Table } from "../../lib/bytes";
 import { maximum, nearestIndex } from "../../lib/search";
-import { categoryLabel, type Category } from "../../model/categories";
+import { categoryLabel, CATEGORIES, type Category } from "../../model/categories";
 import { formula, outputFacts, shapeText, trainingOf, type FormulaStep, type LayerRow } from "../../model/layers";
 import { at, measuredAt, type SnapshotRef } from "../../model/overview";
 import { shortName } from "../../model/run";
 import type { LedgerTotals } from "../../model/snapshot";
 import { batchSizeAt } from "../../model/step-selection";
-import { fillOf } from "../../theme/palette";
-import { CategoryRows } from "../shared/category-rows";
+import type { Choices } from "../../state/address";
+import { fillOf, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore } from "../shared/context";
+import { schemeOf, useStore, useFetched, useFocus, isMuted, type Focus } from "../shared/context";
+import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { useFetched } from "../shared/fetched";
-import { Figure, FigureTable, UnitButton, useExact } from "../shared/figures";
-import { useFocus, type Focus } from "../shared/focus";
-import { Known } from "../shared/known";
-import { LegendItem } from "../shared/legend";
-import { Nothing } from "../shared/states";
-import { useStepsChart } from "../shared/steps-chart";
+import { CategoryRows, Figure, FigureTable, UnitButton, useExact } from "../shared/figures";
+import { useStepsChart, rangeOf, rangeOfSome, stackSpec } from "../shared/frame";
+import { Known, Nothing } from "../shared/states";
 import { tipOf } from "../shared/tips";
-import { layerSpec, layerSteps, totalOf, usedAt, type LayerSteps } from "./layer-spec";
+
+interface LayerSteps {
+  step: Float64Array;
+  wall_time: Float64Array;
+  /** Of the whole device. */
+  in_use_bytes: Float64Array;
+  /** By category, at each of the steps; categories that the layer never uses are left out. */
+  parts: { category: Category; bytes: Float64Array }[];
+}
+
+/** The totals by category alone: whether it was trainable changes over the steps, the category of its bytes does not. */
+export function layerSteps(totals: LedgerTotals): LayerSteps {
+  const { step, wall_time, in_use_bytes, groups } = totals;
+  const summed = (category: Category): Float64Array =>
+    Float64Array.from(step, (_, row) =>
+      groups.reduce((sum, group, index) => sum + (group.category === category ? (totals.bytes[index]?.[row] ?? 0) : 0), 0),
+    );
+  const parts = CATEGORIES.map((category) => ({ category, bytes: summed(category) }));
+  return { step, wall_time, in_use_bytes, parts: parts.filter(({ bytes }) => bytes.some((value) => value > 0)) };
+}
+
+export const totalOf = ({ parts }: LayerSteps, row: number): number => parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
+
+/** What the layer uses at a step, the top of the stack first. */
+export const usedAt = ({ parts }: LayerSteps, row: number): { category: Category; bytes: number }[] =>
+  [...parts]
+    .reverse()
+    .map(({ category, bytes }) => ({ category, bytes: bytes[row] ?? 0 }))
+    .filter(({ bytes }) => bytes > 0);
+
+interface Look {
+  choices: Choices;
+  scheme: Scheme;
+  focus: Focus;
+  /** The first step that each traced step describes. */
+  firstSteps: readonly number[];
+  /** First and last step of the run, null if unknown. */
+  span: readonly [number, number] | null;
+}
+
+/**
+ * Where the traced steps' areas begin and end. As in the overview, each covers the steps from the first one that it describes; the first
+ * also covers those before it.
+ */
+export const layerEdges = (
+  edges: Float64Array,
+  x: Float64Array,
+  step: Float64Array,
+  firstSteps: readonly number[],
+  range: Range,
+): Float64Array =>
+  edges.map((edge, index) => {
+    if (index === 0) return Math.min(edge, range[0]);
+    if (index === edges.length - 1) return Math.max(edge, range[1]);
+    const [before, own] = [step[index - 1] as number, step[index] as number];
+    const [from, to] = [x[index - 1] as number, x[index] as number];
+    return own > before ? to - ((to - from) * (own - (firstSteps[index] ?? own))) / (own - before) : to;
+  });
+
+export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, scheme, focus, firstSteps, span }: Look): PlotSpec {
+  const x = xValues(choices.axis, step, wall_time, wall_time[0] ?? 0);
+  const stack = stackLayout(
+    x,
+    parts.map(({ bytes }) => bytes),
+  );
+  const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
+  const edges = layerEdges(stack.edges, x, step, firstSteps, range);
+  const layout = { ...stack, edges };
+  const fills = parts.map(({ category }) => ({ ...fillOf(category, null, scheme), muted: isMuted(focus, [category], category) }));
+  const full = [...x].map((place) => [place, place] as const);
+  return stackSpec({ x, xKind: choices.axis, range, layout, fills, full }, scheme);
+}
 
 const NO_SNAPSHOTS: readonly SnapshotRef[] = [];
 

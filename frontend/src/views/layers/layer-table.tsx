@@ -10,8 +10,7 @@ import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapsh
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
-import { Filler } from "../shared/long-table";
-import { useScrollWindow } from "../shared/scroll-window";
+import { Filler, useScrollWindow } from "../shared/long-table";
 import { tipOf } from "../shared/tips";
 
 const ROW_HEIGHT = 28;

@@ -2,25 +2,135 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 
-import { bandAt } from "../../charts/layout";
+import { byteRange, xValues, type Range } from "../../charts/axis";
+import { bandAt, stackLayout } from "../../charts/layout";
+import { diamondsPainter, stackPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
 import { formatBytes, unbroken } from "../../lib/bytes";
-import { frozenFindings, growthFindings, isSteady, type Finding } from "../../model/answer";
+import {
+  frozenFindings,
+  growthFindings,
+  isSteady,
+  verdictSentence,
+  whenSentence,
+  type Finding,
+  type Answer,
+  type AnswerName,
+} from "../../model/answer";
 import { groupKey, groupLabel } from "../../model/categories";
-import { at, rowOfStep, type Overview } from "../../model/overview";
-import { trains } from "../../model/run";
+import { at, rowOfStep, effects, type Overview } from "../../model/overview";
+import { trains, type RunInfo } from "../../model/run";
 import { WORDS } from "../../model/words";
-import { fillOf, runColour, runDash } from "../../theme/palette";
+import type { Choices } from "../../state/address";
+import { fillOf, runColour, runDash, INKS, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
-import { schemeOf, useStore } from "../shared/context";
+import { schemeOf, useStore, useFocus, choicesFor, useFetched, isMuted, type Focus } from "../shared/context";
+import { StackLegend } from "../shared/controls";
 import { overviewFile, useExport } from "../shared/export";
 import { Figure, FigureTable } from "../shared/figures";
-import { useFocus } from "../shared/focus";
-import { startOf } from "../shared/frame";
-import { StackLegend } from "../shared/legend";
+import { PossibleFixes, Requester } from "../shared/fixes";
+import {
+  startOf,
+  useOverviewChart,
+  AXIS_INKS,
+  capacityPainters,
+  changeRules,
+  edgesOf,
+  epochLane,
+  headroom,
+  highest,
+  placesOf,
+  rangeOf,
+  tracedSpans,
+  validationPoints,
+  type Picture,
+  type Places,
+} from "../shared/frame";
 import { Sentence } from "../shared/states";
 import { StepPanel, panelUnit } from "../shared/step-panel";
-import { useOverviewChart } from "../shared/steps-chart";
-import { overviewPicture, type OtherRun } from "./overview-spec";
+
+interface OtherRun {
+  overview: Overview;
+  colour: string;
+  dash: readonly number[];
+}
+
+function stackFills(overview: Overview, focus: Focus, scheme: Scheme): BandFill[] {
+  return overview.groups.map((group) => ({
+    ...fillOf(group.category, group.trainable, scheme),
+    muted: isMuted(focus, [groupKey(group)], group.category),
+  }));
+}
+
+function otherLines(
+  others: readonly OtherRun[],
+  choices: Choices,
+): { painters: Painter[]; ranges: Range[]; peaks: (range: Range) => number } {
+  const lines = others.map(({ overview, colour, dash }) => {
+    const x = xValues(choices.axis, overview.step, overview.wall_time, startOf(overview));
+    const edges = edgesOf(x, choices.axis, overview.phase, overview.epochs[0]?.first_step ?? null);
+    return { overview, x, edges, painter: stepPainter(edges, overview.peak_bytes, { colour, width: 1.75, dash }) };
+  });
+  return {
+    painters: lines.map(({ painter }) => painter),
+    ranges: lines.filter(({ x }) => x.length > 0).map(({ edges }) => rangeOf(edges)),
+    peaks: (range) => Math.max(0, ...lines.map(({ overview, x }) => highest(overview.peak_bytes, x, range))),
+  };
+}
+
+function union(ranges: readonly Range[]): Range {
+  return [Math.min(...ranges.map(([from]) => from)), Math.max(...ranges.map(([, to]) => to))];
+}
+
+export function overviewPicture(
+  overview: Overview,
+  start: number,
+  others: readonly OtherRun[],
+  choices: Choices,
+  scheme: Scheme,
+  focus: Focus,
+  /** Whether to draw the bytes in use at step end, which show growth. */
+  ended = false,
+): Picture {
+  const ink = INKS[scheme];
+  const alone = placesOf(overview, start, choices);
+  const lines = otherLines(others, choices);
+  const range = choices.zoom === null ? union([alone.range, ...lines.ranges]) : alone.range;
+  const places: Places = { ...alone, range };
+  const layout = { ...stackLayout(places.x, overview.bytes), edges: places.edges };
+  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
+  const validations = validationPoints(overview, places, choices.axis);
+  const peak = Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...validations.map(({ y }) => y));
+  const { max, capacityInside } = byteRange(peak, capacity);
+  const painters: Painter[] = [
+    stackPainter(layout, stackFills(overview, focus, scheme), tracedSpans(places, overview.traced), ink.background),
+    ...changeRules(overview, places, choices.axis, ink),
+    ...lines.painters,
+    ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
+    stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
+  ];
+  painters.push(...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink));
+  const lane = overview.epochs.length > 0;
+  const notch = ink.text;
+  return {
+    places,
+    layout,
+    spec: {
+      x: places.x,
+      xKind: choices.axis,
+      range,
+      yKind: "bytes",
+      yMax: max,
+      headroom: headroom(effects(overview).length + overview.failures.length > 0, lane),
+      inks: AXIS_INKS[scheme],
+      ...(places.rowAt && { rowAt: places.rowAt }),
+      painters,
+      lanes: [
+        ...(lane ? [epochLane(overview, places, choices.axis, ink, notch)] : []),
+        diamondsPainter(validations, notch, ink.background),
+      ],
+    },
+  };
+}
 
 const goal = ({ step }: Finding): string => (step === null ? "Show the view" : `Show step ${step}`);
 
@@ -154,4 +264,49 @@ export function OverviewView({ overview }: { overview: Overview }) {
       </StepPanel>
     </div>
   );
+}
+
+function PostMortem({ run, index }: { run: RunInfo; index: number }) {
+  const store = useStore();
+  const oom = store.ooms.value.value?.[index];
+  if (!oom) return null;
+  return (
+    <section class="diagnosis failed" aria-label="Post-mortem" data-testid="diagnosis">
+      <h2>
+        {whenSentence(oom, run.devices.length > 1)} <Requester oom={oom} />
+      </h2>
+      <p>
+        {/* The answers above have the figures. */}
+        <button type="button" class="link" title="Open the post-mortem" onClick={() => store.choose({ view: "oom", oom: index })}>
+          {verdictSentence(oom).split(":")[0]}
+        </button>
+      </p>
+      <PossibleFixes run={run} oom={oom} index={index} brief />
+    </section>
+  );
+}
+
+/** What grows, in more words than the answer above. */
+function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
+  const store = useStore();
+  if (answer.details.length === 0) return null;
+  return (
+    <section class="diagnosis growing" aria-label="Growth" data-testid="diagnosis">
+      <button type="button" onClick={() => store.choose(choicesFor(answer.evidence, run))}>
+        <Sentence of={unbroken(answer.details.join(" "))} />
+      </button>
+    </section>
+  );
+}
+
+export function Diagnosis({ run }: { run: RunInfo }) {
+  const store = useStore();
+  const device = store.device.value;
+  // The server knows which failure counts: that of its answer to "Fits?".
+  const answers = useFetched(store.fetched.answers, device === null ? null : [run, device, store.phase.value]).value;
+  const answerTo = (question: AnswerName): Answer | undefined => answers?.find(({ name }) => name === question);
+  const index = answerTo("fits")?.evidence.oom ?? null;
+  if (run.ooms > 0 && index !== null) return <PostMortem run={run} index={index} />;
+  const growing = answerTo("growing");
+  return run.status === "growing" && growing ? <Growth run={run} answer={growing} /> : null;
 }

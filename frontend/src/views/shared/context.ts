@@ -1,7 +1,16 @@
-import { createContext } from "preact";
-import { useContext } from "preact/hooks";
+/** The store of the page, and hooks that several views use. */
 
+import { createContext } from "preact";
+import { useContext, useMemo, useState, useEffect, useRef, useLayoutEffect } from "preact/hooks";
+
+import { later } from "../../lib/activity";
+import type { Evidence } from "../../model/answer";
+import type { Category } from "../../model/categories";
+import type { RunInfo } from "../../model/run";
+import type { Choices } from "../../state/address";
+import { NOTHING, type Loaded, type Resource } from "../../state/resource";
 import type { Store } from "../../state/store";
+import { supports } from "../../state/views";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
 
 export const StoreContext = createContext<Store | null>(null);
@@ -15,3 +24,101 @@ export function useStore(): Store {
 /** Light or dark; reading it in a component subscribes to it. */
 export const schemeOf = (store: Store): Scheme => (store.dark.value ? "dark" : "light");
 export const inkOf = (store: Store): Ink => INKS[schemeOf(store)];
+
+export interface Focus {
+  /** Key of the part under the pointer or the keyboard. */
+  hovered: string | null;
+  category: Category | null;
+}
+
+/** Whether a part is drawn paler because another one is highlighted; `keys` are all keys of the part. */
+export const isMuted = ({ hovered, category }: Focus, keys: readonly string[], own: Category | null): boolean =>
+  hovered !== null ? !keys.includes(hovered) : category !== null && category !== own;
+
+export function useFocus() {
+  const store = useStore();
+  const { category } = store.choices.value;
+  const [hovered, hover] = useState<string | null>(null);
+  const focus = useMemo((): Focus => ({ hovered, category }), [hovered, category]);
+  return { focus, hover };
+}
+
+/** Handlers of a category's row: hover or focus highlights it, a click or Enter selects it. */
+export function useCategoryRow(hover?: (key: string | null) => void) {
+  const store = useStore();
+  const { category: selected } = store.choices.value;
+  return (key: string, category: Category) => ({
+    chosen: selected === category,
+    onChoose: (): void => store.choose({ category: selected === category ? null : category }),
+    ...(hover && { onFocus: (focused: boolean): void => hover(focused ? key : null) }),
+  });
+}
+
+const PAUSE_MS = 700;
+
+type FieldEvent = { currentTarget: { value: string } };
+
+/** Attributes of the field. */
+export function useDraft(applied: string, apply: (value: string) => void) {
+  const [draft, setDraft] = useState(applied);
+  const cancel = useRef(() => {});
+  useEffect(() => setDraft(applied), [applied]);
+  useEffect(() => () => cancel.current(), []);
+  const now = (value: string): void => {
+    cancel.current();
+    apply(value);
+  };
+  return {
+    value: draft,
+    autocomplete: "off",
+    spellcheck: false,
+    onInput: ({ currentTarget: { value } }: FieldEvent): void => {
+      setDraft(value);
+      cancel.current();
+      cancel.current = later(PAUSE_MS, () => apply(value));
+    },
+    onBlur: ({ currentTarget: { value } }: FieldEvent): void => now(value),
+    onKeyDown: (event: KeyboardEvent & FieldEvent): void => {
+      if (event.key === "Enter") now(event.currentTarget.value);
+    },
+  };
+}
+
+/** The answer to a question, fetched while the view shows it; nothing for no question. */
+export function useFetched<Args extends unknown[], T>(resource: Resource<Args, T>, question: Args | null): Loaded<T> {
+  useLayoutEffect(() => {
+    if (question) resource.want(...question);
+  }, [resource, question && resource.identity(...question)]);
+  return question ? resource.read(...question) : NOTHING;
+}
+
+/** Choices without a part that the evidence does not name stay; the whole range is shown unless it names steps. */
+export function choicesFor({ view, step, phase, other_step, category, layer, zoom, oom }: Evidence, run: RunInfo): Partial<Choices> {
+  if (supports(view, "failure")) return { view, oom: oom ?? 0, mapZooms: [] };
+  const [first, last] = zoom ?? [];
+  return {
+    view,
+    zoom: first !== undefined && last !== undefined ? [first, last] : null,
+    // The answers are about the run, not about one attempt.
+    session: null,
+    ...(step !== null && { step }),
+    ...(phase !== null && run.phases.includes(phase) && { phase }),
+    ...(category !== null && { category }),
+    ...(layer !== null && { layer }),
+    ...(other_step !== null && { other: run.run, otherStep: other_step }),
+  };
+}
+
+export function useSize() {
+  const host = useRef<HTMLDivElement>(null);
+  const [size, setSize] = useState({ width: 0, height: 0 });
+  useEffect(() => {
+    if (!host.current) return undefined;
+    const observer = new ResizeObserver(([entry]) => {
+      if (entry) setSize({ width: entry.contentRect.width, height: entry.contentRect.height });
+    });
+    observer.observe(host.current);
+    return () => observer.disconnect();
+  }, []);
+  return { host, ...size };
+}

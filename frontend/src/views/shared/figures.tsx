@@ -1,12 +1,13 @@
 /** Figures as table rows: one unit per column, exact bytes on demand and in `data-bytes`. */
 
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
-import { formatBytes, formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
+import { formatBytes, formatCount, formatFigure, formatShare, isMinor, plural, shareOf, type Unit } from "../../lib/bytes";
+import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
 import { WORDS, type WordName } from "../../model/words";
-import type { Fill } from "../../theme/palette";
-import { useStore } from "./context";
+import { fillOf, type Fill } from "../../theme/palette";
+import { useStore, schemeOf, useCategoryRow } from "./context";
 import { tipOf } from "./tips";
 
 /** Whether figures are exact bytes, everywhere. */
@@ -23,7 +24,7 @@ export function Swatch({ fill }: { fill: Fill }) {
   return <span class={`swatch ${fill.pattern}`} style={{ "--fill": fill.colour }} aria-hidden="true" />;
 }
 
-export interface FigureProps {
+interface FigureProps {
   name: string;
   label: ComponentChildren;
   /** Its meaning. */
@@ -142,5 +143,120 @@ export function UnitButton({ unit }: { unit: Unit }) {
     <button type="button" class="unit" aria-pressed={exact} title="Show exact bytes" onClick={() => store.choose({ exact: !exact })}>
       {exact ? "B" : unit}
     </button>
+  );
+}
+
+export interface FoldedRow {
+  key: string;
+  /** Whether it may be folded: for all steps at once, so that no row comes or goes under the pointer. */
+  quiet: boolean;
+  /** Whether it is selected, and therefore shown. */
+  chosen?: boolean | undefined;
+  row: (hidden: boolean) => ComponentChildren;
+}
+
+interface FoldedRowsProps {
+  rows: readonly FoldedRow[];
+  columns: number;
+  /** The sums of what is folded. */
+  sums?: ComponentChildren;
+}
+
+/** One quiet row is shown: folding it saves nothing. */
+export function FoldedRows({ rows, columns, sums }: FoldedRowsProps) {
+  const [open, setOpen] = useState(false);
+  const quiet = rows.filter((one) => one.quiet && !one.chosen);
+  const folds = quiet.length > 1;
+  return (
+    <>
+      {rows.map((one) => one.row(folds && !open && quiet.includes(one)))}
+      {folds && (
+        <tr class="folded-rows">
+          <th scope="row" colSpan={sums === undefined || open ? columns : 1}>
+            <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
+              {open ? "Show fewer" : plural(quiet.length, "other")}
+            </button>
+          </th>
+          {!open && sums}
+        </tr>
+      )}
+    </>
+  );
+}
+
+export interface BreakdownRow extends Omit<FigureProps, "hidden" | "pictured" | "unit"> {
+  /** The most that the figure has at any step that the table may show; null if it is unknown. */
+  highest: number | null;
+}
+
+interface FigureRowsProps {
+  rows: readonly BreakdownRow[];
+  /** The most that the sum of the rows has at any such step: which rows are small does not change under the pointer. */
+  whole: number;
+  unit: Unit;
+}
+
+export function FigureRows({ rows, whole, unit }: FigureRowsProps) {
+  const text = useFigureText(unit);
+  const isSmall = ({ highest, chosen }: BreakdownRow): boolean => !chosen && isMinor(highest, whole);
+  const sum = rows.filter(isSmall).reduce((total, { bytes }) => total + (bytes ?? 0), 0);
+  return (
+    <FoldedRows
+      columns={3}
+      sums={
+        <>
+          <td class="figure">{text(sum)}</td>
+          <td class="share" />
+        </>
+      }
+      rows={rows.map(({ highest, ...figure }) => ({
+        key: figure.name,
+        quiet: isMinor(highest, whole),
+        chosen: figure.chosen,
+        row: (hidden) => <Figure key={figure.name} {...figure} unit={unit} hidden={hidden} pictured />,
+      }))}
+    />
+  );
+}
+
+interface CategoryRowsProps {
+  /** Null where unknown; categories that are missing have no row. */
+  bytes: ReadonlyMap<Category, number | null>;
+  /** The most that each has at any step that the table may show: rows that are never seen are folded. By default `bytes`. */
+  highest?: ReadonlyMap<Category, number | null>;
+  total: number;
+  /** The highest total. By default `total`. */
+  whole?: number;
+  unit: Unit;
+  source: (category: Category, bytes: number) => string;
+  /** The category under the pointer in the chart beside the table, and what highlights one there. */
+  hovered?: string | null;
+  hover?: (key: string | null) => void;
+}
+
+export function CategoryRows({ bytes, highest = bytes, total, whole = total, unit, source, hovered, hover }: CategoryRowsProps) {
+  const scheme = schemeOf(useStore());
+  const ofCategory = useCategoryRow(hover);
+  const rows = CATEGORIES.filter((category) => bytes.has(category)).reverse();
+  return (
+    <FigureRows
+      unit={unit}
+      whole={whole}
+      rows={rows.map((category) => {
+        const own = bytes.get(category) ?? null;
+        return {
+          name: category,
+          highest: highest.get(category) ?? null,
+          label: categoryLabel(category),
+          hint: categoryMeaning(category),
+          source: source(category, own ?? 0),
+          bytes: own,
+          share: shareOf(own ?? 0, total),
+          fill: fillOf(category, null, scheme),
+          focused: hovered === category,
+          ...ofCategory(category, category),
+        };
+      })}
+    />
   );
 }

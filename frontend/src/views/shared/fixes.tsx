@@ -3,10 +3,8 @@
 import { unbroken, formatBytes } from "../../lib/bytes";
 import { fixBudget, fixConditions, fixWord, type Fix, type Fixes, type Oom } from "../../model/answer";
 import type { RunInfo } from "../../model/run";
-import { Code } from "./code";
-import { useStore } from "./context";
-import { useFetched } from "./fetched";
-import { Fault } from "./states";
+import { useStore, useFetched } from "./context";
+import { Code, Fault } from "./states";
 
 /** What to change; all figures are in the tooltip. `brief`: without the peak and the code. `said`: the fix before it said the same. */
 function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean; said: boolean }) {

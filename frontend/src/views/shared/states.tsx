@@ -1,12 +1,40 @@
 /** Loading, errors, empty states, and notes on missing data. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useState, useRef } from "preact/hooks";
 
 import { codeSpans, plural } from "../../lib/bytes";
 import { whyNoDevice, type RunInfo } from "../../model/run";
-import { Code } from "./code";
 import { useStore } from "./context";
+
+export function Code({ children, title }: { children: string; title: string }) {
+  const [said, say] = useState("Copy");
+  const code = useRef<HTMLElement>(null);
+  const copy = async (): Promise<void> => {
+    try {
+      await navigator.clipboard.writeText(children);
+      say("Copied");
+    } catch {
+      // A page served over plain http from another machine has no clipboard: mark the text for Ctrl+C instead.
+      if (code.current) window.getSelection()?.selectAllChildren(code.current);
+      say("Press Ctrl+C");
+    }
+    window.setTimeout(() => say("Copy"), 2000);
+  };
+  return (
+    <section class="code">
+      <header>
+        <h3>{title}</h3>
+        <button type="button" onClick={() => void copy()}>
+          {said}
+        </button>
+      </header>
+      <pre tabIndex={0}>
+        <code ref={code}>{children}</code>
+      </pre>
+    </section>
+  );
+}
 
 const CALLBACK = `import tb_memplugin
 
@@ -147,3 +175,10 @@ export function Notices({ run }: { run: RunInfo }) {
     </div>
   );
 }
+
+export const Known = ({ children }: { children: ComponentChildren }) => (
+  <details class="known">
+    <summary>How is this known?</summary>
+    {children}
+  </details>
+);

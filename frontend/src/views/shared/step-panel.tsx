@@ -8,14 +8,10 @@ import { maximum } from "../../lib/search";
 import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
 import { at, breakdown, provenance, provenanceSentence, type Overview } from "../../model/overview";
 import { fillOf } from "../../theme/palette";
-import { schemeOf, useStore } from "./context";
-import { FigureRows } from "./figure-rows";
-import { FigureTable, UnitButton, WordFigure } from "./figures";
-import { useCategoryRow, type Focus } from "./focus";
-import { startOf } from "./frame";
-import { LargestLayers } from "./largest-layers";
-import type { OverviewRow } from "./steps-chart";
-import { TracedDetails } from "./traced-details";
+import { schemeOf, useStore, useCategoryRow, type Focus } from "./context";
+import { FigureRows, FigureTable, UnitButton, WordFigure } from "./figures";
+import { startOf, type OverviewRow } from "./frame";
+import { LargestLayers, TracedDetails } from "./largest-layers";
 
 interface PanelProps {
   overview: Overview;

@@ -1,11 +1,13 @@
-/** The whole step in a narrow strip: the bytes in use, and the shown range as a box to drag and resize. */
+/** The shown range of a step: a strip of the whole step with a box to drag, wheel and touchpad, and the span in the address. */
 
-import { useMemo, useRef } from "preact/hooks";
+import { useMemo, useRef, useEffect, useState } from "preact/hooks";
 
-import { panned, zoomed } from "../../charts/map-layout";
-import { totalPath, type TimelineLayout } from "../../charts/timeline-layout";
+import type { Range } from "../../charts/axis";
+import { panned, zoomed, clamped } from "../../charts/map-layout";
+import { totalPath, rangeOfSpan, spanOfRange, type TimelineLayout } from "../../charts/timeline-layout";
+import { later } from "../../lib/activity";
 import type { Box } from "../shared/chart";
-import type { Zoom } from "./use-zoom";
+import { useStore } from "../shared/context";
 
 const HEIGHT = 30;
 
@@ -109,4 +111,136 @@ export function Minimap({ layout, zoom, box, peak, label }: MinimapProps) {
       </div>
     </div>
   );
+}
+
+/** After this time without another turn of the wheel, the zoom goes into the address. */
+const SETTLED_MS = 150;
+
+export interface Zoom {
+  range: Range;
+  whole: Range;
+  /** Whether a gesture goes on. */
+  moving: boolean;
+  /** The latest range, rendered or not yet. */
+  latest: () => Range;
+  /** Shows a range; `soon` writes it into the address once the gesture ends. */
+  show: (range: Range, soon?: boolean) => void;
+  reset: () => void;
+}
+
+interface Shown {
+  edges: Float64Array;
+  range: Range;
+  /** The span of the address that the range stands for. */
+  span: string;
+  moving: boolean;
+}
+
+export function useZoom(edges: Float64Array): Zoom {
+  const store = useStore();
+  const { span } = store.choices.value;
+  const shown = useRef<Shown | null>(null);
+  const settle = useRef<() => void>(() => undefined);
+  const [, render] = useState(0);
+  useEffect(() => () => settle.current(), []);
+  const whole: Range = [edges[0] ?? 0, edges[edges.length - 1] ?? 1];
+  const now = shown.current;
+  const own = now?.edges === edges && now.span === JSON.stringify(span) ? now.range : null;
+  const write = (range: Range): void => {
+    const next = spanOfRange(edges, range[0], range[1]);
+    shown.current = { edges, range, span: JSON.stringify(next), moving: false };
+    store.choose({ span: next });
+  };
+  const show = (wanted: Range, soon = false): void => {
+    const range = clamped(wanted, whole, 0);
+    const all = range[1] - range[0] >= whole[1] - whole[0];
+    // Inside one moment there is nothing to see.
+    if (!all && spanOfRange(edges, range[0], range[1]) === null && !coversAll(edges, range)) return;
+    settle.current();
+    shown.current = { edges, range, span: JSON.stringify(store.choices.peek().span), moving: soon };
+    render((count) => count + 1);
+    if (soon) settle.current = later(SETTLED_MS, () => write(range));
+    else write(range);
+  };
+  const range = own ?? rangeOfSpan(edges, span);
+  const latest = (): Range => (shown.current?.edges === edges && shown.current !== now ? shown.current.range : range);
+  return { range, whole, moving: now?.moving ?? false, latest, show, reset: () => show(whole) };
+}
+
+/** Whether a range touches every moment, though it is narrower than the step. */
+const coversAll = (edges: Float64Array, [from, to]: Range): boolean => from < (edges[1] ?? 0) && to >= (edges[edges.length - 2] ?? 0);
+
+const LINE_PIXELS = 16;
+const ZOOM_PER_PIXEL = 0.002;
+/** From this movement on, in pixels, a press with Shift is a drag and not a click. */
+const DRAGGED = 3;
+
+/** Distance of a turn of the wheel in pixels, and which way it goes. */
+export function wheelMove(event: Pick<WheelEvent, "deltaX" | "deltaY" | "deltaMode" | "shiftKey">): { pan: number; zoom: number } {
+  const unit = event.deltaMode === 0 ? 1 : LINE_PIXELS;
+  const [x, y] = [event.deltaX * unit, event.deltaY * unit];
+  if (Math.abs(x) > Math.abs(y)) return { pan: x, zoom: 0 };
+  return event.shiftKey ? { pan: y, zoom: 0 } : { pan: 0, zoom: y };
+}
+
+/** Gives the element around the chart its gestures; returns whether the pointer drags the range, or a span with Ctrl. */
+export function useGestures(zoom: Zoom) {
+  const host = useRef<HTMLDivElement>(null);
+  const latest = useRef(zoom);
+  const panning = useRef(false);
+  const selecting = useRef(false);
+  latest.current = zoom;
+  useEffect(() => (host.current ? listen(host.current, () => latest.current, panning, selecting) : undefined), []);
+  return { host, isPanning: () => panning.current, isSelecting: () => selecting.current };
+}
+
+function listen(host: HTMLElement, zoomNow: () => Zoom, panning: { current: boolean }, selecting: { current: boolean }): () => void {
+  const plot = (): DOMRect | null => host.querySelector(".u-over")?.getBoundingClientRect() ?? null;
+  let drag: { x: number; moved: boolean } | null = null;
+  const wheel = (event: WheelEvent): void => {
+    const box = plot();
+    const { latest: latestRange, whole, show } = zoomNow();
+    const range = latestRange();
+    if (!box || box.width === 0) return;
+    const { pan, zoom } = wheelMove(event);
+    const all = range[1] - range[0] >= whole[1] - whole[0];
+    // Zoomed out, the wheel scrolls the page.
+    if (all && (pan !== 0 || zoom > 0)) return;
+    event.preventDefault();
+    const around = range[0] + ((event.clientX - box.left) / box.width) * (range[1] - range[0]);
+    show(pan !== 0 ? panned(range, whole, pan / box.width, 0) : zoomed(range, whole, around, Math.exp(zoom * ZOOM_PER_PIXEL), 0), true);
+  };
+  const down = (event: MouseEvent): void => {
+    selecting.current = event.ctrlKey || event.metaKey;
+    if (!event.shiftKey || event.button !== 0) return;
+    // The plot would begin to select a range.
+    event.stopPropagation();
+    event.preventDefault();
+    drag = { x: event.clientX, moved: false };
+  };
+  const move = (event: MouseEvent): void => {
+    const box = plot();
+    if (!drag || !box || (!drag.moved && Math.abs(event.clientX - drag.x) < DRAGGED)) return;
+    panning.current = true;
+    const { latest: latestRange, whole, show } = zoomNow();
+    show(panned(latestRange(), whole, (drag.x - event.clientX) / box.width, 0), true);
+    drag = { x: event.clientX, moved: true };
+  };
+  const click = (event: MouseEvent): void => {
+    if (drag?.moved) event.stopPropagation();
+    drag = null;
+  };
+  const released = (): void => {
+    panning.current = false;
+    window.setTimeout(() => (drag = null), 0);
+  };
+  host.addEventListener("wheel", wheel, { passive: false });
+  host.addEventListener("mousedown", down, true);
+  host.addEventListener("click", click, true);
+  window.addEventListener("mousemove", move, true);
+  window.addEventListener("mouseup", released);
+  return () => {
+    window.removeEventListener("mousemove", move, true);
+    window.removeEventListener("mouseup", released);
+  };
 }

@@ -12,12 +12,9 @@ import { ownerOfRow, type Timeline } from "../../model/timeline";
 import { tensorOf, momentSentence, tensorLines } from "../../model/timeline-text";
 import { Chart, type Box } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
-import { LegendItem } from "../shared/legend";
-import { Minimap } from "./minimap";
-import { partOf } from "./step-parts";
-import { stepSpec, type StepLook } from "./step-spec";
-import { useGestures } from "./use-gestures";
-import { useZoom, type Zoom } from "./use-zoom";
+import { LegendItem } from "../shared/controls";
+import { Minimap, useGestures, useZoom, type Zoom } from "./minimap";
+import { partOf, stepSpec, type StepLook } from "./step-spec";
 
 /** What lies under the pointer: a part of the figures, and a tensor if tensors are drawn. */
 export interface Pointed {

@@ -5,6 +5,7 @@ import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { ruleAcross } from "../../charts/rules";
 import { cutsPainter, outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
+import { placedBlocks, stackedBlocks, type Blocks } from "../../charts/timeline-blocks";
 import {
   momentAt,
   orderEdges,
@@ -20,14 +21,98 @@ import {
   type TimelineLayout,
 } from "../../charts/timeline-layout";
 import { formatBytes } from "../../lib/bytes";
-import { bytesOfLayer, type Timeline } from "../../model/timeline";
+import { groupKey, groupLabel } from "../../model/categories";
+import type { ChunkOwner } from "../../model/memory-map";
+import { NOT_TIED, namesOf } from "../../model/run";
+import { bytesOfLayer, groupOfOwner, groupSeries, layerSeries, type Timeline, type Series } from "../../model/timeline";
+import { addressPlaces, stackOrder, type AddressPlaces } from "../../model/timeline-order";
 import { bandLabel } from "../../model/timeline-text";
-import type { Choices, TimelineAxis } from "../../state/address";
-import { INKS, type Scheme } from "../../theme/palette";
-import type { Focus } from "../shared/focus";
+import type { Choices, TimelineAxis, StackName, Placement } from "../../state/address";
+import { INKS, LAYERS_TOLD_APART, fillOf, layerColour, type Scheme } from "../../theme/palette";
+import { isMuted, type Focus } from "../shared/context";
 import { AXIS_INKS } from "../shared/frame";
-import { stepFills, stepFocus, type Parts } from "./step-parts";
-import { tensorFills, type TensorBlocks } from "./tensor-blocks";
+
+/** Parts of the figures, of the stack, and of the colors of tensors. */
+type Parting = Exclude<StackName, "tensor">;
+
+export const partingOf = ({ stack, tensorColouring }: Pick<Choices, "stack" | "tensorColouring">): Parting =>
+  stack === "tensor" ? tensorColouring : stack;
+
+export interface Parts {
+  series: readonly Series[];
+  labels: readonly string[];
+}
+
+export function stepParts(timeline: Timeline, stack: Parting): Parts {
+  const series = stack === "category" ? groupSeries(timeline) : layerSeries(timeline, LAYERS_TOLD_APART);
+  const names = namesOf(series.flatMap(({ layer }) => layer ?? []));
+  const labels = series.map(({ key, group, layer }) =>
+    group ? groupLabel(group) : layer !== null ? (names.get(layer) ?? layer) : key === "others" ? "other layers" : NOT_TIED,
+  );
+  return { series, labels };
+}
+
+/** The highlighted part of a stack: in a stack of layers, the selected layer. */
+export function stepFocus(series: readonly Series[], focus: Focus, layer: string | null): Focus {
+  if (series.some(({ group }) => group !== null)) return focus;
+  const selected = series.find((part) => layer !== null && part.layer === layer)?.key ?? null;
+  return { hovered: focus.hovered ?? selected, category: null };
+}
+
+/** Fills of the parts; while one is highlighted, the others are paler. */
+export function stepFills(series: readonly Series[], focus: Focus, scheme: Scheme): BandFill[] {
+  return series.map(({ key, group, layer }, place) => {
+    const muted = isMuted(focus, [key], group?.category ?? null);
+    if (group) return { ...fillOf(group.category, group.trainable, scheme), muted };
+    if (layer !== null) return { colour: layerColour(place, scheme), pattern: "plain", muted };
+    return { colour: INKS[scheme].faint, pattern: key === "others" ? "plain" : "diagonal", muted };
+  });
+}
+
+/** The key of the part that an owner's memory belongs to. */
+export function partOf(series: readonly Series[], { layer, category, trainable }: ChunkOwner): string {
+  if (series.some(({ group }) => group !== null)) return groupKey(groupOfOwner({ category, trainable }));
+  if (layer === null) return "no_layer";
+  return series.some((part) => part.layer === layer) ? `layer:${layer}` : "others";
+}
+
+export interface TensorBlocks {
+  blocks: Blocks;
+  /** Null if the tensors are stacked. */
+  addresses: AddressPlaces | null;
+}
+
+export const hasAddresses = ({ address }: Timeline): boolean => address.some((value) => !Number.isNaN(value));
+
+/** The tensors at their addresses, if wanted and known, else stacked. */
+export function tensorBlocks(timeline: Timeline, placement: Placement): TensorBlocks {
+  const addresses = placement === "by address" ? addressPlaces(timeline) : null;
+  const blocks = addresses
+    ? placedBlocks(timeline, addresses.place, timeline.moments)
+    : stackedBlocks(timeline, stackOrder(timeline), timeline.moments);
+  return { blocks, addresses };
+}
+
+/**
+ * Fills of the rows. With a category, a layer or a part highlighted, all other rows are paler: the first half of the fills is that of the
+ * parts, the second half the same paler.
+ */
+export function tensorFills(timeline: Timeline, series: readonly Series[], focus: Focus, layer: string | null, scheme: Scheme): BlockFills {
+  const own = stepFills(series, { hovered: null, category: null }, scheme);
+  const places = new Map(series.map(({ key }, index) => [key, index]));
+  const ofOwner = timeline.owners.map((owner) => {
+    const key = partOf(series, owner);
+    const muted =
+      focus.hovered !== null
+        ? focus.hovered !== key
+        : (focus.category !== null && focus.category !== owner.category) || (layer !== null && layer !== owner.layer);
+    return (places.get(key) ?? 0) + (muted ? series.length : 0);
+  });
+  const unknown = places.get("unattributed") ?? places.get("no_layer") ?? 0;
+  const styles = Uint8Array.from(timeline.owner, (owner) => ofOwner[owner] ?? unknown);
+  const fills = [...own, ...own.map((fill) => ({ ...fill, muted: true }))];
+  return { fills, styles, ground: INKS[scheme].background };
+}
 
 /** Stretches above the plot: the passes, and above them the compiled modules. */
 export function lanesOf(timeline: Timeline, edges: Float64Array): Stretch[][] {

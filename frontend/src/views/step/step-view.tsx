@@ -1,13 +1,169 @@
 /** The timeline of the selected step, and its loading. */
 
-import { plural } from "../../lib/bytes";
+import type { ComponentChildren } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+
+import type { Range } from "../../charts/axis";
+import { BlockPainter } from "../../charts/timeline-block-paint";
+import { plural, unitOf, formatBytes } from "../../lib/bytes";
 import type { RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";
-import { useStore } from "../shared/context";
-import { useFetched } from "../shared/fetched";
+import type { Timeline } from "../../model/timeline";
+import { timelineFile, largestTensor, tensorOf, timeText } from "../../model/timeline-text";
+import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
+import { useStore, useFetched, schemeOf, useFocus, type Focus } from "../shared/context";
+import { Segments } from "../shared/controls";
+import { useExport } from "../shared/export";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
-import { Chooser } from "./step-bars";
-import { StepTimeline } from "./step-timeline";
+import { LiveList } from "./live-list";
+import { MomentPanel, SpanPanel } from "./moment-panel";
+import { NOWHERE, StepChart, type Pointed } from "./step-chart";
+import { StepDrawing } from "./step-drawing";
+import { partingOf, stepParts, stepLook, stepSpec, tensorBlocks, hasAddresses, type StepLook, type TensorBlocks } from "./step-spec";
+import { TensorPanel, type TensorWhy } from "./tensor-panel";
+
+/** Selects the stack and the x-axis. */
+function Chooser() {
+  const store = useStore();
+  const choices = store.choices.value;
+  return (
+    <div class="timeline-bar">
+      <Segments label="stack by" options={STACKS} chosen={choices.stack} choose={(stack) => store.choose({ stack })} />
+      <Segments
+        label="x-axis"
+        options={TIMELINE_AXES}
+        chosen={choices.timelineAxis}
+        choose={(timelineAxis) => store.choose({ timelineAxis })}
+      />
+      <Segments label="drag" options={DRAGS} chosen={choices.dragging} choose={(dragging) => store.choose({ dragging })} />
+      <button type="button" class="quiet" disabled={choices.span === null} onClick={() => store.choose({ span: null })}>
+        Show whole step
+      </button>
+    </div>
+  );
+}
+
+/** How tensors are colored and placed, and what is not drawn. */
+function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorBlocks }) {
+  const store = useStore();
+  const { tensorColouring, placement } = store.choices.value;
+  const known = hasAddresses(timeline);
+  const { addresses } = tensors;
+  return (
+    <div class="timeline-bar" data-testid="tensor-bar">
+      <Segments
+        label="colour by"
+        options={TENSOR_COLOURINGS}
+        chosen={tensorColouring}
+        choose={(chosen) => store.choose({ tensorColouring: chosen })}
+      />
+      {known && (
+        <Segments label="tensors" options={PLACEMENTS} chosen={placement} choose={(chosen) => store.choose({ placement: chosen })} />
+      )}
+      {!known && placement === "by address" && <span class="small">Addresses unknown: tensors are stacked.</span>}
+      {addresses !== null && addresses.unknown > 0 && (
+        <span class="small" data-testid="unplaced">
+          {`Not drawn, address unknown: ${plural(addresses.unknown, "tensor")}, ${formatBytes(addresses.unknown_bytes)} at the peak`}
+        </span>
+      )}
+    </div>
+  );
+}
+
+/** The parts, the tensors and their fills for the current choices. */
+function useLook(timeline: Timeline, focus: Focus): StepLook {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const { stack, timelineAxis, layer, placement } = store.choices.value;
+  const parting = partingOf(store.choices.value);
+  const parts = useMemo(() => stepParts(timeline, parting), [timeline, parting]);
+  const tensors = useMemo(() => (stack === "tensor" ? tensorBlocks(timeline, placement) : null), [timeline, stack, placement]);
+  return useMemo(
+    () => stepLook(timeline, parts, { stack, timelineAxis, layer }, scheme, focus, tensors),
+    [timeline, parts, tensors, timelineAxis, layer, scheme, focus],
+  );
+}
+
+/** The moment under the pointer or the keyboard, the selected one, and the one that is shown. */
+function useMoment(timeline: Timeline) {
+  const store = useStore();
+  const within = (moment: number | null): number | null => (moment === null ? null : Math.min(moment, timeline.moments - 1));
+  const [hovered, selected] = [within(store.momentCursor.value), within(store.choices.value.moment)];
+  useEffect(() => () => void (store.momentCursor.value = null), []);
+  return { hovered, selected, moment: hovered ?? selected ?? timeline.peak };
+}
+
+/** The selected span, within the step. */
+function useSelection({ moments }: Timeline): readonly [number, number] | null {
+  const { selection } = useStore().choices.value;
+  return useMemo(() => selection && [Math.min(selection[0], moments - 1), Math.min(selection[1], moments - 1)], [selection, moments]);
+}
+
+/** The tensor that the panel describes. */
+function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
+  const { tensor: selected } = useStore().choices.value;
+  const largest = useMemo(() => largestTensor(timeline, moment), [timeline, moment]);
+  const known = selected !== null && tensorOf(timeline, selected) !== null ? selected : null;
+  const number = pointed.tensor ?? known ?? largest;
+  const why: TensorWhy = pointed.tensor !== null ? "pointed" : known !== null ? "selected" : "largest";
+  return { why, tensor: useMemo(() => (number === null ? null : tensorOf(timeline, number)), [timeline, number]) };
+}
+
+/** The view's downloads. */
+function useDownloads(timeline: Timeline, look: StepLook, range: { current: Range }): void {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const choices = store.choices.value;
+  useExport({
+    table: () => timelineFile(timeline),
+    legend: () => look.labels.map((label, index) => ({ label, fill: look.fills[index] ?? { colour: "none", pattern: "plain" } })),
+    drawing: () => {
+      const spec = stepSpec(timeline, look, range.current, {
+        choices,
+        scheme,
+        painter: new BlockPainter(),
+        selected: [],
+        selection: null,
+        moving: false,
+      });
+      return <StepDrawing timeline={timeline} picture={{ ...look, spec }} scheme={scheme} />;
+    },
+  });
+}
+
+function StepTimeline({ timeline, children }: { timeline: Timeline; children: ComponentChildren }) {
+  const { focus, hover } = useFocus();
+  const [pointed, point] = useState<Pointed>(NOWHERE);
+  const look = useLook(timeline, focus);
+  const moments = useMoment(timeline);
+  const { hovered, selected, moment } = moments;
+  const shown = useTensor(timeline, pointed, moment);
+  const range = useRef<Range>([0, 1]);
+  useDownloads(timeline, look, range);
+  const selection = useSelection(timeline);
+  const where = moment === timeline.peak ? "at the peak" : `at ${timeText(timeline, moment)}`;
+  return (
+    <div class="body" data-testid="timeline" data-step={timeline.step} data-moments={timeline.moments}>
+      <div class="picture">
+        {children}
+        {look.tensors && <TensorBar timeline={timeline} tensors={look.tensors} />}
+        <StepChart timeline={timeline} look={look} moments={moments} pointed={pointed} point={point} range={range} selection={selection} />
+      </div>
+      <MomentPanel
+        timeline={timeline}
+        look={look}
+        moment={moment}
+        why={hovered !== null ? "hover" : selected !== null ? "selected" : "peak"}
+        pointed={pointed.part}
+        focus={focus}
+        hover={hover}
+      />
+      {selection && <SpanPanel timeline={timeline} total={look.layout.total} span={selection} />}
+      <TensorPanel timeline={timeline} {...shown} />
+      <LiveList timeline={timeline} moment={moment} unit={unitOf(timeline.in_use_bytes)} where={where} />
+    </div>
+  );
+}
 
 function whyNone({ step, not_available }: SnapshotSummary): string {
   const said = not_available.find((sentence) => sentence.includes("misses events"));

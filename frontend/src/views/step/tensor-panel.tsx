@@ -10,11 +10,9 @@ import { groupOfOwner, ownerOfRow, type Timeline } from "../../model/timeline";
 import { isHeld } from "../../model/timeline-order";
 import { shapeText, sizeFormula, sizeText, atPeakText, lifetimeText, whatText, type Tensor } from "../../model/timeline-text";
 import { fillOf } from "../../theme/palette";
-import { schemeOf, useStore } from "../shared/context";
-import { useFetched } from "../shared/fetched";
+import { schemeOf, useStore, useFetched, useCategoryRow } from "../shared/context";
 import { Swatch } from "../shared/figures";
-import { useCategoryRow } from "../shared/focus";
-import { Known } from "../shared/known";
+import { Known } from "../shared/states";
 
 export type TensorWhy = "pointed" | "selected" | "largest";
 

@@ -9,7 +9,7 @@ import { plannedLayers } from "../../../src/model/what-if";
 import { createStore } from "../../../src/state/store";
 import { LayerTable } from "../../../src/views/layers/layer-table";
 import { StoreContext } from "../../../src/views/shared/context";
-import { plan } from "../fit/plan-cases";
+import { plan } from "../what-if/plan-cases";
 
 const MIB = 2 ** 20;
 const BYTES = { weights: 4 * MIB, held_tensors: 238 * MIB, rounding: 100 };

@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { describe, expect, it, vi } from "vitest";
 
-import { Filler, arrowKeys } from "../../../src/views/shared/long-table";
+import { Filler, arrowKeys, rowsInSight } from "../../../src/views/shared/long-table";
 
 it("rows out of sight take the place of their number, and none takes none", () => {
   expect(Filler({ rows: 0, height: 24 })).toBeNull();
@@ -34,5 +34,23 @@ describe("the keys of a table", () => {
     expect(pressed("ArrowUp", "a")).toBe("a");
     expect(pressed("x", "a")).toBeUndefined();
     expect(["ArrowDown", "ArrowUp", "Home", "End"].map((key) => pressed(key, null, []))).toEqual(Array(4).fill(undefined));
+  });
+});
+
+describe("the rows in sight", () => {
+  it("are few before the height is known", () => {
+    expect(rowsInSight(1000, 28, 0, 0)).toEqual({ first: 0, last: 8 });
+  });
+
+  it("cover the height, with a margin on both sides", () => {
+    expect(rowsInSight(1000, 28, 0, 280)).toEqual({ first: 0, last: 18 });
+    expect(rowsInSight(1000, 28, 2800, 280)).toEqual({ first: 92, last: 118 });
+  });
+
+  it("end with the list", () => {
+    expect(rowsInSight(5, 28, 0, 280)).toEqual({ first: 0, last: 5 });
+    expect(rowsInSight(1000, 28, 28000, 280)).toEqual({ first: 992, last: 1000 });
+    expect(rowsInSight(3, 28, 28000, 280)).toEqual({ first: 2, last: 3 });
+    expect(rowsInSight(0, 28, 0, 280)).toEqual({ first: 0, last: 0 });
   });
 });

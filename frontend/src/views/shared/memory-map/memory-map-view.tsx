@@ -1,20 +1,221 @@
 /** The memory map of a traced step or a failed allocation, and whether the next allocation would fit. */
 
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useState, useEffect, useRef } from "preact/hooks";
 
-import { formatBytes, plural } from "../../../lib/bytes";
-import { COLOURINGS, chunkFacts, regionStarts, requestPlace, type MemoryMap, type Colouring, type Place } from "../../../model/memory-map";
+import { chunkAt } from "../../../charts/map-layout";
+import { formatBytes, plural, formatCount, formatExact, unbroken } from "../../../lib/bytes";
+import {
+  COLOURINGS,
+  chunkFacts,
+  regionStarts,
+  requestPlace,
+  blockingSentence,
+  wouldFit,
+  freeBySize,
+  type MemoryMap,
+  type Colouring,
+  type Place,
+} from "../../../model/memory-map";
 import type { RunInfo } from "../../../model/run";
-import { schemeOf, useStore } from "../context";
-import { useFetched } from "../fetched";
+import { schemeOf, useStore, useFetched } from "../context";
+import { Segments } from "../controls";
 import { Swatch } from "../figures";
-import { Segments } from "../segments";
 import { Fault, NoticeList, Skeleton } from "../states";
 import { tipOf } from "../tips";
-import { Bins, Blocking, WouldFit } from "./answers";
 import { mapColours } from "./colours";
-import { RequestChip } from "./request-chip";
 import { Strip, StripAxis } from "./strip";
+
+const MIB = 2 ** 20;
+/** Owners of blocking chunks that are listed. */
+const SHOWN = 5;
+
+/** The typed text; replaced by the size in the page's address when that changes. */
+function useTyped(chosen: number | null, otherwise: number) {
+  const [typed, type] = useState(String(chosen ?? otherwise));
+  useEffect(() => {
+    if (chosen !== null && Number(typed) !== chosen) type(String(chosen));
+  }, [chosen]);
+  return [typed, type] as const;
+}
+
+function WouldFit({ map }: { map: MemoryMap }) {
+  const store = useStore();
+  const { fitMib } = store.choices.value;
+  const [typed, type] = useTyped(fitMib, Math.max(Math.floor(map.summary.largest_free_bytes / MIB), 0) + 1);
+  const bytes = Math.round(Number(typed) * MIB);
+  const valid = typed.trim() !== "" && Number.isFinite(bytes) && bytes > 0 && bytes < 2 ** 50;
+  const fit = useMemo(() => (valid ? wouldFit(map, bytes) : null), [valid, bytes, map]);
+  const word = fit === null ? "" : fit.fits === null ? "Unknown." : fit.fits ? "Yes." : "No.";
+  const ask = (text: string): void => {
+    type(text);
+    const size = Number(text);
+    store.choose({ fitMib: text.trim() !== "" && Number.isFinite(size) && size > 0 ? size : null });
+  };
+  return (
+    <section class="fits">
+      <h3>
+        <label>
+          Would a tensor of <input type="number" min="0" step="any" value={typed} onInput={(event) => ask(event.currentTarget.value)} /> MiB
+          fit?
+        </label>
+      </h3>
+      <p data-testid="fits" data-fits={String(fit?.fits ?? "")} aria-live="polite">
+        {fit === null ? (
+          "Enter a size above 0."
+        ) : (
+          <>
+            <strong>{word}</strong> {unbroken(fit.reason.replace(/^Unknown: t/, "T"))}
+          </>
+        )}
+      </p>
+      {fit?.allocated_bytes !== null && fit?.allocated_bytes !== undefined && (
+        <p class="small">
+          {formatExact(fit.requested_bytes)} requested, {formatExact(fit.rounded_bytes)} after rounding, {formatExact(fit.allocated_bytes)}{" "}
+          allocated.
+        </p>
+      )}
+    </section>
+  );
+}
+
+function Blocking({ map }: { map: MemoryMap }) {
+  const { blocking_chunks: blocking } = map.summary;
+  return (
+    <section class="blocking">
+      <h3>Chunks that split free memory</h3>
+      {blocking.length === 0 ? (
+        <p class="small">
+          {map.complete ? "No chunk in use lies between two free chunks." : "No chunk known to be in use lies between two free chunks."}
+        </p>
+      ) : (
+        <ul data-testid="blocking-chunks">
+          {blocking.slice(0, SHOWN).map((one) => (
+            <li
+              key={one.owner}
+              data-figure={`joined:${one.owner}`}
+              data-bytes={one.joined_bytes}
+              data-tip={tipOf(one.joined_bytes, "the free chunk that would form")}
+            >
+              {unbroken(blockingSentence(map, one))}
+            </li>
+          ))}
+          {blocking.length > SHOWN && <li class="small">and {plural(blocking.length - SHOWN, "more owner")}</li>}
+        </ul>
+      )}
+    </section>
+  );
+}
+
+function Bins({ map }: { map: MemoryMap }) {
+  const { bins, free_bytes: free } = map.summary;
+  const most = Math.max(1, ...bins.map(({ free_bytes }) => free_bytes));
+  if (bins.length === 0) return null;
+  return (
+    <section class="bins">
+      <h3>
+        Free chunks by size{" "}
+        <span class="small">
+          {formatBytes(free)} free{map.complete ? "" : ", known chunks only"}
+        </span>
+      </h3>
+      <table data-testid="bins">
+        <thead class="unseen">
+          <tr>
+            <th scope="col">chunk size</th>
+            <th scope="col">chunks</th>
+            <th scope="col">free bytes</th>
+          </tr>
+        </thead>
+        <tbody>
+          {bins.map(({ bin_bytes, chunks, free_bytes }) => (
+            <tr
+              key={bin_bytes}
+              data-figure={bin_bytes}
+              data-bytes={free_bytes}
+              data-tip={tipOf(free_bytes, `in ${plural(chunks, "chunk")}`, `free chunks from ${formatBytes(bin_bytes)} to twice that`)}
+            >
+              <th scope="row">from {formatBytes(bin_bytes)}</th>
+              <td>{formatCount(chunks)} ×</td>
+              <td class="bin-bar">
+                <i style={{ "--share": free_bytes / most }} aria-hidden="true" />
+                <span>{formatBytes(free_bytes)}</span>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+interface RequestChipProps {
+  map: MemoryMap;
+  requested: number;
+  starts: readonly number[];
+  /** The chunk that it lies over, null for none. */
+  chunk: number | null;
+  move: (chunk: number | null) => void;
+}
+
+/** The chunk under a point of the page; null beside the strips. */
+function chunkUnder(map: MemoryMap, starts: readonly number[], x: number, y: number): number | null {
+  const strip = document.elementFromPoint(x, y)?.closest<HTMLElement>("[data-region]");
+  if (!strip) return null;
+  const { region, begin, end: upto } = strip.dataset;
+  const [first, end] = [starts[Number(region)] ?? 0, starts[Number(region) + 1] ?? 0];
+  const box = strip.getBoundingClientRect();
+  const address = Number(begin) + ((x - box.left) / box.width) * (Number(upto) - Number(begin));
+  return end > first ? Math.min(Math.max(chunkAt(map, first, end, address), first), end - 1) : null;
+}
+
+function RequestChip({ map, requested, starts, chunk, move }: RequestChipProps) {
+  const free = useMemo(() => freeBySize(map), [map]);
+  const isHeld = useRef(false);
+  const place = chunk === null ? null : requestPlace(map, chunk, requested);
+  const said = place?.sentence ?? wouldFit(map, requested).reason;
+  const at = chunk === null ? -1 : free.indexOf(chunk);
+  const keys: Record<string, number> = {
+    ArrowRight: at + 1,
+    ArrowDown: at + 1,
+    ArrowLeft: at - 1,
+    ArrowUp: at - 1,
+    Home: 0,
+    End: free.length - 1,
+  };
+  return (
+    <div class="request-row">
+      <span
+        class="request-chip"
+        role="slider"
+        tabIndex={0}
+        aria-label={`Request of ${formatBytes(requested)} over the free chunks, the largest first`}
+        aria-valuemin={0}
+        aria-valuemax={free.length}
+        aria-valuenow={at + 1}
+        aria-valuetext={said}
+        onKeyDown={(event) => {
+          const next = event.key === "Escape" ? -1 : keys[event.key];
+          if (next === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+          event.preventDefault();
+          event.stopPropagation();
+          move(free[Math.min(next, free.length - 1)] ?? null);
+        }}
+        onPointerDown={(event) => {
+          isHeld.current = true;
+          event.currentTarget.setPointerCapture(event.pointerId);
+        }}
+        onPointerMove={({ clientX, clientY }) => isHeld.current && move(chunkUnder(map, starts, clientX, clientY))}
+        onPointerUp={() => (isHeld.current = false)}
+        onPointerCancel={() => (isHeld.current = false)}
+      >
+        request {formatBytes(requested)}
+      </span>
+      <p data-testid="request-place" data-holds={String(place?.holds ?? "")} role="status">
+        {chunk === null ? <span class="small">Drag over the map.</span> : unbroken(said)}
+      </p>
+    </div>
+  );
+}
 
 /** Regions drawn at first. */
 const REGIONS = 16;

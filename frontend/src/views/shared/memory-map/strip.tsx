@@ -7,8 +7,7 @@ import { chunkAt, clamped, dragged, panned, stripCells, zoomed, paintStrip } fro
 import { touch } from "../../../lib/activity";
 import { formatBytes } from "../../../lib/bytes";
 import { chunkFacts, type MemoryMap } from "../../../model/memory-map";
-import { inkOf, useStore } from "../context";
-import { useSize } from "../size";
+import { inkOf, useStore, useSize } from "../context";
 import type { MapColours } from "./colours";
 
 interface StripProps {

@@ -1,0 +1,107 @@
+/** Search fields, rows of buttons and legends. */
+
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+
+import type { Overview } from "../../model/overview";
+import type { Store } from "../../state/store";
+import { supports } from "../../state/views";
+import { useStore } from "./context";
+
+/** A shortcut pressed while its view was loading: the view, and the focused element. */
+let pending: { view: string; from: Element | null } | null = null;
+
+const ownSearch = (): HTMLInputElement | null => document.querySelector("main input[type='search']");
+
+function enter(search: HTMLInputElement | null): void {
+  search?.focus();
+  search?.select();
+}
+
+/** Focuses the search field of the view, otherwise that of the runs; in a view that is loading, once the field exists. */
+export function goToSearch(store: Store): void {
+  const { view } = store.choices.peek();
+  const own = ownSearch();
+  const loading = own === null && supports(view, "search") && document.querySelector("main .skeleton") !== null;
+  pending = loading ? { view, from: document.activeElement } : null;
+  if (!loading) enter(own ?? document.querySelector<HTMLInputElement>(".runs input[type='search']"));
+}
+
+/** A view's own search. */
+export function Search({ label, placeholder }: { label: string; placeholder: string }) {
+  const store = useStore();
+  const input = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const { view } = store.choices.peek();
+    // Leave the focus alone if it has moved meanwhile.
+    if (pending?.view === view && document.activeElement === pending.from) enter(input.current);
+    pending = null;
+  }, []);
+  return (
+    <input
+      ref={input}
+      type="search"
+      class="filter"
+      placeholder={placeholder}
+      aria-label={label}
+      value={store.choices.value.search}
+      onInput={(event) => store.choose({ search: event.currentTarget.value })}
+    />
+  );
+}
+
+interface SegmentsProps<T extends string> {
+  label: string;
+  /** Whether the label is seen. */
+  named?: boolean;
+  options: readonly T[];
+  chosen: T;
+  choose: (option: T) => void;
+}
+
+export function Segments<T extends string>({ label, named = true, options, chosen, choose }: SegmentsProps<T>) {
+  return (
+    <div class="segments" role="group" aria-label={label}>
+      {named && (
+        <span class="segments-label" aria-hidden="true">
+          {label}
+        </span>
+      )}
+      {options.map((option) => (
+        <button key={option} type="button" aria-pressed={option === chosen} onClick={() => choose(option)}>
+          {option}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+export function LegendItem({ kind, colour, children }: { kind: string; colour?: string; children: ComponentChildren }) {
+  return (
+    <span class="legend-item">
+      <i class={`key ${kind}`} style={colour ? { "--key": colour } : {}} aria-hidden="true" />
+      {children}
+    </span>
+  );
+}
+
+interface StackLegendProps {
+  overview: Overview;
+  /** Whether the peaks of validation passes are drawn. */
+  validation?: boolean;
+  /** Whether the bytes in use at step end are drawn. */
+  ended?: boolean;
+}
+
+export function StackLegend({ overview, validation = true, ended = false }: StackLegendProps) {
+  const { snapshots, validations } = overview;
+  return (
+    <p class="legend">
+      <LegendItem kind="line">measured peak</LegendItem>
+      {ended && <LegendItem kind="ended">in use at step end</LegendItem>}
+      {snapshots.length > 0 && <LegendItem kind="full">measured</LegendItem>}
+      <LegendItem kind="light">inferred</LegendItem>
+      {validation && validations.length > 0 && <LegendItem kind="diamond">validation peak</LegendItem>}
+    </p>
+  );
+}
