@@ -34,7 +34,6 @@ class Progress:
         self._timer.daemon = True
 
     def part(self, text: str) -> None:
-        """Say which part begins now."""
         with self._lock:
             self._text = text
             self._begun += 1

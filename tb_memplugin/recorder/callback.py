@@ -207,7 +207,6 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         session.submit(weakly(self._check_call))
 
     def _check_call(self) -> None:
-        """End the recording of a training that was interrupted; on the background thread."""
         with self._changing:
             call = self._call
             if call is not None and not self._session.paused and call.has_ended():
@@ -215,7 +214,6 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 self._failed()
 
     def _abandon(self) -> None:
-        """Restore the model's functions in a forked child."""
         self._changing = threading.RLock()
         if self.model is not None:
             self._unguard_all()
@@ -320,7 +318,6 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._phase_ended("predict_function")
 
     def _count(self) -> int:
-        """The number of the next step that counts."""
         step = _iterations(self.model) if self._next is None else self._next
         self._next = step + 1
         return step

@@ -114,7 +114,6 @@ class MemorySummary:
 
 
 def _head(device: DeviceContents) -> list[str]:
-    """A device's own figures, as lines."""
     capacity = "" if device.capacity_bytes is None else f" of {format_bytes(device.capacity_bytes)}"
     allocated = f"{format_bytes(device.allocated_bytes)} allocated{capacity}"
     lines = [f"{device.device}: {allocated}, peak {format_bytes(device.peak_bytes)}"]
@@ -127,13 +126,11 @@ def _head(device: DeviceContents) -> list[str]:
 
 
 def _category_table(device: DeviceContents) -> _Table:
-    """Head and rows of the categories, with their sum."""
     rows = [(_name(one), format_bytes(one.bytes), str(one.tensors or "")) for one in device.categories]
     return ("category", "size", "tensors"), [*rows, ("allocated", format_bytes(device.allocated_bytes), "")]
 
 
 def _layer_table(device: DeviceContents) -> _Table:
-    """Head and rows of the largest layers."""
     rows = [
         (clean(one.layer), format_bytes(one.weight_bytes), format_bytes(one.other_bytes))
         for one in device.layers[:LAYERS]

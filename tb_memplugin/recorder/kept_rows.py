@@ -15,14 +15,7 @@ GROWTH_BYTES = 8 << 20
 
 
 class KeptRows:
-    """For the training's thread.
-
-    Args:
-        overhead: Share of run time that recording may cost.
-
-    Attributes:
-        values: Counters of the last look.
-    """
+    """For the training's thread."""
 
     def __init__(self, overhead: float) -> None:
         self.values: list[Value] = []

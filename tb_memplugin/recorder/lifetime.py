@@ -18,13 +18,10 @@ Place = tuple[str, str]
 
 
 class Closable(Protocol):
-    """A recorder, as far as this module needs to know it."""
-
     closed: bool
     paused: bool
 
-    def close(self) -> None:
-        """End the session."""
+    def close(self) -> None: ...
 
     def close_without_waiting(self) -> None: ...
 
@@ -45,7 +42,6 @@ def take_place(recorder: Closable, log_dir: str, worker: str) -> Any:
 
 
 def _write(place: Place) -> bool:
-    """Wait until everything that was recorded into a run is written; False if that takes too long."""
     recorder = _by_place.get(place)
     return wait() if recorder is None or recorder.closed else bool(recorder.drain())
 
@@ -58,16 +54,11 @@ def close_at_exit(recorder: Closable) -> None:
 
 
 def is_unclosed(recorder: Closable) -> bool:
-    """Whether the recorder would be closed when the process ends."""
     return recorder in _unclosed and not recorder.closed
 
 
 def is_recording(except_into: Collection[str]) -> bool:
-    """Whether a session is between its start and its end, or in a recorded call of Keras.
-
-    Args:
-        except_into: Run directories; sessions that record into these do not count.
-    """
+    """Whether a session is between its start and end, or in a recorded call of Keras, except into some directories."""
     return any(
         not session.closed and not session.paused and session.settings.log_dir not in except_into
         for session in list(_unclosed)

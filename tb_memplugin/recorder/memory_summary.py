@@ -114,7 +114,6 @@ def _categories(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, alloca
 
 
 def _rounding(tensors: Sequence[_Tensor], memory_map: MemoryMap) -> int:
-    """Bytes of the tensors' chunks that were not requested."""
     in_use = memory_map.state == IN_USE
     chunks = dict(zip(memory_map.address[in_use].tolist(), memory_map.bytes[in_use].tolist(), strict=True))
     return sum(chunks[tensor.address] - tensor.bytes for tensor in tensors if tensor.address in chunks)

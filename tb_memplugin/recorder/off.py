@@ -25,34 +25,26 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     _implements_test_batch_hooks = _implements_predict_batch_hooks = _implements_train_batch_hooks
 
-    def close(self) -> None:
-        """Do nothing."""
+    def close(self) -> None: ...
 
 
 class MemoryRecorder:
-    """A recorder that records nothing. Its arguments are not checked.
-
-    Attributes:
-        closed: Whether it was closed.
-    """
+    """A recorder that records nothing. Its arguments are not checked."""
 
     closed = False
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
-    def _nothing(self, *_: Any, **__: Any) -> None:
-        """Do nothing."""
+    def _nothing(self, *_: Any, **__: Any) -> None: ...
 
     start = begin_step = end_step = flush = set_epoch = watch = _nothing
 
     def close(self) -> None:
-        """Do nothing more."""
         self.closed = True
 
     @contextlib.contextmanager
     def step(self, *_: Any, **__: Any) -> Iterator[None]:
-        """Run the block."""
         yield
 
     def __enter__(self) -> "MemoryRecorder":
@@ -63,16 +55,10 @@ class MemoryRecorder:
 
 
 def memory_summary(*_: Any, **__: Any) -> MemorySummary:
-    """No device, and a note that says why."""
     return MemorySummary((), None, (), (f"{SENTENCE}.",))
 
 
 def probe(*_: Any, **__: Any) -> NoReturn:
-    """Raise, because there is no result.
-
-    Raises:
-        RecordingError: Always.
-    """
     raise RecordingError(f"{SENTENCE}. Unset it to measure.")
 
 

@@ -26,12 +26,7 @@ KEPT = "writing what was sampled"  # also after sampling has stopped
 
 
 class Output:
-    """Writes samples, layer tables and traced steps. Methods run on the background thread.
-
-    Attributes:
-        files: The session's event file.
-        host_parts: Where parts of host memory are kept until they are written, None before the recording begins.
-    """
+    """Writes samples, layer tables and traced steps. Methods run on the background thread."""
 
     def __init__(self, settings: Settings, faults: Faults, samples: SampleBuffer, counters: CounterRows) -> None:
         self.files = RunFiles(settings, faults)
@@ -42,13 +37,11 @@ class Output:
         self._scalars = PeakScalars() if settings.scalars else None
 
     def write_out(self) -> None:
-        """Write what was sampled and make it readable."""
         self.write_samples()
         if not self._faults.stopped(FILES):
             self.files.flush()
 
     def write_samples(self) -> None:
-        """Write what was sampled since the last call."""
         samples = self._faults.run(KEPT, self._samples.take)
         parts = None if self.host_parts is None else self._faults.run(KEPT, self.host_parts.take)
         counters = self._faults.run(KEPT, self._counters.take)
@@ -68,7 +61,6 @@ class Output:
             )
 
     def end_epoch(self) -> None:
-        """Write the peaks of the last epoch, if scalars are wanted."""
         if self._scalars is not None:
             self._write_scalars(None)
             self.files.flush()
@@ -82,11 +74,9 @@ class Output:
             self.files.write(lambda writer, point: writer.scalar(*point), point)
 
     def write_table(self, table: LayerTable) -> None:
-        """Write a layer table."""
         self.files.write(RunWriter.layer_table, table)
 
     def write_traced(self, result: TraceResult) -> None:
-        """Write the results of a traced step."""
         for snapshot in result.snapshots:
             self.files.write(RunWriter.snapshot, snapshot)
         for memory_map in result.maps:
@@ -113,7 +103,6 @@ class RunFiles:
         self._resting = False
 
     def open(self) -> None:
-        """Open the file of a new session."""
         self._writer = None
         self._writer = self._faults.run(FILES, open_run_writer, self._settings)
 
@@ -125,17 +114,14 @@ class RunFiles:
                 self.rest()
 
     def flush(self) -> None:
-        """Make everything that was written readable."""
         if self._writer is not None:
             self._faults.run(FILES, self._writer.flush)
 
     def roll_up(self) -> None:
-        """Write a roll-up of the session so far."""
         if self._writer is not None:
             self._faults.run(FILES, self._writer.roll_up)
 
     def end(self) -> None:
-        """Write that the session ended."""
         if self._writer is not None:
             self._faults.run(FILES, self._writer.end)
             if self._resting:
@@ -148,17 +134,14 @@ class RunFiles:
             self._faults.clean_up(FILES, self._writer.close)
 
     def wake(self) -> None:
-        """Leave the file open from the next write on."""
         self._resting = False
 
     def abandon(self) -> None:
-        """Let go of the file in a forked child."""
         if self._writer is not None:
             self._writer.abandon()
 
 
 def open_run_writer(settings: Settings) -> RunWriter:
-    """The run writer of a new session."""
     if not settings.remote:
         return RunWriter(settings.log_dir, producer="recorder", versions=versions(), worker=settings.worker)
     return RunWriter(

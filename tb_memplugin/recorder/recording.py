@@ -88,12 +88,6 @@ class Recording:
     The training's thread begins and ends steps; everything that takes time runs on the background thread, which holds
     a recording only weakly.
 
-    Args:
-        settings: Checked arguments of the recorder.
-        devices: The devices to record.
-        watch: Observer of the model's layers.
-        faults: Where parts that fail are reported.
-
     Attributes:
         on_tick: Called every few seconds on the background thread.
         ordinary: Ends and begins steps while nothing else is due, if `uses_ordinary`.
@@ -176,7 +170,6 @@ class Recording:
 
     @uncounted
     def resume(self) -> None:
-        """Go on after `pause`."""
         if not self._paused:
             return
         self._paused = False
@@ -193,13 +186,11 @@ class Recording:
         self.pause()
 
     def abandon(self) -> None:
-        """Let go of everything in a forked child."""
         self.ordinary.forbid()
         self._files.abandon()
         self._host.close()
 
     def submit(self, job: Job) -> None:
-        """Queue a job for the background thread. Safe in a finalizer."""
         self._background.submit(job)
 
     def _submit_step(self, part: str, step: int, job: Callable[..., None], *args: object) -> None:
@@ -210,14 +201,12 @@ class Recording:
         return self._background.drain()
 
     def note(self, sentence: str) -> None:
-        """Keep a sentence in the run."""
         self._background.submit(functools.partial(self._files.write, RunWriter.note, sentence))
 
     # --- on the training's thread -----------------------------------------------------------------------------------
 
     @property
     def step_is_open(self) -> bool:
-        """Whether a step began and did not end."""
         return self._open is not None
 
     def before_data(self, phase: Phase) -> None:
@@ -286,7 +275,6 @@ class Recording:
 
     @uncounted
     def end_step(self) -> None:
-        """End the open step, if there is one, and keep its sample."""
         opened, self._open = self._open, None
         if opened is None:
             return
@@ -322,7 +310,6 @@ class Recording:
         return self.ordinary.began
 
     def look_back(self, since: float) -> None:
-        """Count TensorFlow's dumps since a wall time, for a failure before the recording began."""
         self._oom.look_back(since)
 
     def on_failure(self, raised: RaisedError) -> None:

@@ -66,7 +66,6 @@ class _StandIn:
         self._name, self._registry = name, registry
 
     def lent(self) -> dict[str, Any] | None:
-        """The entry, None if no graph that names it is alive."""
         graphs = (reference() for reference in self.graphs)
         lent = (getattr(graph, _LENT, {}).get(self._name) for graph in graphs if graph is not None)
         return next(filter(None, lent), None)
@@ -96,7 +95,6 @@ def _registry() -> dict[str, Any]:
 
 
 def _lend(registry: dict[str, Any]) -> dict[str, _StandIn]:
-    """Lend each entry of a custom gradient to the graphs that name it."""
     entries = {name: entry for name, entry in list(registry.items()) if _is_custom(entry)}
     named: dict[str, list[Any]] = {}
     kept: set[str] = set()
@@ -119,7 +117,6 @@ def _lend(registry: dict[str, Any]) -> dict[str, _StandIn]:
 
 
 def _kinds() -> set[type]:
-    """The classes of graphs, and of functions that may have none."""
     import tensorflow as tf
     from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
 
@@ -127,7 +124,6 @@ def _kinds() -> set[type]:
 
 
 def _return(registry: dict[str, Any], stand_ins: dict[str, _StandIn]) -> None:
-    """Put the entries of living graphs back and remove the others."""
     for name, stand_in in stand_ins.items():
         entry = stand_in.lent()
         if entry is None:

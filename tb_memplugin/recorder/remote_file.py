@@ -15,12 +15,6 @@ class RemoteRecordFile:
 
     After a failure nothing is written any more. TensorFlow's file is then never destroyed: its destructor would hold
     the lock and try again to upload what is left, for minutes if the store goes on failing.
-
-    Args:
-        path: URL of the file.
-
-    Raises:
-        tf.errors.OpError: The file cannot be opened.
     """
 
     def __init__(self, path: str) -> None:
@@ -31,17 +25,10 @@ class RemoteRecordFile:
         self._abandoned = False
 
     def write(self, record: bytes, /) -> None:
-        """Add a record, which waits for `flush`."""
         self._waiting += framed(record)
 
     def flush(self) -> None:
-        """Upload the file with the records that wait.
-
-        Raises:
-            tf.errors.OpError: It cannot be uploaded.
-            OSError: It could not be uploaded before.
-            InterruptedError: The process ends.
-        """
+        """Upload the file with the records that wait; raises also if this failed before, or the process ends."""
         with self._call():
             self._write()
             self._file.flush()
@@ -54,7 +41,6 @@ class RemoteRecordFile:
                 self._file.close()
 
     def abandon(self) -> None:
-        """Let go of the file without uploading anything."""
         self._waiting = []
         if not self._abandoned:
             self._abandoned = True
@@ -78,7 +64,6 @@ class RemoteRecordFile:
 
 
 def make_directories(path: str) -> None:
-    """Create a directory and those above it."""
     import tensorflow as tf
 
     with background.foreign_call():

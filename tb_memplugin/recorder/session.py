@@ -25,17 +25,11 @@ from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 class RecordingSession:
     """What `MemoryRecorder` and `MemoryCallback` share: one process's recording into one run, from start to end.
 
-    A fault while recording never ends training or changes its result: the part that fails is logged once and stops.
-
-    A background thread writes the run. A session that is dropped without `close` pauses until the next one is made:
-    memory may run out after the training. One that still exists when the process ends is closed then.
-
-    Args:
-        settings: The checked options.
+    A session that is dropped without `close` pauses until the next one is made: memory may run out after the training.
+    One that still exists when the process ends is closed then.
 
     Attributes:
-        settings, faults: The options, and the parts that have stopped.
-        recording: The recording, None before `start`.
+        recording: None before `start`.
         paused: Whether nothing is observed until `observe` or the next step.
     """
 
@@ -58,7 +52,6 @@ class RecordingSession:
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin the session, as entering a `with` block does. Calling it again does nothing."""
         if self.recording is None and not self.closed:
             self.faults.run(RECORDING, self._start)
 
@@ -95,7 +88,6 @@ class RecordingSession:
         predecessor.close()
 
     def close(self) -> None:
-        """End an open step, write everything and end the session; see `MemoryRecorder.close`."""
         if self.closed:
             return
         self.close_without_waiting()
@@ -103,11 +95,9 @@ class RecordingSession:
             self.warn_incomplete()
 
     def warn_incomplete(self) -> None:
-        """Warn that the session ended before everything was written."""
         self.faults.warn("the memory run may be incomplete: its last records could not be written in time")
 
     def close_without_waiting(self) -> None:
-        """End an open step and the session; the background thread writes the rest."""
         self._end()
 
     def _end(self) -> None:
@@ -134,7 +124,6 @@ class RecordingSession:
             self.close_without_waiting()
 
     def drain(self) -> bool:
-        """Wait until everything recorded so far is in the event file; False if that takes too long."""
         return self._active is None or self._active.drain()
 
     @property
@@ -145,14 +134,7 @@ class RecordingSession:
     # --- observing --------------------------------------------------------------------------------------------------
 
     def start_ordinary(self, on_tick: Callable[[], None]) -> OrdinarySteps | None:
-        """Start, and let the caller begin the steps at which nothing else is due by itself.
-
-        Args:
-            on_tick: Called by the background thread every few seconds.
-
-        Returns:
-            What begins such steps; None if nothing is recorded.
-        """
+        """Start; what begins the steps at which nothing else is due, None if nothing is recorded."""
         self.start()
         if self.recording is None:
             return None
@@ -161,7 +143,6 @@ class RecordingSession:
         return self.recording.ordinary
 
     def submit(self, job: Callable[[], None]) -> None:
-        """Run a job on the background thread."""
         if self.recording is not None:
             self.recording.submit(job)
 
@@ -174,7 +155,6 @@ class RecordingSession:
                 self._active.pause()
 
     def _resume(self) -> None:
-        """Observe layers again after `pause`, before functions of the model are traced."""
         if not self.paused:
             return
         with self._pausing:
@@ -195,13 +175,11 @@ class RecordingSession:
             self.pause()
 
     def observe(self) -> None:
-        """Observe layers, also after `pause` or `stop_observing`."""
         self._resume()
         if self._active is not None:
             self._watch.install()
 
     def find_unseen_functions(self, model: Any) -> None:
-        """Find the model's step functions that were traced before layers were observed."""
         if self.settings.traces and not self.closed:
             self._watch.find_unseen_functions(model)
 
@@ -231,12 +209,10 @@ class RecordingSession:
     # --- what is trained --------------------------------------------------------------------------------------------
 
     def watch(self, model: Any, optimizer: Any = None) -> None:
-        """Set the model that is trained from now on, and its optimizer (by default the one it was compiled with)."""
         self._watch.watch(model, optimizer, weakly(self._pause_without_model))
         self.check_layers()
 
     def set_epoch(self, epoch: int | None) -> None:
-        """Set the epoch of the following steps; None for no epoch."""
         self.faults.run(RECORDING, self._set_epoch, epoch)
 
     def _set_epoch(self, epoch: Any) -> None:
@@ -266,7 +242,6 @@ class RecordingSession:
             self.recording.begin_step(int(step), phase, self._epoch)
 
     def end_step(self) -> None:
-        """End the open step and keep its sample."""
         if self.recording is not None:
             self.faults.run(RECORDING, self.recording.end_step)
 

@@ -51,7 +51,6 @@ class SummaryWriter:
             _states.pop(writer, None)  # so that nothing is flushed when the child exits
 
     def add_activations(self, step: int, sizes: dict[str, int]) -> None:
-        """Buffer the bytes by layer of one step."""
         with self._lock:
             self._pending.append((step, time.time(), sizes))
             self._pending_values += len(sizes)
@@ -60,13 +59,11 @@ class SummaryWriter:
                 self.drain()
 
     def write_snapshot(self, snapshot: Snapshot, step: int) -> None:
-        """Write a snapshot of a step."""
         placed = dataclasses.replace(snapshot, step=step)
         with self._lock:
             self._write("snapshots", step, snapshot_records.snapshot_frame, placed)
 
     def drain(self) -> None:
-        """Write the buffered activations."""
         with self._lock:
             rows, self._pending, self._pending_values = self._pending, [], 0
             self._drained = time.monotonic()
@@ -91,11 +88,7 @@ _warned: set[str] = set()
 
 
 def recording_writer(call: str) -> SummaryWriter | None:
-    """The writer that a call of the summary API records to; None if it records nothing.
-
-    Raises:
-        RecordingError: The call is inside a `tf.function`.
-    """
+    """The writer of a call of the summary API; None if it records nothing. Refuses calls inside a `tf.function`."""
     import tensorflow as tf
 
     if not tf.executing_eagerly():

@@ -17,7 +17,6 @@ _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 
 
 def places(recording: AutomaticRecording) -> Iterator[tuple[type, str, Callable[[Any], Any]]]:
-    """(class, method, its wrapper) of TensorFlow."""
     import tensorflow as tf
     from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
 
@@ -26,7 +25,6 @@ def places(recording: AutomaticRecording) -> Iterator[tuple[type, str, Callable[
 
 
 def _function_call(recording: AutomaticRecording, original: Any) -> Any:
-    """Wrap the call of a `tf.function`."""
     import tensorflow as tf
 
     trains: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()

@@ -14,7 +14,6 @@ Wrapper = Callable[[Any], Any]
 
 
 def places(keras: Any, recording: AutomaticRecording) -> Iterator[tuple[type, str, Wrapper]]:
-    """(class, method, its wrapper) of a package of Keras."""
     for name in CALLBACK_METHODS:
         yield _owner(keras.Model, name), name, functools.partial(_with_callback, recording)
     yield _owner(keras.Model, "train_on_batch"), "train_on_batch", functools.partial(_as_step, recording)
@@ -25,7 +24,6 @@ def _owner(kind: type, name: str) -> type:
 
 
 def _with_callback(recording: AutomaticRecording, original: Any) -> Any:
-    """Wrap a method that takes callbacks."""
     position = list(inspect.signature(original).parameters).index("callbacks") - 1  # without `self`
 
     @functools.wraps(original)
@@ -76,8 +74,6 @@ def _any_of_ours(callbacks: list[Any]) -> bool:
 
 
 def _as_step(recording: AutomaticRecording, original: Any) -> Any:
-    """Wrap a method that trains one batch."""
-
     @functools.wraps(original)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         loop = None

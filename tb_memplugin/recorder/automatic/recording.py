@@ -18,18 +18,13 @@ MAX_RUNS = 16
 
 
 class Loop:
-    """A training loop of the program's own, as far as its steps can be seen.
-
-    Attributes:
-        recorder: Its `MemoryRecorder`.
-    """
+    """A training loop of the program's own, as far as its steps can be seen."""
 
     def __init__(self, recorder: Any, first_step: int) -> None:
         self.recorder = recorder
         self._next = first_step
 
     def step(self) -> AbstractContextManager[None]:
-        """Record the block as the next step."""
         self._next += 1
         block: AbstractContextManager[None] = self.recorder.step(self._next - 1)
         return block
@@ -46,8 +41,6 @@ class AutomaticRecording:
         arguments: Arguments of `MemoryCallback` and `MemoryRecorder`, except `log_dir`.
 
     Attributes:
-        log_dir: As an absolute path, or a URL.
-        names: The runs so far.
         latest: The run that was last asked for; None if none was.
         unseen: Calls of ``GradientTape.gradient`` that belong to no recorded step.
         ready_lists: Calls that the program gave a `CallbackList`, to which nothing is added.
@@ -78,7 +71,6 @@ class AutomaticRecording:
             recorder.close()
 
     def notes(self) -> Iterator[str]:
-        """Sentences on what was not recorded."""
         from tb_memplugin.model.units import counted
 
         if self._more is not None:
@@ -145,13 +137,7 @@ class AutomaticRecording:
 
     @uncounted
     def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> "Loop":
-        """The loop that a model or a function stands for; one for all beyond `MAX_RUNS`.
-
-        Args:
-            owner: It; referenced weakly.
-            model: What the loop trains, None if unknown.
-            first_step: The number of the first step that will be recorded.
-        """
+        """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond `MAX_RUNS`."""
         loop = self._loops.get(owner)
         if loop is None:
             from tb_memplugin.recorder.memory_recorder import MemoryRecorder

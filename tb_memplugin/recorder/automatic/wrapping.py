@@ -20,9 +20,6 @@ class Wrapping:
     """Adds a callback to each `fit`, `evaluate` and `predict`, and records loops whose steps can be seen.
 
     Nothing of TensorFlow is imported before the program does so.
-
-    Args:
-        recording: Gives the callbacks and recorders.
     """
 
     def __init__(self, recording: AutomaticRecording) -> None:
@@ -31,7 +28,6 @@ class Wrapping:
         self._imports = AfterImport({"tensorflow": self._functions, "keras": self.models, "tf_keras": self.models})
 
     def install(self) -> None:
-        """Record what is trained from now on."""
         self._imports.install()
 
     def remove(self) -> None:
@@ -42,7 +38,6 @@ class Wrapping:
         self._restore.clear()
 
     def models(self, keras: ModuleType) -> None:
-        """Wrap the methods of a package's models."""
         self._replace(model_calls.places(keras, self._recording))
 
     def _functions(self, _: ModuleType) -> None:
@@ -71,17 +66,12 @@ Job = Callable[[ModuleType], None]
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Waits for imports. The modules' own loaders load them, and a job that fails is logged only.
-
-    Args:
-        jobs: Name of a module to what is called with it, once.
-    """
+    """Calls each job with its module once that is imported by its own loader. A failing job is only logged."""
 
     def __init__(self, jobs: Mapping[str, Job]) -> None:
         self._jobs = dict(jobs)
 
     def install(self) -> None:
-        """Call the jobs of modules that are imported, and wait for the others."""
         for name in list(self._jobs):
             module = sys.modules.get(name)
             if module is not None and not getattr(module.__spec__, "_initializing", False):
@@ -90,7 +80,6 @@ class AfterImport(importlib.abc.MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Wait no longer."""
         self._jobs.clear()
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)

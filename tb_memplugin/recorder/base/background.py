@@ -36,11 +36,7 @@ class Background:
     """One recorder's jobs on the background thread: `tick` every `interval` seconds, and submitted jobs in order.
 
     Any thread may call the methods. A job that a job submits runs right after it, before the jobs of other threads.
-
-    Args:
-        tick: Method to call regularly; referenced weakly.
-        write: The part of `tick` that writes pending records; referenced weakly.
-        interval: Seconds between calls.
+    `tick`, and `write`, the part of it that writes pending records, are methods that are referenced weakly.
     """
 
     def __init__(self, tick: Job, write: Job, interval: float) -> None:
@@ -56,7 +52,6 @@ class Background:
         _thread.submit(job)
 
     def write_soon(self) -> None:
-        """Queue writing of pending records without waiting."""
         write = self._write()
         if write is not None:
             self.submit(write)
@@ -67,17 +62,14 @@ class Background:
         return wait()
 
     def rest(self, last: Job) -> None:
-        """Queue a job and stop the ticks after it, until `wake`, without waiting."""
         self.submit(last)
         self.submit(self._ticking(False))
 
     def wake(self, first: Job) -> None:
-        """Queue a job and go on with the ticks after it."""
         self.submit(first)
         self.submit(self._ticking(True))
 
     def tick(self) -> None:
-        """Call the recorder's method, if the recorder still exists."""
         tick = self._tick()
         if tick is not None:
             tick()
@@ -95,11 +87,7 @@ class Background:
 
 
 class _Thread:
-    """A daemon thread that starts with the first job.
-
-    Attributes:
-        due: Time of the next tick by recorder; only the thread itself uses it.
-    """
+    """A daemon thread that starts with the first job. Only it uses `due`, the time of each recorder's next tick."""
 
     def __init__(self) -> None:
         self.due: dict[weakref.ref[Background], float] = {}
@@ -199,11 +187,7 @@ class _Thread:
 
 
 def wait() -> bool:
-    """Wait until all jobs of all recorders are done.
-
-    Returns:
-        False if the thread did nothing for `WAIT_SECONDS`, or worked for `WORK_SECONDS`, without getting there.
-    """
+    """Wait until all jobs of all recorders are done; False if the thread did nothing for too long, or worked too long."""
     return _thread.wait()
 
 
@@ -220,19 +204,12 @@ def end_foreign_calls(told: Job) -> bool:
     """Wait until the background thread is in no foreign call, and refuse more of them. For the end of the process.
 
     When the interpreter ends, it ends each thread that comes back from such a call, in the middle of TensorFlow's code:
-    that aborts the process.
-
-    Args:
-        told: Called if this takes some time.
-
-    Returns:
-        False if the call does not come back for `FOREIGN_SECONDS`.
+    that aborts the process. Calls `told` if this takes some time; False if the call does not come back.
     """
     return _thread.end_foreign_calls(told)
 
 
 def is_this_thread() -> bool:
-    """Whether the background thread calls."""
     return threading.current_thread() is _thread._thread
 
 

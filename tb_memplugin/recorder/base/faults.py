@@ -35,10 +35,7 @@ MAX_STEP_NOTES = 5
 class Faults:
     """Runs parts of the recorder; reports a part's first fault and does not run the part again.
 
-    Any thread may call the methods.
-
-    Args:
-        report: Called with one sentence per fault; may raise.
+    Any thread may call the methods. `report` gets one sentence per fault and may raise.
     """
 
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
@@ -103,7 +100,6 @@ class Faults:
             self.stop(part, f"{type(error).__name__}: {error}")
 
     def stop(self, part: str, reason: str) -> None:
-        """Stop a part for a known reason; report it once."""
         if part in self._stopped:
             return
         self._stopped.add(part)
@@ -111,7 +107,6 @@ class Faults:
         self.warn(f"{part} stopped: {_line(reason)}; training is not affected")
 
     def stopped(self, part: str) -> bool:
-        """Whether `part` has stopped."""
         return part in self._stopped
 
     def warn(self, sentence: str) -> None:

@@ -6,8 +6,6 @@ from typing import Protocol
 
 
 class Abandonable(Protocol):
-    """Something of the recorder that a forked child inherits."""
-
     def _abandon(self) -> None:
         """Let go of it in the child. Takes no lock: a thread that does not exist in the child may hold it."""
 

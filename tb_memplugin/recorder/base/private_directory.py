@@ -21,18 +21,7 @@ MEMORY = "/dev/shm"
 
 
 class PrivateDirectory:
-    """A new, locked directory. A forked child leaves it to its parent.
-
-    Args:
-        use: What it is for; part of its name.
-        in_memory: Whether it should be in memory, where the system has a place for that.
-
-    Attributes:
-        path: Its path.
-
-    Raises:
-        OSError: It cannot be made.
-    """
+    """A new, locked directory, in memory if wanted and possible. A forked child leaves it to its parent."""
 
     def __init__(self, use: Use, in_memory: bool = False) -> None:
         self._process = os.getpid()
@@ -41,7 +30,6 @@ class PrivateDirectory:
         abandon_in_child(self)
 
     def remove(self) -> None:
-        """Remove it with its contents, unless this is a forked child. Calling it again does nothing."""
         if os.getpid() == self._process:
             shutil.rmtree(self.path, ignore_errors=True)
         self._abandon()

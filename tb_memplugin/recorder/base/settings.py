@@ -58,7 +58,6 @@ class Settings:
 
     @property
     def traces(self) -> bool:
-        """Whether any step may be traced."""
         return self.overhead > 0 if self.trace_steps is None else bool(self.trace_steps)
 
     @property
@@ -78,11 +77,7 @@ def checked_settings(
     scalars: Any = False,
     batch_size: Any = None,
 ) -> Settings:
-    """Check the arguments and return them as `Settings`.
-
-    Raises:
-        RecordingError: An argument is invalid; the message names it and the received value.
-    """
+    """The arguments as `Settings`; a `RecordingError` names an invalid one and the received value."""
     if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= overhead <= 1:
         raise RecordingError(
             "overhead must be the share of run time that tracing may cost, from 0 (no tracing) to 1. "
@@ -121,7 +116,6 @@ def is_step(step: Any) -> bool:
 
 
 def is_batch_size(size: Any) -> bool:
-    """Whether a value is a number of examples: an integer from 1 on."""
     return is_step(size) and size > 0
 
 

@@ -14,16 +14,7 @@ PINNED = "gpu_host_bfc"
 
 
 def find_allocator(framework: Framework, device: str, memory: MappedMemory) -> int:
-    """Address of the BFC allocator of a device of this process.
-
-    Args:
-        framework: TensorFlow's library.
-        device: ``GPU:0``, ``CPU:0`` or `PINNED`.
-        memory: The process's current mappings.
-
-    Raises:
-        UnreadableError: The device has no BFC allocator, or its type cannot be read safely.
-    """
+    """Address of the BFC allocator of ``GPU:0``, ``CPU:0`` or `PINNED`; raises `UnreadableError` if there is none."""
     kind, _, number = device.partition(":")
     if kind == "CPU":
         if not asks_for_bfc():
@@ -66,14 +57,11 @@ def cuda_devices() -> Collection[str]:
 
 
 def type_name(address: int, memory: MappedMemory) -> str:
-    """Mangled name of the C++ class of a polymorphic object, such as ``N3tsl12BFCAllocatorE``.
+    """Mangled name of the C++ class of a polymorphic object of TensorFlow's library, such as ``N3tsl12BFCAllocatorE``.
 
     In the Itanium ABI, an object begins with a pointer into its class's vtable. The two words before that place are the
     offset from this subobject to the start of the object, and a pointer to the type information; the second word of the
     type information points to the name.
-
-    Raises:
-        UnreadableError: The address is not that of a whole polymorphic object of TensorFlow's library.
     """
     vtable = memory.pointer(address)
     if "tensorflow" not in os.path.basename(memory.file_of(vtable)):

@@ -23,12 +23,6 @@ class Framework:
 
     Signatures follow the Itanium C++ ABI on x86-64. `this` is the first argument. An object with a destructor is
     returned in space that the caller provides: its address is passed before `this`, and the function returns it.
-
-    Args:
-        library: The loaded library.
-
-    Raises:
-        UnreadableError: The library lacks a symbol.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -42,14 +36,7 @@ class Framework:
         self._dump_vptr = self._address(builds.DUMP_VTABLE) + 16
 
     def memory_map(self, allocator: int) -> bytes:
-        """The serialized MemoryDump of a `tsl::BFCAllocator`. Takes the allocator's lock.
-
-        Args:
-            allocator: Address from `allocators.find_allocator`; it is not checked here.
-
-        Raises:
-            UnreadableError: The library returned another object, or the map is too large.
-        """
+        """The serialized MemoryDump of the `tsl::BFCAllocator` at an unchecked address. Takes the allocator's lock."""
         space = ctypes.create_string_buffer(OBJECT_BYTES)
         at = ctypes.addressof(space)
         returned = self._record(at, allocator)
@@ -114,20 +101,11 @@ class Framework:
 
 
 def open_framework(version: str, memory: MappedMemory) -> Framework:
-    """The functions of the library of the TensorFlow that this process has loaded.
-
-    Raises:
-        UnreadableError: `open_library` raises it, or the library lacks a symbol.
-    """
     return Framework(open_library(version, memory))
 
 
 def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
-    """The library of the TensorFlow that this process has loaded.
-
-    Raises:
-        UnreadableError: The system, machine or version is untested, or the library is missing.
-    """
+    """The library of the TensorFlow that this process has loaded; `UnreadableError` for an untested build."""
     check_build(version)
     paths = memory.paths_of(builds.LIBRARY)
     if len(paths) != 1:
@@ -139,13 +117,11 @@ def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
 
 
 def check_switch() -> None:
-    """Raise `UnreadableError` if the user switched calls of the library off."""
     if os.environ.get(SWITCH, "").strip() == "0":
         raise UnreadableError(f"{SWITCH}=0 is set")
 
 
 def check_build(version: str) -> None:
-    """Raise `UnreadableError` for an untested system, machine or version of TensorFlow."""
     if sys.platform != "linux" or platform.machine() not in builds.MACHINES:
         raise UnreadableError(
             f"this works on Linux x86-64 only, not on {platform.system()} {platform.machine()}".rstrip()

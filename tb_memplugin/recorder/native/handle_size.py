@@ -18,9 +18,8 @@ _PROBES = 5
 def resource_handle_bytes(maps: MemoryMaps, device: str) -> int | None:
     """Requested bytes of a resource handle's chunk, measured by making a few; None if unknown.
 
-    Args:
-        maps: The process's memory maps.
-        device: ``CPU:0``, where the handles of all devices' variables are.
+    The handles of all devices' variables are on ``CPU:0``. Every variable has one: a tensor with one C++ object, of a
+    size that depends on the TensorFlow build. Python cannot read its address, so its chunk is recognized by this size.
     """
     import tensorflow as tf
     from tensorflow.python.eager import context

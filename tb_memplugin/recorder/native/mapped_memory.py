@@ -41,9 +41,6 @@ class MappedMemory:
 
     Every pointer into a C++ library is looked up here before it is followed, so that a wrong assumption about the
     library raises `UnreadableError` instead of crashing the process.
-
-    Args:
-        listing: Contents of ``/proc/self/maps``, None to read it.
     """
 
     def __init__(self, listing: str | None = None) -> None:
@@ -66,11 +63,7 @@ class MappedMemory:
                 self._shared.append(permissions.endswith("s"))
 
     def file_of(self, address: int) -> str:
-        """Path of the file mapped at an address, empty for anonymous memory.
-
-        Raises:
-            UnreadableError: No readable memory is mapped there.
-        """
+        """Path of the file mapped at an address, empty for anonymous memory."""
         return self._files[self._at(address)]
 
     def is_shared(self, begin: int, end: int) -> bool:
@@ -86,29 +79,19 @@ class MappedMemory:
         return True
 
     def paths_of(self, name: str) -> list[str]:
-        """Paths of the mapped files with this name."""
         return sorted({file for file in self._files if file.rpartition("/")[2] == name})
 
     def pointer(self, address: int) -> int:
-        """The pointer at an address.
-
-        Raises:
-            UnreadableError: The address is unaligned or not mapped.
-        """
+        """The pointer at an aligned address."""
         if address % 8 or address + 8 > self._ends[self._at(address)]:
             raise UnreadableError(f"pointer {address:#x} does not point to readable memory")
         return ctypes.c_uint64.from_address(address).value
 
     def signed(self, address: int) -> int:
-        """The signed 64-bit integer at an address."""
         return ctypes.c_int64(self.pointer(address)).value
 
     def text(self, address: int, longest: int = 200) -> str:
-        """The zero-terminated ASCII text at an address.
-
-        Raises:
-            UnreadableError: There is no such text of less than `longest` characters.
-        """
+        """The zero-terminated ASCII text at an address, of less than `longest` characters."""
         data = ctypes.string_at(address, min(longest, self._ends[self._at(address)] - address))
         text, zero, _ = data.partition(b"\0")
         if not zero or not text.isascii():
@@ -116,7 +99,6 @@ class MappedMemory:
         return text.decode("ascii")
 
     def _at(self, address: int) -> int:
-        """The number of the mapping that contains an address."""
         number = bisect.bisect_right(self._starts, address) - 1
         if number >= 0 and address < self._ends[number]:
             return number

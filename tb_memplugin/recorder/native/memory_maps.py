@@ -20,15 +20,11 @@ _FALLBACK = "Chunk sizes are rounded requests instead."
 
 
 class MemoryMaps:
-    """Reads the memory maps of the recorded devices if that is safe.
+    """Reads the memory maps of the recorded devices, and of `PINNED`, if that is safe.
 
     Reading calls functions of TensorFlow's library that are not a public API; docs/development/memory_map.md
     lists the checks that come first. Any thread may read, but not a signal handler: a read takes the allocator's lock.
-
-    Args:
-        devices: Names of this process's devices with existing allocators, such as ``GPU:0`` and ``CPU:0``, and
-            `allocators.PINNED`.
-        warn: Called once per device that cannot be read, with a sentence that says why.
+    `warn` is called once per device that cannot be read, with a sentence that says why.
     """
 
     def __init__(self, devices: Sequence[str], warn: Callable[[str], None]) -> None:
@@ -67,10 +63,8 @@ class MemoryMaps:
     def read(self, device: str) -> bytes | None:
         """The device's current memory map, for `memory_dump.read_dump`. Never raises.
 
-        Returns:
-            A serialized ``MemoryDump`` (tsl/protobuf/bfc_memory_map.proto). None if the map is not available, if the
-            allocator has no memory yet, or if other threads allocated during the comparison of the first map with the
-            allocator's statistics; the next read tries again.
+        None if the map is not available, if the allocator has no memory yet, or if other threads allocated during the
+        comparison of the first map with the allocator's statistics; the next read tries again.
         """
         allocator = self._allocators.get(device)
         if allocator is None or self._framework is None or not self.available(device):

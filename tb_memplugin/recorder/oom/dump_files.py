@@ -50,14 +50,12 @@ class DumpFiles:
             self._users += 1
 
     def release(self) -> None:
-        """Remove the directory and restore the environment after the last user."""
         with self._lock:
             self._users = max(0, self._users - 1)
             if not self._users:
                 self._remove()
 
     def _abandon(self) -> None:
-        """Forget the directory in a forked child, which must neither write to it nor remove it."""
         self._lock = threading.Lock()
         self._users = 0
         self._remove()
@@ -95,7 +93,6 @@ class DumpFiles:
 
 
 def _remove(path: str) -> None:
-    """Delete a file that may not exist."""
     try:
         os.remove(path)
     except OSError:

@@ -24,10 +24,6 @@ class StalledMaps:
     """Memory maps of one step, read when its bytes in use have not changed since the last poll.
 
     The background thread polls; the training's thread clears and reads.
-
-    Args:
-        devices: Names of the recorded devices.
-        maps: Reads their maps.
     """
 
     def __init__(self, devices: Sequence[str], maps: MemoryMaps) -> None:
@@ -36,7 +32,6 @@ class StalledMaps:
         self.clear()
 
     def clear(self) -> None:
-        """Drop the maps as a step begins or ends."""
         self._levels: dict[str, int] = {}
         self._kept: dict[str, collections.deque[tuple[float, bytes]]] = {
             device: collections.deque(maxlen=MAX_MAPS) for device in self._devices
@@ -62,12 +57,7 @@ class StalledMaps:
 
 
 class FailureMaps:
-    """Reads dumps and stalled maps of the recorded devices. Any thread may call the methods.
-
-    Args:
-        devices: The recorded devices.
-        stalled: Memory maps of steps that wait for memory.
-    """
+    """Reads dumps and stalled maps of the recorded devices. Any thread may call the methods."""
 
     def __init__(self, devices: Sequence[Device], stalled: StalledMaps) -> None:
         self._capacities = {device.name: device.capacity_bytes for device in devices}
@@ -75,11 +65,9 @@ class FailureMaps:
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names of the recorded devices."""
         return tuple(self._capacities)
 
     def clear(self) -> None:
-        """Drop the stalled maps."""
         self._stalled.clear()
 
     def dumps(self, since: float, allocator: str | None = None) -> list[DumpFile]:
@@ -101,11 +89,6 @@ class FailureMaps:
         Other ops may still free a chunk during the wait, so TensorFlow's dump is the more exact one. Without it, the
         step may have several maps: some from before the request and some from after it, when the step's chunks are
         free already. The newest one in which the request does not fit is taken, or the fullest for an unknown size.
-
-        Args:
-            device: The device with the failed allocation.
-            requested: Requested bytes, None if unknown.
-            dumps: The dumps of the failure.
         """
         written = self.read(final_dump(dumps), device) if dumps else None
         if written is not None and (requested is None or would_fit(written, requested).fits is False):

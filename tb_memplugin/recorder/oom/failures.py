@@ -30,11 +30,8 @@ _RAISED_SECONDS = 2.0
 def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Request | None:
     """The request that failed according to an exception that was just made, None if it has another cause.
 
-    Some kernels report a failed allocation as another error. That TensorFlow dumped its memory shows it.
-
-    Args:
-        error: The exception.
-        dumps: Dumps of the step or, between steps, since the last one.
+    Some kernels report a failed allocation as another error. That TensorFlow dumped its memory shows it: `dumps` are
+    those of the step or, between steps, since the last one.
     """
     import tensorflow as tf
 
@@ -95,13 +92,7 @@ _LAYER_CALLS = ("__call__", "call", "build")
 def raised_now(
     error: BaseException, request: Request, line_of: Callable[[Any], str | None], thread: int
 ) -> RaisedError:
-    """The failure of an exception that this thread makes now.
-
-    Args:
-        error, request: The exception, and the request that failed.
-        line_of: The user's line on this thread's stack, given the innermost layer or None.
-        thread: This thread's identifier.
-    """
+    """The failure of an exception that this thread makes now. `line_of` gives the innermost layer's line."""
     layers, builds = [], False
     for frame, variables in running_functions():
         layer = variables.get("self")
@@ -123,19 +114,16 @@ def raised_now(
 
 
 def layer_of(op: str | None, graphs: Sequence[GraphFacts]) -> str | None:
-    """The layer that made an op of a graph."""
     fact = _fact_of(op, graphs)
     return None if fact is None else fact.layer
 
 
 def line_of(op: str | None, graphs: Sequence[GraphFacts]) -> str | None:
-    """The user's line that called an op of a graph, or its layer."""
     fact = _fact_of(op, graphs)
     return None if fact is None else fact.line
 
 
 def pass_of(op: str | None, graphs: Sequence[GraphFacts]) -> Pass | None:
-    """The pass of an op that a layer made."""
     fact = _fact_of(op, graphs)
     return None if fact is None else fact.pass_name
 

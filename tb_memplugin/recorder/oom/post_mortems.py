@@ -50,13 +50,8 @@ class OomWatch:
     """Makes the post-mortems of one recorder.
 
     The background thread calls `remember` and `tick`, the training's thread all other methods. Any thread may call
-    `on_error` outside of steps.
-
-    Args:
-        devices: The recorded devices.
-        watch: The model that is trained.
-        stalled: Memory maps of steps that wait for memory.
-        write: Writes a post-mortem to the run and flushes it; waits until that is done if its second argument is True.
+    `on_error` outside of steps. `write` writes a post-mortem to the run and flushes it; if its second argument is True,
+    it waits until that is done.
     """
 
     def __init__(
@@ -78,15 +73,12 @@ class OomWatch:
         self._raised: list[tuple[Oom, RaisedError]] = []  # post-mortems without their maps
 
     def look_back(self, since: float) -> None:
-        """Count dumps since a wall time."""
         self._idle_since = min(self._idle_since, since)
 
     def remember(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:
-        """Keep the chunks of a traced step, for the owners of chunks at a later failure."""
         self._recent.add(device, chunks, facts)
 
     def remember_requests(self, requests: StepRequests) -> None:
-        """Keep the requests of a traced step, for the verdict on a later failure."""
         self._recent.keep_requests(requests)
 
     # --- a failure that TensorFlow may tolerate -----------------------------------------------------------------------
@@ -94,9 +86,7 @@ class OomWatch:
     def tick(self, step: int | None, phase: Phase | None, began: float = 0.0) -> None:
         """Write a preliminary post-mortem if TensorFlow waits for memory now: the process may be killed.
 
-        Args:
-            step, phase: The running step.
-            began: When it began, if `step_ended` was not called for the one before it; seconds since the epoch.
+        The running step began at `began`, seconds since the epoch, if `step_ended` was not called for the previous one.
         """
         with self._lock:
             since = max(self._idle_since, began)
@@ -141,13 +131,7 @@ class OomWatch:
     # --- a step that runs out of memory -------------------------------------------------------------------------------
 
     def on_error(self, raised: RaisedError, place: Place, replay: Replay | None = None) -> None:
-        """Write the post-mortem of a failed allocation.
-
-        Args:
-            raised: The failure.
-            place: The step that it ends, or where else it happened.
-            replay: Finds the owners of chunks from the step's own trace, if the step was traced.
-        """
+        """Write the post-mortem of a failed allocation; `replay` finds its chunks' owners if the step was traced."""
         request, in_step = raised.request, place.during == "step"
         with self._lock:
             dumps = self._maps.dumps(self._idle_since, request.allocator)
@@ -203,7 +187,6 @@ class OomWatch:
                 self._write(dataclasses.replace(oom, status="survived"), False)
 
     def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
-        """The device with the failed allocation, by the surest source."""
         if request.device:
             return request.device
         device = self._maps.device_of(dumps[-1]) if dumps else None
@@ -275,6 +258,5 @@ def _line(raised: RaisedError, facts: TraceFacts, in_step: bool) -> str | None:
 
 
 def _tolerated(oom: Oom) -> Oom:
-    """Replace a preliminary post-mortem of a failure that was tolerated."""
     event = OomEvent(oom.identifier, "tolerated", oom.device, oom.wall_time, oom.step, oom.phase, during=oom.during)
     return post_mortem(event, None)

@@ -36,9 +36,7 @@ class Receiver(Protocol):
     def on_raised(self, error: BaseException, request: Request, since: float) -> None:
         """Take a failure whose exception is being made on this thread.
 
-        Args:
-            error, request: The exception, and the request that failed.
-            since: Since when TensorFlow's dumps may belong to it, in seconds since the epoch.
+        TensorFlow's dumps since `since`, in seconds since the epoch, may belong to it.
         """
 
 
@@ -92,7 +90,6 @@ class RaisedErrors:
         self.update()
 
     def update(self) -> None:
-        """Install or remove the wrapper, after a session was opened or closed."""
         try:
             with self._lock:
                 self._receivers = [one for one in self._receivers if _is_open(one())]
@@ -140,7 +137,6 @@ class RaisedErrors:
         self._receivers, self._opener, self._kept, self._active, self._dumps = [], None, None, False, False
 
     def _see(self, error: BaseException) -> None:
-        """Give a failed allocation to the session that it belongs to."""
         import tensorflow as tf
 
         if isinstance(error, tf.errors.OutOfRangeError):  # the end of a data set

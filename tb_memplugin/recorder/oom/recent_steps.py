@@ -26,13 +26,11 @@ class RecentSteps:
         self._requests: dict[tuple[str, Phase], StepRequests] = {}
 
     def add(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:
-        """Add a traced step."""
         steps = self._steps.get((device, chunks.phase), [])
         self._steps[device, chunks.phase] = [chunks, *steps[: RECENT_STEPS - 1]]
         self._facts[device] = facts
 
     def keep_requests(self, requests: StepRequests) -> None:
-        """Keep the requests of a traced step of the device and phase instead of an earlier one's."""
         if not requests.first:
             self._requests[requests.device, requests.phase] = requests
 
@@ -44,7 +42,6 @@ class RecentSteps:
         return peak_in_one_piece(SizedStep(requests, sizes_for(requests, batch_size).lower))
 
     def facts(self, device: str) -> TraceFacts:
-        """Facts about the last traced step on a device; empty if there is none."""
         return self._facts.get(device, TraceFacts())
 
     def exact_bytes(self, request: Request, device: str) -> tuple[int | None, int]:
@@ -75,13 +72,7 @@ class RecentSteps:
     ) -> Oom:
         """The post-mortem of an untraced step: owners by comparison with the recent steps.
 
-        Args:
-            event: The failed allocation.
-            memory_map: The memory map at the failure, if any.
-            facts: Facts about the program now.
-            layers: The model's layers.
-            traced_batch: Batch size of the traced steps, if known.
-            given_batch: Batch size of the failed step, if it was recorded.
+        `facts` are those of now; `traced_batch` and `given_batch` are the batch sizes of the traced and of the failed step.
         """
         steps = self._comparable(event, facts)
         layer = next((layer for layer in layers if layer.path == event.layer), None)

@@ -16,13 +16,8 @@ _KINDS = (
 class Examples:
     """Examples of the user's data, held in host memory outside of TensorFlow's allocators.
 
-    Args:
-        data: A `tf.data.Dataset` of batches, a tuple (x, y[, sample_weight]) of arrays or tensors, or a batch.
-        count: Most examples to take. Reads no more batches of a dataset than these need, and does not change what
-            later iterations of it yield.
-
-    Raises:
-        RecordingError: The data is empty or of another kind.
+    Takes at most `count`. Reads no more batches of a dataset than these need, and does not change what later iterations
+    of it yield. Raises `RecordingError` if the data is empty or of another kind.
     """
 
     def __init__(self, data: Any, count: int) -> None:
@@ -43,7 +38,6 @@ class Examples:
         self._leaves = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
     def batch(self, size: int) -> Any:
-        """A batch of at most a size, as arrays."""
         return tf.nest.pack_sequence_as(self._structure, [leaf[:size] for leaf in self._leaves])
 
     def batches(self, size: int) -> Any:
@@ -78,7 +72,6 @@ def _batches_of(dataset: Any) -> Iterator[Any]:
 
 
 def _single(data: Any) -> Any:
-    """A batch in the form of a dataset's element."""
     if data is None or isinstance(data, (str, bytes)) or callable(data) or hasattr(data, "__next__"):
         raise RecordingError(f"{_KINDS}. Received: {type(data).__name__}")
     if isinstance(data, tuple):
@@ -124,12 +117,7 @@ _IGNORE_STATE = 1
 
 
 def copied(dataset: Any) -> Any:
-    """A copy of a dataset.
-
-    Raises:
-        tf.errors.OpError, ValueError, RuntimeError: The dataset cannot be copied, for example because it holds more
-            than 2 GiB.
-    """
+    """A copy of a dataset; TensorFlow raises if it cannot be copied, for example because it holds more than 2 GiB."""
     with tf.device("/CPU:0"):
         serialized = tf.raw_ops.DatasetToGraphV2(
             input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORE_STATE
@@ -142,7 +130,6 @@ def copied(dataset: Any) -> Any:
 
 
 def _detach(nodes: Iterable[Any]) -> None:
-    """Replace the shared resources of a graph's datasets."""
     named = {node.name: node for node in nodes}
     for node in list(named.values()):
         own = _OWN_RESOURCES.get(node.op)

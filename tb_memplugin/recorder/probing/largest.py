@@ -104,8 +104,6 @@ def largest_batch_size(
 
 
 class _Search:
-    """The search for the largest batch size within a capacity."""
-
     def __init__(
         self,
         model: Any,
@@ -183,5 +181,4 @@ class _Peaks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         allocator.reset_peak(self._device)
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Keep the peak of the last step."""
         self.typical = allocator.memory_info(self._device)[1]

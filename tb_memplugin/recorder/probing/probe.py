@@ -26,10 +26,8 @@ from tb_memplugin.recorder.sampling.devices import Device, choose_devices
 class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
     """Refers to the values of all variables during the first step, which therefore needs room for a second copy.
 
-    Later steps need no more than the first one, so they do not fail.
-
-    Args:
-        batch: A batch, from which metrics and the optimizer make their variables before the first step.
+    Later steps need no more than the first one, so they do not fail. From `batch`, metrics and the optimizer make their
+    variables before the first step.
     """
 
     def __init__(self, batch: Any) -> None:
@@ -38,7 +36,6 @@ class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has
         self._values: list[Any] = []
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Take the references, or drop them once a step has run."""
         first, self._batch = self._batch, None
         self._values = []
         if first is not None and self.model.jit_compile:
@@ -46,7 +43,6 @@ class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has
             self._values = [variable.read_value() for variable in saved_variables(self.model)]
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        """Drop the references."""
         self._values = []
 
 
@@ -54,8 +50,7 @@ TRACED_STEPS = 3
 """Traced steps of each batch size, after one that compiles: ops run in another order in each."""
 
 
-class OutOfMemoryError(Exception):
-    """Memory ran out in a step."""
+class OutOfMemoryError(Exception): ...
 
 
 def probe(
@@ -95,11 +90,7 @@ def probe(
 
 
 def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
-    """The batch sizes, in ascending order.
-
-    Raises:
-        RecordingError: They are not distinct positive integers.
-    """
+    """The batch sizes, in ascending order."""
     try:
         given = list(batch_sizes)
     except TypeError:
@@ -113,11 +104,7 @@ def checked_sizes(batch_sizes: Any) -> tuple[int, ...]:
 
 
 def checked_devices(model: Any) -> list[Device]:
-    """The devices to record, if the model can be probed on them.
-
-    Raises:
-        RecordingError: It cannot.
-    """
+    """The devices to record, if the model can be probed on them."""
     if not isinstance(model, keras.Model):
         raise RecordingError(f"model must be a Keras model. Received: {type(model).__name__}")
     if not model.compiled or model.optimizer is None:
@@ -153,11 +140,7 @@ def record(
     directory: str | None,
     progress: Progress,
 ) -> RecordedRun:
-    """Record steps of each batch size. Changes the model.
-
-    Raises:
-        RecordingError: Nothing could be recorded, or memory ran out.
-    """
+    """Record steps of each batch size. Changes the model."""
     if directory is not None:
         return _record(model, examples, sizes, device, directory, progress)
     remove_abandoned()
@@ -194,11 +177,7 @@ def _record(
 
 
 def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) -> None:
-    """Train steps with batches of a size. Changes the model.
-
-    Raises:
-        OutOfMemoryError: Memory ran out.
-    """
+    """Train steps with batches of a size. Changes the model. Raises `OutOfMemoryError`."""
     batches, executions = examples.batches(size), steps * model.steps_per_execution
     callbacks = [callback, SharedValues(examples.batch(1))]
     try:
@@ -223,16 +202,7 @@ _MOST = 1 << 20
 
 
 def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[RecordedRun, int]:
-    """A probing run of a model, and the batch size of its training.
-
-    Args:
-        model: Compiled Keras model with weights.
-        data: What it is trained on, as for `probe`.
-        batch_size: Examples in a batch; None for those of the dataset, or Keras's default.
-
-    Raises:
-        RecordingError: An argument is invalid, or nothing could be recorded.
-    """
+    """A probing run of a model, and the batch size of its training: by default the dataset's, or Keras's."""
     if batch_size is not None:
         (size,) = checked_sizes([batch_size])
     elif isinstance(data, tf.data.Dataset):

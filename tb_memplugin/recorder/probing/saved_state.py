@@ -43,7 +43,6 @@ def save_random_state() -> list[Restore]:
 
 
 def global_generators() -> list[Any]:
-    """Variables of the global generators that exist."""
     from tensorflow.python.ops import stateful_random_ops  # the public getter creates a generator
 
     keras_state = _keras_state()
@@ -93,7 +92,6 @@ def _of_keras() -> list[Restore]:
 
 
 def _keras_state() -> dict[str, Any]:
-    """Keras's global attributes by name."""
     from keras.src.backend.common import global_state  # there is no public way that does not make a generator
 
     attributes: dict[str, Any] = vars(global_state.GLOBAL_STATE_TRACKER)
@@ -105,9 +103,6 @@ class SavedState:
 
     Restoring also takes back what training made: the slots of an optimizer that was not built, metrics, step functions
     and the history.
-
-    Args:
-        model: A compiled and built Keras model.
     """
 
     def __init__(self, model: Any) -> None:
@@ -126,7 +121,6 @@ class SavedState:
             setattr(self._model, name, None)
 
     def restore(self) -> None:
-        """Restore the state. May be called several times."""
         known = {id(variable) for variable, _ in self._values}
         for variable in saved_variables(self._model):
             if id(variable) not in known:
@@ -235,6 +229,5 @@ def _variable_of_tensorflow(variable: Any) -> Any:
 
 
 def _replicas(variable: Any) -> Iterable[Any]:
-    """The variables of all replicas of a distributed variable."""
     parts = getattr(variable, "values", None)
     return parts if isinstance(parts, tuple) else (variable,)

@@ -26,12 +26,7 @@ class CounterRows:
         self._pending: dict[tuple[str, str | None], tuple[int, Value]] = {}
 
     def add(self, step: int, values: Sequence[Any]) -> None:
-        """Keep the values that changed since the last call. A counter that is missing in `values` became zero.
-
-        Args:
-            step: Training step after which they hold.
-            values: A `Value` for each counter.
-        """
+        """Keep the values that changed since the last call. A counter that is missing in `values` became zero."""
         with self._lock:
             now: dict[tuple[str, str | None], Value] = {(value[0], value[1]): tuple(value) for value in values}
             for key, last in self._last.items():
@@ -48,7 +43,6 @@ class CounterRows:
             self._last = now
 
     def take(self) -> Counters | None:
-        """Remove and return the rows that are kept; None if there are none."""
         with self._lock:
             rows = [*self._rows, *self._pending.values()]
             self._rows, self._pending = [], {}

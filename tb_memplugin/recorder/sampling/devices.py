@@ -44,11 +44,7 @@ class Device:
 def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
     """The devices to record, and a sentence for each one that cannot be recorded, or not fully.
 
-    Args:
-        names: Device names, None for all GPUs, or the CPU if there is no GPU.
-
-    Raises:
-        RecordingError: A name is not the name of a CPU or GPU.
+    By default all GPUs, or the CPU if there is no GPU. Raises `RecordingError` for a name that is none of a CPU or GPU.
     """
     import tensorflow as tf
 
@@ -100,7 +96,6 @@ def _one_cpu(names: list[str]) -> tuple[list[str], str | None]:
 
 
 def asks_for_bfc() -> bool:
-    """Whether TensorFlow would make a BFC allocator for ``CPU:0`` now."""
     return os.environ.get(VARIABLE, "").lower() in ("1", "true")
 
 
@@ -162,7 +157,6 @@ def statistics() -> Statistics | None:
 
 
 def reset_peak(device: str) -> None:
-    """Reset the allocator's peak to the bytes in use now."""
     import tensorflow as tf
 
     tf.config.experimental.reset_memory_stats(device)

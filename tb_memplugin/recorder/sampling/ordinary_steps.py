@@ -29,10 +29,6 @@ class PassedSteps(NamedTuple):
 class OrdinarySteps:
     """The training's thread calls all methods except `forbid`, which any thread may call, as it may read attributes.
 
-    Args:
-        devices: Names of the recorded devices.
-        host: Reads host RSS.
-
     Attributes:
         step: Number of the running step.
         began: Wall time of its beginning, by the recorder's clock.
@@ -61,8 +57,7 @@ class OrdinarySteps:
     def next(self, step: int) -> bool:
         """End the running step, keep its sample and begin the next one.
 
-        Returns:
-            False if more is due, or if this fails: nothing was done then, and the fault will show on the other path.
+        False if more is due, or if this fails: nothing was done then, and the fault will show on the other path.
         """
         if changes.last is not self._seen:
             return False
@@ -114,8 +109,7 @@ class OrdinarySteps:
             behind: What the recorder's clock adds to the system's.
             resident: When host RSS was last read, and what it was.
             statistics: TensorFlow's functions.
-            keep: Called with a row for each step: wall time, step, host RSS, and the bytes in use and the peak of each
-                device.
+            keep: Called with a short row for each step: see `SampleBuffer.like`.
         """
         self._until, self._last_step, self._most_bytes = self.began + due.seconds, due.step, due.peak_bytes
         self._behind, self._first = behind, self.began
@@ -125,7 +119,6 @@ class OrdinarySteps:
         self._seen = seen
 
     def forbid(self) -> None:
-        """Begin no further step here."""
         self._seen = None
 
     def take(self) -> PassedSteps:
@@ -139,5 +132,4 @@ class OrdinarySteps:
         self.passed = self._highest = 0
 
 
-def _forget(row: tuple[float, ...]) -> None:
-    """Keep no row."""
+def _forget(row: tuple[float, ...]) -> None: ...

@@ -56,7 +56,6 @@ class PeakScalars:
         return points
 
     def end_epoch(self) -> list[ScalarPoint]:
-        """Return the points of the open epoch, if there is one."""
         points = [ScalarPoint(tag, self._step, peak) for tag, peak in self._peaks.items()]
         if points:
             points.append(ScalarPoint(RUN_TAG, self._step, self._run_peak))

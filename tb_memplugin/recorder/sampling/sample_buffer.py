@@ -22,11 +22,7 @@ _LARGEST_FREE = _DEVICE_FIGURES.index("largest_free_bytes")
 
 
 class SampleBuffer:
-    """Takes rows of figures from one thread and returns them as columns on another. Every method is thread-safe.
-
-    Args:
-        devices: Device names in the order of their figures in a row.
-    """
+    """Takes rows of figures from one thread and returns them as columns on another. Every method is thread-safe."""
 
     def __init__(self, devices: Sequence[str]) -> None:
         self.devices = tuple(devices)
@@ -40,10 +36,8 @@ class SampleBuffer:
     def append(self, wall_time: float, row: tuple[int, ...]) -> int:
         """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already.
 
-        Args:
-            wall_time: Seconds since the epoch.
-            row: (step, phase, epoch, host_resident_bytes), then each device's figures in the order of the fields of
-                `DeviceSamples`; `MISSING` for a figure that is unknown, or not known yet.
+        A row is (step, phase, epoch, host_resident_bytes), then each device's figures in the order of the fields of
+        `DeviceSamples`; `MISSING` for a figure that is unknown, or not known yet.
         """
         with self._lock:
             self._complete()
@@ -61,7 +55,6 @@ class SampleBuffer:
         return self._short.append
 
     def _complete(self) -> None:
-        """Append the short rows."""
         rest, figures = self._rest, len(_DEVICE_FIGURES)
         while self._short:
             wall_time, step, resident, *sizes = self._short.popleft()
@@ -80,19 +73,7 @@ class SampleBuffer:
         return self._taken + len(self._times) - 1
 
     def measure(self, number: int, device: str, pool_bytes: int, largest_free_bytes: int) -> bool:
-        """Fill in the pool and its largest free chunk at step end.
-
-        Args:
-            number: The row's number, from `append`.
-            device: One of `devices`.
-            pool_bytes, largest_free_bytes: From a memory map read together with the row's `in_use_bytes`.
-
-        Returns:
-            False if the row was already taken; the figures are dropped then.
-
-        Raises:
-            ValueError: There is no such device.
-        """
+        """Fill in the pool at the step end of a row from `append`; False if the row was taken already."""
         start = _COMMON_FIGURES + self.devices.index(device) * len(_DEVICE_FIGURES)
         with self._lock:
             at = number - self._taken
@@ -103,13 +84,11 @@ class SampleBuffer:
             return True
 
     def take_dropped(self) -> int:
-        """How many rows were dropped since the last call."""
         with self._lock:
             dropped, self._dropped = self._dropped, 0
         return dropped
 
     def take(self) -> Samples | None:
-        """Remove and return all rows as columns, None if there are none."""
         with self._lock:
             self._complete()
             values, self._values = self._values, array.array("q")

@@ -18,13 +18,11 @@ class SessionEnds:
         self._ends: dict[int, Mapping[str, int]] = {}  # by number; bytes by device
 
     def begin(self) -> int:
-        """The number of a new session."""
         with self._lock:
             self._begun += 1
             return self._begun
 
     def note(self, number: int, left_bytes: Mapping[str, int]) -> None:
-        """Note the bytes in use at the end of a session, by device, or at its end so far."""
         with self._lock:
             self._ends[number] = dict(left_bytes)
 

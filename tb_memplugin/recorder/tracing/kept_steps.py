@@ -14,8 +14,6 @@ class _TimelineCounts:
 
 
 class KeptTimelines:
-    """Counts the timelines of each device and phase."""
-
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], _TimelineCounts] = {}
 
@@ -45,8 +43,6 @@ class _Counts:
 
 
 class KeptRequests:
-    """Counts the kept steps of each device and phase."""
-
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], _Counts] = {}
 

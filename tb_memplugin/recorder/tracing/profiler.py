@@ -19,10 +19,8 @@ class ProfilerWindow:
     """Starts the profiler; `stop` ends it and returns the profile. For the training's thread.
 
     If the user's code starts the profiler meanwhile, on any thread, the window gives way: its profile is dropped, and
-    the user's starts. The public API can only write a file, which goes to memory (``/dev/shm``) if possible.
-
-    Raises:
-        ProfilerBusyError: A profiler is already running.
+    the user's starts. The public API can only write a file, which goes to memory (``/dev/shm``) if possible. Raises
+    `ProfilerBusyError` if a profiler is already running.
     """
 
     def __init__(self) -> None:
@@ -48,11 +46,7 @@ class ProfilerWindow:
             raise
 
     def stop(self) -> bytes:
-        """Stop the profiler and return the serialized XSpace.
-
-        Raises:
-            ProfilerBusyError: The window gave way to the user's profiler.
-        """
+        """Stop the profiler and return the serialized XSpace; `ProfilerBusyError` if the window gave way."""
         import tensorflow as tf
 
         try:
@@ -72,7 +66,6 @@ class ProfilerWindow:
             self._directory.remove()
 
     def _wrap_start(self) -> None:
-        """Wrap TensorFlow's function that starts the profiler, where user code and TensorFlow itself find it."""
         import tensorflow as tf
         from tensorflow.python.profiler import profiler_v2
 
@@ -107,7 +100,6 @@ class ProfilerWindow:
 
 
 def _drop() -> None:
-    """Stop the profiler without a profile."""
     import tensorflow as tf
 
     with quiet_log.warnings_only():

@@ -77,7 +77,6 @@ class TraceSchedule:
             state.traced_since_change = False
 
     def compiled(self, phase: str) -> None:
-        """Handle the end of a step that compiled its function."""
         state = self._phases.setdefault(phase, _PhaseState())
         state.steps_since_change = 1
         state.traced_since_change = False
@@ -137,13 +136,11 @@ class TraceSchedule:
         self.add_cost(cost_seconds)
 
     def step_done(self, phase: str, peak_bytes: int, steps: int = 1) -> None:
-        """Handle the end of a step, or of several, that was not traced."""
         state = self._phases.setdefault(phase, _PhaseState())
         state.steps_since_change += steps
         state.highest_peak_bytes = max(state.highest_peak_bytes, peak_bytes)
 
     def traced(self, phase: str, peak_bytes: int, cost_seconds: float) -> None:
-        """Handle the end of a traced step; `cost_seconds` is the training time that the trace cost."""
         self._early.traced(phase, self._elapsed_seconds)
         state = self._phases.setdefault(phase, _PhaseState())
         state.steps_since_change += 1

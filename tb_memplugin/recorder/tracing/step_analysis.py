@@ -48,7 +48,6 @@ class TracedStep:
     """A traced step before its analysis.
 
     Attributes:
-        step, phase, wall_time: Of the step.
         profile: The serialized XSpace.
         facts: Facts about the program by device.
         start, end: Memory maps at the step's start and end.
@@ -95,14 +94,6 @@ class StepAnalysis:
 
     The background thread calls `note_first_batches` and `analyze`. The training's thread calls `failed_step`, once the
     background thread has analyzed all earlier steps.
-
-    Args:
-        settings: The recorder's settings.
-        devices: The recorded devices.
-        watch: The model that is trained.
-        faults: Reports faults.
-        oom: Gets the chunks of each step.
-        maps: Reads memory maps.
     """
 
     def __init__(
@@ -152,7 +143,6 @@ class StepAnalysis:
             self._faults.run_step(REQUESTS, traced.step, self._add_requests, traced, one, batch, result)
 
     def _parse_both(self, traced: TracedStep, device: str) -> tuple[MemoryMap | None, MemoryMap | None]:
-        """A device's memory maps at the step's start and end."""
         start, end = traced.start.get(device), traced.end.get(device)
         return self._parse(start, device, traced.wall_time), self._parse(end, device, traced.wall_time)
 
@@ -160,7 +150,6 @@ class StepAnalysis:
         return None if dump is None else read_dump(dump, wall_time, self._capacities[device])
 
     def _analyze_device(self, traced: TracedStep, profiled: AllocationTrace, result: TraceResult) -> "_Analyzed":
-        """Add the results of one device's profile; return the owners of its chunks."""
         start, end = self._parse_both(traced, profiled.device)
         whole = between_maps(profiled, start, end)
         failure = traced.at_failure.get(profiled.device)
@@ -202,7 +191,6 @@ class StepAnalysis:
         return _Analyzed(trace, facts, classifier, chunks)
 
     def _add_requests(self, traced: TracedStep, analyzed: "_Analyzed", batch: int | None, result: TraceResult) -> None:
-        """Add the requests of one device's step, if they are to be kept."""
         trace, facts, classifier, chunks = analyzed
         if traced.interrupted:
             return
@@ -233,7 +221,6 @@ class StepAnalysis:
         interrupted: bool,
         result: TraceResult,
     ) -> None:
-        """Add the memory map at the step's peak."""
         ages = self._ages.get(trace.device, {})
         after = ages_after(ages, chunks)
         # Most of what an interrupted step allocated is freed before the next one.
@@ -252,8 +239,6 @@ class StepAnalysis:
         only learned from.
 
         Args:
-            traced: The step.
-            device: The device with the failed allocation.
             memory_map: The memory map at the failure. Without it, the failure is assumed at the step's peak.
             request: The failed allocation; it must fail in the replay as well.
             now: Facts about the program now: the step may have made variables, such as the optimizer's slots.

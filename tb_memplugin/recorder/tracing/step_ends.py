@@ -20,14 +20,8 @@ LOOK_SECONDS = 0.1
 class StepEnds:
     """Selects the steps after which a map is read, and adds the figures to their samples.
 
-    The training's thread calls `due_in` and `read`, the background thread the other methods.
-
-    Args:
-        devices: Names of the recorded devices.
-        maps: Reads their maps.
-        buffer: Gets the figures.
-        overhead: Share of run time that recording may cost.
-        spend: Called with the seconds that a map cost, which reduce the budget for traces.
+    The training's thread calls `due_in` and `read`, the background thread the other methods. `spend` is called with the
+    seconds that a map cost, which reduce the budget for traces.
     """
 
     def __init__(
@@ -59,7 +53,6 @@ class StepEnds:
         return max(seconds, LOOK_SECONDS) if self._read - self._measured >= MAX_WAITING else seconds
 
     def read(self) -> Mapping[str, bytes | None]:
-        """The current memory maps by device."""
         began = time.perf_counter()
         dumps = {device: self._maps.read(device) for device in self._devices}
         self._count(time.perf_counter() - began)
@@ -72,14 +65,7 @@ class StepEnds:
         self.measure(row, in_use, dumps)
 
     def measure(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
-        """Add the figures of maps to a step's sample.
-
-        Args:
-            row: The sample's number in the buffer.
-            in_use: Bytes in use of the sample by device. A map with other bytes in use is ignored: it was read at
-                another moment.
-            dumps: The maps from `read`.
-        """
+        """Add the figures of maps to a step's sample. Maps with other bytes in use are of another moment, and ignored."""
         began = time.thread_time()
         for device, dump in dumps.items():
             summary = None if dump is None else summarize_dump(dump)

@@ -35,17 +35,6 @@ class StepTracer:
     """Traces steps: the training's thread opens and closes windows, the background thread analyzes them.
 
     The background thread calls `note_first_batches` and `work_through`, the training's thread all other methods.
-
-    Args:
-        settings: The recorder's settings.
-        devices: The recorded devices.
-        watch: The model that is trained.
-        faults: Reports faults.
-        oom: Gets the chunks of each step.
-        maps: Reads memory maps.
-
-    Attributes:
-        schedule: Selects the steps to trace.
     """
 
     def __init__(
@@ -102,11 +91,9 @@ class StepTracer:
         return None if before is None else (before, self._read_maps_at_cost())
 
     def note_first_batches(self, before: Dumps, after: Dumps) -> None:
-        """Note the chunks that only the later maps have as batches."""
         self._analysis.note_first_batches(before, after)
 
     def read_maps(self) -> Dumps:
-        """The current memory maps."""
         return {device: self._maps.read(device) for device in self._devices}
 
     def _parsed_maps(self) -> Mapping[str, MemoryMap | None]:
@@ -115,7 +102,6 @@ class StepTracer:
         }
 
     def _read_maps_at_cost(self) -> Dumps:
-        """The current memory maps; their cost counts as overhead."""
         began = time.perf_counter()
         dumps = self.read_maps()
         self.schedule.add_cost(time.perf_counter() - began)
@@ -125,7 +111,6 @@ class StepTracer:
 
     @property
     def tracing(self) -> bool:
-        """Whether the current step is traced."""
         return self._window is not None
 
     @property
@@ -147,7 +132,6 @@ class StepTracer:
         self.schedule.step_done(phase, passed.peak_bytes, passed.steps)
 
     def begin(self, step: int, phase: Phase) -> None:
-        """Open a window if the schedule selects this step."""
         self._traces_before = self._watch.observer.traces
         if not self._devices or self._faults.stopped(TRACING):
             return
@@ -212,13 +196,7 @@ class StepTracer:
         )
 
     def end(self, step: int, phase: Phase, wall_time: float, seconds: float, peak_bytes: int) -> TracedStep | None:
-        """Close the window, if one is open, and return the traced step.
-
-        Args:
-            step, phase, wall_time: Of the step.
-            seconds: Its duration.
-            peak_bytes: Its peak.
-        """
+        """Close the window, if one is open, and return the traced step, which took `seconds`."""
         window, self._window = self._window, None
         self._last_began = time.perf_counter() - seconds
         if window is not None and window.gave_way:
@@ -278,5 +256,4 @@ class StepTracer:
     def failed_step(
         self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
     ) -> tuple[TracedStep, OwnedMap | None]:
-        """The step as it is to be analyzed, and its memory map at the failure; see `StepAnalysis.failed_step`."""
         return self._analysis.failed_step(traced, device, memory_map, request, now)
