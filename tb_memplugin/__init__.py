@@ -7,8 +7,7 @@ other.
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tb_memplugin.cpu_allocator import prefer_bfc
-from tb_memplugin.switch import is_off
+from tb_memplugin.environment import is_off, prefer_bfc
 from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:

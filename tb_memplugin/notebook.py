@@ -5,9 +5,9 @@ from typing import Any
 
 from tb_memplugin.commands.loading import load
 from tb_memplugin.commands.recorded_run import RecordedRun
+from tb_memplugin.environment import SENTENCE, is_off
 from tb_memplugin.recorder.automatic.recording import AutomaticRecording
 from tb_memplugin.recorder.automatic.wrapping import Wrapping
-from tb_memplugin.switch import SENTENCE, is_off
 
 LOG_DIR = "runs"
 NOTHING = "Nothing was recorded since %load_ext tb_memplugin."

@@ -13,6 +13,7 @@ directory. Activations are buffered and written after five seconds, when the wri
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from tb_memplugin.environment import is_off
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.events.records.snapshot_mapping import (
     check_bytes,
@@ -23,7 +24,6 @@ from tb_memplugin.events.records.snapshot_mapping import (
     with_rounding_apart,
 )
 from tb_memplugin.model import MAX_STEP, Snapshot
-from tb_memplugin.switch import is_off
 
 if TYPE_CHECKING:
     from tb_memplugin.recorder.summary_writer import SummaryWriter

@@ -19,7 +19,7 @@ import types
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tb_memplugin.switch import is_off
+from tb_memplugin.environment import is_off
 
 if TYPE_CHECKING:
     from tb_memplugin.recorder.automatic.recording import AutomaticRecording

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tb_memplugin.model import Phase
 from tb_memplugin.model.notes import RECORDING
-from tb_memplugin.recorder.base.forks import abandon_in_child
+from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, checked_settings
 from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.observe.calls import step_functions

@@ -6,9 +6,9 @@ from typing import Any, NoReturn
 
 import keras
 
+from tb_memplugin.environment import SENTENCE
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.recorder.device_contents import MemorySummary
-from tb_memplugin.switch import SENTENCE
 
 
 class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types

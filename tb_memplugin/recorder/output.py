@@ -1,25 +1,156 @@
-"""`Output`: what a recording writes into its run, and `RunFiles`: the run's event file.
+"""`Output`: what a recording writes into its run, `RunFiles`: the run's event file, `PeakScalars`: peaks as scalars.
 
 TensorFlow's record writer writes the file if it is on a remote file system."""
 
+import contextlib
+import ctypes
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+import numpy as np
+
+from tb_memplugin.events.frames.record_file import framed
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import LayerTable, Samples
+from tb_memplugin.model import MISSING, PHASES, LayerTable, Samples
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.units import counted
+from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
+from tb_memplugin.recorder.counters import CounterRows
 from tb_memplugin.recorder.host_parts import HostParts
-from tb_memplugin.recorder.remote_file import RemoteRecordFile, make_directories
-from tb_memplugin.recorder.sampling.counter_rows import CounterRows
-from tb_memplugin.recorder.sampling.peak_scalars import PeakScalars
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TraceResult
+
+RUN_TAG = "memory/peak_bytes"
+"""The highest peak so far, of any device in any phase: the metric for HParams."""
+EPOCH_TAG = "memory/epoch_peak_bytes/{phase}/{device}"
+"""The highest peak of an epoch."""
+
+
+class ScalarPoint(NamedTuple):
+    """One value of a tag at a training step."""
+
+    tag: str
+    step: int
+    value: int
+
+
+class PeakScalars:
+    """Collects samples and returns the points that are due. One thread owns it.
+
+    The run's peak is due whenever it rises; an epoch's peaks are due when the epoch ends. Steps outside of an epoch
+    count towards the run's peak only.
+    """
+
+    def __init__(self) -> None:
+        self._run_peak = MISSING
+        self._epoch = MISSING
+        self._step = 0
+        self._peaks: dict[str, int] = {}
+
+    def add(self, samples: Samples) -> list[ScalarPoint]:
+        """Take samples in the order of recording; return the points that are due."""
+        points: list[ScalarPoint] = []
+        changes = np.flatnonzero(np.diff(samples.epoch)) + 1
+        for rows in np.split(np.arange(len(samples)), changes):
+            if not len(rows):
+                continue
+            epoch = int(samples.epoch[rows[0]])
+            if epoch != self._epoch:
+                points += self.end_epoch()
+                self._epoch = epoch
+            self._step = int(samples.step[rows].max())
+            peaks = dict(_peaks(samples, rows))
+            if epoch != MISSING:
+                self._peaks.update({tag: max(peak, self._peaks.get(tag, peak)) for tag, peak in peaks.items()})
+            highest = max(peaks.values(), default=MISSING)
+            if highest > self._run_peak:
+                self._run_peak = highest
+                points.append(ScalarPoint(RUN_TAG, self._step, highest))
+        return points
+
+    def end_epoch(self) -> list[ScalarPoint]:
+        points = [ScalarPoint(tag, self._step, peak) for tag, peak in self._peaks.items()]
+        if points:
+            points.append(ScalarPoint(RUN_TAG, self._step, self._run_peak))
+        self._epoch, self._peaks = MISSING, {}
+        return points
+
+
+def _peaks(samples: Samples, rows: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Iterator[tuple[str, int]]:
+    """Tag and highest peak of each phase and device in the given rows, unless unknown."""
+    for device, figures in samples.devices.items():
+        for at, phase in enumerate(PHASES):
+            peaks = figures.peak_bytes[rows][samples.phase[rows] == at]
+            if len(peaks) and peaks.max() != MISSING:
+                yield EPOCH_TAG.format(phase=phase, device=device), int(peaks.max())
+
+
+class RemoteRecordFile:
+    """A TFRecord file that TensorFlow uploads; each flush uploads all of it. Not thread-safe: one thread owns it.
+
+    Not `tf.io.TFRecordWriter`, which holds Python's lock while it uploads, so that all threads wait.
+
+    After a failure nothing is written any more. TensorFlow's file is then never destroyed: its destructor would hold
+    the lock and try again to upload what is left, for minutes if the store goes on failing.
+    """
+
+    def __init__(self, path: str) -> None:
+        import tensorflow as tf
+
+        self._file = tf.io.gfile.GFile(path, "wb")
+        self._waiting: list[bytes] = []
+        self._abandoned = False
+
+    def write(self, record: bytes, /) -> None:
+        self._waiting += framed(record)
+
+    def flush(self) -> None:
+        """Upload the file with the records that wait; raises also if this failed before, or the process ends."""
+        with self._call():
+            self._write()
+            self._file.flush()
+
+    def close(self) -> None:
+        """Upload the records that wait and close the file; does nothing after a failure."""
+        if not self._abandoned:
+            with self._call():
+                self._write()
+                self._file.close()
+
+    def abandon(self) -> None:
+        self._waiting = []
+        if not self._abandoned:
+            self._abandoned = True
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._file))
+
+    def _write(self) -> None:
+        if self._waiting:
+            self._file.write(b"".join(self._waiting))
+            self._waiting = []
+
+    @contextlib.contextmanager
+    def _call(self) -> Iterator[None]:
+        if self._abandoned:
+            raise OSError("the file could not be uploaded before")
+        try:
+            with background.foreign_call():
+                yield
+        except BaseException:
+            self.abandon()
+            raise
+
+
+def make_directories(path: str) -> None:
+    import tensorflow as tf
+
+    with background.foreign_call():
+        tf.io.gfile.makedirs(path)
+
 
 SCALARS = "peaks as scalars"
 KEPT = "writing what was sampled"  # also after sampling has stopped

@@ -13,17 +13,15 @@ from tb_memplugin.model import MISSING, PHASES, FailedDuring, MemoryMap, Oom, Ph
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base.background import Background, Job
-from tb_memplugin.recorder.base.clock import Clock
 from tb_memplugin.recorder.base.due import Due, changes
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
+from tb_memplugin.recorder.base.process import uncounted
 from tb_memplugin.recorder.base.settings import Settings
-from tb_memplugin.recorder.base.uncounted import uncounted
+from tb_memplugin.recorder.counters import CounterRows, KeptRows, Value, session_ends
 from tb_memplugin.recorder.host_parts import HostParts
-from tb_memplugin.recorder.kept_rows import KeptRows
 from tb_memplugin.recorder.lifetime import weakly
-from tb_memplugin.recorder.native.allocators import PINNED
-from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.native.memory_maps import PINNED, MemoryMaps
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.heap.reachability import unreachable
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, TABLE, LayerWatch
@@ -32,11 +30,9 @@ from tb_memplugin.recorder.oom.failures import RaisedError
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Place, Replay
 from tb_memplugin.recorder.output import Output
 from tb_memplugin.recorder.sampling import devices as allocator
-from tb_memplugin.recorder.sampling.counter_rows import CounterRows, Value
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory
-from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
+from tb_memplugin.recorder.sampling.ordinary_steps import Clock, OrdinarySteps
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
-from tb_memplugin.recorder.sampling.session_ends import session_ends
 from tb_memplugin.recorder.tracing.step_analysis import TracedStep
 from tb_memplugin.recorder.tracing.step_ends import StepEnds
 from tb_memplugin.recorder.tracing.step_tracer import StepTracer

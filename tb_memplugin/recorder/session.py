@@ -9,9 +9,8 @@ from tb_memplugin.model import MISSING, PHASES, Phase
 from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
 from tb_memplugin.recorder.base.background import wait
 from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.forks import abandon_in_child
+from tb_memplugin.recorder.base.process import abandon_in_child, uncounted
 from tb_memplugin.recorder.base.settings import Settings, is_batch_size, is_step
-from tb_memplugin.recorder.base.uncounted import uncounted
 from tb_memplugin.recorder.lifetime import close_at_exit, is_unclosed, take_place, weakly
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch

@@ -18,7 +18,7 @@ from tb_memplugin.events.frames.metadata import TagRotation, frame_summary, new_
 from tb_memplugin.events.records import sample_records, session_records, snapshot_records
 from tb_memplugin.events.run_writer import MAX_ACTIVATION_VALUES
 from tb_memplugin.model import MISSING, LayerActivations, Snapshot
-from tb_memplugin.recorder.base.forks import abandon_in_child
+from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.version import __version__
 
 FLUSH_SECONDS = 5.0

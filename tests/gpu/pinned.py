@@ -33,7 +33,7 @@ def main() -> None:
     import tb_memplugin
     from tb_memplugin.analysis.host.host_memory import host_summaries
     from tb_memplugin.importers.allocator.memory_dump import pool_ranges, summarize_dump
-    from tb_memplugin.recorder.native.allocators import PINNED
+    from tb_memplugin.recorder.native.memory_maps import PINNED
 
     model = keras.Sequential([keras.Input((4096,)), keras.layers.Dense(1024), keras.layers.Dense(10)])
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)

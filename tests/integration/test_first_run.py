@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tb_memplugin
-from tb_memplugin.cpu_allocator import VARIABLE
+from tb_memplugin.environment import VARIABLE
 
 ROOT = pathlib.Path(__file__).parents[2]
 MODEL = """

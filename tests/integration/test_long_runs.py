@@ -70,11 +70,11 @@ recorder.close()
 def test_a_clock_that_is_set_back_and_sleeps_between_steps(tmp_path: pathlib.Path) -> None:
     # GIVEN a training whose computer sleeps for days between two steps, and whose clock is then set back by an hour
     code = f"""{STEPS}
-from tb_memplugin.recorder.base import clock
+from tb_memplugin.recorder.sampling import ordinary_steps
 class System:
     ahead = 0.0
     def time(self): return time.time() + self.ahead
-clock.time = system = System()
+ordinary_steps.time = system = System()
 with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, overhead=0) as recorder:
     train(recorder, 50)
     system.ahead += 3 * 86400

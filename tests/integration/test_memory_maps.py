@@ -131,7 +131,7 @@ answer({"said": said, "waiting": waiting})
 HANDLES = (
     START
     + """
-from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
+from tb_memplugin.recorder.native.memory_maps import resource_handle_bytes
 maps = MemoryMaps(["CPU:0"], said.append)
 before = in_use()
 sizes = [resource_handle_bytes(maps, "CPU:0") for _ in range(3)]

@@ -14,8 +14,7 @@ from dump_cases import make_dump
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Oom
 from tb_memplugin.model.trace import TraceFacts
-from tb_memplugin.recorder.oom.dump_files import VARIABLE, dump_files
-from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps
+from tb_memplugin.recorder.oom.failure_maps import VARIABLE, FailureMaps, StalledMaps, dump_files
 from tb_memplugin.recorder.oom.failures import RaisedError, memory_request
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, Place
 from tb_memplugin.recorder.sampling.devices import Device

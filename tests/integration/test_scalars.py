@@ -150,7 +150,7 @@ def test_a_custom_loop_writes_the_runs_peak_and_a_fault_costs_only_the_scalars(t
 with tb_memplugin.MemoryRecorder(sys.argv[1] + "/loop", overhead=0, scalars=True) as recorder:
     for step in range(5):
         with recorder.step(step): tf.ones(1000 * (step + 1))
-import tb_memplugin.recorder.sampling.peak_scalars as m
+import tb_memplugin.recorder.output as m
 def broken(*arguments): raise RuntimeError("broken on purpose")
 m.PeakScalars.add = broken
 truth = losses("", [])

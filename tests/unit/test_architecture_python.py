@@ -22,9 +22,7 @@ ROOMS: dict[str, set[str]] = {
     # The base: plain data. No TensorBoard, no TensorFlow, no files.
     "version": set(),
     "errors": set(),
-    "switch": set(),
-    "paths": set(),
-    "cpu_allocator": {"switch"},
+    "environment": set(),
     "progress": set(),
     "model": set(),
     # BFC's rules and simulator know nothing of layers.
@@ -50,9 +48,9 @@ ROOMS: dict[str, set[str]] = {
     # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
     "recomputation": {"errors", "model"},
     # Recording: the only rooms that import TensorFlow.
-    "recorder.base": {"errors", "model", "paths"},
-    "recorder.sampling": {"cpu_allocator", "errors", "model", "recorder.base"},
-    "recorder.native": {"importers.allocator", "model", "recorder.base", "recorder.sampling"},
+    "recorder.base": {"errors", "model", "environment"},
+    "recorder.sampling": {"environment", "errors", "model", "recorder.base"},
+    "recorder.native": {"importers.allocator", "model", "recorder.sampling"},
     # What the program is, from the bottom up: graphs, models, calls, what Python holds.
     "recorder.observe.graph": {"model", "recomputation", "recorder.base"},
     "recorder.observe.model": {"errors", "model", "recomputation", "recorder.base", "recorder.observe.graph"},
@@ -120,22 +118,22 @@ ROOMS: dict[str, set[str]] = {
         "recorder.oom",
         "recorder.sampling",
         "recorder.tracing",
-        "switch",
+        "environment",
         "version",
     },
     # Wraps what trains, and gives it the recorder.
     "recorder.automatic": {
         "model",
-        "paths",
+        "environment",
         "recorder",
         "recorder.base",
         "recorder.observe.calls",
         "recorder.observe.graph",
         "recorder.oom",
     },
-    "summary": {"errors", "events.records", "model", "recorder", "switch"},
+    "summary": {"errors", "events.records", "model", "recorder", "environment"},
     # Where frames lie, and what they say.
-    "reader.files": {"errors", "events", "events.frames", "paths"},
+    "reader.files": {"errors", "events", "events.frames", "environment"},
     "reader.decode": {"errors", "events.frames", "events.records", "model", "reader.files"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "events.frames", "model", "reader.decode", "reader.files"},
@@ -223,7 +221,7 @@ ROOMS: dict[str, set[str]] = {
         "reader.decode",
         "reader.files",
         "recorder.automatic",
-        "switch",
+        "environment",
     },
     # A file in place of the server: its routes, asked for the directory's own files.
     "commands.report": {
@@ -245,17 +243,16 @@ ROOMS: dict[str, set[str]] = {
         "errors",
         "model",
         "prediction",
-        "paths",
+        "environment",
         "progress",
         "recorder",
         "recorder.base",
         "recorder.native",
         "recorder.oom",
         "recorder.sampling",
-        "switch",
     },
     # Records, and compares the run with what Keras counts.
-    "recorder.doctor": {"commands", "model", "recorder", "recorder.native", "recorder.sampling", "switch"},
+    "recorder.doctor": {"commands", "model", "recorder", "recorder.native", "recorder.sampling", "environment"},
     "commands.doctor": {"commands", "model", "recorder.doctor"},
     "cli": {
         "commands",
@@ -266,11 +263,11 @@ ROOMS: dict[str, set[str]] = {
         "version",
     },
     "__main__": {"cli", "commands"},
-    "notebook": {"commands", "recorder.automatic", "switch"},
+    "notebook": {"commands", "recorder.automatic", "environment"},
     "": {
         "analysis.fit",
         "commands",
-        "cpu_allocator",
+        "environment",
         "errors",
         "export",
         "model",
@@ -279,7 +276,6 @@ ROOMS: dict[str, set[str]] = {
         "recorder",
         "recorder.probing",
         "summary",
-        "switch",
         "version",
     },
 }

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from tb_memplugin.environment import absolute
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.paths import absolute
 from tb_memplugin.reader.files.source import SourceError
 from tb_memplugin.reader.files.tfrecord import ReadAt
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from tb_memplugin.paths import absolute
-from tb_memplugin.recorder.base.uncounted import uncounted
+from tb_memplugin.environment import absolute
+from tb_memplugin.recorder.base.process import uncounted
 
 logger = logging.getLogger("tb_memplugin")
 

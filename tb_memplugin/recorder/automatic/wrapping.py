@@ -1,19 +1,199 @@
-"""`Wrapping`: wraps what trains, as soon as the program imports it (`AfterImport`)."""
+"""`Wrapping`: wraps what trains, as soon as the program imports it (`AfterImport`): methods of Keras models, and custom
+loops, whose steps are the calls of a `tf.function` that takes gradients and changes variables.
+
+Whether a function does so is known once its first call has traced it. That call is step 0 and not recorded; it is
+observed, so that the steps after it know which layer makes which operation.
+"""
 
 import contextlib
 import functools
 import importlib.abc
+import inspect
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from tb_memplugin.recorder.automatic import function_calls, model_calls
 from tb_memplugin.recorder.automatic.recording import AutomaticRecording
+from tb_memplugin.recorder.base.process import uncounted
 
-Place = tuple[type, str, Callable[[Any], Any]]
+logger = logging.getLogger("tb_memplugin")
+
+Job = Callable[[ModuleType], None]
+
+CALLBACK_METHODS = ("fit", "evaluate", "predict")
+
+
+def _owner(kind: type, name: str) -> type:
+    return next(one for one in kind.__mro__ if name in vars(one))
+
+
+def _with_callback(recording: AutomaticRecording, original: Any) -> Any:
+    position = list(inspect.signature(original).parameters).index("callbacks") - 1  # without `self`
+
+    @functools.wraps(original)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        step: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        try:
+            if recording.records():
+                arguments, named, is_shared = _add(recording, self, position, arguments, named)
+                if is_shared and not recording.is_inside:
+                    step = recording.loop_for(self, self).step()
+        except Exception:
+            recording.failed()
+        with recording.inside(), step:
+            return original(self, *arguments, **named)
+
+    return call
+
+
+@uncounted
+def _add(
+    recording: AutomaticRecording, model: Any, position: int, arguments: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
+    """The arguments with a callback more, unless one of this package is among them; and whether the model has none
+    because it shares a run."""
+    positional = len(arguments) > position
+    given = arguments[position] if positional else named.get("callbacks")
+    if given is not None and any(kind.__name__ == "CallbackList" for kind in type(given).__mro__):
+        # Made by Keras, for an evaluation inside `fit`, or by the program, which then answers for all of it.
+        if not recording.is_inside and not _any_of_ours(given.callbacks):
+            recording.ready_lists += 1
+        return arguments, named, False
+    callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
+    if _any_of_ours(callbacks):
+        return arguments, named, False
+    callback = recording.callback_for(model)
+    if callback is None:
+        return arguments, named, True
+    callbacks.append(callback)
+    if positional:
+        return (*arguments[:position], callbacks, *arguments[position + 1 :]), named, False
+    return arguments, {**named, "callbacks": callbacks}, False
+
+
+def _any_of_ours(callbacks: list[Any]) -> bool:
+    from tb_memplugin.recorder.callback import MemoryCallback
+
+    return any(isinstance(one, MemoryCallback) for one in callbacks)
+
+
+def _as_step(recording: AutomaticRecording, original: Any) -> Any:
+    @functools.wraps(original)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        loop = None
+        try:
+            if not recording.is_inside and recording.records():
+                loop = recording.loop_for(self, self)
+        except Exception:
+            recording.failed()
+        with recording.inside(), contextlib.nullcontext() if loop is None else loop.step():
+            return original(self, *arguments, **named)
+
+    return call
+
+
+_UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
+"""Beginnings of the types of ops that change variables."""
+
+
+def _function_call(recording: AutomaticRecording, original: Any) -> Any:
+    import tensorflow as tf
+
+    trains: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(original)
+    def call(self: Any, *arguments: Any, **named: Any) -> Any:
+        known = trains.get(self)
+        if known is False or recording.is_inside or tf.inside_function():
+            return original(self, *arguments, **named)
+        loop = first = None
+        try:
+            if recording.records():
+                loop, first = (recording.loop_for(self, None), None) if known else (None, _FirstCall())
+        except Exception:
+            recording.failed()
+        with recording.inside(), contextlib.nullcontext() if loop is None else loop.step():
+            if first is None:
+                return original(self, *arguments, **named)
+            try:
+                result = original(self, *arguments, **named)
+            except BaseException:
+                _ended(recording, self, first, failed=True)
+                raise
+            trains[self] = _ended(recording, self, first)
+            return result
+
+    return call
+
+
+def _ended(recording: AutomaticRecording, function: Any, first: "_FirstCall", failed: bool = False) -> bool:
+    """Look at what the first call traced; whether the function is a training step."""
+    try:
+        if not first.trains():
+            return False
+        if not failed or recording.has_failure_run:
+            recording.loop_for(function, first.model(), first_step=1)
+        return True
+    except Exception:
+        recording.failed()
+        return False
+
+
+class _FirstCall:
+    """The call that traces a function: observes it from construction to `trains`."""
+
+    def __init__(self) -> None:
+        from tb_memplugin.recorder.observe.calls.hooks import hooks
+        from tb_memplugin.recorder.observe.graph.call_notes import call_notes
+
+        self._hooks, self._notes = hooks, call_notes
+        hooks.acquire()
+        self._before = {id(graph): len(notes.spans) for graph, notes in list(call_notes.graphs.items())}
+        self._traced: list[tuple[Any, list[Any]]] = []
+
+    def trains(self) -> bool:
+        """End the observation; whether the function takes gradients and changes variables."""
+        self._hooks.release()
+        for graph, notes in list(self._notes.graphs.items()):
+            spans = notes.spans[self._before.get(id(graph), 0) :]
+            if spans:
+                self._traced.append((graph, spans))
+        kinds = {span.kind for _, spans in self._traced for span in spans}
+        if "backward" not in kinds:
+            return "update" in kinds
+        return "update" in kinds or any(
+            op.type.startswith(_UPDATES) for graph, _ in self._traced for op in graph.get_operations()
+        )
+
+    def model(self) -> Any:
+        """The layer with most weights that no other layer called; None without layers."""
+        layers = [span.layer() for _, spans in self._traced for span in spans if span.layer is not None]
+        outermost = [layer for layer in layers if layer is not None and layer in self._notes.outermost_layers]
+        return max(outermost, key=_weights, default=None)
+
+
+def _weights(layer: Any) -> int:
+    try:
+        return int(layer.count_params())
+    except Exception:
+        return 0
+
+
+def _tape_gradient(recording: AutomaticRecording, original: Any) -> Any:
+    """Wrap ``GradientTape.gradient``: count the calls that belong to no step."""
+    import tensorflow as tf
+
+    @functools.wraps(original)
+    def gradient(self: Any, *arguments: Any, **named: Any) -> Any:
+        if not recording.is_inside and tf.executing_eagerly() and recording.records():
+            recording.unseen += 1
+        return original(self, *arguments, **named)
+
+    return gradient
 
 
 class Wrapping:
@@ -38,18 +218,21 @@ class Wrapping:
         self._restore.clear()
 
     def models(self, keras: ModuleType) -> None:
-        self._replace(model_calls.places(keras, self._recording))
+        for name in CALLBACK_METHODS:
+            self._wrap(_owner(keras.Model, name), name, _with_callback)
+        self._wrap(_owner(keras.Model, "train_on_batch"), "train_on_batch", _as_step)
 
-    def _functions(self, _: ModuleType) -> None:
+    def _functions(self, tensorflow: ModuleType) -> None:
+        from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
+
         self._recording.see_failures()
-        self._replace(function_calls.places(self._recording))
+        self._wrap(Function, "__call__", _function_call)
+        self._wrap(tensorflow.GradientTape, "gradient", _tape_gradient)
 
-    def _replace(self, places: Iterator[Place]) -> None:
-        for owner, name, wrapper in places:
-            original = vars(owner)[name]
-            if getattr(original, "tb_memplugin_automatic", False):
-                continue  # of a package that is the same as another one
-            replacement = wrapper(original)
+    def _wrap(self, owner: type, name: str, wrapper: Callable[[AutomaticRecording, Any], Any]) -> None:
+        original = vars(owner)[name]
+        if not getattr(original, "tb_memplugin_automatic", False):  # of a package that is the same as another one
+            replacement = wrapper(self._recording, original)
             replacement.tb_memplugin_automatic = True
             setattr(owner, name, replacement)
             self._restore.append(functools.partial(_restore, owner, name, original, replacement))
@@ -58,11 +241,6 @@ class Wrapping:
 def _restore(owner: type, name: str, original: Any, replacement: Any) -> None:
     if vars(owner).get(name) is replacement:
         setattr(owner, name, original)
-
-
-logger = logging.getLogger("tb_memplugin")
-
-Job = Callable[[ModuleType], None]
 
 
 class AfterImport(importlib.abc.MetaPathFinder):

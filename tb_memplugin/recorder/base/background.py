@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 
-from tb_memplugin.recorder.base.uncounted import uncounted
+from tb_memplugin.recorder.base.process import uncounted
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -187,7 +187,7 @@ class _Thread:
 
 
 def wait() -> bool:
-    """Wait until all jobs of all recorders are done; False if the thread did nothing for too long, or worked too long."""
+    """Wait until all jobs of all recorders are done; False if the thread did nothing, or worked, for too long."""
     return _thread.wait()
 
 

@@ -14,7 +14,7 @@ try:
 except ImportError:  # on Windows, where the directories of a killed process stay
     fcntl = None  # type: ignore[assignment]
 
-from tb_memplugin.recorder.base.forks import abandon_in_child
+from tb_memplugin.recorder.base.process import abandon_in_child
 
 Use: TypeAlias = Literal["oom", "profile", "probe"]
 MEMORY = "/dev/shm"

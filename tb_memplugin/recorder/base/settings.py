@@ -7,9 +7,9 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model import MAX_STEP
-from tb_memplugin.paths import absolute
 
 DEFAULT_LOG_DIR = "logs"
 """The default of `keras.callbacks.TensorBoard`."""

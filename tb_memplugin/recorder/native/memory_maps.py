@@ -1,16 +1,92 @@
-"""`MemoryMaps`: reads the memory maps of TensorFlow's BFC allocators."""
+"""`MemoryMaps`: finds the BFC allocators of TensorFlow's devices, checks them and reads their memory maps."""
 
 import contextlib
 import os
+import re
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 
-from tb_memplugin.importers.allocator.memory_dump import summarize_dump
-from tb_memplugin.model import is_gpu
-from tb_memplugin.recorder.native.allocators import PINNED, find_allocator
-from tb_memplugin.recorder.native.framework import Framework, check_switch, open_framework
+import numpy as np
+
+from tb_memplugin.importers.allocator.memory_dump import read_dump, summarize_dump
+from tb_memplugin.model import IN_USE, is_gpu
+from tb_memplugin.recorder.native.framework import BFC_TYPES, Framework, check_switch, open_framework
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
 from tb_memplugin.recorder.sampling import devices as allocator_figures
+from tb_memplugin.recorder.sampling.devices import asks_for_bfc
+
+PINNED = "gpu_host_bfc"
+"""TensorFlow's name of the allocator of host memory that is pinned for transfers to GPUs; it belongs to no device."""
+
+
+def find_allocator(framework: Framework, device: str, memory: MappedMemory) -> int:
+    """Address of the BFC allocator of ``GPU:0``, ``CPU:0`` or `PINNED`; raises `UnreadableError` if there is none."""
+    kind, _, number = device.partition(":")
+    if kind == "CPU":
+        if not asks_for_bfc():
+            raise UnreadableError("the plain CPU allocator has none (TF_CPU_ALLOCATOR_USE_BFC is not set)")
+        allocator = framework.cpu_allocator()
+    elif device == PINNED:
+        if not cuda_devices():
+            raise UnreadableError("there is no local CUDA GPU")
+        allocator = framework.gpu_host_allocator()
+    else:
+        setting = os.environ.get("TF_GPU_ALLOCATOR", "")
+        if setting == "cuda_malloc_async":
+            raise UnreadableError("with TF_GPU_ALLOCATOR=cuda_malloc_async the driver manages the pool")
+        if device not in cuda_devices():
+            raise UnreadableError("it is not a local CUDA GPU")
+        allocator = framework.gpu_allocator(int(number))
+    allocator_type = type_name(allocator, memory)
+    if allocator_type not in BFC_TYPES:
+        raise UnreadableError(f"its allocator is a {readable_name(allocator_type)}, not a BFC allocator")
+    return allocator
+
+
+def cuda_devices() -> Collection[str]:
+    """Names of this process's logical GPUs that use TensorFlow's own CUDA support.
+
+    TensorFlow must have created its logical devices before. Requesting the allocator of any other device ends the
+    process, so the count comes from the local physical devices: the list of logical devices also contains those of
+    other hosts. GPUs of a pluggable device report no compute capability.
+    """
+    import tensorflow as tf
+
+    if not tf.sysconfig.get_build_info().get("is_cuda_build"):
+        return ()
+    count = 0
+    for gpu in tf.config.get_visible_devices("GPU"):
+        if "compute_capability" not in tf.config.experimental.get_device_details(gpu):
+            return ()
+        count += len(tf.config.get_logical_device_configuration(gpu) or "1")
+    return [f"GPU:{number}" for number in range(count)]
+
+
+def type_name(address: int, memory: MappedMemory) -> str:
+    """Mangled name of the C++ class of a polymorphic object of TensorFlow's library, such as ``N3tsl12BFCAllocatorE``.
+
+    In the Itanium ABI, an object begins with a pointer into its class's vtable. The two words before that place are the
+    offset from this subobject to the start of the object, and a pointer to the type information; the second word of the
+    type information points to the name.
+    """
+    vtable = memory.pointer(address)
+    if "tensorflow" not in os.path.basename(memory.file_of(vtable)):
+        raise UnreadableError("its allocator is not an object of TensorFlow's library")
+    if memory.signed(vtable - 16) != 0:
+        raise UnreadableError("its allocator is part of another object")
+    return memory.text(memory.pointer(memory.pointer(vtable - 8) + 8)).removeprefix("*")
+
+
+def readable_name(mangled: str) -> str:
+    """``tsl::BFCAllocator`` for ``N3tsl12BFCAllocatorE``; names of another form unchanged."""
+    parts, left = [], mangled.removeprefix("N").removesuffix("E")
+    while match := re.match(r"\d+", left):
+        end = match.end() + int(match[0])
+        parts.append(left[match.end() : end])
+        left = left[end:]
+    return "::".join(parts) if parts and not left else mangled
+
 
 ATTEMPTS = 5
 """Most comparisons with the allocator's statistics in one read."""
@@ -129,3 +205,39 @@ class MemoryMaps:
         sentence = f"Not reading the memory map of {', '.join(named)}: {reason}. {_FALLBACK}"
         with contextlib.suppress(Exception):  # a failing report must not stop training
             self._warn(sentence if named else f"Not measuring pinned host memory: {reason}.")
+
+
+_PROBES = 5
+
+
+def resource_handle_bytes(maps: MemoryMaps, device: str) -> int | None:
+    """Requested bytes of a resource handle's chunk, measured by making a few; None if unknown.
+
+    The handles of all devices' variables are on ``CPU:0``. Every variable has one: a tensor with one C++ object, of a
+    size that depends on the TensorFlow build. Python cannot read its address, so its chunk is recognized by this size.
+    """
+    import tensorflow as tf
+    from tensorflow.python.eager import context
+
+    before = _sizes(maps, device)
+    with tf.init_scope(), tf.device("CPU:0"):
+        handles = [
+            # As variables' handles: TensorFlow makes handles of any other name once for a process, and keeps them.
+            tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[], shared_name=context.anonymous_name())
+            for _ in range(_PROBES)
+        ]
+        after = _sizes(maps, device)
+        del handles
+    new = Counter(size for address, size in after.items() if before.get(address) != size)
+    size, count = new.most_common(1)[0] if new else (0, 0)
+    return size if count == _PROBES else None
+
+
+def _sizes(maps: MemoryMaps, device: str) -> dict[int, int]:
+    """Requested bytes of the chunks in use, by address."""
+    dump = maps.read(device)
+    if dump is None:
+        return {}
+    memory_map = read_dump(dump, 0.0)
+    used = np.flatnonzero(memory_map.state == IN_USE)
+    return dict(zip(memory_map.address[used].tolist(), memory_map.requested_bytes[used].tolist(), strict=True))

@@ -8,7 +8,7 @@ from typing import Any
 
 from tb_memplugin.model import LayerTable
 from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.uncounted import uncounted
+from tb_memplugin.recorder.base.process import uncounted
 from tb_memplugin.recorder.observe.calls import step_functions
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.model.former_variables import FormerOptimizer, former_variables

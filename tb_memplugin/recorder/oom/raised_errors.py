@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.recorder.base import background
-from tb_memplugin.recorder.base.forks import abandon_in_child
-from tb_memplugin.recorder.oom.dump_files import dump_files
+from tb_memplugin.recorder.base.process import abandon_in_child
+from tb_memplugin.recorder.oom.failure_maps import dump_files
 from tb_memplugin.recorder.oom.failures import memory_request
 
 logger = logging.getLogger("tb_memplugin")

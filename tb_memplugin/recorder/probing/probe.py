@@ -11,8 +11,8 @@ import tensorflow as tf
 
 from tb_memplugin.commands.loading import Runs
 from tb_memplugin.commands.recorded_run import RecordedRun
+from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.paths import absolute
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.base.private_directory import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.callback import MemoryCallback

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tb_memplugin.cpu_allocator import VARIABLE
+from tb_memplugin.environment import VARIABLE
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model import is_cpu, is_gpu
 from tb_memplugin.model.notes import NOT_RECORDING

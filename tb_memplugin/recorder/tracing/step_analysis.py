@@ -27,7 +27,7 @@ from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.failures import pass_of
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
-from tb_memplugin.recorder.tracing.kept_steps import KeptRequests, KeptTimelines
+from tb_memplugin.recorder.tracing.schedule import KeptRequests, KeptTimelines
 
 TRACING = "step tracing"
 MAPS = "memory maps of traced steps"

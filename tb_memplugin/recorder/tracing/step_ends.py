@@ -65,7 +65,7 @@ class StepEnds:
         self.measure(row, in_use, dumps)
 
     def measure(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
-        """Add the figures of maps to a step's sample. Maps with other bytes in use are of another moment, and ignored."""
+        """Add the figures of maps to a step's sample. Maps with other bytes in use are of another moment."""
         began = time.thread_time()
         for device, dump in dumps.items():
             summary = None if dump is None else summarize_dump(dump)

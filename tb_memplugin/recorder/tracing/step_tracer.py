@@ -11,10 +11,9 @@ from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.due import Due
 from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.process import uncounted
 from tb_memplugin.recorder.base.settings import Settings
-from tb_memplugin.recorder.base.uncounted import uncounted
-from tb_memplugin.recorder.native.handle_size import resource_handle_bytes
-from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.native.memory_maps import MemoryMaps, resource_handle_bytes
 from tb_memplugin.recorder.observe.calls.inputs import note_running_fit
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap

@@ -13,8 +13,8 @@ from dump_cases import make_dump
 from tb_memplugin.model import MISSING
 from tb_memplugin.recorder import host_parts
 from tb_memplugin.recorder.host_parts import HostParts
-from tb_memplugin.recorder.native.allocators import PINNED
 from tb_memplugin.recorder.native.mapped_memory import resident_bytes
+from tb_memplugin.recorder.native.memory_maps import PINNED
 from tb_memplugin.recorder.sampling import heaps
 from tb_memplugin.recorder.sampling.host import resident_parts
 

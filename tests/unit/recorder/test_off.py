@@ -7,8 +7,8 @@ import pytest
 
 import tb_memplugin
 from tb_memplugin import MemoryCallback, MemoryRecorder, RecordingError
+from tb_memplugin.environment import SWITCH
 from tb_memplugin.recorder import off
-from tb_memplugin.switch import SWITCH
 
 
 def own_names(kind: type) -> set[str]:

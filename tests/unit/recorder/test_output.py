@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline
@@ -18,13 +19,14 @@ import tb_memplugin
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING
 from tb_memplugin.model.notes import SAMPLES
+from tb_memplugin.reader.decode.columns import join_samples
 from tb_memplugin.recorder import output
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings, checked_settings
+from tb_memplugin.recorder.counters import CounterRows
 from tb_memplugin.recorder.host_parts import HostParts
-from tb_memplugin.recorder.output import FILES, Output, RunFiles
+from tb_memplugin.recorder.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, RunFiles, ScalarPoint
 from tb_memplugin.recorder.sampling import sample_buffer
-from tb_memplugin.recorder.sampling.counter_rows import CounterRows
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TraceResult
 
@@ -364,3 +366,157 @@ def test_another_build_of_tensorflow_says_its_version_itself(monkeypatch: pytest
         "keras": keras.__version__,
         "tf_keras": "unknown",
     }
+
+
+class File:
+    """TensorFlow's file, whose calls fail as told."""
+
+    fails: str = ""
+    calls: list[str]  # of the last file
+    destroyed: int
+
+    def __init__(self, path: str, mode: str) -> None:
+        File.calls = [path, mode]
+
+    def _called(self, name: str) -> None:
+        File.calls.append(name)
+        if name == File.fails:
+            raise tf.errors.AbortedError(None, None, "All 10 retry attempts failed")
+
+    def write(self, data: bytes) -> None:
+        self._called("write")
+
+    def flush(self) -> None:
+        self._called("flush")
+
+    def close(self) -> None:
+        self._called("close")
+
+    def __del__(self) -> None:
+        File.destroyed += 1
+
+
+@pytest.fixture
+def uploaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    File.fails, File.destroyed = "", 0
+    monkeypatch.setattr(tf.io.gfile, "GFile", File)
+
+
+def test_tensorflow_reads_what_is_written(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "records")
+    file = RemoteRecordFile(path)
+    records = [b"", b"a", bytes(range(256)) * 1000]
+    for record in records[:2]:
+        file.write(record)
+    file.flush()
+    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records[:2]
+    file.write(records[2])
+    file.close()
+    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records
+
+
+def test_what_is_closed_is_destroyed(uploaded: None) -> None:
+    file = RemoteRecordFile("gs://bucket/run")
+    file.write(b"a")
+    file.write(b"b")
+    assert File.calls == ["gs://bucket/run", "wb"]  # records wait for the next upload
+    file.flush()
+    file.flush()
+    file.close()
+    assert File.calls[2:] == ["write", "flush", "flush", "close"]
+    del file
+    assert File.destroyed == 1
+
+
+@pytest.mark.parametrize(("fails", "calls"), [("write", 1), ("flush", 2), ("close", 4)])
+def test_after_a_failure_nothing_is_tried_again(uploaded: None, fails: str, calls: int) -> None:
+    file = RemoteRecordFile("gs://bucket/run")
+    File.fails = fails
+    with pytest.raises(tf.errors.AbortedError):
+        file.write(b"a")
+        file.flush()
+        file.write(b"b")
+        file.close()
+    file.write(b"c")
+    with pytest.raises(OSError, match="could not be uploaded before"):
+        file.flush()
+    file.close()
+    assert len(File.calls) == 2 + calls and File.calls[-1] == fails
+    # AND TensorFlow's destructor, which would try it again, never runs
+    del file
+    assert File.destroyed == 0
+
+
+def test_a_file_that_is_let_go_of_is_never_destroyed(uploaded: None) -> None:
+    file = RemoteRecordFile("gs://bucket/run")
+    file.write(b"a")
+    inner: Any = file._file
+    references = sys.getrefcount(inner)
+    file.abandon()
+    file.abandon()
+    assert sys.getrefcount(inner) == references + 1
+    del file, inner
+    assert File.destroyed == 0 and File.calls == ["gs://bucket/run", "wb"]
+
+
+def test_directories_are_made_by_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(tf.io.gfile, "makedirs", made.append)
+    output.make_directories("gs://bucket/run/memory")
+    assert made == ["gs://bucket/run/memory"]
+
+
+TRAIN, VALIDATION = "memory/epoch_peak_bytes/train/CPU:0", "memory/epoch_peak_bytes/validation/CPU:0"
+
+
+def test_an_epochs_peaks_are_due_when_the_next_epoch_begins() -> None:
+    scalars = PeakScalars()
+    first, _ = join_samples(
+        [make_samples([0, 1], [100, 300], epoch=0), make_samples([1, 1], [50, 70], phase="validation", epoch=0)]
+    )
+    assert scalars.add(first) == [ScalarPoint(RUN_TAG, 1, 300)]
+    # A second piece of the same epoch, then the next epoch, in one piece
+    second, _ = join_samples([make_samples([2], [310], epoch=0), make_samples([3, 4], [200, 250], epoch=1)])
+    assert scalars.add(second) == [
+        ScalarPoint(RUN_TAG, 2, 310),
+        ScalarPoint(TRAIN, 2, 310),
+        ScalarPoint(VALIDATION, 2, 70),
+        ScalarPoint(RUN_TAG, 2, 310),
+    ]
+    # The run's peak stays when an epoch's is lower
+    assert scalars.end_epoch() == [ScalarPoint(TRAIN, 4, 250), ScalarPoint(RUN_TAG, 4, 310)]
+    assert scalars.end_epoch() == []
+
+
+def test_the_same_epoch_number_after_the_end_is_another_epoch() -> None:
+    scalars = PeakScalars()
+    scalars.add(make_samples([0], [300], epoch=0))
+    scalars.end_epoch()
+    scalars.add(make_samples([1], [100], epoch=0))
+    assert scalars.end_epoch()[0] == ScalarPoint(TRAIN, 1, 100)
+
+
+def test_without_epochs_only_the_runs_peak_is_written_when_it_rises() -> None:
+    scalars = PeakScalars()
+    assert scalars.add(make_samples([0, 1], [100, 90], epoch=MISSING)) == [ScalarPoint(RUN_TAG, 1, 100)]
+    assert scalars.add(make_samples([2], [100], epoch=MISSING)) == []
+    assert scalars.end_epoch() == []
+
+
+def test_an_unknown_peak_is_no_point() -> None:
+    scalars = PeakScalars()
+    assert scalars.add(make_samples([0], [MISSING], in_use=[5], epoch=0)) == [] == scalars.end_epoch()
+
+
+def test_readers_ignore_scalars(tmp_path: pathlib.Path) -> None:
+    for name in ("with", "without"):
+        writer = RunWriter(tmp_path / name)
+        for first in (0, 10):
+            writer.samples(make_samples(range(first, first + 10), [100] * 10))
+            if name == "with":
+                writer.scalar(RUN_TAG, first, 100)
+                writer.scalar(RUN_TAG, 0, 12345678901)
+        writer.close()
+    runs = tb_memplugin.load(tmp_path)
+    assert runs["with"].damage == runs["without"].damage == ()
+    assert np.array_equal(runs["with"].samples.step, runs["without"].samples.step)

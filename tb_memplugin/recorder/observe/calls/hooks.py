@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tb_memplugin.recorder.base.forks import abandon_in_child
+from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.recorder.observe.calls.data_pipelines import data_pipelines
 from tb_memplugin.recorder.observe.calls.inputs import input_notes, places
 from tb_memplugin.recorder.observe.calls.layer_calls import (

@@ -19,7 +19,7 @@ from tb_memplugin.events.records import request_records
 from tb_memplugin.events.records.request_records import read_requests, requests_frame
 from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.prediction import reproduce
-from tb_memplugin.recorder.tracing.kept_steps import EACH_BATCH, EACH_CHANGE, MOST, KeptRequests
+from tb_memplugin.recorder.tracing.schedule import EACH_BATCH, EACH_CHANGE, MOST, KeptRequests
 
 TAKEN = make_traced()[3].requests
 FRAME = requests_frame(TAKEN, 4)

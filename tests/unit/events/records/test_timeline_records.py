@@ -17,7 +17,7 @@ from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.records import timeline_records
 from tb_memplugin.events.records.timeline_records import read_timeline, timeline_frame
 from tb_memplugin.model import Timeline
-from tb_memplugin.recorder.tracing.kept_steps import ALL_OF_FIRST, KeptTimelines
+from tb_memplugin.recorder.tracing.schedule import ALL_OF_FIRST, KeptTimelines
 
 TAKEN = make_timeline(3)
 FRAME = timeline_frame(TAKEN, 4)

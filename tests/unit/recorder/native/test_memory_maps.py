@@ -7,16 +7,16 @@ import platform
 import sys
 import types
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from dump_cases import make_dump
+from dump_cases import CHUNKS, Chunk, make_dump
 
-from tb_memplugin.recorder.native import allocators, builds, framework, memory_maps
-from tb_memplugin.recorder.native.allocators import PINNED
+from tb_memplugin.recorder.native import framework, memory_maps
 from tb_memplugin.recorder.native.framework import Framework, check_build
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
-from tb_memplugin.recorder.native.memory_maps import MAX_DISAGREEMENTS, MemoryMaps
+from tb_memplugin.recorder.native.memory_maps import MAX_DISAGREEMENTS, PINNED, MemoryMaps
 
 IN_USE = 1536
 DEVICE = "GPU:0"
@@ -184,7 +184,7 @@ def test_other_systems_and_machines_are_refused(system: str, machine: str, monke
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     with pytest.raises(UnreadableError, match="on Linux x86-64 only"):
-        check_build(builds.TESTED_VERSIONS[-1])
+        check_build(framework.TESTED_VERSIONS[-1])
 
 
 def test_a_library_without_a_symbol_is_refused() -> None:
@@ -232,10 +232,10 @@ class FakeFramework(Framework):
             return True
 
         return {
-            builds.RECORD: record,
-            builds.BYTE_SIZE: lambda at: self.size,
-            builds.SERIALIZE: serialize,
-            builds.DESTROY: self.destroyed.append,
+            framework.RECORD: record,
+            framework.BYTE_SIZE: lambda at: self.size,
+            framework.SERIALIZE: serialize,
+            framework.DESTROY: self.destroyed.append,
         }[symbol]
 
 
@@ -298,16 +298,16 @@ class Allocators:
         return self.address
 
 
-@pytest.mark.parametrize("name", builds.BFC_TYPES)
+@pytest.mark.parametrize("name", framework.BFC_TYPES)
 def test_a_bfc_allocator_is_recognized_by_its_vtable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Object(name.encode())
     fake = Allocators(made.address)
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
-    monkeypatch.setattr(allocators, "cuda_devices", lambda: ["GPU:0", "GPU:1"])
+    monkeypatch.setattr(memory_maps, "cuda_devices", lambda: ["GPU:0", "GPU:1"])
     monkeypatch.delenv("TF_GPU_ALLOCATOR", raising=False)
-    assert allocators.find_allocator(fake, "CPU:0", made.memory) == made.address  # type: ignore[arg-type]
-    assert allocators.find_allocator(fake, "GPU:1", made.memory) == made.address  # type: ignore[arg-type]
-    assert allocators.find_allocator(fake, PINNED, made.memory) == made.address  # type: ignore[arg-type]
+    assert memory_maps.find_allocator(fake, "CPU:0", made.memory) == made.address  # type: ignore[arg-type]
+    assert memory_maps.find_allocator(fake, "GPU:1", made.memory) == made.address  # type: ignore[arg-type]
+    assert memory_maps.find_allocator(fake, PINNED, made.memory) == made.address  # type: ignore[arg-type]
     assert fake.requests == ["CPU", 1, "pinned"]
 
 
@@ -323,7 +323,7 @@ def test_an_allocator_of_another_class_is_refused(name: bytes, shown: str, monke
     made = Object(name)
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
     with pytest.raises(UnreadableError, match=f"its allocator is a {shown}, not a BFC allocator"):
-        allocators.find_allocator(Allocators(made.address), "CPU:0", made.memory)  # type: ignore[arg-type]
+        memory_maps.find_allocator(Allocators(made.address), "CPU:0", made.memory)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -341,10 +341,10 @@ def test_devices_without_a_bfc_allocator_are_refused_before_requesting_any(
         monkeypatch.delenv(name, raising=False)
     for name, value in setting.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(allocators, "cuda_devices", lambda: ["GPU:0", "GPU:1"])
+    monkeypatch.setattr(memory_maps, "cuda_devices", lambda: ["GPU:0", "GPU:1"])
     fake = Allocators(0)
     with pytest.raises(UnreadableError, match=message):
-        allocators.find_allocator(fake, device, MappedMemory(""))  # type: ignore[arg-type]
+        memory_maps.find_allocator(fake, device, MappedMemory(""))  # type: ignore[arg-type]
     assert not fake.requests
 
 
@@ -352,27 +352,27 @@ def test_pointers_are_followed_only_where_memory_is_mapped() -> None:
     made = Object(b"N3tsl12BFCAllocatorE")
     for address in (0, 8, made.address + 4, made.address + 64, 2**63, 2**64 - 8):
         with pytest.raises(UnreadableError, match="does not point to readable memory"):
-            allocators.type_name(address, made.memory)
+            memory_maps.type_name(address, made.memory)
     for word, value in ((0, 0x10), (2, 0x18), (6, 0x20)):
         broken = Object(b"N3tsl12BFCAllocatorE")
         broken.words[word] = value
         with pytest.raises(UnreadableError, match="does not point to readable memory"):
-            allocators.type_name(broken.address, broken.memory)
+            memory_maps.type_name(broken.address, broken.memory)
 
 
 def test_objects_of_other_libraries_and_parts_of_objects_are_refused() -> None:
     other = Object(b"N3tsl12BFCAllocatorE", file="/lib/libother.so")
     with pytest.raises(UnreadableError, match="not an object of TensorFlow's library"):
-        allocators.type_name(other.address, other.memory)
+        memory_maps.type_name(other.address, other.memory)
     part = Object(b"N3tsl12BFCAllocatorE", offset_to_top=-16)
     with pytest.raises(UnreadableError, match="part of another object"):
-        allocators.type_name(part.address, part.memory)
+        memory_maps.type_name(part.address, part.memory)
 
 
 def test_a_name_without_an_end_is_refused() -> None:
     made = Object(b"N" * 300)
     with pytest.raises(UnreadableError, match="no name at"):
-        allocators.type_name(made.address, made.memory)
+        memory_maps.type_name(made.address, made.memory)
 
 
 def tensorflow_with(gpus: dict[str, dict[str, Any]], logical: int | None = None, cuda: bool = True) -> Any:
@@ -398,4 +398,25 @@ def tensorflow_with(gpus: dict[str, dict[str, Any]], logical: int | None = None,
 )
 def test_only_local_cuda_gpus_are_listed(module: Any, devices: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", module)
-    assert list(allocators.cuda_devices()) == [f"GPU:{number}" for number in range(devices)]
+    assert list(memory_maps.cuda_devices()) == [f"GPU:{number}" for number in range(devices)]
+
+
+HANDLES: list[Chunk] = [(0x20000 + 256 * place, 256, 40, True) for place in range(memory_maps._PROBES)]
+
+
+def size_between(before: list[Chunk] | None, after: list[Chunk] | None) -> int | None:
+    dumps = iter(None if listed is None else make_dump(b"CPU", 0, listed) for listed in (before, after))
+    maps: Any = SimpleNamespace(read=lambda device: next(dumps))
+    return memory_maps.resource_handle_bytes(maps, "CPU:0")
+
+
+def test_it_is_what_as_many_chunks_as_handles_have_more() -> None:
+    assert size_between(CHUNKS, [*CHUNKS, *HANDLES]) == 40
+    # ALSO beside another thread's new chunks
+    others: list[Chunk] = [(0x90000, 512, 500, True), (0x90200, 512, 500, True)]
+    assert size_between(CHUNKS, [*CHUNKS, *HANDLES, *others]) == 40
+
+
+@pytest.mark.parametrize("after", [CHUNKS, None, [*CHUNKS, *HANDLES[1:]]])
+def test_it_is_unknown_if_the_maps_do_not_show_each_handle(after: list[Chunk] | None) -> None:
+    assert size_between(CHUNKS, after) is None

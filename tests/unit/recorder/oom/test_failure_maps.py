@@ -1,5 +1,13 @@
 """The memory map at a failed allocation is the one that explains the failure best."""
 
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
 from typing import cast
 
 import pytest
@@ -7,8 +15,7 @@ from map_cases import memory_map
 
 from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.oom import failure_maps
-from tb_memplugin.recorder.oom.dump_files import DumpFile
-from tb_memplugin.recorder.oom.failure_maps import FailureMaps, StalledMaps
+from tb_memplugin.recorder.oom.failure_maps import VARIABLE, DumpFile, DumpFiles, FailureMaps, StalledMaps
 
 POOL_BYTES = 1 << 14
 POOL = [(0, POOL_BYTES)]
@@ -45,3 +52,95 @@ def test_the_map_of_a_failure(
     monkeypatch.setattr(maps, "read", lambda dump, device: written)
     dumps = [] if written is None else [cast(DumpFile, None)]
     assert maps.at_failure("GPU:0", requested, dumps) is expected
+
+
+# Prints the path of its directory once it exists; then waits to be killed, or exits.
+HOLDER = """
+import os, sys, time
+from tb_memplugin.recorder.oom.failure_maps import VARIABLE, DumpFiles
+files = DumpFiles()
+files.acquire()
+open(os.environ[VARIABLE] + "_cpu.1700000000000000", "wb").close()
+print(os.path.dirname(os.environ[VARIABLE]), flush=True)
+sys.stdin.readline()
+files.release()
+"""
+
+
+@pytest.fixture
+def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+@pytest.fixture
+def holder(place: pathlib.Path) -> Iterator[tuple[subprocess.Popen[str], pathlib.Path]]:
+    process = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with process:
+        assert process.stdout is not None
+        yield process, pathlib.Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_dumps_of_a_killed_process_are_removed_by_the_next_one(
+    place: pathlib.Path, holder: tuple[subprocess.Popen[str], pathlib.Path]
+) -> None:
+    # GIVEN a process that holds dumps
+    process, left = holder
+    assert list(left.iterdir())
+    files = DumpFiles()
+    # WHEN another one starts while it lives
+    files.acquire()
+    files.release()
+    # THEN it keeps them
+    assert list(left.iterdir())
+    # AND WHEN it is killed
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert left.exists()
+    files.acquire()
+    # THEN only the new one's are left
+    assert [str(path) for path in place.iterdir()] == [os.path.dirname(os.environ[VARIABLE])]
+    files.release()
+    assert list(place.iterdir()) == [] and VARIABLE not in os.environ
+
+
+def test_a_process_that_exits_leaves_nothing(
+    place: pathlib.Path, holder: tuple[subprocess.Popen[str], pathlib.Path]
+) -> None:
+    process, _ = holder
+    process.communicate("\n")
+    assert process.returncode == 0 and list(place.iterdir()) == []
+
+
+def test_other_files_stay(place: pathlib.Path) -> None:
+    # GIVEN a link and a file with such a name, and a directory with another name
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").touch()
+    (place / "tb_memplugin_oom_link").symlink_to(elsewhere)
+    (place / "tb_memplugin_oom_file").touch()
+    files = DumpFiles()
+    files.acquire()
+    files.release()
+    assert sorted(path.name for path in place.iterdir()) == [
+        "elsewhere",
+        "tb_memplugin_oom_file",
+        "tb_memplugin_oom_link",
+    ]
+    assert (elsewhere / "kept").exists()
+
+
+def test_the_users_own_prefix_is_used_and_kept(place: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(place / "mine"))
+    files = DumpFiles()
+    files.acquire()
+    now = int(time.time() * 1e6)
+    (place / f"mine_GPU_0_bfc.{now}").touch()
+    (dump,) = files.since(0.0)
+    assert dump.allocator == "GPU_0_bfc" and dump.wall_time == pytest.approx(now / 1e6)
+    files.remove_before(time.time() + 1)
+    files.release()
+    assert list(place.iterdir()) == [pathlib.Path(dump.path)] and os.environ[VARIABLE] == str(place / "mine")

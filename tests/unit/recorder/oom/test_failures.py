@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model.trace import GraphFacts, OpFact
-from tb_memplugin.recorder.oom.dump_files import DumpFile
+from tb_memplugin.recorder.oom.failure_maps import DumpFile
 from tb_memplugin.recorder.oom.failures import layer_of, line_of, memory_request, pass_of, raised_now
 
 OOM = (

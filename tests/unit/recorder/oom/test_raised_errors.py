@@ -12,7 +12,7 @@ from dump_cases import make_dump
 
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.recorder.oom import raised_errors as module
-from tb_memplugin.recorder.oom.dump_files import VARIABLE, DumpFiles
+from tb_memplugin.recorder.oom.failure_maps import VARIABLE, DumpFiles
 from tb_memplugin.recorder.oom.raised_errors import RaisedErrors
 
 MESSAGE = "OOM when allocating tensor with shape[1024] and type float on CPU:0 by allocator cpu [Op:Fill] name: "

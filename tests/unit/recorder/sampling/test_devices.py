@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tb_memplugin.cpu_allocator import VARIABLE
+from tb_memplugin.environment import VARIABLE
 from tb_memplugin.recorder.sampling import devices
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tb_memplugin.model import PHASES
 from tb_memplugin.recorder.base.due import Due
-from tb_memplugin.recorder.tracing.schedule import EARLY_SECONDS, TraceSchedule
+from tb_memplugin.recorder.tracing.schedule import EARLY_SECONDS, KeptRequests, KeptTimelines, TraceSchedule
 
 STEP_SECONDS = 0.1
 TRACE_SECONDS = 0.02
@@ -202,3 +202,54 @@ def test_phases_have_their_own_first_trace() -> None:
     schedule.traced("train", 100, TRACE_SECONDS)
     schedule.compiled("validation")
     assert schedule.wants("validation", 5, 0.5)
+
+
+def test_timelines_thin_out_by_powers_of_two() -> None:
+    kept = KeptTimelines()
+    steps = [number for number in range(300) if kept.wants("GPU:0", "train", 100)]
+    # All of the first 64, every second one up to 128, every fourth one up to 256, then every eighth one.
+    assert steps == [*range(64), *range(64, 128, 2), *range(128, 256, 4), *range(256, 300, 8)]
+
+
+def test_a_new_highest_peak_is_kept_and_an_equal_one_is_not() -> None:
+    kept = KeptTimelines()
+    for _ in range(65):
+        kept.wants("GPU:0", "train", 100)
+    found = [kept.wants("GPU:0", "train", peak) for peak in (101, 101, 101, 100, 102)]
+    # The second and the fourth one have an even number.
+    assert found == [True, True, False, True, True]
+
+
+def test_each_device_and_phase_has_timelines_of_its_own() -> None:
+    kept = KeptTimelines()
+    for _ in range(65):
+        kept.wants("GPU:0", "train", 100)
+    assert not kept.wants("GPU:0", "train", 100)
+    assert kept.wants("GPU:0", "validation", 1) and kept.wants("GPU:1", "train", 1)
+
+
+def kept(*steps: tuple[int | None, bool]) -> list[bool]:
+    requests = KeptRequests()
+    return [requests.wants("GPU:0", "train", batch, first) for batch, first in steps]
+
+
+def test_three_steps_of_a_batch_size_are_kept_beside_the_first_one() -> None:
+    assert kept((4, True), *[(4, False)] * 5) == [True] * 4 + [False] * 2
+    assert kept(*[(4, False)] * 4, (8, False)) == [True] * 3 + [False, True]
+    assert kept(*[(None, False)] * 4) == [True] * 3 + [False]
+    # AND those that are not kept leave room for other batch sizes
+    assert kept(*[(4, False)] * 60, (8, False)) == [True] * 3 + [False] * 57 + [True]
+
+
+def test_nine_steps_are_kept_after_a_change() -> None:
+    assert kept((1, True), *[(size, False) for size in range(1, 12)]) == [True] * 9 + [False] * 3
+    # AND again after the next one, with the same batch sizes
+    sizes = [(size, False) for size in range(1, 12)]
+    assert kept((1, True), *sizes, (1, True), *sizes) == ([True] * 9 + [False] * 3) * 2
+
+
+@pytest.mark.parametrize(("device", "phase"), [("GPU:1", "train"), ("GPU:0", "predict")])
+def test_forty_eight_steps_of_a_device_and_phase_are_kept(device: str, phase: str) -> None:
+    requests = KeptRequests()
+    assert sum(requests.wants("GPU:0", "train", number, True) for number in range(60)) == 48  # type: ignore[arg-type]
+    assert requests.wants(device, phase, 4, False)

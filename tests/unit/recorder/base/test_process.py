@@ -1,14 +1,15 @@
 """The recorder's objects and Python's garbage collector: when it runs, and what the program has set."""
 
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.base import uncounted as module
-from tb_memplugin.recorder.base.uncounted import uncounted
+from tb_memplugin.recorder.base import process
+from tb_memplugin.recorder.base.process import uncounted
 
 kept: list[Any] = []
 
@@ -40,7 +41,7 @@ def collections() -> Iterator[list[int]]:
     yield found
     gc.callbacks.remove(note)
     gc.set_threshold(*threshold)
-    assert module._collector._running == []
+    assert process._collector._running == []
 
 
 def test_objects_left_behind_and_freed_do_not_count(collections: list[int]) -> None:
@@ -56,10 +57,10 @@ def test_objects_left_behind_and_freed_do_not_count(collections: list[int]) -> N
 
 
 def test_no_collection_starts_meanwhile_and_more_than_the_stock_costs_one(collections: list[int]) -> None:
-    keep(module.STOCK + 3 * gc.get_threshold()[0])
+    keep(process.STOCK + 3 * gc.get_threshold()[0])
     assert len([[] for _ in range(10)]) == 10 and len(collections) == 1
     # AND a collection renews the stock
-    assert len(module._collector._stock) == module.STOCK
+    assert len(process._collector._stock) == process.STOCK
 
 
 def test_nested_calls_and_exceptions_restore_the_threshold() -> None:
@@ -74,7 +75,7 @@ def test_nested_calls_and_exceptions_restore_the_threshold() -> None:
 
     with pytest.raises(OSError):
         fail()
-    assert seen == [(threshold[0] + module.MARGIN, *threshold[1:])] and gc.get_threshold() == threshold
+    assert seen == [(threshold[0] + process.MARGIN, *threshold[1:])] and gc.get_threshold() == threshold
 
 
 @pytest.mark.parametrize("own", [0, 123])
@@ -83,7 +84,7 @@ def test_the_programs_own_setting_stays(own: int) -> None:
     gc.set_threshold(own)
     seen = []
     uncounted(lambda: seen.append(gc.get_threshold()[0]))()
-    assert seen == [own + module.MARGIN if own else 0] and gc.get_threshold()[0] == own
+    assert seen == [own + process.MARGIN if own else 0] and gc.get_threshold()[0] == own
     # AND one that sets it meanwhile
     uncounted(lambda: gc.set_threshold(own + 1))()
     assert gc.get_threshold()[0] == own + 1
@@ -98,9 +99,9 @@ def test_the_programs_own_setting_stays(own: int) -> None:
 
 def test_a_collection_meanwhile_leaves_the_count_as_it_is(collections: list[int]) -> None:
     spare = [[] for _ in range(300)]  # type: ignore[var-annotated]
-    stock = len(module._collector._stock)
+    stock = len(process._collector._stock)
     uncounted(gc.collect)()
-    assert collections == [2] and gc.get_count()[0] < 100 and len(module._collector._stock) == stock
+    assert collections == [2] and gc.get_count()[0] < 100 and len(process._collector._stock) == stock
     assert len(spare) == 300
 
 
@@ -117,7 +118,7 @@ def test_threads_restore_the_threshold_when_the_last_one_leaves() -> None:
     thread.start()
     inside.wait(10)
     keep(5)
-    assert gc.get_threshold()[0] == threshold[0] + module.MARGIN
+    assert gc.get_threshold()[0] == threshold[0] + process.MARGIN
     leave.set()
     thread.join()
     assert gc.get_threshold() == threshold
@@ -125,6 +126,51 @@ def test_threads_restore_the_threshold_when_the_last_one_leaves() -> None:
 
 def test_a_forked_child_has_the_programs_threshold() -> None:
     threshold = gc.get_threshold()
-    module._collector.enter()  # of a thread that the child does not have
-    module._collector._abandon()
+    process._collector.enter()  # of a thread that the child does not have
+    process._collector._abandon()
     assert gc.get_threshold() == threshold
+
+
+class Held:
+    def __init__(self) -> None:
+        self.abandoned = 0
+
+    def _abandon(self) -> None:
+        self.abandoned += 1
+
+
+@pytest.fixture(autouse=True)
+def own_items(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Items of other tests are kept out: they are recorders of a process with many threads."""
+    monkeypatch.setattr(process, "_inherited", type(process._inherited)())
+    yield
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_abandons_each_item_once() -> None:
+    first, second = Held(), Held()
+    for item in (first, second, second):
+        process.abandon_in_child(item)
+    child = os.fork()
+    if not child:
+        os._exit(10 * first.abandoned + second.abandoned)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
+    # AND the parent keeps them
+    assert (first.abandoned, second.abandoned) == (0, 0)
+
+
+def test_in_a_child_of_the_child_they_are_not_abandoned_again() -> None:
+    item = Held()
+    process.abandon_in_child(item)
+    for _ in range(2):  # as in a child and in one of its own
+        process._abandon_all()
+    assert item.abandoned == 1
+
+
+def test_an_item_that_is_gone_is_not_kept_for_a_child() -> None:
+    item: Any = Held()
+    process.abandon_in_child(item)
+    assert len(process._inherited) == 1
+    del item
+    gc.collect()
+    assert len(process._inherited) == 0

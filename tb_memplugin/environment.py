@@ -1,4 +1,6 @@
-"""Lets the memory of ``CPU:0`` be recorded on a machine without a GPU.
+"""What the process's environment decides.
+
+``TB_MEMPLUGIN=0`` turns off what could touch a training: nothing of it is imported, patched or written.
 
 TensorFlow's plain CPU allocator keeps no statistics, its BFC allocator does. TensorFlow chooses when it makes the
 allocator, with the first tensor or variable: importing this package before that is early enough.
@@ -6,9 +8,17 @@ allocator, with the first tensor or variable: importing this package before that
 
 import os
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 
-from tb_memplugin.switch import is_off
+SWITCH = "TB_MEMPLUGIN"
+"""Environment variable."""
+SENTENCE = f"{SWITCH}=0 is set: nothing is recorded or measured"
+
+
+def is_off(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the user turned recording off. Set it before the process starts: what was imported before stays on."""
+    return environment.get(SWITCH, "").strip() == "0"
+
 
 VARIABLE = "TF_CPU_ALLOCATOR_USE_BFC"
 """TensorFlow's environment variable."""
@@ -26,3 +36,8 @@ def prefer_bfc(environment: MutableMapping[str, str] = os.environ) -> None:
 def _has_gpu(environment: MutableMapping[str, str]) -> bool:
     hidden = environment.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
     return not hidden and any(map(os.path.exists, _GPU_FILES))
+
+
+def absolute(path: str) -> str:
+    """A local path as it is from every working directory; a URL as it is."""
+    return path if "://" in path else os.path.abspath(path)

@@ -2,8 +2,9 @@
 
 import pytest
 
-from tb_memplugin.recorder.native import framework, quiet_log
-from tb_memplugin.recorder.native.quiet_log import QuietLog
+from tb_memplugin.recorder.native import framework
+from tb_memplugin.recorder.tracing import profiler
+from tb_memplugin.recorder.tracing.profiler import QuietLog
 
 INFO, WARNING, ERROR = 0, 1, 2
 
@@ -59,6 +60,6 @@ def test_a_forked_child_logs_as_before() -> None:
 
 def test_with_the_switch_no_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(framework.SWITCH, "0")
-    quiet_log._functions.cache_clear()
-    assert quiet_log._functions() is None
-    quiet_log._functions.cache_clear()
+    profiler._functions.cache_clear()
+    assert profiler._functions() is None
+    profiler._functions.cache_clear()

@@ -1,19 +1,44 @@
-"""`uncounted`: functions of the recorder whose objects do not hasten Python's garbage collection.
+"""What keeps the recorder from disturbing the process: forked children, and Python's garbage collector.
+
+What the recorders of a parent opened and registered belongs to the parent: a forked child lets go of it.
 
 CPython collects young objects whenever their number grew by `gc.get_threshold()[0]`. What is alive then becomes old: if
 it is dropped soon afterwards, such as the models of a search, it stays in memory until a full collection. The objects
-of the recorder would move these moments forward. While such a function runs, the threshold is higher, and at its end
-the count is what it was at its beginning: for the objects that the function left behind, as many of a stock are freed.
-
-The collector itself is never called, switched off or on.
+of the recorder would move these moments forward. While an `uncounted` function runs, the threshold is higher, and at
+its end the count is what it was at its beginning: for the objects that the function left behind, as many of a stock are
+freed. The collector itself is never called, switched off or on.
 """
 
 import functools
 import gc
+import os
+import weakref
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
-from tb_memplugin.recorder.base.forks import abandon_in_child
+
+class Abandonable(Protocol):
+    def _abandon(self) -> None:
+        """Let go of it in the child. Takes no lock: a thread that does not exist in the child may hold it."""
+
+
+_inherited: "weakref.WeakSet[Abandonable]" = weakref.WeakSet()
+
+
+def abandon_in_child(item: Abandonable) -> None:
+    """Call the item's `_abandon` in every child that is forked while it exists."""
+    _inherited.add(item)
+
+
+def _abandon_all() -> None:
+    for item in list(_inherited):
+        item._abandon()
+    _inherited.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
+
 
 STOCK = 20_000
 """Objects to free, 40 bytes each: the facts of a traced step are hundreds of objects, with many graphs thousands."""
