@@ -1,14 +1,20 @@
-"""The steps that a prediction simulates, with the least and the most bytes of their sizes. Pure."""
+"""The steps that a prediction simulates, with the least and the most bytes of their sizes for a batch size. Pure.
 
+What is known to be proportional to the batch, or independent of it, is scaled exactly. The scratch space of a GPU's
+kernels is typically in proportion, within a range. Other sizes, such as a compiled module's one chunk, follow from two
+recorded batch sizes. Without these they lie between the recorded size and the one in proportion.
+"""
+
+import collections
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.model import StepRequests, is_gpu
+from tb_memplugin.model import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, Integers, StepRequests, is_gpu
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.batch_sizes import sizes_for
 from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.prediction import Method
 from tb_memplugin.prediction.sized_steps import SizedStep, as_recorded, peak_in_one_piece
@@ -19,8 +25,7 @@ than follows from two batch sizes. At 0,
 `test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell` fails."""
 UNCERTAIN_SHARE = 0.01
 """Share of a step's requests up to which sizes that are unknown for the batch size widen the range without a note. At
-0,
-`test_only_sizes_that_the_batch_leaves_open_are_called_unknown` fails."""
+0, `test_only_sizes_that_the_batch_leaves_open_are_called_unknown` fails."""
 
 OVERLAPPING_RESULTS = 3
 """Results of recomputed layers that a step may hold in addition, since operations run in parallel.
@@ -36,18 +41,24 @@ FEWER_RESULTS = 1
 
 Fitted on the same model: with 0, the median of a training lay 1.6 % below the range in 1 of 7."""
 
+SCRATCH_RANGE = (0.5, 1.5)
+"""Least and most scratch space of a kernel as shares of the one in proportion to the batch. Fitted on convolutions of
+ResNet50, MobileNetV2, VGG16 and U-Net with 16 to 128 images on an H200 (tests/gpu/predictions.py): weighted by bytes, a
+twentieth of the requests took less than half, another more than 1.5 times."""
+
+_COMPILATION = re.compile(r"(?<=cluster)_\d+(_\d+)*|(?<=_XlaRun)_\d+|(?<=__inference_one_step_on_data)_\d+")
+"""Numbers in the names of compiled clusters and functions, which differ from compilation to compilation."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Case:
     """The steps of a prediction with their least and most bytes.
 
     Attributes:
-        least, most: The steps.
         typical: The steps as they usually run, None if that is halfway between least and most.
         transient_bytes: Least, typical and most additional bytes at the peak.
         saved_bytes: Of the typical ones, those of results that are saved for the backward pass.
-        method: The method of the prediction.
-        sentences: What is assumed.
+        method, sentences: Of the prediction: its method and what is assumed.
     """
 
     least: list[SizedStep]
@@ -55,8 +66,14 @@ class Case:
     typical: list[SizedStep] | None
     transient_bytes: tuple[int, int, int]
     saved_bytes: int
+    change: Change
     method: Method
     sentences: tuple[str, ...] = ()
+
+    @property
+    def extra(self) -> list[int]:
+        """Sizes of the additional long-lived chunks."""
+        return [size for _, size in self.change.extra]
 
     @property
     def total_bytes(self) -> int:
@@ -74,11 +91,8 @@ class Case:
     @property
     def uncertain_bytes(self) -> int:
         """Bytes between the least and the most sizes of a step together."""
-        return max(
-            int((other.sizes - one.sizes).sum())
-            for one, other in zip(self.least, self.most, strict=True)
-            if not one.requests.first
-        )
+        pairs = zip(self.least, self.most, strict=True)
+        return max(int((most.sizes - least.sizes).sum()) for least, most in pairs if not least.requests.first)
 
 
 def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batch: int | None, change: Change) -> Case:
@@ -91,55 +105,43 @@ def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batc
         change: What other conditions change.
     """
     chosen = steps if not batch else _closest(steps, batch)
-    recorded = [*first, *chosen]
-    sized = [sizes_for(one, batch, steps) for one in recorded]
-    least = [change.least(one, sizes.lower) for one, sizes in zip(recorded, sized, strict=True)]
-    most = [change.most(one, sizes.upper) for one, sizes in zip(recorded, sized, strict=True)]
+    sized = [(one, sizes_for(one, batch, steps)) for one in (*first, *chosen)]
+    least = [change.least(one, sizes.lower) for one, sizes in sized]
+    most = [change.most(one, sizes.upper) for one, sizes in sized]
     typical = None
-    if not change.is_halfway and (
-        change.changes_lifetimes or change.doubled or any(sizes.scratch_bytes for sizes in sized)
-    ):
-        typical = [change.typical(one, sizes.typical) for one, sizes in zip(recorded, sized, strict=True)]
-    later = sized[len(first) :]
+    scratches = any(sizes.scratch_bytes for _, sizes in sized)
+    if not change.is_halfway and (change.unsaved or change.saved or change.doubled or scratches):
+        typical = [change.typical(one, sizes.typical) for one, sizes in sized]
+    later = [sizes for _, sizes in sized[len(first) :]]
     measured = any(sizes.measured for sizes in later)
     method: Method = "estimate" if change.is_estimate else "two_sizes" if measured else "replay"
     saved = change.example_bytes * (batch or 0)
-    case = Case(least, most, typical, _transient_bytes(most, saved, change), saved, method)
+    transient = _transient_bytes(most, saved, change)
+    sentences: list[str] = []
     if measured and chosen[0].mode == "xla" and is_gpu(chosen[0].device):
-        case = _compiled_anew(case)
-    scratch = max((sizes.scratch_bytes for sizes in later), default=0)
+        steady = [step for step in most if not step.requests.first]
+        peaks = (peak_in_one_piece(one) for step in steady for one in (step, as_recorded(step.requests)))
+        margin = round(COMPILED_MARGIN * max(peaks))
+        transient = transient[0] - margin, transient[1], transient[2] + margin
+        sentences.append("XLA chooses other kernels and buffers on a GPU for each batch size. The range covers that.")
+    case = Case(least, most, typical, transient, saved, change, method)
+    scratch, unknown, between = (
+        max((getattr(sizes, name) for sizes in later), default=0)
+        for name in ("scratch_bytes", "uncertain_bytes", "between_bytes")
+    )
     if scratch > UNCERTAIN_SHARE * case.total_bytes:
-        sentence = (
+        sentences.append(
             f"{format_bytes(scratch)} of the recorded requests are scratch space of the GPU's kernels. It usually "
             "follows the batch size; the range covers other algorithms."
         )
-        case = dataclasses.replace(case, method="estimate", sentences=(*case.sentences, sentence))
-    unknown = max((sizes.uncertain_bytes for sizes in later), default=0)
-    between = max((sizes.between_bytes for sizes in later), default=0)
-    if between and case.method == "replay":
-        case = dataclasses.replace(case, method="estimate")
-    if between <= UNCERTAIN_SHARE * case.total_bytes:
-        return case
-    sentence = (
-        f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "
-        "range covers both. A second recorded batch size makes them known."
-    )
-    return dataclasses.replace(case, method="estimate", sentences=(*case.sentences, sentence))
-
-
-def _compiled_anew(case: Case) -> Case:
-    """The case with the range that a GPU's compiled steps need at a batch size that was not recorded."""
-    steps = [step for step in case.most if not step.requests.first]
-    peaks = (peak_in_one_piece(one) for step in steps for one in (step, as_recorded(step.requests)))
-    margin = round(COMPILED_MARGIN * max(peaks))
-    least, typical, most = case.transient_bytes
-    sentence = "XLA chooses other kernels and buffers on a GPU for each batch size. The range covers that."
-    return dataclasses.replace(
-        case,
-        transient_bytes=(least - margin, typical, most + margin),
-        method="estimate",
-        sentences=(*case.sentences, sentence),
-    )
+    if between > UNCERTAIN_SHARE * case.total_bytes:
+        sentences.append(
+            f"Unknown for {format_bytes(unknown)} of the recorded requests: whether they grow with the batch size. The "
+            "range covers both. A second recorded batch size makes them known."
+        )
+    if sentences or (between and method == "replay"):
+        method = "estimate"
+    return dataclasses.replace(case, method=method, sentences=tuple(sentences))
 
 
 def _transient_bytes(most: Sequence[SizedStep], saved: int, change: Change) -> tuple[int, int, int]:
@@ -163,3 +165,119 @@ def _closest(steps: Sequence[StepRequests], batch: int) -> Sequence[StepRequests
         return steps
     nearest = min({one.batch_size or 1 for one in known}, key=lambda size: abs(math.log(size / batch)))
     return [one for one in known if one.batch_size == nearest]
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchSizes:
+    """The sizes of a step's chunks for a batch size, shape [chunks] each.
+
+    Attributes:
+        lower, upper: Bounds of each size; equal where the size is known.
+        typical: Each size as it usually is: halfway between the bounds, but scratch space in proportion to the batch.
+        scratch_bytes: Recorded bytes of scratch space.
+        uncertain_bytes: Recorded bytes of the other chunks without a known size.
+        between_bytes: Bytes between the bounds of these chunks.
+        measured: Whether sizes follow from a second recorded batch size.
+    """
+
+    lower: Integers
+    upper: Integers
+    typical: Integers
+    scratch_bytes: int = 0
+    uncertain_bytes: int = 0
+    between_bytes: int = 0
+    measured: bool = False
+
+
+def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[StepRequests] = ()) -> BatchSizes:
+    """The sizes of a recorded step for a batch size; the recorded ones if that or the recorded one is unknown.
+
+    `others` are steps of the same program with other batch sizes.
+    """
+    if not batch_size or not requests.batch_size or batch_size == requests.batch_size:
+        return BatchSizes(requests.requested, requests.requested, requests.requested)
+    ratio = batch_size / requests.batch_size
+    asked = requests.requested.astype(np.float64)
+    power = requests.batch_power
+    scaled = np.where(power > 0, asked * ratio ** np.maximum(power, 0), asked)
+    lower, upper = scaled.copy(), scaled.copy()
+    unknown = np.flatnonzero(power == UNKNOWN_POWER)
+    slopes = _slopes(requests, others, unknown, batch_size)
+    for row, slope in slopes.items():
+        lower[row] = upper[row] = max(0.0, asked[row] + slope * (batch_size - requests.batch_size))
+    left = unknown[~np.isin(unknown, list(slopes))]
+    lower[left], upper[left] = asked[left] * min(1.0, ratio), asked[left] * max(1.0, ratio)
+    square = np.flatnonzero(power == SQUARE_POWER)
+    lower[square], upper[square] = asked[square] * min(ratio, ratio**2), asked[square] * max(ratio, ratio**2)
+    left = np.concatenate([left, square])
+    typical = (lower + upper) / 2
+    scratch = power == SCRATCH_POWER
+    typical[scratch] = asked[scratch] * ratio
+    lower[scratch], upper[scratch] = typical[scratch] * SCRATCH_RANGE[0], typical[scratch] * SCRATCH_RANGE[1]
+    lowest, highest, usual = (np.rint(sizes).astype(np.int64) for sizes in (lower, upper, typical))
+    return BatchSizes(
+        lowest,
+        highest,
+        usual,
+        scratch_bytes=int(requests.requested[scratch].sum()),
+        uncertain_bytes=int(requests.requested[left].sum()),
+        between_bytes=round(float((upper - lower)[left].sum())),
+        measured=bool(slopes),
+    )
+
+
+def _slopes(
+    requests: StepRequests, others: Sequence[StepRequests], rows: Integers, batch_size: int
+) -> dict[int, float]:
+    """Bytes per example of the chunks that a step with another batch size has as well.
+
+    Uses the recorded batch size closest to the requested one, and its latest step. A first step has many chunks that no
+    other step has: its own are those of a later step with its batch size that the same op requests with the same size.
+    """
+    if requests.first:
+        same = next((one for one in others if one.batch_size == requests.batch_size), None)
+        if same is None:
+            return {}
+        unknown = np.flatnonzero(same.batch_power == UNKNOWN_POWER)
+        known = {_kind(same, row): slope for row, slope in _slopes(same, others, unknown, batch_size).items()}
+        return {row: known[key] for row in rows.tolist() if (key := _kind(requests, row)) in known}
+    comparable = [one for one in reversed(others) if one.batch_size and one.batch_size != requests.batch_size]
+    mine = {row: key for key, row in _by_op(requests).items()} if comparable and len(rows) else {}
+    for other in sorted(comparable, key=lambda one: abs(math.log((one.batch_size or 1) / batch_size))):
+        theirs = _by_op(other)
+        examples = (other.batch_size or 0) - (requests.batch_size or 0)
+        slopes = {
+            row: (int(other.requested[theirs[mine[row]]]) - int(requests.requested[row])) / examples
+            for row in rows.tolist()
+            if row in mine and mine[row] in theirs
+        }
+        if slopes:
+            return slopes
+    return {}
+
+
+def _kind(requests: StepRequests, row: int) -> tuple[str, int]:
+    return _op(requests, row), int(requests.requested[row])
+
+
+def _op(requests: StepRequests, row: int) -> str:
+    op = int(requests.op[row])
+    return "" if op < 0 else _COMPILATION.sub("", requests.ops[op])
+
+
+def _by_op(requests: StepRequests) -> dict[tuple[str, int, int], int]:
+    """(op, number among its chunks, count or 0) to row, of the chunks that the step allocated.
+
+    Compiled modules run in no named op. Their chunks, which are the ones of unknown size among the unnamed ones, keep
+    their order from batch size to batch size if their count is the same; other unnamed chunks come in any order.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    born = np.flatnonzero(requests.birth >= 0)
+    born = born[np.argsort(requests.birth[born], kind="stable")]
+    unnamed = born[(requests.op[born] < 0) & (requests.batch_power[born] == UNKNOWN_POWER)]
+    keys = {("", number, len(unnamed)): row for number, row in enumerate(unnamed.tolist())}
+    for row in born[requests.op[born] >= 0].tolist():
+        name = _op(requests, row)
+        keys[name, counts[name], 0] = row
+        counts[name] += 1
+    return keys

@@ -1,19 +1,21 @@
-"""The answer to a question about other conditions, the range of simulated peaks, and whether the replay can be trusted.
+"""The answer to a question about other conditions: the range of simulated peaks, their breakdown, and whether the
+replay can be trusted: only a recorded step that its replay reproduces may predict anything. Pure."""
 
-Only a recorded step that its replay reproduces may predict anything. Pure.
-"""
-
+import collections
 import dataclasses
+import operator
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.model import LedgerRow, StepRequests, is_gpu
+from tb_memplugin.model import PERSISTENT, ChunkOwner, LedgerRow, StepRequests, is_gpu
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.history import FailedRequest, Outcome, StepPeak
-from tb_memplugin.prediction.sized_steps import event_order, start_map
+from tb_memplugin.prediction.changes import Change
+from tb_memplugin.prediction.evidence import Peaks
+from tb_memplugin.prediction.history import FailedRequest, Outcome, StepPeak, live_rows, most_live_bytes
+from tb_memplugin.prediction.sized_steps import SizedStep, as_recorded, event_order, in_use, start_map
 
 SETTLED = 2
 """Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
@@ -33,8 +35,8 @@ Method: TypeAlias = Literal["recorded", "replay", "two_sizes", "estimate", "unkn
 class Limits:
     """The simulations of the least and of the most bytes; or one that stands for both, with the bytes between them.
 
-    Those of typical steps exist where these are not halfway between. With accumulated gradients an update takes several
-    steps, and the highest of their peaks counts.
+    Those of typical steps, `usual`, exist where these are not halfway between. With accumulated gradients an update
+    takes several steps, and the highest of their peaks counts.
     """
 
     least: Sequence[Outcome]
@@ -45,23 +47,18 @@ class Limits:
 
     @property
     def low(self) -> int:
-        """Low end of the range."""
-        return (
-            round(min(peak.bytes for one in self.least for peak in settled(one)) * (1 - MARGIN)) - self.uncertain_bytes
-        )
+        lowest = min(peak.bytes for one in self.least for peak in settled(one))
+        return round(lowest * (1 - MARGIN)) - self.uncertain_bytes
 
     @property
     def high(self) -> int:
-        """High end of the range."""
         return round(max(peak.bytes for one in self.most for peak in settled(one)) * (1 + MARGIN))
 
     @property
     def typical(self) -> tuple[StepPeak, ...]:
         """The median simulated peak of the usual updates, or those of the least and of the most bytes."""
-        if self.usual is not None:
-            sides = [self.usual]
-        else:
-            sides = [self.most] if self.least is self.most else [self.least, self.most]
+        both = [self.most] if self.least is self.most else [self.least, self.most]
+        sides = both if self.usual is None else [self.usual]
         return tuple(_median(side, self.steps_of_update) for side in sides)
 
     @property
@@ -87,19 +84,13 @@ def settled(outcome: Outcome) -> Sequence[StepPeak]:
     return outcome.peaks[SETTLED:] or outcome.peaks
 
 
-def _bytes(peak: StepPeak) -> int:
-    return peak.bytes
-
-
 def _median(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
-    """The median of the highest peaks of every `steps` steps in a row, the lower one of two."""
-    peaks = sorted((peak for one in outcomes for peak in _highest(settled(one), steps)), key=_bytes)
-    return peaks[(len(peaks) - 1) // 2]
-
-
-def _highest(peaks: Sequence[StepPeak], steps: int) -> list[StepPeak]:
-    """The highest peak of every `steps` steps in a row; of all, if there are fewer."""
-    return [max(peaks[at : at + steps], key=_bytes) for at in range(max(1, len(peaks) - steps + 1))]
+    """The median, or the lower one of two, of the highest peaks of every `steps` steps in a row, or of all of fewer."""
+    size = operator.attrgetter("bytes")
+    highest: list[StepPeak] = []
+    for peaks in map(settled, outcomes):
+        highest += (max(peaks[at : at + steps], key=size) for at in range(max(1, len(peaks) - steps + 1)))
+    return sorted(highest, key=size)[(len(highest) - 1) // 2]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +102,6 @@ class Reproduced:
 
     @property
     def whole(self) -> bool:
-        """Whether every allocation is at its recorded address."""
         return self.addresses == self.of
 
 
@@ -170,7 +160,6 @@ class Prediction:
     demand_bytes: int | None = None
 
     def fits_within(self, budget: int) -> bool:
-        """Whether it fits into the capacity with a peak of at most some bytes."""
         return bool(self.fits) and self.high_bytes is not None and self.high_bytes <= budget
 
     def __repr__(self) -> str:
@@ -179,3 +168,90 @@ class Prediction:
             f"<{type(self).__name__} batch size {size}, peak {format_bytes(self.peak_bytes)} of "
             f"{format_bytes(self.capacity_bytes)}, fits={self.fits}, method={self.method}>"
         )
+
+
+def peak_ledger(
+    ends: Sequence[tuple[SizedStep, StepPeak]], change: Change, additional: Sequence[tuple[ChunkOwner, int]] = ()
+) -> tuple[LedgerRow, ...]:
+    """The ledger of a predicted peak, halfway between those of several simulated steps; largest rows first.
+
+    The rows sum to the mean of the peaks and the `additional` bytes, which the simulation leaves out.
+    """
+    sums = collections.Counter[ChunkOwner]()
+    for step, peak in ends:
+        sums.update(_live_bytes(step, peak))
+    totals = collections.Counter({owner: size // len(ends) for owner, size in sums.items()})
+    for owner, size in change.extra:
+        totals[owner] += size
+    rest = sum(peak.bytes for _, peak in ends) // len(ends) - sum(totals.values())
+    for owner, size in ((ChunkOwner(None, "rounding", None), rest), *additional):
+        totals[owner] += size
+    owned = collections.Counter[ChunkOwner]()
+    for owner, size in totals.items():
+        for other, part in change.owners(owner, size):
+            owned[other] += part
+    rows = [
+        LedgerRow(owner.layer, owner.category, owner.trainable, size, size if owner.category == "rounding" else 0)
+        for owner, size in owned.items()
+        if size
+    ]
+    return tuple(sorted(rows, key=lambda row: -row.bytes))
+
+
+def _live_bytes(step: SizedStep, peak: StepPeak) -> collections.Counter[ChunkOwner]:
+    """Bytes of the live chunks by owner. Until a variable's old chunk is freed, the new one counts as workspace."""
+    requests = step.requests
+    older = collections.Counter[tuple[int, int]]()
+    replaced: set[tuple[int, int]] = set()
+    for row in np.flatnonzero(requests.birth < 0).tolist():
+        key = int(requests.owner[row]), int(step.sizes[row])
+        older[key] += 1
+        if requests.death[row] < requests.events:
+            replaced.add(key)
+    totals, values = collections.Counter[ChunkOwner](), collections.Counter[tuple[int, int]]()
+    for row in live_rows(step, peak):  # older chunks first
+        key = int(requests.owner[row]), int(step.sizes[row])
+        owner = requests.owners[key[0]]
+        values[key] += 1
+        if owner.category in PERSISTENT and key in replaced and values[key] > older[key]:
+            owner = ChunkOwner(owner.layer, "workspace", owner.trainable)
+        totals[owner] += key[1]
+    return totals
+
+
+@dataclasses.dataclass(frozen=True)
+class PeakParts:
+    """A peak in bytes with its range, its breakdown, which sums to it, and its bytes that are live at once.
+
+    `demand_bytes`, each rounded up to 256, are never more than the peak; None if unknown.
+    """
+
+    low_bytes: int
+    peak_bytes: int
+    high_bytes: int
+    ledger: tuple[LedgerRow, ...]
+    demand_bytes: int | None
+
+    @property
+    def span(self) -> tuple[int, int, int]:
+        """(low, typical, high) peak."""
+        return self.low_bytes, self.peak_bytes, self.high_bytes
+
+
+def recorded_parts(steps: Sequence[StepRequests], batch: int, peaks: Peaks) -> PeakParts:
+    """The measured peaks of a batch size that ran, with the breakdown of its most typical recorded step."""
+    own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
+    if not own:
+        return PeakParts(peaks.low_bytes, peaks.median_bytes, peaks.high_bytes, (), None)
+    typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - peaks.median_bytes))
+    step = as_recorded(typical)
+    demand = most_live_bytes(step, peak)
+    size = max(peaks.median_bytes, demand)  # the median is that of other steps as well, which may need less
+    ledger = peak_ledger([(step, dataclasses.replace(peak, bytes=size))], Change())
+    return PeakParts(peaks.low_bytes, size, max(peaks.high_bytes, size), ledger, demand)
+
+
+def recorded_peak(requests: StepRequests) -> StepPeak:
+    levels = in_use(requests, requests.allocated)
+    highest = int(np.argmax(levels))
+    return StepPeak(int(levels[highest]), 0, highest - 1)

@@ -8,17 +8,18 @@ are not known exactly.
 import copy
 import dataclasses
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tb_memplugin.allocator.growth import PoolRules, rules_of
 from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, StepRequests
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.cases import Case, make_case
-from tb_memplugin.prediction.changes import Change, change_of
+from tb_memplugin.prediction.changes import change_of
 from tb_memplugin.prediction.conditions import PRECISIONS, RECORDED, Conditions
-from tb_memplugin.prediction.evidence import NOTHING, Evidence, largest
+from tb_memplugin.prediction.evidence import NOTHING, SMALLER, Evidence, largest
 from tb_memplugin.prediction.history import (
     LARGE_DISTANCE,
     TYPICAL_DISTANCE,
@@ -27,13 +28,15 @@ from tb_memplugin.prediction.history import (
     Outcome,
     most_live_bytes,
 )
-from tb_memplugin.prediction.peak_ledger import PeakParts, peak_ledger, recorded_parts
 from tb_memplugin.prediction.prediction import (
     Limits,
     Method,
+    PeakParts,
     Prediction,
     Reproduced,
     arrays_in_place,
+    peak_ledger,
+    recorded_parts,
     reproduce,
     settled,
 )
@@ -55,15 +58,20 @@ NO_LIMIT = 1 << 60
 NEGLIGIBLE_SHARE = 0.002
 """Share of a step's requests up to which the least and the most sizes are simulated as one. It only saves
 simulations: no quick test fails at 0."""
-REMEMBERED = 64
-"""Ranges and searches that a predictor remembers."""
+REMEMBERED = 192
+"""Peaks, verdicts and searches that a predictor remembers."""
 SPARE = 0.02
 """Share of the capacity that must be left at the simulated peak of a training that passes, for the same reason. At 0,
 `test_a_training_that_fits_leaves_two_percent_of_the_capacity` fails."""
 MOST_DEVIATION = 0.1
 """Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
 MAX_BATCH_SIZE = 1 << 24
-"""Largest batch size of a prediction."""
+MAX_CAPACITY_FACTOR = 64
+"""Capacities up to this many times the one that is not enough, or the bytes that the steps need, are tried."""
+RESERVE, RESERVE_EACH_DOUBLING = 0.05, 0.035
+"""Share that is added to the smallest capacity that passes, and more of it for each doubling between the recorded batch
+size and the asked one: kernels that run in parallel overlap in other ways in larger batches. At 0,
+`test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
 _RECURRENT = ("RNN", "LSTM", "GRU")
 """Parts of the types of recurrent layers."""
 WITHOUT_FIRST_STEP = "The run's first step was not traced: its long-lived chunks are simulated without it."
@@ -72,6 +80,15 @@ NO_BATCH_SIZE = (
     "Unknown: the recorded steps do not show their batch size. Name it with `batch_size=` of `MemoryRecorder`, its "
     "`step`, or `MemoryCallback`."
 )
+_Value = TypeVar("_Value")
+
+
+@dataclasses.dataclass(frozen=True)
+class Enough:
+    """A capacity at which a training fits: the smallest one that passes, and with the reserve."""
+
+    bytes: int
+    without_reserve_bytes: int
 
 
 class Predictor:
@@ -99,15 +116,12 @@ class Predictor:
         self._steps = [one for one in steps if not one.first]
         self._layers = layers
         self._absent = absent
-        self._known_peaks: dict[Conditions, PeakParts] = {}
-        self._known_fits: dict[Conditions, bool] = {}
-        self._known_largest: dict[tuple[Conditions, int, int], int] = {}
+        self._known: dict[Hashable, Any] = {}
 
     def bounded_by(self, evidence: Evidence) -> "Predictor":
         """The same predictor with other evidence."""
         other = copy.copy(self)
-        other._evidence = evidence
-        other._known_peaks, other._known_fits, other._known_largest = {}, {}, {}
+        other._evidence, other._known = evidence, {}
         return other
 
     # --- what was recorded --------------------------------------------------------------------------------------------
@@ -130,12 +144,11 @@ class Predictor:
 
     @property
     def events(self) -> int:
-        """Events of the latest recorded step."""
+        """Of the latest recorded step."""
         return self._steps[-1].events if self._steps else 0
 
     @property
     def capacity_bytes(self) -> int | None:
-        """The recorded capacity."""
         return self._steps[-1].capacity_bytes if self._steps else None
 
     @cached_property
@@ -146,8 +159,7 @@ class Predictor:
     def _excess(self, same_start: bool) -> float | None:
         if not self._measured_bytes:
             return None
-        limits = self._limits(self._case(RECORDED, Change()), Change(), VARIANTS, SIMULATED_STEPS, same_start)
-        return limits.peak / self._measured_bytes - 1
+        return self._limits(self._case(RECORDED), same_start).peak / self._measured_bytes - 1
 
     @cached_property
     def _bias(self) -> float:
@@ -186,8 +198,8 @@ class Predictor:
         method: Method = "recorded"
         high, assumptions = found.high_bytes, sentences
         if not is_recorded:
-            change, case = self._changed(conditions)
-            method, assumptions = case.method, [*sentences, *change.sentences, *case.sentences]
+            case = self._case(conditions)
+            method, assumptions = case.method, [*sentences, *case.change.sentences, *case.sentences]
             if not self._first:
                 assumptions.append(WITHOUT_FIRST_STEP)
         if known and capacity is not None:
@@ -229,12 +241,11 @@ class Predictor:
         measured = self._evidence_for(key).peaks.get(batch or 0)
         if measured is not None and batch is not None:
             return recorded_parts(self._steps, batch, measured)
-        if key not in self._known_peaks:
-            change, case = self._changed(key)
-            limits = self._limits(case, change, VARIANTS, SIMULATED_STEPS)
-            parts = PeakParts(*self._range(limits, case), *_breakdown(limits, case, change))
-            _remember(self._known_peaks, key, parts)
-        return self._known_peaks[key]
+        return self._once(("peaks", key), lambda: self._simulated_peaks(self._case(key)))
+
+    def _simulated_peaks(self, case: Case) -> PeakParts:
+        limits = self._limits(case)
+        return PeakParts(*self._range(limits, case), *_breakdown(limits, case))
 
     def _simulation_fits(self, conditions: Conditions, batch: int | None, capacity: int) -> bool:
         """Whether a training fits that the run shows nothing of.
@@ -243,16 +254,17 @@ class Predictor:
         worse pieces of free memory.
         """
         key = dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity)
-        if key not in self._known_fits:
+
+        def computed() -> bool:
             largest = self.largest_batch_size(capacity, conditions) if conditions.is_asked else None
-            fits = self._passes(key, capacity) if batch is None or largest is None else batch <= largest
-            _remember(self._known_fits, key, fits)
-        return self._known_fits[key]
+            return self._passes(key, capacity) if batch is None or largest is None else batch <= largest
+
+        return self._once(("fits", key), computed)
 
     def _failure(self, conditions: Conditions, capacity: int) -> FailedRequest | None:
         """The request at which every simulation fails first, even with the least bytes; None if one passes."""
-        change, case = self._changed(conditions)
-        outcomes, _ = self._within(case.least, capacity - case.transient_bytes[0], change, VARIANTS, LASTING_STEPS)
+        case = self._case(conditions)
+        outcomes = self._within(case, case.least, capacity - case.transient_bytes[0], VARIANTS, LASTING_STEPS)
         failures = [outcome.failed for outcome in itertools.takewhile(lambda one: one.failed is not None, outcomes)]
         return failures[0] if len(failures) == VARIANTS else None
 
@@ -262,31 +274,35 @@ class Predictor:
         """Whether every simulated step passes within a capacity, with the most bytes of sizes that are not exact, and
         the whole range of the peak is within it.
 
-        Args:
-            batch_size, capacity_bytes: The batch size and the capacity.
-            conditions: The other conditions.
-            quick: Simulate one short training only, to find a size to start from.
+        With `quick` only one short training is simulated, to find a size to start from.
         """
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         known = self._evidence_for(wanted).fits(batch_size, capacity_bytes)
         if known is not None:
             return known
-        if quick:
-            change, case = self._changed(wanted)
-            return _all_pass(
-                *self._within(case.most, capacity_bytes - case.transient_bytes[-1], change, 1, SIMULATED_STEPS)
-            )
-        return self._passes(wanted, capacity_bytes)
+        return (
+            self._all_pass(wanted, capacity_bytes, 1, SIMULATED_STEPS)
+            if quick
+            else self._passes(wanted, capacity_bytes)
+        )
 
     def _passes(self, conditions: Conditions, capacity: int) -> bool:
-        change, case = self._changed(conditions)
-        outcomes = self._within(case.most, capacity - case.transient_bytes[-1], change, LASTING_VARIANTS, LASTING_STEPS)
-        return _all_pass(*outcomes) and self.peaks(conditions).high_bytes <= capacity
+        lasting = self._all_pass(conditions, capacity, LASTING_VARIANTS, LASTING_STEPS)
+        return lasting and self.peaks(conditions).high_bytes <= capacity
+
+    def _all_pass(self, conditions: Conditions, capacity: int, variants: int, count: int) -> bool:
+        """Whether every step of every simulation passes and leaves some of the capacity; stops at the first failure."""
+        case = self._case(conditions)
+        left = capacity - case.transient_bytes[-1]
+        return all(
+            one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left
+            for one in self._within(case, case.most, left, variants, count)
+        )
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
-        change, case = self._changed(dataclasses.replace(conditions, batch_size=batch_size))
-        extra = sum(size for _, size in change.extra) + case.transient_bytes[-1]
+        case = self._case(dataclasses.replace(conditions, batch_size=batch_size))
+        extra = sum(case.extra) + case.transient_bytes[-1]
         first = len(self._first)
         return extra + max(
             peak_in_one_piece(step, self._exploratory if row < first else frozenset())
@@ -295,35 +311,68 @@ class Predictor:
 
     def sized_step(self, conditions: Conditions) -> SizedStep:
         """The latest recorded step under conditions, with the most bytes of its sizes."""
-        return self._changed(conditions)[1].most[-1]
+        return self._case(conditions).most[-1]
 
     def largest_batch_size(
         self, capacity_bytes: int, conditions: Conditions = RECORDED, below: int = MAX_BATCH_SIZE + 1
     ) -> int | None:
-        """The largest batch size at which every simulated step passes; 0 if none does, None if that is unknown.
-
-        Args:
-            capacity_bytes: The allocator's limit.
-            conditions: The other conditions.
-            below: Only smaller batch sizes count.
+        """The largest batch size, smaller than `below`, at which every simulated step passes; 0 if none does, None if
+        that is unknown.
         """
         conditions = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
         if self.reason_against(conditions) is not None or not self.knows_other_batch_sizes:
             return None
         evidence = self._evidence_for(conditions)
         below = min(below, evidence.smallest_failed(capacity_bytes) or below)
-        key = conditions, capacity_bytes, below
-        if key not in self._known_largest:
-            found = largest(
+
+        def found() -> int:
+            return largest(
                 min(evidence.largest(capacity_bytes), below - 1),
                 below,
                 possible=lambda size: self.peak_in_one_piece(size, conditions) <= capacity_bytes,
                 passes=lambda size: self.passes(size, capacity_bytes, conditions),
             )
-            _remember(self._known_largest, key, found)
-        return self._known_largest[key]
+
+        return self._once(("largest", conditions, capacity_bytes, below), found)
+
+    def most_capacity(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> int:
+        """The largest capacity that `enough_capacity` tries."""
+        return MAX_CAPACITY_FACTOR * max(capacity_bytes, self.peak_in_one_piece(batch_size, conditions))
+
+    def enough_capacity(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> Enough | None:
+        """The smallest capacity, with a reserve, at which a training passes that fails in a smaller one; None if
+        none does.
+        """
+        most = self.most_capacity(batch_size, capacity_bytes, conditions)
+
+        def passing_from(capacity: float) -> int | None:
+            """The first whole MiB from a capacity on, in steps of some percent, at which the batch passes."""
+            while capacity <= most:
+                rounded = math.ceil(capacity / (1 << 20)) << 20
+                asked = dataclasses.replace(conditions, batch_size=batch_size, capacity_bytes=rounded)
+                # The prediction may say otherwise: the largest batch size may be smaller.
+                if self.passes(batch_size, rounded, conditions) and self.fits(asked):
+                    return rounded
+                capacity = rounded / SMALLER
+            return None
+
+        doublings = math.log2(max(1.0, batch_size / (self.batch_size or batch_size)))
+        smallest = passing_from(most // MAX_CAPACITY_FACTOR)
+        # A larger capacity may leave worse pieces, so it is simulated as well.
+        found = smallest and passing_from(smallest * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings))
+        return Enough(found, smallest) if found and smallest else None
 
     # --- parts --------------------------------------------------------------------------------------------------------
+
+    def _once(self, key: Hashable, compute: Callable[[], _Value]) -> _Value:
+        """A result that is computed once; the oldest one is forgotten."""
+        if key not in self._known:
+            value = compute()
+            if len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[key] = value
+        found: _Value = self._known[key]
+        return found
 
     def _checked(self) -> Reproduced:
         return self.reproduced if self._steps else Reproduced(0, 0)
@@ -382,19 +431,15 @@ class Predictor:
             )
         return None
 
-    def _changed(self, conditions: Conditions) -> tuple[Change, Case]:
-        """What conditions change, and the steps under them."""
+    def _case(self, conditions: Conditions) -> Case:
         change = change_of(conditions, self._layers, self._steps[-1] if self._steps else None)
-        return change, self._case(conditions, change)
-
-    def _case(self, conditions: Conditions, change: Change) -> Case:
         return make_case(self._first, self._steps, conditions.batch_size or self.batch_size, change)
 
     def _simulations(
         self,
         steps: Sequence[SizedStep],
         rules: PoolRules,
-        change: Change,
+        extra: Sequence[int],
         variants: int,
         count: int,
         distance: int,
@@ -405,7 +450,7 @@ class Predictor:
         With `same_start` the first step runs in the recorded order, which decides what free chunks later steps find.
         """
         first = len(self._first)
-        start = History(steps, rules, [size for _, size in change.extra], self._exploratory)
+        start = History(steps, rules, extra, self._exploratory)
         later = len(steps) - first
         for seed in range(variants):
             history = start.copy()
@@ -413,29 +458,32 @@ class Predictor:
             yield history.run([first + (turn + seed) % later for turn in range(count)], seed, distance)
 
     def _within(
-        self, steps: Sequence[SizedStep], capacity: int, change: Change, variants: int, count: int
-    ) -> tuple[Iterator[Outcome], int]:
-        """Simulations of a training that must pass within a capacity, and that capacity."""
+        self, case: Case, steps: Sequence[SizedStep], capacity: int, variants: int, count: int
+    ) -> Iterator[Outcome]:
+        """Simulations of a training that must pass within a capacity."""
         assert self._rules is not None  # or there is no prediction
         rules = dataclasses.replace(self._rules, capacity_bytes=capacity)
-        return self._simulations(steps, rules, change, variants, count, LARGE_DISTANCE), capacity
+        return self._simulations(steps, rules, case.extra, variants, count, LARGE_DISTANCE)
 
-    def _limits(self, case: Case, change: Change, variants: int, count: int, same_start: bool = False) -> Limits:
+    def _limits(self, case: Case, same_start: bool = False) -> Limits:
         """Simulations of the least and of the most bytes in a pool without limit."""
         assert self._rules is not None  # or there is no prediction
         rules = PoolRules(NO_LIMIT, descends=self._rules.descends)
 
         def simulated(steps: Sequence[SizedStep]) -> list[Outcome]:
-            return list(
-                self._simulations(steps, rules, change, variants, count, TYPICAL_DISTANCE, same_start=same_start)
-            )
+            of_steps = steps, rules, case.extra, VARIANTS, SIMULATED_STEPS, TYPICAL_DISTANCE, same_start
+            return list(self._simulations(*of_steps))
 
         most = simulated(case.most)
-        if case.typical is not None:
-            return Limits(simulated(case.least), most, usual=simulated(case.typical), steps_of_update=change.batches)
-        if case.same_order and case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes:
-            return Limits(most, most, case.uncertain_bytes, steps_of_update=change.batches)
-        return Limits(simulated(case.least), most, steps_of_update=change.batches)
+        alike = case.typical is None and case.same_order
+        negligible = alike and case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes
+        return Limits(
+            most if negligible else simulated(case.least),
+            most,
+            case.uncertain_bytes if negligible else 0,
+            None if case.typical is None else simulated(case.typical),
+            case.change.batches,
+        )
 
     def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
         """(low, typical, high) peak of simulations, with the additional bytes.
@@ -455,7 +503,7 @@ class Predictor:
         return min(low - arrays_in_place(self._steps[-1]), peak), peak, max(high, peak)
 
 
-def _breakdown(limits: Limits, case: Case, change: Change) -> tuple[tuple[LedgerRow, ...], int]:
+def _breakdown(limits: Limits, case: Case) -> tuple[tuple[LedgerRow, ...], int]:
     """The breakdown of the typical peak, which sums to it, and the bytes of it that are live at once.
 
     Both are of the simulated steps that have this peak, with the additional bytes: it is never below what is live.
@@ -469,24 +517,5 @@ def _breakdown(limits: Limits, case: Case, change: Change) -> tuple[tuple[Ledger
         (ChunkOwner(None, "activations", None), case.saved_bytes),
         (ChunkOwner(None, "workspace", None), case.transient_bytes[1] - case.saved_bytes),
     ]
-    extra = sum(size for _, size in change.extra) + case.transient_bytes[1]
     demand = sum(most_live_bytes(step, peak) for step, peak in steps) // len(steps)
-    return peak_ledger(steps, change, additional), demand + extra
-
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
-
-
-def _remember(known: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Keep a result instead of the oldest one."""
-    if len(known) >= REMEMBERED:
-        del known[next(iter(known))]
-    known[key] = value
-
-
-def _all_pass(outcomes: Iterable[Outcome], capacity: int) -> bool:
-    """Whether every step of every simulation passes and leaves some of the capacity. Stops at the first that fails."""
-    return all(
-        one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= capacity for one in outcomes
-    )
+    return peak_ledger(steps, case.change, additional), demand + sum(case.extra) + case.transient_bytes[1]

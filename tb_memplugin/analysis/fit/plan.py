@@ -3,9 +3,9 @@
 import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint
-from tb_memplugin.analysis.fit.plan_code import code_of
+from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint, code_of
 from tb_memplugin.analysis.fit.segment_search import (
     Recomputing,
     SegmentSearch,
@@ -18,7 +18,6 @@ from tb_memplugin.model import Category, LedgerRow, Run
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
-from tb_memplugin.prediction.peak_ledger import PeakParts
 
 MOST_PARTS = 16
 """Most batches that gradients are accumulated over."""
@@ -61,28 +60,50 @@ def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int |
     return Plan(device, budget, None, recorded_peak_bytes=recorded.peak_bytes, sentences=sentences)
 
 
+class _Change(NamedTuple):
+    """A change to try, and over how many batches it accumulates gradients."""
+
+    kind: Kind
+    sentence: str
+    conditions: Conditions
+    parts: int = 1
+
+
+_WITH_RECOMPUTATION: dict[Kind, Kind] = {
+    "recompute": "recompute",
+    "accumulate": "recompute_and_accumulate",
+    "optimizer": "recompute_and_optimizer",
+    "batch_size": "recompute_and_batch_size",
+}
+
+
 class _Planner:
     """Plans for one run and one budget."""
 
     def __init__(self, predictor: RunPredictor, run: Run, device: str, budget: int, same: Conditions) -> None:
-        self._predictor, self._device, self._budget = predictor, device, budget
+        self._predictor, self._layers, self._device, self._budget = (
+            predictor.predictor,
+            predictor.layers,
+            device,
+            budget,
+        )
         self._capacity = same.capacity_bytes
-        self._same = self._described("none", "no change: as recorded", Conditions(same.batch_size))
-        if self._same.fits:
-            self._same = dataclasses.replace(self._same, sentence="no change: fits as recorded")
-        self._units: Units = units_of(run, predictor.steps[-1], predictor.layers)
+        self._units: Units = units_of(run, predictor.steps[-1], self._layers)
         table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
         self._optimizer = "Optimizer" if table is None else str(table.optimizer)
-        self._root = f"{predictor.layers[0].path}/" if predictor.layers else ""
+        self._root = f"{self._layers[0].path}/" if self._layers else ""
         self._searches: dict[Conditions, SegmentSearch] = {}
+        self._conditions: dict[PlanOption, Conditions] = {}
+        recorded = Conditions(same.batch_size)
+        fits = "fits " if self._fits(recorded) else ""
+        self._same = self._described(_Change("none", f"no change: {fits}as recorded", recorded))
 
     def plan(self) -> Plan:
-        """The plan."""
-        options = [self._same] if self._same.fits else [self._same, *self._options()]
+        options = [self._same, *([] if self._same.fits else self._options())]
         chosen = next((option for option in options if option.fits), None)
         sentences = list(self._units.sentences)
         least = chosen or min(options, key=lambda option: option.high_bytes)
-        peaks = self._peaks(self._conditions(least))
+        peaks = self._predictor.peaks(self._conditions[least])
         if chosen is None:
             sentences.insert(
                 0,
@@ -103,7 +124,7 @@ class _Planner:
             demand_bytes=peaks.demand_bytes,
             extra_time=least.extra_time,
             time_source=self._units.time_source,
-            code=code_of(least, self._optimizer, self._predictor.layers) if least.fits else "",
+            code=code_of(least, self._optimizer, self._layers) if least.fits else "",
             options=tuple(options),
             curve=self._curve(),
             ledger=peaks.ledger,
@@ -115,191 +136,137 @@ class _Planner:
         """Changes in order of preference.
 
         The first trains the same. Accumulation keeps the effective batch, but batch norm then sees smaller batches. The
-        others change the training. Combinations follow where no single change is enough.
+        others change the training: a smaller batch, an optimizer without slots, half precision, and frozen layers,
+        which no longer learn. Combinations follow where no single change is enough.
         """
         batch = self._same.batch_size
-        conditions = Conditions(batch_size=batch)
-        found = self._recomputing(conditions)
-        if found is not None:
-            yield self._recomputed("recompute", conditions, found)
-        if batch is None:
-            return
-        parts = [count for count in range(2, MOST_PARTS + 1) if batch % count == 0]
-        fits = found is not None and self._fits(conditions, found)
-        for count in parts:
-            sentence, last = _accumulating(count, batch), count == parts[-1]
-            option = self._option("accumulate", sentence, _accumulated(batch, count), count, last)
-            if option is not None and (option.fits or last):
-                fits = fits or option.fits
-                yield option
-                break
-        if not fits:
-            yield from self._in_parts(batch, [count for count in parts if count in SEARCHED_PARTS])
-        alone = list(self._changing(batch))
-        yield from alone
-        if not fits and not any(option.fits for option in alone):
-            yield from self._together(batch)
+        alone = self._first([_Change("recompute", "", Conditions(batch))], recompute=True)
+        found = [alone]
+        if batch is not None:
+            parts = [
+                _Change(
+                    "accumulate",
+                    f"gradient accumulation over {count} batches of {batch // count}",
+                    Conditions(batch // count, accumulate=True),
+                    count,
+                )
+                for count in range(2, MOST_PARTS + 1)
+                if batch % count == 0
+            ]
+            sizes = [batch >> halvings for halvings in range(1, batch.bit_length())]
+            smaller = [
+                _Change("batch_size", f"batch size {size} instead of {batch}", Conditions(size)) for size in sizes
+            ]
+            has_slots = any(layer.optimizer_bytes for layer in self._layers)
+            sgd = (
+                [_Change("optimizer", "SGD without momentum", Conditions(batch, optimizer="sgd"))] if has_slots else []
+            )
+            found.append(self._first(parts))
+            fits = any(one is not None and one.fits for one in found)
+            if not fits:
+                found.append(self._first([one for one in parts if one.parts in SEARCHED_PARTS], recompute=True))
+            changing = [self._first(smaller), self._first(sgd)]
+            if recorded_precision(self._layers) in (None, "float32"):
+                half = Conditions(batch, precision="mixed_float16")
+                changing.append(
+                    self._first([_Change("precision", "mixed_float16, on a device that supports it", half)])
+                )
+            changing.append(self._freezing(batch))
+            found += changing
+            if not fits and not any(one is not None and one.fits for one in changing):
+                found += [self._first(sgd, recompute=True), self._first(smaller, recompute=True)]
+        return filter(None, found)
 
-    def _in_parts(self, batch: int, parts: Sequence[int]) -> Iterator[PlanOption]:
-        for count in parts:
-            conditions = _accumulated(batch, count)
-            found = self._recomputing(conditions)
-            if found is not None and (self._fits(conditions, found) or count == parts[-1]):
-                kind: Kind = "recompute_and_accumulate"
-                yield self._recomputed(kind, conditions, found, _accumulating(count, batch), count)
-                return
-
-    def _changing(self, batch: int) -> Iterator[PlanOption]:
-        """What changes the training: a smaller batch, an optimizer without slots, half precision, and frozen layers,
-        which no longer learn.
-        """
-        size = batch // 2
-        while size:
-            option = self._option("batch_size", _smaller(size, batch), Conditions(batch_size=size), last=size == 1)
-            if option is not None and (option.fits or size == 1):
-                yield option
-                break
-            size //= 2
-        if self._has_slots():
-            option = self._option("optimizer", _SGD, Conditions(batch, optimizer="sgd"))
-            if option is not None:
-                yield option
-        if recorded_precision(self._predictor.layers) in (None, "float32"):
-            half = Conditions(batch, precision="mixed_float16")
-            option = self._option("precision", "mixed_float16, on a device that supports it", half)
-            if option is not None:
-                yield option
-        frozen = self._freezing(batch)
-        if frozen is not None:
-            yield frozen
+    def _first(self, changes: Sequence[_Change], recompute: bool = False) -> PlanOption | None:
+        """The first change that fits; else the last one, if it can be simulated."""
+        for change in changes:
+            found = None
+            if recompute:
+                search = self._search(change.conditions)
+                # The segments that fit at the least time, those of the smallest peak if none fit.
+                found = None if search is None else search.cheapest(self._budget)
+                if found is None:
+                    continue
+            elif self._predictor.reason_against(change.conditions) is not None:
+                continue
+            if change is changes[-1] or self._fits(_with(change.conditions, found)):
+                return self._described(change, found)
+        return None
 
     def _freezing(self, batch: int) -> PlanOption | None:
         """Freezing as few layers as needed, from the model's first on; all but the last if that is not enough."""
-        trained = [layer.path for layer in self._predictor.layers if layer.trainable_weight_bytes]
+        trained = [layer.path for layer in self._layers if layer.trainable_weight_bytes]
+
+        def frozen(count: int) -> PlanOption | None:
+            sentence = f"freeze the first {counted(count, 'trainable layer')}"
+            return self._first([_Change("freeze", sentence, Conditions(batch, frozen=tuple(trained[:count])))])
+
         failing, passing = 0, len(trained) - 1
-        best = None if passing < 1 else self._frozen(batch, trained[:passing])
+        best = None if passing < 1 else frozen(passing)
         if best is None or not best.fits:
             return best
         for _ in range(FREEZING_TRIES):
             if passing - failing <= 1:
                 break
             middle = (failing + passing) // 2
-            option = self._frozen(batch, trained[:middle], last=False)
+            option = frozen(middle)
             if option is not None and option.fits:
                 best, passing = option, middle
             else:
                 failing = middle
         return best
 
-    def _frozen(self, batch: int, paths: Sequence[str], last: bool = True) -> PlanOption | None:
-        sentence = f"freeze the first {counted(len(paths), 'trainable layer')}"
-        return self._option("freeze", sentence, Conditions(batch, frozen=tuple(paths)), last=last)
-
-    def _together(self, batch: int) -> Iterator[PlanOption]:
-        """Recomputation together with changes of the training."""
-        if self._has_slots():
-            conditions = Conditions(batch, optimizer="sgd")
-            found = self._recomputing(conditions)
-            if found is not None:
-                yield self._recomputed("recompute_and_optimizer", conditions, found, _SGD)
-        size = batch // 2
-        while size:
-            conditions = Conditions(batch_size=size)
-            found = self._recomputing(conditions)
-            if found is not None and (self._fits(conditions, found) or size == 1):
-                yield self._recomputed("recompute_and_batch_size", conditions, found, _smaller(size, batch))
-                return
-            size //= 2
-
-    def _has_slots(self) -> bool:
-        return any(layer.optimizer_bytes for layer in self._predictor.layers)
-
-    def _option(
-        self, kind: Kind, sentence: str, conditions: Conditions, parts: int = 1, last: bool = True
-    ) -> PlanOption | None:
-        """A change with what `what_if` predicts. Without `last` another one follows if it does not fit."""
-        if self._predictor.predictor.reason_against(conditions) is not None or not (last or self._fits(conditions)):
-            return None
-        return self._described(kind, sentence, conditions, parts=parts)
-
-    def _peaks(self, conditions: Conditions) -> PeakParts:
-        return self._predictor.predictor.peaks(conditions)
-
-    def _fits(self, conditions: Conditions, found: Recomputing | None = None) -> bool:
+    def _fits(self, wanted: Conditions) -> bool:
         """Whether the whole range of the peak is within the budget, and `what_if` says that it fits into the limit."""
-        wanted = _with(conditions, found)
         within = dataclasses.replace(wanted, capacity_bytes=self._capacity)
-        return self._peaks(wanted).high_bytes <= self._budget and self._predictor.predictor.fits(within)
+        return self._predictor.peaks(wanted).high_bytes <= self._budget and self._predictor.fits(within)
 
-    def _recomputed(
-        self, kind: Kind, conditions: Conditions, found: Recomputing, also: str | None = None, parts: int = 1
-    ) -> PlanOption:
-        sentence = (
-            recompute_sentence(found.segments) if also is None else f"{recompute_sentence(found.segments)}; {also}"
-        )
-        return self._described(kind, sentence, conditions, found, parts)
-
-    def _described(
-        self, kind: Kind, sentence: str, conditions: Conditions, found: Recomputing | None = None, parts: int = 1
-    ) -> PlanOption:
-        low, peak, high = self._peaks(_with(conditions, found)).span
-        same_time = 0.0 if kind == "none" else None
-        return PlanOption(
-            kind=kind,
-            sentence=sentence,
+    def _described(self, change: _Change, found: Recomputing | None = None) -> PlanOption:
+        wanted = _with(change.conditions, found)
+        low, peak, high = self._predictor.peaks(wanted).span
+        again = [] if found is None else [recompute_sentence(found.segments)]
+        same_time = 0.0 if change.kind == "none" else None
+        option = PlanOption(
+            kind=change.kind if found is None else _WITH_RECOMPUTATION[change.kind],
+            sentence="; ".join([*again, *filter(None, [change.sentence])]),
             segments=() if found is None else inside(self._root, found.segments),
-            batch_size=conditions.batch_size,
-            accumulation=parts,
+            batch_size=wanted.batch_size,
+            accumulation=change.parts,
             peak_bytes=peak,
             low_bytes=low,
             high_bytes=high,
-            fits=self._fits(conditions, found),
-            extra_time=found.extra_time if found is not None and kind == "recompute" else same_time,
-            frozen=tuple(path.removeprefix(self._root) for path in conditions.frozen),
+            fits=self._fits(wanted),
+            extra_time=found.extra_time if found is not None and change.kind == "recompute" else same_time,
+            frozen=tuple(path.removeprefix(self._root) for path in wanted.frozen),
         )
-
-    def _conditions(self, option: PlanOption) -> Conditions:
-        """The conditions of an option."""
-        kinds = option.kind.split("_and_")
-        return Conditions(
-            batch_size=option.batch_size,
-            accumulate=option.accumulation > 1,
-            optimizer="sgd" if "optimizer" in kinds else None,
-            precision="mixed_float16" if "precision" in kinds else None,
-            frozen=tuple(f"{self._root}{name}" for name in option.frozen),
-            recompute=tuple(tuple(f"{self._root}{name}" for name in segment) for segment in option.segments),
-        )
-
-    def _recomputing(self, conditions: Conditions) -> Recomputing | None:
-        """The segments that fit at the least time; those of the smallest peak if none fit; None if none saves."""
-        search = self._search(conditions)
-        return None if search is None else search.cheapest(self._budget)
+        self._conditions[option] = wanted
+        return option
 
     def _search(self, conditions: Conditions) -> SegmentSearch | None:
         if not len(self._units):
             return None
         if conditions not in self._searches:
             within = dataclasses.replace(conditions, capacity_bytes=self._capacity)
-            self._searches[conditions] = SegmentSearch(self._predictor.predictor, self._units, within)
+            self._searches[conditions] = SegmentSearch(self._predictor, self._units, within)
         return self._searches[conditions]
 
     def _curve(self) -> tuple[PlanPoint, ...]:
         """The curve at the recorded batch size, which ends with the training as recorded; empty if nothing saves."""
-        search, same = self._search(Conditions(batch_size=self._same.batch_size)), self._same
+        search, same = self._search(Conditions(self._same.batch_size)), self._same
         found = [] if search is None else search.curve(CURVE_POINTS)
         saving = [one for one in found if one.peaks.peak_bytes < same.peak_bytes and one.extra_time > 0]
         if not saving:
             return ()
         points = [
-            PlanPoint(peak, low, high, one.extra_time, len(one.segments))
+            PlanPoint(
+                one.peaks.peak_bytes, one.peaks.low_bytes, one.peaks.high_bytes, one.extra_time, len(one.segments)
+            )
             for one in saving
-            for low, peak, high in (one.peaks.span,)
         ]
         return (*points, PlanPoint(same.peak_bytes, same.low_bytes, same.high_bytes, 0.0, 0))
 
 
 def _with(conditions: Conditions, found: Recomputing | None) -> Conditions:
-    """The conditions with segments to recompute."""
     return conditions if found is None else dataclasses.replace(conditions, recompute=found.segments)
 
 
@@ -312,21 +279,6 @@ def recompute_sentence(segments: Sequence[Sequence[str]]) -> str:
     """What is recomputed, in few words."""
     layers = sum(len(segment) for segment in segments)
     return f"recompute {counted(len(segments), 'segment')} with {counted(layers, 'layer')}"
-
-
-def _accumulated(batch: int, parts: int) -> Conditions:
-    return Conditions(batch_size=batch // parts, accumulate=True)
-
-
-def _accumulating(parts: int, batch: int) -> str:
-    return f"gradient accumulation over {parts} batches of {batch // parts}"
-
-
-def _smaller(size: int, batch: int) -> str:
-    return f"batch size {size} instead of {batch}"
-
-
-_SGD = "SGD without momentum"
 
 
 def _holding(ledger: Sequence[LedgerRow]) -> str:

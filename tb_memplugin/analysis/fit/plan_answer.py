@@ -1,10 +1,12 @@
-"""A plan that makes a training fit into a budget, as text and as JSON. Pure."""
+"""A plan that makes a training fit into a budget: as text, as JSON, and as lines of Python that apply it. Pure."""
 
 import dataclasses
+import json
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.analysis.fit.what_if_answer import describe_rows
-from tb_memplugin.model import LedgerRow
+from tb_memplugin.model import Layer, LedgerRow
 from tb_memplugin.model.text import clean, format_table, html_text
 from tb_memplugin.model.units import counted, format_bytes
 
@@ -21,6 +23,8 @@ Kind: TypeAlias = Literal[
     "recompute_and_batch_size",
 ]
 TimeSource: TypeAlias = Literal["measured", "estimated"]
+_MODELS = ("Functional", "Model", "Sequential")
+"""Types of layers that have `get_layer`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,8 +118,17 @@ class Plan:
     model: str = ""
 
     def __str__(self) -> str:
-        tables = [_options_table(self), _curve_table(self)]
-        return "\n\n".join(["\n".join(_lines(self)), *(table for table in tables if table)])
+        parts = ["\n".join(_lines(self))]
+        if self.options:
+            rows = [
+                (one.sentence, _span(one), "yes" if one.fits else "no", format_time(one.extra_time))
+                for one in self.options
+            ]
+            parts.append(format_table(("change", "predicted peak", "fits", "time"), rows))
+        if self.curve:
+            points = [(_span(one), format_time(one.extra_time), str(one.segments)) for one in self.curve]
+            parts.append(format_table(("peak with recomputation", "time", "segments"), points))
+        return "\n\n".join(parts)
 
     def __repr__(self) -> str:
         return (
@@ -133,16 +146,14 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     return {
         **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
         "segments": [list(segment) for segment in plan.segments],
-        "options": [_described(option) for option in plan.options],
+        "options": [
+            {**dataclasses.asdict(one), "segments": [list(part) for part in one.segments], "frozen": list(one.frozen)}
+            for one in plan.options
+        ],
         "curve": [dataclasses.asdict(point) for point in plan.curve],
         "ledger": describe_rows(plan.ledger),
         "sentences": list(plan.sentences),
     }
-
-
-def _described(option: PlanOption) -> dict[str, Any]:
-    lists = {"segments": [list(segment) for segment in option.segments], "frozen": list(option.frozen)}
-    return {**dataclasses.asdict(option), **lists}
 
 
 def _lines(plan: Plan) -> list[str]:
@@ -151,48 +162,80 @@ def _lines(plan: Plan) -> list[str]:
     if plan.fits:
         what = next((option.sentence for option in plan.options if option.fits), "")
         lines.append(f"plan: {what}")
-        lines.append(f"predicted peak: {_span(plan.peak_bytes, plan.low_bytes, plan.high_bytes)}")
+        lines.append(f"predicted peak: {_span(plan)}")
         if plan.segments and plan.extra_time is not None:
             lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
     elif plan.fits is False:
         lines.append("plan: none of the simulated changes fits")
     if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
         rest = max(0, plan.peak_bytes - plan.demand_bytes)
-        lines.append(
-            f"live at once: {format_bytes(plan.demand_bytes)}; "
-            f"unsplit remainders and fragmentation: {format_bytes(rest)}"
-        )
+        live = format_bytes(plan.demand_bytes)
+        lines.append(f"live at once: {live}; unsplit remainders and fragmentation: {format_bytes(rest)}")
     lines += [f"  {clean(sentence)}" for sentence in plan.sentences]
     if plan.code:
         lines += ["", *(f"    {line}" for line in plan.code.splitlines())]
     return lines
 
 
-def _span(peak: int | None, low: int | None, high: int | None) -> str:
-    return f"{format_bytes(peak)} ({format_bytes(low)} to {format_bytes(high)})"
-
-
-def _options_table(plan: Plan) -> str:
-    rows = [
-        (
-            option.sentence,
-            _span(option.peak_bytes, option.low_bytes, option.high_bytes),
-            "yes" if option.fits else "no",
-            format_time(option.extra_time),
-        )
-        for option in plan.options
-    ]
-    return format_table(("change", "predicted peak", "fits", "time"), rows) if rows else ""
-
-
-def _curve_table(plan: Plan) -> str:
-    rows = [
-        (_span(point.peak_bytes, point.low_bytes, point.high_bytes), format_time(point.extra_time), str(point.segments))
-        for point in plan.curve
-    ]
-    return format_table(("peak with recomputation", "time", "segments"), rows) if rows else ""
+def _span(one: Plan | PlanOption | PlanPoint) -> str:
+    return f"{format_bytes(one.peak_bytes)} ({format_bytes(one.low_bytes)} to {format_bytes(one.high_bytes)})"
 
 
 def format_time(share: float | None) -> str:
     """Additional time as a percentage."""
     return "unknown" if share is None else f"+{100 * share:.0f} %"
+
+
+def remat_line(segments: Sequence[Sequence[str]]) -> str:
+    """The line that recomputes segments, on one line for few of them."""
+    pairs = [f"({json.dumps(segment[0])}, {json.dumps(segment[-1])})" for segment in segments]
+    if len(pairs) <= 1:
+        return f"model = tb_memplugin.remat(model, [{''.join(pairs)}])"
+    inside = "".join(f"    {pair},\n" for pair in pairs)
+    return f"model = tb_memplugin.remat(model, [\n{inside}])"
+
+
+def code_of(option: PlanOption, optimizer: str, layers: Sequence[Layer]) -> str:
+    """The lines that apply an option.
+
+    `optimizer` is the class name of the recorded one; the first layer is the model itself.
+    """
+    lines = []
+    kinds = option.kind.split("_and_")
+    if "precision" in kinds:
+        lines.append('keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made')
+    if option.frozen:
+        lines += _freezing(option.frozen, {layer.path: layer.type for layer in layers})
+    if option.segments:
+        lines.append(remat_line(option.segments))
+    if option.accumulation > 1:
+        arguments = f"..., gradient_accumulation_steps={option.accumulation}"
+        lines.append(f"optimizer = keras.optimizers.{optimizer}({arguments})  # the other arguments as before")
+    if "optimizer" in kinds:
+        lines.append("optimizer = keras.optimizers.SGD()")
+    if option.segments or option.frozen or option.accumulation > 1 or "optimizer" in kinds:
+        notes = [] if option.accumulation > 1 else ["the other arguments as before"]
+        notes += ["without jit_compile: compiled steps have other peaks"] if option.segments else []
+        lines.append("model.compile(optimizer, ...)" + (f"  # {', '.join(notes)}" if notes else ""))
+    if option.accumulation > 1 or "batch_size" in kinds:
+        lines.append(f"batch_size = {option.batch_size}")
+    return "\n".join(lines)
+
+
+def _freezing(frozen: Sequence[str], types: dict[str, str]) -> list[str]:
+    """Lines that freeze layers; layers inside one that is no model of its own are named in a comment."""
+    root = next(iter(types), "")
+    by_parent: dict[str, list[str]] = {}
+    unreachable = []
+    for name in frozen:
+        parents = name.split("/")[:-1]
+        paths = ["/".join([root, *parents[: depth + 1]]) for depth in range(len(parents))]
+        if all(types.get(path) in _MODELS for path in paths):
+            by_parent.setdefault("/".join(parents), []).append(name.rpartition("/")[-1])
+        else:
+            unreachable.append(name)
+    lines = []
+    for parent, names in by_parent.items():
+        getters = "".join(f".get_layer({json.dumps(one)})" for one in parent.split("/") if one)
+        lines += [f"for name in {json.dumps(names)}:", f"    model{getters}.get_layer(name).trainable = False"]
+    return lines + [f"# set `trainable = False` on {name}" for name in unreachable]

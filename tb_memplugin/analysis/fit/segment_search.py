@@ -1,20 +1,28 @@
-"""The layers of a run that can be recomputed, and which of them to recompute, found by simulation. Pure."""
+"""The layers of a run that can be recomputed, and which segments of them to recompute. Pure.
+
+The choice takes the least time with which a step stays within some bytes; simulations then check it.
+
+While the backward pass of a unit runs, every recomputed segment before it holds its output only. A segment's own
+results are all there again. So the bytes in use in a unit's backward pass are those of the recorded step, less what the
+segments before it do not hold. Over the linear order of units this is a dynamic program, whose result is exact.
+"""
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.analysis.fit.plan_answer import TimeSource
-from tb_memplugin.model import Layer, Run, StepRequests, Timeline
+from tb_memplugin.model import Floats, Integers, Layer, Run, StepRequests, Timeline
 from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.peak_ledger import PeakParts
+from tb_memplugin.prediction.prediction import PeakParts
 from tb_memplugin.prediction.predictor import Predictor
-from tb_memplugin.prediction.recomputation import Part
-from tb_memplugin.prediction.segment_choice import Choice, SegmentChoices, Unit, requesting_units, unit_costs
-from tb_memplugin.prediction.sized_steps import peak_in_one_piece
+from tb_memplugin.prediction.recomputation import Part, Parts, Segments
+from tb_memplugin.prediction.sized_steps import SizedStep, in_use, peak_in_one_piece, rounded_sizes
 
 FORWARD_SHARE = 1 / 3
 """Share of a step's time that the forward pass is taken to have where no time was recorded: a backward pass does about
@@ -28,6 +36,193 @@ COMPILED = (
 RECOMPUTED = "The recorded step recomputes layers already. Record it without that to plan anew."
 MOST_TRIES = 5
 """Choices of segments that are simulated for one question: they halve the span from the smallest peak four times."""
+TIME_PARTS = 64
+"""Parts of the forward pass's time that are told apart."""
+_NEVER = np.iinfo(np.int64).min // 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """Layers between two neighboring cut points, by their paths, which are recomputed together or not at all.
+
+    A unit whose first number follows another one's last can form a segment with it. `output_bytes` are the recorded
+    ones of the last layer's output, None if unknown.
+    """
+
+    first: int
+    last: int
+    layers: tuple[str, ...]
+    output_bytes: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitCosts:
+    """Bytes and time of each unit of a step, in order; columns of shape [units].
+
+    Attributes:
+        backward: Most bytes in use while the backward pass of a unit runs.
+        start: Bytes in use when it begins.
+        held: Bytes that the unit saves for the backward pass.
+        kept: The part of them that stays if the unit is the last one of a recomputed segment: its output.
+        working: Most bytes of the unit's own results and temporaries at once in its forward pass.
+        seconds: Time of its forward pass.
+        joins: Whether it can be recomputed together with the unit before.
+        after: Most bytes in use between the last unit's forward and its backward pass.
+    """
+
+    backward: Integers
+    start: Integers
+    held: Integers
+    kept: Integers
+    working: Integers
+    seconds: Floats
+    joins: npt.NDArray[np.bool_]
+    after: int
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+
+def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tuple[Unit, Part]]:
+    """The units that save something for the backward pass, in the order of the forward pass.
+
+    Layers that request nothing belong to the following unit, if both can form a segment.
+    """
+    parts = Parts(requests)
+    found: list[tuple[Unit, Part]] = []
+    waiting: Unit | None = None
+    for unit in units:
+        if waiting is not None and waiting.last + 1 == unit.first:
+            unit = Unit(waiting.first, unit.last, waiting.layers + unit.layers, unit.output_bytes)
+        part = parts.of(unit.layers, unit.output_bytes)
+        if part is None or not len(part.saved):
+            waiting = unit
+        else:
+            found.append((unit, part))
+            waiting = None
+    # Where a layer begins is no order: random ops have no inputs and may run first.
+    return sorted(found, key=lambda one: one[1].end)
+
+
+def unit_costs(step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Sequence[float]) -> UnitCosts:
+    """The costs of `requesting_units` in a step in which nothing is recomputed; `seconds` of their forward passes."""
+    requests = step.requests
+    sized = rounded_sizes(step.sizes)
+    level = in_use(requests, sized)[1:]  # after each event
+    backs = [part.back for _, part in found]
+    ends = [min((back for back in backs[:row] if back > own), default=requests.events) for row, own in enumerate(backs)]
+    forward_end = max((part.end for _, part in found), default=0)
+    last_back = max(min(backs, default=0), forward_end)
+    return UnitCosts(
+        backward=np.asarray([int(level[back:end].max()) for back, end in zip(backs, ends, strict=True)], np.int64),
+        start=np.asarray([int(level[back - 1]) for back in backs], np.int64),
+        held=np.asarray([int(sized[part.saved].sum()) for _, part in found], np.int64),
+        kept=np.asarray([0 if part.output is None else int(sized[part.output]) for _, part in found], np.int64),
+        working=np.asarray([_most(requests, sized, part) for _, part in found], np.int64),
+        seconds=np.asarray(seconds, np.float64),
+        joins=np.asarray(
+            [row > 0 and found[row - 1][0].last + 1 == unit.first for row, (unit, _) in enumerate(found)], bool
+        ),
+        after=int(level[forward_end : last_back + 1].max(initial=0)),
+    )
+
+
+def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
+    """Most bytes at once of a part's rows in its forward pass."""
+    rows = part.forward
+    changes = np.zeros(part.end - part.begin + 2, np.int64)
+    np.add.at(changes, requests.birth[rows] - part.begin, sized[rows])
+    freed = rows[requests.death[rows] <= part.end]
+    np.subtract.at(changes, requests.death[freed] - part.begin, sized[freed])
+    return int(np.cumsum(changes).max())
+
+
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""First unit of each segment to recompute, and first unit after it."""
+
+
+class SegmentChoices:
+    """Chooses segments under different limits."""
+
+    def __init__(self, costs: UnitCosts) -> None:
+        self._costs = costs
+        count = len(costs)
+        total = float(costs.seconds.sum()) or 1.0
+        scaled = np.concatenate([[0.0], np.cumsum(costs.seconds)]) / total * TIME_PARTS
+        self._time = np.rint(scaled).astype(np.int64)
+        self._spans = [self._from(first) for first in range(count)]
+
+    def _from(self, first: int) -> tuple[Integers, Integers, Integers]:
+        """For the segments that begin with a unit: unit after each, most bytes in its backward pass, bytes saved."""
+        costs = self._costs
+        breaks = np.flatnonzero(~costs.joins[first + 1 :])
+        end = first + 1 + (int(breaks[0]) if len(breaks) else len(costs) - first - 1)
+        span = slice(first, end)
+        held = np.cumsum(costs.held[span])
+        # All of the segment runs forward again when its backward pass begins, with the results in `start` still absent.
+        again = np.maximum.accumulate(held - costs.held[span] + costs.working[span])
+        most = np.maximum(np.maximum.accumulate(costs.backward[span]), costs.start[span] + again - held)
+        return np.arange(first + 1, end + 1), most, held - costs.kept[span]
+
+    def choose(self, limit_bytes: int) -> Spans | None:
+        """The least time within some bytes; None if no segments are enough."""
+        best, back = self._run(limit_bytes, self._time)
+        enough = np.flatnonzero(self._costs.after - best[-1] <= limit_bytes)
+        if not len(enough) or best[-1, enough[0]] <= _NEVER // 2:
+            return None
+        time, end = int(enough[0]), len(self._costs)
+        spans: list[tuple[int, int]] = []
+        while end:
+            first, again = divmod(int(back[end, time]), 2)
+            if again:
+                spans.append((first, end))
+                time -= int(self._time[end] - self._time[first])
+            end = first
+        return tuple(reversed(spans))
+
+    def seconds(self, spans: Spans) -> float:
+        """Time of the additional forward passes."""
+        return float(sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans)))
+
+    def smallest(self) -> int:
+        """The fewest bytes that any segments need."""
+        low, high = 0, int(max(self._costs.backward.max(initial=0), self._costs.after))
+        while high - low > max(1, high >> 12):
+            middle = (low + high) // 2
+            best, _ = self._run(middle, np.zeros_like(self._time))
+            if best[-1, 0] > _NEVER // 2 and self._costs.after - best[-1, 0] <= middle:
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _run(self, limit: int, time: Integers) -> tuple[Integers, Integers]:
+        """(bytes saved, at most, before each unit at each time; the unit before that and whether it is recomputed)."""
+        count, parts = len(self._costs), int(time[-1]) + 1
+        best = np.full((count + 1, parts), _NEVER, np.int64)
+        best[0, 0] = 0
+        back = np.full((count + 1, parts), -1, np.int64)  # 2 × unit + whether the segment from there is recomputed
+        times = np.arange(parts)
+        for first in range(count):
+            here = best[first]
+            # What needs less time and saves as much is better.
+            here = np.where(here > np.concatenate([[_NEVER], np.maximum.accumulate(here)[:-1]]), here, _NEVER)
+            kept = np.where(self._costs.backward[first] - here <= limit, here, _NEVER)
+            better = kept > best[first + 1]
+            best[first + 1][better], back[first + 1][better] = kept[better], 2 * first
+            after, most, saved = self._spans[first]
+            useful = saved > 0
+            after, most, saved = after[useful], most[useful], saved[useful]
+            filled = np.flatnonzero(here > _NEVER // 2)
+            if not len(after) or not len(filled):
+                continue
+            values = here[filled]
+            allowed = most[:, None] - values[None, :] <= limit
+            gained = values[None, :] + saved[:, None]
+            at = after[:, None] * parts + (times[filled][None, :] + (time[after] - time[first])[:, None])
+            allowed &= gained > best.flat[at]
+            best.flat[at[allowed]], back.flat[at[allowed]] = gained[allowed], 2 * first + 1
+        return best, back
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,13 +257,7 @@ def unsuitable_recording(requests: StepRequests, layers: Sequence[Layer]) -> str
 
 
 def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units:
-    """The units of a recorded step.
-
-    Args:
-        run: The run of the step, with its timelines.
-        requests: The step.
-        layers: The model's layers.
-    """
+    """The units of a recorded step; `run` has its timelines."""
     unsuitable = unsuitable_recording(requests, layers)
     if unsuitable is not None:
         return Units(sentences=(unsuitable,))
@@ -76,9 +265,11 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
     units = []
     for number, group in itertools.groupby(numbered, key=lambda layer: layer.unit or 0):
         members = list(group)
-        if any(_contains(layer.path, path) for layer in members for path in requests.unrepeatable):
+        paths, size = tuple(layer.path for layer in members), example_bytes(members[-1])
+        if any(f"{path}/".startswith(f"{layer}/") for layer in paths for path in requests.unrepeatable):
             continue
-        units.append(Unit(number, number, tuple(layer.path for layer in members), _output(members[-1], requests)))
+        size = None if size is None or not requests.batch_size else size * requests.batch_size
+        units.append(Unit(number, number, paths, size))
     if not units:
         return Units(sentences=("Recomputation is unknown: the model's layer graph was not recorded.",))
     found = tuple(requesting_units(requests, units))
@@ -93,16 +284,6 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
     shares = tuple(FORWARD_SHARE * one / max(1.0, sum(held)) for one in held)
     sentence = "The time is an estimate: a forward pass takes a third of a step, and each layer its share of the bytes."
     return Units(found, shares, 1.0, "estimated", outputs, (sentence,))
-
-
-def _contains(layer: str, path: str) -> bool:
-    """Whether a path is of a layer or of one inside it."""
-    return f"{path}/".startswith(f"{layer}/")
-
-
-def _output(layer: Layer, requests: StepRequests) -> int | None:
-    size = example_bytes(layer)
-    return None if size is None or not requests.batch_size else size * requests.batch_size
 
 
 def _measured(
@@ -120,33 +301,21 @@ def _measured(
 
 @dataclasses.dataclass(frozen=True)
 class Recomputing:
-    """Segments of a step, and what they need.
+    """Paths of each segment's layers, and the step's peaks and additional time, as a share of the recorded one."""
 
-    Attributes:
-        segments: The paths of each segment's layers.
-        extra_time: Additional time of a step as a share of the recorded one.
-        peaks: The peaks with them.
-    """
-
-    segments: tuple[tuple[str, ...], ...]
+    segments: Segments
     extra_time: float
     peaks: PeakParts
 
 
 class SegmentSearch:
-    """Chooses segments under some conditions, which include the batch size, and simulates them.
-
-    Args:
-        predictor: Predicts for the recorded program.
-        units: The layers that can be recomputed.
-        conditions: The conditions, whose capacity is the one to fit into.
-    """
+    """Chooses segments under conditions with a batch size and the capacity to fit into, and simulates them."""
 
     def __init__(self, predictor: Predictor, units: Units, conditions: Conditions) -> None:
         self._predictor, self._units, self._conditions = predictor, units, conditions
         step = predictor.sized_step(conditions)
         self._choices = SegmentChoices(unit_costs(step, units.found, units.seconds))
-        self._found: dict[tuple[tuple[int, int], ...], Recomputing | None] = {}
+        self._found: dict[Spans, Recomputing | None] = {}
         self.smallest_bytes = self._choices.smallest()
         self.demand_bytes = peak_in_one_piece(step)
 
@@ -171,10 +340,8 @@ class SegmentSearch:
         return best
 
     def curve(self, points: int) -> list[Recomputing]:
-        """Choices from the smallest peak upward, and all that were simulated before; none costs more for a higher peak.
-
-        Args:
-            points: Choices to simulate.
+        """Some choices from the smallest peak upward, and all that were simulated before; none costs more for a higher
+        peak.
         """
         for limit in np.linspace(self.smallest_bytes, self.demand_bytes, points + 1)[:-1].astype(int).tolist():
             self._simulated(self._choices.choose(limit))
@@ -185,27 +352,26 @@ class SegmentSearch:
                 kept.append(one)
         return kept
 
-    def _simulated(self, choice: Choice | None) -> Recomputing | None:
+    def _simulated(self, spans: Spans | None) -> Recomputing | None:
         """A choice with its peaks; None without segments, or if it cannot be simulated."""
-        if choice is None or not choice.spans:
+        if not spans:
             return None
-        if choice.spans not in self._found:
+        if spans not in self._found:
             found = self._units.found
             segments = tuple(
-                tuple(path for unit, _ in found[first:end] for path in unit.layers) for first, end in choice.spans
+                tuple(path for unit, _ in found[first:end] for path in unit.layers) for first, end in spans
             )
-            self._found[choice.spans] = self._predicted(segments, choice.seconds / self._units.step_seconds)
-        return self._found[choice.spans]
+            conditions = self._with(segments)
+            predicted = None
+            if self._predictor.reason_against(conditions) is None:
+                time = self._choices.seconds(spans) / self._units.step_seconds
+                predicted = Recomputing(segments, time, self._predictor.peaks(conditions))
+            self._found[spans] = predicted
+        return self._found[spans]
 
     def fits(self, found: Recomputing, budget: int) -> bool:
         """Whether segments fit into the capacity with a peak within a budget."""
         return found.peaks.high_bytes <= budget and self._predictor.fits(self._with(found.segments))
 
-    def _with(self, segments: tuple[tuple[str, ...], ...]) -> Conditions:
+    def _with(self, segments: Segments) -> Conditions:
         return dataclasses.replace(self._conditions, recompute=segments)
-
-    def _predicted(self, segments: tuple[tuple[str, ...], ...], extra_time: float) -> Recomputing | None:
-        conditions = self._with(segments)
-        if self._predictor.reason_against(conditions) is not None:
-            return None
-        return Recomputing(segments, extra_time, self._predictor.peaks(conditions))

@@ -19,11 +19,10 @@ from tb_memplugin.analysis.steps.facts import device_facts, phases
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
 from tb_memplugin.model.units import SIZE_RULE, parse_bytes
-from tb_memplugin.prediction.capacity import CapacitySearch, Enough
 from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, SLOTS, Conditions, unmatched
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
-from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
+from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Enough, Predictor
 
 CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
 """Most and fewest batch sizes of a curve, beside the recorded, the requested and the largest one."""
@@ -38,11 +37,7 @@ MAX_CAPACITY_BYTES = 1 << 50
 
 @dataclasses.dataclass(frozen=True)
 class CurvePoint:
-    """Predicted peak for a batch size, with its range.
-
-    Attributes:
-        fits, fails_at: As in the prediction for this batch size.
-    """
+    """Figures of the prediction for a batch size."""
 
     batch_size: int
     peak_bytes: int
@@ -59,11 +54,7 @@ def devices_of(run: Run) -> list[str]:
 
 
 class RunPredictor:
-    """Answers questions about one device of a run.
-
-    Args:
-        run: A run with its requests.
-        device: One of its devices.
+    """Answers questions about one device of a run that has its requests.
 
     Attributes:
         predictor: Predicts for the device.
@@ -100,8 +91,7 @@ class RunPredictor:
         """
         error = unmatched(conditions, self.layers)
         if error is not None:
-            parameter, sentence = error
-            raise RequestError(sentence, parameter)
+            raise RequestError(error[1], error[0])
         prediction = self.predict(conditions)
         return WhatIf(
             device=self._device,
@@ -119,7 +109,7 @@ class RunPredictor:
         batch, capacity = prediction.batch_size, prediction.capacity_bytes
         if prediction.fits is not False or prediction.method == "unknown" or batch is None or capacity is None:
             return None
-        return CapacitySearch(self.predictor, batch, capacity, conditions).find()
+        return self.predictor.enough_capacity(batch, capacity, conditions)
 
     def curve(self, answer: WhatIf) -> list[CurvePoint]:
         """Predictions over batch sizes: from an eighth of the recorded one to beyond the largest that fits.
@@ -143,14 +133,13 @@ class RunPredictor:
 
 
 def curve_sizes(predictor: Predictor, low: int, high: int) -> list[int]:
-    """Batch sizes of a curve: fewer if a step has more events."""
+    """Fewer if a step has more events."""
     points = max(FEWEST_CURVE_POINTS, min(CURVE_POINTS, CURVE_EVENTS // max(1, predictor.events)))
     sizes: list[int] = np.unique(np.geomspace(low, high, points).round().astype(int)).tolist()
     return sizes
 
 
 def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, Any]]:
-    """The points of a curve as JSON objects."""
     return [{**dataclasses.asdict(point), "fails_at": describe_failure(point.fails_at)} for point in points]
 
 
@@ -167,7 +156,6 @@ def _without_steps(run: Run, device: str) -> str | None:
 
 
 def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
-    """The layer table of the recorded steps."""
     if not steps:
         return run.layer_tables[-1] if run.layer_tables else None
     tables = [table for table in run.layer_tables if table.step <= steps[-1].step]
@@ -222,7 +210,6 @@ def _whole(number: Any) -> int | None:
 
 
 def _globs(name: str, globs: Any) -> str | None:
-    """Globs as one text, separated by commas."""
     several = [globs] if isinstance(globs, str) or globs is None else globs
     if not isinstance(several, Collection) or not all(one is None or isinstance(one, str) for one in several):
         raise RequestError(f"{name} is a glob for paths of layers, or a list of globs. Received: {globs!r:.80}", name)
@@ -233,7 +220,6 @@ def _globs(name: str, globs: Any) -> str | None:
 
 
 def _one_of(name: str, value: Any, known: Sequence[str]) -> str | None:
-    """A known name in lower case."""
     if value is None:
         return None
     if not isinstance(value, str) or value.lower() not in known:

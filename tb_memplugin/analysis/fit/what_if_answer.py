@@ -9,10 +9,10 @@ from tb_memplugin.model import CATEGORIES, Category, LedgerRow, Run, Snapshot
 from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.text import clean, format_table, html_table, html_text
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.capacity import Enough
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
+from tb_memplugin.prediction.predictor import Enough
 
 ASKED = ("batch_size", "capacity_bytes", "freeze", "unfreeze", "optimizer", "precision")
 """Conditions that can be asked for."""
@@ -98,7 +98,6 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
 
 
 def describe_failure(failed: FailedRequest | None) -> dict[str, Any] | None:
-    """A request that fails in a simulation as a JSON object."""
     names = ("op", "layer", "requested_bytes", "free_bytes", "largest_free_bytes")
     return None if failed is None else fields_of(failed, *names)
 
@@ -109,7 +108,6 @@ def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
 
 
 def _lines(answer: WhatIf) -> list[str]:
-    """The answer as lines of text, without the table of its ledger."""
     prediction = answer.prediction
     recorded = ", ".join(map(str, answer.recorded_batch_sizes)) or "unknown"
     lines = [
@@ -126,7 +124,8 @@ def _lines(answer: WhatIf) -> list[str]:
         lines.append(f"predicted peak: {format_bytes(prediction.peak_bytes)} ({span}), method: {prediction.method}")
         reason = "" if prediction.fits else f"; {why_not(prediction, answer.enough)}"
         lines.append(f"fits: {FITS[prediction.fits]}{reason}")
-        lines.append(f"largest batch size: {_largest(answer)}")
+        largest = "none" if answer.largest_batch_size == 0 else _number(answer.largest_batch_size)
+        lines.append(f"largest batch size: {largest}")
     return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
 
 
@@ -138,21 +137,12 @@ def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), format_bytes(sums[name])) for name in reversed(CATEGORIES) if sums[name]]
 
 
-def _largest(answer: WhatIf) -> str:
-    return "none" if answer.largest_batch_size == 0 else _number(answer.largest_batch_size)
-
-
 def _number(value: int | None) -> str:
     return "unknown" if value is None else f"{value:,}"
 
 
 def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
-    """The answer in one to three sentences.
-
-    Args:
-        prediction: The prediction.
-        enough: A capacity at which a training fits that does not fit into the asked one; None if unknown.
-    """
+    """The answer in one to three sentences; `enough` is a capacity at which a training fits that does not as asked."""
     peak, capacity = prediction.peak_bytes, prediction.capacity_bytes
     if peak is None:
         return prediction.assumptions[0] if prediction.assumptions else "Unknown: there is no prediction."
@@ -164,11 +154,14 @@ def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
 
 def why_not(prediction: Prediction, enough: Enough | None) -> str:
     """Why a training does not fit or may not fit, and the capacity at which it fits."""
-    return (_needed if prediction.fits is False else _possible)(prediction) + _enough(enough)
+    reason = (_needed if prediction.fits is False else _possible)(prediction)
+    if enough is None:
+        return reason
+    passes = format_bytes(enough.without_reserve_bytes)
+    return f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, and a reserve"
 
 
 def _possible(prediction: Prediction) -> str:
-    """Why a training may not fit."""
     capacity, high = prediction.capacity_bytes, prediction.high_bytes
     span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(high)}"
     if capacity is None:
@@ -179,37 +172,22 @@ def _possible(prediction: Prediction) -> str:
 
 
 def _needed(prediction: Prediction) -> str:
-    """Why a training does not fit."""
     peak, capacity, failed = prediction.peak_bytes, prediction.capacity_bytes, prediction.fails_at
     needed = f"{format_bytes(peak)} needed, {format_bytes(capacity)} available"
     if failed is None:
         # Measured, where the simulation has another peak.
         is_plain = (peak or 0) > (capacity or 0) or not prediction.assumptions
         return needed if is_plain else prediction.assumptions[0].rstrip(".")
-    if not failed.is_in_pieces:
-        size = format_bytes(failed.requested_bytes)
-        return f"{needed}. {size} requested{_requester(failed)}, {format_bytes(failed.free_bytes)} free"
-    if peak is not None and capacity is not None and peak <= capacity:
-        return f"{format_bytes(peak)} of {format_bytes(capacity)} would be enough, but {_no_chunk(failed)}"
-    return f"{needed}, and {_no_chunk(failed)}"
-
-
-def _enough(enough: Enough | None) -> str:
-    if enough is None:
-        return ""
-    passes = format_bytes(enough.without_reserve_bytes)
-    return f". At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, and a reserve"
-
-
-def _no_chunk(failed: FailedRequest) -> str:
-    return f"no free chunk holds the {format_bytes(failed.requested_bytes)} requested{_requester(failed)}"
-
-
-def _requester(failed: FailedRequest) -> str:
-    """The op, without the layers that it is in, and its layer."""
+    # The op without the layers that it is in.
     op = None if failed.op is None else failed.op.rsplit("/", 1)[-1]
     known = [clean(text) for text in (op, failed.layer and f"layer {failed.layer}") if text]
-    return f" by {', '.join(known)}" if known else ""
+    requested = f"{format_bytes(failed.requested_bytes)} requested" + (f" by {', '.join(known)}" if known else "")
+    if not failed.is_in_pieces:
+        return f"{needed}. {requested}, {format_bytes(failed.free_bytes)} free"
+    if peak is not None and capacity is not None and peak <= capacity:
+        needed = f"{format_bytes(peak)} of {format_bytes(capacity)} would be enough, but"
+        return f"{needed} no free chunk holds the {requested}"
+    return f"{needed}, and no free chunk holds the {requested}"
 
 
 def measured_snapshot(run: Run, device: str, steps: Sequence[int]) -> Snapshot | None:
@@ -230,8 +208,4 @@ def describe_measured(snapshot: Snapshot | None) -> dict[str, Any] | None:
     """The step, the peak and the ledger of a snapshot as a JSON object."""
     if snapshot is None:
         return None
-    return {
-        "step": snapshot.step,
-        "in_use_bytes": snapshot.in_use_bytes,
-        "ledger": describe_rows(snapshot.ledger),
-    }
+    return {**fields_of(snapshot, "step", "in_use_bytes"), "ledger": describe_rows(snapshot.ledger)}

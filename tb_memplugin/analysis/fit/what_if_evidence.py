@@ -66,13 +66,8 @@ def measured_peak(run: Run, device: str, steps: Sequence[StepRequests], until: f
 
 
 def _peaks_from(run: Run, like: StepRequests, first: int, until: float = math.inf) -> dict[int, int]:
-    """Step to peak in bytes, of the steps of a device and phase from one on, up to a time and to where memory ran out.
-
-    Args:
-        run: The run.
-        like: A step of the device and the phase.
-        first: The first step.
-        until: A wall time.
+    """Step to peak in bytes, of the steps of a step's device and phase, from the first one until a wall time and until
+    memory ran out.
     """
     samples, figures = run.samples, run.samples.devices.get(like.device)
     if figures is None:
@@ -86,14 +81,7 @@ def _peaks_from(run: Run, like: StepRequests, first: int, until: float = math.in
 
 
 def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> Evidence:
-    """What a run shows of its batch sizes.
-
-    Args:
-        run: The run.
-        device: One of its devices.
-        steps: The recorded steps of its program.
-        until: A wall time, after which steps do not count.
-    """
+    """What a run shows of its batch sizes, by the recorded steps of its program, up to the wall time `until`."""
     typical = [one for one in steps if not one.first]
     # A failure of unknown batch size is one of the size that ran.
     running = typical[-1].batch_size if typical else None
@@ -150,7 +138,6 @@ def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]
 
 
 def _of_phase(run: Run, device: str, phase: Phase) -> list[Oom]:
-    """Failed steps of a phase."""
     return [one for one in run.ooms if one.device == device and one.phase == phase and one.failed]
 
 

@@ -17,7 +17,7 @@ from tb_memplugin.attribution.results.memory_map import unmoved
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import FailedDuring, Layer, MemoryMap, Oom, Phase, StepRequests
 from tb_memplugin.model.trace import BatchFacts, TraceFacts
-from tb_memplugin.prediction.batch_sizes import sizes_for
+from tb_memplugin.prediction.cases import sizes_for
 from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.calls.batches import batch_notes, running_batch

@@ -9,11 +9,11 @@ from reading_cases import DEVICE, MIB
 from requests_cases import CAPACITY, Program, make_table, make_traced
 
 from tb_memplugin.allocator.growth import PoolRules
+from tb_memplugin.analysis.fit.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import UNKNOWN_POWER, StepRequests
 from tb_memplugin.prediction import history
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.prediction.history import History, Outcome
 from tb_memplugin.prediction.predictor import LASTING_STEPS, LASTING_VARIANTS, Predictor
 from tb_memplugin.prediction.sized_steps import as_recorded

@@ -13,7 +13,7 @@ from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import Evidence, Peaks
 from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.prediction import Reproduced, reproduce
-from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.prediction.predictor import RESERVE, Predictor
 from tb_memplugin.prediction.sized_steps import as_recorded, exploratory_rows, peak_in_one_piece, start_map
 
 TRACED = make_traced()
@@ -283,3 +283,37 @@ def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked
         answers.append({question: of.passes(*question) for question in order})
     # THEN the answers are the same
     assert answers[0] == answers[1] == {asked[0]: False, asked[1]: True}
+
+
+FAILING, TOO_LITTLE = 48, 100 * MIB
+"""A batch size, and a capacity that is not enough for it."""
+
+
+def test_a_capacity_is_enough_and_not_far_above_the_least() -> None:
+    of = predictor()
+    enough = of.enough_capacity(FAILING, TOO_LITTLE)
+    assert enough is not None and enough.bytes > TOO_LITTLE and enough.bytes % MIB == 0
+    # THEN the program runs within it, and in the part of it that is no reserve
+    assert enough.without_reserve_bytes * (1 + RESERVE) < enough.bytes
+    for capacity, runs in (
+        (enough.bytes, True),
+        (round(enough.bytes / (1 + RESERVE)), True),
+        (enough.without_reserve_bytes, True),
+        (TOO_LITTLE, False),
+        (round(0.8 * enough.bytes), False),
+    ):
+        assert program_fits(FAILING, capacity) is runs
+    assert of.predict(Conditions(batch_size=FAILING, capacity_bytes=enough.bytes)).fits is True
+    # AND other conditions count, and a tiny capacity is no limit of the search
+    frozen = of.enough_capacity(FAILING, TOO_LITTLE, Conditions(freeze="*"))
+    assert frozen is not None and frozen.bytes < enough.bytes
+    from_one = of.enough_capacity(FAILING, 1)
+    assert from_one is not None and program_fits(FAILING, from_one.bytes)
+
+
+def test_the_failed_request_says_what_was_free() -> None:
+    failed = predictor().predict(Conditions(batch_size=FAILING, capacity_bytes=TOO_LITTLE)).fails_at
+    assert failed is not None and 0 <= failed.largest_free_bytes <= failed.free_bytes < TOO_LITTLE
+    # The allocator fails only if no free chunk is large enough.
+    assert failed.largest_free_bytes < failed.requested_bytes
+    assert predictor().predict(Conditions(batch_size=4, capacity_bytes=TOO_LITTLE)).fails_at is None

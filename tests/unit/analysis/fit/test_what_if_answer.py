@@ -11,9 +11,9 @@ import tb_memplugin
 from tb_memplugin.analysis.fit.what_if_answer import verdict_sentence
 from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
-from tb_memplugin.prediction.capacity import Enough
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction, Reproduced
+from tb_memplugin.prediction.predictor import Enough
 
 
 @pytest.fixture(scope="module")

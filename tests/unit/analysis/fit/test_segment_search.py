@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_memplugin.prediction.segment_choice import SegmentChoices, UnitCosts
+from tb_memplugin.analysis.fit.segment_search import SegmentChoices, UnitCosts
 
 Spans = tuple[tuple[int, int], ...]
 
@@ -77,8 +77,8 @@ def test_the_choice_needs_the_least_time_of_all_that_stay_within_the_limit(costs
     if not within:
         assert choice is None
     else:
-        assert choice is not None and needed(costs, choice.spans) <= limit
-        assert choice.seconds == seconds(costs, choice.spans) == min(seconds(costs, spans) for spans in within)
+        assert choice is not None and needed(costs, choice) <= limit
+        assert seconds(costs, choice) == min(seconds(costs, spans) for spans in within)
 
 
 @given(unit_costs())
