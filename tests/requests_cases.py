@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from reading_cases import DEVICE, MIB, START, make_samples
 
-from tb_memplugin.allocator.growth import PoolRules
+from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import (

@@ -1,44 +1,19 @@
-"""Whether a request fits into a memory map, and which chunks split its free memory. Pure.
-
-A request is rounded up to 256 bytes and takes the smallest free chunk that is large enough. The chunk is split if it is
-at least twice the request, or if the remainder would have 128 MiB. If no chunk is large enough, the pool grows by a
-region, up to the limit; a GPU's allocator first returns regions that are entirely free. Source:
-``tsl/framework/bfc_allocator.cc``.
-"""
+"""Whether a request fits into a memory map by the rules of `rules`, and which chunks split its free memory. Pure."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tb_memplugin.allocator.rules import ROUNDING, bin_bytes, chunk_after_split, rounded_bytes
-from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, MemoryMap, Pool, Verdict, is_gpu
+from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, Integers, MemoryMap, Pool, Verdict, is_gpu
 from tb_memplugin.model.units import format_bytes
 
 
-@dataclasses.dataclass(frozen=True)
-class Bin:
-    """Free chunks of one bin: from `bin_bytes` to twice that, without an upper limit in the last bin."""
-
-    bin_bytes: int
-    chunks: int
-    free_bytes: int
-
-
-def free_bins(memory_map: MemoryMap) -> tuple[Bin, ...]:
-    """The bins with free chunks, smallest first."""
-    bins: dict[int, list[int]] = {}
-    for size in free_sizes(memory_map).tolist():
-        bins.setdefault(bin_bytes(size), []).append(size)
-    return tuple(Bin(start, len(sizes), sum(sizes)) for start, sizes in sorted(bins.items()))
-
-
-def free_sizes(memory_map: MemoryMap) -> npt.NDArray[np.int64]:
+def free_sizes(memory_map: MemoryMap) -> Integers:
     """Bytes of the known free chunks, in address order."""
-    sizes: npt.NDArray[np.int64] = memory_map.bytes[memory_map.state == FREE]
-    return sizes
+    return memory_map.bytes[memory_map.state == FREE]
 
 
 def pool_at(memory_map: MemoryMap) -> Pool | None:
@@ -48,7 +23,7 @@ def pool_at(memory_map: MemoryMap) -> Pool | None:
     return Pool(memory_map.pool_bytes, memory_map.in_use_bytes, int(free_sizes(memory_map).max(initial=0)))
 
 
-def free_regions_bytes(memory_map: MemoryMap) -> int:
+def _free_regions_bytes(memory_map: MemoryMap) -> int:
     """Bytes of the regions that are entirely free."""
     busy = np.unique(memory_map.region[memory_map.state != FREE])
     free = np.setdiff1d(np.unique(memory_map.region), busy)
@@ -85,53 +60,45 @@ def would_fit(memory_map: MemoryMap, requested: int) -> Fit:
     rounded = rounded_bytes(requested)
     sizes = free_sizes(memory_map)
     large = sizes[sizes >= rounded]
+    chunk = given = None
     if len(large):
         chunk = int(large.min())
         given = chunk_after_split(chunk, rounded)
-        split = (
-            f"the allocator splits it and {format_bytes(chunk - given)} stay free"
-            if given < chunk
-            else "the allocator does not split it, because the chunk is smaller than twice the request"
-        )
+        split = "the allocator does not split it, because the chunk is smaller than twice the request"
         if chunk == rounded:
             split = "an exact fit"
-        reason = f"A free chunk of {format_bytes(chunk)} serves the request: {split}."
-        return _fit(True, requested, reason, chunk, given)
-    largest = int(sizes.max()) if len(sizes) else 0
-    chunks = f"the largest free chunk is {format_bytes(largest)} of {format_bytes(int(sizes.sum()))} free in the pool"
-    return _growth(memory_map, requested, rounded, chunks)
+        elif given < chunk:
+            split = f"the allocator splits it and {format_bytes(chunk - given)} stay free"
+        fits, reason = True, f"A free chunk of {format_bytes(chunk)} serves the request: {split}."
+    else:
+        fits, reason = _growth(memory_map, rounded, sizes)
+    if rounded != requested:
+        reason = f"{reason} (The allocator rounds the request up to {rounded:,} bytes.)"
+    return Fit(fits, requested, rounded, bin_bytes(rounded), chunk, given, reason)
 
 
-def _growth(memory_map: MemoryMap, requested: int, rounded: int, chunks: str) -> Fit:
-    """The answer if no known free chunk is large enough."""
+def _growth(memory_map: MemoryMap, rounded: int, sizes: Integers) -> tuple[bool | None, str]:
+    """Whether a rounded request fits and why, if none of the free chunks is large enough."""
+    free = format_bytes(int(sizes.sum()))
+    chunks = f"the largest free chunk is {format_bytes(int(sizes.max(initial=0)))} of {free} free in the pool"
     unreserved = unreserved_bytes(memory_map)
     if unreserved is not None and unreserved >= rounded:
-        reason = (
+        return True, (
             f"No free chunk is large enough ({chunks}), but the pool can grow by {format_bytes(unreserved)} if the "
             "device has that much memory."
         )
-        return _fit(True, requested, reason)
-    returnable = free_regions_bytes(memory_map) if gives_regions_back(memory_map) and unreserved is not None else 0
+    returnable = _free_regions_bytes(memory_map) if is_gpu(memory_map.device) else 0
     if unreserved is not None and returnable and returnable + unreserved >= rounded:
-        reason = (
+        return True, (
             f"No free chunk is large enough ({chunks}), but the allocator can release unused regions "
             f"({format_bytes(returnable)}) and reserve a larger one."
         )
-        return _fit(True, requested, reason)
     if not memory_map.complete and _unknown_free(memory_map) >= rounded:
-        return _fit(None, requested, f"Unknown: {chunks}, but the state of some chunks is unknown.")
+        return None, f"Unknown: {chunks}, but the state of some chunks is unknown."
     if unreserved is None:
-        reason = f"No free chunk is large enough: {chunks}. Whether the pool can grow is unknown."
-        return _fit(None, requested, reason)
+        return None, f"No free chunk is large enough: {chunks}. Whether the pool can grow is unknown."
     grow = f"the pool can grow by only {format_bytes(unreserved)}" if unreserved else "the pool is at its limit"
-    return _fit(False, requested, f"No free chunk is large enough: {chunks}, and {grow}.")
-
-
-def _fit(fits: bool | None, requested: int, reason: str, chunk: int | None = None, allocated: int | None = None) -> Fit:
-    rounded = rounded_bytes(requested)
-    if rounded != requested:
-        reason = f"{reason} (The allocator rounds the request up to {rounded:,} bytes.)"
-    return Fit(fits, requested, rounded, bin_bytes(rounded), chunk, allocated, reason)
+    return False, f"No free chunk is large enough: {chunks}, and {grow}."
 
 
 def unreserved_bytes(memory_map: MemoryMap) -> int | None:
@@ -139,11 +106,6 @@ def unreserved_bytes(memory_map: MemoryMap) -> int | None:
     if memory_map.capacity_bytes is None or memory_map.pool_bytes is None:
         return None
     return max(0, memory_map.capacity_bytes - memory_map.pool_bytes) // ROUNDING * ROUNDING
-
-
-def gives_regions_back(memory_map: MemoryMap) -> bool:
-    """Whether the allocator returns free regions before it fails: on a GPU by default, on the CPU never."""
-    return is_gpu(memory_map.device)
 
 
 def _unknown_free(memory_map: MemoryMap) -> int:
@@ -168,9 +130,9 @@ def verdict(memory_map: MemoryMap, requested: int) -> tuple[Verdict | None, str]
     if pool is None:
         return None, "The verdict is unknown: the pool's size or the bytes in use are missing."
     rounded = rounded_bytes(requested)
-    unreserved = unreserved_bytes(memory_map)
-    refused = unreserved is not None and unreserved >= rounded
-    usable = pool.free_bytes + (unreserved or 0 if not refused else 0)
+    unreserved = unreserved_bytes(memory_map) or 0
+    refused = unreserved >= rounded
+    usable = pool.free_bytes + (0 if refused else unreserved)
     figures = (
         f"{format_bytes(requested)} requested; {format_bytes(pool.free_bytes)} free in the pool, the largest chunk "
         f"{format_bytes(pool.largest_free_bytes or 0)}"
@@ -187,43 +149,34 @@ def verdict(memory_map: MemoryMap, requested: int) -> tuple[Verdict | None, str]
 # --- chunks that split free memory ------------------------------------------------------------------------------------
 
 
-@dataclasses.dataclass(frozen=True)
-class BlockingChunks:
-    """Chunks of one owner that each split two free chunks.
+def blocking_chunks(memory_map: MemoryMap) -> list[dict[str, int]]:
+    """Owners of single chunks in use between two free ones.
 
-    Attributes:
-        owner: Index into the map's owners, -1 if unknown.
-        chunks, bytes: Number and bytes of the chunks.
-        joined_bytes: The largest free chunk that would result without one of them.
+    `owner` is an index into the map's owners, -1 if unknown; `joined_bytes` is the largest free chunk that would result
+    without one of its chunks, by which the owners are sorted.
     """
-
-    owner: int
-    chunks: int
-    bytes: int
-    joined_bytes: int
-
-
-def blocking_chunks(memory_map: MemoryMap) -> tuple[BlockingChunks, ...]:
-    """Owners of single chunks in use between two free ones, largest `joined_bytes` first."""
     state, region, size = memory_map.state, memory_map.region, memory_map.bytes
-    if len(state) < 3:
-        return ()
-    middle = np.flatnonzero(
-        (state[1:-1] == IN_USE)
-        & (state[:-2] == FREE)
-        & (state[2:] == FREE)
-        & (region[:-2] == region[1:-1])
-        & (region[2:] == region[1:-1])
-    )
-    by_owner: dict[int, list[tuple[int, int]]] = {}
-    for row in (middle + 1).tolist():
-        joined = int(size[row - 1] + size[row] + size[row + 1])
-        by_owner.setdefault(int(memory_map.owner[row]), []).append((int(size[row]), joined))
-    rows = (
-        BlockingChunks(owner, len(entries), sum(own for own, _ in entries), max(joined for _, joined in entries))
-        for owner, entries in by_owner.items()
-    )
-    return tuple(sorted(rows, key=lambda row: (-row.joined_bytes, row.owner)))
+    splits = (state[1:-1] == IN_USE) & (state[:-2] == FREE) & (state[2:] == FREE)
+    splits &= (region[:-2] == region[1:-1]) & (region[2:] == region[1:-1])
+    by_owner: dict[int, dict[str, int]] = {}
+    for row in (np.flatnonzero(splits) + 1).tolist():
+        owner = int(memory_map.owner[row])
+        entry = by_owner.setdefault(owner, {"owner": owner, "chunks": 0, "bytes": 0, "joined_bytes": 0})
+        entry["chunks"] += 1
+        entry["bytes"] += int(size[row])
+        entry["joined_bytes"] = max(entry["joined_bytes"], int(size[row - 1 : row + 2].sum()))
+    return sorted(by_owner.values(), key=lambda entry: (-entry["joined_bytes"], entry["owner"]))
+
+
+def free_bins(memory_map: MemoryMap) -> list[dict[str, int]]:
+    """The bins with free chunks, smallest first."""
+    bins: dict[int, dict[str, int]] = {}
+    for size in sorted(free_sizes(memory_map).tolist()):
+        smallest = bin_bytes(size)
+        entry = bins.setdefault(smallest, {"bin_bytes": smallest, "chunks": 0, "free_bytes": 0})
+        entry["chunks"] += 1
+        entry["free_bytes"] += size
+    return list(bins.values())
 
 
 def summary(memory_map: MemoryMap) -> Mapping[str, Any]:
@@ -234,12 +187,12 @@ def summary(memory_map: MemoryMap) -> Mapping[str, Any]:
     owned = in_use & (memory_map.owner >= 0)
     return {
         "free_bytes": int(sizes.sum()),
-        "largest_free_bytes": int(sizes.max()) if len(sizes) else 0,
+        "largest_free_bytes": int(sizes.max(initial=0)),
         "unreserved_bytes": unreserved_bytes(memory_map),
         "rounding_bytes": int((memory_map.bytes[known] - memory_map.requested_bytes[known]).sum()),
         "owned_bytes": int(memory_map.bytes[owned].sum()),
         "owner_unknown_bytes": int(memory_map.bytes[in_use & (memory_map.owner < 0)].sum()),
         "unknown_bytes": int(memory_map.bytes[memory_map.state == UNKNOWN_STATE].sum()),
-        "bins": [dataclasses.asdict(entry) for entry in free_bins(memory_map)],
-        "blocking_chunks": [dataclasses.asdict(row) for row in blocking_chunks(memory_map)[:50]],
+        "bins": free_bins(memory_map),
+        "blocking_chunks": blocking_chunks(memory_map)[:50],
     }

@@ -6,7 +6,6 @@ several places, the longest part of the trace is taken.
 """
 
 import dataclasses
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +27,8 @@ def between_maps(trace: AllocationTrace, start: MemoryMap | None, end: MemoryMap
     If no part of the trace leads from one map to the other, events are missing: the trace is returned unchanged,
     without maps.
     """
-    if start is None or end is None:
-        return trace
-    part = _part(trace, start, end)
-    if part is None:
+    part = None if start is None or end is None else _part(trace, start, end)
+    if part is None or start is None:
         return trace
     first, last = part
     return dataclasses.replace(
@@ -59,7 +56,9 @@ def _part(trace: AllocationTrace, start: MemoryMap, end: MemoryMap) -> tuple[int
         first = firsts.get((int(sums[last]) - difference) % (1 << 64))
         if first is None or first > last or not _leads(trace, first, last, start, end):
             continue
-        if _possible_before(trace, first, start) and _possible(trace, last, len(trace), _sizes(end)) is not None:
+        before = (-trace.kind[:first][::-1], trace.address[:first][::-1], trace.allocated[:first][::-1])
+        after = (trace.kind[last:], trace.address[last:], trace.allocated[last:])
+        if _possible(before, _sizes(start)) is not None and _possible(after, _sizes(end)) is not None:
             return first, last
         # Outside the maps, the trace may miss events because the profiler is starting or stopping.
         fallback = fallback or ((first, last) if first < last else None)
@@ -85,22 +84,19 @@ def _sizes(memory_map: MemoryMap) -> dict[int, int]:
 
 def _leads(trace: AllocationTrace, first: int, last: int, start: MemoryMap, end: MemoryMap) -> bool:
     """Whether the part leads from one map's chunks to the other's, with the requests of the second map."""
-    remaining = _possible(trace, first, last, _sizes(start))
-    if remaining is None or remaining != _sizes(end):
+    kind, address = trace.kind[first:last], trace.address[first:last]
+    if _possible((kind, address, trace.allocated[first:last]), _sizes(start)) != _sizes(end):
         return False
     known = dict(zip(end.address.tolist(), end.requested_bytes.tolist(), strict=True))
-    columns = (trace.kind[first:last], trace.address[first:last], trace.requested[first:last])
-    requests = {
-        address: requested if kind == 1 else None
-        for kind, address, requested in zip(*(column.tolist() for column in columns), strict=True)
-    }
-    return all(requested is None or known[address] == requested for address, requested in requests.items())
+    wanted = np.where(kind == 1, trace.requested[first:last], -1)  # only an address's last event counts
+    requests = dict(zip(address.tolist(), wanted.tolist(), strict=True))
+    return all(requested < 0 or known[address] == requested for address, requested in requests.items())
 
 
-def _possible(trace: AllocationTrace, first: int, last: int, chunks: dict[int, int]) -> dict[int, int] | None:
-    """The chunks in use after a part of the trace; None if it allocates a chunk in use or frees one that is not."""
-    columns = (trace.kind[first:last], trace.address[first:last], trace.allocated[first:last])
-    for kind, address, size in zip(*(column.tolist() for column in columns), strict=True):
+def _possible(events: tuple[Integers, Integers, Integers], chunks: dict[int, int]) -> dict[int, int] | None:
+    """`chunks` in use after events (kind, address, bytes); None if they allocate a chunk in use or free one that is
+    not."""
+    for kind, address, size in zip(*(column.tolist() for column in events), strict=True):
         if kind == 1:
             if address in chunks:
                 return None
@@ -110,35 +106,21 @@ def _possible(trace: AllocationTrace, first: int, last: int, chunks: dict[int, i
     return chunks
 
 
-def _possible_before(trace: AllocationTrace, first: int, start: MemoryMap) -> bool:
-    """Whether the events before the part can lead to the first map."""
-    undone = dataclasses.replace(trace, **{name: getattr(trace, name)[:first][::-1] for name in _COLUMNS})
-    undone = dataclasses.replace(undone, kind=-undone.kind)
-    return _possible(undone, 0, first, _sizes(start)) is not None
-
-
 class TraceReplay:
-    """The replay of a trace with maps.
+    """The replay of a result of `between_maps` that has maps.
 
     Attributes:
         check: How much the replay reproduced.
-        map: The memory map after the chosen event.
+        map: The memory map after the chosen event; after -1, the one before the first.
         grown: (address, bytes) of the regions by which the pool grew, in order.
     """
 
     def __init__(self, trace: AllocationTrace, event: int) -> None:
-        """Replay the trace and keep the map after an event.
-
-        Args:
-            trace: Result of `between_maps`, with maps.
-            event: Number of the event, -1 for the map before the first.
-        """
         assert trace.start_map is not None and trace.end_map is not None
         start, end = _with_borders(trace.start_map, trace.end_map), trace.end_map
         self._simulator = simulator = Simulator(start)
-        self._new_regions = added_regions(start, end)
+        self._new_regions, self._old_regions = added_regions(start, end), added_regions(end, start)
         self.grown: list[tuple[int, int]] = []
-        self._old_regions = added_regions(end, start)
         self.map = simulator.map(start) if event < 0 else start
         same = allocations = 0
         columns = (trace.kind, trace.address, trace.requested, trace.allocated)
@@ -146,26 +128,23 @@ class TraceReplay:
         for number, (kind, address, requested, allocated) in enumerate(rows):
             if kind == 1:
                 allocations += 1
-                same += self._allocate(address, requested, allocated)
+                if simulator.choose(requested) is None:
+                    self._change_regions(address)
+                same += simulator.follow(address, requested, allocated)
             else:
                 simulator.free(address)
             if number == event:
                 self.map = simulator.map(start)
-        chunks = simulator.chunks()
-        recorded = _chunks(end)
+        assert not (end.state[end.requested_bytes < 0] != FREE).any()
+        chunks = set(simulator.chunks())
+        recorded = set(zip(end.address.tolist(), end.bytes.tolist(), end.requested_bytes.tolist(), strict=True))
         self.check = Replay(
             addresses=same,
             of_addresses=allocations,
-            chunks=len(set(chunks) & recorded),
-            of_chunks=len(recorded | set(chunks)),
+            chunks=len(chunks & recorded),
+            of_chunks=len(chunks | recorded),
             peak_bytes=simulator.peak_bytes,
         )
-
-    def _allocate(self, address: int, requested: int, allocated: int) -> bool:
-        """Allocate at the recorded address; return whether the rules lead to the same chunk."""
-        if self._simulator.choose(requested) is None:
-            self._change_regions(address)
-        return self._simulator.follow(address, requested, allocated)
 
     def _change_regions(self, address: int) -> None:
         """Add and remove regions as in the end map, so that an allocation at the address is possible.
@@ -213,10 +192,3 @@ def added_regions(start: MemoryMap, end: MemoryMap) -> list[tuple[int, int]]:
         if size > 0:
             stretches.append((address, size))
     return stretches
-
-
-def _chunks(memory_map: MemoryMap) -> set[tuple[int, int, int]]:
-    columns: Iterable[Integers] = (memory_map.address, memory_map.bytes, memory_map.requested_bytes)
-    rows = set(zip(*(column.tolist() for column in columns), strict=True))
-    assert not (memory_map.state[memory_map.requested_bytes < 0] != FREE).any()
-    return rows

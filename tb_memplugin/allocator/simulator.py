@@ -11,8 +11,14 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tb_memplugin.allocator.growth import PoolRules, next_region_bytes, region_for
-from tb_memplugin.allocator.rules import ROUNDING, chunk_after_split, rounded_bytes
+from tb_memplugin.allocator.rules import (
+    ROUNDING,
+    PoolRules,
+    chunk_after_split,
+    next_region_bytes,
+    region_for,
+    rounded_bytes,
+)
 from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
 
 _NONE = -1
@@ -45,9 +51,7 @@ class Simulator:
         self._next: dict[int, int] = {}
         self._previous: dict[int, int] = {}
         self._free: list[tuple[int, int]] = []  # (bytes, address) of the free chunks, sorted
-        self._regions: list[tuple[int, int]] = list(
-            zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True)
-        )
+        self._regions = list(zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True))
         columns = (start.address, start.bytes, start.requested_bytes, start.state, start.region)
         previous, previous_region = _NONE, _NONE
         for address, size, requested, state, region in zip(*(column.tolist() for column in columns), strict=True):
@@ -76,11 +80,9 @@ class Simulator:
 
     @property
     def largest_free_bytes(self) -> int:
-        """The largest free chunk; 0 without one."""
         return self._free[-1][0] if self._free else 0
 
     def copy(self) -> "Simulator":
-        """A copy that goes on independently."""
         other = copy.copy(self)
         other._size, other._requested = dict(self._size), dict(self._requested)
         other._next, other._previous = dict(self._next), dict(self._previous)
@@ -102,13 +104,12 @@ class Simulator:
 
     def _extend(self, rounded: int) -> bool:
         """Grow the pool by a region for a rounded request; return whether it could."""
-        if self._rules is None:
-            return False
-        region = region_for(self._rules, self.pool_bytes, self._wanted, rounded)
-        if region is None:
+        rules = self._rules
+        region = None if rules is None else region_for(rules, self.pool_bytes, self._wanted, rounded)
+        if rules is None or region is None:
             return False
         size, self._wanted = region
-        self.add_region(self._free_address(size, self._rules.descends), size)
+        self.add_region(self._free_address(size, rules.descends), size)
         return True
 
     def _return_regions(self, rounded: int) -> bool:
@@ -125,15 +126,14 @@ class Simulator:
 
     def _free_address(self, size: int, descends: bool) -> int:
         """Address of a new region: the recorded one, or below or above all regions and not adjacent to one."""
-        recorded = self._recorded.get(size)
-        if recorded is not None and not self._overlaps(recorded, size):
-            return recorded
+        address = self._recorded.get(size)
+        if address is not None and not any(
+            other < address + size and address < other + length for other, length in self._regions
+        ):
+            return address
         if descends:
             return (self._regions[0][0] if self._regions else _TOP) - size - ROUNDING
         return max((address + size for address, size in self._regions), default=0) + ROUNDING
-
-    def _overlaps(self, address: int, size: int) -> bool:
-        return any(other < address + size and address < other + length for other, length in self._regions)
 
     def _is_free(self, address: int, size: int) -> bool:
         return self._size.get(address) == size and address not in self._requested
@@ -150,10 +150,7 @@ class Simulator:
     def allocate(self, address: int, requested: int, allocated: int | None = None) -> bool:
         """Allocate the free chunk at an address; return False and change nothing if it is missing or too small.
 
-        Args:
-            address: Address of a free chunk.
-            requested: Requested bytes.
-            allocated: Bytes that a recorded allocation got; None to follow the rules.
+        `allocated` are the bytes that a recorded allocation got; None to follow the rules.
         """
         size = self._size.get(address)
         if size is None or address in self._requested:

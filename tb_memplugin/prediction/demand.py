@@ -3,8 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tb_memplugin.allocator.growth import PoolRules
-from tb_memplugin.allocator.rules import ROUNDING, rounded_bytes
+from tb_memplugin.allocator.rules import ROUNDING, PoolRules, rounded_bytes
 from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.model import Phase, Run, StepRequests
 from tb_memplugin.model.units import format_bytes

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.allocator.growth import PoolRules
-from tb_memplugin.allocator.rules import rounded_bytes
+from tb_memplugin.allocator.rules import PoolRules, rounded_bytes
 from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.sized_steps import (

@@ -11,7 +11,7 @@ import pytest
 
 import tb_memplugin
 from tb_memplugin.allocator.fit import would_fit
-from tb_memplugin.allocator.growth import rules_of
+from tb_memplugin.allocator.rules import rules_of
 from tb_memplugin.model import GRADIENTS, IN_USE, UNKNOWN_STATE
 from tb_memplugin.model.layers import former_name
 from tb_memplugin.prediction.history import History

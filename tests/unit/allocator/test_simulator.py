@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from map_cases import MIB, PlainAllocator, free_regions, memory_map
 
-from tb_memplugin.allocator.growth import PoolRules
-from tb_memplugin.allocator.rules import bin_bytes, bin_index, chunk_after_split, rounded_bytes
+from tb_memplugin.allocator.rules import PoolRules, chunk_after_split
 from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.model import IN_USE, MISSING
 
@@ -18,22 +17,6 @@ BASE = 0x7F00_0000_0040
 SIZES = st.one_of(st.integers(0, 700), st.integers(1, 40_000), st.sampled_from([256, 512, 1024, 4096]))
 STEPS = st.lists(st.tuples(st.booleans(), SIZES, st.integers(0, 1000)), max_size=80)
 """Whether to allocate, what to request, which chunk to free."""
-
-
-@pytest.mark.parametrize(
-    ("requested", "rounded"), [(0, 256), (1, 256), (256, 256), (257, 512), (128 * MIB - 1, 128 * MIB)]
-)
-def test_requests_are_rounded_up_to_256_bytes(requested: int, rounded: int) -> None:
-    assert rounded_bytes(requested) == rounded
-
-
-@pytest.mark.parametrize(
-    ("size", "index"), [(256, 0), (511, 0), (512, 1), (256 * KIB, 10), (256 * MIB - 256, 19), (256 * MIB, 20)]
-)
-def test_bins_double_and_the_last_one_is_open(size: int, index: int) -> None:
-    assert bin_index(size) == index
-    assert bin_index(1 << 50) == 20
-    assert bin_bytes(size) == 256 << index <= size
 
 
 @pytest.mark.parametrize(

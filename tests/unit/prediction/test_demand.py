@@ -10,7 +10,7 @@ import requests_cases
 from reading_cases import DEVICE
 
 import tb_memplugin
-from tb_memplugin.allocator.growth import PoolRules
+from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.cli import main
 from tb_memplugin.model import Run, StepRequests
 from tb_memplugin.model.units import format_bytes

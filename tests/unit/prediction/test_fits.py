@@ -8,7 +8,7 @@ import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import CAPACITY, Program, make_table, make_traced
 
-from tb_memplugin.allocator.growth import PoolRules
+from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.analysis.fit.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import UNKNOWN_POWER, StepRequests

@@ -6,7 +6,7 @@ import pytest
 from reading_cases import MIB
 from requests_cases import CAPACITY, Program, empty_pool
 
-from tb_memplugin.allocator.growth import PoolRules
+from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.model import ChunkOwner, StepRequests
 from tb_memplugin.prediction.history import History

@@ -60,7 +60,7 @@ def test_the_start_map_is_that_of_the_allocator() -> None:
 
 
 def test_a_history_of_the_recorded_steps_has_their_peaks() -> None:
-    from tb_memplugin.allocator.growth import PoolRules
+    from tb_memplugin.allocator.rules import PoolRules
 
     outcome = History([as_recorded(one) for one in STEPS], PoolRules(CAPACITY)).run([0, 1, 2])
     assert outcome.failed is None

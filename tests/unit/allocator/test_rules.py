@@ -1,4 +1,4 @@
-"""How the pool grows and gives regions back, rule by rule, and against a plain reading of TensorFlow's source."""
+"""Sizes of chunks, and how the pool grows and gives regions back: by rule, and by a plain reading of the source."""
 
 import dataclasses
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from map_cases import MIB, free_regions
 
-from tb_memplugin.allocator.growth import PoolRules, next_region_bytes, region_for, rules_of
+from tb_memplugin.allocator.rules import PoolRules, bin_bytes, next_region_bytes, region_for, rounded_bytes, rules_of
 from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.model import MemoryMap
 
@@ -22,6 +22,18 @@ def empty() -> MemoryMap:
 def regions(simulator: Simulator) -> list[int]:
     """Their sizes, the first region first: each lies below the ones before it."""
     return simulator.map(empty()).region_bytes.tolist()[::-1]
+
+
+@pytest.mark.parametrize(
+    ("requested", "rounded"), [(0, 256), (1, 256), (256, 256), (257, 512), (128 * MIB - 1, 128 * MIB)]
+)
+def test_requests_are_rounded_up_to_256_bytes(requested: int, rounded: int) -> None:
+    assert rounded_bytes(requested) == rounded
+
+
+def test_bins_double_and_the_last_one_is_open() -> None:
+    sizes = {1: 256, 256: 256, 511: 256, 512: 512, 1000: 512, MIB: MIB, 256 * MIB - 256: 128 * MIB, 1 << 40: 256 * MIB}
+    assert {size: bin_bytes(size) for size in sizes} == sizes
 
 
 def test_the_first_region_has_two_mib_and_each_next_one_twice_as_much() -> None:
