@@ -1,6 +1,5 @@
 """Builds a memory map from a list of chunks: finds regions, and the gaps between chunks. Pure."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,24 +15,16 @@ END = 2**62
 """Addresses and sizes from here on are refused, so that sums of two do not overflow."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ListedChunk:
-    """One chunk of a log; `requested_bytes` is None if the log does not say."""
+class ListedChunk(NamedTuple):
+    """One chunk of a log."""
 
     address: int
     bytes: int
     in_use: bool
-    requested_bytes: int | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class ListedRegion:
-    """The chunks of one region in address order.
-
-    Attributes:
-        chunks: At least one.
-        address, bytes: Known extent of the region, which may be larger than that of its chunks.
-    """
+class ListedRegion(NamedTuple):
+    """The chunks of one region in address order, at least one, and its extent: it may reach beyond them."""
 
     chunks: tuple[ListedChunk, ...]
     address: int
@@ -41,13 +32,7 @@ class ListedRegion:
 
 
 class ChunkColumns(NamedTuple):
-    """Chunks in the order of a list, shape [chunks].
-
-    Attributes:
-        address, bytes: Unchecked; `make_map` checks them.
-        in_use: Whether each chunk is in use.
-        requested_bytes: `MISSING` if unknown.
-    """
+    """Chunks in the order of a list, unchecked; `requested_bytes` is `MISSING` if unknown."""
 
     address: Integers
     bytes: Integers
@@ -56,13 +41,7 @@ class ChunkColumns(NamedTuple):
 
 
 class Regions(NamedTuple):
-    """Regions in address order.
-
-    Attributes:
-        chunks: Their chunks, region after region.
-        first: Index of each region's first chunk.
-        address, bytes: Known extent of each region.
-    """
+    """Regions in address order: their chunks one after another, the first one of each region, and its known extent."""
 
     chunks: ChunkColumns
     first: Integers
@@ -80,13 +59,11 @@ def columns_of(regions: Sequence[ListedRegion]) -> Regions:
     """The regions as columns; impossible addresses and sizes become `END`."""
     ordered = sorted(regions, key=lambda region: region.address)
     listed = [chunk for region in ordered for chunk in region.chunks]
-    known = np.asarray([chunk.requested_bytes is not None for chunk in listed], np.bool_)
-    requested = np.where(known, _bounded([chunk.requested_bytes or 0 for chunk in listed]), MISSING)
     chunks = ChunkColumns(
         _bounded([chunk.address for chunk in listed]),
         _bounded([chunk.bytes for chunk in listed]),
         np.asarray([chunk.in_use for chunk in listed], np.bool_),
-        requested,
+        np.full(len(listed), MISSING),
     )
     sizes = np.asarray([len(region.chunks) for region in ordered], np.int64)
     address = _bounded([region.address for region in ordered])
@@ -99,7 +76,7 @@ def split_regions(chunks: ChunkColumns) -> Regions:
     A region ends where the next chunk is not adjacent, and between two free chunks, which the allocator would have
     merged within a region.
     """
-    address, size, in_use, requested = chunks
+    address, size, in_use, _ = chunks
     begins = np.ones(len(address), np.bool_)
     begins[1:] = (address[:-1] + size[:-1] != address[1:]) | ~(in_use[:-1] | in_use[1:])
     first = np.flatnonzero(begins)
@@ -108,7 +85,7 @@ def split_regions(chunks: ChunkColumns) -> Regions:
         # Sort regions by address, each with its chunks.
         number = np.repeat(np.argsort(order, kind="stable"), np.diff(first, append=len(address)))
         moved = np.argsort(number, kind="stable")
-        chunks = ChunkColumns(address[moved], size[moved], in_use[moved], requested[moved])
+        chunks = ChunkColumns(*(column[moved] for column in chunks))
         address, size = chunks.address, chunks.bytes
         first = np.flatnonzero(np.diff(number[moved], prepend=-1))
     last = np.append(first[1:], len(address)) - 1
@@ -159,11 +136,7 @@ def make_map(
 
 
 def _rows(regions: Regions) -> tuple[Integers, ...]:
-    """(address, bytes, state, requested bytes, region) of every chunk and of the gaps between chunks.
-
-    Raises:
-        FormatError: Chunks overlap or have no size.
-    """
+    """(address, bytes, state, requested bytes, region) of every chunk and of the gaps between chunks."""
     address, size, in_use, requested = regions.chunks
     bounded = (address >= 0) & (address < END) & (size > 0) & (size < END)
     end = np.where(bounded, address, 0) + np.where(bounded, size, 0)

@@ -25,7 +25,7 @@ _PRINTED = re.compile(r"(\d+(?:\.(\d+))?) ?(?:([KMGTPE])i)?B")
 _UNITS = "KMGTPE"
 MAX_LINES = 1_000_000
 """Most chunks of one dump."""
-_BIN = re.compile(r"Bin \((\d+)\):\s*Total Chunks: (\d+), Chunks in use: (\d+)")
+_BIN = re.compile(r"Bin \((\d+)\):\s*Total Chunks: (\d+), Chunks in use: \d+")
 _REGION = re.compile(r"Next region of size (\d+)")
 _CHUNK = re.compile(
     r"(?P<state>InUse|Chunk|Free)\s+at (?:0x)?(?P<address>[0-9a-fA-F]+)"
@@ -44,11 +44,8 @@ _SUMMARY, _SUM = "Summary of in-use Chunks", "Sum Total of in-use chunks"
 
 
 def log_integer(digits: str, base: int = 10) -> int:
-    """The integer that `digits` stand for.
-
-    Raises:
-        FormatError: There are more digits than TensorFlow writes; Python would take quadratic time or refuse.
-    """
+    """The integer that `digits` stand for. More digits than TensorFlow writes are refused: Python would take quadratic
+    time."""
     if len(digits) > MAX_DIGITS:
         raise FormatError(f"the log contains a number of {len(digits)} digits; at most {MAX_DIGITS} are accepted")
     return int(digits, base)
@@ -76,8 +73,8 @@ class LogDump:
 
     Attributes:
         name: The allocator's name; empty in logs of TensorFlow 1.0 and 1.1.
-        rounded_bytes, op: The request's rounded size and op, None if unknown.
-        printed: The request as printed for readers, see `printed_bytes`; None if unknown.
+        rounded_bytes, op: The request's rounded size and op.
+        printed: The request as printed for readers, see `printed_bytes`.
         mixed: Whether another allocator's lines may be among these.
         ended: Whether the dump's last part has been read.
     """
@@ -86,7 +83,7 @@ class LogDump:
         self.name, self.rounded_bytes, self.op = name, rounded_bytes, op
         self.printed: tuple[int, int] | None = None
         self.mixed = self.ended = False
-        self._bins: dict[int, tuple[int, int]] = {}
+        self._bins: dict[int, int] = {}  # number of chunks of each
         self._regions: list[tuple[int | None, list[tuple[ListedChunk, bool]]]] = []
         self._stats: dict[str, str] = {}
         self._of_sizes: int | None = None  # bytes in the summary by size so far, None before its first line
@@ -96,7 +93,6 @@ class LogDump:
 
     @property
     def has_chunks(self) -> bool:
-        """Whether any line of the dump itself was read."""
         return bool(self._bins or self._regions)
 
     @property
@@ -119,12 +115,10 @@ class LogDump:
 
     @property
     def capacity_bytes(self) -> int | None:
-        """The allocator's limit, None if unknown."""
         return self._capacity(self._pool_bytes())[0]
 
     @property
     def has_size(self) -> bool:
-        """Whether the log gives the size of the request."""
         return self.rounded_bytes is not None or self.printed is not None
 
     def fits(self, sizes: Sequence[int], allocator: str | None) -> bool:
@@ -140,7 +134,6 @@ class LogDump:
         return abs(requested - about) <= uncertain
 
     def take(self, line: str) -> None:
-        """Read one line; skip it if it is not part of a dump."""
         region = _REGION.search(line)
         if region is not None:
             self._regions.append((log_integer(region[1]), []))
@@ -152,7 +145,7 @@ class LogDump:
             return
         found = _BIN.search(line)
         if found is not None:
-            self._bins[log_integer(found[1])] = (log_integer(found[2]), log_integer(found[3]))
+            self._bins[log_integer(found[1])] = log_integer(found[2])
             return
         self._summary, self._sum = self._summary or _SUMMARY in line, self._sum or _SUM in line
         self.ended = self.ended or self._summary or self._sum
@@ -196,7 +189,7 @@ class LogDump:
         notes: list[str] = []
         regions = self._found_regions(notes)
         listed = len(regions.chunks.bytes)
-        total = sum(chunks for chunks, _ in self._bins.values())
+        total = sum(self._bins.values())
         if self._bins and total != listed:
             missing = f"{total - listed} of {total}" if total > listed else "Some"
             notes.append(f"{missing} chunks are unknown: the log lacks their lines.")
@@ -257,17 +250,16 @@ class LogDump:
         if self._pool is not None and _exact(self._pool["pool"]) is not None:
             return _exact(self._pool["pool"])
         sizes = [size for size, _ in self._regions if size is not None]
-        total = sum(chunks for chunks, _ in self._bins.values())
-        whole = self._bins and total == self._lines and len(sizes) == len(self._regions)
+        whole = self._bins and sum(self._bins.values()) == self._lines and len(sizes) == len(self._regions)
         return sum(sizes) if whole else None
 
     def _capacity(self, pool: int | None) -> tuple[int | None, str | None]:
         """(exact limit, note); newer logs round the limit, but mostly give the bytes left of it exactly."""
-        limit = _exact(self._stats.get("Limit")) or _exact(self._pool["limit"] if self._pool else None)
-        left = _exact(self._pool["left"]) if self._pool else None
+        rounded, left = (self._pool["limit"], _exact(self._pool["left"])) if self._pool else (None, None)
+        limit = _exact(self._stats.get("Limit")) or _exact(rounded)
         if limit is None and left is not None and pool is not None:
             limit = pool + left
-        rounded = self._stats.get("Limit") or (self._pool["limit"] if self._pool else None)
+        rounded = self._stats.get("Limit") or rounded
         if limit is None and rounded is not None:
             return None, f"The exact limit is unknown: the log rounds it to {rounded}."
         return limit, None

@@ -4,6 +4,7 @@ TensorFlow writes such dumps to files when an allocation fails (``TF_BFC_MEMORY_
 from the running allocator.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,21 +13,29 @@ import numpy as np
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.chunk_list import ChunkColumns, make_map, split_regions
 from tb_memplugin.importers.profile import wire
-from tb_memplugin.importers.profile.descriptors import memory_dump_class
 from tb_memplugin.importers.profile.xplane import device_name
 from tb_memplugin.model import MemoryMap
 
 MAX_DUMP_BYTES = 256 << 20
 """Largest supported dump, about five million chunks."""
+# Of tsl/protobuf/bfc_memory_map.proto; chunks stay serialized for `_read_chunks`.
+_MESSAGES = {
+    "MemAllocatorStats": "num_allocs 1 int64, bytes_in_use 2 int64, peak_bytes_in_use 3 int64",
+    "BinSummary": "total_bytes_in_use 2 int64, total_bytes_in_bin 3 int64, total_chunks_in_use 4 int64, "
+    "total_chunks_in_bin 5 int64",
+    "MemoryDump": "allocator_name 1 bytes, bin_summary 2 BinSummary[], chunk 3 bytes[], stats 5 MemAllocatorStats",
+}
+_ADDRESS, _SIZE, _REQUESTED, _IN_USE = (8 * number + wire.VARINT for number in (1, 2, 3, 8))
+
+
+@functools.cache
+def _dump_class() -> Any:
+    return wire.message_classes("memory_dump", _MESSAGES)["MemoryDump"]
 
 
 def read_dump(data: bytes, wall_time: float, capacity_bytes: int | None = None) -> MemoryMap:
-    """The memory map of a dump; a truncated dump gives the chunks before its end, and a note.
-
-    Args:
-        data: The dump.
-        wall_time: Time of the map, in seconds since the epoch.
-        capacity_bytes: The allocator's limit, which a dump does not contain.
+    """The memory map of a dump, which does not contain time and limit; a truncated one gives its first chunks, and a
+    note.
 
     Raises:
         FormatError: The bytes are no dump, or its chunks are inconsistent.
@@ -66,9 +75,8 @@ class DumpSummary(NamedTuple):
     Attributes:
         device: ``GPU:0``, or the allocator's name if it belongs to no device.
         chunks: Number of chunks, free ones included.
-        in_use_bytes: Sum of the chunks in use.
-        stated_in_use_bytes: The same as the allocator counts it.
-        pool_bytes: Sum of all chunks.
+        in_use_bytes, pool_bytes: Sums of the chunks in use, and of all.
+        stated_in_use_bytes: Bytes in use as the allocator counts them.
         largest_free_bytes: The largest free chunk, 0 without one.
     """
 
@@ -141,7 +149,7 @@ def _parse(data: bytes) -> tuple[Any, list[str]]:
 
 
 def _message(data: bytes, length: int) -> Any:
-    dump = memory_dump_class()()
+    dump = _dump_class()()
     try:
         dump.ParseFromString(data[:length])
     except Exception as error:  # protobuf's DecodeError, whose module depends on the installed protobuf
@@ -151,9 +159,6 @@ def _message(data: bytes, length: int) -> Any:
 
 def _not_a_dump(length: int, error: Exception) -> FormatError:
     return FormatError(f"not a memory dump of TensorFlow's allocator: its {length} bytes do not parse ({error})")
-
-
-_ADDRESS, _SIZE, _REQUESTED, _IN_USE = (8 * number + wire.VARINT for number in (1, 2, 3, 8))
 
 
 def _read_chunks(parts: Sequence[bytes], length: int) -> ChunkColumns:

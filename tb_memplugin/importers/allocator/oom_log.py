@@ -12,6 +12,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.log_dump import PRINTED_SIZE, LogDump, is_of_dump, log_integer, printed_bytes
 from tb_memplugin.importers.profile.xplane import device_name
 from tb_memplugin.model import MemoryMap
+from tb_memplugin.model.tensors import DTYPE_BYTES
 from tb_memplugin.model.units import format_bytes
 
 MAX_LOG_BYTES = 1 << 30
@@ -23,28 +24,7 @@ MAX_PROTO_LINES = 200
 MAX_REQUEST_BYTES = 2**53 - 1
 """A larger request is unknown: it cannot be right, and no run can store it."""
 
-DTYPE_BYTES = {
-    "float": 4,
-    "double": 8,
-    "half": 2,
-    "bfloat16": 2,
-    "float8_e5m2": 1,
-    "float8_e4m3fn": 1,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "int64": 8,
-    "uint64": 8,
-    "bool": 1,
-    "complex64": 8,
-    "complex128": 16,
-    "qint8": 1,
-    "quint8": 1,
-    "qint32": 4,
-}
+_TYPE_BYTES = {**DTYPE_BYTES, "float": 4, "double": 8, "half": 2}
 """TensorFlow's name of an element type (DataTypeString) to the bytes of an element."""
 
 _PREFIX = re.compile(
@@ -102,10 +82,8 @@ class Request:
     """A failed allocation according to an error message; None for what the message does not say.
 
     Attributes:
-        requested_bytes: Size of the request.
         op: Name of the graph's node, in eager mode the op's type.
         shape: Shape and type, e.g. ``[16,224,224,64] float``.
-        device: ``GPU:0``.
         allocator: The allocator's name.
         uncertain_bytes: By how much the request may be larger or smaller, as the message rounds it.
         compiled: Whether an XLA module made the request.
@@ -137,10 +115,10 @@ def read_message(message: str) -> Request | None:
             return _compiled(size, _op_of(message))
         about_memory = _MEMORY.search(message) is not None and _FILE_ERROR.search(message) is None
         return _request_of(message) if about_memory else None
-    shape = tensor["shape"] or f"[{','.join(re.findall('[0-9]+', tensor['dims']))}]"
+    shape = tensor["shape"] or _shape_of(re.findall("[0-9]+", tensor["dims"]))
     return dataclasses.replace(
         _request_of(message, tensor.end()),
-        requested_bytes=_tensor_bytes(shape, DTYPE_BYTES.get((tensor["type"] or "").removesuffix("_ref"))),
+        requested_bytes=_tensor_bytes(shape, (tensor["type"] or "").removesuffix("_ref")),
         shape=f"{shape} {tensor['type']}" if tensor["type"] else shape,
         device=tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None,
         allocator=tensor["allocator"],
@@ -152,11 +130,15 @@ def read_proto_message(message: str) -> Request:
     request, proto = _request_of(message), _PROTO_TENSOR.search(message)
     if proto is None:
         return request
-    kind = proto["type"].lower()
-    shape = f"[{','.join(re.findall(r'[0-9]+', proto['dimensions']))}]"
-    return dataclasses.replace(
-        request, requested_bytes=_tensor_bytes(shape, DTYPE_BYTES.get(kind)), shape=f"{shape} {kind}"
-    )
+    return _with_tensor(request, _shape_of(re.findall(r"[0-9]+", proto["dimensions"])), proto["type"].lower())
+
+
+def _shape_of(sizes: Iterable[str]) -> str:
+    return f"[{','.join(sizes)}]"
+
+
+def _with_tensor(request: Request, shape: str, type_name: str) -> Request:
+    return dataclasses.replace(request, requested_bytes=_tensor_bytes(shape, type_name), shape=f"{shape} {type_name}")
 
 
 def _request_of(message: str, after: int = 0) -> Request:
@@ -190,10 +172,11 @@ def _other_name(message: str) -> str | None:
     return eager[1] if eager else None
 
 
-def _tensor_bytes(shape: str, element_bytes: int | None) -> int | None:
-    if element_bytes is None:
+def _tensor_bytes(shape: str, element: str | int) -> int | None:
+    """Bytes of a tensor whose elements have a type, or so many bytes."""
+    size = _TYPE_BYTES.get(element) if isinstance(element, str) else element
+    if size is None:
         return None
-    size = element_bytes
     for dimension in shape.strip("[]").split(","):
         size *= log_integer(dimension) if dimension else 1
         if size > MAX_REQUEST_BYTES:
@@ -207,10 +190,9 @@ class LoggedFailure:
 
     Attributes:
         map: The chunks that the log lists; None without any.
-        request: The failed request.
         rounded_bytes: The request as the allocator rounded it, None if unknown.
-        in_use_bytes, capacity_bytes: The allocator's figures, None if the log lacks them.
         notes: Sentences on what is unknown.
+        in_use_bytes, capacity_bytes: The allocator's figures, None if the log lacks them.
     """
 
     map: MemoryMap | None
@@ -265,7 +247,6 @@ class _LogReader:
         self._in_proto = self._refused = False
 
     def take(self, thread: str | None, line: str) -> None:
-        """Read one line."""
         failed = _FAILED.search(line)
         if failed is not None:
             if _TOLERATED in line:
@@ -319,8 +300,7 @@ class _LogReader:
         sizes, kind = re.findall(r"size: (\d{1,20})", text), re.search(r"dtype: DT_(\w+)", text)
         if not sizes or kind is None:
             return None
-        shape, name = f"[{','.join(sizes)}]", kind[1].lower()
-        return Request(_tensor_bytes(shape, DTYPE_BYTES.get(name)), shape=f"{shape} {name}")
+        return _with_tensor(Request(), _shape_of(sizes), kind[1].lower())
 
     def hint(self) -> str:
         """What may have been a failed allocation, in words that continue a sentence; empty without any."""
@@ -360,7 +340,6 @@ class _LogReader:
         return both_or_none and all(one == other or None in (one, other) for one, other in pairs)
 
     def finish(self, wall_time: float) -> list[LoggedFailure]:
-        """The collected failures."""
         failures = []
         tensor = self._tensor_of_proto()
         if tensor is not None and self._dumps and not self._messages:
@@ -412,7 +391,7 @@ def _possible_sizes(request: Request) -> list[int]:
         return [request.requested_bytes]
     if request.shape is None or " " in request.shape:
         return []
-    sizes = (_tensor_bytes(request.shape, element) for element in sorted(set(DTYPE_BYTES.values())))
+    sizes = (_tensor_bytes(request.shape, element) for element in sorted(set(_TYPE_BYTES.values())))
     return [size for size in sizes if size is not None]
 
 
@@ -434,8 +413,7 @@ def _with_type(request: Request, line: str) -> Request:
     name = "bool" if _COMPARING.search(line) else next((found[one] for one in _OF_RESULT if one in found), None)
     if request.shape is None or " " in request.shape or name is None:
         return request
-    size = _tensor_bytes(request.shape, DTYPE_BYTES.get(name))
-    return dataclasses.replace(request, requested_bytes=size, shape=f"{request.shape} {name}")
+    return _with_tensor(request, request.shape, name)
 
 
 def _shape(request: Request) -> str | None:

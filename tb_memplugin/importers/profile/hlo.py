@@ -1,34 +1,38 @@
 """Reads the buffer assignment from the HloProto of an XLA module: each buffer's place, lifetime and ops."""
 
 import collections
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tb_memplugin.importers.profile.descriptors import hlo_class
+from tb_memplugin.importers.profile import wire
 from tb_memplugin.model import TensorShape
 from tb_memplugin.model.tensors import tensor_shape
 from tb_memplugin.model.trace import Buffer, BufferAllocation, Module
 
-_DTYPES = {
-    1: "bool",
-    2: "int8",
-    3: "int16",
-    4: "int32",
-    5: "int64",
-    6: "uint8",
-    7: "uint16",
-    8: "uint32",
-    9: "uint64",
-    10: "float16",
-    11: "float32",
-    12: "float64",
-    15: "complex64",
-    16: "bfloat16",
-    18: "complex128",
-    19: "float8_e5m2",
-    20: "float8_e4m3fn",
+# Of xla/service/hlo.proto and xla/xla_data.proto.
+_MESSAGES = {
+    "OpMetadata": "op_name 2 bytes",
+    "Shape": "element_type 2 int64, dimensions 3 int64[], tuple_shapes 4 Shape[]",
+    "HloInstruction": "name 1 bytes, opcode 2 bytes, shape 3 Shape, metadata 7 OpMetadata, tuple_index 13 int64, "
+    "id 35 int64, operand_ids 36 int64[], called_computation_ids 38 int64[]",
+    "HloComputation": "name 1 bytes, instructions 2 HloInstruction[], id 5 int64, root_id 6 int64",
+    "InstructionSequence": "instruction_ids 1 int64[]",
+    "SequenceEntry": "key 1 int64, value 2 InstructionSequence",
+    "HloSchedule": "sequences 1 SequenceEntry[]",
+    "HloModule": "name 1 bytes, computations 3 HloComputation[], entry_computation_id 6 int64, schedule 7 HloSchedule",
+    "Location": "shape_index 3 int64[], instruction_id 4 int64",
+    "LogicalBuffer": "id 1 int64, size 2 int64, defined_at 3 Location",
+    "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64",
+    "BufferAllocation": "index 1 int64, size 2 int64, is_thread_local 3 bool, is_entry_computation_parameter 5 bool, "
+    "maybe_live_out 7 bool, assigned 9 Assigned[], is_constant 12 bool",
+    "BufferAssignment": "logical_buffers 1 LogicalBuffer[], buffer_allocations 3 BufferAllocation[]",
+    "HloProto": "hlo_module 1 HloModule, buffer_assignment 3 BufferAssignment",
 }
+_NAMES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+_LATER = {15: "complex64", 16: "bfloat16", 18: "complex128", 19: "float8_e5m2", 20: "float8_e4m3fn"}
+_DTYPES = dict(enumerate(_NAMES.split(), start=1)) | _LATER
 """Number in XLA's PrimitiveType to the name of the dtype."""
 
 MAX_NAMES = 6
@@ -45,14 +49,14 @@ _NO_OP = frozenset({b"", b"XLA_Args", b"XLA_Retvals"})
 _FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
 
 
-def buffer_shape(shape: Any, index: Sequence[int], size: int) -> TensorShape | None:
-    """The shape of a buffer of `size` bytes.
+@functools.cache
+def hlo_class() -> Any:
+    """The message class of an HloProto; a profile has one for each compiled module."""
+    return wire.message_classes("hlo", _MESSAGES)["HloProto"]
 
-    Args:
-        shape: ShapeProto of the instruction that defines it.
-        index: The buffer's place in a result that is a tuple, perhaps of tuples.
-        size: Its bytes.
-    """
+
+def buffer_shape(shape: Any, index: Sequence[int], size: int) -> TensorShape | None:
+    """The shape of a buffer of `size` bytes, at a place in a result of shape `shape` that may be a tuple of tuples."""
     for place in index:
         if not 0 <= place < len(shape.tuple_shapes):
             return None
@@ -234,8 +238,10 @@ class _ModuleReader:
         """Whether an instruction only converts an argument of the module to another layout or dtype."""
         instruction = self._instructions.get(number)
         for _ in range(MAX_STEPS):
-            if instruction is None or instruction.opcode == b"parameter":
-                return instruction is not None
+            if instruction is None:
+                return False
+            if instruction.opcode == b"parameter":
+                return True
             if len(instruction.operand_ids) != 1 or not self._copies(instruction):
                 return False
             instruction = self._instructions.get(instruction.operand_ids[0])

@@ -1,13 +1,14 @@
-"""Reads many protobuf messages of one type at once from their wire format, with NumPy.
+"""Reads protobuf messages without generated code: as classes made of tables of fields, or many at once with NumPy.
 
-A profile has tens of thousands of events with ten statistics each; creating objects for all of them would take most of
-the time. Instead, messages are read in parallel: the first field of each, then the second, and so on. Only where the
-fields of one long message begin is found one after another. See https://protobuf.dev/programming-guides/encoding.
+Without generated code there is no dependency on one protobuf release, and no conflict with the same messages of an
+imported TensorFlow. Objects for all of a profile's tens of thousands of events, with ten statistics each, would take
+most of the time. Instead, messages are read in parallel: the first field of each, then the second, and so on. Only where
+the fields of one long message begin is found one after another. See https://protobuf.dev/programming-guides/encoding.
 """
 
 import array
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -52,12 +53,10 @@ class Fields(NamedTuple):
     at: Integers
 
     def of(self, tag: int) -> "Fields":
-        """Those with a tag."""
         rows = np.flatnonzero(self.tag == tag)
         return self if len(rows) == len(self.tag) else self.rows(rows)
 
     def rows(self, rows: Integers) -> "Fields":
-        """Some rows."""
         return Fields(*(column[rows] for column in self))
 
     def column(self, messages: int) -> Integers:
@@ -67,7 +66,6 @@ class Fields(NamedTuple):
         return column
 
     def inner(self, data: bytes) -> Messages:
-        """The messages that these fields contain."""
         return Messages(data, self.at, self.at + self.value)
 
 
@@ -75,7 +73,6 @@ _NO_FIELDS = Fields(*(np.zeros((4, 0), np.int64)))
 
 
 def joined(parts: Sequence[bytes]) -> Messages:
-    """Messages in one buffer, one after another."""
     sizes = np.fromiter(map(len, parts), np.int64, len(parts))
     end = np.cumsum(sizes)
     return Messages(b"".join(parts), end - sizes, end)
@@ -135,7 +132,6 @@ def _run(data: bytes, start: int, end: int) -> Integers:
 
 
 def _after(data: bytes, at: int) -> int:
-    """Position after the field at a position."""
     tag, at = varint(data, at)
     if tag & 7 == VARINT:
         return varint(data, at)[1]
@@ -222,7 +218,6 @@ def select(messages: Messages, *tags: int) -> list[Fields]:
 
 
 def texts(messages: Messages) -> list[bytes]:
-    """The messages' bytes."""
     data, start, end = messages
     return [data[begin:stop] for begin, stop in zip(start.tolist(), end.tolist(), strict=True)]
 
@@ -261,3 +256,32 @@ def doubles(data: bytes, at: Integers) -> Floats:
     octets = np.frombuffer(data, np.uint8)[at[:, None] + np.arange(8)]
     numbers: Floats = octets.view("<f8").astype(np.float64).reshape(-1)
     return numbers
+
+
+def message_classes(name: str, messages: Mapping[str, str]) -> dict[str, Any]:
+    """Message name to class, in a descriptor pool of their own.
+
+    `messages` holds the fields of each message: "``name number type``, …". A type is a scalar or one of the messages,
+    and ends with ``[]`` if the field is repeated. The parser skips fields that are not declared.
+    """
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    package = f"tb_memplugin.{name}"
+    file = descriptor_pb2.FileDescriptorProto(name=f"tb_memplugin/{name}.proto", package=package, syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    for message, fields_of in messages.items():
+        described = file.message_type.add(name=message)
+        for field, number, kind in (text.split() for text in fields_of.split(", ")):
+            entry = described.field.add(name=field, number=int(number))
+            entry.label = kinds.LABEL_REPEATED if kind.endswith("[]") else kinds.LABEL_OPTIONAL
+            kind = kind.removesuffix("[]")
+            if kind in messages:
+                entry.type, entry.type_name = kinds.TYPE_MESSAGE, f".{package}.{kind}"
+            else:
+                entry.type = getattr(kinds, f"TYPE_{kind.upper()}")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {
+        message: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{message}"))
+        for message in messages
+    }

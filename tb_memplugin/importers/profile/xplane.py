@@ -26,33 +26,35 @@ _NO_OP = b"(null)"
 """Op name in TensorFlow 2.16 and 2.18 for allocations that no op requested, e.g. those of XLA."""
 _MEMORY = {b"MemoryAllocation": 1, b"MemoryDeallocation": -1}
 _PREFIXES = {"calls": b"EagerLocalExecute: ", "layers": LAYER_PREFIX.encode()}
-_COLUMNS = {
-    b"addr": 3,
-    b"allocation_bytes": 4,
-    b"requested_bytes": 5,
-    b"bytes_allocated": 6,
-    b"bytes_available": 7,
-    b"data_type": 8,
-    b"tf_op": 9,
-    b"region_type": 10,
-    b"shape": 11,
-    b"allocator_name": 12,
-    b"fragmentation": -1,
+_FIELDS = (
+    *("time_ps", "kind", "thread", "address", "allocated", "requested", "in_use", "available"),
+    *("dtype", "op", "region", "shape", "allocator"),
+)
+"""The columns of memory events, those of `AllocationTrace` and the allocator's name; the last four are texts."""
+_STATISTICS = {
+    b"addr": "address",
+    b"allocation_bytes": "allocated",
+    b"requested_bytes": "requested",
+    b"bytes_allocated": "in_use",
+    b"bytes_available": "available",
+    b"data_type": "dtype",
+    b"tf_op": "op",
+    b"region_type": "region",
+    b"shape": "shape",
+    b"allocator_name": "allocator",
 }
-"""Statistic of a memory event to its column, after time, kind and thread."""
-_TEXTS, _ALLOCATOR, _FRAGMENTATION = (9, 10, 11, 12), 12, -1
+_FRAGMENTATION = -1
+_COLUMNS = {b"fragmentation": _FRAGMENTATION} | {key: _FIELDS.index(field) for key, field in _STATISTICS.items()}
+"""Statistic of a memory event to its column."""
+_TEXTS, _ALLOCATOR = _FIELDS.index("op"), _FIELDS.index("allocator")
 _SPANS = {"ops": 2, "calls": 3, "layers": 4}
 # Tags of the fields of XSpace, XPlane, XLine, metadata entries, XEvent and XStat.
 _SPACE_PLANES = 8 * 1 + wire.LENGTH
 _PLANE_NAME, _PLANE_LINES, _PLANE_EVENT_NAMES, _PLANE_STAT_NAMES = (8 * field + wire.LENGTH for field in (2, 3, 4, 5))
-_LINE_NAME, _LINE_TIME, _LINE_EVENTS, _LINE_DISPLAY_NAME = (
-    8 * 2 + wire.LENGTH,
-    8 * 3,
-    8 * 4 + wire.LENGTH,
-    8 * 11 + wire.LENGTH,
-)
+_LINE_NAME, _LINE_EVENTS, _LINE_DISPLAY_NAME = (8 * field + wire.LENGTH for field in (2, 4, 11))
+_LINE_TIME = 8 * 3
 _ENTRY_KEY, _ENTRY_VALUE = 8 * 1, 8 * 2 + wire.LENGTH
-_NAME, _DISPLAY_NAME, _METADATA_STATS = 8 * 2 + wire.LENGTH, 8 * 4 + wire.LENGTH, 8 * 5 + wire.LENGTH
+_NAME, _DISPLAY_NAME, _METADATA_STATS = (8 * field + wire.LENGTH for field in (2, 4, 5))
 _EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS = 8 * 1, 8 * 2, 8 * 3, 8 * 4 + wire.LENGTH
 _STAT_METADATA, _STAT_UNSIGNED, _STAT_SIGNED, _STAT_REFERENCE = 8 * 1, 8 * 3, 8 * 4, 8 * 7
 _STAT_REAL, _STAT_TEXT, _STAT_BYTES = 8 * 2 + wire.FIXED64, 8 * 5 + wire.LENGTH, 8 * 6 + wire.LENGTH
@@ -79,7 +81,6 @@ def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
 
 
 def _planes(data: bytes) -> list[tuple[bytes, wire.Fields]]:
-    """(name, fields) of each plane."""
     if len(data) > MAX_PROFILE_BYTES:
         raise FormatError(f"the profile has {len(data)} bytes; at most {MAX_PROFILE_BYTES} are supported")
     if not data:
@@ -126,12 +127,11 @@ class _Strings:
         self._index = dict.fromkeys((b"", _NO_OP), -1)
 
     def add(self, texts: Iterable[bytes]) -> list[int]:
-        """Indices of texts."""
         index = self._index
         return [index.setdefault(text, len(index) - 2) for text in texts]
 
     def all(self) -> tuple[str, ...]:
-        return tuple([text.decode("utf-8", "replace") for text in list(self._index)[2:]])
+        return tuple([_decoded(text) for text in list(self._index)[2:]])
 
 
 class _Names:
@@ -160,7 +160,6 @@ class _Names:
         self.typed &= wire.equal(data, suffix, display, np.where(self.typed, shown, 0))
 
     def find(self, keys: Integers) -> Integers:
-        """Indices of keys, -1 for unknown ones."""
         known = self._keys
         if not len(known):
             return np.full(len(keys), -1)
@@ -171,8 +170,6 @@ class _Names:
 
 
 class _PlaneReader:
-    """Builds the columns of one host plane."""
-
     def __init__(self, data: bytes, plane: wire.Fields) -> None:
         self._data, self._plane = data, plane
         self._names, self._stat_names = (
@@ -182,7 +179,6 @@ class _PlaneReader:
         self.has_memory = not _MEMORY.keys().isdisjoint(self._names.texts)
 
     def traces(self) -> list[AllocationTrace]:
-        """One trace for each allocator."""
         data = self._data
         lines = _split_all(data, self._plane.of(_PLANE_LINES))
         parts = [fields.of(_LINE_EVENTS) for fields in lines]
@@ -194,23 +190,17 @@ class _PlaneReader:
         # Most events are of no use here, as their metadata says, which TensorFlow writes first.
         first = wire.heads(events)
         used = first.message[(kinds[self._names.find(first.value)] != 0) | (first.tag != _EVENT_METADATA)]
-        *numbers, stats = wire.select(
-            wire.Messages(data, events.start[used], events.end[used]),
-            _EVENT_METADATA,
-            _EVENT_OFFSET,
-            _EVENT_DURATION,
-            _EVENT_STATS,
-        )
+        messages = wire.Messages(data, events.start[used], events.end[used])
+        *numbers, stats = wire.select(messages, _EVENT_METADATA, _EVENT_OFFSET, _EVENT_DURATION, _EVENT_STATS)
         metadata, offset, duration = (found.column(len(used)) for found in numbers)
         metadata = self._names.find(metadata)
         kind, name, thread = kinds[metadata], names[metadata], line[used]
-        begin = (
-            1000 * np.asarray([fields.of(_LINE_TIME).value[-1:].sum() for fields in lines], np.int64)[thread] + offset
-        )
+        line_ns = np.asarray([fields.of(_LINE_TIME).value[-1:].sum() for fields in lines], np.int64)
+        begin = 1000 * line_ns[thread] + offset
         columns = np.stack([thread, begin, begin + duration, name])
         spans = {span: _intervals(columns[:, kind == code]) for span, code in _SPANS.items()}
         memory = np.flatnonzero(np.abs(kind) == 1)
-        rows = np.full((_TEXTS[-1] + 1, len(memory)), -1, np.int64)
+        rows = np.full((len(_FIELDS), len(memory)), -1, np.int64)
         rows[:3] = begin[memory], kind[memory], thread[memory]
         fragmentation = np.full(len(memory), math.nan)
         row = np.full(len(used), -1)
@@ -261,7 +251,7 @@ class _PlaneReader:
         places = np.asarray([*(_COLUMNS.get(name, 0) for name in self._stat_names.texts), 0])
         place = places[self._stat_names.find(key)]
         number = np.where((tag == _STAT_UNSIGNED) | (tag == _STAT_SIGNED), value, 0)
-        is_text = place >= _TEXTS[0]
+        is_text = place >= _TEXTS
         number[is_text] = -1
         references = np.flatnonzero(is_text & (tag == _STAT_REFERENCE))
         name = self._stat_names.find(value[references])
@@ -293,31 +283,15 @@ def _trace(
     order = np.argsort(columns[0], kind="stable")
     by_allocator, missed = in_allocator_order((columns[1] * columns[4])[order], columns[6][order])
     order = order[by_allocator]
-    time_ps, kind, thread, address, allocated, requested, in_use, available, dtype, op, region, shape, _ = columns[
-        :, order
-    ]
+    fields: dict[str, Any] = dict(zip(_FIELDS, columns[:, order], strict=True))
+    before_first = fields["in_use"][0] - fields["kind"][0] * fields["allocated"][0]
     return AllocationTrace(
+        **{**fields, **spans, "allocator": allocator},
         device=device_name(allocator),
-        allocator=allocator,
-        time_ps=time_ps,
-        kind=kind,
-        address=address,
-        allocated=allocated,
-        requested=requested,
-        op=op,
-        region=region,
-        shape=shape,
-        dtype=dtype,
-        in_use=in_use,
-        available=available,
         fragmentation=fragmentation[order],
-        thread=thread,
         strings=strings,
-        ops=spans["ops"],
-        calls=spans["calls"],
-        layers=spans["layers"],
         threads=threads,
-        start_in_use=int(in_use[0] - kind[0] * allocated[0]),
+        start_in_use=int(before_first),
         missed=missed,
     )
 
@@ -325,12 +299,9 @@ def _trace(
 def in_allocator_order(change: Any, in_use: Any) -> tuple[Any, int]:
     """The allocator's own order of the events, and the number of places where bytes in use still do not match.
 
-    Threads take time stamps outside the allocator's lock, so neighbors may be swapped. Event B follows A if ``in_use(A)
-    + change(B) == in_use(B)``.
-
-    Args:
-        change: Signed bytes of each event, sorted by time.
-        in_use: Bytes in use after each event.
+    `change` has the signed bytes of each event, sorted by time, `in_use` the bytes in use after it. Threads take time
+    stamps outside the allocator's lock, so neighbors may be swapped. Event B follows A if ``in_use(A) + change(B) ==
+    in_use(B)``.
     """
     count = len(change)
     order = np.arange(count)

@@ -19,8 +19,7 @@ from profile_cases import MESSAGES
 from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.trace.op_names import facts_from_names
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.profile.descriptors import hlo_class
-from tb_memplugin.importers.profile.hlo import buffer_shape, read_module
+from tb_memplugin.importers.profile.hlo import buffer_shape, hlo_class, read_module
 from tb_memplugin.importers.profile.xplane import device_name, in_allocator_order, read_traces
 from tb_memplugin.model import TensorShape
 from tb_memplugin.model.tensors import DTYPE_BYTES
