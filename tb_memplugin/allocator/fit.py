@@ -13,7 +13,8 @@ from tb_memplugin.model.units import format_bytes
 
 def free_sizes(memory_map: MemoryMap) -> Integers:
     """Bytes of the known free chunks, in address order."""
-    return memory_map.bytes[memory_map.state == FREE]
+    sizes: Integers = memory_map.bytes[memory_map.state == FREE]
+    return sizes
 
 
 def pool_at(memory_map: MemoryMap) -> Pool | None:
@@ -60,6 +61,7 @@ def would_fit(memory_map: MemoryMap, requested: int) -> Fit:
     rounded = rounded_bytes(requested)
     sizes = free_sizes(memory_map)
     large = sizes[sizes >= rounded]
+    fits: bool | None = True
     chunk = given = None
     if len(large):
         chunk = int(large.min())
@@ -69,7 +71,7 @@ def would_fit(memory_map: MemoryMap, requested: int) -> Fit:
             split = "an exact fit"
         elif given < chunk:
             split = f"the allocator splits it and {format_bytes(chunk - given)} stay free"
-        fits, reason = True, f"A free chunk of {format_bytes(chunk)} serves the request: {split}."
+        reason = f"A free chunk of {format_bytes(chunk)} serves the request: {split}."
     else:
         fits, reason = _growth(memory_map, rounded, sizes)
     if rounded != requested:

@@ -51,7 +51,8 @@ class Simulator:
         self._next: dict[int, int] = {}
         self._previous: dict[int, int] = {}
         self._free: list[tuple[int, int]] = []  # (bytes, address) of the free chunks, sorted
-        self._regions = list(zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True))
+        regions = zip(start.region_address.tolist(), start.region_bytes.tolist(), strict=True)
+        self._regions: list[tuple[int, int]] = list(regions)
         columns = (start.address, start.bytes, start.requested_bytes, start.state, start.region)
         previous, previous_region = _NONE, _NONE
         for address, size, requested, state, region in zip(*(column.tolist() for column in columns), strict=True):

@@ -75,7 +75,6 @@ ROOMS: dict[str, set[str]] = {
         "allocator",
         "attribution.oom",
         "attribution.owners",
-        "attribution.results",
         "importers.allocator",
         "importers.profile",
         "model",

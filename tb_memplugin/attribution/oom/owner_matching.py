@@ -5,23 +5,16 @@ the owner of the chunk at the same place, or of the same size, at the same point
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from tb_memplugin.allocator.rules import rounded_bytes
-from tb_memplugin.attribution.owners.step_chunks import UNATTRIBUTED, Point, StepChunks, live_before
-from tb_memplugin.attribution.results.batch import result_bytes
-from tb_memplugin.model import (
-    IN_USE,
-    OWNER_SOURCES,
-    ChunkOwner,
-    Integers,
-    Layer,
-    MemoryMap,
-    OwnerSource,
-    Phase,
-)
+from tb_memplugin.attribution.owners.step_chunks import UNATTRIBUTED, Point, StepChunks
+from tb_memplugin.model import IN_USE, OWNER_SOURCES, ChunkOwner, Integers, Layer, MemoryMap, OwnerSource, Phase
+from tb_memplugin.model.layers import example_bytes
+from tb_memplugin.model.tensors import dimensions
 from tb_memplugin.model.trace import TensorFact, VariableFact
 
 _WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
@@ -58,28 +51,27 @@ class OwnerMatching:
     def variables(self, variables: Iterable[VariableFact]) -> None:
         """Match variables by the address of their values (`end_address`)."""
         for fact in variables:
-            row = self._by_address.get(fact.end_address if fact.end_address is not None else -1)
-            if row is not None and rounded_bytes(fact.requested_bytes) <= int(self._map.bytes[row]):
-                self._give(row, ChunkOwner(fact.layer, fact.role, fact.trainable), "variable")
+            owner = ChunkOwner(fact.layer, fact.role, fact.trainable)
+            self._at(fact.end_address, fact.requested_bytes, owner, "variable")
 
     def tensors(self, tensors: Iterable[TensorFact]) -> None:
         """Match tensors that Python holds by their addresses."""
         for fact in tensors:
-            row = self._by_address.get(fact.address)
-            if row is not None and rounded_bytes(fact.requested_bytes) <= int(self._map.bytes[row]):
-                self._give(row, ChunkOwner(None, fact.category, None), "held_tensor")
+            self._at(fact.address, fact.requested_bytes, ChunkOwner(None, fact.category, None), "held_tensor")
+
+    def _at(self, address: int | None, requested: int, owner: ChunkOwner, source: OwnerSource) -> None:
+        """Match the chunk at an address, if it is large enough."""
+        row = None if address is None else self._by_address.get(address)
+        if row is not None and rounded_bytes(requested) <= int(self._map.bytes[row]):
+            self._give(row, owner, source)
 
     def same_place(
         self, history: Sequence[StepChunks], phase: Phase | None, op: str | None, requested: int | None
     ) -> None:
         """Match chunks with the same address and size at the same point of a traced step.
 
-        From a step of another phase, only chunks that outlive the step count.
-
-        Args:
-            history: Chunks of traced steps.
-            phase: Phase of the map's step.
-            op, requested: The op that requests memory at the map's instant, and its request.
+        From a step of another phase, only chunks that outlive the step count. `op` requests memory at the map's
+        instant.
         """
         for step in history:
             point = step.point(op, requested) if step.phase == phase else None
@@ -104,11 +96,8 @@ class OwnerMatching:
         """Match chunks with all chunks of their size at the same point of a traced step, or in all of the step.
 
         If the numbers of chunks agree, each gets one of the owners: which chunk has which owner is then arbitrary, but
-        the owners' bytes are right. Otherwise all get what the owners have in common.
-
-        Args:
-            history, phase, op, requested: As in `same_place`.
-            scale: The batch as a multiple of the traced batch.
+        the owners' bytes are right. Otherwise all get what the owners have in common. `scale` is the batch as a
+        multiple of the traced batch.
         """
         steps = [step for step in history if step.phase == phase]
         for step in steps:
@@ -127,10 +116,10 @@ class OwnerMatching:
             return
         owners: dict[int, set[ChunkOwner]] = {}
         for layer in layers:
-            size = result_bytes(layer, batch_size)
-            if size is not None:
+            each = example_bytes(layer) if _is_open(layer) else None
+            if each is not None:
                 owner = ChunkOwner(layer.path, "workspace", layer.trainable)
-                owners.setdefault(size, set()).add(owner)
+                owners.setdefault(batch_size * each, set()).add(owner)
         for row in self._open_rows():
             candidates = owners.get(int(self._map.requested_bytes[row]))
             if candidates:
@@ -163,7 +152,7 @@ class OwnerMatching:
                     self._give(row, owner, "size")
                 continue
             if point.event >= 0:
-                rows = live_before(step, rows, point.event)
+                rows = step.live(point.event, rows)
             shared = _common(step.owners[number] for number in set(step.owner[rows].tolist()))
             for row in open_rows:
                 self._give(row, shared, "size")
@@ -179,7 +168,7 @@ def _nearest(step: StepChunks, rows: Integers, event: int, count: int) -> Intege
     """Those of the rows that were live at the instant nearest to an event with `count` of them, or closest to that."""
     instants = np.append(_instants(step, rows), event)
     order = np.lexsort((instants, abs(instants - event), abs(_counts(step, rows, instants) - count)))
-    return live_before(step, rows, int(instants[order[0]]))
+    return step.live(int(instants[order[0]]), rows)
 
 
 def _whenever(step: StepChunks, rows: Integers, count: int) -> Integers:
@@ -187,7 +176,7 @@ def _whenever(step: StepChunks, rows: Integers, count: int) -> Integers:
     live: Integers = np.empty(0, np.int64)
     instants = _instants(step, rows)
     for instant in instants[_counts(step, rows, instants) == count].tolist():
-        now = live_before(step, rows, instant)
+        now = step.live(instant, rows)
         if len(live) and sorted(step.owner[live].tolist()) != sorted(step.owner[now].tolist()):
             return np.empty(0, np.int64)
         live = now
@@ -221,3 +210,42 @@ def _common(owners: Iterable[ChunkOwner]) -> ChunkOwner:
         return next(iter(distinct))
     categories = {owner.category for owner in distinct}
     return ChunkOwner(None, categories.pop(), None) if len(categories) == 1 else UNATTRIBUTED
+
+
+# --- the batch --------------------------------------------------------------------------------------------------------
+
+
+def observed_batch(
+    history: Sequence[StepChunks],
+    phase: Phase | None,
+    op: str | None,
+    requested: int | None,
+    shape: str | None,
+    layer: Layer | None,
+    traced_batch: int | None,
+) -> int | None:
+    """Examples in the batch of a failed step that was not recorded, None if unknown.
+
+    This is the traced batch if the failed op requested as much in a traced training step. Otherwise it is the leading
+    dimension of the failed tensor, if that has the shape of its layer's output.
+    """
+    same = any(
+        point.scale == 1.0 for step in history if step.phase == phase == "train" for point in step.points(op, requested)
+    )
+    return traced_batch if same and traced_batch is not None else batch_of(shape, layer)
+
+
+def batch_of(shape: str | None, layer: Layer | None) -> int | None:
+    """Leading dimension of a tensor in the shape of the layer's output; None for others, and if it may be a gradient of
+    the layer's weights."""
+    sizes = dimensions(shape) or ()
+    if layer is None or layer.output_shape is None or not _is_open(layer) or sizes[1:] != layer.output_shape[1:]:
+        return None
+    weights = (layer.parameters, layer.parameters - layer.output_shape[-1])  # with a bias and without
+    return None if math.prod(sizes) in weights else sizes[0]
+
+
+def _is_open(layer: Layer) -> bool:
+    """Whether the leading dimension of the layer's output is open and not the only one."""
+    shape = layer.output_shape
+    return shape is not None and len(shape) > 1 and shape[0] == -1

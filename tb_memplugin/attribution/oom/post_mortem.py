@@ -3,7 +3,7 @@
 import dataclasses
 
 from tb_memplugin.allocator import fit as bfc
-from tb_memplugin.attribution.results.memory_map import ledger_of
+from tb_memplugin.attribution.results.ledger import ledger_of
 from tb_memplugin.model import FailedDuring, LedgerRow, MemoryMap, Oom, OomStatus, Phase, Verdict
 from tb_memplugin.model.units import format_bytes
 

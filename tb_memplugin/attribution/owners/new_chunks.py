@@ -3,11 +3,9 @@
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from tb_memplugin.attribution.owners.graph import GraphExecution
-from tb_memplugin.attribution.owners.older_chunks import OlderChunks
-from tb_memplugin.attribution.owners.variables import VariableChunks
+from tb_memplugin.attribution.owners.execution import GraphExecution
+from tb_memplugin.attribution.owners.older_chunks import OlderChunks, VariableChunks
 from tb_memplugin.attribution.trace.window import Owner, Window
 from tb_memplugin.model import Category, Integers
 from tb_memplugin.model.tensors import dimensions, matches
@@ -45,17 +43,15 @@ class SavedForBackward:
     def at(self, time_ps: int) -> Integers:
         """The chunks of saved forward results and inputs that are in use at a time."""
         chunks = self._window.chunks
-        return self._chunks[self._spanning(chunks.birth[self._chunks], chunks.death[self._chunks], time_ps)]
+        return self._spanning(chunks.birth[self._chunks], chunks.death[self._chunks], time_ps)
 
     def for_pass_at(self, time_ps: int) -> Integers:
-        """The chunks of `at`, with all of a backward pass that differentiates another one: they need not live at
-        once."""
-        return self._chunks[self._spanning(*self._ends, time_ps)]
+        """`at`, with all of a backward pass that differentiates another one: that need not be in use at once."""
+        return self._spanning(*self._ends, time_ps)
 
-    def _spanning(self, births: Integers, deaths: Integers, time_ps: int) -> npt.NDArray[np.bool_]:
+    def _spanning(self, births: Integers, deaths: Integers, time_ps: int) -> Integers:
         event = int(np.searchsorted(self._window.trace.time_ps, time_ps, side="right")) - 1
-        spanning: npt.NDArray[np.bool_] = (births <= event) & (deaths > event)
-        return spanning
+        return self._chunks[(births <= event) & (deaths > event)]
 
     def _is_saved_chunk(self, chunk: int) -> bool:
         window, fact = self._window, self._execution.maker(chunk)
@@ -116,7 +112,6 @@ class NewChunks:
         self._calling_threads = set(window.trace.calls.thread.tolist())
 
     def owner(self, chunk: int) -> Owner:
-        """The owner of a chunk."""
         window, birth = self._window, self._window.birth[chunk]
         if window.is_input[birth]:
             return Owner(None, "inputs", None)
@@ -125,7 +120,7 @@ class NewChunks:
         is_gradient = fact is not None and fact.is_gradient and not fact.relayout and not is_saved
         if tensor is not None and not is_saved and not is_gradient:  # a loop may still refer to its last gradients
             return Owner(None, tensor.category, None)
-        constant = self._older.constants.owner(chunk)
+        constant = self._older.constant_owner(chunk)
         if constant is not None:
             return constant
         if fact is None:
@@ -170,7 +165,6 @@ class NewChunks:
         return bool(thread[birth] == thread[death] and window.reader[birth] == window.reader[death])
 
     def _category(self, fact: OpFact, chunk: int) -> Category:
-        """Category of an op's result that is not a variable's gradient."""
         if fact.relayout:
             if self._execution.lives_at_forward_end(chunk):
                 return "activations"

@@ -1,4 +1,4 @@
-"""The chunks of one traced step, with their lifetimes and owners. Pure."""
+"""The chunks of one traced step, with their lifetimes and owners, and memory maps with these owners. Pure."""
 
 import dataclasses
 from collections import Counter
@@ -9,21 +9,20 @@ import numpy as np
 
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.trace.op_names import op_name
-from tb_memplugin.model import GRADIENTS, ChunkOwner, Integers, Phase
-from tb_memplugin.model.trace import AllocationTrace
+from tb_memplugin.model import GRADIENTS, IN_USE, MISSING, OWNER_SOURCES, ChunkOwner, Integers, MemoryMap, Phase
+from tb_memplugin.model.trace import AllocationTrace, TraceFacts
 
 Known = TypeVar("Known")
 
 UNATTRIBUTED = ChunkOwner(None, "unattributed", None)
+_TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable")
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A point of a traced step at which an op requested memory.
+    """An event of a traced step at which an op requested memory.
 
-    Attributes:
-        event: Number of the event.
-        scale: A later request of the op as a multiple of the traced one; not 1 if the batch size has changed.
+    `scale` is a later request of the op as a multiple of the traced one; not 1 if the batch size has changed.
     """
 
     event: int
@@ -35,11 +34,8 @@ class StepChunks:
     """The chunks of one traced step and their owners; columns of equal length.
 
     Attributes:
-        step, phase: The traced step.
-        address, requested, allocated: Place and sizes of the chunks.
         birth, death: Numbers of the events; -1 for older chunks, the number of events for chunks that outlive the step.
         owner: Index into `owners`.
-        events: Number of the trace's events.
         ops: Op name to the births of its chunks.
         started: Op name to the number of events before it, for ops that ran without a request: they reuse the buffer
             of an input.
@@ -76,9 +72,10 @@ class StepChunks:
         scaled = [point for point in points if point.scale == scale]
         return min(scaled or points, key=lambda point: point.event, default=None)
 
-    def live(self, instant: int) -> Integers:
-        """Rows of the chunks in use just before an event."""
-        return live_before(self, np.arange(len(self.address)), instant)
+    def live(self, instant: int, rows: Integers | None = None) -> Integers:
+        """Those of the rows, or of all, that were in use just before an event."""
+        live = (self.birth < instant) & (self.death >= instant)
+        return np.flatnonzero(live) if rows is None else rows[live[rows]]
 
 
 def step_chunks(trace: AllocationTrace, classifier: Classifier, step: int, phase: Phase) -> StepChunks:
@@ -150,25 +147,61 @@ def chunk_owner(classifier: Classifier, chunk: int, instant: int) -> ChunkOwner:
     return UNATTRIBUTED if main is None else ChunkOwner(None, main[0].category, None)
 
 
-def live_before(step: StepChunks, rows: Integers, instant: int) -> Integers:
-    """Those of the rows that were in use just before an event."""
-    live: Integers = rows[(step.birth[rows] < instant) & (step.death[rows] >= instant)]
-    return live
-
-
 def without_gradients(step: StepChunks) -> StepChunks:
     """The step without chunks of gradients, which do not exist in the forward pass."""
     is_gradient = [owner.category in GRADIENTS for owner in step.owners]
     kept = ~np.asarray(is_gradient, bool)[step.owner]
     births = set(step.birth[kept].tolist())
     ops = {name: tuple(birth for birth in all_births if birth in births) for name, all_births in step.ops.items()}
+    columns = {name: column[kept] for name, column in vars(step).items() if isinstance(column, np.ndarray)}
+    return dataclasses.replace(step, **columns, ops={name: left for name, left in ops.items() if left})
+
+
+# --- memory maps ------------------------------------------------------------------------------------------------------
+
+
+Ages = Mapping[tuple[int, int], int]
+"""(address, bytes) of a chunk to the step of its first snapshot."""
+
+
+def ages_after(known: Ages, step: StepChunks) -> Ages:
+    """The ages of the chunks in use at the end of a traced step."""
+    rows = np.flatnonzero(step.death == step.events)
+    keys = zip(step.address[rows].tolist(), step.allocated[rows].tolist(), step.birth[rows].tolist(), strict=True)
+    return {
+        (address, size): known.get((address, size), step.step) if birth < 0 else step.step
+        for address, size, birth in keys
+    }
+
+
+def owned_map(memory_map: MemoryMap, step: StepChunks, event: int, ages: Ages) -> MemoryMap:
+    """The map just after an event of the step (-1: before the first) with owners; `ages` are those of older chunks."""
+    owner, source, since = memory_map.owner.copy(), memory_map.source.copy(), memory_map.since.copy()
+    rows = {address: row for row, address in enumerate(memory_map.address.tolist())}
+    for chunk in np.flatnonzero((step.birth <= event) & (step.death > event)).tolist():
+        row = rows.get(int(step.address[chunk]))
+        if row is None:
+            continue
+        is_new = bool(step.birth[chunk] >= 0)
+        key = (int(step.address[chunk]), int(step.allocated[chunk]))
+        since[row] = step.step if is_new else ages.get(key, MISSING)
+        if step.owners[int(step.owner[chunk])].category != "unattributed":
+            owner[row] = int(step.owner[chunk])
+            source[row] = _TRACE if is_new else _VARIABLE
     return dataclasses.replace(
-        step,
-        address=step.address[kept],
-        allocated=step.allocated[kept],
-        requested=step.requested[kept],
-        birth=step.birth[kept],
-        death=step.death[kept],
-        owner=step.owner[kept],
-        ops={name: left for name, left in ops.items() if left},
+        memory_map, step=step.step, phase=step.phase, owner=owner, source=source, since=since, owners=step.owners
+    )
+
+
+def unmoved(facts: TraceFacts, memory_map: MemoryMap) -> TraceFacts:
+    """Facts of an earlier step without the variables and tensors that have moved since.
+
+    The map has no chunk of their size at their address any more.
+    """
+    rows = np.flatnonzero(memory_map.state == IN_USE)
+    here = set(zip(memory_map.address[rows].tolist(), memory_map.requested_bytes[rows].tolist(), strict=True))
+    return dataclasses.replace(
+        facts,
+        variables=tuple(fact for fact in facts.variables if (fact.end_address, fact.requested_bytes) in here),
+        tensors=tuple(fact for fact in facts.tensors if (fact.address, fact.requested_bytes) in here),
     )

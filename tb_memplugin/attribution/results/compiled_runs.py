@@ -1,23 +1,23 @@
-"""Executions of compiled modules in a timeline: where the positions of their schedules come, and the rows inside. Pure.
+"""Executions of compiled modules in a timeline: positions of their schedules among the events, and their rows. Pure.
 
 The contents of a module's allocations follow from the compiler's schedule.
 """
 
 import bisect
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.passes import Marks
-from tb_memplugin.attribution.results.timeline_reduce import Row
+from tb_memplugin.attribution.results.passes import Marks
+from tb_memplugin.attribution.results.timeline_rows import Row
 from tb_memplugin.attribution.trace.window import Owner
 from tb_memplugin.attribution.trace.xla import BufferAssignments, levels, peak_position, without_overlaps
-from tb_memplugin.model import Category, Integers, TensorShape
+from tb_memplugin.model import Integers
 from tb_memplugin.model.downsample import extreme_rows
-from tb_memplugin.model.trace import BufferAllocation, Module
+from tb_memplugin.model.trace import Buffer, BufferAllocation, Module
 
 MAX_POSITIONS = 256
 """About the most positions that are kept of one module; the peak and the ends of the passes are among them."""
@@ -27,7 +27,6 @@ class SchedulePositions(NamedTuple):
     """The kept positions of a module's schedule, ascending, and indices into them.
 
     Attributes:
-        positions: Ascending.
         peak: Index of the module's peak.
         forward_end, backward_end, update_begin: Index of the first position after the forward pass, after the backward
             pass, and of the weight updates; None if unknown.
@@ -38,25 +37,6 @@ class SchedulePositions(NamedTuple):
     forward_end: int | None
     backward_end: int | None
     update_begin: int | None
-
-
-class PlannedRow(NamedTuple):
-    """Bytes of one owner in an allocation, from one index into the positions up to before another.
-
-    Attributes:
-        offset: Place of a buffer in its allocation; None for unused bytes.
-        shape, line: As in `Row`.
-    """
-
-    first: int
-    end: int
-    layer: str | None
-    category: Category
-    bytes: int
-    op: str | None
-    offset: int | None = None
-    shape: TensorShape | None = None
-    line: str | None = None
 
 
 def schedule_positions(plans: BufferAssignments, module: Module) -> SchedulePositions:
@@ -98,49 +78,11 @@ def _passes(plans: BufferAssignments, module: Module) -> tuple[int | None, int |
     return end, max(starts["backward"]), min(starts["update"], default=None)
 
 
-def planned_rows(
-    plans: BufferAssignments, module: Module, allocation: BufferAllocation, positions: Sequence[int]
-) -> list[PlannedRow]:
-    """The contents of an allocation; at every position they sum to its size, unused bytes being workspace."""
-    end = plans.forward_end(module)
-    rows: list[PlannedRow] = []
-    open_rows: dict[int, int] = {}
-    unused: tuple[int, int] = (0, -1)  # since which position, bytes
-    by_number = dict(enumerate(allocation.buffers))
-    numbers = {id(buffer): number for number, buffer in by_number.items()}
-
-    def close(ended: Iterable[int], at: int) -> None:
-        for number in ended:
-            buffer = by_number[number]
-            layer, category = plans.role(buffer, end)
-            op = buffer.ops[0] if buffer.ops else None
-            fact = plans.fact(buffer.ops[:1]) if buffer.named else None
-            line = None if fact is None else fact.line
-            place = (open_rows.pop(number), at, layer, category, buffer.bytes, op)
-            rows.append(PlannedRow(*place, buffer.offset, buffer.shape, line))
-
-    for at, position in enumerate(positions):
-        live = {numbers[id(buffer)]: size for buffer, size in without_overlaps(allocation.buffers, position) if size}
-        close([number for number in open_rows if number not in live], at)
-        for number in live:
-            open_rows.setdefault(number, at)
-        empty = allocation.bytes - sum(live.values())
-        if empty != unused[1]:
-            if unused[1] > 0:
-                rows.append(PlannedRow(unused[0], at, None, "workspace", unused[1], None))
-            unused = (at, empty)
-    close(list(open_rows), len(positions))
-    if unused[1] > 0:
-        rows.append(PlannedRow(unused[0], len(positions), None, "workspace", unused[1], None))
-    return rows
-
-
 @dataclasses.dataclass
 class ModuleRun:
     """One execution of a compiled module.
 
     Attributes:
-        module, positions: The module and the positions of its schedule.
         begin, end: Events between which all its allocations are live.
         allocations: Chunk to planned allocation.
         moments: The timeline's moments of `positions`; other moments may lie between them.
@@ -179,19 +121,35 @@ def module_runs(classifier: Classifier) -> list[ModuleRun]:
 def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, end: int) -> Iterator[Row]:
     """The contents of a module's chunk, which is live from moment `start` up to before `end`.
 
-    Before the module runs they are those of its first position, after it those of its last.
+    Before the module runs they are those of its first position, after it those of its last. At every moment they sum to
+    the allocation's size, unused bytes being workspace.
     """
-    chunks, allocation = classifier.chunks, run.allocations[chunk]
+    chunks, plans, allocation = classifier.chunks, classifier.plans, run.allocations[chunk]
     edges = [start, *run.moments[1:].tolist(), end]
     name, begin = run.module.function or run.module.name, int(chunks.address[chunk])
-    for row in planned_rows(classifier.plans, run.module, allocation, run.positions.positions):
-        owner = classifier.layer_owner(row.layer, row.category)
-        op = row.op or f"{name}: unused by its buffers"
-        address = None if row.offset is None else begin + row.offset
-        yield Row(edges[row.first], edges[row.end], owner, row.bytes, 0, op, address, row.shape, row.line)
+    workspace, unused_op = Owner(None, "workspace", None), f"{name}: unused by its buffers"
+    forward_end = plans.forward_end(run.module)
+    since: dict[int, tuple[int, Buffer]] = {}  # by identity of the live buffers
+    unused_since, unused = 0, 0
+    for at in range(len(edges)):
+        live: dict[int, Buffer] = {}
+        if at < len(run.positions.positions):
+            live = {id(one): one for one in without_overlaps(allocation.buffers, run.positions.positions[at])}
+        for number in [number for number in since if number not in live]:
+            first, buffer = since.pop(number)
+            owner = classifier.window.layer_owner(*plans.role(buffer, forward_end))
+            fact = plans.fact(buffer.ops[:1]) if buffer.named else None
+            place = (buffer.ops[0] if buffer.ops else unused_op, begin + buffer.offset, buffer.shape)
+            yield Row(edges[first], edges[at], owner, buffer.bytes, 0, *place, None if fact is None else fact.line)
+        for number, buffer in live.items():
+            since.setdefault(number, (at, buffer))
+        empty = allocation.bytes - sum(buffer.bytes for buffer in live.values())
+        if empty != unused or at == len(run.positions.positions):
+            yield Row(edges[unused_since], edges[at], workspace, unused, 0, unused_op)
+            unused_since, unused = at, empty
     requested = int(chunks.requested[chunk])
     rounding = int(chunks.allocated[chunk]) - requested
-    yield Row(start, end, Owner(None, "workspace", None), rounding, rounding, f"{name}: rounding", begin + requested)
+    yield Row(start, end, workspace, rounding, rounding, f"{name}: rounding", begin + requested)
 
 
 def run_marks(run: ModuleRun) -> Marks | None:
@@ -223,10 +181,8 @@ class Placement(NamedTuple):
 def place_positions(run: ModuleRun, times: Integers, peak: int) -> Placement:
     """Spread a module's positions evenly over its execution; its peak is placed at the step's if that lies in it.
 
-    Args:
-        run: The execution.
-        times: When the state after each number of events begins, from 0 on; last, when the step ends.
-        peak: Number of events before the step's peak.
+    `times` is when the state after each number of events begins, from 0 on; last, when the step ends. `peak` is the
+    number of events before the step's peak.
     """
     count, at = len(run.positions.positions), run.positions.peak
     measured = times[:-1]

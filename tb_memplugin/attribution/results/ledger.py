@@ -12,10 +12,10 @@ import numpy as np
 from tb_memplugin.allocator.fit import pool_at
 from tb_memplugin.allocator.replay import TraceReplay
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.results.tensor_groups import tensor_groups
-from tb_memplugin.attribution.trace.lifetimes import Chunks
+from tb_memplugin.attribution.owners.step_chunks import UNATTRIBUTED
+from tb_memplugin.attribution.results.tensors import tensor_groups
 from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.model import LedgerRow, Mode, Phase, Replay, SavedRow, Snapshot
+from tb_memplugin.model import IN_USE, LedgerRow, MemoryMap, Mode, Phase, Replay, SavedRow, Snapshot
 from tb_memplugin.model.rounding import rounding_total, split_rounding
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts
 
@@ -36,9 +36,6 @@ def attribute(
     If the trace contradicts itself, only the bytes in use and the owners of older chunks are known.
 
     Args:
-        trace: The allocator's events.
-        facts: The recorder's facts about the program.
-        step, phase, wall_time, capacity_bytes: As in the snapshot.
         classifier: The classifier of this trace with these facts; made if None.
         replay: The replay of this trace up to its peak; without it, the pool is unknown.
     """
@@ -53,12 +50,9 @@ def attribute(
             "The layers of what the step allocated are unknown: the trace misses events and contradicts itself in "
             f"{faults} places."
         )
-    amounts = _amounts(chunks, classifier, peak, only_old=bool(faults))
-    ledger = split_rounding(_closed(amounts, in_use, notes))
+    ledger = split_rounding(_closed(_rows(classifier, peak, only_old=bool(faults)), in_use, notes))
     mode, compiled = step_mode(trace, facts, classifier)
-    notes.extend(_compiled_notes(compiled))
-    if replay is not None:
-        notes.extend(_replay_notes(replay.check))
+    notes.extend(_notes(compiled, None if replay is None else replay.check))
     pool = None if replay is None else pool_at(replay.map)
     fragmentation = None if pool is None else pool.fragmentation
     return Snapshot(
@@ -74,50 +68,71 @@ def attribute(
         fragmentation=_fragmentation(trace, peak) if fragmentation is None else fragmentation,
         rounding_bytes=rounding_total(ledger),
         ledger=ledger,
-        saved_for_backward=() if faults else _saved_rows(chunks, classifier),
+        saved_for_backward=() if faults else _saved_rows(classifier),
         not_available=tuple(notes),
         replay=None if replay is None else replay.check,
         held_tensors=() if faults else tensor_groups(facts, classifier, peak),
     )
 
 
-def _compiled_notes(compiled: int) -> Iterator[str]:
-    """A sentence on the bytes of compiled modules' chunks, if there are any."""
+def _notes(compiled: int, check: Replay | None) -> Iterator[str]:
+    """Sentences on the bytes of compiled modules' chunks, and on what the replay did not reproduce."""
     if compiled:
         yield (
             f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} bytes at once, and the "
             "breakdown of these is the compiler's plan at its own peak."
         )
-
-
-def _replay_notes(check: Replay) -> Iterator[str]:
-    """Sentences on what the replay did not reproduce."""
-    if check.chunks < check.of_chunks:
+    if check is not None and check.chunks < check.of_chunks:
         yield (
             f"The replay reproduces {check.chunks} of {check.of_chunks} chunks at the step's end: the trace misses "
             "events."
         )
-    if check.addresses < check.of_addresses:
+    if check is not None and check.addresses < check.of_addresses:
         yield (
             f"The replay reproduces {check.addresses} of {check.of_addresses} addresses: this TensorFlow's allocator "
             "may follow other rules."
         )
 
 
-def _closed(amounts: dict[Owner, tuple[int, int | None]], in_use: int, notes: list[str]) -> tuple[LedgerRow, ...]:
-    """Rows of allocated bytes that sum to the bytes in use.
+def _rows(classifier: Classifier, peak: int, *, only_old: bool) -> list[LedgerRow]:
+    """Allocated bytes by owner at the peak; `only_old` limits them to chunks in use throughout the window."""
+    chunks = classifier.chunks
+    permanent = (chunks.birth == -1) & (chunks.death == classifier.events)
+    live = np.flatnonzero(permanent) if only_old else chunks.live(peak)
+    sums: dict[Owner, tuple[int, int]] = {}
+    for chunk in live.tolist():
+        for owner, allocated, requested in classifier.owners(chunk, max(peak, 0)):
+            size, rounding = sums.get(owner, (0, 0))
+            sums[owner] = (size + allocated, rounding + allocated - requested)
+    return [LedgerRow(*owner, size, rounding) for owner, (size, rounding) in sums.items()]
 
-    If the amounts are more than that, all bytes are unattributed, and a note says so.
+
+def _closed(rows: list[LedgerRow], in_use: int, notes: list[str]) -> list[LedgerRow]:
+    """The rows and one of unattributed bytes, which sum to the bytes in use.
+
+    If the rows have more than that, all bytes are unattributed, and a note says so.
     """
-    explained = sum(allocated for allocated, _ in amounts.values())
-    if explained > in_use:
+    left = in_use - sum(row.bytes for row in rows)
+    if left < 0:
         notes.append(
-            f"The owners are unknown: variables and tensors known to Python have {explained - in_use} bytes more than "
-            "are in use."
+            f"The owners are unknown: variables and tensors known to Python have {-left} bytes more than are in use."
         )
-        amounts, explained = {}, 0
-    rows = (LedgerRow(*owner, allocated, rounding) for owner, (allocated, rounding) in amounts.items())
-    return (*rows, LedgerRow(None, "unattributed", None, in_use - explained, None))
+        rows, left = [], in_use
+    return [*rows, LedgerRow(None, "unattributed", None, left, None)]
+
+
+def ledger_of(memory_map: MemoryMap) -> tuple[LedgerRow, ...]:
+    """The ledger of a map; sums to the map's `in_use_bytes`. Empty if these are unknown."""
+    if memory_map.in_use_bytes is None:
+        return ()
+    rows = []
+    for row in np.flatnonzero(memory_map.state == IN_USE).tolist():
+        owner = memory_map.owners[int(memory_map.owner[row])] if memory_map.owner[row] >= 0 else UNATTRIBUTED
+        size, requested = int(memory_map.bytes[row]), int(memory_map.requested_bytes[row])
+        rounding = None if requested < 0 else size - requested
+        rows.append(LedgerRow(owner.layer, owner.category, owner.trainable, size, rounding))
+    missing = memory_map.in_use_bytes - sum(row.bytes for row in rows)
+    return () if missing < 0 else split_rounding((*rows, LedgerRow(None, "unattributed", None, missing, None)))
 
 
 def step_mode(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier) -> tuple[Mode, int]:
@@ -150,34 +165,16 @@ def peak_event(trace: AllocationTrace) -> int:
     return peak if peak >= 0 and int(trace.in_use[peak]) > trace.start_in_use else -1
 
 
-def _amounts(
-    chunks: Chunks, classifier: Classifier, peak: int, *, only_old: bool
-) -> dict[Owner, tuple[int, int | None]]:
-    """Owner to (allocated, rounding) at the peak; `only_old` limits them to chunks in use throughout the window."""
-    totals: dict[Owner, tuple[int, int | None]] = {}
-    permanent = (chunks.birth == -1) & (chunks.death == classifier.events)
-    live = np.flatnonzero(permanent) if only_old else chunks.live(peak)
-    for chunk in live.tolist():
-        for owner, allocated, requested in classifier.owners(chunk, max(peak, 0)):
-            _add(totals, owner, allocated, allocated - requested)
-    return totals
-
-
-def _add(totals: dict[Owner, tuple[int, int | None]], owner: Owner, allocated: int, rounding: int | None) -> None:
-    """Add to an owner's bytes; if the rounding of a part is unknown, so is that of the sum."""
-    bytes_before, rounding_before = totals.get(owner, (0, 0))
-    both = None if rounding is None or rounding_before is None else rounding_before + rounding
-    totals[owner] = (bytes_before + allocated, both)
-
-
-def _saved_rows(chunks: Chunks, classifier: Classifier) -> tuple[SavedRow, ...]:
+def _saved_rows(classifier: Classifier) -> tuple[SavedRow, ...]:
     """Rows at the end of the forward pass that saves most, if the window has several."""
-    ends = classifier.forward_ends().tolist()
-    passes = (classifier.saved_for_pass_at(end) for end in ends)
+    chunks, plans = classifier.chunks, classifier.plans
+    passes = map(classifier.saved.for_pass_at, classifier.execution.forward_ends)
     rows: dict[str | None, int] = defaultdict(int)
     for chunk in max(passes, key=lambda saved: int(chunks.requested[saved].sum()), default=chunks.birth[:0]).tolist():
-        rows[classifier.maker(chunk)] += int(chunks.requested[chunk])
-    modules = classifier.saved_in_modules()
-    for layer, size in max(modules, key=lambda parts: sum(size for _, size in parts), default=[]):
-        rows[layer] += size
+        fact = classifier.execution.maker(chunk)
+        rows[None if fact is None else fact.layer] += int(chunks.requested[chunk])
+    planned = [classifier.plan(chunk) for chunk in range(len(chunks))] if classifier.window.trace.modules else []
+    modules = [plans.saved(*plan) for plan in planned if plan is not None]
+    for part in max(modules, key=lambda parts: sum(part.bytes for part in parts), default=[]):
+        rows[part.layer] += part.bytes
     return tuple(SavedRow(layer, size) for layer, size in sorted(rows.items(), key=lambda row: (-row[1], row[0] or "")))

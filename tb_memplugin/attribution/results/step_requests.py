@@ -16,7 +16,6 @@ import numpy as np
 from tb_memplugin.allocator.replay import TraceReplay, added_regions
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at
-from tb_memplugin.attribution.results.batch import component_sizes
 from tb_memplugin.attribution.results.ledger import step_mode
 from tb_memplugin.model import (
     SCRATCH_POWER,
@@ -50,13 +49,7 @@ _WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", 
 
 
 class BatchPowers:
-    """Tells of each chunk of a trace how its size follows from the batch size.
-
-    Args:
-        trace, facts: The trace and the facts about its program.
-        classifier: Their classifier.
-        batch: Examples in the step's batch.
-    """
+    """Tells of each chunk of a trace how its size follows from the batch size; `batch` are the step's examples."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, batch: int) -> None:
         self._trace, self._classifier, self._batch = trace, classifier, batch
@@ -73,13 +66,8 @@ class BatchPowers:
         self._joined, self._fixed = self._dimensions(facts)
 
     def of(self, chunk: int, category: Category, layer: str | None = None) -> int:
-        """The power of the batch size that a chunk's size is proportional to, or one of the other values of
-        `StepRequests.batch_power`.
-
-        Args:
-            chunk: The chunk.
-            category, layer: Of its owner.
-        """
+        """The power of the batch size that a chunk's size is proportional to, or another value of
+        `StepRequests.batch_power`; category and layer are those of its owner."""
         birth, requested = int(self._classifier.chunks.birth[chunk]), int(self._classifier.chunks.requested[chunk])
         if category == "inputs":
             return self._of_input(chunk, birth, requested)
@@ -93,7 +81,7 @@ class BatchPowers:
         """Of a chunk that the step allocated."""
         if self._classifier.plan(chunk) is not None:
             return UNKNOWN_POWER
-        fact = self._classifier.op_fact(chunk)
+        fact = self._classifier.execution.maker(chunk)
         trace = self._trace
         sizes = dimensions(trace.text(int(trace.shape[birth]))) or ()
         if fact is not None and fact.pass_name == "update":  # an embedding's has a row for each word of the batch
@@ -145,10 +133,14 @@ class BatchPowers:
 
     def _batch_bytes(self, facts: TraceFacts) -> frozenset[int]:
         """Bytes of the tensors of a batch: of the recorded shapes, and of those that the input pipeline made."""
-        sizes = set(component_sizes(facts.batch, self._batch))
+        sizes = {
+            self._batch * math.prod(shape[1:]) * DTYPE_BYTES[dtype]
+            for shape, dtype in facts.batch.components
+            if shape[0] in (-1, self._batch) and -1 not in shape[1:] and dtype in DTYPE_BYTES
+        }
         chunks = self._classifier.chunks
         for birth, requested in zip(chunks.birth.tolist(), chunks.requested.tolist(), strict=True):
-            if birth >= 0 and requested in self._classifier.input_sizes:
+            if birth >= 0 and requested in self._classifier.older.input_sizes:
                 shape = dimensions(self._trace.text(int(self._trace.shape[birth])))
                 if shape and shape[0] == self._batch:
                     sizes.add(requested)
@@ -235,11 +227,8 @@ class BatchPowers:
     ) -> int | None:
         """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous.
 
-        Args:
-            shape, powers, dtype: Of the output.
-            requested: The bytes.
-            is_known: Whether they are an output, whose open dimensions may hold the batch several times. Scratch space
-                may be as large by chance.
+        The open dimensions of what `is_known` as an output may hold the batch several times. Scratch space may be as
+        large by chance.
         """
         opened = [power for size, power in zip(shape, powers, strict=True) if size == -1]
         each = DTYPE_BYTES.get(dtype, 0) * math.prod(size for size in shape if size != -1)
@@ -296,19 +285,14 @@ def step_requests(
     batch_size: int | None,
     capacity_bytes: int | None,
 ) -> StepRequests | None:
-    """The requests of a step; None if its trace does not lead from one memory map to the other, or is too long.
-
-    Args:
-        trace, facts, classifier: The trace, the facts about its program, and their classifier.
-        chunks: The step's chunks with their owners.
-        wall_time, first, batch_size, capacity_bytes: As in `StepRequests`.
-    """
+    """The requests of a step; None if its trace does not lead from one memory map to the other, or is too long."""
     if trace.start_map is None or trace.end_map is None or trace.missed or len(trace) > MAX_EVENTS:
         return None
     added = TraceReplay(trace, -1).grown if added_regions(trace.start_map, trace.end_map) else []
     # A variable's new chunk has the variable as its owner, although it only is being filled at first.
     chunks = owned_at(chunks, classifier, chunks.events - 1)
-    names, op = np.unique(_ops(trace, chunks.birth), return_inverse=True)
+    requested_by = [(trace.text(int(trace.op[birth])) or "") if birth >= 0 else "" for birth in chunks.birth.tolist()]
+    names, op = np.unique(requested_by, return_inverse=True)
     unnamed = int(names[0] == "")  # "" sorts first
     return StepRequests(
         step=chunks.step,
@@ -336,11 +320,6 @@ def step_requests(
         added_bytes=np.asarray([size for _, size in added], np.int64),
         unrepeatable=tuple(sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))),
     )
-
-
-def _ops(trace: AllocationTrace, birth: Integers) -> list[str]:
-    """The name of each chunk's op, empty if unknown."""
-    return [(trace.text(int(trace.op[event])) or "") if event >= 0 else "" for event in birth.tolist()]
 
 
 def _powers(

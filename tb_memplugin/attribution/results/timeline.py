@@ -11,7 +11,6 @@ from typing import TypeVar
 import numpy as np
 
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.passes import MAX_STEPS, Marks, bands, measured_marks
 from tb_memplugin.attribution.results.compiled_runs import (
     ModuleRun,
     module_rows,
@@ -20,8 +19,9 @@ from tb_memplugin.attribution.results.compiled_runs import (
     run_marks,
 )
 from tb_memplugin.attribution.results.ledger import peak_event
-from tb_memplugin.attribution.results.tensor_shapes import TensorShapes
-from tb_memplugin.attribution.results.timeline_reduce import Row, RowBuilder, reduced
+from tb_memplugin.attribution.results.passes import MAX_STEPS, Marks, bands, measured_marks
+from tb_memplugin.attribution.results.tensors import TensorShapes
+from tb_memplugin.attribution.results.timeline_rows import Row, RowBuilder, reduced
 from tb_memplugin.attribution.trace.window import Owner
 from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Integers, Snapshot, TensorShape, Timeline
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts
@@ -34,9 +34,8 @@ class Moments:
 
     Attributes:
         count: Number of moments.
-        time_ns, event: As in `Timeline`.
+        time_ns, event, bands, compiled: As in `Timeline`, before any reduction.
         peak: The moment of the peak.
-        bands, compiled: As in `Timeline`, before any reduction.
         duration_ns: From the first to the last thing that the trace saw.
     """
 
@@ -106,11 +105,7 @@ _Stretch = TypeVar("_Stretch", Band, CompiledSpan)
 def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
     """The timeline of a step; None if the trace contradicts itself or is too long.
 
-    Args:
-        trace: The allocator's events.
-        facts: The recorder's facts about the program.
-        classifier: The classifier of the trace with these facts.
-        snapshot: The step's snapshot, made by `attribute` with the same classifier.
+    The snapshot was made by `attribute` with the same classifier.
     """
     chunks = classifier.chunks
     unknown = trace.start_in_use - int(chunks.allocated[chunks.birth == -1].sum())
@@ -121,7 +116,16 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
     moments = Moments(trace, runs, classifier)
     builder = RowBuilder()
     builder.add(Row(0, moments.count, NO_OWNER, unknown, MISSING), count=0)
-    _add_chunks(builder, trace, facts, classifier, moments, runs)
+    shapes = TensorShapes(trace, facts, classifier)
+    run_of = {chunk: run for run in runs for chunk in run.allocations}
+    for chunk in range(len(chunks)):
+        birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
+        op = trace.text(int(trace.op[birth])) if birth >= 0 else None
+        if chunk in run_of:
+            start, end = moments.moment(birth + 1), moments.moment(death + 1)
+            builder.extend(module_rows(classifier, chunk, run_of[chunk], start, end), op)
+        else:
+            builder.extend(_chunk_rows(classifier, chunk, moments, shapes.of(chunk)), op)
     rows, time_ns, event, kept, merged = reduced(builder.rows(), moments.time_ns, moments.event, moments.must_keep())
     return Timeline(
         step=snapshot.step,
@@ -135,16 +139,7 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
         duration_ns=max(moments.duration_ns, int(time_ns[-1])),
         time_ns=time_ns,
         event=event,
-        start=rows.start,
-        end=rows.end,
-        bytes=rows.bytes,
-        rounding_bytes=rows.rounding_bytes,
-        count=rows.count,
-        owner=rows.owner,
-        op=rows.op,
-        address=rows.address,
-        shape=rows.shape,
-        line=rows.line,
+        **vars(rows),
         owners=tuple(ChunkOwner(*owner) for owner in builder.owners),
         ops=tuple(builder.ops),
         shapes=tuple(builder.shapes),
@@ -153,27 +148,6 @@ def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, 
         compiled=tuple(_kept(moments.compiled, kept)),
         not_available=(*facts.notes, *merged, *_notes(moments)),
     )
-
-
-def _add_chunks(
-    builder: RowBuilder,
-    trace: AllocationTrace,
-    facts: TraceFacts,
-    classifier: Classifier,
-    moments: Moments,
-    runs: Iterable[ModuleRun],
-) -> None:
-    """Add the rows of the chunks; `moments` has been made with the runs."""
-    chunks, shapes = classifier.chunks, TensorShapes(trace, facts, classifier)
-    run_of = {chunk: run for run in runs for chunk in run.allocations}
-    for chunk in range(len(chunks)):
-        birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
-        op = trace.text(int(trace.op[birth])) if birth >= 0 else None
-        if chunk in run_of:
-            start, end = moments.moment(birth + 1), moments.moment(death + 1)
-            builder.extend(module_rows(classifier, chunk, run_of[chunk], start, end), op)
-        else:
-            builder.extend(_chunk_rows(classifier, chunk, moments, shapes.of(chunk)), op)
 
 
 def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments, shape: TensorShape | None) -> Iterator[Row]:

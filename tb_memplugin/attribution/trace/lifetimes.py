@@ -1,13 +1,29 @@
 """Turns allocator events, and the memory map before them, into chunks with a birth and a death. Pure."""
 
 import dataclasses
+import re
+from collections.abc import Collection
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.allocator.rules import rounded_bytes
 from tb_memplugin.model import IN_USE, Integers
 from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+
+Booleans: TypeAlias = npt.NDArray[np.bool_]
+
+INPUT_THREAD = "tf_data"
+"""Prefix of the names of the input pipeline's threads."""
+_INPUT_OPS = frozenset({"IteratorGetNext", "optional", "OptionalGetValue", "OptionalFromValue", "Iterator"})
+_RECEIVED = "SameWorkerRecvDone"
+"""TensorFlow's op name for the copy of a tensor that an op on another device sent."""
+_SENT = ":_Send"
+_DEALS = "MultiDeviceIterator"
+_REMOTE = "RemoteCall"
+_ARGUMENT = re.compile(r"placeholder(_\d+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +34,6 @@ class Chunks:
     and tensors that Python knows.
 
     Attributes:
-        address, allocated: Of the chunk.
         requested: Requested bytes; -1 for older chunks if the deallocation does not say.
         birth: Number of the allocating event, -1 for chunks allocated before the window.
         death: Number of the freeing event, the number of events for chunks that outlive the window.
@@ -75,13 +90,8 @@ def _with_permanent(base: Chunks, permanent: Integers, trace: AllocationTrace) -
 
 
 def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
-    """Chunks of variables and held tensors: rows of address, allocated and requested bytes.
-
-    Args:
-        facts: Facts with the variables and tensors.
-        freed: Addresses of older chunks that the window frees.
-        left: Bytes in use that no event accounts for; what does not fit into them is left out.
-    """
+    """Chunks of variables and held tensors that the window does not free: rows of address, allocated and requested
+    bytes. What does not fit into the bytes `left`, which no event accounts for, is left out."""
     variables = {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
     tensors = {fact.address: fact.requested_bytes for fact in facts.tensors if fact.address not in variables}
     rows: list[tuple[int, int, int]] = []
@@ -143,3 +153,44 @@ def readers(trace: AllocationTrace) -> Integers:
             place = np.searchsorted(ops.start_ps[rows], trace.time_ps[events], side="right") - 1
             reader[events] = np.where(place >= 0, rows[np.maximum(place, 0)], -1)
     return reader
+
+
+# --- the input pipeline -----------------------------------------------------------------------------------------------
+
+
+def input_events(trace: AllocationTrace, arguments: Collection[str] = ()) -> Booleans:
+    """Whether each event is an allocation of the input pipeline, shape [events].
+
+    Such an allocation is made on a tf.data thread, by the op that takes a batch, or for a batch received from another
+    device. The last is known only if nothing but batches was sent in the window. A custom loop passes batches with
+    `arguments` (`TraceFacts.arguments`).
+    """
+    threads = np.asarray([name.startswith(INPUT_THREAD) for name in trace.threads] or [False])
+    names = np.zeros(len(trace.strings) + 1, bool)
+    for index in distinct(trace.op).tolist():
+        names[index] = index >= 0 and _takes_batch(trace.strings[index])
+    if _RECEIVED in trace.strings and _sends_batches_only(trace, arguments):
+        names[trace.strings.index(_RECEIVED)] = True
+    inputs: Booleans = (threads[trace.thread] | names[trace.op]) & (trace.kind == 1)
+    return inputs
+
+
+def _takes_batch(name: str) -> bool:
+    return name.rpartition("/")[2].rstrip("_0123456789") in _INPUT_OPS
+
+
+def _sends_batches_only(trace: AllocationTrace, arguments: Collection[str]) -> bool:
+    """Whether only batches were sent between devices.
+
+    The sender of a batch is the op that takes it (``IteratorGetNext/_3``), an argument of the function that Python
+    called (``images/_3``) or, with an iterator over several devices, of one that this function calls
+    (``placeholder_1/_5``). Without any sender, the batch comes from the host through
+    ``tf.data.experimental.prefetch_to_device``.
+    """
+    ran = {trace.strings[index] for index in set(trace.ops.name.tolist())}
+    senders = [name.removesuffix(_SENT).rpartition("/") for name in ran if name.endswith(_SENT)]
+    names = [scope or name for scope, _, name in senders]
+    if not names:
+        return any(name.startswith(_REMOTE) for name in ran)
+    deals = any(name.startswith(_DEALS) for name in ran)
+    return all(_takes_batch(name) or name in arguments or (deals and _ARGUMENT.fullmatch(name)) for name in names)

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.attribution.trace.inputs import input_events
-from tb_memplugin.attribution.trace.lifetimes import all_chunks, readers
+from tb_memplugin.attribution.trace.lifetimes import all_chunks, input_events, readers
 from tb_memplugin.attribution.trace.op_names import OpNames, depends_on_gradients
 from tb_memplugin.model import Category
 from tb_memplugin.model.basics import distinct

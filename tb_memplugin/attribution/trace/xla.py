@@ -23,13 +23,7 @@ class ContentPart(NamedTuple):
 
 
 class BufferAssignments:
-    """The buffer assignments of the compiled modules of one trace.
-
-    Args:
-        modules: The modules.
-        names: Facts of the ops that their instructions stand for.
-        variables: The model's variables; they bound the sizes of gradients.
-    """
+    """The buffer assignments of the compiled modules of one trace; variables bound the sizes of gradients."""
 
     def __init__(self, modules: Iterable[Module], names: OpNames, variables: Iterable[VariableFact]) -> None:
         self._names = names
@@ -57,11 +51,8 @@ class BufferAssignments:
 
     def parts(self, module: Module, allocation: BufferAllocation) -> list[ContentPart]:
         """An allocation's contents at the module's peak; bytes not used then are workspace of no layer."""
-        peak = peak_position(module)
-        end = self.forward_end(module)
-        parts = [
-            ContentPart(*self.role(buffer, end), size) for buffer, size in without_overlaps(allocation.buffers, peak)
-        ]
+        peak, end = peak_position(module), self.forward_end(module)
+        parts = self._parts_at(allocation, peak, end)
         if not allocation.output and self._of_one_layer(module):
             parts = [
                 ContentPart(None, "workspace", part.bytes) if part.category == "unattributed" else part
@@ -73,10 +64,11 @@ class BufferAssignments:
     def saved(self, module: Module, allocation: BufferAllocation) -> list[ContentPart]:
         """The parts of an allocation that are saved for the backward pass at the end of the forward pass."""
         end = self.forward_end(module)
-        parts = [
-            ContentPart(*self.role(buffer, end), size) for buffer, size in without_overlaps(allocation.buffers, end)
-        ]
-        return [part for part in parts if part.category == "activations"]
+        return [part for part in self._parts_at(allocation, end, end) if part.category == "activations"]
+
+    def _parts_at(self, allocation: BufferAllocation, position: int, end: int) -> list[ContentPart]:
+        live = without_overlaps(allocation.buffers, position)
+        return [ContentPart(*self.role(buffer, end), buffer.bytes) for buffer in live]
 
     def _of_one_layer(self, module: Module) -> bool:
         """Whether a module runs ops of at most one layer.
@@ -194,8 +186,8 @@ def peak_position(module: Module) -> int:
     return positions[live.index(peak)] if peak > 0 else 0
 
 
-def without_overlaps(buffers: Iterable[Buffer], position: int) -> list[tuple[Buffer, int]]:
-    """Buffers live at a position, with their bytes; of buffers that overlap, the largest."""
+def without_overlaps(buffers: Iterable[Buffer], position: int) -> list[Buffer]:
+    """Buffers live at a position; of buffers that overlap, the largest."""
     live = [buffer for buffer in buffers if buffer.start <= position <= buffer.end]
     occupied: list[tuple[int, int]] = []  # disjoint, in order
     chosen = []
@@ -205,5 +197,5 @@ def without_overlaps(buffers: Iterable[Buffer], position: int) -> list[tuple[Buf
         before_ends = place == 0 or occupied[place - 1][1] <= first
         if before_ends and (place == len(occupied) or last <= occupied[place][0]):
             occupied.insert(place, (first, last))
-            chosen.append((buffer, buffer.bytes))
+            chosen.append(buffer)
     return chosen

@@ -76,7 +76,7 @@ def split_regions(chunks: ChunkColumns) -> Regions:
     A region ends where the next chunk is not adjacent, and between two free chunks, which the allocator would have
     merged within a region.
     """
-    address, size, in_use, _ = chunks
+    address, size, in_use, requested = chunks
     begins = np.ones(len(address), np.bool_)
     begins[1:] = (address[:-1] + size[:-1] != address[1:]) | ~(in_use[:-1] | in_use[1:])
     first = np.flatnonzero(begins)
@@ -85,7 +85,7 @@ def split_regions(chunks: ChunkColumns) -> Regions:
         # Sort regions by address, each with its chunks.
         number = np.repeat(np.argsort(order, kind="stable"), np.diff(first, append=len(address)))
         moved = np.argsort(number, kind="stable")
-        chunks = ChunkColumns(*(column[moved] for column in chunks))
+        chunks = ChunkColumns(address[moved], size[moved], in_use[moved], requested[moved])
         address, size = chunks.address, chunks.bytes
         first = np.flatnonzero(np.diff(number[moved], prepend=-1))
     last = np.append(first[1:], len(address)) - 1

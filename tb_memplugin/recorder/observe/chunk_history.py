@@ -7,8 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from tb_memplugin.attribution.trace.inputs import input_events
-from tb_memplugin.attribution.trace.lifetimes import chunks
+from tb_memplugin.attribution.trace.lifetimes import chunks, input_events
 from tb_memplugin.model import IN_USE, MemoryMap
 from tb_memplugin.model.trace import AllocationTrace, Earlier, KnownChunk, TraceFacts, VariableFact
 

@@ -9,11 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from tb_memplugin.attribution.oom.owner_matching import OwnerMatching
+from tb_memplugin.attribution.oom.owner_matching import OwnerMatching, observed_batch
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
-from tb_memplugin.attribution.owners.step_chunks import StepChunks, without_gradients
-from tb_memplugin.attribution.results.batch import observed_batch
-from tb_memplugin.attribution.results.memory_map import unmoved
+from tb_memplugin.attribution.owners.step_chunks import StepChunks, unmoved, without_gradients
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import FailedDuring, Layer, MemoryMap, Oom, Phase, StepRequests
 from tb_memplugin.model.trace import BatchFacts, TraceFacts

@@ -9,9 +9,8 @@ from typing import NamedTuple, TypeAlias
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at, step_chunks
+from tb_memplugin.attribution.owners.step_chunks import Ages, StepChunks, ages_after, owned_at, owned_map, step_chunks
 from tb_memplugin.attribution.results.ledger import attribute, peak_event
-from tb_memplugin.attribution.results.memory_map import Ages, ages_after, owned_map
 from tb_memplugin.attribution.results.step_requests import step_requests
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.importers.allocator.memory_dump import read_dump
@@ -163,7 +162,7 @@ class StepAnalysis:
             facts = observer.recall(facts, trace)
         classifier = Classifier(trace, facts)
         if observes and not trace.missed:
-            observer.remember(whole, classifier.input_sizes, facts.arguments)
+            observer.remember(whole, classifier.older.input_sizes, facts.arguments)
         chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
         if traced.only_learn:
             return _Analyzed(trace, facts, classifier, chunks)

@@ -11,9 +11,8 @@ from trace_cases import Recorder
 
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.step_chunks import owned_at, step_chunks
-from tb_memplugin.attribution.results.ledger import attribute, peak_event
-from tb_memplugin.attribution.results.memory_map import ledger_of, owned_map
+from tb_memplugin.attribution.owners.step_chunks import owned_at, owned_map, step_chunks
+from tb_memplugin.attribution.results.ledger import attribute, ledger_of, peak_event
 from tb_memplugin.attribution.results.step_requests import step_requests
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.model import IN_USE, MemoryMap, Replay

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tb_memplugin.attribution.owners.eager import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
+from tb_memplugin.attribution.owners.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.model.trace import LAYER_PREFIX, LINE_MARK
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.calls.batches import batch_notes

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from reading_cases import MIB, make_layer, make_map
 
-from tb_memplugin.attribution.oom.owner_matching import OwnerMatching
+from tb_memplugin.attribution.oom.owner_matching import OwnerMatching, batch_of, observed_batch
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
-from tb_memplugin.attribution.results.batch import batch_of, observed_batch
 from tb_memplugin.model import IN_USE, ChunkOwner, Layer, MemoryMap
 
 INPUTS = ChunkOwner(None, "inputs", None)

@@ -38,7 +38,7 @@ from tb_memplugin.model.trace import (
     TraceFacts,
     VariableFact,
 )
-from unit.attribution.results.test_tensor_shapes import FLOAT, with_shapes
+from unit.attribution.results.test_tensors import FLOAT, with_shapes
 
 
 def test_categories_follow_from_role_and_lifetime() -> None:

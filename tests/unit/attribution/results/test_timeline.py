@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from timeline_cases import category_totals
 from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, one_step
 
-from tb_memplugin.attribution.owners import passes
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.passes import Marks, bands
-from tb_memplugin.attribution.results import timeline_reduce
+from tb_memplugin.attribution.results import passes, timeline_rows
 from tb_memplugin.attribution.results.ledger import attribute
+from tb_memplugin.attribution.results.passes import Marks, bands
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.records.timeline_records import timeline_frame
@@ -266,8 +265,9 @@ def test_timeline_of_a_recorded_step(name: str) -> None:
     assert totals(taken)[last].tolist() == [trace.start_in_use, *trace.in_use.tolist()]
     held = sum(row.bytes for row in replayed(name).saved_for_backward)
     if name not in XLA:
-        end = max(classifier.forward_ends().tolist(), key=classifier.saved_bytes)
-        assert classifier.saved_bytes(end) == held
+        requested, saved = classifier.chunks.requested, classifier.saved
+        end = max(classifier.execution.forward_ends, key=lambda end: requested[saved.at(end)].sum())
+        assert requested[saved.at(end)].sum() == held
         assert taken.bands[0].end == int(np.searchsorted(trace.time_ps, end, "right")) + 1
 
 
@@ -298,8 +298,8 @@ def test_reduced_timeline_is_exact_at_the_kept_moments(
     trace, facts = recorded(name)
     classifier = Classifier(trace, facts)
     whole = timeline(trace, facts, classifier, replayed(name))
-    monkeypatch.setattr(timeline_reduce, "MAX_ALLOCATIONS", allocations)
-    monkeypatch.setattr(timeline_reduce, "MAX_MOMENTS", moments)
+    monkeypatch.setattr(timeline_rows, "MAX_ALLOCATIONS", allocations)
+    monkeypatch.setattr(timeline_rows, "MAX_MOMENTS", moments)
     taken = timeline(trace, facts, classifier, replayed(name))
     assert taken is not None and whole is not None
     check(taken, replayed(name), trace)
@@ -322,8 +322,8 @@ def test_any_step_sums_to_the_allocators_figures(actions: list[tuple[int, int]],
     trace = any_step(actions, start).trace()
     with pytest.MonkeyPatch.context() as patch:
         if tiny:
-            patch.setattr(timeline_reduce, "MAX_ALLOCATIONS", 12)
-            patch.setattr(timeline_reduce, "MAX_MOMENTS", 16)
+            patch.setattr(timeline_rows, "MAX_ALLOCATIONS", 12)
+            patch.setattr(timeline_rows, "MAX_MOMENTS", 16)
         taken, snapshot = worked(trace, FACTS)
     check(taken, snapshot, trace)
     measured = [start, *trace.in_use.tolist()]

@@ -6,8 +6,7 @@ import numpy as np
 from map_cases import memory_map
 from trace_cases import Recorder
 
-from tb_memplugin.attribution.owners.step_chunks import StepChunks
-from tb_memplugin.attribution.results.memory_map import ages_after, owned_map
+from tb_memplugin.attribution.owners.step_chunks import StepChunks, ages_after, owned_map
 from tb_memplugin.attribution.trace.lifetimes import Chunks, all_chunks
 from tb_memplugin.model import MISSING, OWNER_SOURCES, ChunkOwner
 from tb_memplugin.model.trace import AllocationTrace, TensorFact, TraceFacts, VariableFact

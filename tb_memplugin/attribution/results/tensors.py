@@ -1,5 +1,7 @@
-"""The tensors of a breakdown that something outside of the step's ops keeps, in groups: held tensors, constants of
-functions, data sets, variables of no model; and sparse gradients that were made dense. Pure.
+"""The tensors in the chunks of a traced step: their shapes, and groups of those that something else keeps. Pure.
+
+Such groups hold tensors that Python holds, constants of functions, data sets and variables of no model, and sparse
+gradients that were made dense.
 """
 
 import dataclasses
@@ -10,11 +12,16 @@ from typing import TypeAlias
 import numpy as np
 
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.model import Category, HeldTensorGroup
+from tb_memplugin.model import Category, HeldTensorGroup, TensorShape
 from tb_memplugin.model.retaining_paths import common_path
 from tb_memplugin.model.snapshot import MADE_DENSE
-from tb_memplugin.model.trace import ConstantFact, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.model.tensors import dimensions, tensor_shape
+from tb_memplugin.model.trace import AllocationTrace, ConstantFact, TensorFact, TraceFacts, VariableFact
 
+_NAMES = "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16"
+_LATER = {16: "quint16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64"}
+_DTYPES = dict(enumerate(_NAMES.split(), start=1)) | _LATER | {24: "float8_e5m2", 25: "float8_e4m3fn"}
+"""Number in TensorFlow's DataType to the name of the dtype; the bytes of a string are unknown."""
 MIN_BYTES = 1024
 """Smallest variable of no model and smallest dense gradient with a group."""
 
@@ -23,13 +30,7 @@ _Key: TypeAlias = tuple[str, tuple[int, ...], str, str | None]
 
 
 def tensor_groups(facts: TraceFacts, classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, ...]:
-    """Groups of the tensors that the ledger counts at an event, the largest first.
-
-    Args:
-        facts: The recorder's facts about the program.
-        classifier: The classifier of the trace with these facts.
-        peak: Number of the event, -1 for the start of the window.
-    """
+    """Groups of the tensors that the ledger counts at an event (-1: the start of the window), the largest first."""
     chunks = classifier.chunks
     live = chunks.live(peak).tolist()
     before = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] < 0}
@@ -62,7 +63,7 @@ def _categories(classifier: Classifier, chunk: int, peak: int) -> set[str]:
 
 def _constants(live: Iterable[int], classifier: Classifier) -> Iterator[HeldTensorGroup]:
     for chunk in live:
-        fact = classifier.constant(chunk)
+        fact = classifier.older.constants.get(chunk)
         if fact is not None:
             category: Category = "inputs" if fact.of_input else "other_state"
             yield HeldTensorGroup(
@@ -92,7 +93,7 @@ def _unowned_variables(
 
 def _dense_gradients(live: Iterable[int], classifier: Classifier, peak: int) -> Iterator[HeldTensorGroup]:
     for chunk in live:
-        fact = classifier.op_fact(chunk)
+        fact = classifier.execution.maker(chunk)
         size = int(classifier.chunks.requested[chunk])
         if fact is None or not fact.made_dense or size < MIN_BYTES:
             continue
@@ -146,3 +147,63 @@ def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, 
 
 def _key(tensor: TensorFact) -> _Key:
     return tensor.category, tensor.shape, tensor.dtype, tensor.held_by
+
+
+class TensorShapes:
+    """Shapes by chunk: from the allocator's event, a tensor that Python knows, or the outputs of the requesting op.
+
+    A shape counts only if it takes exactly the requested bytes.
+    """
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts, classifier: Classifier) -> None:
+        self._trace, self._facts, self._classifier = trace, facts, classifier
+        variables = facts.variables
+        self._at_start = _by_address(facts.tensors, ((one.start_address, one) for one in variables))
+        self._at_end = _by_address(facts.tensors_at_end, ((one.end_address, one) for one in variables))
+        self._parsed: dict[int, tuple[int, ...] | None] = {}
+        self._batch = facts.batch.size
+
+    def of(self, chunk: int) -> TensorShape | None:
+        """The shape of the tensor in a chunk; None if unknown."""
+        chunks, trace = self._classifier.chunks, self._trace
+        address, requested, birth = (int(column[chunk]) for column in (chunks.address, chunks.requested, chunks.birth))
+        if birth < 0:
+            return _known(self._at_start.get(address), requested)
+        dtype = _DTYPES.get(int(trace.dtype[birth]))
+        shape = tensor_shape(self._dimensions(int(trace.shape[birth])), dtype, requested)
+        if shape is None and int(chunks.death[chunk]) == len(trace):
+            shape = _known(self._at_end.get(address), requested)
+        return self._of_op(chunk, birth, requested) if shape is None else shape
+
+    def _dimensions(self, number: int) -> tuple[int, ...] | None:
+        """The dimensions in a string of the trace, parsed once."""
+        if number not in self._parsed:
+            text = self._trace.text(number)
+            self._parsed[number] = () if text == "[]" else dimensions(text)
+        return self._parsed[number]
+
+    def _of_op(self, chunk: int, birth: int, requested: int) -> TensorShape | None:
+        """The only shape of an output of the requesting op that takes the requested bytes."""
+        fact = self._classifier.requester(chunk) if self._facts.mode == "graph" else None
+        if fact is None or fact.relayout or self._trace.shape[birth] >= 0:
+            return None
+        found = set()
+        for sizes, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False):
+            if sizes is not None and self._batch is not None and sizes[:1] == (-1,):
+                sizes = (self._batch, *sizes[1:])
+            found.add(tensor_shape(sizes, dtype, requested))
+        found.discard(None)
+        return found.pop() if len(found) == 1 else None
+
+
+def _known(fact: TensorFact | VariableFact | None, requested: int) -> TensorShape | None:
+    return None if fact is None else tensor_shape(fact.shape, fact.dtype, requested)
+
+
+def _by_address(
+    tensors: Iterable[TensorFact], variables: Iterable[tuple[int | None, VariableFact]]
+) -> dict[int, TensorFact | VariableFact]:
+    """Address to the tensor or, rather, the variable there."""
+    known: dict[int, TensorFact | VariableFact] = {tensor.address: tensor for tensor in tensors}
+    known.update((address, variable) for address, variable in variables if address is not None)
+    return known

@@ -43,16 +43,7 @@ class Rows:
 
     def take(self, chosen: Integers) -> "Rows":
         """The chosen rows."""
-        return Rows(*(column[chosen] for column in self.columns()))
-
-    def columns(self) -> list[Integers]:
-        """All columns, in the order of the fields."""
-        return [getattr(self, field.name) for field in dataclasses.fields(self)]
-
-
-def rows_of(rows: Iterable[tuple[int, ...]]) -> Rows:
-    """Columns of rows."""
-    return _columns(np.fromiter(itertools.chain.from_iterable(rows), np.int64))
+        return Rows(*(column[chosen] for column in vars(self).values()))
 
 
 def _columns(values: Integers) -> Rows:
@@ -66,10 +57,8 @@ def reduced(
 ) -> tuple[Rows, Integers, Integers, Integers, list[str]]:
     """(rows, times, events, kept moments, sentences on the reduction).
 
-    Args:
-        rows: The rows, in terms of the moments of `time_ns` and `event`.
-        time_ns, event: As in `Timeline`, shape [moments].
-        always: Moments that must be kept.
+    Rows are given in terms of the moments of `time_ns` and `event`, which are as in `Timeline`; moments of `always` are
+    kept.
     """
     moments = len(time_ns)
     if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
@@ -86,8 +75,8 @@ def reduced(
             break
         limit //= 2
     alive = own[placed.start[own] < placed.end[own]]
-    pairs = zip(placed.take(alive).columns(), merged.columns(), strict=True)
-    both = _sorted(Rows(*(np.concatenate(pair) for pair in pairs)))
+    pairs = zip(vars(placed.take(alive)).values(), vars(merged).values(), strict=True)
+    both = _sorted(Rows(*map(np.concatenate, pairs)))
     return both, time_ns[kept], event[kept], kept, _sentences(rows, small, moments, len(kept))
 
 
@@ -137,7 +126,7 @@ def _merged(rows: Rows) -> Rows:
             if size:
                 only = facts if alive == 1 else [-1] * len(facts)
                 parts.append((start, end, size, MISSING if hidden else rounding, count, owner, *only))
-    return rows_of(parts)
+    return _columns(np.fromiter(itertools.chain.from_iterable(parts), np.int64))
 
 
 class Row(NamedTuple):
@@ -155,11 +144,7 @@ class Row(NamedTuple):
 
 
 class RowBuilder:
-    """Collects rows.
-
-    Attributes:
-        owners, ops, shapes, lines: Owner, op name, shape and line to its number.
-    """
+    """Collects rows; `owners`, `ops`, `shapes` and `lines` have the number of each."""
 
     def __init__(self) -> None:
         self.owners: dict[Owner, int] = {}
@@ -172,15 +157,10 @@ class RowBuilder:
         """Add a row of `count` allocations, unless it has no bytes or no moments."""
         if row.bytes <= 0 or row.start >= row.end:
             return
-        owner = self.owners.setdefault(row.owner, len(self.owners))
-        numbers = (
-            _number(self.ops, row.op),
-            row.address,
-            _number(self.shapes, row.shape),
-            _number(self.lines, row.line),
-        )
-        known = (-1 if number is None else number for number in numbers)
-        self._values.extend((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *known))
+        numbers = (_number(self.ops, row.op), _number(self.shapes, row.shape), _number(self.lines, row.line))
+        owner, (op, shape, line) = self.owners.setdefault(row.owner, len(self.owners)), numbers
+        place = (op, -1 if row.address is None else row.address, shape, line)
+        self._values.extend((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *place))
 
     def extend(self, rows: Iterable[Row], op: str | None) -> None:
         """Add the rows of one allocation; those that name no op get `op`, which requested it."""
@@ -188,10 +168,9 @@ class RowBuilder:
             self.add(row if row.op is not None else row._replace(op=op))
 
     def rows(self) -> Rows:
-        """All rows as columns."""
         return _columns(np.array(self._values, np.int64))
 
 
-def _number(known: dict[Key, int], key: Key | None) -> int | None:
-    """The number of a key, a new one if it has none; None for None."""
-    return None if key is None else known.setdefault(key, len(known))
+def _number(known: dict[Key, int], key: Key | None) -> int:
+    """The number of a key, a new one if it has none; -1 for None."""
+    return -1 if key is None else known.setdefault(key, len(known))

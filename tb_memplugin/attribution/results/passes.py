@@ -5,12 +5,13 @@ its gradient is computed, so the update mostly begins within the backward pass.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.graph import LayerRun
+from tb_memplugin.attribution.owners.execution import BACKWARD, UPDATE, LayerRun
 from tb_memplugin.model import Band, BandName
 from tb_memplugin.model.trace import AllocationTrace
 
@@ -22,12 +23,7 @@ MAX_STEPS = 100
 class Marks:
     """Moments of one training step, of several that a window may hold; None for a pass that did not run.
 
-    Attributes:
-        begin: First moment of the forward pass.
-        forward_end: First moment after the forward pass.
-        backward_end: First moment after the backward pass.
-        update_begin: First moment of the weight updates.
-        update_end: First moment after the weight updates.
+    Each is the first moment of its pass, or the first one after it.
     """
 
     begin: int
@@ -64,15 +60,12 @@ def bands(marks: Iterable[Marks], moments: int) -> tuple[Band, ...]:
 
 def measured_marks(trace: AllocationTrace, classifier: Classifier) -> list[Marks]:
     """The marks by the trace's own times; moment n is the state after n events."""
-    eager = classifier.eager_spans("(backward)")
-    if eager:
-        update = classifier.eager_spans("(update)")
-        return _eager_marks(trace, eager, update) if len(eager) <= MAX_STEPS else []
-    steps = list(_steps(classifier.layer_runs(), classifier.forward_ends().tolist()))
-    if len(steps) > MAX_STEPS:
-        return []
     times = _EventTimes(trace)
-    return [_marks(step, classifier, times) for step in steps]
+    backward, update = classifier.spans.named(BACKWARD), classifier.spans.named(UPDATE)
+    if backward:
+        return list(_eager_marks(times, backward, update)) if len(backward) <= MAX_STEPS else []
+    steps = list(_steps(classifier.execution.layer_runs(), classifier.execution.forward_ends))
+    return [_marks(*step, classifier, times) for step in steps] if len(steps) <= MAX_STEPS else []
 
 
 class _EventTimes:
@@ -90,19 +83,16 @@ class _EventTimes:
         return int(np.searchsorted(self._times, time, side="left")) + 1
 
 
-def _eager_marks(trace: AllocationTrace, backward: list[tuple[int, int]], update: list[tuple[int, int]]) -> list[Marks]:
-    times = _EventTimes(trace)
-    marks: list[Marks] = []
+def _eager_marks(times: _EventTimes, backward: list[tuple[int, int]], update: list[tuple[int, int]]) -> Iterator[Marks]:
     begin = 0
     for place, (start, end) in enumerate(backward):
-        following = backward[place + 1][0] if place + 1 < len(backward) else None
-        own = [span for span in update if span[0] >= start and (following is None or span[0] < following)]
+        following = backward[place + 1][0] if place + 1 < len(backward) else math.inf
+        own = [span for span in update if start <= span[0] < following]
         step = Marks(begin, times.at(start), times.after(end))
         if own:
             step.update_begin, step.update_end = times.at(own[0][0]), times.after(own[-1][1])
-        marks.append(step)
+        yield step
         begin = step.update_end or step.backward_end or begin
-    return marks
 
 
 def _steps(runs: list[LayerRun], ends: list[int]) -> Iterator[tuple[list[LayerRun], list[int]]]:
@@ -127,12 +117,11 @@ def _steps(runs: list[LayerRun], ends: list[int]) -> Iterator[tuple[list[LayerRu
         yield step, ends
 
 
-def _marks(step: tuple[list[LayerRun], list[int]], classifier: Classifier, times: _EventTimes) -> Marks:
-    runs, ends = step
+def _marks(runs: list[LayerRun], ends: list[int], classifier: Classifier, times: _EventTimes) -> Marks:
     marks = Marks(times.at(runs[0].begin_ps))
     if not ends:
         return marks
-    end = max(ends, key=classifier.saved_bytes)
+    end = max(ends, key=lambda end: int(classifier.chunks.requested[classifier.saved.at(end)].sum()))
     backward = [run.end_ps for run in runs if run.pass_name == "backward" and run.end_ps > end]
     marks.forward_end = times.after(end)
     marks.backward_end = times.after(max(backward)) if backward else None

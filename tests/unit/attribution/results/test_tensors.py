@@ -10,7 +10,7 @@ from trace_cases import FACTS, Recorder, graph, one_step
 
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results.ledger import attribute
-from tb_memplugin.attribution.results.tensor_shapes import TensorShapes
+from tb_memplugin.attribution.results.tensors import TensorShapes
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.model import TensorShape, Timeline
 from tb_memplugin.model.tensors import tensor_shape

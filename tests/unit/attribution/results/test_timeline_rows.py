@@ -2,7 +2,7 @@
 
 import gc
 
-from tb_memplugin.attribution.results.timeline_reduce import Row, RowBuilder
+from tb_memplugin.attribution.results.timeline_rows import Row, RowBuilder
 from tb_memplugin.attribution.trace.window import Owner
 from tb_memplugin.model import MISSING
 

@@ -1,0 +1,314 @@
+"""Which op or layer made a chunk, and when the passes of a step ran.
+
+In graph mode, op names tell which op requested a chunk, and which ran when it was freed. Eager ops have no names: the
+recorder's spans around calls tell which layer made a chunk.
+"""
+
+import bisect
+import dataclasses
+from collections.abc import Iterable
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from tb_memplugin.attribution.trace.window import Window
+from tb_memplugin.model.basics import distinct
+from tb_memplugin.model.trace import LINE_MARK, AllocationTrace, OpFact, Pass
+
+KEEPING_BACKWARD = "(backward, kept)"
+"""Span name of a backward pass whose persistent tape keeps the saved forward results."""
+DIFFERENTIATED_BACKWARD = "(backward, differentiated)"
+"""Span name of a backward pass that another tape records: part of the forward pass of that tape's target."""
+BACKWARD, UPDATE = "(backward)", "(update)"
+_PASSES: dict[str, Pass] = {BACKWARD: "backward", UPDATE: "update", DIFFERENTIATED_BACKWARD: "forward"}
+
+
+class LayerRun(NamedTuple):
+    """One execution of an op of a layer, or one of its allocations; `name` is an index, times are in picoseconds."""
+
+    pass_name: Pass
+    name: int
+    begin_ps: int
+    end_ps: int
+
+
+class GraphExecution:
+    """Makers and passes of the chunks of one window, by op names.
+
+    Attributes:
+        forward_ends: Times in picoseconds at which a forward pass ended.
+    """
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._makers: dict[int, OpFact | None] = {}
+        self.forward_ends = self._find_forward_ends()
+        self._ends = sorted(self.forward_ends)
+
+    def _find_forward_ends(self) -> list[int]:
+        return _forward_ends(self.layer_runs(allocating=True))
+
+    def maker(self, chunk: int) -> OpFact | None:
+        """Facts of the op that made a chunk: the requesting op, or the one that was running on the thread."""
+        if chunk not in self._makers:
+            self._makers[chunk] = self._find_maker(chunk)
+        return self._makers[chunk]
+
+    def _find_maker(self, chunk: int) -> OpFact | None:
+        window, trace = self._window, self._window.trace
+        birth, name = window.birth[chunk], window.op_name(chunk)
+        if birth < 0:
+            return None
+        fact = None if name is None else window.names.fact(name)
+        running = window.reader[birth]
+        if fact is not None or running < 0 or trace.ops.end_ps[running] < trace.time_ps[birth]:
+            return fact
+        return window.names.fact(window.names.executed[int(trace.ops.name[running])])
+
+    def requested_by_op(self, chunk: int) -> bool:
+        """Whether an op of the program requested a chunk, and not one of TensorFlow's own, e.g. a sum over replicas."""
+        name = self._window.op_name(chunk)
+        return name is not None and self._window.names.fact(name) is not None
+
+    def freed_by_backward(self, chunk: int) -> bool:
+        return self._window.last_reader_pass(chunk) == "backward"
+
+    def kept_by_tape(self, chunk: int) -> bool:
+        """Whether a GradientTape keeps a forward result beyond its backward pass; graph mode has no such tape."""
+        return False
+
+    def lives_at_forward_end(self, chunk: int) -> bool:
+        """Whether a chunk that was allocated and freed in the window was in use when a forward pass ended."""
+        window = self._window
+        if window.outlives(chunk):
+            return False
+        end = self.next_forward_end(window.birth[chunk])
+        return end is not None and end < window.time[window.death[chunk]]
+
+    def next_forward_end(self, event: int) -> int | None:
+        """When the first forward pass ended that ended at an event or after it; None if none did."""
+        place = bisect.bisect_left(self._ends, self._window.time[event])
+        return self._ends[place] if place < len(self._ends) else None
+
+    def layer_runs(self, allocating: bool = False) -> list[LayerRun]:
+        """Executions of layers' ops, in order.
+
+        The host does not see executions on an accelerator: there, the ops' allocations stand for them. Ops that request
+        no memory may be missing if only `allocating` ones are wanted; of these, only updates count at all.
+        """
+        trace, names = self._window.trace, self._window.names
+        executed = {
+            index: self._layer_pass(name)
+            for index, name in names.executed.items()
+            if not allocating or name in self._window.allocating
+        }
+        passes = {index: name for index, name in executed.items() if name is not None}
+        if any(name != "update" for name in passes.values()):
+            ops = trace.ops
+            rows = np.flatnonzero(np.isin(ops.name, list(passes)))
+            rows = rows[np.argsort(ops.start_ps[rows], kind="stable")]
+            columns = (ops.name[rows].tolist(), ops.start_ps[rows].tolist(), ops.end_ps[rows].tolist())
+            return self._timely(LayerRun(passes[name], *row) for name, *row in zip(columns[0], *columns, strict=True))
+        allocated = {index: self._layer_pass(trace.strings[index]) for index in set(self._window.op) if index >= 0}
+        born = np.flatnonzero((trace.kind == 1) & (trace.op >= 0))
+        times = zip(trace.op[born].tolist(), trace.time_ps[born].tolist(), strict=True)
+        runs = ((allocated[name], name, time) for name, time in times)
+        return self._timely(
+            LayerRun(pass_name, name, time, time) for pass_name, name, time in runs if pass_name is not None
+        )
+
+    def _timely(self, runs: Iterable[LayerRun]) -> list[LayerRun]:
+        """The runs without those of the loss that began in the backward pass, such as the sum over the examples.
+
+        Without layers the loss cannot be told from the model. There, an op of the backward pass that needs nothing of
+        the forward pass may come first.
+        """
+        if not self._forward_has_layers:
+            return list(runs)
+        timely: list[LayerRun] = []
+        returned = False
+        for run in runs:
+            of_loss = run.pass_name == "forward" and self._is_loss(run.name)
+            if of_loss and returned:
+                continue
+            if run.pass_name != "update":
+                returned = run.pass_name == "backward"
+            timely.append(run)
+        return timely
+
+    def _is_loss(self, name: int) -> bool:
+        """Whether a forward op belongs to no layer, by the index of its execution or of its own name."""
+        names = self._window.names
+        fact = names.fact(names.executed.get(name, self._window.trace.strings[name]))
+        return fact is not None and fact.layer is None
+
+    @cached_property
+    def _forward_has_layers(self) -> bool:
+        """Whether an op of the forward pass that requests memory belongs to a layer."""
+        facts = map(self._window.names.fact, self._window.allocating)
+        return any(fact and fact.pass_name == "forward" and fact.layer for fact in facts)
+
+    def _layer_pass(self, name: str) -> Pass | None:
+        """Pass of an op of a layer or the loss; None for other ops, and for those that may run long before their pass.
+
+        The backward pass reads what ops of the loss make, and not what those of metrics do. In a program without
+        layers, such as a `tf.Module`, every op counts.
+        """
+        fact = self._window.names.fact(name)
+        if fact is None or fact.relayout or fact.early or fact.pass_name == "other":
+            return None
+        of_loss = fact.pass_name == "forward" and fact.saved_for_backward
+        if fact.layer is None and not of_loss and self._forward_has_layers:
+            return None
+        return fact.pass_name if fact.pass_name == "update" or name in self._window.allocating else None
+
+
+def _forward_ends(runs: Iterable[LayerRun]) -> list[int]:
+    """Times at which the last forward op before backward ops ended; runs are in the order in which they begin.
+
+    A forward op that no backward op waits for (e.g. a moving average's) may still run, or be suspended, during the
+    backward pass: then the forward pass ended when that began. The op's own end counts too, as backward ops need not
+    have waited for the others.
+    """
+    times: list[int] = []
+    last: int | None = None
+    overlapped = False
+    for run in runs:
+        if run.pass_name == "forward":
+            last, overlapped = run.end_ps if last is None else max(last, run.end_ps), False
+        elif run.pass_name == "backward" and last is not None:
+            if last <= run.begin_ps:
+                times.append(last)
+                last, overlapped = None, False
+            elif not overlapped:
+                times.append(run.begin_ps)
+                overlapped = True
+    return times
+
+
+class EagerSpans:
+    """Spans of layer calls, backward passes and updates, nested, by thread."""
+
+    def __init__(self, trace: AllocationTrace) -> None:
+        spans = trace.layers
+        parts = [trace.strings[index].partition(LINE_MARK) for index in spans.name.tolist()]
+        names, self._lines = [part[0] for part in parts], [part[2] or None for part in parts]
+        self._names = [BACKWARD if name == KEEPING_BACKWARD else name for name in names]
+        self._start, self._end = spans.start_ps, spans.end_ps
+        self._rows = {int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)}
+        self._parent = [-1] * len(spans)
+        for rows in self._rows.values():
+            self._nest(rows.tolist())
+        self._kept = np.asarray([row for row, name in enumerate(names) if name == KEEPING_BACKWARD], np.int64)
+        self._facts: dict[int, OpFact] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._names)
+
+    def _nest(self, rows: list[int]) -> None:
+        """Find the innermost span around each one; rows are in the order of their starts."""
+        stack: list[int] = []
+        for row in sorted(rows, key=lambda row: (int(self._start[row]), -int(self._end[row]))):
+            while stack and self._end[stack[-1]] <= self._start[row]:
+                stack.pop()
+            self._parent[row] = stack[-1] if stack else -1
+            stack.append(row)
+
+    def fact(self, thread: int, time: int) -> OpFact | None:
+        """Layer and pass that a thread was in at a time; None on threads without spans."""
+        rows = self._rows.get(thread)
+        if rows is None:
+            return None
+        place = int(np.searchsorted(self._start[rows], time, side="right")) - 1
+        row = int(rows[place]) if place >= 0 else -1
+        while row >= 0 and self._end[row] < time:
+            row = self._parent[row]
+        if row not in self._facts:
+            self._facts[row] = self._describe(row)
+        return self._facts[row]
+
+    def _describe(self, row: int) -> OpFact:
+        layer: str | None = None
+        pass_name: Pass = "other"
+        line = self._lines[row] if row >= 0 else None
+        while row >= 0:
+            name = self._names[row]
+            if name in _PASSES:
+                return OpFact(layer, _PASSES[name], line=line)
+            layer = name if layer is None else layer
+            pass_name = "forward"
+            row = self._parent[row]
+        return OpFact(layer, pass_name, line=line)
+
+    def kept(self, birth: int, death: int) -> bool:
+        """Whether a backward pass with a persistent tape ran between two times."""
+        rows = self._kept
+        return bool(((self._start[rows] >= birth) & (self._end[rows] <= death)).any())
+
+    def named(self, name: str) -> list[tuple[int, int]]:
+        """(start, end) of the spans with a name, in order."""
+        rows = [row for row, label in enumerate(self._names) if label == name]
+        return sorted((int(self._start[row]), int(self._end[row])) for row in rows)
+
+
+class EagerExecution(GraphExecution):
+    """Makers and passes of the chunks of one window, by spans; on threads without spans, by op names."""
+
+    def __init__(self, window: Window, spans: EagerSpans) -> None:
+        self._spans = spans
+        super().__init__(window)
+        self._gradients = self._find_gradients()
+
+    def _find_forward_ends(self) -> list[int]:
+        return [start for start, _ in self._spans.named(BACKWARD)]
+
+    def _find_gradients(self) -> dict[int, OpFact]:
+        """Chunks of the variables' gradients that a backward pass returned."""
+        window = self._window
+        gradients: dict[int, OpFact] = {}
+        for start, end in self._spans.named(BACKWARD):
+            first, last = (int(event) for event in np.searchsorted(window.trace.time_ps, (start, end)))
+            live = window.chunks.live(last - 1).tolist()
+            by_address = {window.address[chunk]: chunk for chunk in live if window.birth[chunk] >= first}
+            for address, size, layer in window.facts.gradients:
+                chunk = by_address.get(address)
+                if chunk is not None and window.requested[chunk] == size:
+                    gradients[chunk] = OpFact(layer, "backward", is_gradient=True, gradient_of=layer)
+        return gradients
+
+    def _find_maker(self, chunk: int) -> OpFact | None:
+        window, birth = self._window, self._window.birth[chunk]
+        if birth < 0:
+            return None
+        fact = self._spans.fact(int(window.trace.thread[birth]), int(window.trace.time_ps[birth]))
+        if fact is None:
+            return super()._find_maker(chunk)
+        gradient = self._gradients.get(chunk)
+        return fact if gradient is None else dataclasses.replace(gradient, line=fact.line)
+
+    def requested_by_op(self, chunk: int) -> bool:
+        return self._window.op_name(chunk) is not None
+
+    def freed_by_backward(self, chunk: int) -> bool:
+        if self._window.outlives(chunk):
+            return False
+        time = int(self._window.trace.time_ps[self._window.death[chunk]])
+        return any(start <= time <= end for start, end in self._spans.named(BACKWARD))
+
+    def kept_by_tape(self, chunk: int) -> bool:
+        """Whether a tape keeps a forward result that Python does not hold otherwise.
+
+        A persistent tape keeps it beyond the backward pass; any tape does if the step was interrupted before that. A
+        persistent tape that outlives the step keeps its tensors as Python objects, whose holder cannot be found: the
+        tape is a C++ object.
+        """
+        window = self._window
+        if window.facts.interrupted and window.outlives(chunk):
+            return True
+        tensor = window.tensor_at_end(chunk)
+        if tensor is not None and (tensor.category != "held_tensors" or tensor.held_by is not None):
+            return False
+        times = window.trace.time_ps
+        end = int(times[-1]) if window.outlives(chunk) else int(times[window.death[chunk]])
+        return self._spans.kept(int(times[window.birth[chunk]]), end)
