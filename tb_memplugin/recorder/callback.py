@@ -17,8 +17,8 @@ from tb_memplugin.model.notes import RECORDING
 from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, checked_settings
 from tb_memplugin.recorder.lifetime import weakly
-from tb_memplugin.recorder.observe.calls import step_functions
-from tb_memplugin.recorder.observe.calls.running_call import RunningCall
+from tb_memplugin.recorder.observe.graph.frames import RunningCall
+from tb_memplugin.recorder.observe.layer_watch import STEP_FUNCTIONS, unguarded
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 from tb_memplugin.recorder.session import RecordingSession
 
@@ -219,12 +219,12 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._unguard_all()
 
     def _unguard_all(self) -> None:
-        for name in step_functions.NAMES:
+        for name in STEP_FUNCTIONS:
             self._unguard(name)
 
     def _unguard(self, name: str) -> None:
         function = getattr(self.model, name, None)
-        original = step_functions.original(function)
+        original = unguarded(function)
         if original is not function:
             setattr(self.model, name, original)
 

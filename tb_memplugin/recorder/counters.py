@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.model import MISSING, CounterKind, Counters
-from tb_memplugin.recorder.observe.heap.kept_objects import kept_objects
+from tb_memplugin.recorder.observe.heap.holders import kept_objects
 
 Value: TypeAlias = tuple[CounterKind, str | None, int, int, str | None]
 """Kind, name, count, bytes and detail, as in `Counters`."""

@@ -9,7 +9,7 @@ from tb_memplugin.importers.allocator.memory_dump import pool_ranges
 from tb_memplugin.model import HOST_COLUMNS, MISSING, HostSamples
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, resident_bytes
 from tb_memplugin.recorder.native.memory_maps import PINNED, MemoryMaps
-from tb_memplugin.recorder.observe.calls.data_pipelines import data_pipelines
+from tb_memplugin.recorder.observe.calls.datasets import data_pipelines
 from tb_memplugin.recorder.sampling import heaps
 from tb_memplugin.recorder.sampling.host import resident_parts
 

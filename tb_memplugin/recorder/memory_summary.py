@@ -13,7 +13,7 @@ from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, L
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.model.layers import variables_of
-from tb_memplugin.recorder.observe.window import ObservedWindow
+from tb_memplugin.recorder.observe.observer import ObservedWindow
 from tb_memplugin.recorder.sampling import devices as allocator
 
 _Key = tuple[Category, bool | None]

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.observe.calls.program_counters import DatasetCaches
-from tb_memplugin.recorder.observe.graph.function_traces import FunctionTraces, changed_argument, traces_of
+from tb_memplugin.recorder.observe.calls.program_counters import (
+    DatasetCaches,
+    FunctionTraces,
+    changed_argument,
+    traces_of,
+)
 from tb_memplugin.recorder.observe.model import live_models
 from tb_memplugin.recorder.observe.model.live_models import LiveModels
 

@@ -52,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "recorder.sampling": {"environment", "errors", "model", "recorder.base"},
     "recorder.native": {"importers.allocator", "model", "recorder.sampling"},
     # What the program is, from the bottom up: graphs, models, calls, what Python holds.
-    "recorder.observe.graph": {"model", "recomputation", "recorder.base"},
+    "recorder.observe.graph": {"model", "recomputation"},
     "recorder.observe.model": {"errors", "model", "recomputation", "recorder.base", "recorder.observe.graph"},
     "recorder.observe.calls": {
         "attribution.owners",
@@ -112,6 +112,7 @@ ROOMS: dict[str, set[str]] = {
         "recorder.native",
         "recorder.observe",
         "recorder.observe.calls",
+        "recorder.observe.graph",
         "recorder.observe.heap",
         "recorder.observe.model",
         "recorder.oom",

@@ -1,4 +1,8 @@
-"""`LayerWatch`: the layer table of the model that is trained, and the observer of its calls."""
+"""`LayerWatch`: the layer table of the model that is trained, and the observer of its calls.
+
+Keras keeps a model's step functions from one `fit` to the next. The layers of a function that was traced while nothing
+was observed are unknown, so it is made again before recording; Keras traces it again, with the same result.
+"""
 
 import logging
 import threading
@@ -9,9 +13,7 @@ from typing import Any
 from tb_memplugin.model import LayerTable
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.process import uncounted
-from tb_memplugin.recorder.observe.calls import step_functions
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
-from tb_memplugin.recorder.observe.model.former_variables import FormerOptimizer, former_variables
 from tb_memplugin.recorder.observe.model.layer_table import (
     Outputs,
     build_layer_table,
@@ -19,14 +21,52 @@ from tb_memplugin.recorder.observe.model.layer_table import (
     signature,
     with_output_bytes,
 )
-from tb_memplugin.recorder.observe.model.layers import children, is_layer, is_module, variables_of
-from tb_memplugin.recorder.observe.model.variables import Variables, replicas, tf_variable
+from tb_memplugin.recorder.observe.model.layers import (
+    children,
+    is_layer,
+    is_module,
+    replicas,
+    tf_variable,
+    variables_of,
+)
+from tb_memplugin.recorder.observe.model.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.observe.observer import ModelObserver
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"
+STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
+"""Attributes of a model that hold its step functions, one per phase."""
 
 logger = logging.getLogger("tb_memplugin")
+
+_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()
+"""Step functions that were made while their model was not observed."""
+_seen: "weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]]" = weakref.WeakKeyDictionary()
+"""Model to those that were made while it was."""
+
+
+def unguarded(function: Any) -> Any:
+    """The step function that a guard wraps, or the function itself."""
+    return getattr(function, "tb_memplugin_original", function)
+
+
+def _step_functions(model: Any) -> list[Any]:
+    functions = (unguarded(getattr(model, name, None)) for name in STEP_FUNCTIONS)
+    return [function for function in functions if function is not None]
+
+
+def _note_seen(model: Any) -> None:
+    """Note that the model's current functions, except the unseen ones, were made while it was observed."""
+    seen = _seen.setdefault(model, weakref.WeakSet())
+    seen.update(function for function in _step_functions(model) if function not in _unseen)
+
+
+def _see(model: Any, name: str) -> None:
+    function = unguarded(getattr(model, name, None))
+    if function is not None and function in _unseen:
+        setattr(model, name, None)
+        getattr(model, f"make_{name}")()
+    _note_seen(model)
 
 
 class LayerWatch:
@@ -36,9 +76,9 @@ class LayerWatch:
     also sets `batch_size`, and calls `remove` for a recorder that was dropped without `close`.
 
     Attributes:
-        observer: Observes the model's calls.
         last_step: Last training step that ended, -1 for none.
         batch_size: Examples in a batch, None if unknown.
+        table: The last layer table.
 
     Args:
         faults: Reports faults.
@@ -49,13 +89,13 @@ class LayerWatch:
         self.observer = ModelObserver(source_lines)
         self.last_step = -1
         self.batch_size: int | None = None
+        self.table: LayerTable | None = None
         self._observing = False
         self._faults = faults
         # Weak references: a recorder that is not closed must not keep a model that is not used any more.
         self._model: Callable[[], Any] = _nothing
         self._optimizer: Callable[[], Any] = _nothing
         self._last_optimizer: FormerOptimizer | None = None
-        self._table: LayerTable | None = None
         self._table_before: LayerTable | None = None
         self._outputs: dict[str, Outputs] = {}
         self._signature: Any = None
@@ -73,7 +113,7 @@ class LayerWatch:
         """Stop observing; `install` starts it again."""
         model = self._model()
         if self._observing and model is not None:
-            self._faults.run(OBSERVING, step_functions.note, model)
+            self._faults.run(OBSERVING, _note_seen, model)
         self._observing = False
         self._faults.clean_up(OBSERVING, self.observer.remove)
 
@@ -111,16 +151,13 @@ class LayerWatch:
         self._faults.run(OBSERVING, self._find_unseen, model)
 
     def _find_unseen(self, model: Any) -> None:
-        if step_functions.any_noted(model) or not self.observer.has_seen(model):
-            step_functions.mark_unseen(model)
+        if model in _seen or not self.observer.has_seen(model):
+            seen = _seen.get(model, ())
+            _unseen.update(function for function in _step_functions(model) if function not in seen)
 
     def see_function(self, model: Any, name: str) -> None:
         """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
-        self._faults.run(OBSERVING, self._see, model, name)
-
-    def _see(self, model: Any, name: str) -> None:
-        step_functions.remake_unseen(model, name)
-        step_functions.note(model)
+        self._faults.run(OBSERVING, _see, model, name)
 
     def model_bytes(self) -> dict[str, int]:
         """Bytes of the model's variables and of its optimizer's slots by device, as far as they are known."""
@@ -145,17 +182,11 @@ class LayerWatch:
             logger.debug("whether replicas train could not be read", exc_info=True)
             return False
 
-    @property
-    def table(self) -> LayerTable | None:
-        """The last layer table."""
-        return self._table
-
     def changed_table(self, step: int) -> LayerTable | None:
         """The layer table, if it changed since the last call."""
         if self._model() is None:
             return None
-        table = self._faults.run(TABLE, self._changed_table, step)
-        return table
+        return self._faults.run(TABLE, self._changed_table, step)
 
     def completed_table(self) -> LayerTable | None:
         """The last layer table with output sizes, if `batch_size` changed since it was returned.
@@ -163,9 +194,9 @@ class LayerWatch:
         Reads no layer, so the background thread may call it.
         """
         with self._lock:
-            if self._table is None or self.batch_size == self._table_batch_size:
+            if self.table is None or self.batch_size == self._table_batch_size:
                 return None
-            return self._complete(self._table)
+            return self._complete(self.table)
 
     def _changed_table(self, step: int) -> LayerTable | None:
         model, optimizer = self._model(), self._optimizer()
@@ -175,8 +206,8 @@ class LayerWatch:
             return None
         self._signature = now
         self._faults.run(OBSERVING, self._note_owners, optimizer, step)
-        if self._table is not None and self._table.step < step:
-            self._table_before = self._table
+        if self.table is not None and self.table.step < step:
+            self._table_before = self.table
         # A second table of one step replaces the first one, so its reason describes the whole change: the first run of
         # a step builds the optimizer.
         table = build_layer_table(model, optimizer, step=step, previous=self._table_before)
@@ -200,8 +231,8 @@ class LayerWatch:
 
     def _complete(self, table: LayerTable) -> LayerTable:
         self._table_batch_size = self.batch_size
-        self._table = with_output_bytes(table, self._outputs, self.batch_size)
-        return self._table
+        self.table = with_output_bytes(table, self._outputs, self.batch_size)
+        return self.table
 
 
 def _nothing() -> None:

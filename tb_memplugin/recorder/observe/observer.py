@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import math
 import weakref
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Any
 
 from tb_memplugin.model import MemoryMap
@@ -15,8 +15,80 @@ from tb_memplugin.recorder.observe.chunk_history import ChunkHistory
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.graph.graphs import graph_facts
 from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
-from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
-from tb_memplugin.recorder.observe.window import ObservedWindow
+from tb_memplugin.recorder.observe.heap.held_tensors import DeviceFacts, HeldTensors, ReadChunks
+from tb_memplugin.recorder.observe.model.addresses import short_device
+from tb_memplugin.recorder.observe.model.variables import Variables, former_variables
+
+
+class ObservedWindow:
+    """Variables and held tensors at the start and end of a profiler window; for the training's thread.
+
+    Args:
+        models: Models with their optimizers; not kept alive.
+        optimizers: Optimizers of other models.
+        held: Tensors known from earlier windows; a new object searches all of Python's objects.
+        graphs: Traced function graphs; tensors that they captured are constants.
+        read_chunks, batches_since: As for `HeldTensors.find`.
+    """
+
+    def __init__(
+        self,
+        models: list[tuple[Any, Any]],
+        optimizers: list[Any],
+        held: HeldTensors,
+        graphs: Iterable[Any] = (),
+        read_chunks: ReadChunks | None = None,
+        batches_since: float = -math.inf,
+    ) -> None:
+        self.variables = variables = Variables(models, optimizers)
+        self._start_in_use = _bytes_in_use()
+        self._held = held
+        self._tensors = held.find(
+            self._start_in_use, variables.start_addresses(), graphs, variables.ids(), read_chunks, batches_since
+        )
+        variables.add_unowned(held.variables_of_no_model(), {fact.address for _, fact in self._tensors})
+        self._former = former_variables.facts(held.handles())
+        self._tensors_at_end: DeviceFacts = ()
+        self._finished = False
+
+    def finish(self, graphs: Iterable[Any]) -> None:
+        """Find new held tensors, and the holders of all, after the window has closed. Calling it again does nothing."""
+        if not self._finished:
+            self._finished = True
+            self._tensors, self._tensors_at_end = self._held.finish(self.variables.addresses(), graphs)
+
+    def facts(
+        self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
+    ) -> TraceFacts:
+        """All facts about the window on one device.
+
+        `gradients` are (address, requested bytes, weak reference to the variable) of eager gradients.
+        """
+        owners = [(address, size, self.variables.owner_of(reference())) for address, size, reference in gradients]
+        return TraceFacts(
+            mode="eager" if self.variables.eager or not graphs else "graph",
+            trainable=self.variables.trainable,
+            graphs=graphs,
+            variables=(*self.variables.facts(device), *(fact for fact in self._former if fact.device == device)),
+            tensors=tuple(fact for tensor_device, fact in self._tensors if tensor_device == device),
+            tensors_at_end=tuple(fact for tensor_device, fact in self._tensors_at_end if tensor_device == device),
+            start_in_use=self._start_in_use.get(device),
+            gradients=tuple((address, size, owner[1] if owner else None) for address, size, owner in owners),
+        )
+
+
+def _bytes_in_use() -> dict[str, int]:
+    """Bytes in use by device, of allocators that keep statistics."""
+    import tensorflow as tf
+
+    in_use: dict[str, int] = {}
+    for device in tf.config.list_logical_devices():
+        name = short_device(device.name)
+        try:
+            in_use[name] = int(tf.config.experimental.get_memory_info(name)["current"])
+        except Exception:  # an allocator without statistics, such as the plain CPU allocator
+            continue
+    return in_use
 
 
 class ModelObserver:
@@ -127,7 +199,7 @@ class ModelObserver:
         window.finish(list(call_notes.graphs))
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
         variables = window.variables
-        others = self._held.graphs()
+        others = self._held.captures.graphs()
         key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others], self._batch.size)
         graphs = self._graphs  # a finalizer may drop them meanwhile
         if graphs is None or graphs[0] != key:
@@ -162,10 +234,11 @@ class ModelObserver:
 
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now, without a window, and the paths of its layers by their id."""
-        window = ObservedWindow(self._models(), list(call_notes.optimizers), graphs=list(call_notes.graphs))
+        graphs = list(call_notes.graphs)
+        window = ObservedWindow(self._models(), list(call_notes.optimizers), HeldTensors(), graphs)
         variables = window.variables
-        graphs = graph_facts(variables.paths, variables.owner_of, self._lines)
-        return window.facts(device, graphs, ()), variables.paths
+        facts = window.facts(device, graph_facts(variables.paths, variables.owner_of, self._lines), ())
+        return facts, variables.paths
 
     def calling_line(self, layer: Any = None) -> str | None:
         """The user's line on this thread's stack, given the running layer; None if lines are not recorded."""

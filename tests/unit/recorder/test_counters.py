@@ -7,7 +7,7 @@ import pytest
 from tb_memplugin.model import MISSING
 from tb_memplugin.recorder import counters
 from tb_memplugin.recorder.counters import DENSE_ROWS, GROWTH_BYTES, CounterRows, KeptRows, SessionEnds
-from tb_memplugin.recorder.observe.heap.kept_objects import Kept
+from tb_memplugin.recorder.observe.heap.holders import Kept
 
 
 def rows_of(rows: CounterRows) -> list[tuple[Any, ...]]:

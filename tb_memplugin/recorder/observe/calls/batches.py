@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Set
 from typing import Any, NamedTuple
 
 from tb_memplugin.model.trace import BatchFacts, TensorSpec
-from tb_memplugin.recorder.observe.calls.dataset_batches import batch_below
+from tb_memplugin.recorder.observe.calls.datasets import batch_below
 from tb_memplugin.recorder.observe.calls.given_tensors import (
     candidates,
     components_of,
@@ -24,7 +24,7 @@ from tb_memplugin.recorder.observe.calls.given_tensors import (
     leaves,
     outer_values,
 )
-from tb_memplugin.recorder.observe.calls.keras_batches import counted, counts, of_trainer
+from tb_memplugin.recorder.observe.graph.frames import module_of, running_functions
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -47,12 +47,8 @@ class GivenCall(NamedTuple):
 
 
 class FunctionInputs:
-    """What a ``tf.function`` showed while it was traced.
-
-    Attributes:
-        trains: Whether it takes gradients.
-        model_inputs: Shapes of what its outermost layer calls were given.
-    """
+    """What a ``tf.function`` showed while it was traced: whether it takes gradients, and the shapes of what its
+    outermost layer calls were given."""
 
     def __init__(self) -> None:
         self.trains = False
@@ -85,15 +81,11 @@ class BatchNotes:
         """Begin a window in which some of these models may run."""
         found = list(models)
         self._models = [weakref.ref(model) for model in found]
-        self._calls, self._stated, self._counts = [], set(), counts(found)
+        self._calls, self._stated, self._counts = [], set(), _counts(found)
         self.active = True
 
     def end(self, named: int | None = None) -> BatchFacts:
-        """End the window; return what is known of its batch.
-
-        Args:
-            named: The batch size that the program names; it is believed.
-        """
+        """End the window; return what is known of its batch. A batch size that the program names is believed."""
         self.active = False
         models = [model for model in (reference() for reference in self._models) if model is not None]
         self._models = []
@@ -102,7 +94,7 @@ class BatchNotes:
         sizes = frozenset[int]().union(*(call.sizes for call in calls))
         size = named or _only(sizes)
         if size is None:
-            size = _believed(sizes, counted(models, self._counts, max(1, sum(not call.sizes for call in calls))))
+            size = _believed(sizes, _counted(models, self._counts, max(1, sum(not call.sizes for call in calls))))
         if size is None:
             size = _believed(sizes, _only(self._stated))
         return BatchFacts(size, components)
@@ -173,15 +165,15 @@ class BatchNotes:
         if function is None:
             components = components_of(values)
             first = components_of(values[0][:1]) or components
-            return GivenCall(components, first_dimensions(first), _tape_records())
+            return GivenCall(components, first_dimensions(first), tape_records())
         components = components_of(values) or components_of(outer_values(function))
         inputs = known.model_inputs if known is not None else set()
-        trains = (known is not None and known.trains) or _tape_records()
+        trains = (known is not None and known.trains) or tape_records()
         return GivenCall(components, candidates(components, inputs), trains)
 
     def _of_data(self, call: GivenCall, values: Any, function: Any) -> int | None:
         """The batch size of Keras's data, of a data set that a call is given, or of that which its tensors are from."""
-        says, size = of_trainer(threading.get_ident())
+        says, size = _of_trainer(threading.get_ident())
         if says:
             return size
         sources = [one for one in leaves([values, outer_values(function)]) if dataset_of(one) is not None]
@@ -202,7 +194,7 @@ def _believed(sizes: Set[int], size: int | None) -> int | None:
     return size if not sizes or size in sizes else None
 
 
-def _tape_records() -> bool:
+def tape_records() -> bool:
     """Whether a gradient tape records what this thread runs now."""
     from tensorflow.python.eager import record
 
@@ -210,9 +202,68 @@ def _tape_records() -> bool:
 
 
 def running_batch(thread: int) -> BatchFacts:
-    """The batch of the Keras method that trains on a thread now; any thread may ask.
+    """The batch of the Keras method that trains on a thread, given its identifier, now; any thread may ask."""
+    return BatchFacts(_of_trainer(thread)[1])
+
+
+# --- Keras ------------------------------------------------------------------------------------------------------------
+
+
+def _counts(models: Iterable[Any]) -> dict[int, float]:
+    """How many examples Keras has counted for the mean of each model's loss."""
+    found = {}
+    for model in models:
+        try:
+            steps = [
+                getattr(getattr(type(model), name, None), "__module__", "") for name in ("train_step", "test_step")
+            ]
+            if all(str(module).startswith("keras.") for module in steps):  # other steps may count batches
+                found[id(model)] = float(model._loss_tracker.count.numpy())
+        except Exception:
+            continue
+    return found
+
+
+def _counted(models: list[Any], before: dict[int, float], calls: int) -> int | None:
+    """Examples in the batch of each replica by the counts before and after; None if that is no whole number.
 
     Args:
-        thread: Identifier of the thread, as from `threading.get_ident`.
+        models: Models that may have run.
+        before: Their counts before.
+        calls: Number of batches that they may have been given.
     """
-    return BatchFacts(of_trainer(thread)[1])
+    for model in models:
+        try:
+            examples = _counts([model]).get(id(model), 0.0) - before.get(id(model), 0.0)
+            parts = int(model.steps_per_execution) * int(model.distribute_strategy.num_replicas_in_sync) * calls
+            if examples > 0 and examples % parts == 0:
+                return int(examples) // parts
+        except Exception:
+            logger.debug("the examples of a step could not be counted", exc_info=True)
+    return None
+
+
+def _of_trainer(thread: int) -> tuple[bool, int | None]:
+    """(whether a Keras method trains on a thread's stack and its data say something, the batch size of its step).
+
+    The last batch of an epoch may be a smaller one, whose size only arrays tell.
+    """
+    for frame, variables in running_functions(thread):
+        epoch = variables.get("epoch_iterator")
+        adapter = getattr(epoch, "data_adapter", None)
+        if adapter is None or not module_of(frame).startswith("keras."):
+            continue
+        end = variables.get("end_step")
+        is_last = isinstance(end, int) and end + 1 == getattr(epoch, "num_batches", None)
+        if is_last and getattr(adapter, "has_partial_batch", None) is not False:
+            return True, _number(getattr(adapter, "partial_batch_size", None))
+        size = _number(getattr(adapter, "batch_size", None))
+        if size is None:  # those batches that Keras takes from a generator to see their shapes
+            batches = list(getattr(adapter, "_first_batches", ()))
+            size = _only(first_dimensions(components_of(batches[:1])))
+        return size is not None, size
+    return False, None
+
+
+def _number(size: Any) -> int | None:
+    return size if isinstance(size, int) and size > 0 else None

@@ -5,17 +5,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.base.process import abandon_in_child
-from tb_memplugin.recorder.observe.calls.data_pipelines import data_pipelines
+from tb_memplugin.recorder.observe.calls.datasets import data_pipelines
 from tb_memplugin.recorder.observe.calls.inputs import input_notes, places
 from tb_memplugin.recorder.observe.calls.layer_calls import (
     layer_call,
     optimizer_apply,
     optimizer_apply_gradients,
-    tape_batch_jacobian,
     tape_gradient,
 )
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
-from tb_memplugin.recorder.observe.graph.keras_packages import packages
+from tb_memplugin.recorder.observe.model.layers import packages
 
 
 class Hooks:
@@ -67,9 +66,8 @@ class Hooks:
                 owner = next(kind for kind in optimizer.__mro__ if name in vars(kind))
                 if not any(owner is kind for kind, *_ in self._originals):
                     self._wrap(owner, name, wrapper)
-        for name in ("gradient", "jacobian"):
+        for name in ("gradient", "jacobian", "batch_jacobian"):
             self._wrap(tf.GradientTape, name, tape_gradient)
-        self._wrap(tf.GradientTape, "batch_jacobian", tape_batch_jacobian)
         for owner, name, wrapper in places():
             self._wrap(owner, name, wrapper)
         input_notes.active = data_pipelines.active = True
@@ -94,9 +92,9 @@ def _optimizers(keras: Any) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
     if hasattr(keras.optimizers.Optimizer, "apply"):
         yield keras.optimizers.Optimizer, "apply", optimizer_apply
         yield keras.optimizers.LossScaleOptimizer, "apply", optimizer_apply
-        return
-    yield keras.optimizers.Optimizer, "apply_gradients", optimizer_apply_gradients
-    yield keras.optimizers.legacy.Optimizer, "apply_gradients", optimizer_apply_gradients
+    else:
+        yield keras.optimizers.Optimizer, "apply_gradients", optimizer_apply_gradients
+        yield keras.optimizers.legacy.Optimizer, "apply_gradients", optimizer_apply_gradients
 
 
 hooks = Hooks()

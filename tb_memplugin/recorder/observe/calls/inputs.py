@@ -16,19 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
-from tb_memplugin.recorder.observe.calls.data_pipelines import makes_iterator
-from tb_memplugin.recorder.observe.calls.program_counters import program_counters
-from tb_memplugin.recorder.observe.graph import keras_packages
+from tb_memplugin.recorder.observe.calls.datasets import makes_iterator
+from tb_memplugin.recorder.observe.calls.program_counters import program_counters, traces_of
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
-from tb_memplugin.recorder.observe.graph.frames import module_of, running_functions
-from tb_memplugin.recorder.observe.graph.function_traces import traces_of
+from tb_memplugin.recorder.observe.graph.frames import DATASET_METHODS, TRAINER_METHODS, is_trainer, running_functions
+from tb_memplugin.recorder.observe.model.layers import model_classes
 
 logger = logging.getLogger("tb_memplugin")
 
 MAX_ITEMS = 1000
 """Most values in the arguments of one call that are examined."""
-_DATASET_METHODS = ("fit", "evaluate", "predict")
-TRAINER_METHODS = (*_DATASET_METHODS, "train_on_batch", "test_on_batch", "predict_on_batch")
 _DATA_ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
 
 
@@ -47,11 +44,7 @@ class _Note(weakref.ref[Any]):
 
 
 class InputNotes:
-    """Process-wide notes, by id of the tensor. Any thread may call a method; none raises.
-
-    Attributes:
-        active: Whether notes are taken.
-    """
+    """Process-wide notes, by id of the tensor, taken while `active`. Any thread may call a method; none raises."""
 
     def __init__(self) -> None:
         self.active = False
@@ -72,7 +65,6 @@ class InputNotes:
         return note is not None and note() is tensor and note.used_at >= since
 
     def data(self, values: Any) -> None:
-        """Note a batch."""
         self._note_inputs(values, time.perf_counter())
 
     def dataset(self, values: Any) -> None:
@@ -84,7 +76,6 @@ class InputNotes:
         self._note_inputs(values, time.perf_counter(), is_argument=True)
 
     def results(self, values: Any) -> None:
-        """Note the results of an outermost call."""
         for tensor in self._examined(values):
             if not self.is_input(tensor):
                 self._results[id(tensor)] = tensor
@@ -94,7 +85,6 @@ class InputNotes:
         self._functions[id(function)] = function
 
     def calls_layers(self, function: Any) -> bool:
-        """Whether a ``tf.function`` is known to call layers."""
         return self._functions.get(id(function)) is function
 
     def begin(self) -> bool | None:
@@ -167,16 +157,12 @@ input_notes = InputNotes()
 
 
 def note_running_fit() -> None:
-    """Note the data of the Keras method that runs on this thread: it was called before its callbacks began.
-
-    Never raises.
-    """
+    """Note the data of the Keras method that runs on this thread, called before its callbacks began. Never raises."""
     try:
         for frame, variables in running_functions():
-            if frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith(keras_packages.PREFIXES):
-                values = [variables.get(name) for name in _DATA_ARGUMENTS]
-                note = input_notes.dataset if frame.f_code.co_name in _DATASET_METHODS else input_notes.data
-                note(values)
+            if is_trainer(frame):
+                note = input_notes.dataset if frame.f_code.co_name in DATASET_METHODS else input_notes.data
+                note([variables.get(name) for name in _DATA_ARGUMENTS])
     except Exception:
         logger.debug("the data of a running training could not be noted", exc_info=True)
 
@@ -192,12 +178,12 @@ def places() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
         (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
         (getattr(optional_ops, "_OptionalImpl", None), "get_value", _returns_data),
         (getattr(polymorphic_function, "Function", None), "_call", _function_call),
-        *((model, "__init__", _makes_model) for model in keras_packages.models()),
+        *((model, "__init__", _makes_model) for model in model_classes()),
     )
     for owner, name, wrapper in methods:
         if owner is not None and name in vars(owner):
             yield owner, name, wrapper
-    for model in keras_packages.models():
+    for model in model_classes():
         for name in TRAINER_METHODS:
             owner = next((kind for kind in model.__mro__ if name in vars(kind)), None)
             if owner is not None:
@@ -243,7 +229,7 @@ def _takes_data(original: Any) -> Any:
         if input_notes.active:
             program_counters.models.note(self)
         values = [*args, *(kwargs.get(name) for name in _DATA_ARGUMENTS)]
-        note = input_notes.dataset if original.__name__ in _DATASET_METHODS else input_notes.data
+        note = input_notes.dataset if original.__name__ in DATASET_METHODS else input_notes.data
         note(values)
         try:
             result = original(self, *args, **kwargs)

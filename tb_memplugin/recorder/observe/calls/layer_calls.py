@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tb_memplugin.attribution.owners.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.model.trace import LAYER_PREFIX, LINE_MARK
 from tb_memplugin.recorder.base.due import changes
-from tb_memplugin.recorder.observe.calls.batches import batch_notes
+from tb_memplugin.recorder.observe.calls.batches import batch_notes, tape_records
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.graph.call_notes import CallKind, Span, call_notes
@@ -23,30 +23,17 @@ from tb_memplugin.recorder.observe.model.addresses import tensor_address
 
 
 class OpenCall(NamedTuple):
-    """A call that has begun.
+    """A call that has begun."""
 
-    Attributes:
-        graph: The function graph that is being traced; None in eager mode.
-        start: Number of its first op.
-        kind, layer: As in `Span`, but a strong reference.
-        trace: The profiler's span in eager mode.
-    """
-
-    graph: Any
-    start: int
+    graph: Any  # the function graph that is being traced; None in eager mode
+    start: int  # number of its first op
     kind: CallKind
-    layer: Any
-    trace: Any
+    layer: Any  # a strong reference
+    trace: Any  # the profiler's span in eager mode
 
 
 def enter(kind: CallKind, layer: Any, tape: Any = None) -> OpenCall | None:
-    """Note where a call begins; return None if there is nothing to note.
-
-    Args:
-        kind: The kind of call.
-        layer: The layer, None for other kinds.
-        tape: The tape of a backward pass.
-    """
+    """Note where a call begins; return None if there is nothing to note. A backward pass has a `tape`."""
     try:
         if not call_notes.active:
             return None
@@ -83,16 +70,9 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | N
 
 def _pass_of(tape: Any) -> str:
     """Span name of a tape's backward pass."""
-    if not tape._recording and _records():
+    if not tape._recording and tape_records():
         return DIFFERENTIATED_BACKWARD
     return KEEPING_BACKWARD if tape._persistent else BACKWARD
-
-
-def _records() -> bool:
-    """Whether a tape of this thread records."""
-    from tensorflow.python.eager import record
-
-    return bool(record.could_possibly_record())
 
 
 def _without_effect() -> bool:
@@ -116,12 +96,7 @@ def is_outermost(layer: Any) -> bool:
 
 
 def leave(call: OpenCall, target: Any = None) -> None:
-    """Note where a call ends.
-
-    Args:
-        call: The call.
-        target: What a backward pass differentiates.
-    """
+    """Note where a call ends; `target` is what a backward pass differentiates."""
     try:
         if call.trace is not None:
             call.trace.__exit__(None, None, None)
@@ -148,7 +123,7 @@ def leave(call: OpenCall, target: Any = None) -> None:
                 kind=call.kind,
                 layer=layer,
                 targets=tuple(one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph),
-                recorded=call.kind == "backward" and _records(),
+                recorded=call.kind == "backward" and tape_records(),
             )
         )
     except Exception:
@@ -194,21 +169,11 @@ def optimizer_apply(original: Any) -> Any:
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         opened = enter("update", None)
         if opened is not None:
-            call_notes.optimizers.add(self)
-            variables = (
-                trainable_variables if trainable_variables is not None else getattr(self, "_trainable_variables", ())
-            )
-            grads, variables = _listed(grads), _listed(variables)
-            trainable_variables = None if trainable_variables is None else variables
+            given = trainable_variables is not None
+            variables = _listed(trainable_variables if given else getattr(self, "_trainable_variables", ()))
+            grads, trainable_variables = _listed(grads), variables if given else None
             _note_gradients(variables, grads)
-        try:
-            result = original(self, grads, trainable_variables)
-        finally:
-            if opened is not None:
-                leave(opened)
-        if call_notes.active:
-            program_counters.models.applied(self)
-        return result
+        return _update(self, opened, original, grads, trainable_variables)
 
     return apply
 
@@ -220,51 +185,42 @@ def optimizer_apply_gradients(original: Any) -> Any:
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
         opened = enter("update", None)
         if opened is not None:
-            call_notes.optimizers.add(self)
             grads_and_vars = _listed(grads_and_vars)
             _note_gradients([variable for _, variable in grads_and_vars], [gradient for gradient, _ in grads_and_vars])
-        try:
-            result = original(self, grads_and_vars, *args, **kwargs)
-        finally:
-            if opened is not None:
-                leave(opened)
-        if call_notes.active:
-            program_counters.models.applied(self)
-        return result
+        return _update(self, opened, original, grads_and_vars, *args, **kwargs)
 
     return apply_gradients
 
 
-def tape_gradient(original: Any) -> Any:
-    """Wrap ``GradientTape.gradient`` or ``GradientTape.jacobian``."""
-
-    @functools.wraps(original)
-    def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
-        return _backward(original, self, target, sources, args, kwargs)
-
-    return gradient
-
-
-def tape_batch_jacobian(original: Any) -> Any:
-    """Wrap ``GradientTape.batch_jacobian``."""
-
-    @functools.wraps(original)
-    def batch_jacobian(self: Any, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
-        return _backward(original, self, target, source, args, kwargs)
-
-    return batch_jacobian
-
-
-def _backward(original: Any, tape: Any, target: Any, sources: Any, args: Any, kwargs: Any) -> Any:
-    opened = enter("backward", None, tape)
+def _update(optimizer: Any, opened: OpenCall | None, original: Any, *args: Any, **kwargs: Any) -> Any:
     try:
-        result = original(tape, target, sources, *args, **kwargs)
+        if opened is not None:
+            call_notes.optimizers.add(optimizer)
+        result = original(optimizer, *args, **kwargs)
     finally:
         if opened is not None:
-            leave(opened, target)
-    if opened is not None:
-        _note_gradients(sources, result)
+            leave(opened)
+    if call_notes.active:
+        program_counters.models.applied(optimizer)
     return result
+
+
+def tape_gradient(original: Any) -> Any:
+    """Wrap ``GradientTape.gradient``, ``jacobian`` and ``batch_jacobian``, whose argument is called ``source``."""
+
+    @functools.wraps(original)
+    def gradient(self: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        opened = enter("backward", None, self)
+        try:
+            result = original(self, target, *args, **kwargs)
+        finally:
+            if opened is not None:
+                leave(opened, target)
+        if opened is not None:
+            _note_gradients(args[0] if args else kwargs.get("sources", kwargs.get("source")), result)
+        return result
+
+    return gradient
 
 
 def _listed(values: Any) -> Any:

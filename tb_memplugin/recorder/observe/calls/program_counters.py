@@ -1,94 +1,211 @@
-"""The counters of the program: models, traces and dataset caches, as rows of (kind, name) with their values."""
+"""The counters of the program: models, traces and dataset caches, as rows of (kind, name) with their values.
+
+Traces and the signatures for which XLA compiles a `tf.function` are counted by the function's Python code, so that one
+that is made again counts as the same function. Which argument changed from one trace to the next is read from
+TensorFlow's descriptions of types.
+"""
 
 import logging
-import math
-import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tb_memplugin.model import MISSING, CounterKind
 from tb_memplugin.recorder.base.due import changes
-from tb_memplugin.recorder.observe.calls.dataset_batches import MAX_DATASETS, OTHER_LENGTH, batch_below, batch_size
-from tb_memplugin.recorder.observe.graph.function_traces import FunctionTraces, TracedFunction
+from tb_memplugin.recorder.observe.calls.datasets import DatasetCaches
 from tb_memplugin.recorder.observe.model.live_models import LiveModels
 
 logger = logging.getLogger("tb_memplugin")
 
+MAX_VALUE_CHARACTERS = 40
+MAX_FUNCTIONS = 64
+"""Most functions that are counted, the first ones that were traced."""
+MAX_SIGNATURES = 10_000
+"""Most signatures that are counted for a function."""
+MAX_ITEMS = 32
+"""Most arguments of a call, or items of one, that belong to its signature."""
 
-class CachedBatch(NamedTuple):
-    """Datasets that cache in memory, and the bytes that they cache for one element of the iterators, if known."""
 
-    caches: int
-    bytes: int | None
+def changed_argument(before: Any, after: Any) -> str | None:
+    """A phrase on the first argument that differs between two function types (`ConcreteFunction.function_type`).
+
+    Such as "argument `scale` changed from 1 to 2 (Python value)"; None if none differs.
+    """
+    earlier: Mapping[str, Any] = before.parameters
+    for name, parameter in after.parameters.items():
+        if name not in earlier:
+            return f"argument `{name}` is new"
+        phrase = _difference(name, earlier[name].type_constraint, parameter.type_constraint)
+        if phrase is not None:
+            return phrase
+    return next((f"argument `{name}` is gone" for name in earlier if name not in after.parameters), None)
 
 
-class DatasetCaches:
-    """The caches below the iterators of one process; no method raises.
+def _difference(name: str, before: Any, after: Any) -> str | None:
+    if before == after:
+        return None
+    argument = f"argument `{name}`"
+    if type(before) is not type(after):
+        return f"{argument} changed its type"
+    if type(after).__name__ == "Literal":
+        if not all(one.value is None or isinstance(one.value, (bool, int, float)) for one in (before, after)):
+            return f"{argument} changed its value (Python {type(after.value).__name__})"  # texts may name persons
+        return f"{argument} changed from {_text(before.value)} to {_text(after.value)} (Python value)"
+    shapes, dtypes = ([getattr(one, field, None) for one in (before, after)] for field in ("shape", "dtype"))
+    if shapes[0] != shapes[1]:
+        return f"the shape of {argument} changed from {shape_text(shapes[0])} to {shape_text(shapes[1])}"
+    if dtypes[0] != dtypes[1]:
+        names = [getattr(dtype, "name", dtype) for dtype in dtypes]
+        return f"the dtype of {argument} changed from {names[0]} to {names[1]}"
+    earlier, items = _items(before), _items(after)
+    if earlier.keys() == items.keys():
+        differences = (_difference(f"{name}[{key}]", earlier[key], items[key]) for key in items)
+        return next((phrase for phrase in differences if phrase is not None), f"{argument} is another object")
+    return f"{argument} changed from {len(earlier)} to {len(items)} items"
+
+
+def _items(constraint: Any) -> dict[str, Any]:
+    """The types in that of a tuple, list, named tuple or dict, by index or key; empty for other types."""
+    mapping = getattr(constraint, "mapping", None)
+    if isinstance(mapping, Mapping):
+        return {_text(key): item for key, item in mapping.items()}
+    for field in ("components_tuple", "attributes"):
+        constraint = getattr(constraint, field, constraint)
+    components = getattr(constraint, "components", ())
+    return {str(at): item for at, item in enumerate(components)} if isinstance(components, (tuple, list)) else {}
+
+
+def shape_text(shape: Any) -> str:
+    """A shape such as ``(32, 8)``, with ``?`` for unknown dimensions."""
+    if shape is None or getattr(shape, "rank", 0) is None:
+        return "unknown"
+    sizes = ["?" if size is None else str(size) for size in shape]
+    return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+
+
+def _text(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE_CHARACTERS else text[: MAX_VALUE_CHARACTERS - 1] + "…"
+
+
+class TracedFunction:
+    """What is known of a function.
 
     Attributes:
-        changed: Whether an iterator over another cache was noted since this was set to False.
+        traces: Calls that traced it.
+        retraced: Why the last call traced it again, None if unknown.
+        reshaped: How the last new signature differs from the one before, None if unknown.
+    """
+
+    def __init__(self, name: str, code: Any) -> None:
+        self.name = name
+        self._code = code  # so that no other code gets its id
+        self.traces = 0
+        self.retraced: str | None = None
+        self.reshaped: str | None = None
+        self._hashes: set[int] = set()
+        self._last: tuple[Any, ...] = ()
+
+    @property
+    def signatures(self) -> int:
+        """Number of different signatures it was called with, if XLA compiles it."""
+        return len(self._hashes)
+
+    def add_signature(self, signature: tuple[Any, ...]) -> bool:
+        """Note the signature of a call; return whether it is new."""
+        key = hash(signature)
+        if key in self._hashes or len(self._hashes) >= MAX_SIGNATURES:
+            return False
+        if self._hashes:
+            self.reshaped = _reshaped(self._last, signature)
+        self._hashes.add(key)
+        self._last = signature
+        return True
+
+
+class FunctionTraces:
+    """The traced functions of one process. Any thread may call a method; none raises.
+
+    Attributes:
+        functions: By id of the code, or else by name.
+        changed: Whether a count changed since this was set to False.
     """
 
     def __init__(self) -> None:
+        self.functions: dict[Any, TracedFunction] = {}
         self.changed = False
-        self._iterators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._caches: dict[int, tuple[Any, int | None]] = {}  # by id; weak reference and bytes
 
-    def iterated(self, iterator: Any) -> None:
-        """Note an iterator that is used."""
-        if self._iterators.get(id(iterator)) is iterator:
-            return
+    def called(self, function: Any, traces_before: int, args: Any, kwargs: Any) -> None:
+        """Note an outermost call of a `tf.function`, given its number of traces before the call."""
         try:
-            self._iterators[id(iterator)] = iterator
-            dataset = getattr(iterator, "_dataset", None)
-            if dataset is not None:
-                self._note(dataset)
-        except Exception:
-            logger.debug("a dataset could not be examined", exc_info=True)
-
-    def now(self) -> CachedBatch:
-        """The caches that exist."""
-        self._caches = {key: one for key, one in self._caches.items() if one[0]() is not None}
-        sizes = [size for _, size in self._caches.values()]
-        known = [size for size in sizes if size is not None]
-        return CachedBatch(len(sizes), sum(known) if len(known) == len(sizes) else None)
-
-    def _note(self, dataset: Any) -> None:
-        pending: list[tuple[Any, int | None]] = [(dataset, 1)]
-        for _ in range(MAX_DATASETS):
-            if not pending:
-                return
-            dataset, elements = pending.pop()
-            if type(dataset).__name__ == "CacheDataset":
-                if not bytes(dataset._filename.numpy()) and id(dataset) not in self._caches:
-                    size = element_bytes(dataset)
-                    size = None if size is None or elements is None else size * elements
-                    self._caches[id(dataset)] = weakref.ref(dataset), size
+            traces = traces_of(function)
+            if traces != traces_before:
+                self._traced(function, traces_before, traces)
+            if getattr(function, "_jit_compile", None):
+                known = self._function(function)
+                if known is not None and known.add_signature((*_signature(args), *_signature(kwargs))):
                     self.changed = True
                     changes.note()
-                continue  # a cache below this one is full when this one is
-            if any(part in type(dataset).__name__ for part in OTHER_LENGTH):
-                elements = None
-            elif elements is not None:
-                elements = elements * (batch_size(dataset) or 1)
-            pending.extend((below, elements) for below in dataset._inputs())
+        except Exception:
+            logger.debug("a trace could not be counted", exc_info=True)
+
+    def _traced(self, function: Any, before: int, after: int) -> None:
+        known = self._function(function)
+        if known is None:
+            return
+        if not before:
+            known.retraced = "it was a new tf.function object" if known.traces else None
+        else:
+            types = [one.function_type for one in function._function_cache.values()[-2:]]
+            known.retraced = changed_argument(*types) if len(types) == 2 else None
+        known.traces += after - before if before else 1
+        self.changed = True
+        changes.note()
+
+    def _function(self, function: Any) -> TracedFunction | None:
+        python = getattr(function, "_python_function", None)
+        name = str(getattr(python, "__name__", None) or type(python).__name__)
+        code = getattr(python, "__code__", None)
+        key = name if code is None else id(code)  # hashing code takes longer than all else here
+        known = self.functions.get(key)
+        if known is None and len(self.functions) < MAX_FUNCTIONS:
+            known = self.functions[key] = TracedFunction(name, code)
+        return known
 
 
-def element_bytes(dataset: Any) -> int | None:
-    """Bytes of one element of a dataset, each tensor rounded up as the allocator does; None if a shape is unknown."""
-    import tensorflow as tf
+def traces_of(function: Any) -> int:
+    """Number of traces of a `tf.function` that exist; 0 if unknown."""
+    try:
+        return int(function.experimental_get_tracing_count())
+    except Exception:
+        return 0
 
-    total = 0
-    for spec in tf.nest.flatten(dataset.element_spec):
-        if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None or spec.dtype in (tf.string, tf.variant):
-            return None
-        sizes = spec.shape.as_list()
-        if sizes and sizes[0] is None:
-            sizes[0] = batch_below(dataset)
-        if None in sizes:
-            return None
-        total += -(-max(1, math.prod(sizes) * spec.dtype.size) // 256) * 256
-    return total
+
+def _signature(value: Any) -> Any:
+    """Shape and dtype of each tensor or array in the arguments, and each plain Python value; nested as they are."""
+    shape = getattr(value, "_shape_tuple", None)
+    if shape is not None:  # an eager tensor; its `shape` takes several times as long
+        return shape(), value._datatype_enum()
+    if isinstance(value, (list, tuple)):
+        return tuple([_signature(item) for item in value[:MAX_ITEMS]])
+    if isinstance(value, dict):
+        return tuple([(str(key), _signature(value[key])) for key in list(value)[:MAX_ITEMS]])
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return (tuple(value.shape), value.dtype) if hasattr(value, "shape") and hasattr(value, "dtype") else None
+
+
+def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+    """A clause on the first argument whose shape differs between two signatures; None for other differences."""
+    for at, (one, other) in enumerate(zip(before, after, strict=False)):
+        if not all(isinstance(part, tuple) and part and _is_shape(part[0]) for part in (one, other)):
+            continue
+        if one[0] != other[0]:
+            return f"the shape of argument {at} changed from {shape_text(one[0])} to {shape_text(other[0])}"
+    return None
+
+
+def _is_shape(value: Any) -> bool:
+    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
 
 
 class CounterValue(NamedTuple):
@@ -102,11 +219,8 @@ class CounterValue(NamedTuple):
 
 
 class ProgramCounters:
-    """Process-wide. Wrapped methods note what happens on any thread; the training's thread reads the values.
-
-    Attributes:
-        models, functions, datasets: Where the wrapped methods note.
-    """
+    """Process-wide. Wrapped methods note in the attributes what happens on any thread; the training's thread reads the
+    values."""
 
     def __init__(self) -> None:
         self.models = LiveModels()
@@ -120,7 +234,11 @@ class ProgramCounters:
     def values(self) -> list[CounterValue]:
         """All values now. Takes as long as the models that are new have variables: about a microsecond for each."""
         self.functions.changed = self.datasets.changed = False
-        return [*self._of_models(), *self._of_functions(), *self._of_datasets()]
+        values = [*self._of_models(), *self._of_functions()]
+        caches, size = self.datasets.now()
+        if caches:
+            values.append(CounterValue("dataset_caches", None, caches, MISSING if size is None else size))
+        return values
 
     def _of_models(self) -> Iterator[CounterValue]:
         figures = self.models.figures()
@@ -145,11 +263,6 @@ class ProgramCounters:
             signatures = sum(one.signatures for one in functions)
             if signatures:
                 yield CounterValue("compiled_shapes", name, signatures, detail=most.reshaped)
-
-    def _of_datasets(self) -> Iterator[CounterValue]:
-        caches, size = self.datasets.now()
-        if caches:
-            yield CounterValue("dataset_caches", None, caches, MISSING if size is None else size)
 
 
 program_counters = ProgramCounters()

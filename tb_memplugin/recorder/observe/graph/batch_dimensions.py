@@ -45,10 +45,9 @@ class BatchDimensions:
         graph: Its ops.
         batch_size: Examples in the batch; None if unknown.
         given: Powers of its arguments by name, of a graph that another one calls.
-        fixed: Whether that one was traced for one batch size.
+        fixed: Whether that one was traced for one batch size, as the attribute says of this one.
 
     Attributes:
-        fixed: Whether this one was.
         powers: For each op, those of its results; None for a result of unknown rank.
     """
 
@@ -74,17 +73,14 @@ class BatchDimensions:
                 found = [None if one is None else self._of_output(number, at, one) for at, one in enumerate(shapes)]
             self.powers.append(tuple(found))
         self._from_readers()
-        if self.fixed:
+        if self.fixed:  # a first dimension of that size holds the batch
             self.powers = [
-                tuple(self._first_fixed(*one) for one in zip(shapes, powers, strict=True))
-                for shapes, powers in zip(self._shapes, self.powers, strict=True)
+                tuple(
+                    (1, *powers[1:]) if powers and shape and powers[0] is None and shape[0] == batch_size else powers
+                    for shape, powers in zip(shapes, of_results, strict=True)
+                )
+                for shapes, of_results in zip(self._shapes, self.powers, strict=True)
             ]
-
-    def _first_fixed(self, shape: Shape | None, powers: Powers | None) -> Powers | None:
-        """Powers of a result in a function for one batch size: there, a first dimension of that size holds it."""
-        if powers and shape and powers[0] is None and shape[0] == self._batch:
-            return (1, *powers[1:])
-        return powers
 
     def of_arguments(self, number: int, placeholders: Sequence[str], skipped: int = 0) -> dict[str, Powers]:
         """Powers of the arguments of a graph that an op calls, by the name of their placeholders."""
@@ -128,12 +124,11 @@ class BatchDimensions:
 
     def _of_output(self, number: int, index: int, shape: Shape) -> Powers | None:
         op = self._graph.ops[number]
+        zeros = (0,) * len(shape)
         if op.type in _FIXED or any(part in op.type for part in _FIXED_PARTS) or op.type == "Placeholder":
-            return (0,) * len(shape)
+            return zeros
         if op.type == "Const":
-            return (
-                self._unknown(shape[:1]) + (0,) * len(shape[1:]) if shape[:1] == (self._batch,) else (0,) * len(shape)
-            )
+            return self._unknown(shape[:1]) + zeros[1:] if shape[:1] == (self._batch,) else zeros
         inputs = list(self._inputs(number))
         if op.type in ("While", "StatelessWhile"):
             source, at = self._graph.inputs[number][index]
@@ -145,16 +140,14 @@ class BatchDimensions:
 
     def _exactly(self, op: Any, number: int, inputs: Sequence[tuple[Shape, Powers]]) -> Powers | None:
         """Powers of the result of an op that says where each dimension goes; None for others."""
-        first = inputs[0][1]
+        first, other = inputs[0][1], inputs[-1][1]
         if op.type == "MatMul" and len(inputs) == 2:
-            other = inputs[1][1]
             return first[1 if op.get_attr("transpose_a") else 0], other[0 if op.get_attr("transpose_b") else 1]
         if op.type in ("BatchMatMulV2", "BatchMatMul", "BatchMatMulV3") and len(inputs) == 2:
-            other = inputs[1][1]
             rows, columns = -1 if op.get_attr("adj_x") else -2, -2 if op.get_attr("adj_y") else -1
             return (*_joined(first[:-2], other[:-2]), first[rows], other[columns])
         if "Conv" in op.type and len(inputs) > 1:  # its images come first, or their gradient last
-            images = inputs[-1][1] if "Input" in op.type else first
+            images = other if "Input" in op.type else first
             return images[:1] + (0,) * (len(images) - 1)
         if op.type == "Einsum":
             return _of_equation(op.get_attr("equation").decode(), [powers for _, powers in inputs])
@@ -173,10 +166,9 @@ class BatchDimensions:
 
     def _constant(self, number: int, index: int) -> list[int] | None:
         """The integers that an op is given as a constant."""
-        if index >= len(self._graph.inputs[number]):
-            return None
-        source = self._graph.ops[self._graph.inputs[number][index][0]]
-        if source.type != "Const":
+        sources = self._graph.inputs[number][index : index + 1]
+        source = self._graph.ops[sources[0][0]] if sources else None
+        if source is None or source.type != "Const":
             return None
         from tensorflow.python.framework.tensor_util import MakeNdarray
 
@@ -204,14 +196,10 @@ class BatchDimensions:
                 is_unknown = unsure or (size == OPEN and not total)
                 result.append(None if is_unknown and self._may_hold(size) else 0)
         if op.type == "Reshape" and len(inputs) == 1 and sum(one or 0 for one in result) > total:
-            return self._reshaped(shape, inputs[0])
+            # The first dimension that may hold the batch does.
+            place = next((axis for axis, size in enumerate(shape) if self._may_hold(size)), None)
+            return tuple(total if axis == place else 0 for axis in range(len(shape)))
         return tuple(result)
-
-    def _reshaped(self, shape: Shape, source: tuple[Shape, Powers]) -> Powers:
-        """Of a reshaped tensor: the first dimension that may hold the batch does."""
-        total = sum(power or 0 for power in source[1])
-        place = next((axis for axis, size in enumerate(shape) if self._may_hold(size)), None)
-        return tuple(total if axis == place else 0 for axis in range(len(shape)))
 
     def _from_readers(self) -> None:
         """Where a result's powers are unknown, take those of the results of its readers in the same shape."""

@@ -20,14 +20,12 @@ class CallingLine(Protocol):
 
 
 class Span(NamedTuple):
-    """A range of ops of one graph that one call made.
+    """A range of ops of one graph, by their numbers, that one call made.
 
     Attributes:
-        start, end: Op numbers.
         depth: Number of enclosing calls on the thread.
         thread: The thread's identifier. Each replica of a distributed step is traced on a thread of its own, while the
             optimizer calls of the replicas before it wait.
-        kind: The kind of call.
         layer: Weak reference to the layer; None for other kinds.
         targets: Names of the ops whose results a backward pass differentiates.
         recorded: Whether a tape recorded the backward pass, which another one may then differentiate.
@@ -56,17 +54,21 @@ class GraphNotes:
         self.gradients: list[tuple[str, int, Any]] = []
 
 
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.again: set[int] = set()
+
+
 class CallNotes:
     """Process-wide notes. Any thread may trace a function and so take notes.
 
     Attributes:
         active: Whether notes are taken.
-        graphs: Function graph to its notes.
         outermost_layers: Layers that no other layer called.
         recomputed: Layer that the backward pass traced last called again, to whether that call left all variables as
             they were.
-        optimizers: Optimizers with a traced update.
-        traced_calls: Number of calls traced into graphs so far.
+        optimizers: Those with a traced update.
         eager_paths: id of a layer to its path while a profiler window is open, else None.
         eager_lines: Finds the user's lines in such a window; None if they are not recorded.
         eager_gradients: (address, requested bytes, weak reference to the variable) of the gradients of eager backward
@@ -84,33 +86,22 @@ class CallNotes:
         self.eager_lines: CallingLine | None = None
         self.eager_gradients: list[tuple[int, int, Any]] | None = None
         self._lock = threading.Lock()
-        self._local = threading.local()
+        self._local = _OfThread()
 
     @property
     def stack(self) -> list[Any]:
         """Calls that this thread is in: the layer, or None for another kind of call."""
-        try:
-            stack: list[Any] = self._local.stack
-        except AttributeError:
-            stack = self._local.stack = []
-        return stack
+        return self._local.stack
 
     @property
     def again(self) -> set[int]:
         """Identities of the layers that the backward pass which this thread is in called again."""
-        try:
-            again: set[int] = self._local.again
-        except AttributeError:
-            again = self._local.again = set()
-        return again
+        return self._local.again
 
     def notes(self, graph: Any) -> GraphNotes:
         """The notes of a graph, new ones if there are none."""
         with self._lock:
-            notes = self.graphs.get(graph)
-            if notes is None:
-                notes = self.graphs[graph] = GraphNotes()
-            return notes
+            return self.graphs.setdefault(graph, GraphNotes())
 
     def abandon(self) -> None:
         """Take no more notes in a forked child."""
@@ -118,7 +109,6 @@ class CallNotes:
         self.eager_paths = self.eager_lines = self.eager_gradients = None
 
     def forget(self, graph: Any) -> None:
-        """Drop the notes of a graph."""
         with self._lock:
             self.graphs.pop(graph, None)
 

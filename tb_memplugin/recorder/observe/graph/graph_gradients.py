@@ -8,18 +8,13 @@ from collections.abc import Set
 from typing import NamedTuple
 
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes
-from tb_memplugin.recorder.observe.graph.graph_layers import OpLayers
-from tb_memplugin.recorder.observe.graph.graph_ops import CALLS, SHAPE_OPS, Call, GraphOps, OwnerOf
+from tb_memplugin.recorder.observe.graph.graph_ops import CALLS, SHAPE_OPS, Call, GraphOps, OpLayers, OwnerOf
 
 
 def saved_for_backward(graph: GraphOps, layers: OpLayers, early: Set[int], call: Call) -> set[int]:
     """Numbers of the ops with results that an op of the backward pass reads that TensorFlow runs.
 
-    Args:
-        graph: The graph.
-        layers: Layer and pass of its ops.
-        early: Backward ops that depend on no gradient.
-        call: Properties inherited from the calling op.
+    `early` are the backward ops that depend on no gradient.
     """
     saved: set[int] = set()
     for number in range(len(graph)):
@@ -54,39 +49,28 @@ def late_reads(graph: GraphOps, layers: OpLayers) -> dict[int, int]:
     return reads
 
 
-def unread_outputs(graph: GraphOps, layers: OpLayers, saved: Set[int]) -> dict[int, tuple[int, ...]]:
-    """Op number to the indices of its outputs that no op of the backward pass reads, of saved ops with several outputs.
+def backward_reads(graph: GraphOps, layers: OpLayers) -> set[tuple[int, int]]:
+    """(number of an op, index of its output) of all that ops of the backward pass read that TensorFlow runs."""
+    return {
+        source
+        for number, sources in enumerate(graph.inputs)
+        if layers.pass_name[number] == "backward" and number in graph.needed
+        for source in sources
+    }
+
+
+def unread_outputs(graph: GraphOps, reads: Set[tuple[int, int]], saved: Set[int]) -> dict[int, tuple[int, ...]]:
+    """Op number to the indices of its outputs that are not in `backward_reads`, of saved ops with several outputs.
 
     A loss for each example, for one: its op computes the gradient of the logits as well, and only that is read.
     """
-    several = {number for number in saved if len(graph.ops[number].outputs) > 1}
-    read = {
-        (source, index)
-        for number, sources in enumerate(graph.inputs)
-        if layers.pass_name[number] == "backward" and number in graph.needed
-        for source, index in sources
-        if source in several
-    }
-    unread = {
-        number: tuple(index for index in range(len(graph.ops[number].outputs)) if (number, index) not in read)
-        for number in several
-        if any(op == number for op, _ in read)
-    }
-    return {number: outputs for number, outputs in unread.items() if outputs}
-
-
-def outputs_saved_for_backward(graph: GraphOps, layers: OpLayers, number: int) -> frozenset[int]:
-    """Indices of the outputs of a call op that the backward pass reads."""
-    is_call = graph.types[number] in ("PartitionedCall", "StatefulPartitionedCall")
-    if not is_call or layers.pass_name[number] == "backward":
-        return frozenset()
-    return frozenset(
-        index
-        for reader, sources in enumerate(graph.inputs)
-        if layers.pass_name[reader] == "backward" and reader in graph.needed
-        for source, index in sources
-        if source == number
-    )
+    unread: dict[int, tuple[int, ...]] = {}
+    for number in saved:
+        outputs = range(len(graph.ops[number].outputs))
+        missing = tuple(index for index in outputs if (number, index) not in reads)
+        if 0 < len(missing) < len(outputs):
+            unread[number] = missing
+    return unread
 
 
 def buffer_reusers(graph: GraphOps, layers: OpLayers) -> dict[int, list[str]]:
@@ -103,19 +87,18 @@ def buffer_reusers(graph: GraphOps, layers: OpLayers) -> dict[int, list[str]]:
     return names
 
 
-def forward_inputs(graph: GraphOps, layers: OpLayers, number: int) -> tuple[int, ...]:
-    """Positions of a backward op's inputs that other passes made."""
+def inputs_of_backward(graph: GraphOps, layers: OpLayers, number: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Of a backward op: positions of the inputs that other passes made, and names of the backward ops it reads."""
     if layers.pass_name[number] != "backward":
-        return ()
-    return tuple(at for at, (source, _) in enumerate(graph.inputs[number]) if layers.pass_name[source] != "backward")
-
-
-def gradient_inputs(graph: GraphOps, layers: OpLayers, number: int) -> tuple[str, ...]:
-    """Names of the backward ops whose results a backward op reads."""
-    if layers.pass_name[number] != "backward":
-        return ()
-    sources = sorted({source for source, _ in graph.inputs[number]})
-    return tuple(graph.ops[source].name for source in sources if layers.pass_name[source] == "backward")
+        return (), ()
+    others: list[int] = []
+    backward: set[int] = set()
+    for at, (source, _) in enumerate(graph.inputs[number]):
+        if layers.pass_name[source] == "backward":
+            backward.add(source)
+        else:
+            others.append(at)
+    return tuple(others), tuple(graph.ops[source].name for source in sorted(backward))
 
 
 _SAME_BYTES = frozenset(
@@ -151,11 +134,11 @@ def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Cal
     else reads them.
     """
     readers = collections.Counter(source for sources in graph.inputs for source in sources)
-    vectorized: dict[int, list[int]] = {}  # op to the op that makes its results for all iterations
+    vectorized: dict[int, int] = {}  # op to the op that makes its results for all iterations: the last one in the scope
     for number in range(len(graph)):
         original = graph.vectorized_from(number)
         if original is not None:
-            vectorized[original] = [number]  # the last one in the scope
+            vectorized[original] = number
     pending: list[tuple[int, int, str | None]] = []
     for index, layer in call.gradients.items():
         producer = graph.output(index)
@@ -164,8 +147,10 @@ def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Cal
     for name, index, reference in notes.gradients:
         owner = owner_of(reference()) if reference() is not None else None
         if owner is not None and name in graph.number:
-            pending.append((graph.number[name], index, owner[1]))
-            pending.extend((number, 0, owner[1]) for number in vectorized.get(graph.number[name], ()))
+            number = graph.number[name]
+            pending.append((number, index, owner[1]))
+            if number in vectorized:
+                pending.append((vectorized[number], 0, owner[1]))
     gradients = GradientOps({}, {})
     while pending:
         number, index, layer = pending.pop()
@@ -178,18 +163,12 @@ def gradient_ops(graph: GraphOps, layers: OpLayers, notes: GraphNotes, call: Cal
                 pending.extend((*term, layer) for term in terms if layers.pass_name[term[0]] == "backward")
     sums = [number for number, kind in enumerate(graph.types) if kind == _MAKES_DENSE]
     for number in sums:
-        source = _scaled_gradient(graph, number, gradients)
-        if source is not None and graph.inputs[number][1][0] in gradients.layer:  # the rows of a sparse gradient
+        source, (rows, _) = graph.inputs[number][0][0], graph.inputs[number][1]
+        while source not in gradients.layer and graph.types[source] in _SCALES and graph.inputs[source]:
+            source = graph.inputs[source][0][0]  # values that were clipped or scaled
+        if source in gradients.layer and rows in gradients.layer:
             gradients.layer.setdefault(number, gradients.layer[source])
     return gradients._replace(made_dense=gradients.layer.keys() & set(sums))
-
-
-def _scaled_gradient(graph: GraphOps, number: int, gradients: GradientOps) -> int | None:
-    """The gradient whose values, clipped or scaled, an op reads first; None if it reads something else."""
-    source = graph.inputs[number][0][0]
-    while source not in gradients.layer and graph.types[source] in _SCALES and graph.inputs[source]:
-        source = graph.inputs[source][0][0]
-    return source if source in gradients.layer else None
 
 
 def early_ops(graph: GraphOps, layers: OpLayers, gradients: GradientOps) -> set[int]:

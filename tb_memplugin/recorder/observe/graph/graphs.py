@@ -1,7 +1,9 @@
 """Reads facts about each op from traced function graphs and from the layer calls noted during tracing."""
 
+import dataclasses
 import logging
 import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,26 +11,27 @@ from tb_memplugin.model.trace import ConstantFact, GraphFacts, OpFact
 from tb_memplugin.recomputation.repeatable import ASSIGNING, OF_VARIABLES, repeats
 from tb_memplugin.recorder.observe.graph.batch_dimensions import BatchDimensions
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, call_notes
-from tb_memplugin.recorder.observe.graph.constants import constants_of
 from tb_memplugin.recorder.observe.graph.graph_gradients import (
+    backward_reads,
     buffer_reusers,
     early_ops,
-    forward_inputs,
-    gradient_inputs,
     gradient_ops,
+    inputs_of_backward,
     late_reads,
-    outputs_saved_for_backward,
     saved_for_backward,
     unread_outputs,
 )
-from tb_memplugin.recorder.observe.graph.graph_layers import OpLayers
-from tb_memplugin.recorder.observe.graph.graph_ops import CALLS, Call, GraphOps, OwnerOf
+from tb_memplugin.recorder.observe.graph.graph_ops import CALLS, Call, GraphOps, OpLayers, OwnerOf
 from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
 
 logger = logging.getLogger("tb_memplugin")
 
 MAX_GRAPHS = 2000
 """Most graphs that are read of one program; every branch and loop body is a graph."""
+MIN_BYTES = 1024
+"""Smaller constants are not read: most graphs have hundreds, of shapes and axes."""
+PIPELINE_FUNCTION = "Dataset_"
+"""Prefix of the names of tf.data's function graphs."""
 
 
 def graph_facts(
@@ -101,6 +104,33 @@ def _can_run(graph: Any) -> bool:
     return True
 
 
+_known_constants: "weakref.WeakKeyDictionary[Any, tuple[int, dict[str, ConstantFact]]]" = weakref.WeakKeyDictionary()
+
+
+def constants_of(graph: Any) -> dict[str, ConstantFact]:
+    """The constants of a function graph with at least `MIN_BYTES`, by the name of their op, without layer and line.
+
+    Such as NumPy arrays that a traced function or a layer uses. TensorFlow allocates each when it first runs the
+    function, without naming an op, and keeps it as long as the function.
+    """
+    version, constants = _known_constants.get(graph, (-1, {}))
+    if version != graph.version:
+        constants = dict(_read_constants(graph))
+        _known_constants[graph] = graph.version, constants
+    return constants
+
+
+def _read_constants(graph: Any) -> Iterator[tuple[str, ConstantFact]]:
+    of_input = graph.name.startswith(PIPELINE_FUNCTION)
+    for op in graph.get_operations():
+        if op.type == "Const":
+            tensor = op.outputs[0]
+            shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
+            size = math.prod(shape) * int(tensor.dtype.size)
+            if size >= MIN_BYTES and tensor.dtype.name != "string":
+                yield op.name, ConstantFact(size, shape, tensor.dtype.name, function=graph.name, of_input=of_input)
+
+
 class _Reader:
     """Reads graphs recursively; a graph with several callers is read once for each."""
 
@@ -124,15 +154,16 @@ class _Reader:
                 callee = _callee(graph, op, attribute)
                 if callee is not None and len(self.facts) < MAX_GRAPHS:
                     callees.setdefault(op.name, []).append((label, self.read(callee, reading.call(number, callee))))
+        arguments = reading.graph.own_arguments() if call is None else ()
         self.facts[index] = GraphFacts(
             name=graph.name,
             ops=reading.op_facts(self._lines),
             callees={name: tuple(labelled) for name, labelled in callees.items()},
             root=call is None,
-            arguments=reading.graph.arguments() if call is None else frozenset(),
+            arguments=frozenset(name.lower() for name in arguments),  # as they run
             unrepeatable=reading.unrepeatable(),
             constants=tuple(self._constants(graph, reading)),
-            fixed_batch=reading.fixed_batch,
+            fixed_batch=reading.batch.fixed,
         )
         return index
 
@@ -143,23 +174,14 @@ class _Reader:
             self.facts.append(facts)
 
     def _constants(self, graph: Any, reading: "_Graph | None") -> Iterator[ConstantFact]:
-        for constant in constants_of(graph):
-            op = graph.get_operation_by_name(constant.op)
-            number = None if reading is None else reading.graph.number.get(constant.op)
-            if reading is None or (number is not None and number in reading.graph.needed):
-                yield ConstantFact(
-                    constant.bytes,
-                    constant.shape,
-                    constant.dtype,
-                    layer=None if reading is None or number is None else reading.layer(number),
-                    function=graph.name,
-                    line=None if self._lines is None else self._lines.of_op(graph, op),
-                    of_input=graph.name.startswith(PIPELINE_FUNCTION),
+        for name, constant in constants_of(graph).items():
+            number = -1 if reading is None else reading.graph.number.get(name, -1)
+            if reading is None or number in reading.graph.needed:
+                yield dataclasses.replace(
+                    constant,
+                    layer=None if reading is None else reading.layers.layer[number],
+                    line=None if self._lines is None else self._lines.of_op(graph, graph.get_operation_by_name(name)),
                 )
-
-
-PIPELINE_FUNCTION = "Dataset_"
-"""Prefix of the names of tf.data's function graphs."""
 
 
 def _callee(graph: Any, op: Any, attribute: str) -> Any:
@@ -187,38 +209,31 @@ class _Graph:
     ) -> None:
         self.graph = GraphOps(graph)
         self._notes = notes = call_notes.graphs.get(graph) or GraphNotes()
-        forward_layers = None if forward is None else forward._layers
-        self._layers: OpLayers = OpLayers(self.graph, notes, paths, call, forward_layers)
+        self.layers: OpLayers = OpLayers(self.graph, notes, paths, call, None if forward is None else forward.layers)
         self._variables = self.graph.captured_variables(call, owner_of)
-        self._gradients = gradient_ops(self.graph, self._layers, notes, call, owner_of)
-        self._layers.place_updates(self._variables, self._gradients.layer)
-        self._early = early_ops(self.graph, self._layers, self._gradients)
-        self._saved = saved_for_backward(self.graph, self._layers, self._early, call)
-        self._batch = BatchDimensions(self.graph, batch_size, call.powers, call.fixed)
-
-    def layer(self, number: int) -> str | None:
-        """Path of the layer that made an op."""
-        return self._layers.layer[number]
+        self._gradients = gradient_ops(self.graph, self.layers, notes, call, owner_of)
+        self.layers.place_updates(self._variables, self._gradients.layer)
+        self._early = early_ops(self.graph, self.layers, self._gradients)
+        self._saved = saved_for_backward(self.graph, self.layers, self._early, call)
+        self._reads = backward_reads(self.graph, self.layers)
+        self.batch = BatchDimensions(self.graph, batch_size, call.powers, call.fixed)
 
     def call(self, number: int, callee: Any) -> Call:
         """Properties that a graph inherits from the op that calls it."""
         names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
-        chosen = self.graph.types[number] in ("If", "StatelessIf")  # its first input is the condition
+        kind = self.graph.types[number]
+        chosen = kind in ("If", "StatelessIf")  # its first input is the condition
+        saves = kind in ("PartitionedCall", "StatefulPartitionedCall") and self.layers.pass_name[number] != "backward"
         gradients = self._gradients.layer_of_output.items()
         return Call(
-            self._layers.layer[number],
-            self._layers.pass_name[number],
+            self.layers.layer[number],
+            self.layers.pass_name[number],
             self._variables,
-            outputs_saved_for_backward(self.graph, self._layers, number),
+            frozenset(index for op, index in self._reads if op == number) if saves else frozenset(),
             {index: layer for (op, index), layer in gradients if op == number},
-            self._batch.of_arguments(number, names, int(chosen)),
-            self._batch.fixed,
+            self.batch.of_arguments(number, names, int(chosen)),
+            self.batch.fixed,
         )
-
-    @property
-    def fixed_batch(self) -> bool:
-        """Whether the graph was traced for one batch size."""
-        return self._batch.fixed
 
     def unrepeatable(self) -> frozenset[str]:
         """Layers whose forward pass has an op that may return something else again, or changes what is trained.
@@ -230,41 +245,41 @@ class _Graph:
         odd = odd - OF_VARIABLES - CALLS.keys()
         trained = self.graph.trained_placeholders()
         layers = {
-            self._layers.layer[at]
+            self.layers.layer[at]
             for at, kind in enumerate(self.graph.types)
-            if self._layers.pass_name[at] == "forward"
+            if self.layers.pass_name[at] == "forward"
             and (kind in odd or (kind in ASSIGNING and self.graph.inputs[at][0][0] in trained))
         }
         return frozenset(layer for layer in layers if layer is not None)
 
-    def _has_shape(self, number: int) -> bool:
-        return self._layers.pass_name[number] != "update" or number in self._gradients.made_dense
-
     def op_facts(self, lines: SourceLines | None) -> dict[str, OpFact]:
         """Op name to fact."""
-        line = [None] * len(self.graph) if lines is None else lines.of_graph(self.graph, self._layers, self._notes)
-        reusers = buffer_reusers(self.graph, self._layers)
-        unread = unread_outputs(self.graph, self._layers, self._saved)
-        late = late_reads(self.graph, self._layers)
-        return {
-            op.name: OpFact(
-                layer=self._layers.layer[number],
-                pass_name=self._layers.pass_name[number],
+        graph, layers, gradients = self.graph, self.layers, self._gradients
+        line = [None] * len(graph) if lines is None else lines.of_graph(graph, layers, self._notes)
+        reusers = buffer_reusers(graph, layers)
+        unread = unread_outputs(graph, self._reads, self._saved)
+        late = late_reads(graph, layers)
+        facts: dict[str, OpFact] = {}
+        for number, op in enumerate(graph.ops):
+            forward_inputs, gradient_inputs = inputs_of_backward(graph, layers, number)
+            has_shape = layers.pass_name[number] != "update" or number in gradients.made_dense
+            facts[op.name] = OpFact(
+                layer=layers.layer[number],
+                pass_name=layers.pass_name[number],
                 saved_for_backward=number in self._saved,
                 read_late=late.get(number),
                 unread_outputs=unread.get(number, ()),
-                gradient_of=self._gradients.layer.get(number),
-                is_gradient=number in self._gradients.layer,
-                made_dense=number in self._gradients.made_dense,
-                assigns=self.graph.assigned_variable(number, self._variables),
+                gradient_of=gradients.layer.get(number),
+                is_gradient=number in gradients.layer,
+                made_dense=number in gradients.made_dense,
+                assigns=graph.assigned_variable(number, self._variables),
                 passes_to=tuple(reusers.get(number, ())),
-                forward_inputs=forward_inputs(self.graph, self._layers, number),
-                gradient_inputs=gradient_inputs(self.graph, self._layers, number),
+                forward_inputs=forward_inputs,
+                gradient_inputs=gradient_inputs,
                 early=number in self._early,
-                output_shapes=self.graph.output_shapes(number) if self._has_shape(number) else (),
-                batch_powers=self._batch.powers[number] if self._has_shape(number) else (),
-                output_dtypes=self.graph.output_dtypes(number) if self._has_shape(number) else (),
+                output_shapes=graph.output_shapes(number) if has_shape else (),
+                batch_powers=self.batch.powers[number] if has_shape else (),
+                output_dtypes=graph.output_dtypes(number) if has_shape else (),
                 line=line[number],
             )
-            for number, op in enumerate(self.graph.ops)
-        }
+        return facts

@@ -5,22 +5,35 @@ A layer that only Keras calls, inside `fit`, has the line that made it, if that 
 The names of source files are stored so that they identify neither a person nor a machine.
 """
 
+import ast
 import logging
 import os
 import pathlib
+import re
 import sys
 import sysconfig
+import time
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes
-from tb_memplugin.recorder.observe.graph.constructor_lines import ConstructorLines
-from tb_memplugin.recorder.observe.graph.graph_layers import GRADIENT_SCOPE, OpLayers
-from tb_memplugin.recorder.observe.graph.graph_ops import GraphOps
-from tb_memplugin.recorder.observe.graph.keras_packages import packages
+from tb_memplugin.recorder.observe.graph.frames import TRAINER_METHODS
+from tb_memplugin.recorder.observe.graph.graph_ops import GRADIENT_SCOPE, GraphOps, OpLayers
 
+logger = logging.getLogger("tb_memplugin")
+
+MAX_OPS = 20_000
+"""Most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread."""
+MAX_BYTES = 512 << 10
+"""Most bytes of source files that are parsed, in all, about 0.3 s: of a larger program no layer has a line, because
+the files that are left may make it, too."""
+_MIN_LETTERS = 3
+"""Least characters that a formatted name must contain besides what it inserts."""
+_STARTED = time.time()
 _INSTALLED = ("site-packages", "dist-packages")
+_WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "VarHandleOp"})
+"""Types of ops that request no memory in a step."""
 
 
 class SourceFiles:
@@ -68,14 +81,94 @@ def _working_directory() -> str | None:
     return None if home.startswith(directory) else directory
 
 
-logger = logging.getLogger("tb_memplugin")
+class ConstructorLines:
+    """Finds the lines on which layers were made, as file and number, for layers that only Keras calls.
 
-MAX_OPS = 20_000
-"""Most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread."""
-_TRAINERS = frozenset({"fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch"})
-"""Methods of Keras on the stack between a line of the user's and the layers that only Keras calls."""
-_WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "VarHandleOp"})
-"""Types of ops that request no memory in a step."""
+    A layer of a functional or sequential model is called by `fit`, so no line of the user's is on the stack of its ops
+    but that of `fit`. Keras does not note where a layer was made. The program does: a layer with a name of its own was
+    made by the call of its class with that name, if there is only one.
+
+    Args:
+        name_of: The stored name of a source file, None for a library's file.
+    """
+
+    def __init__(self, name_of: Callable[[str], str | None]) -> None:
+        self._name_of = name_of
+        self._modules = 0
+        self._read: set[str] = set()
+        self._left = MAX_BYTES
+        self._calls: list[tuple[str, re.Pattern[str], str]] = []  # class, pattern of the name, line
+        self._known: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+
+    def of(self, layer: Any) -> str | None:
+        """The line that made a layer; None if none or several may have."""
+        try:
+            return self._known[layer]
+        except KeyError:
+            self._read_sources()
+            self._known[layer] = line = self._find(layer)
+            return line
+
+    def _find(self, layer: Any) -> str | None:
+        kind, name = type(layer).__name__, getattr(layer, "name", None)
+        if not isinstance(name, str) or self._left < 0:
+            return None
+        lines = {line for made, pattern, line in self._calls if made == kind and pattern.fullmatch(name)}
+        return lines.pop() if len(lines) == 1 else None
+
+    def _read_sources(self) -> None:
+        """Read the user's modules that were imported since the last call."""
+        if len(sys.modules) == self._modules:
+            return
+        self._modules = len(sys.modules)
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if not isinstance(path, str) or path in self._read:
+                continue
+            self._read.add(path)
+            name = self._name_of(path)
+            if name is not None and path.endswith(".py"):
+                calls = _named_calls(self._parsed(path))
+                self._calls.extend((made, pattern, f"{name}:{number}") for made, pattern, number in calls)
+
+    def _parsed(self, path: str) -> ast.AST:
+        """A file's syntax tree; an empty one of a file that cannot be relied on or names no layer."""
+        nothing = ast.Module([], [])
+        try:
+            # A file that was changed has other lines than the program that runs.
+            if self._left < 0 or os.stat(path).st_mtime > _STARTED:
+                return nothing
+            with open(path, encoding="utf-8") as file:
+                text = file.read(MAX_BYTES + 1)
+            if "name=" not in text:
+                return nothing
+            self._left -= len(text)
+            return nothing if self._left < 0 else ast.parse(text)
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return nothing
+
+
+def _named_calls(tree: ast.AST) -> Iterator[tuple[str, re.Pattern[str], int]]:
+    """Class, pattern of the name, and line of each call with a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            made = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            for keyword in node.keywords:
+                pattern = _pattern(keyword.value) if keyword.arg == "name" else None
+                if pattern is not None:
+                    yield made, pattern, node.lineno
+
+
+def _pattern(value: ast.expr) -> re.Pattern[str] | None:
+    """Pattern of the names that an expression can be; None if it can be almost any."""
+    if isinstance(value, ast.Constant) and isinstance(value.value, str):
+        return re.compile(re.escape(value.value))
+    if not isinstance(value, ast.JoinedStr):
+        return None
+    parts = [str(part.value) if isinstance(part, ast.Constant) else None for part in value.values]
+    if sum(len(part) for part in parts if part is not None) < _MIN_LETTERS:
+        return None
+    return re.compile("".join(".+" if part is None else re.escape(part) for part in parts))
 
 
 class SourceLines:
@@ -115,14 +208,11 @@ class SourceLines:
     def _place_layers(self, notes: GraphNotes, lines: list[str | None]) -> None:
         """Give ops of layers that only Keras called the line that made the innermost layer with a known one."""
         for span in sorted(notes.spans, key=lambda span: -span.depth):
-            layer = span.layer() if span.kind == "layer" and span.layer is not None else None
-            numbers = range(span.start, min(span.end, len(lines)))
-            if layer is None or not any(lines[number] in self._of_trainers for number in numbers):
-                continue
-            made = self._constructors.of(layer)
-            for number in numbers:
-                if made is not None and lines[number] in self._of_trainers:
-                    lines[number] = made
+            layer = None if span.layer is None else span.layer()
+            numbers = [at for at in range(span.start, min(span.end, len(lines))) if lines[at] in self._of_trainers]
+            made = self._constructors.of(layer) if layer is not None and numbers else None
+            for number in numbers if made is not None else ():
+                lines[number] = made
 
     def calling(self, layer: Any = None) -> str | None:
         """The line of this thread's stack; that which made the called layer, if only Keras calls it."""
@@ -133,7 +223,7 @@ class SourceLines:
             if name is not None:
                 made = self._constructors.of(layer) if by_trainer and layer is not None else None
                 return made or f"{name}:{frame.f_lineno}"
-            by_trainer = by_trainer or frame.f_code.co_name in _TRAINERS
+            by_trainer = by_trainer or frame.f_code.co_name in TRAINER_METHODS
             frame = frame.f_back
         return None
 
@@ -157,7 +247,7 @@ class SourceLines:
                     if by_trainer:
                         self._of_trainers.add(line)
                     return line
-                by_trainer = by_trainer or frame.name in _TRAINERS
+                by_trainer = by_trainer or frame.name in TRAINER_METHODS
         except Exception:  # an op without a stack
             logger.debug("the stack of op %s could not be read", op.name, exc_info=True)
         return None
@@ -165,28 +255,28 @@ class SourceLines:
 
 def _libraries() -> list[str]:
     """Directories of TensorFlow, Keras and this package."""
+    import keras
     import tensorflow as tf
 
-    own = str(pathlib.Path(__file__).absolute().parents[3])
-    return [own, *(os.path.dirname(module.__file__) for module in (*packages(), tf) if module.__file__)]
+    files = (getattr(module, "__file__", None) for module in (keras, sys.modules.get("tf_keras"), tf))
+    return [str(pathlib.Path(__file__).absolute().parents[3]), *(os.path.dirname(file) for file in files if file)]
 
 
 def _calls(graph: GraphOps, layers: OpLayers, notes: GraphNotes) -> dict[int, int]:
     """Number of each op that a tape or an optimizer made to the number of the first op of that call."""
-    calls: dict[int, int] = {}
-    for span in notes.spans:
-        if span.kind != "layer":
-            for number in range(span.start, min(span.end, len(graph))):
-                if layers.pass_name[number] == span.kind and not layers.in_layer[number]:
-                    calls[number] = span.start
-    return calls
+    return {
+        number: span.start
+        for span in notes.spans
+        if span.kind != "layer"
+        for number in range(span.start, min(span.end, len(graph)))
+        if layers.pass_name[number] == span.kind and not layers.in_layer[number]
+    }
 
 
 def _scopes(graph: GraphOps, lines: list[str | None]) -> dict[str, str | None]:
     """Name scope to the line of the forward ops in it; None if they have several."""
     scopes: dict[str, str | None] = {}
-    for number, op in enumerate(graph.ops):
-        line = lines[number]
+    for op, line in zip(graph.ops, lines, strict=True):
         if line is not None and GRADIENT_SCOPE not in op.name:
             scope = op.name.rpartition("/")[0]
             scopes[scope] = line if scopes.get(scope, line) == line else None
@@ -195,14 +285,11 @@ def _scopes(graph: GraphOps, lines: list[str | None]) -> dict[str, str | None]:
 
 def _forward_line(graph: GraphOps, number: int, lines: list[str | None], scopes: dict[str, str | None]) -> str | None:
     """The line of the forward op, or scope, in whose scope TensorFlow made a gradient op; None without one."""
-    name = graph.ops[number].name
-    at = name.rfind(GRADIENT_SCOPE)
-    scope = name[at + len(GRADIENT_SCOPE) :].rpartition("/")[0] if at >= 0 else ""
-    while scope:
+    _, gradient, scope = graph.ops[number].name.rpartition(GRADIENT_SCOPE)
+    while gradient and (scope := scope.rpartition("/")[0]):
         forward = graph.number.get(scope)
         if forward is not None:
             return lines[forward]
         if scope in scopes:
             return scopes[scope]
-        scope = scope.rpartition("/")[0]
     return None

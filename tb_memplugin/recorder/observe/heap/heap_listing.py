@@ -9,6 +9,13 @@ from itertools import chain, compress, repeat, starmap
 from operator import is_not
 from typing import Any
 
+logger = logging.getLogger("tb_memplugin")
+
+YOUNG = (0, 1)
+"""Generations of the garbage collector that hold objects made recently."""
+MAX_CAUGHT = 100_000
+"""Most objects that are remembered until they are taken; the oldest go first."""
+
 
 def objects_of(kinds: Collection[type], generation: int | None = None) -> list[Any]:
     """Objects of exactly these classes (no subclasses) that Python's garbage collector tracks.
@@ -64,19 +71,7 @@ def _filled(items: list[Any], sources: Iterable[Iterable[Any]]) -> Iterator[Any]
 
 def subclasses(kind: type) -> set[type]:
     """A class and all classes below it."""
-    kinds: set[type] = {kind}
-    child: type
-    for child in kind.__subclasses__():
-        kinds |= subclasses(child)
-    return kinds
-
-
-logger = logging.getLogger("tb_memplugin")
-
-YOUNG = (0, 1)
-"""Generations of the garbage collector that hold objects made recently."""
-MAX_CAUGHT = 100_000
-"""Most objects that are remembered until they are taken; the oldest go first."""
+    return {kind}.union(*map(subclasses, kind.__subclasses__()))
 
 
 class Promotions:
@@ -99,7 +94,7 @@ class Promotions:
         self._callback: Any = None
 
     def start(self) -> None:
-        """Start to catch objects. Calling it again does nothing."""
+        """Calling it again does nothing, as with `stop`."""
         if self._callback is not None:
             return
         self.misses += 1
@@ -107,7 +102,6 @@ class Promotions:
         gc.callbacks.append(self._callback)
 
     def stop(self) -> None:
-        """Stop to catch objects. Calling it again does nothing."""
         callback, self._callback = self._callback, None
         if callback in gc.callbacks:
             gc.callbacks.remove(callback)

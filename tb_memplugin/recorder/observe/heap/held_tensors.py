@@ -26,11 +26,11 @@ ReadChunks = Callable[[], Mapping[Device, Set[int] | None]]
 """Reads the addresses of the chunks in use that a variable or a tensor may own; None where the map cannot be read."""
 
 
-class HeldTensors:
+class HeldTensors(PythonObjects):
     """Facts about the tensors of one program from window to window; for the training's thread."""
 
     def __init__(self) -> None:
-        self._objects = PythonObjects()
+        super().__init__()
         self._holders = HolderSearch()
         self._known_variables: Container[int] = ()  # ids
         self._windows = self._misses = 0
@@ -38,14 +38,6 @@ class HeldTensors:
         self._first_number: int | None = None  # of the tensors made since the first window
         self._in_use: Mapping[Device, int] = {}
         self._at_start: list[Entry] = []
-
-    def watch(self) -> None:
-        """Know every tensor that Python holds from now on, however old it gets."""
-        self._objects.watch()
-
-    def unwatch(self) -> None:
-        """Stop `watch`."""
-        self._objects.unwatch()
 
     def find(
         self,
@@ -73,20 +65,19 @@ class HeldTensors:
             self._first_number = next_tensor_number()
         self._known_variables = known_variables
         self._in_use = in_use
-        self._objects.add(input_notes.tensors())
+        self.add(input_notes.tensors())
         addresses = set(variable_addresses)
-        self._objects.search_new()
+        self.search_new()
         self._read_facts(addresses, graphs)
-        if not self._objects.complete and self._has_unowned(addresses, read_chunks):
-            self._objects.search_all()
+        if not self.complete and self._has_unowned(addresses, read_chunks):
+            self.search_all()
             self._read_facts(addresses, graphs)
-        self._misses = self._objects.misses
+        self._misses = self.misses
         return tuple((device, fact) for device, fact, _ in self._at_start)
 
     def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
         """Read the facts about the known tensors at the window's start."""
-        captures = self._objects.captures
-        captures.read([*graphs, *captures.graphs()])
+        self.captures.read([*graphs, *self.captures.graphs()])
         self._at_start = list(self._entries(variable_addresses))
 
     def _has_unowned(self, variable_addresses: Set[int | None], read_chunks: ReadChunks | None) -> bool:
@@ -104,15 +95,13 @@ class HeldTensors:
     ) -> tuple[DeviceFacts, DeviceFacts]:
         """(The tensors of `find` with their holders, the tensors that are new), as the window closes.
 
-        Args:
-            variable_addresses: As for `find`, but now.
-            graphs: As for `find`.
+        The arguments are those of `find`, but as they are now.
         """
-        self._objects.search_new()
-        if self._objects.misses != self._misses:
-            self._objects.search_all()
-        self._objects.add(input_notes.tensors())
-        self._objects.captures.read(graphs)
+        self.search_new()
+        if self.misses != self._misses:
+            self.search_all()
+        self.add(input_notes.tensors())
+        self.captures.read(graphs)
         before = {id(known) for _, _, known in self._at_start}
         aliases = {fact.address for _, fact, known in self._at_start if known.reference() is not None}
         new = list(self._entries({*variable_addresses, *aliases}, before))
@@ -120,26 +109,14 @@ class HeldTensors:
         self._holders.search([*at_start, *new], self._in_use, self._windows)
         return tuple(map(_with_holder, at_start)), tuple(map(_with_holder, new))
 
-    def handles(self) -> list[Any]:
-        """Resource handles that searches found."""
-        return self._objects.handles()
-
     def find_models(self) -> list[Any]:
         """Search all of Python's objects for models."""
-        self._objects.search_all()
+        self.search_all()
         return self.models()
-
-    def graphs(self) -> list[Any]:
-        """Function graphs that searches found."""
-        return self._objects.captures.graphs()
-
-    def models(self) -> list[Any]:
-        """Models that searches found."""
-        return self._objects.models()
 
     def variables_of_no_model(self) -> list[Any]:
         """Variables that searches found beside the known ones."""
-        return [variable for variable in self._objects.variables() if id(variable) not in self._known_variables]
+        return [variable for variable in self.variables() if id(variable) not in self._known_variables]
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> Iterator[Entry]:
         """One fact for each address; of several tensors there, the one with the most certain category.
@@ -148,9 +125,9 @@ class HeldTensors:
             excluded: Addresses to leave out.
             known_ids: Ids of `KnownTensor`s to leave out.
         """
-        of_datasets = self._objects.dataset_tensors()
+        of_datasets = self.dataset_tensors()
         entries: dict[int, Entry] = {}
-        for tensor, known in self._objects.tensors():
+        for tensor, known in self.tensors():
             if id(known) in known_ids:
                 continue
             if known.address == 0:
@@ -168,11 +145,10 @@ class HeldTensors:
 
     def _holder(self, tensor: Any, category: TensorCategory, of_datasets: set[int]) -> tuple[str | None, None] | None:
         """The holder of a tensor that is no held tensor, without a path; None for a held tensor."""
-        captures = self._objects.captures
         if category == "inputs" and id(tensor) in of_datasets:
             return DATA_SET, None
-        if captures.is_data(tensor) or category == "other_state":
-            return f"captured by function `{captures.function(tensor)}`", None
+        if self.captures.is_data(tensor) or category == "other_state":
+            return f"captured by function `{self.captures.function(tensor)}`", None
         return None if category == "held_tensors" else (None, None)
 
     def _with_category(self, entry: Entry) -> Entry:
@@ -186,10 +162,9 @@ class HeldTensors:
         return device, dataclasses.replace(fact, category=category, held_by=held[0], retaining_path=held[1]), known
 
     def _category(self, tensor: Any, of_datasets: set[int]) -> TensorCategory:
-        captures = self._objects.captures
-        if id(tensor) in of_datasets or self._is_batch(tensor) or captures.is_data(tensor):
+        if id(tensor) in of_datasets or self._is_batch(tensor) or self.captures.is_data(tensor):
             return "inputs"
-        return "other_state" if captures.is_constant(tensor) else "held_tensors"
+        return "other_state" if self.captures.is_constant(tensor) else "held_tensors"
 
     def _is_batch(self, tensor: Any) -> bool:
         made_before = getattr(tensor, "_id", 0) < (self._first_number or 0)

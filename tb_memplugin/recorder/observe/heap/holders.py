@@ -2,7 +2,8 @@
 
 Python can list the referrers of an object, but scans every object of the process for it (about 50 ms for the 550,000
 objects of a program with a Keras model), once per level. So the search goes the other way, within a time limit: breadth
-first from the program's own modules and running functions down to the tensors.
+first from the program's own modules and running functions down to the tensors. The NumPy arrays and iterators that the
+program keeps, which no garbage collector knows, are found on the same way.
 
 A search takes up to 50 ms of the training's thread, so `HolderSearch` decides when it is worth that.
 """
@@ -14,37 +15,38 @@ import os
 import sys
 import time
 import types
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tb_memplugin.model.trace import TensorFact
-from tb_memplugin.recorder.observe.graph.frames import running_functions
-from tb_memplugin.recorder.observe.graph.keras_packages import PREFIXES
-from tb_memplugin.recorder.observe.heap.holder_names import Node, closure, describe_holder, describe_variable
+from tb_memplugin.recorder.observe.graph.frames import PREFIXES, running_functions
 from tb_memplugin.recorder.observe.heap.python_objects import KnownTensor
 from tb_memplugin.recorder.observe.heap.reachability import cycles_of
-from tb_memplugin.recorder.observe.heap.retaining_path import RetainingPaths
+from tb_memplugin.recorder.observe.heap.retaining_path import Node, RetainingPaths, closure, describe
 
 HOLDER_SHARE = 0.01
 """Least share of a device's bytes in use that held tensors must have for a search, unless they grew; and least share of
 the held tensors that those of one shape must have: a search for a few scalars would take as long."""
-
-
 MAX_IN_CYCLES = 20
 """Most tensors without a known holder that are looked for in reference cycles at a time, the largest ones."""
-
-
-class Holder(NamedTuple):
-    """What keeps a tensor alive.
-
-    Attributes:
-        text: The object, such as "list `history` in module __main__".
-        path: The references from a module or a running function to the tensor; see `RetainingPaths`.
-    """
-
-    text: str
-    path: str
-
+SEARCH_SECONDS = 0.05
+"""Processor time that one search may take of the training's thread, whatever else the machine does meanwhile."""
+MAX_DEPTH = 8
+"""Most references from a module or a function to a tensor; an attribute may count as two."""
+MAX_HOLDERS = 3
+"""Most holders of arrays, or iterators, that are told, those of the most bytes or iterators."""
+REFERENCES_BETWEEN_CLOCKS = 1024
+_LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
+_LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
+"""Packages with objects that are not searched."""
+_OF_KERAS = (
+    *("keras.src.callbacks", "keras.src.models", "keras.src.layers", "keras.src.utils.tracking"),
+    *("tf_keras.src.callbacks", "tf_keras.src.engine", "tf_keras.src.models", "tf_keras.src.layers"),
+)
+"""Modules of Keras with objects that may hold the program's tensors."""
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_INSTALLED = ("site-packages", "dist-packages")
 
 Device = str
 Entry = tuple[Device, TensorFact, KnownTensor]
@@ -54,7 +56,7 @@ class HolderSearch:
     """Searches for the holders of held tensors, from window to window."""
 
     def __init__(self) -> None:
-        self._held_before: dict[Device, int] = {}
+        self._held_before: Mapping[Device, int] = {}
 
     def search(self, entries: Iterable[Entry], in_use: Mapping[Device, int], window: int) -> None:
         """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the holder is unknown.
@@ -65,12 +67,11 @@ class HolderSearch:
             window: Number of the window. A search that fails is repeated when that has doubled.
         """
         held = [entry for entry in entries if entry[1].category == "held_tensors"]
-        by_device: dict[Device, int] = {}
-        by_shape: dict[object, int] = {}
+        by_device: Counter[Device] = Counter()
+        by_shape: Counter[object] = Counter()
         for device, fact, _ in held:
-            by_device[device] = by_device.get(device, 0) + fact.requested_bytes
-            key = device, fact.shape, fact.dtype
-            by_shape[key] = by_shape.get(key, 0) + fact.requested_bytes
+            by_device[device] += fact.requested_bytes
+            by_shape[device, fact.shape, fact.dtype] += fact.requested_bytes
         devices = {
             device
             for device, size in by_device.items()
@@ -103,47 +104,67 @@ def _alive(known: Iterable[KnownTensor]) -> list[Any]:
     return [tensor for one in known if (tensor := one.reference()) is not None]
 
 
-SEARCH_SECONDS = 0.05
-"""Processor time that one search may take of the training's thread, whatever else the machine does meanwhile."""
-MAX_DEPTH = 8
-"""Most references from a module or a function to a tensor; an attribute may count as two."""
-REFERENCES_BETWEEN_CLOCKS = 1024
-_LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
-_LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
-"""Packages with objects that are not searched."""
-_OF_KERAS = (
-    *("keras.src.callbacks", "keras.src.models", "keras.src.layers", "keras.src.utils.tracking"),
-    *("tf_keras.src.callbacks", "tf_keras.src.engine", "tf_keras.src.models", "tf_keras.src.layers"),
-)
-"""Modules of Keras with objects that may hold the program's tensors."""
-_PYTHON = os.path.dirname(os.__file__) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
-
-
 def find_holders(
     tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.thread_time
-) -> dict[int, Holder]:
-    """Id of a tensor to its holder; tensors without a known holder are missing.
+) -> dict[int, tuple[str, str]]:
+    """Id of a tensor to what keeps it alive; tensors without a known holder are missing.
 
-    Prefers an attribute or a container to a variable.
+    That is the holder, such as "list `history` in module __main__", and the references from a module or a running
+    function to the tensor, as `RetainingPaths` describes them. Prefers an attribute or a container to a variable.
     """
     end = clock() + seconds
     ids = {id(tensor) for tensor in tensors}
-    holders: dict[int, Holder] = {}
-    variables: dict[int, Holder] = {}
+    holders: dict[int, tuple[str, str]] = {}
+    variables: dict[int, tuple[str, str]] = {}
     paths = RetainingPaths()
     for count, (node, place, child) in enumerate(references({*ids, id(tensors)})):
         if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
             break
-        key = id(child)
-        if key not in ids or key in holders:
-            continue
-        if node.parent is None:
-            if key not in variables:
-                variables[key] = Holder(describe_variable(node, child), paths.to(node, place, child))
-        else:
-            holders[key] = Holder(describe_holder(node, child), paths.to(node, place, child))
+        key, found = id(child), variables if node.parent is None else holders
+        if key in ids and key not in holders and key not in found:
+            found[key] = describe(node, child), paths.to(node, place, child)
     return {**variables, **holders}
+
+
+class Kept(NamedTuple):
+    """What an object keeps: `size` bytes of NumPy arrays, or iterators, whose buffers have an unknown size (None)."""
+
+    holder: str
+    number: int
+    size: int | None
+
+
+def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept]]:
+    """NumPy arrays, and tf.data iterators, by holder; what is not found within the processor time is left out."""
+    array_type = getattr(sys.modules.get("numpy"), "ndarray", None)
+    if array_type is None:
+        return [], []
+    end = time.thread_time() + seconds
+    seen: set[int] = set()
+    sizes: Counter[int] = Counter()
+    arrays: Counter[int] = Counter()
+    iterators: Counter[int] = Counter()
+    holders: dict[int, tuple[Node, Any]] = {}
+    for number, (node, _, child) in enumerate(references(set(), untracked=True)):
+        if number % REFERENCES_BETWEEN_CLOCKS == 0 and time.thread_time() > end:
+            break
+        is_array = isinstance(child, array_type)
+        if not (is_array or _is_iterator(child)) or id(child) in seen:
+            continue
+        seen.add(id(child))
+        key = id(node.value)
+        holders.setdefault(key, (node, child))
+        (arrays if is_array else iterators)[key] += 1
+        if is_array and child.base is None:  # a view has no memory of its own
+            sizes[key] += child.nbytes
+    return (
+        [Kept(describe(*holders[key]), arrays[key], size) for key, size in sizes.most_common(MAX_HOLDERS)],
+        [Kept(describe(*holders[key]), count, None) for key, count in iterators.most_common(MAX_HOLDERS)],
+    )
+
+
+def _is_iterator(value: Any) -> bool:
+    return type(value).__name__ in ("OwnedIterator", "OwnedMultiDeviceIterator", "NumpyIterator", "_NumpyIterator")
 
 
 def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, int, Any]]:
@@ -181,35 +202,27 @@ def _roots() -> Iterator[Node]:
 
 def _is_program(name: str) -> bool:
     """Whether neither a module nor its package is installed or part of Python."""
-    package = _package(name)
+    package = name.partition(".")[0]
     return not _is_installed(package) and (package == name or not _is_installed(name))
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_installed(name: str) -> bool:
     """Whether a module belongs to a library or is built in."""
-    file = _file(name)
     if name == "__main__" or name in _LIBRARIES:
         return name != "__main__"
-    if not file:  # a namespace package: its modules decide
-        return not hasattr(sys.modules.get(name), "__path__")
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or not file:  # a namespace package: its modules decide
+        return not hasattr(module, "__path__")
     return file.startswith(_PYTHON) or any(folder in file for folder in _INSTALLED)
-
-
-def _file(name: str) -> str:
-    file = getattr(sys.modules.get(name), "__file__", None)
-    return file if isinstance(file, str) else ""
 
 
 @functools.lru_cache(maxsize=4096)
 def _is_searched(name: str) -> bool:
     """Whether objects of the classes of a module may refer to tensors of the program."""
-    package = _package(name)
+    package = name.partition(".")[0]
     return package not in _LIBRARIES and (f"{package}." not in PREFIXES or name.startswith(_OF_KERAS))
-
-
-def _package(name: str) -> str:
-    return name.partition(".")[0]
 
 
 def _children(value: Any) -> Sequence[Any]:

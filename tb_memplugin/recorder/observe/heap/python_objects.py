@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from tb_memplugin.recorder.observe.graph import keras_packages
 from tb_memplugin.recorder.observe.graph.graphs import PIPELINE_FUNCTION
 from tb_memplugin.recorder.observe.heap.heap_listing import YOUNG, Promotions, objects_of, subclasses
-from tb_memplugin.recorder.observe.model.layers import children, is_module
+from tb_memplugin.recorder.observe.model.layers import is_module, model_classes, parts
 
 
 class Captures:
@@ -43,7 +42,6 @@ class Captures:
             self._functions = {key: name for key, name in self._functions.items() if key in alive}
 
     def graphs(self) -> list[Any]:
-        """Graphs that are still alive."""
         return list(self._graphs)
 
     def is_data(self, tensor: Any) -> bool:
@@ -63,7 +61,6 @@ class KnownTensor:
     """A remembered tensor.
 
     Attributes:
-        reference: Weak reference to it.
         address: Of its data; 0 until it was read, None if unknown.
         held_by: Description of the object that holds it, None if unknown.
         retaining_path: Description of the references to it from a module or a running function; None if unknown.
@@ -79,11 +76,7 @@ class KnownTensor:
 
 
 class PythonObjects:
-    """The remembered objects of one program; for the training's thread.
-
-    Attributes:
-        captures: Tensors that function graphs captured.
-    """
+    """The remembered objects of one program; for the training's thread."""
 
     def __init__(self) -> None:
         self.captures = Captures()
@@ -96,11 +89,10 @@ class PythonObjects:
         self._datasets: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
     def watch(self) -> None:
-        """Catch objects that leave the young generations from now on."""
+        """Know every object from now on, however old it gets, until `unwatch`."""
         self._promotions.start()
 
     def unwatch(self) -> None:
-        """Stop `watch`."""
         self._promotions.stop()
 
     def search_new(self) -> None:
@@ -121,14 +113,13 @@ class PythonObjects:
         return self._misses_found == self._promotions.misses > 0
 
     def search_all(self) -> None:
-        """Search all objects."""
         self._misses_found = self._promotions.misses
         self._remember(objects_of(_kinds()))
 
     def _remember(self, objects: Iterable[Any]) -> None:
         import tensorflow as tf
 
-        models = keras_packages.models()
+        models = model_classes()
         tensors: list[Any] = []
         graphs: list[Any] = []
         for item in objects:
@@ -170,18 +161,16 @@ class PythonObjects:
                 yield tensor, known
 
     def handles(self) -> list[Any]:
-        """Remembered resource handles that are alive."""
         return list(self._handles.values())
 
     def variables(self) -> list[Any]:
-        """Remembered variables that are alive."""
         return list(self._variables.values())
 
     def models(self) -> list[Any]:
         """Remembered models that are alive, without those that are part of another one."""
         models = list(self._models.values())
-        parts = {id(part) for model in models for part in _parts(model)}
-        return [model for model in models if id(model) not in parts]
+        inner = {id(part) for model in models for part in parts(model)}
+        return [model for model in models if id(model) not in inner]
 
     def dataset_tensors(self) -> set[int]:
         """Ids of the tensors that datasets were made from."""
@@ -196,16 +185,7 @@ def next_tensor_number() -> int:
 
 
 def _kinds() -> set[type]:
-    """The classes whose objects are remembered."""
     import tensorflow as tf
 
-    bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, tf.Module, *keras_packages.models())
+    bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, tf.Module, *model_classes())
     return {tf.__internal__.EagerTensor}.union(*map(subclasses, bases))
-
-
-def _parts(model: Any) -> list[Any]:
-    """The layers of a model, and the functional model inside a sequential one, which has the same layers."""
-    if is_module(model):
-        return [child for _, child in children(model)]
-    inner = getattr(model, "_functional", None)
-    return [*model._flatten_layers(include_self=False), *([] if inner is None else [inner])]

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 import time
 from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
@@ -10,12 +11,18 @@ from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.model import Layer, LayerTable
 from tb_memplugin.model.layers import Recomputed
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
-from tb_memplugin.recorder.observe.graph.keras_packages import dtype_name
-from tb_memplugin.recorder.observe.model.layers import own_variables, variable_bytes, variables_of, walk
-from tb_memplugin.recorder.observe.model.optimizer import all_variables, slots
+from tb_memplugin.recorder.observe.model.layers import (
+    all_variables,
+    item_bytes,
+    own_variables,
+    slots,
+    variable_bytes,
+    variables_of,
+    walk,
+)
 
 Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
-"""Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call."""
+"""Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call; empty if unknown."""
 
 
 def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerTable | None) -> LayerTable:
@@ -41,19 +48,20 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
         )
         for node in nodes
     )
-    weights = {id(variable) for variables in owned.values() for variable in variables}
-    other_state = sum(
-        variable_bytes(variable) for variable in variables_of(model, "variables") if id(variable) not in weights
-    )
-    other_state += sum(variable_bytes(variable) for variable in _metric_variables(model))
+    variables = variables_of(model, "variables")
+    metrics = [variable for metric in getattr(model, "metrics", ()) for variable in metric.variables]
+    others = {id(variable): variable for variable in (*variables, *metrics)}
+    for weight in itertools.chain(*owned.values()):
+        others.pop(id(weight), None)
+    name = None if optimizer is None else type(optimizer).__name__
     return LayerTable(
         step=step,
         wall_time=time.time(),
-        reason=describe_change(previous, layers, type(optimizer).__name__ if optimizer is not None else None),
+        reason=describe_change(previous, layers, name),
         layers=layers,
-        optimizer=None if optimizer is None else type(optimizer).__name__,
+        optimizer=name,
         other_optimizer_bytes=other_optimizer,
-        other_state_bytes=other_state,
+        other_state_bytes=sum(map(variable_bytes, others.values())),
     )
 
 
@@ -62,14 +70,8 @@ def _recomputed(layer: Any) -> Recomputed | None:
     return None if exact is None else "exact" if exact else "anew"
 
 
-def _recomputed_ids(model: Any) -> frozenset[int]:
-    """Identities of the model's layers that are recomputed; those of other models come and go."""
-    known = call_notes.recomputed
-    return frozenset(id(node.layer) for node in walk(model) if node.layer in known) if known else frozenset()
-
-
 def outputs_by_layer(model: Any) -> dict[str, Outputs]:
-    """Outputs of each layer by its path; empty if Keras does not know them."""
+    """Outputs of each layer by its path."""
     return {node.path: _outputs(node.layer) for node in walk(model)}
 
 
@@ -90,13 +92,14 @@ def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_s
 
 def signature(model: Any, optimizer: Any) -> Hashable:
     """A value that changes whenever the layer table does; cheap enough to compute every few seconds."""
+    recomputed = call_notes.recomputed  # those of other models come and go
     return (
         id(model),
         tuple(id(variable) for variable in variables_of(model, "weights")),
         frozenset(id(variable) for variable in variables_of(model, "trainable_variables")),
         id(optimizer),
         0 if optimizer is None else len(all_variables(optimizer)),
-        _recomputed_ids(model),
+        frozenset(id(node.layer) for node in walk(model) if node.layer in recomputed) if recomputed else frozenset(),
     )
 
 
@@ -106,43 +109,29 @@ def describe_change(previous: LayerTable | None, layers: tuple[Layer, ...], opti
         return "recording began"
     before = {layer.path: layer for layer in previous.layers}
     after = {layer.path: layer for layer in layers}
-    unfrozen = [path for path in after if path in before and _became(before[path], after[path], True)]
-    frozen = [path for path in after if path in before and _became(before[path], after[path], False)]
-    parts = []
-    if unfrozen:
-        parts.append(f"{_list(unfrozen)} became trainable")
-    if frozen:
-        parts.append(f"{_list(frozen)} became frozen")
-    again = [path for path in after if path in before and after[path].recomputed and not before[path].recomputed]
-    if again:
-        parts.append(f"{_list(again)} run{'' if len(again) > 1 else 's'} again in the backward pass")
-    if set(after) - set(before):
-        parts.append(f"{_list([path for path in after if path not in before])} appeared")
-    if set(before) - set(after):
-        parts.append(f"{_list([path for path in before if path not in after])} disappeared")
+    both = [(before[path], layer) for path, layer in after.items() if path in before]
+    # A layer without weights follows its model's flag, which changes no bytes.
+    flags = [(new.path, new.trainable) for old, new in both if new.weight_bytes and old.trainable != new.trainable]
+    again = [new.path for old, new in both if new.recomputed and not old.recomputed]
+    changes = (
+        ([path for path, trainable in flags if trainable], "became trainable"),
+        ([path for path, trainable in flags if not trainable], "became frozen"),
+        (again, f"run{'' if len(again) > 1 else 's'} again in the backward pass"),
+        ([path for path in after if path not in before], "appeared"),
+        ([path for path in before if path not in after], "disappeared"),
+    )
+    parts = [f"{_list(paths)} {change}" for paths, change in changes if paths]
     if not parts and sum(x.weight_bytes for x in layers) != sum(x.weight_bytes for x in previous.layers):
         parts.append("weights were created")
-    if not parts and (previous.optimizer != optimizer or _slot_bytes(previous.layers) != _slot_bytes(layers)):
+    slots_changed = sum(x.optimizer_bytes for x in layers) != sum(x.optimizer_bytes for x in previous.layers)
+    if not parts and (previous.optimizer != optimizer or slots_changed):
         parts.append(f"optimizer {optimizer} was built" if optimizer else "the optimizer was removed")
     return "; ".join(parts) or "the model was compiled again"
 
 
-def _became(before: Layer, after: Layer, trainable: bool) -> bool:
-    # A layer without weights follows its model's flag, which changes no bytes.
-    return after.weight_bytes > 0 and before.trainable != after.trainable and after.trainable == trainable
-
-
-def _slot_bytes(layers: tuple[Layer, ...]) -> int:
-    return sum(layer.optimizer_bytes for layer in layers)
-
-
 def _list(paths: list[str]) -> str:
     names = [path.rsplit("/", 1)[-1] for path in paths]
-    return (
-        names[0]
-        if len(names) == 1
-        else f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    )
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _optimizer_bytes(optimizer: Any, owned: Mapping[str, list[Any]]) -> tuple[dict[str, int], int]:
@@ -160,17 +149,6 @@ def _optimizer_bytes(optimizer: Any, owned: Mapping[str, list[Any]]) -> tuple[di
     return by_layer, other
 
 
-def _metric_variables(model: Any) -> list[Any]:
-    known = {id(variable) for variable in variables_of(model, "variables")}
-    variables = []
-    for metric in getattr(model, "metrics", ()):
-        for variable in metric.variables:
-            if id(variable) not in known:
-                known.add(id(variable))
-                variables.append(variable)
-    return variables
-
-
 def _layer(path: str, layer: Any, own: list[Any], trainable_ids: set[int], optimizer_bytes: int) -> Layer:
     trainable = [weight for weight in own if id(weight) in trainable_ids]
     outputs = _outputs(layer)
@@ -179,9 +157,9 @@ def _layer(path: str, layer: Any, own: list[Any], trainable_ids: set[int], optim
         path=path,
         type=type(layer).__name__,
         trainable=bool(trainable) if own else bool(getattr(layer, "trainable", True)),
-        parameters=sum(_elements(tuple(weight.shape)) for weight in own),
-        weight_bytes=sum(variable_bytes(weight) for weight in own),
-        trainable_weight_bytes=sum(variable_bytes(weight) for weight in trainable),
+        parameters=sum(math.prod(weight.shape) for weight in own),
+        weight_bytes=sum(map(variable_bytes, own)),
+        trainable_weight_bytes=sum(map(variable_bytes, trainable)),
         optimizer_bytes=optimizer_bytes,
         output_shape=shape,
         output_dtype=dtype,
@@ -193,35 +171,23 @@ def _outputs(layer: Any) -> Outputs:
     import keras
 
     nodes = getattr(layer, "_inbound_nodes", None)
-    if not nodes:
-        return ()
     return tuple(
-        (tuple(-1 if size is None else int(size) for size in output.shape), dtype_name(output.dtype))
-        for output in keras.tree.flatten(nodes[0].outputs)
+        (
+            tuple(-1 if size is None else int(size) for size in output.shape),
+            str(getattr(output.dtype, "name", output.dtype)),
+        )
+        for output in (keras.tree.flatten(nodes[0].outputs) if nodes else ())
     )
 
 
 def _output_bytes(outputs: Outputs, batch_size: int | None) -> int | None:
     total = 0
     for shape, dtype in outputs:
-        filled = [batch_size if at == 0 and size == -1 and batch_size else size for at, size in enumerate(shape)]
+        filled = (batch_size, *shape[1:]) if shape[:1] == (-1,) and batch_size else shape
         if -1 in filled:
             return None
-        total += _elements(tuple(filled)) * _item_bytes(dtype)
+        total += math.prod(filled) * item_bytes(dtype)
     return total if outputs else None
-
-
-def _elements(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
-def _item_bytes(dtype: str) -> int:
-    import numpy as np
-
-    return {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}.get(dtype) or np.dtype(dtype).itemsize
 
 
 def recomputable_units(model: Any) -> dict[str, int]:

@@ -1,20 +1,34 @@
-"""The model's tree of layers, read from Keras, or of modules, read from `tf.Module`."""
+"""The models of Keras and `tf.Module`: their tree of layers, their variables, and the slots of their optimizers."""
 
-import dataclasses
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 
-@dataclasses.dataclass(frozen=True)
-class LayerNode:
-    """A layer and its path in the model's tree, such as ``sequential/vgg16/block1_conv2``.
+def packages() -> list[Any]:
+    """Keras's packages that are imported completely: Keras 3, then Keras 2 (``tf_keras``) if the program imported it.
+
+    With ``TF_USE_LEGACY_KERAS=1``, ``tf.keras`` is ``tf_keras`` as well.
+    """
+    import keras
+
+    legacy = sys.modules.get("tf_keras")
+    return [package for package in (keras, legacy) if hasattr(package, "Model")]
+
+
+def model_classes() -> tuple[type, ...]:
+    return tuple(package.Model for package in packages())
+
+
+class LayerNode(NamedTuple):
+    """A layer (keras.Layer or tf.Module) and its path in the model's tree, such as ``sequential/vgg16/block1_conv2``.
 
     The path of a module consists of attributes: ``mlp/layers/0``.
     """
 
     path: str
-    layer: Any  # keras.Layer or tf.Module
+    layer: Any
 
 
 def walk(model: Any) -> list[LayerNode]:
@@ -56,6 +70,17 @@ def children(layer: Any) -> list[tuple[str, Any]]:
         return [(child.name, child) for child in layer._flatten_layers(include_self=False, recursive=False)]
     found = layer._flatten(recursive=False, predicate=lambda item: is_layer(item) or is_module(item), with_path=True)
     return [("/".join(map(str, path)), child) for path, child in found]
+
+
+def parts(model: Any) -> list[Any]:
+    """All layers of a model, and the functional model inside a sequential one, which has the same layers.
+
+    Of a module, those directly inside it.
+    """
+    if is_module(model):
+        return [child for _, child in children(model)]
+    inner = getattr(model, "_functional", None)
+    return [*model._flatten_layers(include_self=False), *([] if inner is None else [inner])]
 
 
 def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
@@ -101,11 +126,95 @@ def variables_of(layer: Any, name: str) -> list[Any]:
         return []
 
 
+def tf_variable(variable: Any) -> Any:
+    """The TensorFlow variable of a Keras variable; any other variable unchanged."""
+    inner = getattr(variable, "_value", None)
+    return inner if inner is not None and hasattr(inner, "handle") else variable
+
+
+def replicas(value: Any) -> list[Any]:
+    """The replicas of a distributed TensorFlow variable, or the variable itself; empty for other objects."""
+    parts = getattr(value, "values", None) or (value,)
+    return [part for part in parts if hasattr(part, "handle")]
+
+
 def variable_bytes(variable: Any) -> int:
     """Requested bytes of a Keras or TensorFlow variable: elements × size of the dtype."""
     import keras
+
+    return int(math.prod(variable.shape)) * item_bytes(keras.backend.standardize_dtype(variable.dtype))
+
+
+def item_bytes(dtype: str) -> int:
     import numpy as np
 
-    name = keras.backend.standardize_dtype(variable.dtype)
-    size = {"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1, "bool": 1}.get(name) or np.dtype(name).itemsize
-    return int(math.prod(variable.shape)) * int(size)
+    return int({"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}.get(dtype) or np.dtype(dtype).itemsize)
+
+
+class Slot(NamedTuple):
+    """A variable of an optimizer, and the model's variable that it serves.
+
+    That is None for scalars such as the step counter and the learning rate.
+    """
+
+    variable: Any
+    of: Any | None
+
+
+def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
+    """Every variable of a Keras optimizer, including those of an inner optimizer, each once.
+
+    Keras keeps slots in lists parallel to the optimizer's trainable variables. Names are not used, because they repeat.
+
+    Args:
+        optimizer: The optimizer.
+        served: The model's variables: optimizers of Keras 2 do not refer to those that they serve.
+    """
+    by_id: dict[int, Slot] = {}
+    by_key = {_key_of_keras_2(variable): variable for variable in served}
+    one = optimizer
+    while one is not None:
+        for slot in (*_parallel_slots(one, by_key), *_slots_by_key(one, by_key)):
+            by_id.setdefault(id(slot.variable), slot)
+        one = getattr(one, "inner_optimizer", None)
+    for variable in all_variables(optimizer):
+        by_id.setdefault(id(variable), Slot(variable, None))
+    return list(by_id.values())
+
+
+def all_variables(optimizer: Any) -> list[Any]:
+    """The optimizer's variables; a legacy optimizer of Keras 2 has a method for them."""
+    variables = optimizer.variables
+    return list(variables if isinstance(variables, (list, tuple)) else variables())
+
+
+def _parallel_slots(optimizer: Any, by_key: Mapping[Any, Any]) -> Iterator[Slot]:
+    served = list(getattr(optimizer, "_trainable_variables", ()))
+    keys = getattr(optimizer, "_index_dict", None)  # Keras 2: key of a variable to its place in the lists
+    if keys:
+        served = [by_key.get(key) for key in sorted(keys, key=keys.__getitem__)]
+    own = {id(variable) for variable in getattr(optimizer, "_variables", ())}
+    for name, value in vars(optimizer).items():
+        is_parallel = isinstance(value, (list, tuple)) and len(value) == len(served)
+        if is_parallel and name not in ("_variables", "_trainable_variables"):
+            for variable, of in zip(value, served, strict=True):
+                if id(variable) in own or _is_unlisted_placeholder(variable, of):
+                    yield Slot(variable, of)
+
+
+def _slots_by_key(optimizer: Any, by_key: Mapping[Any, Any]) -> Iterator[Slot]:
+    """The slots of a legacy optimizer of Keras 2."""
+    for key, by_name in getattr(optimizer, "_slots", {}).items():
+        for variable in by_name.values():
+            yield Slot(variable, by_key.get(key))
+
+
+def _key_of_keras_2(variable: Any) -> Any:
+    """The key by which an optimizer of Keras 2 knows a variable."""
+    container = getattr(variable, "_distributed_container", None)
+    return getattr(variable if container is None else container(), "_unique_id", None)
+
+
+def _is_unlisted_placeholder(variable: Any, of: Any) -> bool:
+    # Adafactor keeps scalar placeholders for weights that it does not factor, and omits them from its variables.
+    return variable is not of and hasattr(variable, "value") and hasattr(variable, "assign")

@@ -6,7 +6,6 @@ A model's variables may outlive it: a function graph that captured them, or an o
 resource handle of each variable is referenced weakly, beside the model.
 """
 
-import enum
 import logging
 import math
 import time
@@ -17,9 +16,7 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_size
-from tb_memplugin.recorder.observe.model.layers import variables_of
-from tb_memplugin.recorder.observe.model.optimizer import slots
-from tb_memplugin.recorder.observe.model.variables import replicas, tf_variable
+from tb_memplugin.recorder.observe.model.layers import parts, replicas, slots, tf_variable, variables_of
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -62,6 +59,16 @@ class _Model:
         self.counted = False
         self.complete = False
         self.is_part = False  # of another model, which may be read later
+
+    def add_slots(self, optimizer: Any) -> None:
+        self.optimizer = weakref.ref(optimizer)
+        self.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
+
+    def matters(self) -> bool:
+        """Whether the model exists or left variables behind; drops the variables that do not exist any more."""
+        if self.reference() is None:
+            self.variables = {key: one for key, one in self.variables.items() if one.handle() is not None}
+        return not self.is_part and (self.reference() is not None or bool(self.variables))
 
 
 class LiveModels:
@@ -113,10 +120,7 @@ class LiveModels:
     def bytes_of(self, model: Any) -> dict[str, int]:
         """Bytes of a model's variables and slots by device, as far as they are known."""
         entry = None if model is None else self._known.get(model)
-        sizes: Counter[str] = Counter()
-        for one in () if entry is None else entry.variables.values():
-            sizes[one.device] += one.size
-        return dict(sizes)
+        return {} if entry is None else dict(_sizes(entry.variables.values()))
 
     def find_unreachable(self, overhead: float, unreachable: Callable[[list[Any]], set[int]]) -> float:
         """Find models that only Python's garbage collector can free, if the budget allows; processor seconds spent.
@@ -129,13 +133,12 @@ class LiveModels:
         budget = FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began)
         if not overhead or self._search_seconds > budget:
             return 0.0
-        in_use = self._in_use()
+        others = {id(None), id(self._in_use())}
         due = [
             entry
             for entry in self._models
-            if entry.unreachable is None and entry.next_search <= now and _is_other(entry.reference(), in_use)
+            if entry.unreachable is None and entry.next_search <= now and id(entry.reference()) not in others
         ]
-        del in_use
         if not due:
             return 0.0
         began = time.thread_time()
@@ -159,7 +162,7 @@ class LiveModels:
         applied, self._applied = self._applied, []
         for reference in applied:
             self._match(reference())
-        self._models = [entry for entry in self._models if _matters(entry)]
+        self._models = [entry for entry in self._models if entry.matters()]
         return self._sums()
 
     def _gone(self, _: Any) -> None:
@@ -179,52 +182,45 @@ class LiveModels:
         if optimizer is not None:
             if not getattr(optimizer, "built", True):
                 return
-            entry.optimizer = weakref.ref(optimizer)
-            entry.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
+            entry.add_slots(optimizer)
         entry.complete = True
 
     def _note_parts(self, model: Any) -> None:
         """Count no part of a model as a model of its own, also one that was counted before or is noted later."""
-        parts = [layer for layer in model._flatten_layers(include_self=False) if layer in self._known]
         inner = getattr(model, "_functional", None)
         if inner is not None:
             self._known.setdefault(inner, _Model(inner, self._gone))
-            parts.append(inner)
-        for part in parts:
-            entry = self._known[part]
-            if not entry.is_part:
+        for part in parts(model):
+            entry = self._known.get(part)
+            if entry is not None and not entry.is_part:
                 entry.is_part = True
                 self._built -= entry.counted
 
     def _match(self, optimizer: Any) -> None:
         """Add the slots of an optimizer to those of the model whose variables it updates."""
-        served = getattr(optimizer, "_trainable_variables", ())
-        own = {key for key, _ in _variables(served, False)}
+        own = {key for key, _ in _variables(getattr(optimizer, "_trainable_variables", ()), False)}
         for entry in self._models:
             if own & entry.variables.keys() and entry.optimizer() is not optimizer:
-                entry.optimizer = weakref.ref(optimizer)
-                entry.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
+                entry.add_slots(optimizer)
                 return
 
     def _sums(self) -> ModelFigures:
         """Sum each variable once; one that a model that exists shares with one that is gone belongs to the former."""
-        alive, waiting, left, without = (_Sums() for _ in range(4))
+        figures = ModelFigures(self._built, {}, {}, {}, {})
         seen: set[int] = set()
-        for state in _States:
-            for entry in self._models:
-                if _state(entry) is not state:
-                    continue
-                own = {key: one for key, one in entry.variables.items() if key not in seen}
-                seen.update(own)
-                if state is _States.ALIVE:
-                    alive.add(own.values())
-                    continue
-                waits = entry.unreachable if state is _States.UNREACHABLE and entry.unreachable else frozenset()
-                waiting.add(one for key, one in own.items() if key in waits)
-                left.add(one for key, one in own.items() if key not in waits)
-                if state is _States.GONE and entry.optimizer() is not None:
-                    without.add(one for one in own.values() if one.is_slot)
-        return ModelFigures(self._built, *(sums.by_device() for sums in (alive, waiting, left, without)))
+        states = [(entry.reference() is None, entry.unreachable is not None, entry) for entry in self._models]
+        for is_gone, waits, entry in sorted(states, key=lambda state: (state[0], not state[0] and state[1])):
+            own = {key: one for key, one in entry.variables.items() if key not in seen}
+            seen.update(own)
+            if not is_gone and not waits:
+                _add(figures.alive, own.values())
+                continue
+            waiting = frozenset() if is_gone else entry.unreachable or frozenset()
+            _add(figures.unreachable, [one for key, one in own.items() if key in waiting])
+            _add(figures.gone, [one for key, one in own.items() if key not in waiting])
+            if is_gone and entry.optimizer() is not None:
+                _add(figures.slots_without_model, [one for one in own.values() if one.is_slot])
+        return figures
 
 
 def _search(entries: list[_Model], unreachable: Callable[[list[Any]], set[int]], now: float) -> None:
@@ -239,48 +235,18 @@ def _search(entries: list[_Model], unreachable: Callable[[list[Any]], set[int]],
             entry.next_search = now + max(CHECK_SECONDS, now - entry.noted_at)
 
 
-def _is_other(model: Any, in_use: Any) -> bool:
-    return model is not None and model is not in_use
+def _add(figures: dict[str, tuple[int, int]], variables: Iterable[_Variable]) -> None:
+    """Add the variables of a model to a count and bytes by device."""
+    for device, size in _sizes(variables).items():
+        count, before = figures.get(device, (0, 0))
+        figures[device] = count + 1, before + size
 
 
-class _States(enum.Enum):
-    """States of a model, in the order in which variables that several models share are counted."""
-
-    ALIVE = enum.auto()
-    UNREACHABLE = enum.auto()
-    GONE = enum.auto()
-
-
-def _state(entry: _Model) -> _States:
-    if entry.reference() is None:
-        return _States.GONE
-    return _States.ALIVE if entry.unreachable is None else _States.UNREACHABLE
-
-
-class _Sums:
-    """Models and the bytes of their variables, by device."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._sizes: Counter[str] = Counter()
-
-    def add(self, variables: Iterable[_Variable]) -> None:
-        """Add the variables of a model."""
-        found = list(variables)
-        self._counts.update({one.device for one in found})
-        for one in found:
-            self._sizes[one.device] += one.size
-
-    def by_device(self) -> dict[str, tuple[int, int]]:
-        """Count and bytes."""
-        return {device: (count, self._sizes[device]) for device, count in self._counts.items()}
-
-
-def _matters(entry: _Model) -> bool:
-    """Whether a model exists or left variables behind; drops the variables that do not exist any more."""
-    if entry.reference() is None:
-        entry.variables = {key: one for key, one in entry.variables.items() if one.handle() is not None}
-    return not entry.is_part and (entry.reference() is not None or bool(entry.variables))
+def _sizes(variables: Iterable[_Variable]) -> Counter[str]:
+    sizes: Counter[str] = Counter()
+    for one in variables:
+        sizes[one.device] += one.size
+    return sizes
 
 
 def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]:

@@ -1,45 +1,53 @@
-"""`Variables`: the variables of the program's models and optimizers, their roles, layers and addresses."""
+"""The variables of the program's models and optimizers: roles, layers and addresses.
 
+Some are gone in Python but not in memory: slots of earlier optimizers, weights of earlier models. A traced function
+captures the resource handles of its variables. TensorFlow keeps functions that nobody can call any more, and a handle
+keeps its variable's memory after the variable is gone in Python. Keras's optimizers are replaced at each `compile`, so
+their slots stay behind, and with them earlier models.
+"""
+
+import dataclasses
 import itertools
+import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
+from tb_memplugin.model.layers import replaced_optimizer, unused
 from tb_memplugin.model.trace import VariableFact, VariableRole
-from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_size, variable_address
-from tb_memplugin.recorder.observe.model.former_variables import former_variables
-from tb_memplugin.recorder.observe.model.layers import LayerNode, own_variables, variables_of, walk
-from tb_memplugin.recorder.observe.model.optimizer import slots
+from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_address, tensor_size, variable_address
+from tb_memplugin.recorder.observe.model.layers import (
+    LayerNode,
+    own_variables,
+    replicas,
+    slots,
+    tf_variable,
+    variables_of,
+    walk,
+)
 
 MAX_MODELS = 64
 """Most models that are read, those with an optimizer and large ones first: a program may hold many small ones."""
+EARLIER_MODEL = "earlier model"
+"""Name of models that were gone before they were observed."""
+_NUMBERED = re.compile(r"_\d+$")
 
 
 class _Entry:
-    """A variable, weakly, its owner, and its address at construction of the registry.
+    """A variable, weakly, its facts but for the addresses, and its address at construction of the registry.
 
     `model` and `optimizer`, which only a slot has, are known until the registry is complete.
     """
 
-    def __init__(self, name: str, variable: Any, role: VariableRole, layer: str | None, trainable: bool | None) -> None:
-        self.name, self.role, self.layer, self.trainable = name, role, layer, trainable
+    def __init__(self, variable: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
         self.reference, self.handle = weakref.ref(variable), weakref.ref(variable.handle)
-        self.device, self.size = short_device(variable.device), tensor_size(variable)
-        self.shape = tuple(variable.shape.as_list()) if variable.shape.is_fully_defined() else ()
-        self.dtype = variable.dtype.name if variable.shape.is_fully_defined() else ""
+        self.fact, self.model, self.optimizer = fact, model, optimizer
         self.start: int | None = None
-        self.model: Any = None
-        self.optimizer: Any = None
         self.of_model = True
-
-    @property
-    def variable(self) -> Any:
-        """The variable; None if it is gone."""
-        return self.reference()
 
     def address(self) -> int | None:
         """Address of its value now."""
-        variable = self.variable
+        variable = self.reference()
         return None if variable is None else variable_address(variable)
 
 
@@ -78,7 +86,7 @@ class Variables:
             self._add_optimizer(optimizer, None)
         for entry in self._entries:
             entry.start = entry.address() if addresses else None
-            former_variables.note(entry.handle(), entry.role, entry.layer, entry.model, entry.optimizer)
+            former_variables.note(entry.handle(), entry.fact, entry.model, entry.optimizer)
             entry.model = entry.optimizer = None
 
     def _add_model(self, nodes: list[LayerNode], model: Any, optimizer: Any) -> None:
@@ -117,20 +125,14 @@ class Variables:
                 layer_of[id(tf_variable(weight))] = path
                 self._add(weight, "weights", path, id(weight) in trainable, model)
         for node in nodes:
-            own = [
-                weight
-                for weight in variables_of(node.layer, "weights")
-                if layer_of.get(id(tf_variable(weight))) == node.path
-            ]
-            flag = (
-                any(id(weight) in trainable for weight in own) if own else bool(getattr(node.layer, "trainable", True))
-            )
-            self.trainable.setdefault(node.path, flag)
+            weights = variables_of(node.layer, "weights")
+            own = [id(weight) in trainable for weight in weights if layer_of.get(id(tf_variable(weight))) == node.path]
+            self.trainable.setdefault(node.path, any(own) if own else bool(getattr(node.layer, "trainable", True)))
 
     def _add_optimizer(self, optimizer: Any, model: Any) -> None:
-        for slot in slots(optimizer, [entry.variable for entry in self._entries]):
+        for slot in slots(optimizer, [entry.reference() for entry in self._entries]):
             owner = None if slot.of is None else self._entry_of(slot.of)
-            layer, trainable = (owner.layer, owner.trainable) if owner else (None, None)
+            layer, trainable = (owner.fact.layer, owner.fact.trainable) if owner else (None, None)
             of = owner.model if model is None and owner is not None else model
             self._add(slot.variable, "optimizer_state", layer, trainable, of, optimizer)
 
@@ -147,9 +149,20 @@ class Variables:
         for part in replicas(value):
             if id(part) in self._by_id:
                 continue
-            name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}"
-            entry = _Entry(name, part, role, layer, trainable)
-            entry.model, entry.optimizer = model, optimizer
+            defined = part.shape.is_fully_defined()
+            fact = VariableFact(
+                name=f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}",
+                role=role,
+                layer=layer,
+                trainable=trainable,
+                requested_bytes=tensor_size(part),
+                device=short_device(part.device),
+                start_address=None,
+                end_address=None,
+                shape=tuple(part.shape.as_list()) if defined else (),
+                dtype=part.dtype.name if defined else "",
+            )
+            entry = _Entry(part, fact, model, optimizer)
             self._entries.append(entry)
             self._by_id[id(part)] = entry.reference, entry
             self._by_handle[id(part.handle)] = entry
@@ -174,14 +187,14 @@ class Variables:
 
     def signature(self) -> tuple[Any, ...]:
         """A key for the facts about function graphs: equal keys give equal facts."""
-        return tuple(self.paths.items()), tuple((entry.name, entry.layer) for entry in self._entries)
+        return tuple(self.paths.items()), tuple((entry.fact.name, entry.fact.layer) for entry in self._entries)
 
     def owner_of(self, item: Any) -> tuple[str, str | None] | None:
         """Name and layer of a variable, given the variable or its resource handle; None if unknown."""
         entry = self._by_handle.get(id(item))
         if entry is None or entry.handle() is not item:
             entry = self._entry_of(item)
-        return None if entry is None else (entry.name, entry.layer)
+        return None if entry is None else (entry.fact.name, entry.fact.layer)
 
     def _entry_of(self, variable: Any) -> _Entry | None:
         value = tf_variable(variable)
@@ -189,11 +202,9 @@ class Variables:
         return entry if reference is not None and reference() is value else None
 
     def ids(self) -> Set[int]:
-        """Ids of the variables."""
         return frozenset(self._by_id)
 
     def start_addresses(self) -> Iterator[int | None]:
-        """Addresses at construction."""
         return (entry.start for entry in self._entries)
 
     def addresses(self) -> Iterator[int | None]:
@@ -203,31 +214,145 @@ class Variables:
     def facts(self, device: str) -> tuple[VariableFact, ...]:
         """Facts about the variables on a device; the end address is the address now."""
         return tuple(
-            VariableFact(
-                name=entry.name,
-                role=entry.role,
-                layer=entry.layer,
-                trainable=entry.trainable,
-                requested_bytes=entry.size,
-                device=entry.device,
-                start_address=entry.start,
-                end_address=entry.address(),
-                shape=entry.shape,
-                dtype=entry.dtype,
-                of_model=entry.of_model,
+            dataclasses.replace(
+                entry.fact, start_address=entry.start, end_address=entry.address(), of_model=entry.of_model
             )
             for entry in self._entries
-            if entry.device == device
+            if entry.fact.device == device
         )
 
 
-def tf_variable(variable: Any) -> Any:
-    """The TensorFlow variable of a Keras variable; any other variable unchanged."""
-    inner = getattr(variable, "_value", None)
-    return inner if inner is not None and hasattr(inner, "handle") else variable
+@dataclasses.dataclass(eq=False)
+class FormerOptimizer:
+    """An optimizer, which may be gone; `replaced_at` is the step at which another one took over, None if none did."""
+
+    name: str
+    replaced_at: int | None = None
 
 
-def replicas(value: Any) -> list[Any]:
-    """The replicas of a distributed TensorFlow variable, or the variable itself; empty for other objects."""
-    parts = getattr(value, "values", None) or (value,)
-    return [part for part in parts if hasattr(part, "handle")]
+@dataclasses.dataclass(frozen=True)
+class _Owner:
+    """The last known owner of a variable: a model, and for a slot its optimizer."""
+
+    role: VariableRole
+    layer: str | None
+    model: Callable[[], Any]  # a weak reference
+    model_name: str | None
+    optimizer: FormerOptimizer | None
+
+    def path(self) -> str | None:
+        """Layer path in breakdowns, when the variable is gone in Python."""
+        if self.model_name is not None and self.model() is None:
+            inside = (self.layer or "").partition("/")[2]  # without a number behind the model's name
+            return _joined(unused(self.model_name), inside or None)
+        if self.optimizer is None:
+            return self.layer
+        step, name = self.optimizer.replaced_at, self.optimizer.name
+        return _joined(unused(name) if step is None else replaced_optimizer(name, step), self.layer)
+
+
+def _joined(name: str, layer: str | None) -> str:
+    return name if layer is None else f"{name}/{layer}"
+
+
+class FormerVariables:
+    """Process-wide notes on who owned each variable. The training's thread calls the methods."""
+
+    def __init__(self) -> None:
+        self._owners: dict[int, tuple[Any, _Owner]] = {}  # by id of the handle; with a weak reference to it
+        self._optimizers: weakref.WeakKeyDictionary[Any, FormerOptimizer] = weakref.WeakKeyDictionary()
+
+    def note(self, handle: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
+        """Note the owner of a variable.
+
+        Args:
+            handle: The variable's resource handle.
+            fact: Its role and layer.
+            model: Its model, None if unknown.
+            optimizer: Its optimizer if it is a slot, else None.
+        """
+        owners, key = self._owners, id(handle)
+        known = owners.get(key)
+        if known is not None and known[0]() is handle and known[1].model() is model and known[1].layer == fact.layer:
+            return
+
+        def gone(reference: Any) -> None:
+            if key in owners and owners[key][0] is reference:
+                del owners[key]
+
+        of = None if optimizer is None else self.optimizer(optimizer)
+        name, reference = (None, lambda: None) if model is None else (str(model.name), weakref.ref(model))
+        owners[key] = weakref.ref(handle, gone), _Owner(fact.role, fact.layer, reference, name, of)
+
+    def optimizer(self, optimizer: Any) -> FormerOptimizer:
+        """The note on an optimizer, whose `replaced_at` the caller may set."""
+        return self._optimizers.setdefault(optimizer, FormerOptimizer(type(optimizer).__name__))
+
+    def facts(self, handles: Iterable[Any]) -> list[VariableFact]:
+        """Facts about those resource handles of variables whose variable does not exist any more in Python."""
+        return [fact for handle in handles if _variable_is_gone(handle) and (fact := self._fact(handle)) is not None]
+
+    def _fact(self, handle: Any) -> VariableFact | None:
+        import tensorflow as tf
+
+        data = getattr(handle, "_handle_data", None)
+        if data is None or not data.is_set or len(data.shape_and_type) != 1:
+            return None
+        shape, dtype = tf.TensorShape(data.shape_and_type[0].shape), tf.as_dtype(data.shape_and_type[0].dtype)
+        address = _address(handle, dtype)
+        if address is None or not shape.is_fully_defined():
+            return None
+        role, layer = self._role_and_layer(handle, shape, dtype)
+        return VariableFact(
+            name=f"{handle._name}#{id(handle)}",
+            role=role,
+            layer=layer,
+            trainable=None,
+            requested_bytes=int(shape.num_elements()) * int(dtype.size),
+            device=short_device(handle.device),
+            start_address=address,
+            end_address=address,  # nobody assigns to it
+            shape=tuple(shape.as_list()),
+            dtype=dtype.name,
+        )
+
+    def _role_and_layer(self, handle: Any, shape: Any, dtype: Any) -> tuple[VariableRole, str | None]:
+        reference, owner = self._owners.get(id(handle), (None, None))
+        if owner is not None and reference is not None and reference() is handle:
+            return owner.role, owner.path()
+        return _named(str(handle._name).partition(":")[0], is_array=bool(shape.rank) and dtype.is_floating)
+
+
+def _variable_is_gone(handle: Any) -> bool:
+    variable = getattr(handle, "_parent_trackable", None)
+    return isinstance(variable, weakref.ref) and variable() is None
+
+
+def _address(handle: Any, dtype: Any) -> int | None:
+    """Address of a variable's value; None if it is not initialized."""
+    import tensorflow as tf
+
+    try:
+        with tf.init_scope(), tf.device(handle.device):
+            return tensor_address(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
+    except Exception:
+        return None
+
+
+def _named(name: str, is_array: bool) -> tuple[VariableRole, str | None]:
+    """Role and layer by the name that Keras gives to slots, ``adam/dense_kernel_momentum``, and weights."""
+    import keras
+
+    first, _, rest = name.partition("/")
+    if not rest or not is_array:
+        return "other_state", None
+    optimizers = {
+        kind.__name__.lower(): kind.__name__ for kind in vars(keras.optimizers).values() if isinstance(kind, type)
+    }
+    optimizer = optimizers.get(_NUMBERED.sub("", first).replace("_", ""))
+    if optimizer is not None:
+        return "optimizer_state", f"{unused(optimizer)}/{rest}"
+    return "weights", f"{unused(EARLIER_MODEL)}/{name.rpartition('/')[0]}"
+
+
+former_variables = FormerVariables()

@@ -7,12 +7,11 @@ import pytest
 
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, Span
 from tb_memplugin.recorder.observe.graph.graph_gradients import (
+    backward_reads,
     buffer_reusers,
     early_ops,
-    forward_inputs,
-    gradient_inputs,
     gradient_ops,
-    outputs_saved_for_backward,
+    inputs_of_backward,
     saved_for_backward,
     unread_outputs,
 )
@@ -125,7 +124,7 @@ def test_outputs_of_saved_ops_that_no_backward_op_reads_are_known(reads: list[st
         results={"loss": 2},
     )
     saved = {case.graph.number["loss"], case.graph.number["other"]}
-    found = unread_outputs(case.graph, case.layers, saved)
+    found = unread_outputs(case.graph, backward_reads(case.graph, case.layers), saved)
     assert {case.graph.ops[number].name: outputs for number, outputs in found.items()} == unread
 
 
@@ -134,22 +133,19 @@ def test_what_tensorflow_does_not_run_reads_no_output() -> None:
         ("loss", "Loss", [], F), ("d", "Mul", ["loss:1"], B), ("never", "Mul", ["loss"], B),
         outputs=("d",), results={"loss": 2},
     )  # fmt: skip
-    assert unread_outputs(case.graph, case.layers, {0}) == {0: (0,)}
+    assert unread_outputs(case.graph, backward_reads(case.graph, case.layers), {0}) == {0: (0,)}
 
 
-@pytest.mark.parametrize("kind", ["PartitionedCall", "StatefulPartitionedCall", "While"])
-@pytest.mark.parametrize("pass_name", [F, B, "other"])
-def test_outputs_of_a_call_that_the_backward_pass_reads_are_saved(kind: str, pass_name: str) -> None:
+def test_backward_ops_that_tensorflow_runs_read_outputs() -> None:
     case = Case(
-        ("call", kind, [], pass_name),
+        ("call", "PartitionedCall", [], F),
         ("next", "Relu", ["call:0"], F),
         ("d", "Mul", ["call:1", "call:2", "next"], B),
         ("never", "Mul", ["call:3"], B),
         outputs=("d",),
         results={"call": 4},
     )
-    expected = {1, 2} if kind != "While" and pass_name != B else set()
-    assert outputs_saved_for_backward(case.graph, case.layers, 0) == expected
+    assert backward_reads(case.graph, case.layers) == {(0, 1), (0, 2), (1, 0)}
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------
@@ -175,10 +171,8 @@ def test_a_backward_op_reads_results_of_the_forward_pass_and_gradients() -> None
         ("f", "Mul", ["a", "g"], F),
     )  # fmt: skip
     number = case.graph.number
-    assert forward_inputs(case.graph, case.layers, number["d"]) == (1, 3)
-    assert gradient_inputs(case.graph, case.layers, number["d"]) == ("g", "h")
-    assert forward_inputs(case.graph, case.layers, number["f"]) == ()
-    assert gradient_inputs(case.graph, case.layers, number["f"]) == ()
+    assert inputs_of_backward(case.graph, case.layers, number["d"]) == ((1, 3), ("g", "h"))
+    assert inputs_of_backward(case.graph, case.layers, number["f"]) == ((), ())
 
 
 # --- gradients --------------------------------------------------------------------------------------------------------

@@ -1,10 +1,18 @@
 """Which ops of a function graph TensorFlow runs."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, Span
+from tb_memplugin.recorder.observe.graph.graph_ops import (
+    Call,
+    GraphOps,
+    OpLayers,
+)
 
-from tb_memplugin.recorder.observe.graph.graph_ops import GraphOps  # noqa: E402
+tf = pytest.importorskip("tensorflow")
 
 
 def test_ops_that_nothing_needs_are_known() -> None:
@@ -36,3 +44,57 @@ def test_without_outputs_all_ops_are_needed() -> None:
 
     ops = GraphOps(step.get_concrete_function(tf.TensorSpec((4,), tf.float32)).graph)
     assert "Neg" in ops.types and ops.needed == set(range(len(ops)))
+
+
+VARIABLES = {"kernel_a": ("a/kernel", "net/a"), "kernel_b": ("b/kernel", "net/b"), "rate": ("rate", None)}
+
+
+def update_layers(ops: dict[str, list[str]], gradients: dict[str, str]) -> dict[str, str | None]:
+    """Op name to layer, for ops by name with the names of their inputs. All but placeholders and gradients are the
+    update's; `gradients` are the layers of ops whose output is a gradient."""
+    made: dict[str, Any] = {}
+    for name, inputs in ops.items():
+        tensors = [SimpleNamespace(op=made[source], value_index=0) for source in inputs]
+        kind = "Placeholder" if name in VARIABLES else "Mul"
+        made[name] = SimpleNamespace(name=name, type=kind, inputs=tensors, outputs=[])
+    graph = GraphOps(SimpleNamespace(get_operations=lambda: list(made.values())))
+    first = next(number for number, name in enumerate(ops) if name not in VARIABLES and name not in gradients)
+    notes = GraphNotes()
+    notes.spans = [Span(first, len(ops), 0, 0, "update", None)]
+    layers = OpLayers(graph, notes, {}, Call(), None)
+    layers.place_updates(VARIABLES, {graph.number[name]: layer for name, layer in gradients.items()})
+    return {name: layers.layer[graph.number[name]] for name in ops if graph.number[name] >= first}
+
+
+SOURCES: dict[str, list[str]] = {"kernel_a": [], "kernel_b": [], "rate": [], "gradient_a": [], "gradient_b": []}
+GRADIENTS = {"gradient_a": "net/a", "gradient_b": "net/b"}
+
+
+def test_an_update_belongs_to_the_layer_of_its_variable_or_gradient() -> None:
+    ops = {**SOURCES, "scaled": ["rate", "gradient_a"], "new": ["kernel_a", "scaled"], "square": ["gradient_b"]}
+    assert update_layers(ops, GRADIENTS) == {"scaled": "net/a", "new": "net/a", "square": "net/b"}
+
+
+def test_gradients_that_replicas_sum_in_one_tensor_belong_to_the_layers_that_read_the_parts() -> None:
+    # GIVEN gradients that are concatenated, summed over the workers, and split again
+    ops = {
+        **SOURCES,
+        "concat": ["gradient_b", "gradient_a"],
+        "reduced": ["concat"],
+        "split": ["reduced"],
+        "part_a": ["split"],
+        "square_a": ["part_a"],
+        "new_a": ["kernel_a", "square_a"],
+        "part_b": ["split"],
+        "new_b": ["part_b", "kernel_b"],
+    }
+    layers = update_layers(ops, GRADIENTS)
+    # THEN the whole belongs to no layer, and what each variable's update reads of it to the variable's
+    assert {name for name, layer in layers.items() if layer is None} == {"concat", "reduced", "split"}
+    assert {name for name, layer in layers.items() if layer == "net/a"} == {"part_a", "square_a", "new_a"}
+    assert {name for name, layer in layers.items() if layer == "net/b"} == {"part_b", "new_b"}
+
+
+def test_a_norm_over_all_gradients_belongs_to_no_layer() -> None:
+    ops = {**SOURCES, "norm": ["gradient_a", "gradient_b"], "clipped": ["gradient_b", "norm"]}
+    assert update_layers(ops, GRADIENTS) == {"norm": None, "clipped": "net/b"}

@@ -1,10 +1,13 @@
 """Facts about the ops of functions, of those they call, and of loops, from functions that TensorFlow traced."""
 
+import gc
 import re
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -12,7 +15,8 @@ from tb_memplugin.model.trace import GraphFacts
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.graph import graphs as module
 from tb_memplugin.recorder.observe.graph.call_notes import CallNotes, call_notes
-from tb_memplugin.recorder.observe.graph.graphs import graph_facts, output_bytes
+from tb_memplugin.recorder.observe.graph.graphs import constants_of, graph_facts, output_bytes
+from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
 
 
 @pytest.fixture(autouse=True)
@@ -324,3 +328,42 @@ def test_gradients_for_each_example_are_gradients_of_the_weight(kind: str) -> No
     assert {fact.pass_name for fact in made} == {"backward"}
     forward = [name for name, fact in facts.ops.items() if fact.pass_name == "forward" and "/pfor/" in name]
     assert bool(forward) is (kind == "vectorized_map")
+
+
+def test_large_constants_are_read_with_their_function_and_line() -> None:
+    table, small = np.ones((16, 64), np.float32), np.ones(8, np.float32)
+
+    @tf.function
+    def project(values: tf.Tensor) -> tf.Tensor:
+        return (
+            values @ table + tf.reduce_sum(small) + len("text") * tf.cast(tf.constant(["x" * 5000]) == "x", tf.float32)
+        )
+
+    graph = project.get_concrete_function(tf.ones((4, 16))).graph
+    assert [(one.shape, one.dtype, one.requested_bytes) for one in constants_of(graph).values()] == [
+        ((16, 64), "float32", 4096)
+    ]
+    # Graphs of other tests that are still alive are read, too; the other graphs come last.
+    facts = graph_facts({}, lambda item: None, SourceLines(), others=[graph])[-1]
+    assert not facts.root and not facts.ops
+    (constant,) = facts.constants
+    assert (constant.requested_bytes, constant.function, constant.layer) == (4096, "project", None)
+    assert constant.line is not None and constant.line.startswith("tests/unit/recorder/observe/graph/test_graphs.py:")
+    assert not constant.of_input
+
+
+def test_a_graph_whose_constants_were_read_can_be_collected() -> None:
+    table = np.ones((16, 64), np.float32)
+    graph = tf.function(lambda values: values @ table).get_concrete_function(tf.ones((4, 16))).graph
+    assert len(constants_of(graph)) == 1
+    reference = weakref.ref(graph)
+    del graph
+    gc.collect()
+    assert reference() is None
+
+
+def test_constants_of_a_data_sets_function_are_of_the_input() -> None:
+    table = np.ones((16, 64), np.float32)
+    data = tf.data.Dataset.range(3).map(lambda number: tf.gather(table, number))
+    facts = graph_facts({}, lambda item: None, None, others=[data._map_func._function.graph])[-1]
+    assert [constant.of_input for constant in facts.constants] == [True]

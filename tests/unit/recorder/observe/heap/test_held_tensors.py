@@ -137,7 +137,7 @@ def test_after_a_missed_object_all_are_searched_at_the_end(monkeypatch: pytest.M
     assert searched == []
     held.find({}, [], read_chunks=dict)
     searched.clear()
-    held._objects._promotions.misses += 1
+    held._promotions.misses += 1
     held.finish([])
     assert searched == [1]
 

@@ -1,141 +1,44 @@
-"""The holder of an object is found from the program's modules and running functions, and described.
+"""The search from the program's modules and running functions down to tensors, arrays and iterators.
 
-pytest makes functions with an assertion read their own variables, and the search skips such functions. So helper
-functions hold the tensors.
+How holders are described is in test_retaining_path.py.
 """
 
-import collections
-import functools
 import gc
 import sys
 import weakref
-from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from tb_memplugin.recorder.observe.graph.frames import running_functions
 from tb_memplugin.recorder.observe.heap import holders
-from tb_memplugin.recorder.observe.heap.holders import find_holders
-
-kept_by_module: list[Any] = []
-HERE = "test_holders.py"
+from tb_memplugin.recorder.observe.heap.holders import Kept, find_holders, kept_objects
 
 
 class Tensor:
     """Replaces a tensor: only its identity matters."""
 
 
-class Owner:
+class Data:
+    """Keeps arrays in a dict, which the garbage collector does not track."""
+
     def __init__(self) -> None:
-        self.outputs: Any = None
+        self.seen: dict[int, Any] = {}
 
 
-class Slotted:
-    __slots__ = ("cache",)
-
-
-class WithClassAttribute:
-    kept: list[Any] = []  # noqa: RUF012
-
-
-@pytest.fixture(autouse=True)
-def clear_kept() -> Iterator[None]:
-    yield
-    kept_by_module.clear()
-    WithClassAttribute.kept.clear()
-
-
-def holder_of(tensor: Any) -> str | None:
-    holder = find_holders([tensor], seconds=5.0).get(id(tensor))
-    return None if holder is None else holder.text
-
-
-def test_a_list_of_a_module() -> None:
-    kept_by_module.append(Tensor())
-    assert holder_of(kept_by_module[0]) == f"list `kept_by_module` in module {__name__}"
-
-
-def test_a_tuple_in_a_list_of_a_module() -> None:
-    kept_by_module.append((Tensor(), 1.0))
-    assert holder_of(kept_by_module[0][0]) == f"tuple in list `kept_by_module` in module {__name__}"
-
-
-def hold(make: Callable[[Any], Any]) -> str | None:
-    tensor = Tensor()
-    results = make(tensor)
-    holder = holder_of(tensor)
-    del results
-    return holder
-
-
-@pytest.mark.parametrize(
-    ("make", "kind"),
-    [
-        (lambda tensor: [tensor], "list"),
-        (lambda tensor: {"loss": tensor}, "dict"),
-        (lambda tensor: collections.deque([tensor]), "deque"),
-        (lambda tensor: {"losses": [tensor]}, "list in dict"),
-    ],
-)
-def test_a_container_of_a_running_function(make: Callable[[Any], Any], kind: str) -> None:
-    assert hold(make) == f"{kind} `results` in hold() in {HERE}"
-
-
-def test_a_variable_alone() -> None:
-    assert hold(lambda tensor: None) == f"variable `tensor` in holder_of() in {HERE}"
-
-
-def owner_of(tensor: Any) -> Owner:
-    owner = Owner()
-    owner.outputs = tensor
-    return owner
-
-
-def slotted(tensor: Any) -> Slotted:
-    owner = Slotted()
-    owner.cache = tensor
-    return owner
-
-
-def with_dict(tensor: Any) -> Owner:
-    owner = Owner()
-    vars(owner)["outputs"] = tensor
-    return owner
-
-
-@pytest.mark.parametrize(
-    ("make", "expected"),
-    [
-        (owner_of, "attribute `outputs` of Owner"),
-        (with_dict, "attribute `outputs` of Owner"),
-        (slotted, "attribute `cache` of Slotted"),
-        (lambda tensor: owner_of([tensor]), "list in attribute `outputs` of Owner"),
-        (lambda tensor: [owner_of({"losses": [tensor]})], "list in attribute `outputs` of Owner"),
-        (lambda tensor: functools.partial(print, tensor), "tuple in attribute `args` of partial"),
-        (lambda tensor: closure([tensor]), "list in variable `history` of <lambda>()"),
-    ],
-)
-def test_an_attribute_is_preferred_to_the_variable_that_leads_to_it(make: Callable[[Any], Any], expected: str) -> None:
-    assert hold(make) == expected
-
-
-def closure(history: list[Any]) -> Callable[[], Any]:
-    return lambda: history
-
-
-def test_a_class_attribute() -> None:
-    WithClassAttribute.kept.append(Tensor())
-    assert holder_of(WithClassAttribute.kept[0]) == "list in attribute `kept` of class WithClassAttribute"
+KEPT = Data()
+ITERATORS: list[Any] = []
 
 
 def hold_many(count: int) -> list[str]:
     history = [Tensor() for _ in range(count)]
-    return [holder.text for holder in find_holders(list(history), seconds=5.0).values()]
+    return [text for text, _ in find_holders(list(history), seconds=5.0).values()]
 
 
 def test_many_tensors_at_once_and_none_without_a_holder() -> None:
-    assert hold_many(3000) == [f"list `history` in hold_many() in {HERE}"] * 3000
+    assert hold_many(3000) == ["list `history` in hold_many() in test_holders.py"] * 3000
     assert find_holders([Tensor()], seconds=5.0) == {}
 
 
@@ -144,20 +47,20 @@ def test_what_refers_to_nothing_takes_no_time(monkeypatch: pytest.MonkeyPatch) -
     looked_into: list[type] = []
     children = holders._children
     monkeypatch.setattr(holders, "_children", lambda value: looked_into.append(type(value)) or children(value))
-    tensor = Tensor()
-    kept_by_module.append([[*range(1000), *map(str, range(1000)), sys, len], [tensor]])
-    assert holder_of(tensor) is not None
+    ITERATORS.append([[*range(1000), *map(str, range(1000)), sys, len], [Tensor()]])
+    found = find_holders(list(ITERATORS[0][1]), seconds=5.0)
+    ITERATORS.clear()
     # THEN only what the garbage collector tracks was looked into
-    assert list in looked_into
+    assert found and list in looked_into
     assert not {int, str, type(sys), type(len)} & set(looked_into)
 
 
 def test_the_search_stops_at_its_time_limit() -> None:
     times = iter(range(10**6))
     history = [Tensor() for _ in range(200_000)]
-    holders = find_holders([history[-1]], seconds=20, clock=lambda: float(next(times)))
-    assert holders == {}
+    assert find_holders([history[-1]], seconds=20, clock=lambda: float(next(times))) == {}
     assert next(times) < 40
+    assert kept_objects(seconds=-1) == ([], [])
 
 
 def test_reading_variables_keeps_no_value_alive() -> None:
@@ -171,8 +74,6 @@ def test_reading_variables_keeps_no_value_alive() -> None:
     gc.collect()
     assert reference() is None
 
-
-def test_reading_variables_keeps_no_value_while_the_function_runs() -> None:
     def runs_on() -> bool:
         tensor = Tensor()
         reference = weakref.ref(tensor)
@@ -192,3 +93,16 @@ def test_a_function_that_reads_its_own_variables_is_skipped() -> None:
         return mine
 
     assert reads_locals() == {}
+
+
+def test_arrays_and_iterators_are_summed_by_the_object_that_keeps_them() -> None:
+    KEPT.seen.update({number: np.zeros((1 << 20,)) for number in range(3)})
+    KEPT.seen[3] = KEPT.seen[0][1:]  # no memory of its own
+    ITERATORS.extend(iter(tf.data.Dataset.range(3)) for _ in range(4))
+    try:
+        arrays, iterators = kept_objects(seconds=10)
+    finally:
+        KEPT.seen.clear()
+        ITERATORS.clear()
+    assert Kept("dict in attribute `seen` of Data", 4, 3 << 23) in arrays
+    assert Kept(f"list `ITERATORS` in module {__name__}", 4, None) in iterators

@@ -1,6 +1,7 @@
-"""Paths from the program's modules and running functions to an object, found among real Python objects.
+"""Descriptions of what holds an object, found among real Python objects: the holder, and the path from a root to it.
 
-As in test_holders.py, helper functions hold the tensors.
+pytest makes functions with an assertion read their own variables, and the search skips such functions. So helper
+functions hold the tensors.
 """
 
 import collections
@@ -12,8 +13,15 @@ from typing import Any
 
 import pytest
 
+from tb_memplugin.recorder.observe.heap import retaining_path
 from tb_memplugin.recorder.observe.heap.holders import find_holders
-from tb_memplugin.recorder.observe.heap.retaining_path import MAX_NAME_CHARACTERS, MAX_PATH_CHARACTERS
+from tb_memplugin.recorder.observe.heap.retaining_path import (
+    MAX_NAME_CHARACTERS,
+    MAX_PATH_CHARACTERS,
+    Node,
+    attributes,
+    is_attribute_dict,
+)
 
 history: list[Any] = []
 MODULE = f"module {__name__}"
@@ -35,7 +43,7 @@ class Trainer:
 
 
 class Slotted:
-    __slots__ = ("cache",)
+    __slots__ = ("cache", "empty")
 
 
 @pytest.fixture(autouse=True)
@@ -45,32 +53,42 @@ def clear_kept() -> Iterator[None]:
     Trainer.kept.clear()
 
 
-def path_to(tensor: Any) -> str | None:
-    holder = find_holders([tensor], seconds=5.0).get(id(tensor))
-    return None if holder is None else holder.path
+def held(tensor: Any) -> tuple[str | None, str | None]:
+    """The holder of a tensor, and the path to it."""
+    return find_holders([tensor], seconds=5.0).get(id(tensor), (None, None))
 
 
-def hold(make: Callable[[Any], Any]) -> str | None:
+def hold(make: Callable[[Any], Any]) -> tuple[str, str]:
     tensor = Tensor()
     results = make(tensor)
-    path = path_to(tensor)
+    holder, path = held(tensor)
     del results
-    return path
+    return holder or "", path or ""
 
 
-def test_a_list_of_a_module() -> None:
-    history.extend([Tensor(), Tensor(), {"loss": Tensor()}])
-    assert path_to(history[1]) == f"{MODULE} › history (list) › [1]"
-    assert path_to(history[2]["loss"]) == f'{MODULE} › history (list) › [2] (dict) › "loss"'
-
-
-def test_a_class_attribute() -> None:
+def test_a_list_of_a_module_and_of_a_class() -> None:
+    history.append((Tensor(), 1.0))
+    text = f"tuple in list `history` in {MODULE}"
+    assert held(history[0][0]) == (text, f"{MODULE} › history (list) › [0] (tuple) › [0]")
     Trainer.kept.append(Tensor())
-    assert path_to(Trainer.kept[0]) == f"{MODULE} › Trainer (class) › kept (list) › [0]"
+    path = f"{MODULE} › Trainer (class) › kept (list) › [0]"
+    assert held(Trainer.kept[0]) == ("list in attribute `kept` of class Trainer", path)
 
 
 def closure(kept: Any) -> Callable[[], Any]:
     return lambda: kept
+
+
+def unassigned(tensor: Any) -> Callable[[], Any]:
+    """A function that closes over a variable that is not assigned yet, too."""
+
+    def inner() -> Any:
+        return late, kept
+
+    kept = tensor
+    if tensor is None:
+        late = 2
+    return inner
 
 
 def default(kept: Any) -> Callable[[], Any]:
@@ -94,43 +112,70 @@ def in_a_cycle(tensor: Any) -> Trainer:
 
 
 @pytest.mark.parametrize(
-    ("make", "path"),
+    ("make", "text", "path"),
     [
-        (lambda tensor: [tensor], "results (list) › [0]"),
-        (lambda tensor: collections.deque([1, 2, tensor]), "results (deque) › [2]"),
-        (lambda tensor: collections.defaultdict(list, loss=[tensor]), 'results (defaultdict) › "loss" (list) › [0]'),
-        (lambda tensor: {"epochs": {3: {"val/loss": [0, tensor]}}}, 'epochs" (dict) › [3] (dict) › "val/loss" (list)'),
-        (lambda tensor: Trainer(outputs=tensor), "results (Trainer) › outputs"),
-        (lambda tensor: [Trainer(outputs=[tensor])], "results (list) › [0] (Trainer) › outputs (list) › [0]"),
-        (slotted, "results (Slotted) › cache"),
-        (closure, "results (function) › kept"),
-        (lambda tensor: closure([tensor]), "results (function) › kept (list) › [0]"),
-        (default, "results (function) › …"),
-        (lambda tensor: functools.partial(print, 1, tensor), "results (partial) › args (tuple) › [1]"),
+        (lambda tensor: [tensor], "list `results`", "(list) › [0]"),
+        (lambda tensor: collections.deque([1, 2, tensor]), "deque `results`", "(deque) › [2]"),
         (
-            lambda tensor: Trainer(outputs=[tensor]).on_train_batch_end,
-            "results (method) › __self__ (Trainer) › outputs",
+            lambda tensor: collections.defaultdict(list, loss=[tensor]),
+            "list in dict `results`",
+            '(defaultdict) › "loss" (list) › [0]',
         ),
-        (in_a_cycle, "results (Trainer) › callback (Trainer) › outputs (list) › [0]"),
-        (lambda tensor: {tensor}, "results (set) › …"),
+        (
+            lambda tensor: {"epochs": {3: {"val/loss": [0, tensor]}}},
+            "list in dict `results`",
+            '(dict) › "epochs" (dict) › [3] (dict) › "val/loss" (list) › [1]',
+        ),
+        (lambda tensor: Trainer(outputs=tensor), "attribute `outputs` of Trainer", "(Trainer) › outputs"),
+        (
+            lambda tensor: [Trainer(outputs=[(tensor,)])],
+            "tuple in attribute `outputs` of Trainer",
+            "(list) › [0] (Trainer) › outputs (list) › [0] (tuple) › [0]",
+        ),
+        (slotted, "attribute `cache` of Slotted", "(Slotted) › cache"),
+        (closure, "variable `kept` of <lambda>()", "(function) › kept"),
+        (unassigned, "variable `kept` of inner()", "(function) › kept"),
+        (
+            lambda tensor: closure([tensor]),
+            "list in variable `kept` of <lambda>()",
+            "(function) › kept (list) › [0]",
+        ),
+        (default, "variable of the defaults of step()", "(function) › …"),
+        (
+            lambda tensor: functools.partial(print, 1, tensor),
+            "tuple in attribute `args` of partial",
+            "(partial) › args (tuple) › [1]",
+        ),
+        (
+            lambda tensor: Trainer(outputs=tensor).on_train_batch_end,
+            "attribute `outputs` of Trainer",
+            "(method) › __self__ (Trainer) › outputs",
+        ),
+        (
+            in_a_cycle,
+            "list in attribute `outputs` of Trainer",
+            "(Trainer) › callback (Trainer) › outputs (list) › [0]",
+        ),
+        (lambda tensor: {tensor}, "an object of type set", "(set) › …"),
     ],
 )
-def test_references_of_a_running_function(make: Callable[[Any], Any], path: str) -> None:
-    found = hold(make)
-    assert found is not None and found.startswith(f"{HOLD} › results (") and path in found
+def test_references_of_a_running_function(make: Callable[[Any], Any], text: str, path: str) -> None:
+    expected = f"{text} in {HOLD}" if text.endswith("`results`") else text
+    assert hold(make) == (expected, f"{HOLD} › results {path}")
 
 
 def test_a_variable_of_a_running_function() -> None:
-    assert hold(lambda tensor: None) == "path_to() in test_retaining_path.py › tensor"
+    place = "held() in test_retaining_path.py"
+    assert hold(lambda tensor: None) == (f"variable `tensor` in {place}", f"{place} › tensor")
 
 
 @pytest.mark.parametrize(
     "key", ["/home/jane/data", "jane@example.org", "C:\\data", "two words", ("jane", 1), 10**12, 1.5]
 )
 def test_keys_that_may_identify_a_person_or_a_machine_are_left_out(key: Any) -> None:
-    assert hold(lambda tensor: {key: tensor}) == f"{HOLD} › results (dict) › […]"
+    assert hold(lambda tensor: {key: tensor})[1] == f"{HOLD} › results (dict) › […]"
     if isinstance(key, str):
-        assert hold(lambda tensor: Trainer(**{key: tensor})) == f"{HOLD} › results (Trainer) › …"
+        assert hold(lambda tensor: Trainer(**{key: tensor}))[1] == f"{HOLD} › results (Trainer) › …"
 
 
 class Key(str):
@@ -154,7 +199,7 @@ def test_no_code_of_keys_runs() -> None:
     history.append({Key("loss"): Tensor()})
     tensor = next(iter(history[0].values()))
     looked_up.clear()
-    assert path_to(tensor) == f"{MODULE} › history (list) › [0] (dict) › […]"
+    assert held(tensor)[1] == f"{MODULE} › history (list) › [0] (dict) › […]"
     assert looked_up == []
 
 
@@ -167,7 +212,7 @@ def test_long_names_are_whole() -> None:
     vars(getattr(module, attribute))["last_batch_" * 10] = Tensor()
     sys.modules[module.__name__] = module
     try:
-        path = path_to(vars(getattr(module, attribute))["last_batch_" * 10])
+        _, path = held(vars(getattr(module, attribute))["last_batch_" * 10])
     finally:
         del sys.modules[module.__name__]
     assert path == f"module {module.__name__} › {attribute} ({kind.__name__}) › {'last_batch_' * 10}"
@@ -175,14 +220,47 @@ def test_long_names_are_whole() -> None:
 
 def test_a_long_path_is_cut_in_the_middle_and_a_text_as_key() -> None:
     name = "a" * 300
-    found = hold(lambda tensor: functools.reduce(lambda inner, _: {name: inner}, range(7), [tensor]))
-    assert found is not None and len(found) <= MAX_PATH_CHARACTERS
+    _, found = hold(lambda tensor: functools.reduce(lambda inner, _: {name: inner}, range(7), [tensor]))
+    assert len(found) <= MAX_PATH_CHARACTERS
     assert found.startswith(f'{HOLD} › results (dict) › … › "{name}" (dict)') and found.endswith('" (list) › [0]')
     text = "a" * 10_000
-    assert hold(lambda tensor: {text: tensor}) == f'{HOLD} › results (dict) › "{text[: MAX_NAME_CHARACTERS - 1]}…"'
+    assert hold(lambda tensor: {text: tensor})[1] == f'{HOLD} › results (dict) › "{text[: MAX_NAME_CHARACTERS - 1]}…"'
 
 
 def test_each_of_many_tensors_has_its_own_index() -> None:
     history.extend(Tensor() for _ in range(500))
-    paths = [holder.path for holder in find_holders(list(history), seconds=5.0).values()]
+    paths = [path for _, path in find_holders(list(history), seconds=5.0).values()]
     assert paths == [f"{MODULE} › history (list) › [{at}]" for at in range(500)]
+
+
+def test_only_the_dict_of_an_objects_attributes_is_left_out() -> None:
+    owner = Trainer(last=Tensor())
+    root = Node({"o": owner}, None, "module train")
+    node = Node(owner, root)
+    assert is_attribute_dict(Node(vars(owner), node), node)
+    assert not is_attribute_dict(Node(dict(vars(owner)), node), node)
+    assert not is_attribute_dict(Node(vars(owner), root), root)  # the dict of a root
+
+    class Named(dict):  # type: ignore[type-arg]
+        pass
+
+    container = Named()
+    assert not is_attribute_dict(Node(vars(container), Node(container, root)), Node(container, root))
+
+
+def test_attributes_are_read_without_running_code() -> None:
+    class Careful:
+        __slots__ = ("__dict__", "slot", "unset")
+
+        def __getattribute__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+        @property
+        def computed(self) -> Any:
+            raise AssertionError
+
+    made = Careful()
+    object.__setattr__(made, "slot", 1)
+    object.__getattribute__(made, "__dict__")["own"] = 2
+    assert attributes(made) == {"own": 2, "slot": 1}
+    assert retaining_path.closure(closure(3)) == {"kept": 3}  # type: ignore[arg-type]

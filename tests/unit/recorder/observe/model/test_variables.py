@@ -9,10 +9,16 @@ import keras
 import pytest
 import tensorflow as tf
 
+from tb_memplugin.model.trace import VariableFact
 from tb_memplugin.recorder.observe.model import addresses
 from tb_memplugin.recorder.observe.model import variables as module
-from tb_memplugin.recorder.observe.model.former_variables import former_variables
-from tb_memplugin.recorder.observe.model.variables import Variables, replicas, tf_variable
+from tb_memplugin.recorder.observe.model.variables import (
+    FormerVariables,
+    Variables,
+    former_variables,
+    replicas,
+    tf_variable,
+)
 
 L = keras.layers
 CPU = "CPU:0"
@@ -111,7 +117,7 @@ def test_optimizers_of_no_model_serve_the_variables_that_are_known() -> None:
     optimizer.build(model.trainable_variables)
     found = Variables([(model, None)], [optimizer])
     assert owned(found)["optimizer_state", "net/count", True] == 4 * 3
-    entry = next(entry for entry in found._entries if entry.role == "optimizer_state" and entry.layer)
+    entry = next(entry for entry in found._entries if entry.fact.role == "optimizer_state" and entry.fact.layer)
     owner = former_variables._owners[id(entry.handle())][1]
     assert owner.model() is model and owner.optimizer is former_variables.optimizer(optimizer)
     # AND without the model, they have no layer
@@ -295,3 +301,29 @@ def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(monkeypa
     assert module.variable_address(table) is None
     # AND it is not read again
     assert module.variable_address(table) is None
+
+
+class Model:
+    name = "fold"
+
+
+class Handle:
+    """Stands for a variable's resource handle."""
+
+
+@pytest.mark.parametrize(
+    ("layer", "named"),
+    [
+        ("fold/dense", "fold, no longer used/dense"),
+        ("fold#2/block#3/dense", "fold, no longer used/block#3/dense"),
+        ("fold#2", "fold, no longer used"),
+        (None, "fold, no longer used"),
+    ],
+)
+def test_a_model_that_is_gone_has_its_name_without_the_number_among_those_alive(layer: str | None, named: str) -> None:
+    former, handle, model = FormerVariables(), Handle(), Model()
+    former.note(handle, VariableFact("w", "weights", layer, True, 4, "CPU:0", None, None), model, None)
+    (_, owner) = former._owners[id(handle)]
+    assert owner.path() == layer
+    del model
+    assert owner.path() == named

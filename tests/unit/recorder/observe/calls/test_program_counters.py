@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.observe.graph import function_traces
-from tb_memplugin.recorder.observe.graph.function_traces import (
+from tb_memplugin.recorder.observe.calls import program_counters as function_traces
+from tb_memplugin.recorder.observe.calls.program_counters import (
     FunctionTraces,
     TracedFunction,
     changed_argument,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.observe.calls import data_pipelines as module
-from tb_memplugin.recorder.observe.calls.data_pipelines import DataPipelines, makes_iterator
+from tb_memplugin.recorder.observe.calls import datasets as module
+from tb_memplugin.recorder.observe.calls.datasets import DataPipelines, makes_iterator
 
 
 @pytest.fixture
