@@ -1,25 +1,47 @@
-/** Where the page gets its data. The server is one source; a saved report can be another. */
+/** The answers that the page asks for, from the plugin's routes or from a saved report: each route with its parameters and its check. */
 
-import type { Activations } from "../model/activations";
-import type { Answer, Fixes, Oom } from "../model/answer";
-import type { Devices } from "../model/devices";
-import type { HostMemory } from "../model/host-memory";
-import type { LayersAnswer } from "../model/layers";
-import type { MemoryMap, MapRef, Place } from "../model/memory-map";
-import type { Overview } from "../model/overview";
-import type { DeviceMemory, PoolSteps, Demand } from "../model/pool";
-import type { Phase, RunsAnswer } from "../model/run";
-import type { LedgerTotals, Snapshot, SnapshotSummary } from "../model/snapshot";
-import type { Timeline, TimelineRef } from "../model/timeline";
-import type { Conditions, Plan, WhatIf } from "../model/what-if";
+import type { Place } from "../model/memory-map";
+import type { Phase } from "../model/run";
+import { changedConditions, type Conditions } from "../model/what-if";
+import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "./allocator-answers";
+import { parseAnswers } from "./answer-answers";
+import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
+import { parseDemand } from "./demand-answer";
+import { parseDevices } from "./devices-answer";
+import { parseHostMemory } from "./host-memory-answer";
+import { parsePlan } from "./plan-answer";
+import { parsePool } from "./pool-answer";
+import { parseTimeline, parseTimelines } from "./timeline-answers";
+import { parseWhatIf } from "./what-if-answer";
+
+/** An error with the server's own sentence. */
+export class Refused extends Error {
+  constructor(
+    readonly status: number,
+    sentence: string,
+    /** The parameter that it is about, if it is one alone. */
+    readonly parameter: string | null = null,
+  ) {
+    super(sentence);
+    this.name = "Refused";
+  }
+}
+
+/** Those that are null are not asked about. */
+export type Parameters = Record<string, string | number | null>;
+
+/** Gives the body of a route's answer, or throws `Refused`. */
+export type Ask = (route: string, parameters: Parameters, signal: AbortSignal) => Promise<ArrayBuffer>;
+
+/** First and last step; null for all. */
+export type Span = readonly [number, number] | null;
 
 export interface OverviewQuery {
   run: string;
   device: string;
   phase: Phase;
   points: number;
-  /** First and last step; null for all. */
-  span: readonly [number, number] | null;
+  span: Span;
   /** One attempt of several that recorded the same steps; null for the last one of each step. */
   session: string | null;
 }
@@ -33,37 +55,63 @@ export interface TotalsQuery {
   session: string | null;
 }
 
-export interface Source {
+export const jsonOf = (body: ArrayBuffer): unknown => JSON.parse(new TextDecoder().decode(body)) as unknown;
+
+function overSteps({ run, device, phase, points, span, session }: OverviewQuery): Parameters {
+  const [first_step, last_step] = span ?? [null, null];
+  return { run, device, phase, first_step, last_step, points, session };
+}
+
+export function routesOver(ask: Ask) {
+  const json = async <T>(route: string, parameters: Parameters, signal: AbortSignal, parse: (json: unknown) => T): Promise<T> =>
+    parse(jsonOf(await ask(route, parameters, signal)));
+  const columns = async <T>(route: string, parameters: Parameters, signal: AbortSignal, parse: (body: ArrayBuffer) => T): Promise<T> =>
+    parse(await ask(route, parameters, signal));
+  return {
+    runs: (signal: AbortSignal) => json("runs", {}, signal, parseRuns),
+    /** `device`: null for a run without allocator data. */
+    answers: (run: string, device: string | null, phase: Phase, signal: AbortSignal) =>
+      json("answers", { run, device, phase }, signal, parseAnswers),
+    overview: (query: OverviewQuery, signal: AbortSignal) => columns("overview", overSteps(query), signal, parseOverview),
+    pool: (query: OverviewQuery, signal: AbortSignal) => columns("pool", overSteps(query), signal, parsePool),
+    devices: (run: string, phase: Phase, signal: AbortSignal) => json("devices", { run, phase }, signal, parseDevices),
+    hostMemory: (query: OverviewQuery, signal: AbortSignal) => columns("host_memory", overSteps(query), signal, parseHostMemory),
+    snapshots: (run: string, device: string, signal: AbortSignal) => json("snapshots", { run, device }, signal, parseSnapshots),
+    snapshot: (run: string, device: string, phase: Phase, step: number, signal: AbortSignal) =>
+      json("snapshot", { run, device, step, phase }, signal, parseSnapshot),
+    /** `device`: null for a run of one process. */
+    layers: (run: string, device: string | null, step: number | null, signal: AbortSignal) =>
+      json("layers", { run, device, step }, signal, parseLayers),
+    ledgerTotals: (query: TotalsQuery, signal: AbortSignal) => columns("ledger_totals", { ...query }, signal, parseLedgerTotals),
+    activations: (run: string, points: number, span: Span, signal: AbortSignal) => {
+      const [first_step, last_step] = span ?? [null, null];
+      return columns("activations", { run, first_step, last_step, points }, signal, parseActivations);
+    },
+    timelines: (run: string, device: string, signal: AbortSignal) => json("timelines", { run, device }, signal, parseTimelines),
+    timeline: (run: string, device: string, phase: Phase, step: number, signal: AbortSignal) =>
+      columns("timeline", { run, device, step, phase }, signal, parseTimeline),
+    maps: (run: string, device: string, signal: AbortSignal) => json("maps", { run, device }, signal, parseMaps),
+    map: (run: string, place: Place, signal: AbortSignal) => columns("map", { run, ...place }, signal, parseMap),
+    ooms: (run: string, signal: AbortSignal) => json("oom", { run }, signal, parseOoms),
+    /** `oom`: index of the failure in `ooms`. */
+    fixes: (run: string, oom: number, signal: AbortSignal) => json("fixes", { run, oom }, signal, parseFixes),
+    deviceMemory: (run: string, device: string, step: number | null, signal: AbortSignal) =>
+      json("device_memory", { run, device, step }, signal, parseDeviceMemory),
+    whatIf: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
+      json("what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, parseWhatIf),
+    demand: (run: string, device: string, signal: AbortSignal) => json("demand", { run, device }, signal, parseDemand),
+    /** `budget`: a size such as 8GiB; empty for the capacity. */
+    plan: (run: string, device: string, budget: string, signal: AbortSignal) =>
+      json("plan", { run, device, budget: budget || null }, signal, parsePlan),
+  };
+}
+
+/** Where the page gets its data. */
+export interface Source extends ReturnType<typeof routesOver> {
   /** Sentences on data that a saved report does not contain; a server has none. */
   absent?: readonly string[];
   /** Whether it answers what-if questions for the recorded conditions only, as a saved report does. */
   recordedOnly?: boolean;
-  runs(signal: AbortSignal): Promise<RunsAnswer>;
-  /** `device`: null for a run without allocator data. */
-  answers(run: string, device: string | null, phase: Phase, signal: AbortSignal): Promise<Answer[]>;
-  overview(query: OverviewQuery, signal: AbortSignal): Promise<Overview>;
-  pool(query: OverviewQuery, signal: AbortSignal): Promise<PoolSteps>;
-  devices(run: string, phase: Phase, signal: AbortSignal): Promise<Devices>;
-  hostMemory(query: OverviewQuery, signal: AbortSignal): Promise<HostMemory>;
-  snapshots(run: string, device: string, signal: AbortSignal): Promise<SnapshotSummary[]>;
-  snapshot(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Snapshot>;
-  ledgerTotals(query: TotalsQuery, signal: AbortSignal): Promise<LedgerTotals>;
-  /** `device`: null for a run of one process. */
-  layers(run: string, device: string | null, step: number | null, signal: AbortSignal): Promise<LayersAnswer>;
-  /** `span`: first and last step; null for all. */
-  activations(run: string, points: number, span: readonly [number, number] | null, signal: AbortSignal): Promise<Activations>;
-  timelines(run: string, device: string, signal: AbortSignal): Promise<TimelineRef[]>;
-  timeline(run: string, device: string, phase: Phase, step: number, signal: AbortSignal): Promise<Timeline>;
-  maps(run: string, device: string, signal: AbortSignal): Promise<MapRef[]>;
-  map(run: string, place: Place, signal: AbortSignal): Promise<MemoryMap>;
-  ooms(run: string, signal: AbortSignal): Promise<Oom[]>;
-  /** `oom`: index of the failure in `ooms`. */
-  fixes(run: string, oom: number, signal: AbortSignal): Promise<Fixes>;
-  deviceMemory(run: string, device: string, step: number | null, signal: AbortSignal): Promise<DeviceMemory>;
-  whatIf(run: string, device: string, conditions: Conditions, signal: AbortSignal): Promise<WhatIf>;
-  demand(run: string, device: string, signal: AbortSignal): Promise<{ demand: Demand | null }>;
-  /** `budget`: a size such as 8GiB; empty for the capacity. */
-  plan(run: string, device: string, budget: string, signal: AbortSignal): Promise<Plan>;
   /** TensorBoard's own list of runs, in the order that gives them their colours. */
   hostRuns(signal: AbortSignal): Promise<string[]>;
 }

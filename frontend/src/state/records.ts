@@ -2,12 +2,12 @@
 
 import { computed, effect, type ReadonlySignal } from "@preact/signals";
 
-import type { OverviewQuery, TotalsQuery } from "../api/source";
+import type { OverviewQuery, Span, TotalsQuery } from "../api/source";
 import type { Overview, SessionStart } from "../model/overview";
 import { preferredDevice, type RunInfo } from "../model/run";
 import { AS_RECORDED, type Conditions } from "../model/what-if";
 import { NOTHING, nearer, type Loaded, type Resource } from "./resource";
-import type { Resources, Span, StepRef } from "./resources";
+import type { Resources, StepRef } from "./resources";
 import { phaseBeside, type ChoicesSignal, type Shown } from "./runs";
 import type { Need } from "./views";
 

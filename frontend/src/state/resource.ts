@@ -6,7 +6,7 @@
 
 import { signal, type Signal } from "@preact/signals";
 
-import { Refused } from "../api/http";
+import { Refused } from "../api/source";
 import { busy } from "../lib/activity";
 
 /** Of an object or an array itself, and of each of its fields. */

@@ -1,6 +1,6 @@
 /** Everything that the page fetches but the list of runs: one resource for each kind of question. */
 
-import type { OverviewQuery, Source, TotalsQuery } from "../api/source";
+import type { OverviewQuery, Source, Span, TotalsQuery } from "../api/source";
 import type { Place } from "../model/memory-map";
 import type { Phase, RunInfo } from "../model/run";
 import type { Conditions } from "../model/what-if";
@@ -25,21 +25,14 @@ export interface StepRef {
   step: number;
 }
 
-export type Span = readonly [number, number] | null;
-
-const ofDevice = (run: RunInfo, device: string): unknown => [run.run, device];
-const ofStep = (run: RunInfo, device: string, { phase, step }: StepRef): unknown => [run.run, device, phase, step];
-const ofQuery = (_: RunInfo, query: OverviewQuery): unknown => query;
-const ofTotals = (_: RunInfo, query: TotalsQuery): unknown => query;
-
-/** Makes resources whose answers share a shelf and wait in one queue. */
+/** Makes resources whose answers share a shelf and wait in one queue; a question is told apart by the run's name and its other parts. */
 function maker(shelf: Shelf) {
   const queue = limiter(AT_ONCE);
-  return <Args extends unknown[], T>(
-    key: (...args: Args) => unknown,
-    version: (...args: Args) => string,
+  return <Args extends [RunInfo, ...unknown[]], T>(
+    version: (run: RunInfo) => string,
     load: (abort: AbortSignal, ...args: Args) => Promise<T>,
-  ): Resource<Args, T> => new Resource({ key, version, load }, shelf, queue);
+    key: (...args: Args) => unknown = (run, ...others) => [run.run, ...others],
+  ): Resource<Args, T> => new Resource({ key, version: (...[run]: Args) => version(run), load }, shelf, queue);
 }
 
 type Maker = ReturnType<typeof maker>;
@@ -47,33 +40,17 @@ type Maker = ReturnType<typeof maker>;
 /** Answers on a run or a device as a whole. */
 function ofWholeRuns(source: Source, of: Maker) {
   return {
-    answers: of(
-      (run: RunInfo, device: string | null, phase: Phase) => [run.run, device, phase],
-      latest,
-      (abort, run, device, phase) => source.answers(run.run, device, phase, abort),
-    ),
-    overviews: of(ofQuery, latest, (abort, _, query) => source.overview(query, abort)),
-    pools: of(ofQuery, latest, (abort, _, query) => source.pool(query, abort)),
-    hostMemories: of(ofQuery, latest, (abort, _, query) => source.hostMemory(query, abort)),
-    devices: of(
-      (run: RunInfo, phase: Phase) => [run.run, phase],
-      latest,
-      (abort, run, phase) => source.devices(run.run, phase, abort),
-    ),
-    ledgerTotals: of(ofTotals, latest, (abort, _, query) => source.ledgerTotals(query, abort)),
-    activations: of(
-      (run: RunInfo, points: number, span: Span) => [run.run, points, span],
-      latest,
-      (abort, run, points, span) => source.activations(run.run, points, span, abort),
-    ),
-    ooms: of(
-      (run: RunInfo) => run.run,
-      latest,
-      (abort, run) => source.ooms(run.run, abort),
-    ),
-    snapshotLists: of(ofDevice, latest, (abort, run, device) => source.snapshots(run.run, device, abort)),
-    timelineLists: of(ofDevice, latest, (abort, run, device) => source.timelines(run.run, device, abort)),
-    mapLists: of(ofDevice, latest, (abort, run, device) => source.maps(run.run, device, abort)),
+    answers: of(latest, (abort, { run }: RunInfo, device: string | null, phase: Phase) => source.answers(run, device, phase, abort)),
+    overviews: of(latest, (abort, _: RunInfo, query: OverviewQuery) => source.overview(query, abort)),
+    pools: of(latest, (abort, _: RunInfo, query: OverviewQuery) => source.pool(query, abort)),
+    hostMemories: of(latest, (abort, _: RunInfo, query: OverviewQuery) => source.hostMemory(query, abort)),
+    devices: of(latest, (abort, { run }: RunInfo, phase: Phase) => source.devices(run, phase, abort)),
+    ledgerTotals: of(latest, (abort, _: RunInfo, query: TotalsQuery) => source.ledgerTotals(query, abort)),
+    activations: of(latest, (abort, { run }: RunInfo, points: number, span: Span) => source.activations(run, points, span, abort)),
+    ooms: of(latest, (abort, { run }: RunInfo) => source.ooms(run, abort)),
+    snapshotLists: of(latest, (abort, { run }: RunInfo, device: string) => source.snapshots(run, device, abort)),
+    timelineLists: of(latest, (abort, { run }: RunInfo, device: string) => source.timelines(run, device, abort)),
+    mapLists: of(latest, (abort, { run }: RunInfo, device: string) => source.maps(run, device, abort)),
   };
 }
 
@@ -82,23 +59,29 @@ const ofWorker = (device: string | null): string | null => (device?.includes("/"
 
 /** Answers on one step. */
 function ofSteps(source: Source, of: Maker) {
+  const ofStep = ({ run }: RunInfo, device: string, { phase, step }: StepRef): unknown => [run, device, phase, step];
   return {
-    snapshots: of(ofStep, stable, (abort, run, device, { phase, step }) => source.snapshot(run.run, device, phase, step, abort)),
-    layers: of(
-      (run: RunInfo, device: string | null, step: number) => [run.run, ofWorker(device), step],
+    snapshots: of(
       stable,
-      (abort, run, device, step) => source.layers(run.run, ofWorker(device), step, abort),
+      (abort, { run }: RunInfo, device: string, { phase, step }: StepRef) => source.snapshot(run, device, phase, step, abort),
+      ofStep,
     ),
-    timelines: of(ofStep, stable, (abort, run, device, { phase, step }) => source.timeline(run.run, device, phase, step, abort)),
+    layers: of(
+      stable,
+      (abort, { run }: RunInfo, device: string | null, step: number) => source.layers(run, ofWorker(device), step, abort),
+      ({ run }, device, step) => [run, ofWorker(device), step],
+    ),
+    timelines: of(
+      stable,
+      (abort, { run }: RunInfo, device: string, { phase, step }: StepRef) => source.timeline(run, device, phase, step, abort),
+      ofStep,
+    ),
     maps: of(
-      (run: RunInfo, place: Place) => [run.run, place],
-      (run) => `${run.sessions}/${run.ooms}`,
-      (abort, run, place) => source.map(run.run, place, abort),
+      ({ sessions, ooms }) => `${sessions}/${ooms}`,
+      (abort, { run }: RunInfo, place: Place) => source.map(run, place, abort),
     ),
-    deviceMemories: of(
-      (run: RunInfo, device: string, step: number | null) => [run.run, device, step],
-      latest,
-      (abort, run, device, step) => source.deviceMemory(run.run, device, step, abort),
+    deviceMemories: of(latest, (abort, { run }: RunInfo, device: string, step: number | null) =>
+      source.deviceMemory(run, device, step, abort),
     ),
   };
 }
@@ -106,22 +89,10 @@ function ofSteps(source: Source, of: Maker) {
 /** Answers that may take seconds. */
 function ofSimulations(source: Source, of: Maker) {
   return {
-    fixes: of(
-      (run: RunInfo, oom: number) => [run.run, oom],
-      traced,
-      (abort, run, oom) => source.fixes(run.run, oom, abort),
-    ),
-    whatIfs: of(
-      (run: RunInfo, device: string, conditions: Conditions) => [run.run, device, conditions],
-      traced,
-      (abort, run, device, conditions) => source.whatIf(run.run, device, conditions, abort),
-    ),
-    demands: of(ofDevice, traced, (abort, run, device) => source.demand(run.run, device, abort)),
-    plans: of(
-      (run: RunInfo, device: string, budget: string) => [run.run, device, budget],
-      traced,
-      (abort, run, device, budget) => source.plan(run.run, device, budget, abort),
-    ),
+    fixes: of(traced, (abort, { run }: RunInfo, oom: number) => source.fixes(run, oom, abort)),
+    whatIfs: of(traced, (abort, { run }: RunInfo, device: string, asked: Conditions) => source.whatIf(run, device, asked, abort)),
+    demands: of(traced, (abort, { run }: RunInfo, device: string) => source.demand(run, device, abort)),
+    plans: of(traced, (abort, { run }: RunInfo, device: string, budget: string) => source.plan(run, device, budget, abort)),
   };
 }
 

@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 
-import { Refused, httpSource } from "../../src/api/http";
+import { httpSource } from "../../src/api/http";
+import { Refused } from "../../src/api/source";
 import { AS_RECORDED } from "../../src/model/what-if";
 
 const signal = new AbortController().signal;

@@ -2,7 +2,7 @@
 import { computed, effect } from "@preact/signals";
 import { describe, expect, it, vi } from "vitest";
 
-import { Refused } from "../../src/api/http";
+import { Refused } from "../../src/api/source";
 import { Resource, Shelf, footprint, limiter } from "../../src/state/resource";
 
 const direct = <T>(work: () => Promise<T>): Promise<T> => work();
