@@ -92,7 +92,6 @@ const UNITS_OF_TIME = [
   86400, 172800, 432000, 864000,
 ];
 
-/** Distances that ticks of an axis may have. */
 export function tickSteps(kind: XKind): number[] {
   if (kind === "relative") return UNITS_OF_TIME;
   const steps: number[] = [];

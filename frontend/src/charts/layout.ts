@@ -66,7 +66,6 @@ interface Box {
   height: number;
 }
 
-/** The worst aspect ratio of a strip of `areas` along a side. */
 function worst(areas: readonly number[], side: number): number {
   const sum = areas.reduce((total, area) => total + area, 0);
   const [least, most] = [Math.min(...areas), Math.max(...areas)];
@@ -153,7 +152,6 @@ export function waterfallLayout(start: number, deltas: readonly number[]): Water
 /** Pixels of a letter at font size 11: enough for fonts that are wider than Roboto. */
 export const LETTER = 7;
 
-/** `text` with an ellipsis where it is longer than `letters`. */
 export const shortened = (text: string, letters: number): string =>
   text.length > letters ? `${text.slice(0, Math.max(letters - 1, 0))}…` : text;
 
@@ -218,7 +216,6 @@ interface Block {
   from: number;
   to: number;
   label: string;
-  /** Every other block is shaded. */
   shaded: boolean;
 }
 

@@ -5,10 +5,8 @@ import type { Range } from "./axis";
 import { fillStyle, type BandFill } from "./paint";
 
 interface Chunks {
-  /** Ascending. */
   address: ArrayLike<number>;
   bytes: ArrayLike<number>;
-  /** Kind of each chunk. */
   key: ArrayLike<number>;
 }
 
@@ -20,7 +18,6 @@ interface Cell {
   chunk: number;
 }
 
-/** Bytes by key inside one pixel. */
 class Pixel {
   private readonly bytes = new Map<number, number>();
   private count = 0;
@@ -72,7 +69,6 @@ export function stripCells(chunks: Chunks, first: number, end: number, view: Ran
   return cells;
 }
 
-/** Index of the chunk that holds an address, else of the next one; `first` to `end` is one region. */
 export function chunkAt(chunks: Pick<Chunks, "address" | "bytes">, first: number, end: number, address: number): number {
   const next = lowerBound(chunks.address, address, first, end);
   const before = next - 1;

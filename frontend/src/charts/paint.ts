@@ -5,12 +5,10 @@ import type { StackLayout } from "./layout";
 export interface Scale {
   x(value: number): number;
   y(value: number): number;
-  /** The plot's box in device pixels. */
   left: number;
   top: number;
   width: number;
   height: number;
-  /** Device pixels per CSS pixel. */
   ratio: number;
 }
 
@@ -168,7 +166,6 @@ interface Hollow {
   ground: string;
 }
 
-/** Points where a value is known. */
 export function pointsPainter(x: Float64Array, values: Float64Array, colour: string, hollow: Hollow | null = null): Painter {
   return (context, scale) => {
     const [full, rings] = [new Path2D(), new Path2D()];
@@ -279,7 +276,6 @@ function trace(path: Path2D, scale: Scale, x: Float64Array, y: Float64Array, row
   for (const row of rows) path.lineTo(scale.x(x[row] as number), scale.y(y[row] as number));
 }
 
-/** A line through all points. */
 export function linePainter(x: Float64Array, y: Float64Array, colour: string, width: number): Painter {
   return (context, scale) => {
     const path = new Path2D();
@@ -293,7 +289,6 @@ export function linePainter(x: Float64Array, y: Float64Array, colour: string, wi
   };
 }
 
-/** Everything between two curves. */
 export function bandPainter(x: Float64Array, low: Float64Array, high: Float64Array, colour: string, strength: number): Painter {
   return (context, scale) => {
     const path = new Path2D();

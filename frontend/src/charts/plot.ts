@@ -6,7 +6,6 @@ import { byteTicks, shareTicks, tickSteps, wallLabels, xLabel, type Range, type 
 import type { Painter, Scale } from "./paint";
 import { FONT } from "./rules";
 
-/** Restores what was there before a click. */
 export type Undo = () => void;
 
 export class Clicks {
@@ -25,7 +24,6 @@ export class Clicks {
 }
 
 export interface PlotSpec {
-  /** Places of the rows, ascending: where the cursor can stand. */
   x: Float64Array;
   xKind: XKind;
   range: Range;
@@ -36,9 +34,7 @@ export interface PlotSpec {
   inks: { text: string; grid: string };
   /** The row at a place of the x-axis, where that is not the row nearest to it. */
   rowAt?: (x: number) => number;
-  /** Painted inside the plot's box, in order. */
   painters: readonly Painter[];
-  /** Painted outside of it. */
   lanes: readonly Painter[];
 }
 
@@ -49,13 +45,11 @@ export function placeOf({ x, range, rowAt }: Pick<PlotSpec, "x" | "range" | "row
 }
 
 export interface PlotEvents {
-  /** `value` is where the pointer stands on the y-axis. */
   cursor(row: number | null, value: number | null): void;
   /** A click on a row acts; a double-click undoes that. */
   pin(row: number): Undo | null;
   zoom(from: number, to: number): void;
   reset(): void;
-  /** The plot's box in CSS pixels of the host, after every paint. */
   painted(box: { left: number; top: number; width: number; height: number }): void;
 }
 
@@ -104,7 +98,6 @@ export class Plot {
     if (width > 50 && height > 50) this.chart.setSize({ width, height });
   }
 
-  /** Shows a line at a place of the x-axis, none for null. */
   show(which: "cursor" | "pin", x: number | null): void {
     this.places[which] = x;
     const [from, to] = this.spec.range;
@@ -186,7 +179,6 @@ export class Plot {
     else this.events.cursor(row, chart.posToVal(top, "y"));
   }
 
-  /** The row under the pointer. */
   private row(): number | null {
     const { left = -1, idx } = this.chart.cursor;
     if (left < 0 || idx === null || idx === undefined) return null;

@@ -74,7 +74,6 @@ export function capacityPainter(
   };
 }
 
-/** A vertical line over the whole height. */
 export function ruleAcross(x: number, colour: string, dash: readonly number[]): Painter {
   return (context, scale) => {
     const px = Math.round(scale.x(x)) + 0.5;

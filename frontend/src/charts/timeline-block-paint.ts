@@ -79,7 +79,6 @@ export function placedRaster(blocks: Blocks, edges: Float64Array, range: Range, 
 /** Colours of pixels as 32-bit words: a square for each style, repeated over the plot, and the style of each row. */
 interface Colours {
   tiles: readonly Uint32Array[];
-  /** Side of the squares in pixels. */
   size: number;
   styles: Uint8Array;
   /** Colour of the edges of blocks that are large enough to have one. */
@@ -182,7 +181,6 @@ class Surface {
 /** Width of a column of pixels while the range changes, in device pixels: painting half of them takes half the time. */
 const COARSE = 2;
 
-/** Paints blocks; one for each chart, because it keeps its pixels. */
 export class BlockPainter {
   private readonly raster = kept<Raster>();
   private readonly image = kept<HTMLCanvasElement>();

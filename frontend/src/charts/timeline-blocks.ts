@@ -14,7 +14,6 @@ interface Spans {
 export interface Blocks extends Spans {
   /** Rows of the stack, the lowest first; of placed blocks, in the order of painting. */
   order: Uint32Array;
-  /** Rank of each row in `order`. */
   rank: Uint32Array;
   /** Lower end of each row, NaN if it has none; null: they are stacked. */
   place: Float64Array | null;
@@ -77,12 +76,10 @@ export function blockAt(blocks: Blocks, moment: number, value: number): number {
   return -1;
 }
 
-/** What is seen of the blocks. */
 interface Seen {
   /** Edges of the moments, and the shown range of them. */
   edges: Float64Array;
   range: readonly [number, number];
-  /** Pixels per unit of the x-axis, and per byte. */
   across: number;
   up: number;
 }
@@ -188,7 +185,6 @@ export class StackWalk {
 
 export interface BlockPath {
   row: number;
-  /** Path data of an SVG. */
   path: string;
 }
 
@@ -197,7 +193,6 @@ interface Box {
   /** Of the y-axis, which grows downward. */
   ground: number;
   width: number;
-  /** Pixels per byte. */
   scale: number;
 }
 

@@ -10,7 +10,6 @@ export interface TimelineLayout {
   edges: Float64Array;
   /** Upper boundary of each part of the stack, the lowest first. */
   tops: Float64Array[];
-  /** The uppermost of them. */
   total: Float64Array;
 }
 
@@ -61,7 +60,6 @@ export function spanOfRange(edges: Float64Array, from: number, to: number): [num
   return [first, last];
 }
 
-/** A stretch of pixels that shows one moment. */
 export interface Cell {
   from: number;
   to: number;
@@ -113,11 +111,9 @@ export function totalPath(layout: TimelineLayout, range: Range, width: number, h
   return `M0 ${height}${steps.join("")}V${height}Z`;
 }
 
-/** A named stretch above the plot. */
 export interface Stretch {
   from: number;
   to: number;
-  /** From the longest to the shortest. */
   labels: readonly string[];
 }
 
@@ -167,7 +163,6 @@ export function timelinePainter(layout: TimelineLayout, range: Range, fills: rea
   };
 }
 
-/** A line over the same cells as the stack. */
 export function timelineLine(layout: TimelineLayout, values: Float64Array, range: Range, colour: string, width: number): Painter {
   return (context, scale) => {
     const path = new Path2D();
@@ -219,7 +214,6 @@ export function stretchLane(stretches: readonly Stretch[], lane: number, inks: S
   };
 }
 
-/** A shade over a part of the x-axis, between two lines. */
 export function spanPainter(from: number, to: number, colour: string): Painter {
   return (context, scale) => {
     const [left, right] = [scale.x(from), Math.max(scale.x(to), scale.x(from) + scale.ratio)];

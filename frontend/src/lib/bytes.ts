@@ -31,7 +31,6 @@ export function unitOf(bytes: number): Unit {
   return UNITS[index] as Unit;
 }
 
-/** The first figure of six digits. */
 const LONG = 100_000;
 
 /** Whether a figure has six digits or more in a unit, though not in a larger one. */
@@ -69,7 +68,6 @@ export function signedFigure(bytes: number, magnitude: string): string {
   return `${arrow} ${magnitude.startsWith("<") ? "" : sign}${magnitude}`;
 }
 
-/** Every byte: "734,003,200 B". */
 export function formatExact(bytes: number): string {
   return `${bytes < 0 ? "-" : ""}${formatCount(Math.abs(bytes))} B`;
 }
@@ -138,7 +136,6 @@ export function formatWallTime(seconds: number): string {
   return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;
 }
 
-/** "1 step", "2 steps". */
 export const plural = (count: number, one: string, many = `${one}s`): string => `${count} ${count === 1 ? one : many}`;
 
 type Cell = string | number | boolean | null;
@@ -160,7 +157,6 @@ export function toCsv({ columns, rows }: Table): string {
   return [columns, ...rows].map((cells) => `${cells.map(csvCell).join(",")}\r\n`).join("");
 }
 
-/** One object per row; unknown values are null. */
 export function toJson({ columns, rows }: Table): string {
   const known = (cell: Cell | undefined): Cell =>
     cell === undefined || (typeof cell === "number" && !Number.isFinite(cell)) ? null : cell;
@@ -171,7 +167,6 @@ export function toJson({ columns, rows }: Table): string {
   )}\n`;
 }
 
-/** A file name from any text. */
 export const fileName = (text: string, ending: string): string =>
   `${
     text

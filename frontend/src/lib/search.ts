@@ -19,5 +19,4 @@ export function lowerBound(ascending: ArrayLike<number>, target: number, first =
   return low;
 }
 
-/** The highest value of a column; 0 if none is known or all are below. */
 export const maximum = (column: Float64Array): number => column.reduce((most, value) => (value > most ? value : most), 0);

@@ -9,14 +9,12 @@ export interface Activations {
   layers: string[];
   step: Float64Array;
   wall_time: Float64Array;
-  /** Bytes of each layer, in the order of `layers`; NaN where it was not recorded at a step. */
   bytes: Float64Array[];
 }
 
 export interface LayerSeries {
   /** Layer path; null for the sum of the layers that are not shown one by one. */
   layer: string | null;
-  /** Number of layers in it. */
   count: number;
   bytes: Float64Array;
   max_bytes: number;
@@ -40,7 +38,6 @@ export function topLayers(activations: Activations, limit: number): LayerSeries[
   return [...all.slice(0, limit), { layer: null, count: rest.length, bytes: sum, max_bytes: maximum(sum) }];
 }
 
-/** Sum over the layers at a row; null if none was recorded there. */
 export function totalAt(series: readonly LayerSeries[], row: number): number | null {
   let total: number | null = null;
   for (const { bytes } of series) {

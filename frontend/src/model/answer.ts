@@ -21,13 +21,10 @@ export interface Evidence {
   view: (typeof EVIDENCE_VIEWS)[number];
   step: number | null;
   phase: Phase | null;
-  /** The step that `step` is compared with. */
   other_step: number | null;
   category: Category | null;
   layer: string | null;
-  /** First and last step. */
   zoom: number[] | null;
-  /** Index of the failure. */
   oom: number | null;
 }
 
@@ -93,9 +90,7 @@ export type Verdict = (typeof VERDICTS)[number];
 
 export interface Fix {
   kind: string;
-  /** What to change, in few words. */
   change: string;
-  /** The change with its figures. */
   sentence: string;
   batch_size: number | null;
   capacity_bytes: number | null;
@@ -103,11 +98,8 @@ export interface Fix {
   freeze: string | null;
   /** Whether the training passes with it in a simulation; null for an estimate. */
   enough: boolean | null;
-  /** The budget of the plan that recomputes the same. */
   budget_bytes: number | null;
-  /** The peak with it; null for an estimate. */
   peak_bytes: number | null;
-  /** The line that applies it. */
   code: string | null;
 }
 
@@ -118,7 +110,6 @@ export interface Fixes {
   note: string | null;
 }
 
-/** How a fix is known, in one word. */
 export function fixWord({ enough }: Fix): "fits" | "fails" | "estimate" {
   if (enough === null) return "estimate";
   return enough ? "fits" : "fails";
@@ -167,9 +158,7 @@ export interface Oom {
   /** The user's line that called the layer or op, such as "train.py:42". */
   line: string | null;
   shape: string | null;
-  /** Examples in the batch of the failed step. */
   batch_size: number | null;
-  /** Number of chunks in its memory map, null without one. */
   chunks: number | null;
   ledger: LedgerRow[];
   not_available: string[];
@@ -200,12 +189,9 @@ export function whenSentence({ status, step, phase, during, device: name }: Oom,
 
 export interface Finding {
   sentence: string;
-  /** The step that shows it, null if none does. */
   step: number | null;
   kind: "frozen" | "growth";
-  /** The view that shows it. */
   view: "overview" | "frozen" | "fragmentation";
-  /** First and last step of a growth. */
   zoom: readonly [number, number] | null;
 }
 
@@ -234,7 +220,6 @@ export function growthFindings(run: RunInfo, device: string): Finding[] {
 /** Whether it is on growth over steps that it names, which stands above the chart of a run that grows. */
 export const isSteady = ({ zoom, view }: Finding): boolean => zoom !== null && view === "overview";
 
-/** What frozen weights take of the peak. */
 export function frozenFindings(overview: Overview): Finding[] {
   const row = peakRow(overview);
   const step = at(overview.step, row);

@@ -54,7 +54,6 @@ const MEANINGS: Record<Category, string> = {
   unattributed: "in use, owner unknown",
 };
 
-/** Place in the stack from below: frozen before trainable before unknown. */
 export const stackOrder = ({ category, trainable }: Group): number =>
   3 * CATEGORIES.indexOf(category) + (trainable === null ? 2 : Number(trainable));
 

@@ -12,7 +12,6 @@ export interface GroupDelta {
   delta: number;
 }
 
-/** Every group of either side, in stack order; 0 where a side lacks it. */
 export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDelta[] {
   const all = new Map<string, GroupDelta>();
   const entry = (group: Group): GroupDelta => {
@@ -25,7 +24,6 @@ export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDe
   return [...all.values()].map((one) => ({ ...one, delta: one.to - one.from })).sort((a, b) => stackOrder(a.group) - stackOrder(b.group));
 }
 
-/** Differences too small to matter, summed. */
 interface FoldedDeltas {
   count: number;
   from: number;
@@ -102,7 +100,6 @@ export function matchCounts(deltas: readonly LayerDelta[]): Record<Match, number
   return counts;
 }
 
-/** Named changes. */
 const SHOWN = 3;
 
 interface Weights {

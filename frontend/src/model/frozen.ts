@@ -22,7 +22,6 @@ interface Shares {
   trainable: number;
 }
 
-/** Of each traced step: the shares of every category. */
 function sharesByStep(totals: LedgerTotals | null): Map<number, Map<Category, Shares>> {
   const found = new Map<number, Map<Category, Shares>>();
   for (let row = 0; totals !== null && row < totals.rows; row += 1) {
@@ -49,7 +48,6 @@ function sharesWithoutLedger(category: Category, table: LayerChange | undefined)
   return { frozen: 0, trainable: all > 0 ? (all - others) / all : 1 };
 }
 
-/** The layer table that holds at a row. */
 const tableAt = ({ changes, step }: Overview, row: number): LayerChange | undefined =>
   changes.findLast((change) => change.step <= (step[row] ?? 0)) ?? changes[0];
 
@@ -111,7 +109,6 @@ function addSplit(
   }
 }
 
-/** Bytes of a side's categories at a row, largest first. */
 function categoriesOf(parts: readonly SidePart[], side: Side, row: number): Map<Category, number> {
   const own = parts.filter((part) => part.side === side).map(({ category, bytes }): [Category, number] => [category, bytes[row] ?? 0]);
   return new Map(own.filter(([, bytes]) => bytes > 0).sort((a, b) => b[1] - a[1]));
@@ -119,7 +116,6 @@ function categoriesOf(parts: readonly SidePart[], side: Side, row: number): Map<
 
 const total = (bytes: ReadonlyMap<Category, number>): number => [...bytes.values()].reduce((sum, one) => sum + one, 0);
 
-/** Why a side uses a category. */
 const WHY: Record<"frozen" | "trainable", Partial<Record<Category, string>>> = {
   frozen: {
     weights: "weights, which every forward pass reads",

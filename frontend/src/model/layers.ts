@@ -41,12 +41,10 @@ export interface LayersAnswer {
 }
 
 export interface LayerFigures {
-  /** Null: memory not tied to a layer. */
   path: string | null;
   type: string | null;
   /** The layer's own flag, which its rows of the ledger have as well. */
   trainable: boolean | null;
-  /** Null: not in the layer table. */
   training: Training | null;
   parameters: number | null;
   output_shape: readonly number[] | null;
@@ -120,7 +118,6 @@ export const SORT_KEYS = ["path", "type", "parameters", "rank", "persistent", "s
 export type SortKey = (typeof SORT_KEYS)[number];
 
 export interface LayerGroup {
-  /** Null for the only group when nothing is grouped. */
   title: string | null;
   layers: LayerFigures[];
   parameters: number;
@@ -136,7 +133,6 @@ export const aboveTotal = (of: LayerFigures | LayerGroup): string =>
     ? `More than the ${formatBytes(of.total)} at the peak: by then, activations saved by the forward pass were freed.`
     : "";
 
-/** The sums of some layers. */
 export function groupOf(title: string | null, layers: readonly LayerFigures[]): LayerGroup {
   const group: LayerGroup = { title, layers: [...layers], parameters: 0, bytes: nothing(), total: 0, persistent: 0, saved: 0 };
   for (const layer of layers) {
@@ -213,19 +209,16 @@ export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping,
   return made.sort(bySize(key));
 }
 
-/** "(batch, 64, 64, 64)". */
 export function sizesText({ output_shape }: Pick<LayerFigures, "output_shape">): string {
   if (output_shape === null) return "";
   return `(${output_shape.map((size, index) => (size >= 0 ? String(size) : index === 0 ? "batch" : "?")).join(", ")})`;
 }
 
-/** "(batch, 64, 64, 64) float32". */
 export function shapeText(layer: Pick<LayerFigures, "output_shape" | "output_dtype">): string {
   if (layer.output_shape === null) return "";
   return `${sizesText(layer)}${layer.output_dtype === null ? "" : ` ${layer.output_dtype}`}`;
 }
 
-/** Shape and source of an output's size, or why it is unknown. */
 export function outputFacts(layer: Pick<LayerFigures, "type" | "output_shape" | "output_dtype" | "output_bytes">): string[] {
   const missing = (why: string): string => `Output size unknown: ${why}.`;
   if (layer.type === null) return [missing("the layer is not in the layer table")];
@@ -253,7 +246,6 @@ const DTYPE_BYTES: Record<string, number> = {
   uint16: 2,
 };
 
-/** Bytes of one element, null for an unknown dtype. */
 export const dtypeBytes = (dtype: string): number | null => DTYPE_BYTES[dtype] ?? null;
 
 /** Bytes of the output for one example, null if a dimension or the dtype is unknown. */
@@ -286,7 +278,6 @@ function ofOutput(layer: LayerRow, bytes: number, batch: number | null): string 
   return `${approximately(bytes, whole)} ${times(bytes, whole)} × ${of}, ${sizes} × ${layer.output_dtype ?? ""} = ${formatExact(whole)}`;
 }
 
-/** The step whose bytes a formula explains. */
 export interface FormulaStep {
   optimizer: string | null;
   batch_size: number | null;

@@ -10,7 +10,6 @@ import { NOT_TIED, isGpu, type Phase } from "./run";
 export type Place = { device: string; step: number; phase: Phase } | { oom: number };
 
 export interface MapRef {
-  /** Null for an imported file. */
   step: number | null;
   phase: Phase | null;
   device: string;
@@ -79,7 +78,6 @@ export interface MemoryMap extends MapRef {
   region: Float64Array;
 }
 
-/** Colourings of a memory map. */
 export const COLOURINGS = ["category", "layer", "age"] as const;
 export type Colouring = (typeof COLOURINGS)[number];
 
@@ -114,7 +112,6 @@ interface ChunkFacts {
   facts: string[];
 }
 
-/** Title and facts of a chunk. */
 export function chunkFacts(map: MemoryMap, chunk: number): ChunkFacts {
   const size = map.bytes[chunk] ?? 0;
   const place = `at ${addressText(map.address[chunk] ?? 0)}`;
@@ -137,7 +134,6 @@ export function chunkFacts(map: MemoryMap, chunk: number): ChunkFacts {
   };
 }
 
-/** The layers with the most bytes in a map, largest first. */
 export function largestLayers(map: MemoryMap, limit: number): string[] {
   const sums = new Map<string, number>();
   for (let chunk = 0; chunk < map.rows; chunk += 1) {
@@ -166,7 +162,6 @@ const BINS = 21;
 const SPLIT_AT_BYTES = 128 * 2 ** 20;
 
 export interface Fit {
-  /** Null where unknown. */
   fits: boolean | null;
   /** The request, its rounded size, and the bin where the allocator's search begins. */
   requested_bytes: number;
@@ -185,7 +180,6 @@ export type FitMap = Pick<
 
 const roundedBytes = (requested: number): number => Math.max(ROUNDING, Math.ceil(requested / ROUNDING) * ROUNDING);
 
-/** Smallest chunk of the bin that chunks of a size are in. */
 function binBytes(size: number): number {
   let bin = 0;
   while (bin < BINS - 1 && ROUNDING * 2 ** (bin + 1) <= size) bin += 1;
@@ -292,18 +286,15 @@ export function wouldFit(map: FitMap, requested: number): Fit {
 }
 
 interface RequestPlace {
-  /** Null where the chunk's state is unknown. */
   holds: boolean | null;
   sentence: string;
 }
 
-/** The free chunks, the largest first; equals in address order. */
 export function freeBySize(map: MemoryMap): number[] {
   const free = Array.from({ length: map.rows }, (_, chunk) => chunk).filter((chunk) => stateOf(map, chunk) === "free");
   return free.sort((a, b) => (map.bytes[b] ?? 0) - (map.bytes[a] ?? 0) || a - b);
 }
 
-/** Whether a chunk would hold a request, and why not. */
 export function requestPlace(map: MemoryMap, chunk: number, requested: number): RequestPlace {
   const { rounded_bytes: needed } = wouldFit(map, requested);
   const size = map.bytes[chunk] ?? 0;

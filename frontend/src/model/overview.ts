@@ -10,7 +10,6 @@ export type Mode = "graph" | "eager" | "xla";
 export interface SnapshotRef {
   step: number;
   phase: Phase;
-  /** Null at a failure. */
   mode: Mode | null;
   /** Examples in the step's batch; null if unknown. */
   batch_size: number | null;
@@ -57,7 +56,6 @@ export interface Validation {
 
 /** A step of the phase that ran out of memory on the device. */
 export interface Failure {
-  /** Its index among the run's failures. */
   oom: number;
   step: number;
   reason: string;
@@ -93,11 +91,9 @@ export interface Overview {
   driver_total_bytes: Float64Array;
   snapshot: Float64Array;
   traced: Float64Array;
-  /** Bytes of each group, in the order of `groups`. */
   bytes: Float64Array[];
 }
 
-/** A value of a column, null where it is unknown. */
 export function at(column: Float64Array, row: number): number | null {
   const value = column[row];
   return value === undefined || Number.isNaN(value) ? null : value;
@@ -113,17 +109,14 @@ export function peakRow(overview: Overview): number {
   return best;
 }
 
-/** The row whose step is nearest to `step`; -1 without rows. */
 export const rowOfStep = (overview: Overview, step: number): number => nearestIndex(overview.step, step);
 
 export interface Part {
   group: Group;
   bytes: number | null;
-  /** Of the step's peak, 0 to 1. */
   share: number | null;
 }
 
-/** Every group of the stack at one row, in stack order. */
 export function breakdown(overview: Overview, row: number): Part[] {
   const peak = at(overview.peak_bytes, row);
   return overview.groups.map((group, index) => {
@@ -132,7 +125,6 @@ export function breakdown(overview: Overview, row: number): Part[] {
   });
 }
 
-/** Where the breakdown of a row comes from. */
 type Provenance = { kind: "traced" | "failure" | "inferred"; snapshot: SnapshotRef } | { kind: "layer table" };
 
 export function provenance(overview: Overview, row: number): Provenance {
@@ -158,7 +150,6 @@ export function provenanceSentence(source: Provenance): string {
 
 export const modeLabel = (mode: Mode | null): string => (mode === "xla" ? "XLA" : (mode ?? "unknown mode"));
 
-/** The last failure of a step. */
 export const failureOf = (overview: Overview, step: number): Failure | null =>
   overview.failures.filter((failure) => failure.step === step).at(-1) ?? null;
 
@@ -166,7 +157,6 @@ export const failureOf = (overview: Overview, step: number): Failure | null =>
 export const instantOf = ({ step, at_failure }: Pick<SnapshotRef, "step" | "at_failure">): string =>
   at_failure ? `at the failed allocation of step ${step}` : `at the peak of step ${step}`;
 
-/** The source of a figure of a snapshot, for tooltips. */
 export const measuredAt = (of: Pick<SnapshotRef, "step" | "at_failure">): string =>
   `${of.at_failure ? "measured" : "traced"} ${instantOf(of)}`;
 

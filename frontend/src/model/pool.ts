@@ -10,7 +10,6 @@ import type { Phase } from "./run";
 export const POOL_SOURCES = ["unknown", "traced", "measured", "failed"] as const;
 export type PoolSource = (typeof POOL_SOURCES)[number];
 
-/** A change of the pool between two steps at which it is known. */
 export interface PoolGrowth {
   /** The earlier step; null for the first one of a session. */
   after_step: number | null;
@@ -32,18 +31,14 @@ export interface PoolSteps {
   sentences: string[];
   step: Float64Array;
   wall_time: Float64Array;
-  /** Different in rows of different sessions. */
   session: Float64Array;
-  /** Allocated at step end. */
   in_use_bytes: Float64Array;
-  /** Allocated at the peak. */
   peak_bytes: Float64Array;
   capacity_bytes: Float64Array;
   pool_source: Float64Array;
   pool_bytes: Float64Array;
   largest_free_bytes: Float64Array;
   fragmentation: Float64Array;
-  /** At traced steps, at the peak. */
   rounding_bytes: Float64Array;
 }
 
@@ -56,18 +51,14 @@ export interface PoolFacts {
   instant: Instant;
   allocated_bytes: number | null;
   pool_bytes: number | null;
-  /** pool − allocated. */
   free_bytes: number | null;
   free_largest: number | null;
   free_other: number | null;
   capacity_bytes: number | null;
-  /** capacity − pool. */
   unreserved: number | null;
   /** 1 − largest free chunk / free bytes; null also when nothing is free. */
   fragmentation: number | null;
-  /** allocated / pool. */
   utilisation: number | null;
-  /** At the peak. */
   rounding_bytes: number | null;
 }
 
@@ -142,7 +133,6 @@ export const instantText = (instant: Instant): string => (instant === "step end"
 
 const ofStep = ({ instant, step }: PoolFacts): string => `${instant === "step end" ? "end" : instant} of step ${step ?? "?"}`;
 
-/** How the figures of a step are known. */
 export function poolProvenance({ source, free_largest: largest }: PoolFacts): string {
   if (source === "measured") return "Measured at step end.";
   if (source === "failed") return `Measured at the failed allocation of this step.${largest === null ? " Fragmentation unknown." : ""}`;
@@ -150,7 +140,6 @@ export function poolProvenance({ source, free_largest: largest }: PoolFacts): st
   return `Traced: measured at the peak of this step.${largest === null ? " Fragmentation unknown." : ""}`;
 }
 
-/** How one figure of a step is known. */
 export function figureSource(name: keyof PoolFacts, facts: PoolFacts): string {
   const step = `step ${facts.step ?? "?"}`;
   if (name === "rounding_bytes")
@@ -184,7 +173,6 @@ export function poolSentence(facts: PoolFacts): string {
   return `step ${facts.step ?? "unknown"}, ${facts.source}: ${figures.join("; ")}`;
 }
 
-/** A sentence on the next allocation, from the pool's state; null where unknown. */
 export function poolFinding(facts: PoolFacts): string | null {
   const { free_largest: largest, free_bytes: free, unreserved } = facts;
   if (largest === null || free === null) return null;
@@ -196,7 +184,6 @@ export function poolFinding(facts: PoolFacts): string | null {
   return `${where}, so a tensor above ${formatBytes(largest)} (${formatExact(largest)}) does not fit.`;
 }
 
-/** Whether the pool grows on demand; null where unknown. */
 export function poolGrows(pool: PoolSteps): boolean | null {
   const first = pool.growths[0];
   if (first === undefined) return null;
@@ -278,7 +265,6 @@ export const segmentMeaning = ({ part }: Segment): string => MEANINGS[part];
 export const segmentKey = ({ part, category, trainable }: Segment): string =>
   [part, category, trainable].filter((one) => one !== null).join(":");
 
-/** Whether a part lies in TensorFlow's pool. */
 export const inPool = ({ part }: Segment): boolean => ["in_use", "free_largest", "free_other", "pool_free"].includes(part);
 
 /** "TensorFlow's pool holds 256 MiB: 167 MiB in use, 89.0 MiB free. …", from the pool to other processes. */
@@ -297,7 +283,6 @@ export interface Demand {
   step: number;
   phase: Phase;
   peak_bytes: number;
-  /** Live at once. */
   demand_bytes: number;
   rounding_bytes: number;
   unsplit_bytes: number;
@@ -308,7 +293,6 @@ interface DemandPart {
   name: "demand" | "rounding" | "unsplit";
   label: string;
   bytes: number;
-  /** Of the peak. */
   share: number;
 }
 

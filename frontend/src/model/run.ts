@@ -5,10 +5,8 @@ import { formatBytes, plural } from "../lib/bytes";
 /** Stands for a layer's name where memory has none. */
 export const NOT_TIED = "not tied to a layer";
 
-/** The last parts of a path. */
 export const tail = (path: string, parts: number): string => path.split("/").slice(-parts).join("/");
 
-/** The last part of a path. */
 export const shortName = (path: string): string => tail(path, 1) || path;
 
 /** For each path the shortest end that no other of them has: "layer_03/attention" where "attention" would not do. */
@@ -25,7 +23,6 @@ export function distinctNames(paths: readonly string[]): string[] {
   return names;
 }
 
-/** The distinct name of each path. */
 export function namesOf(paths: readonly string[]): Map<string, string> {
   const names = distinctNames(paths);
   return new Map(paths.map((path, index) => [path, names[index] ?? path]));
@@ -42,7 +39,6 @@ export interface DeviceInfo {
   snapshots: number;
 }
 
-/** What is wrong with a run, in one word. */
 export const RUN_STATUSES = ["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"] as const;
 type RunStatus = (typeof RUN_STATUSES)[number];
 
@@ -63,7 +59,6 @@ export interface RunInfo {
   /** The device with the largest share of its capacity in use; null if no peak is known. */
   most_loaded: string | null;
   activation_layers: number;
-  /** Number of failed allocations. */
   ooms: number;
   /** Sentences on memory that grows over the steps. */
   findings: string[];
@@ -76,7 +71,6 @@ export interface RunsAnswer {
   runs: RunInfo[];
 }
 
-/** What the list of runs shows of a status; nothing of a healthy run. */
 export const STATUS_LABELS: Record<RunStatus, string> = {
   failed: "OOM",
   growing: "grows",
@@ -87,7 +81,6 @@ export const STATUS_LABELS: Record<RunStatus, string> = {
   unknown: "",
 };
 
-/** The highest peak of the preferred device, in all phases; null if none is known. */
 export const peakOf = (run: RunInfo): number | null =>
   run.devices.find(({ device }) => device === preferredDevice(run))?.peak_bytes ?? null;
 
@@ -132,7 +125,6 @@ export function preferredDevice(run: RunInfo): string | null {
   return run.most_loaded ?? ofOneKind(run.devices)[0]?.device ?? null;
 }
 
-/** What the preferred device of a run of several is called. */
 export function preferredLabel(run: RunInfo): string {
   const device = preferredDevice(run) ?? "";
   const kind = ofOneKind(run.devices).length < run.devices.length ? ` ${kindOf(device)}` : "";

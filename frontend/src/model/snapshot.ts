@@ -9,7 +9,6 @@ export interface SnapshotSummary {
   step: number;
   phase: Phase;
   device: string;
-  /** Null at a failure. */
   mode: Mode | null;
   /** Examples in the step's batch; null if unknown. */
   batch_size: number | null;
@@ -45,7 +44,6 @@ export interface HeldTensorGroup {
   shape: number[];
   dtype: string;
   count: number;
-  /** Requested bytes of all of them. */
   bytes: number;
   /** The holder, such as "list `history` in module __main__" or "data set"; null if unknown. */
   held_by: string | null;
@@ -67,7 +65,6 @@ export interface Replay {
 
 export interface Snapshot extends SnapshotSummary {
   run: string;
-  /** Null without memory maps. */
   replay: Replay | null;
   ledger: LedgerRow[];
   saved_for_backward: SavedRow[];
@@ -79,14 +76,12 @@ interface Owner {
   bytes: number;
 }
 
-/** Bytes by layer over all categories, largest first; null is memory not tied to a layer. */
 export function owners(ledger: readonly LedgerRow[]): Owner[] {
   const byLayer = new Map<string | null, number>();
   for (const row of ledger) byLayer.set(row.layer, (byLayer.get(row.layer) ?? 0) + row.bytes);
   return [...byLayer].map(([layer, bytes]) => ({ layer, bytes })).sort((a, b) => b.bytes - a.bytes);
 }
 
-/** Meanings of the sizes of a layer. */
 export const SIZE_MEANINGS: Record<keyof LayerSizes, string> = {
   persistent: "weights, optimizer state, other state and held tensors",
   saved: "activations saved for the backward pass, at the end of the forward pass",
@@ -99,18 +94,14 @@ export const sizesOfPhase = (phase: Phase): readonly (keyof LayerSizes)[] =>
 
 /** Sizes of a layer. Layers are ranked by `persistent + saved`: temporaries that happen to live at the peak do not count. */
 export interface LayerSizes {
-  /** Persistent memory. */
   persistent: number;
-  /** Saved for the backward pass, at the end of the forward pass. */
   saved: number;
-  /** All categories, at the peak. */
   total: number;
 }
 
 /** The figure that ranks layers, the same in the table, the treemap and the panels. */
 export const rankOf = ({ persistent, saved }: LayerSizes): number => persistent + saved;
 
-/** The sizes of every owner of the ledger; null is memory not tied to a layer. */
 export function layerSizes(ledger: readonly LedgerRow[], saved: readonly SavedRow[]): Map<string | null, LayerSizes> {
   const byLayer = new Map<string | null, LayerSizes>();
   const sizesOf = (layer: string | null): LayerSizes => {
@@ -139,7 +130,6 @@ export function rankedLayers(sizes: ReadonlyMap<string | null, LayerSizes>, limi
 export const MAX_GROUPS = 8;
 
 interface HeldTensors {
-  /** Largest first, at most `MAX_GROUPS`. */
   groups: HeldTensorGroup[];
   /** "and 3 more, 1.2 MiB"; null if all groups are shown. */
   more: string | null;
@@ -161,7 +151,6 @@ export function holderOf(groups: readonly HeldTensorGroup[], { shape, dtype }: P
   return group && others.length === 0 ? (group.retaining_path ?? group.held_by) : null;
 }
 
-/** "(32, 10)"; "()" for a scalar. */
 export const sizesText = (shape: readonly number[]): string => `(${shape.join(", ")})`;
 
 /** "replay: 3,080 of 3,080 addresses, 659 of 659 chunks". */
@@ -174,7 +163,6 @@ export interface LedgerTotals {
   run: string;
   device: string;
   phase: Phase;
-  /** Null: of all. */
   layer: string | null;
   rows: number;
   groups: Group[];
@@ -182,7 +170,6 @@ export interface LedgerTotals {
   wall_time: Float64Array;
   /** Of the whole device at the step's peak. */
   in_use_bytes: Float64Array;
-  /** Bytes of each group, in the order of `groups`. */
   bytes: Float64Array[];
 }
 

@@ -8,15 +8,11 @@ export interface StepSelection {
   overview: Overview;
   row: number;
   step: number;
-  /** The traced step that the breakdown comes from; null where the layer table is all that is known. */
   snapshot: SnapshotRef | null;
   /** The step asked for; null for the default. */
   chosen: number | null;
-  /** The step that is shown without a choice. */
   defaultStep: number;
-  /** Whether no step of the run has a higher measured peak. */
   isPeak: boolean;
-  /** Whether an allocation failed in this step. */
   failed: boolean;
 }
 
@@ -60,7 +56,6 @@ function failedRow(overview: Overview): number {
   return last && overview.rows > 0 ? rowOfStep(overview, last.step) : -1;
 }
 
-/** The step to show without a choice: the failed one, else the default row's. */
 function standardRow(whole: Overview): number {
   const failed = failedRow(whole);
   return failed >= 0 ? failed : defaultRow(whole);
@@ -91,14 +86,12 @@ export function selectStep(whole: Overview, shown: Overview, chosen: number | nu
   };
 }
 
-/** The traced steps of an overview's phase, ascending. */
 export const tracedSteps = ({ snapshots }: Overview): number[] => [...new Set(snapshots.map(({ step }) => step))].sort((a, b) => a - b);
 
 /** Examples in the batch of a traced step; null if it was not traced or has no known batch size. */
 export const batchSizeAt = (snapshots: readonly SnapshotRef[], step: number): number | null =>
   snapshots.find((one) => one.step === step)?.batch_size ?? null;
 
-/** The traced steps before and after a step; null at the ends. */
 export function tracedNeighbours(traced: readonly number[], step: number): { before: number | null; after: number | null } {
   const place = lowerBound(traced, step);
   return { before: traced[place - 1] ?? null, after: traced[traced[place] === step ? place + 1 : place] ?? null };

@@ -36,11 +36,9 @@ export function stackOrder(timeline: Timeline): Uint32Array {
   });
 }
 
-/** The rows at their addresses. */
 export interface AddressPlaces {
   /** Lower end of each row in bytes from the ground of the chart; NaN where the address is unknown. */
   place: Float64Array;
-  /** Upper end of the highest row. */
   height: number;
   /** Places at which a range of addresses that the step never uses is cut out. */
   cuts: number[];
@@ -52,7 +50,6 @@ export interface AddressPlaces {
 /** Unused ranges above this share of the used addresses are cut down to it: regions may lie terabytes apart. */
 const LONGEST_GAP = 1 / 16;
 
-/** Null if no address is known. */
 export function addressPlaces(timeline: Timeline): AddressPlaces | null {
   const { address, bytes, rows } = timeline;
   const known = Array.from({ length: rows }, (_, row) => row).filter((row) => !Number.isNaN(address[row]));
@@ -101,16 +98,13 @@ export interface LiveSort {
 
 export const LARGEST_FIRST: LiveSort = { key: "bytes", reversed: false };
 
-/** The order after a click on a key. */
 export const nextSort = ({ key, reversed }: LiveSort, clicked: LiveKey): LiveSort => ({
   key: clicked,
   reversed: key === clicked && !reversed,
 });
 
-/** Whether the smallest value comes first. */
 export const ascends = ({ key, reversed }: LiveSort): boolean => (key === "bytes") === reversed;
 
-/** The value that a row is sorted by; null where it is unknown. */
 function keyOf(timeline: Timeline, key: LiveKey): (row: number) => string | number | null {
   switch (key) {
     case "layer":
@@ -163,16 +157,13 @@ interface Flow {
 }
 
 export interface SpanStatistics extends Flow {
-  /** Highest bytes in use, and the moment of it. */
   peak_bytes: number;
   peak: number;
-  /** Numbers of the largest tensors that the span allocates. */
   largest: number[];
   /** By category, those with the most bytes allocated and freed first. */
   groups: (Flow & { group: Group })[];
 }
 
-/** Tensors that are named. */
 const LARGEST = 5;
 
 const none = (): Flow => ({ allocated_bytes: 0, freed_bytes: 0, allocated: 0, freed: 0 });

@@ -26,7 +26,6 @@ export interface Tensor {
   /** Its rows: the requested bytes first, then the rounding. */
   rows: number[];
   bytes: number;
-  /** Null where unknown. */
   requested_bytes: number | null;
   rounding_bytes: number | null;
   address: number | null;
@@ -34,7 +33,6 @@ export interface Tensor {
   line: string | null;
 }
 
-/** The tensor of a number, null if the timeline has none. */
 export function tensorOf(timeline: Timeline, number: number): Tensor | null {
   const rows: number[] = [];
   for (let row = lowerBound(timeline.tensor, number); timeline.tensor[row] === number; row += 1) rows.push(row);
@@ -116,7 +114,6 @@ export const sinceText = (timeline: Timeline, row: number): string =>
 export const untilText = (timeline: Timeline, row: number): string =>
   (timeline.end[row] ?? 0) >= timeline.moments ? "after" : timeText(timeline, timeline.end[row] ?? 0);
 
-/** The operation of a row, or the number of its allocations. */
 export function whatText(timeline: Timeline, row: number): string {
   const count = timeline.count[row] ?? 1;
   if (count > 1) return plural(count, "smaller allocation");
@@ -126,7 +123,6 @@ export function whatText(timeline: Timeline, row: number): string {
   return (timeline.start[row] ?? 0) === 0 ? "allocated before the step" : "operation unknown";
 }
 
-/** Facts of a row besides its bytes, as lines. */
 export function rowFacts(timeline: Timeline, row: number): string[] {
   const owner = ownerOfRow(timeline, row);
   const since = (timeline.start[row] ?? 0) === 0 ? "allocated before the step" : `allocated at ${sinceText(timeline, row)}`;
@@ -151,7 +147,6 @@ export function lifetimeText(timeline: Timeline, row: number): string {
   return `${sinceText(timeline, row)} to ${untilText(timeline, row)}: ${length}`;
 }
 
-/** A tensor in a few lines: bytes, owner, shape, operation, lifetime, Python line. Unknown parts are left out. */
 export function tensorLines(timeline: Timeline, tensor: Tensor): string[] {
   const row = tensor.rows[0] ?? 0;
   const owner = ownerOfRow(timeline, row);
@@ -164,7 +159,6 @@ export function tensorLines(timeline: Timeline, tensor: Tensor): string[] {
   ];
 }
 
-/** "yes", or "no". */
 export const atPeakText = (timeline: Timeline, row: number): string => (isLive(timeline, row, timeline.peak) ? "yes" : "no");
 
 /** "at 12.3 ms, forward: 1.2 GiB in use; activations 600 MiB; …", largest first: text for screen readers. */

@@ -9,7 +9,6 @@ import type { Phase } from "./run";
 export const BAND_NAMES = ["forward", "backward", "backward_and_update", "update"] as const;
 export type BandName = (typeof BAND_NAMES)[number];
 
-/** A part of the step, from a moment up to before another. */
 export interface Band {
   name: BandName;
   start: number;
@@ -22,7 +21,6 @@ export interface CompiledSpan {
   end: number;
 }
 
-/** Shape and dtype of a tensor. */
 export interface TensorShape {
   shape: number[];
   dtype: string;
@@ -37,7 +35,6 @@ export interface TimelineRef {
   in_use_bytes: number;
   allocations: number;
   moments: number;
-  /** The moment with the most bytes in use. */
   peak: number;
   events: number;
   duration_ns: number;
@@ -54,11 +51,8 @@ export interface Timeline extends TimelineRef {
   lines: string[];
   bands: Band[];
   compiled: CompiledSpan[];
-  /** When each moment began. */
   time_ns: number[];
-  /** Events of the allocator up to each moment. */
   event: number[];
-  /** Moments at which a row is allocated and freed. */
   start: Float64Array;
   end: Float64Array;
   /** As in a ledger: requested bytes, or rounding; allocated bytes where the request is unknown. */
@@ -69,7 +63,6 @@ export interface Timeline extends TimelineRef {
   op: Float64Array;
   /** Number of the row's tensor: a tensor's bytes and its rounding are two rows beside each other. Ascending. */
   tensor: Float64Array;
-  /** Rounding of the row's tensor; NaN where unknown. */
   rounding_bytes: Float64Array;
   /** As in memory maps; NaN where unknown. */
   address: Float64Array;
@@ -96,13 +89,10 @@ export const groupOfOwner = ({ category, trainable }: Group): Group => ({
   trainable: category === "weights" ? trainable : null,
 });
 
-/** One part of a stack over the moments. */
 export interface Series {
   /** `groupKey` of a group, `layer:PATH`, `others` or `no_layer`. */
   key: string;
-  /** Of a group of categories. */
   group: Group | null;
-  /** Of a layer. */
   layer: string | null;
   bytes: Float64Array;
 }
@@ -154,7 +144,6 @@ export function layerSeries(timeline: Timeline, limit: number): Series[] {
   ];
 }
 
-/** Bytes of one layer at every moment. */
 export function bytesOfLayer(timeline: Timeline, layer: string): Float64Array | null {
   return sumsBy(timeline, (owner) => (owner.layer === layer ? "layer" : "others")).get("layer") ?? null;
 }

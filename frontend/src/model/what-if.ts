@@ -16,7 +16,6 @@ export interface CurvePoint {
   high_bytes: number;
   /** As in the answer for this batch size; null if it may not fit, or if the capacity is unknown. */
   fits: boolean | null;
-  /** Where it fails; null if it does not. */
   fails_at: FailedRequest | null;
 }
 
@@ -37,7 +36,6 @@ export interface WhatIf {
   low_bytes: number | null;
   high_bytes: number | null;
   fits: boolean | null;
-  /** Whether it fits, why not, and what would be enough. */
   sentence: string;
   fails_at: FailedRequest | null;
   /** If it does not fit, a capacity at which it does; null if that is unknown. */
@@ -48,13 +46,11 @@ export interface WhatIf {
   reproduced: { addresses: number; of: number };
   assumptions: string[];
   recorded: { batch_sizes: number[]; steps: number[]; peak_bytes: number | null };
-  /** Sums to the predicted peak. */
   ledger: PlainRow[];
   curve: CurvePoint[];
   measured: { step: number; in_use_bytes: number; ledger: PlainRow[] } | null;
 }
 
-/** How a prediction is known, in few words. */
 export const METHOD_WORDS: Record<Method, string> = {
   recorded: "measured in this run",
   replay: "all sizes are exact",
@@ -75,11 +71,9 @@ type Verdict = "fits" | "fails" | "unknown";
 
 export const verdictOf = ({ fits }: WhatIf): Verdict => (fits === null ? "unknown" : fits ? "fits" : "fails");
 
-/** "158 MiB to 172 MiB" */
 export const rangeText = (low: number | null, high: number | null): string =>
   low === null || high === null ? "" : `${formatBytes(low)} to ${formatBytes(high)}`;
 
-/** "180", "none" or "unknown" */
 export const largestText = ({ largest_batch_size: largest }: WhatIf): string =>
   largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest);
 
@@ -97,14 +91,12 @@ export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: 
   };
 }
 
-/** "batch size 96, capacity 512 MiB" */
 export const askedText = ({ batch_size, capacity_bytes }: WhatIf): string =>
   `batch size ${batch_size === null ? "unknown" : formatCount(batch_size)}, capacity ${capacity_bytes === null ? "unknown" : formatBytes(capacity_bytes)}`;
 
 /** What is left to say below the headline: the reason of an unknown answer is the headline itself. */
 export const assumptionsOf = ({ peak_bytes, assumptions }: WhatIf): string[] => (peak_bytes === null ? assumptions.slice(1) : assumptions);
 
-/** "14,518 of 14,518 addresses" */
 export const replayText = ({ reproduced: { addresses, of } }: WhatIf): string =>
   `${formatCount(addresses)} of ${formatCount(of)} addresses`;
 
@@ -142,13 +134,11 @@ export function pointText({ batch_size, peak_bytes, low_bytes, high_bytes, fits,
   return `${text}, does not fit${where}`;
 }
 
-/** Index of the point of a batch size; null if there is none. */
 export function pointOf(curve: readonly CurvePoint[], batchSize: number | null): number | null {
   const found = curve.findIndex(({ batch_size }) => batch_size === batchSize);
   return found < 0 ? null : found;
 }
 
-/** Both ledgers by layer and category, for downloads. */
 export function ledgerTable({ measured, ledger }: WhatIf): Table {
   const keyOf = ({ layer, category, trainable }: PlainRow): string => JSON.stringify([layer, category, trainable]);
   const sides = [measured?.ledger ?? [], ledger].map((rows) => {
@@ -193,7 +183,6 @@ export interface PlanPoint {
 export interface Plan {
   run: string;
   device: string;
-  /** Path of the model, before the names of its layers. */
   model: string;
   budget_bytes: number;
   /** Null if nothing can be predicted. If false, the figures are those of the smallest peak that was found. */
@@ -208,10 +197,8 @@ export interface Plan {
   extra_time: number | null;
   time_source: (typeof TIME_SOURCES)[number];
   code: string;
-  /** In order of preference, the training as recorded first. */
   options: PlanOption[];
   curve: PlanPoint[];
-  /** Sums to the peak. */
   ledger: PlainRow[];
   sentences: string[];
   measured: WhatIf["measured"];
@@ -233,7 +220,6 @@ type PlanVerdict = "fits" | "fails" | "unknown";
 
 export const planVerdict = ({ fits }: Plan): PlanVerdict => (fits === null ? "unknown" : fits ? "fits" : "fails");
 
-/** The plan as a sentence. */
 export function planSentence(plan: Plan): string {
   if (plan.fits === null) return plan.sentences[0] ?? "Unknown: there is no prediction.";
   const budget = formatBytes(plan.budget_bytes);
@@ -243,7 +229,6 @@ export function planSentence(plan: Plan): string {
   return `Fits into ${budget}: ${option.sentence}`;
 }
 
-/** What is left to say below the headline. */
 export const planNotes = ({ fits, sentences }: Plan): string[] => (fits === null ? sentences.slice(1) : sentences);
 
 /** Index of the curve's point that is the plan; null if the plan is not on the curve. */
@@ -263,7 +248,6 @@ export function pointSentence(point: PlanPoint): string {
 /** The budget for which the plan is a point of the curve: the end of its range. */
 export const budgetOf = ({ high_bytes }: PlanPoint): string => `${high_bytes}B`;
 
-/** Every category of either ledger in stack order: measured, with the plan, and the difference. */
 export function planDeltas({ measured, ledger }: Plan): GroupDelta[] {
   const parts = (rows: readonly PlainRow[]) =>
     rows.map(({ category, trainable, bytes }) => ({
@@ -281,7 +265,6 @@ export function plannedLayers(plan: Plan | null): (path: string) => boolean {
   return (path) => paths.some((one) => `${path}/`.startsWith(one));
 }
 
-/** The simulated changes, for downloads. */
 export const optionsTable = ({ options }: Plan): Table => ({
   columns: ["kind", "change", "peak_bytes", "low_bytes", "high_bytes", "fits", "extra_time"],
   rows: options.map(({ kind, sentence, peak_bytes, low_bytes, high_bytes, fits, extra_time }) => [
@@ -319,6 +302,5 @@ export const PRECISIONS = ["float32", "mixed_float16", "mixed_bfloat16"] as cons
 
 export const isAsRecorded = (conditions: Conditions): boolean => CONDITIONS.every((name) => conditions[name] === "");
 
-/** Those that differ from the recorded run, as parameters of a request. */
 export const changedConditions = (conditions: Conditions): [ConditionName, string][] =>
   CONDITIONS.flatMap((name) => (conditions[name] === "" ? [] : [[name, conditions[name]] as [ConditionName, string]]));

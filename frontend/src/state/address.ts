@@ -15,7 +15,6 @@ export interface Codec<T> {
   parse(given: URLSearchParams): T;
 }
 
-/** A choice in one parameter. `read` gives null for what it cannot read; `write` is not called with the default. */
 function inOne<T>(name: string, initial: T, read: (text: string) => T | null, write: (value: T) => string = String): Codec<T> {
   return {
     initial,
@@ -44,11 +43,9 @@ function readSpan(text: string): Span | null {
   return first <= last ? [first, last] : null;
 }
 
-/** One of a few words; `initial` by default. */
 const oneOf = <T extends string>(name: string, allowed: readonly T[], initial: T): Codec<T> =>
   inOne(name, initial, (text) => among(allowed, text));
 
-/** One of a few words, or none of them by default. */
 const oneOrNone = <T extends string>(name: string, allowed: readonly T[]): Codec<T | null> =>
   inOne<T | null>(name, null, (text) => among(allowed, text));
 
@@ -64,17 +61,13 @@ export const oneOrNamedNone = <T extends string>(name: string, allowed: readonly
   },
 });
 
-/** Any text, empty by default. */
 const text = (name: string): Codec<string> => inOne(name, "", String);
 
-/** A name, which may be empty, or none. */
 const nameOrNone = (name: string): Codec<string | null> => inOne<string | null>(name, null, String);
 
-/** A whole number from 0. */
 const whole = (name: string): Codec<number> => inOne(name, 0, wholeNumber);
 export const wholeOrNone = (name: string): Codec<number | null> => inOne<number | null>(name, null, wholeNumber);
 
-/** A number above 0, such as "12.5", or none. */
 export const sizeOrNone = (name: string): Codec<number | null> =>
   inOne<number | null>(name, null, (written) => {
     const found = Number(written);
@@ -85,7 +78,6 @@ export const sizeOrNone = (name: string): Codec<number | null> =>
 export const spanOrNone = (name: string): Codec<Span | null> =>
   inOne<Span | null>(name, null, readSpan, (value) => (value === null ? "" : spanText(value)));
 
-/** Any number of spans, none of them empty. */
 export const spans = (name: string): Codec<readonly Span[]> => ({
   initial: [],
   print: (value, out) => value.forEach((one) => out.append(name, spanText(one))),
@@ -96,7 +88,6 @@ export const spans = (name: string): Codec<readonly Span[]> => ({
     }),
 });
 
-/** Yes or, by default, no. */
 const flag = (name: string): Codec<boolean> => ({
   initial: false,
   print: (value, out) => {
@@ -121,7 +112,6 @@ export const namesOrNone = (name: string, empty: string): Codec<string[] | null>
 export const AXES = ["step", "relative", "wall"] as const;
 type AxisName = (typeof AXES)[number];
 
-/** Parts of the stack in a step's timeline, and its x-axis. */
 export const STACKS = ["tensor", "category", "layer"] as const;
 export type StackName = (typeof STACKS)[number];
 /** Tensors: what colors them, and whether they are stacked or lie at their addresses. */
@@ -132,32 +122,24 @@ export type Placement = (typeof PLACEMENTS)[number];
 export const TIMELINE_AXES = ["time", "event index"] as const;
 export type TimelineAxis = (typeof TIMELINE_AXES)[number];
 
-/** What a drag over a step's timeline does. */
 export const DRAGS = ["zoom", "select"] as const;
 type Drag = (typeof DRAGS)[number];
 
-/** In place of a key to sort by. */
 const MODEL_ORDER = "model";
 
 export interface Choices {
   view: ViewName;
   /** Runs whose boxes are checked; null: the shown run alone. */
   runs: string[] | null;
-  /** The selected run, shown as a stack; null: the page chooses. */
   primary: string | null;
   device: string | null;
   phase: Phase | null;
   axis: AxisName;
-  /** The selected step; null: the page chooses. */
   step: number | null;
-  /** First and last step of the zoom. */
   zoom: readonly [number, number] | null;
   filter: string;
-  /** Order of the list of runs. */
   runSort: RunSort;
-  /** Path of the selected layer. */
   layer: string | null;
-  /** The selected category. */
   category: Category | null;
   stack: StackName;
   tensorColouring: TensorColouring;
@@ -165,7 +147,6 @@ export interface Choices {
   /** The selected tensor of the step's timeline, by its number. */
   tensor: number | null;
   timelineAxis: TimelineAxis;
-  /** The selected moment of the step's timeline. */
   moment: number | null;
   /** First and last moment of the zoom in the step's timeline. */
   span: readonly [number, number] | null;
@@ -174,7 +155,6 @@ export interface Choices {
   dragging: Drag;
   /** One attempt of several that recorded the same steps; null: the last attempt of each step. */
   session: string | null;
-  /** Which of the run's failures. */
   oom: number;
   /** Run and step that the shown ones are compared with; null: the page chooses. */
   other: string | null;
@@ -189,14 +169,12 @@ export interface Choices {
   search: string;
   grouping: Grouping;
   sort: SortKey | null;
-  /** Order of the devices. */
   deviceSort: DeviceSort;
   /** Colouring of a memory map, and its zooms: spans of addresses, at most one per region. */
   colouring: Colouring;
   mapZooms: readonly (readonly [number, number])[];
   /** Size tested in "would it fit"; null: just larger than the largest free chunk. */
   fitMib: number | null;
-  /** The conditions of the what-if question. */
   conditions: Conditions;
   /** The budget of a plan; empty for the capacity. */
   budget: string;
@@ -249,7 +227,6 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
 
 const NAMES = Object.keys(CODECS) as (keyof Choices)[];
 
-/** The choices; `of` makes each of them from its name. */
 const choicesOf = (of: (name: keyof Choices) => unknown): Choices => Object.fromEntries(NAMES.map((name) => [name, of(name)])) as never;
 
 export const DEFAULTS: Choices = choicesOf((name) => CODECS[name].initial);
@@ -261,7 +238,6 @@ export function encode(choices: Choices): string {
   return out.toString();
 }
 
-/** Unreadable parts give their defaults. */
 export function decode(address: string): Choices {
   const given = new URLSearchParams(address);
   return choicesOf((name) => CODECS[name].parse(given));

@@ -15,7 +15,6 @@ const isChange = (before: Choices, now: Choices): boolean =>
     (name) => !PASSING.has(name) && now[name] !== before[name] && (name !== "filter" || !now.filter || !before.filter),
   );
 
-/** The choices, at first those of the address. */
 export function createChoices() {
   const choices = signal<Choices>(decode(readAddress()));
   const choose = (changed: Partial<Choices>): void => {
@@ -73,7 +72,6 @@ export function keepAddress(
     before = now;
   });
   return {
-    /** Applies an address that changed from outside. */
     follow: (): void => {
       const text = readAddress();
       // An address without our part means that TensorBoard went to another tab: keep the choices.
@@ -88,7 +86,6 @@ export function keepAddress(
 }
 
 interface Clearing {
-  /** As the list of shortcuts names it. */
   name: string;
   /** Null if there is nothing to clear. */
   clear(choices: Choices): Partial<Choices> | null;

@@ -105,7 +105,6 @@ export function createRecords(fetched: Resources, shown: Shown, choices: Choices
   };
   const needsTotals = (): boolean => shown.needs("totals") || shown.needs("totals of the layer");
   return {
-    /** What to ask about a traced step of the shown run and device. */
     stepOf: (ref: StepRef | null): [RunInfo, string, StepRef] | null => {
       const one = ofDevice();
       return one && ref && [...one, ref];
@@ -123,7 +122,6 @@ export function createRecords(fetched: Resources, shown: Shown, choices: Choices
 
 const POINTS_OF_OTHERS = 500;
 
-/** A run and what to ask about it. */
 type Question = [RunInfo, OverviewQuery];
 
 /** Overviews of the checked runs: the whole, and of a zoom its own with every step that fits. */
@@ -169,9 +167,7 @@ export function createOverviews(fetched: Resources, shown: Shown, choices: Choic
     overviewOf,
     overview: computed(() => (shown.primary.value ? overviewOf(shown.primary.value) : NOTHING)),
     whole: computed(() => read(shown.primary.value && question(shown.primary.value, null))),
-    /** Whether the run compared with has steps to compare with. */
     comparable: computed(() => ofOther.value !== null),
-    /** Overview of the run compared with. */
     otherOverview: computed(() => read(ofOther.value)),
     /** The attempts that recorded into the run; several may have recorded the same steps. */
     attempts: computed((): SessionStart[] => read(ofEvery.value).value?.sessions ?? []),

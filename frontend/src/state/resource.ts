@@ -52,7 +52,6 @@ export function nearer<T extends { rows: number }>(whole: Loaded<T>, near: Loade
 }
 
 interface Question<Args extends unknown[], T> {
-  /** What tells it apart from other questions of its kind. */
   key: (...args: Args) => unknown;
   /** Changes when there may be another answer. */
   version: (...args: Args) => string;
@@ -199,10 +198,8 @@ export class Resource<Args extends unknown[], T> {
   }
 }
 
-/** Something that can be dropped. */
 interface Kept {
   inUse(): boolean;
-  /** Lets its memory go; it is fetched again when wanted. */
   drop(): void;
 }
 
@@ -219,14 +216,12 @@ export class Shelf {
     return this.total;
   }
 
-  /** Adds something, or says how large it has become. */
   put(one: Kept, bytes: number): void {
     this.remove(one);
     this.kept.set(one, bytes);
     this.total += bytes;
   }
 
-  /** Marks something as used last. */
   use(one: Kept): void {
     const bytes = this.kept.get(one);
     if (bytes !== undefined) this.put(one, bytes);

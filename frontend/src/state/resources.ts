@@ -14,12 +14,10 @@ const LIMIT_BYTES = 64 * 2 ** 20;
 /** Version of a traced step's records: they never change, but a restarted training may record the step again. */
 const stable = (run: RunInfo): string => String(run.sessions);
 
-/** Version of the run's traced steps together. */
 const traced = (run: RunInfo): string => JSON.stringify([run.sessions, run.ooms, run.devices.map(({ snapshots }) => snapshots)]);
 
 const latest = (run: RunInfo): string => run.version;
 
-/** A traced step of one phase. */
 export interface StepRef {
   phase: Phase;
   step: number;
@@ -37,7 +35,6 @@ function maker(shelf: Shelf) {
 
 type Maker = ReturnType<typeof maker>;
 
-/** Answers on a run or a device as a whole. */
 function ofWholeRuns(source: Source, of: Maker) {
   return {
     answers: of(latest, (abort, { run }: RunInfo, device: string | null, phase: Phase) => source.answers(run, device, phase, abort)),
@@ -57,7 +54,6 @@ function ofWholeRuns(source: Source, of: Maker) {
 /** A device of one of several workers, "worker_1/GPU:0"; null for other devices, since all have the same layers. */
 const ofWorker = (device: string | null): string | null => (device?.includes("/") ? device : null);
 
-/** Answers on one step. */
 function ofSteps(source: Source, of: Maker) {
   const ofStep = ({ run }: RunInfo, device: string, { phase, step }: StepRef): unknown => [run, device, phase, step];
   return {
@@ -106,7 +102,6 @@ export function createResources(source: Source, limitBytes = LIMIT_BYTES) {
     ...resources,
     hold: (holding: boolean): void => all.forEach((resource) => resource.hold(holding)),
     retryFailed: (): void => all.forEach((resource) => resource.retryFailed()),
-    /** About how much memory the answers hold. */
     bytes: (): number => shelf.bytes,
   };
 }

@@ -9,7 +9,6 @@ import type { Choices } from "./address";
 import type { Loaded } from "./resource";
 import { VIEWS, shownView, type Need, type ViewName } from "./views";
 
-/** The list of runs, fetched again and again. */
 export function createRuns(source: Source) {
   const answer = signal<Loaded<RunsAnswer>>({ value: null, error: null, loading: true });
   const hostRuns = signal<string[]>([]);
@@ -70,7 +69,6 @@ export function showRun(store: RunChoices, run: string): void {
 
 interface Matcher {
   test(name: string): boolean;
-  /** A sentence if the filter is not a regular expression. */
   fault: string | null;
 }
 
@@ -174,7 +172,6 @@ export function createShown({ answer, hostRuns }: RunsState, choices: ChoicesSig
     primary,
     /** The view that the shown run has; null without a run, and where the run has nothing to show. */
     view,
-    /** Whether that view needs something fetched. */
     needs: (need: Need): boolean => view.value !== null && VIEWS[view.value].needs.includes(need),
     other: computed(() => otherRun(runs.value, selected.value, primary.value, choices.value)),
     device: computed(() => shownDevice(primary.value, choices.value)),

@@ -83,14 +83,11 @@ export function createStore(source: Source) {
     ...steps,
     ...records,
     ...createColumns(fetched, shown, choices),
-    /** What views fetch themselves. */
     fetched,
     answer: runs.answer,
     absent: source.absent ?? [],
     recordedOnly,
-    /** The step under the pointer or the keyboard's cursor. */
     cursor: signal<number | null>(null),
-    /** The moment of a step's timeline under the pointer or the keyboard's cursor. */
     momentCursor: signal<number | null>(null),
     dark: signal(false),
     poll: runs.refresh,

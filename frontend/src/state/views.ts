@@ -5,27 +5,21 @@ import type { RunInfo } from "../model/run";
 /** What can be selected in some views; a run, a device, a layer and a category in all of them. */
 type Selection =
   | "phase"
-  /** One attempt of several that recorded the same steps. */
   | "attempt"
   | "step"
   /** The x-axis of charts over steps. */
   | "axis"
   /** A moment, its zoom and a tensor in the timeline of a step. */
   | "moment"
-  /** A run and a step to compare with. */
   | "pair"
-  /** Which of the run's failures. */
   | "failure"
   /** A search field of its own. */
   | "search";
 
 /** What the store fetches for a view; views fetch themselves what depends on more than the user's choices. */
 export type Need =
-  /** Of the shown run. */
   | "overview"
-  /** Of all checked runs. */
   | "overviews"
-  /** Of the run compared with. */
   | "other overview"
   | "pool"
   | "host memory"
@@ -43,7 +37,6 @@ export type Need =
   | "plan";
 
 interface Facts<Name> {
-  /** Label of its tab; a view without one belongs to the tab of its parent. */
   title?: string;
   /** The view that Escape leaves it for. */
   parent?: Name;
@@ -57,7 +50,6 @@ interface Facts<Name> {
   instead?: readonly Name[];
   /** Whether the run recorded what the view shows of a run without a device. */
   recorded?: (run: RunInfo) => boolean;
-  /** Whether the view itself says which steps its breakdown shows. */
   ownSteps?: boolean;
   /** Whether its tab is there though the view is not shown; by default always. */
   offered?: (primary: RunInfo | null, selected: readonly RunInfo[]) => boolean;
@@ -66,7 +58,6 @@ interface Facts<Name> {
 const hasFailures = (run: RunInfo): boolean => run.ooms > 0;
 const hasActivations = (run: RunInfo): boolean => run.activation_layers > 0;
 
-/** In the order of the tabs. */
 const TABLE = {
   overview: {
     title: "Overview",

@@ -8,7 +8,6 @@ import type { Category } from "../model/categories";
 
 export type Scheme = "light" | "dark";
 
-/** Distinguishes fills besides their colour. */
 type Pattern = "plain" | "diagonal" | "hatched" | "dotted";
 
 export interface Fill {
@@ -53,11 +52,8 @@ export interface Ink {
   grid: string;
   line: string;
   capacity: string;
-  /** Memory in use, where its categories are not drawn. */
   used: string;
-  /** Free chunks of the pool. */
   free: string;
-  /** Every other epoch or part of a step. */
   shade: string;
   accent: string;
 }

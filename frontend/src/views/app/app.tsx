@@ -57,7 +57,6 @@ function Tile({ answer, show }: { answer: Answer; show: () => void }) {
   );
 }
 
-/** A tile's place while its answer is loading, or after an error. */
 const Blank = ({ name, why }: { name: AnswerName; why: string | null }) => (
   <span key={name} class="tile blank" role={why === null ? undefined : "status"}>
     {name === "fits" && why !== null && <span class="tile-sentence">{why}</span>}
@@ -79,7 +78,6 @@ export function Answers({ run }: { run: RunInfo }) {
   );
 }
 
-/** Tabs that have a digit. */
 const DIGITS = 9;
 
 const keysOf = (tabs: number): readonly (readonly [string, string])[] => [

@@ -10,7 +10,6 @@ import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views"
 import { useStore } from "../shared/context";
 import { Segments } from "../shared/controls";
 
-/** Traced steps in the field's list. */
 const LISTED = 500;
 
 /** A number field with the traced steps as its list; empty means the default. */
@@ -105,7 +104,6 @@ function StepSelector() {
   );
 }
 
-/** The views that have a tab now. */
 export const tabsOf = (store: Store): ViewName[] => offeredViews(store.choices.value.view, store.primary.value, store.selected.value);
 
 /** The list of tabs is one stop of the Tab key; arrow keys go from tab to tab, Enter opens one. */
@@ -192,7 +190,6 @@ function DeviceField({ run }: { run: RunInfo }) {
   );
 }
 
-/** The two views of one tab. */
 const QUESTIONS: readonly ViewName[] = ["what-if", "fit"];
 const QUESTION_NAMES = ["what if", "fit"] as const;
 type QuestionName = (typeof QUESTION_NAMES)[number];

@@ -22,7 +22,6 @@ import { StepView } from "../step/step-view";
 import { FitView } from "../what-if/fit-view";
 import { WhatIfView } from "../what-if/what-if-view";
 
-/** A view once its data has arrived; before that a skeleton or the error. */
 function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => ComponentChildren }) {
   const store = useStore();
   const retry = (): void => void store.reload();
@@ -120,7 +119,6 @@ interface OverStepsProps {
   at: string;
 }
 
-/** A view of the overview: of a device's steps of one phase. */
 const overSteps = (Drawn: FunctionComponent<OverStepsProps>): OfRun =>
   function OverSteps() {
     const store = useStore();

@@ -12,7 +12,6 @@ import { SizeCell, VersusRow } from "../shared/versus";
 
 const SHOWN = 60;
 
-/** How differences in a column are written. */
 function useSigned(unit: Unit): (bytes: number) => string {
   const text = useFigureText(unit);
   return (bytes) => signedFigure(bytes, text(Math.abs(bytes)));
@@ -96,13 +95,11 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
   );
 }
 
-/** Both figures to the byte, then their meaning. */
 const versusTip = (from: number | null, to: number | null, ...lines: string[]): string =>
   [`A ${from === null ? "unknown" : formatExact(from)}, B ${to === null ? "unknown" : formatExact(to)}`, ...lines].join("\n");
 
 interface CategoriesProps {
   deltas: readonly GroupDelta[];
-  /** The measured peaks. */
   a: number | null;
   b: number | null;
   hover: (key: string | null) => void;

@@ -39,10 +39,8 @@ interface ComparedSide {
   letter: "A" | "B";
   run: RunInfo;
   overview: Overview;
-  /** The row that is compared. */
   row: number;
   colour: string;
-  /** The selected step; null for the default. */
   step: number | null;
 }
 
@@ -131,7 +129,6 @@ interface Curve {
   overview: Overview;
   colour: string;
   dash: readonly number[];
-  /** The row that is compared. */
   row: number;
 }
 
@@ -222,7 +219,6 @@ function Curves({ pair }: { pair: Pair }) {
   );
 }
 
-/** A and B as chosen. */
 function usePair({ a, b, run, other }: CompareProps): Pair {
   const store = useStore();
   const scheme = schemeOf(store);
@@ -237,7 +233,6 @@ function usePair({ a, b, run, other }: CompareProps): Pair {
   ];
 }
 
-/** Width of a saved waterfall in pixels. */
 const SAVED_WIDTH = 1100;
 
 interface CompareProps {

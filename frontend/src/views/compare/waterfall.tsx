@@ -35,9 +35,7 @@ interface WaterfallProps {
 
 interface Drawn {
   key: number;
-  /** Its category, or the peak of a side. */
   name: string;
-  /** The change, or the peak. */
   bytes: number;
   middle: number;
   low: number;
@@ -50,10 +48,8 @@ interface Drawn {
   tip: string;
 }
 
-/** Which way a bar goes. */
 const arrow = (bytes: number): string => (bytes > 0 ? "▲" : "▼");
 
-/** "▲ +1.5 MiB" */
 const arrowed = (bytes: number): string => `${arrow(bytes)} ${formatDelta(bytes)}`;
 
 /** Every bar with its label and colour; `low`, `high` and `end` are levels in bytes. */
@@ -143,7 +139,6 @@ function layoutOf({ deltas }: WaterfallProps): WaterfallLayout {
 /** Narrower than this, bars beside each other have no room for "unattributed": they lie below each other. */
 const LEAST_SLOT = 13 * LETTER;
 const [ROW, FIGURES] = [24, 80];
-/** Share of the width that names may take. */
 const NAMES_SHARE = 0.4;
 
 interface Scaled {
@@ -153,7 +148,6 @@ interface Scaled {
   ink: Ink;
 }
 
-/** Room for the longest name, as far as there is any. */
 const namesWidth = (labels: readonly string[], width: number): number =>
   Math.min(Math.max(...labels.map((label) => label.length)) * LETTER + 16, Math.floor(width * NAMES_SHARE));
 
@@ -202,7 +196,6 @@ function Lying({ place: x, bars, ink, names }: Scaled & { names: number }) {
   );
 }
 
-/** The waterfall as SVG, shown and saved. */
 export function WaterfallDrawing(props: WaterfallDrawingProps) {
   const { from, to, scheme, width } = props;
   const ink = INKS[scheme];

@@ -30,7 +30,6 @@ import { Fault, Nothing, NoticeList } from "../shared/states";
 import { DemandSection, DeviceMemoryBar } from "./device-memory-bar";
 import { PoolPanel, PARTS, RATIOS, ratiosSpec, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-panel";
 
-/** Sentences on growth that are shown; earlier ones are folded. */
 const SENTENCES = 5;
 
 const ofDriver = (run: RunInfo): string[] => run.notes.filter((note) => note.includes("cuda_malloc_async"));
@@ -76,7 +75,6 @@ function DriversAllocator() {
   );
 }
 
-/** How this pool grew, newest last. */
 function PoolGrowth({ pool }: { pool: PoolSteps }) {
   const { sentences } = pool;
   if (sentences.length === 0) return null;
@@ -95,7 +93,6 @@ function PoolGrowth({ pool }: { pool: PoolSteps }) {
   );
 }
 
-/** The effect of memory growth, and whether this pool grows. */
 function AboutGrowth({ pool }: { pool: PoolSteps }) {
   const grows = poolGrows(pool);
   const gpu = isGpu(pool.device);
@@ -121,7 +118,6 @@ function AboutGrowth({ pool }: { pool: PoolSteps }) {
   );
 }
 
-/** The memory map of a traced step, or why there is none. */
 function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummary }) {
   const store = useStore();
   const { device, step, phase } = snapshot;

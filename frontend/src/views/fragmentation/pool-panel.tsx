@@ -72,7 +72,6 @@ const singleRows = (facts: readonly PoolFacts[]): number[] =>
     return source !== "unknown" && facts[row - 1]?.source !== source && facts[row + 1]?.source !== source;
   });
 
-/** One figure of every row; NaN where unknown. */
 const columnOf = (facts: readonly PoolFacts[], name: PoolSeries): Float64Array => Float64Array.from(facts, (one) => one[name] ?? NaN);
 
 /** The part between two heights where both are known, and at least a bar at single rows. */
@@ -95,10 +94,8 @@ export const showsCapacity = (pool: PoolSteps): boolean => {
   return byteRange(Math.max(...most), capacity).capacityInside;
 };
 
-/** The bytes in use of every step. */
 const everyStep = (pool: PoolSteps): Float64Array => (usualInstant(pool) === "peak" ? pool.peak_bytes : pool.in_use_bytes);
 
-/** Whether some steps show a pool whose split is unknown. */
 export function showsUnknown(pool: PoolSteps): boolean {
   const every = everyStep(pool);
   return unchangedPool(pool).some((value, row) => value > (every[row] ?? NaN));

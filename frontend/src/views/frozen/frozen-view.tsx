@@ -41,7 +41,6 @@ export const sideFill = (part: SidePart, scheme: Scheme): Fill => fillOf(part.ca
 
 const sideKey = (part: SidePart): string => `${part.side}:${part.category}`;
 
-/** Upper boundary of the persistent parts of some sides. */
 function boundary(parts: readonly SidePart[], sides: readonly string[], rows: number): Float64Array {
   const sum = new Float64Array(rows);
   for (const part of parts.filter((one) => isPersistent(one) && sides.includes(one.side)))
@@ -49,7 +48,6 @@ function boundary(parts: readonly SidePart[], sides: readonly string[], rows: nu
   return sum;
 }
 
-/** The labels "frozen layers" and "trainable layers" at the left end of their persistent areas. */
 function plates(frozen: Float64Array, both: Float64Array, overview: Overview, places: Places, ink: Ink): Painter[] {
   const row = Math.min(lowerBound(places.x, places.range[0]), overview.rows - 1);
   const [low, high] = [frozen[row] ?? 0, both[row] ?? 0];
@@ -128,7 +126,6 @@ interface PartsProps {
   row: number;
   unit: Unit;
   peak: number | null;
-  /** The highest peak of the run. */
   whole: number;
   focus: Focus;
   hover: (key: string | null) => void;
@@ -239,7 +236,6 @@ function Changes({ overview }: { overview: Overview }) {
   );
 }
 
-/** `totals`: sums of the ledgers of traced steps. */
 export function FrozenView({ overview, totals }: { overview: Overview; totals: LedgerTotals }) {
   const store = useStore();
   const scheme = schemeOf(store);

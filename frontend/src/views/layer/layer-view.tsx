@@ -27,7 +27,6 @@ import { tipOf } from "../shared/tips";
 interface LayerSteps {
   step: Float64Array;
   wall_time: Float64Array;
-  /** Of the whole device. */
   in_use_bytes: Float64Array;
   /** By category, at each of the steps; categories that the layer never uses are left out. */
   parts: { category: Category; bytes: Float64Array }[];
@@ -46,7 +45,6 @@ export function layerSteps(totals: LedgerTotals): LayerSteps {
 
 export const totalOf = ({ parts }: LayerSteps, row: number): number => parts.reduce((sum, { bytes }) => sum + (bytes[row] ?? 0), 0);
 
-/** What the layer uses at a step, the top of the stack first. */
 export const usedAt = ({ parts }: LayerSteps, row: number): { category: Category; bytes: number }[] =>
   [...parts]
     .reverse()
@@ -57,9 +55,7 @@ interface Look {
   choices: Choices;
   scheme: Scheme;
   focus: Focus;
-  /** The first step that each traced step describes. */
   firstSteps: readonly number[];
-  /** First and last step of the run, null if unknown. */
   span: readonly [number, number] | null;
 }
 
@@ -98,11 +94,9 @@ export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, sch
 
 const NO_SNAPSHOTS: readonly SnapshotRef[] = [];
 
-/** A traced step, and the layer as it was then. */
 interface Moment extends FormulaStep {
   steps: LayerSteps;
   row: number;
-  /** Whether the layer table is known and has no such layer. */
   isMissing: boolean;
   table: LayerRow | null;
 }

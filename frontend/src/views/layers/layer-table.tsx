@@ -15,7 +15,6 @@ import { tipOf } from "../shared/tips";
 
 const ROW_HEIGHT = 28;
 
-/** Columns after those of the categories. */
 const AFTER = 2;
 
 /** Whether a column in this unit shows a digit of a size other than zero. */
@@ -77,9 +76,7 @@ function SortButton({ column, sort, choose }: { column: Column; sort: SortKey | 
 
 interface HeaderProps {
   columns: readonly Column[];
-  /** Number of columns before those of the categories. */
   before: number;
-  /** Whether some categories share a column. */
   others: boolean;
   sort: SortKey | null;
   choose: (key: SortKey | null) => void;
@@ -126,7 +123,6 @@ function Bytes({ name, bytes, unit, tip, chosen }: BytesProps) {
   );
 }
 
-/** The size of a layer's output. */
 function Output({ layer, unit }: { layer: LayerFigures; unit: Unit }) {
   const text = useFigureText(unit);
   if (layer.path === null) return <td />;
@@ -144,18 +140,15 @@ const Parameters = ({ count }: { count: number | null }) => (
   </td>
 );
 
-/** The formula and the source of a figure. */
 export type Explain = (of: LayerFigures | LayerGroup, figure: Category | keyof LayerSizes | "others") => string;
 
 interface RowProps<T> {
   of: T;
   sizes: readonly (keyof LayerSizes)[];
   categories: readonly Category[];
-  /** Whether some categories share a column. */
   others: boolean;
   unit: Unit;
   total: number;
-  /** The formula and the source of a category's figure. */
   explain: Explain;
 }
 
@@ -237,16 +230,13 @@ function LayerRow({ isPlanned, ...props }: RowProps<LayerFigures> & Pick<LayerTa
 
 interface LayerTableProps {
   groups: readonly LayerGroup[];
-  /** The sums of the model, found or not. */
   all: LayerGroup;
-  /** The sums of all rows. */
   totals: LayerGroup;
   unit: Unit;
   total: number;
   sort: SortKey | null;
   onSort: (key: SortKey | null) => void;
   explain: Explain;
-  /** Whether the plan for the budget of the address recomputes a layer. */
   isPlanned: (path: string) => boolean;
 }
 

@@ -63,7 +63,6 @@ function Source({ of }: { of: SnapshotRef | null }) {
   );
 }
 
-/** The formula of a figure, from the layer table's shapes, dtypes and optimizer, and the figure's source. */
 function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain {
   const rows = new Map((table?.layers ?? []).map((layer) => [layer.path, layer]));
   const made = { optimizer: table?.optimizer ?? null, batch_size: of?.batch_size ?? null };
@@ -110,7 +109,6 @@ const layerFile = (layers: readonly LayerFigures[]): Table => ({
   ]),
 });
 
-/** Search and grouping, and the number of layers found. */
 function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotRef | null }) {
   const store = useStore();
   const { grouping, layer } = store.choices.value;

@@ -24,9 +24,7 @@ export interface Area {
   parts: readonly Part[];
   /** The category of the largest part, which gives the area its colour. */
   main: Category | null;
-  /** "41 %, mostly activations". */
   share: string;
-  /** Number of layers in it. */
   count: number;
 }
 
@@ -38,10 +36,8 @@ interface Part {
 /** A group of areas; without a title for the only group when nothing is grouped. */
 interface Block {
   title: string | null;
-  /** The title as short as the others allow. */
   name: string;
   bytes: number;
-  /** Largest first. */
   areas: Area[];
 }
 
@@ -88,7 +84,6 @@ const HEAD = 18;
 /** A title needs this much room, otherwise its areas take all of the block. */
 const [LEAST_WIDTH, LEAST_HEIGHT] = [60, 2.5 * HEAD];
 
-/** Blocks in proportion to their bytes, and in each its areas below its title. */
 export function placeBlocks(blocks: readonly Block[], width: number, height: number): PlacedBlock[] {
   const boxes = treemap(
     blocks.map(({ bytes }) => bytes),
@@ -254,7 +249,6 @@ function Plate({ lines, x, y, ink }: { lines: readonly string[]; x: number; y: n
   );
 }
 
-/** The same areas as a drawing that can be saved. */
 export function TreemapDrawing({ groups, total, title, scheme }: TreemapProps & { title: string; scheme: Scheme }) {
   const ink = INKS[scheme];
   const placed = placeBlocks(blocksOf(groups, total), WIDTH, HEIGHT);

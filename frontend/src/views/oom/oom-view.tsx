@@ -24,7 +24,6 @@ interface Bar {
   label: string;
   bytes: number;
   fill: Fill;
-  /** Where it begins, in bytes. */
   from: number;
 }
 
@@ -111,7 +110,6 @@ function OomDrawing({ oom, scheme }: { oom: Oom; scheme: Scheme }) {
 
 const LAYERS = 8;
 
-/** The pool at the failure beside the request, all on one scale. */
 export function Request({ oom }: { oom: Oom }) {
   const scheme = schemeOf(useStore());
   const { in_use_bytes: used, largest_free_bytes: largest, free_bytes: free, requested_bytes: requested } = oom;
@@ -165,7 +163,6 @@ export function Request({ oom }: { oom: Oom }) {
 const when = "at the failure";
 const OF_REQUEST = ["requested_bytes", "free_bytes", "pool_bytes"] as const;
 
-/** The request, and what made it. */
 function RequestFacts({ oom, unit }: { oom: Oom; unit: Unit }) {
   const words: [string, string | null][] = [
     ["time", formatWallTime(oom.wall_time)],
@@ -235,7 +232,6 @@ function ByLayer({ oom, total, unit }: { oom: Oom; total: number; unit: Unit }) 
 
 const SOURCE = `from the owners of the chunks, ${when}`;
 
-/** Memory at the failure: by category and layer, then the request and the pool. */
 function FailurePanel({ oom }: { oom: Oom }) {
   const unit: Unit = unitOf(oom.pool_bytes ?? oom.in_use_bytes ?? oom.requested_bytes ?? 0);
   const total = oom.ledger.reduce((sum, { bytes }) => sum + bytes, 0);

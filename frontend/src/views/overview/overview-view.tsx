@@ -88,7 +88,6 @@ export function overviewPicture(
   choices: Choices,
   scheme: Scheme,
   focus: Focus,
-  /** Whether to draw the bytes in use at step end, which show growth. */
   ended = false,
 ): Picture {
   const ink = INKS[scheme];
@@ -134,7 +133,6 @@ export function overviewPicture(
 
 const goal = ({ step }: Finding): string => (step === null ? "Show the view" : `Show step ${step}`);
 
-/** Findings below the chart; each links to the view and the step that show it. */
 function Findings({ overview }: { overview: Overview }) {
   const store = useStore();
   const whole = store.whole.value.value ?? overview;
@@ -177,7 +175,6 @@ function useSame(list: readonly NamedRun[]): readonly NamedRun[] {
   return kept.current;
 }
 
-/** Overviews of the other checked runs that have arrived, with their colours. */
 function useOthers(): readonly NamedRun[] {
   const store = useStore();
   const scheme = schemeOf(store);
@@ -286,7 +283,6 @@ function PostMortem({ run, index }: { run: RunInfo; index: number }) {
   );
 }
 
-/** What grows, in more words than the answer above. */
 function Growth({ run, answer }: { run: RunInfo; answer: Answer }) {
   const store = useStore();
   if (answer.details.length === 0) return null;

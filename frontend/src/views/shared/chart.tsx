@@ -12,7 +12,6 @@ import { touch } from "../../lib/activity";
 export interface ChartMark extends Mark {
   step: number;
   sentence: string;
-  /** Index of the failure that it marks. */
   oom?: number;
 }
 
@@ -20,14 +19,11 @@ export interface ChartProps {
   label: string;
   spec: PlotSpec;
   marks: readonly ChartMark[];
-  /** Rows of the cursor and of the selected step, null for none. */
   cursor: number | null;
   pin: number | null;
   /** The row that is described, and where the keyboard starts, without a cursor and a selected step; by default the first. */
   rest?: number;
-  /** What is under the pointer. */
   outline?: Outline | null;
-  /** Text for screen readers at the cursor. */
   describe: (row: number) => string;
   /** `value` is where the pointer stands on the y-axis, null for the keyboard. */
   onCursor: (row: number | null, value: number | null) => void;
@@ -35,13 +31,11 @@ export interface ChartProps {
   onPin: (row: number) => Undo | null;
   onMark?: (mark: ChartMark) => void;
   onZoom: (from: number, to: number) => void;
-  /** Instead, for a drag over the plot. */
   onDrag?: (from: number, to: number) => void;
   onReset: () => void;
   /** The ends of the x-axis, where the keyboard's panning stops; undefined if they are unknown. */
   whole?: Range | undefined;
   onHover: (hovered: boolean) => void;
-  /** Gets the plot's box in CSS pixels when it changes. */
   onBox?: (box: Box) => void;
   height?: "small" | "medium" | "tall" | "compare" | "large" | "timeline";
   children?: ComponentChildren;
@@ -56,7 +50,6 @@ export interface Box {
 
 const NO_BOX: Box = { left: 0, top: 0, width: 0, height: 0 };
 
-/** Makes the plot, keeps it at the size of its host and up to date. */
 function usePlot(props: ChartProps) {
   const host = useRef<HTMLDivElement>(null);
   const plot = useRef<Plot | null>(null);

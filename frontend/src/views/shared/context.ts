@@ -21,12 +21,10 @@ export function useStore(): Store {
   return store;
 }
 
-/** Light or dark; reading it in a component subscribes to it. */
 export const schemeOf = (store: Store): Scheme => (store.dark.value ? "dark" : "light");
 export const inkOf = (store: Store): Ink => INKS[schemeOf(store)];
 
 export interface Focus {
-  /** Key of the part under the pointer or the keyboard. */
   hovered: string | null;
   category: Category | null;
 }
@@ -58,7 +56,6 @@ const PAUSE_MS = 700;
 
 type FieldEvent = { currentTarget: { value: string } };
 
-/** Attributes of the field. */
 export function useDraft(applied: string, apply: (value: string) => void) {
   const [draft, setDraft] = useState(applied);
   const cancel = useRef(() => {});

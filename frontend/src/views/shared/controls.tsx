@@ -27,7 +27,6 @@ export function goToSearch(store: Store): void {
   if (!loading) enter(own ?? document.querySelector<HTMLInputElement>(".runs input[type='search']"));
 }
 
-/** A view's own search. */
 export function Search({ label, placeholder }: { label: string; placeholder: string }) {
   const store = useStore();
   const input = useRef<HTMLInputElement>(null);
@@ -52,7 +51,6 @@ export function Search({ label, placeholder }: { label: string; placeholder: str
 
 interface SegmentsProps<T extends string> {
   label: string;
-  /** Whether the label is seen. */
   named?: boolean;
   options: readonly T[];
   chosen: T;
@@ -87,9 +85,7 @@ export function LegendItem({ kind, colour, children }: { kind: string; colour?: 
 
 interface StackLegendProps {
   overview: Overview;
-  /** Whether the peaks of validation passes are drawn. */
   validation?: boolean;
-  /** Whether the bytes in use at step end are drawn. */
   ended?: boolean;
 }
 

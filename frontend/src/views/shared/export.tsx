@@ -74,7 +74,6 @@ function paintPicture(all: readonly HTMLCanvasElement[], title: string, legend: 
 }
 
 interface Exported {
-  /** The figures; built only for a download. */
   table: () => Table;
   /** Legend of the view's canvases; without it there is no PNG. */
   legend?: () => LegendEntry[];
@@ -90,7 +89,6 @@ interface Shown {
 
 const shown = signal<Shown | null>(null);
 
-/** Sets the downloads of this view. */
 export function useExport(exported: Exported): void {
   const latest = useRef(exported);
   latest.current = exported;
@@ -104,7 +102,6 @@ export function useExport(exported: Exported): void {
   }, [png, svg]);
 }
 
-/** The rows of an overview: measured figures, then every group of the stack. */
 export function overviewFile(overview: Overview): Table {
   const measured = ["step", "epoch", "wall_time", "in_use_bytes", "peak_bytes", "capacity_bytes"] as const;
   const columns = [...measured, ...overview.groups.map(groupKey)];
@@ -125,7 +122,6 @@ function save(blob: Blob, name: string): void {
 
 const text = (content: string, type: string): Blob => new Blob([content], { type: `${type};charset=utf-8` });
 
-/** The drawing as a document of its own. */
 function drawn(node: VNode): Blob | null {
   const host = document.createElement("div");
   render(node, host);

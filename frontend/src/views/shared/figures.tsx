@@ -10,7 +10,6 @@ import { fillOf, type Fill } from "../../theme/palette";
 import { useStore, schemeOf, useCategoryRow } from "./context";
 import { tipOf } from "./tips";
 
-/** Whether figures are exact bytes, everywhere. */
 export const useExact = (): boolean => useStore().choices.value.exact;
 
 /** How figures of a column are written: in its unit, or exactly. */
@@ -27,12 +26,9 @@ export function Swatch({ fill }: { fill: Fill }) {
 interface FigureProps {
   name: string;
   label: ComponentChildren;
-  /** Its meaning. */
   hint?: string;
-  /** The value's source and step. */
   source?: string;
   bytes: number | null;
-  /** Of the whole, 0 to 1. */
   share?: number | null;
   /** Whether the share is in the tooltip only, because the picture beside the table shows it. */
   pictured?: boolean;
@@ -43,7 +39,6 @@ interface FigureProps {
   /** While the pointer or the keyboard is on it. */
   onFocus?: (focused: boolean) => void;
   focused?: boolean;
-  /** By a click or Enter. */
   onChoose?: () => void;
   chosen?: boolean;
 }
@@ -126,7 +121,6 @@ function useRows() {
   return { ref: table, onKeyDown };
 }
 
-/** A table of figures. */
 export function FigureTable({ testid, kind = "", children }: { testid?: string; kind?: string; children: ComponentChildren }) {
   return (
     <table {...useRows()} class={rowClasses({ figures: true, [kind]: kind !== "", exact: useExact() })} data-testid={testid}>
@@ -135,7 +129,6 @@ export function FigureTable({ testid, kind = "", children }: { testid?: string; 
   );
 }
 
-/** The button that turns every figure of the page into exact bytes and back. */
 export function UnitButton({ unit }: { unit: Unit }) {
   const store = useStore();
   const exact = useExact();
@@ -150,7 +143,6 @@ export interface FoldedRow {
   key: string;
   /** Whether it may be folded: for all steps at once, so that no row comes or goes under the pointer. */
   quiet: boolean;
-  /** Whether it is selected, and therefore shown. */
   chosen?: boolean | undefined;
   row: (hidden: boolean) => ComponentChildren;
 }
@@ -158,7 +150,6 @@ export interface FoldedRow {
 interface FoldedRowsProps {
   rows: readonly FoldedRow[];
   columns: number;
-  /** The sums of what is folded. */
   sums?: ComponentChildren;
 }
 

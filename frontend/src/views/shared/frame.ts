@@ -44,18 +44,15 @@ function markEdge(kind: XKind, places: { edges: Float64Array }, overview: Overvi
   return kind === "step" || (step >= first && step <= last + 1) ? stepEdge(kind, places, overview, step) : NaN;
 }
 
-/** The edges of the rows' cells. A validation pass belongs to the steps before it, so that its cell lies below its epoch. */
 export function edgesOf(x: Float64Array, kind: XKind, phase: Phase, first: number | null): Float64Array {
   return phase === "validation" ? endingEdges(x, kind, kind === "step" && first !== null ? first - 0.5 : null) : cellEdges(x);
 }
 
-/** Row of the cell at a place. */
 export const cellAt =
   (edges: Float64Array) =>
   (x: number): number =>
     Math.min(Math.max(lowerBound(edges, x) - 1, 0), edges.length - 2);
 
-/** Where the breakdown was measured. */
 export const tracedSpans = ({ x, edges, rowAt }: Places, traced: Float64Array): [number, number][] =>
   rowAt
     ? [...traced.keys()].filter((row) => traced[row] === 1).map((row) => [edges[row] as number, edges[row + 1] as number])
@@ -102,7 +99,6 @@ export function zoomOf(kind: XKind, steps: Float64Array, x: Float64Array, from: 
   return first === undefined || last === undefined || last <= first ? null : [first, last];
 }
 
-/** The marks of layer-table changes with their sentences. */
 export function changeMarks(overview: Overview, places: Places, kind: XKind): ChartMark[] {
   return effects(overview).map((effect) => ({
     x: markEdge(kind, places, overview, effect.step),
@@ -112,7 +108,6 @@ export function changeMarks(overview: Overview, places: Places, kind: XKind): Ch
   }));
 }
 
-/** The marks of steps that ran out of memory, which lead to their post-mortems. */
 export const failureMarks = (overview: Overview, places: Places, kind: XKind): ChartMark[] =>
   overview.failures.map(({ oom, step, reason }) => ({
     x: markEdge(kind, places, overview, step),
@@ -122,7 +117,6 @@ export const failureMarks = (overview: Overview, places: Places, kind: XKind): C
     oom,
   }));
 
-/** Vertical lines under the marks: a failure, an unfreezing, any other change, a restart. */
 export function changeRules(overview: Overview, places: Places, kind: XKind, ink: Ink): Painter[] {
   const changed = effects(overview).map((effect) => {
     const [colour, dash] = isFreezing(effect) ? [ink.accent, []] : [ink.faint, [3, 3]];
@@ -164,7 +158,6 @@ export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 
 export const capacityPainters = (edges: Float64Array, capacity: Float64Array, inside: boolean, ink: Ink): Painter[] =>
   capacitiesPainter(edges, capacity, (bytes) => `capacity ${formatBytes(bytes)}`, inside, ink);
 
-/** The highest value of a column between two places. */
 export function highest(column: Float64Array, x: Float64Array, range: Range): number {
   let most = 0;
   for (let row = lowerBound(x, range[0]); row < x.length && (x[row] as number) <= range[1]; row += 1) {
@@ -194,7 +187,6 @@ interface Stack {
   range: Range;
   layout: StackLayout;
   fills: readonly BandFill[];
-  /** Where it was measured. */
   full: Parameters<typeof stackPainter>[2];
 }
 
@@ -253,7 +245,6 @@ export function useStepsChart(steps: Float64Array, x: Float64Array, runs?: reado
   };
 }
 
-/** A row of an overview. */
 export interface OverviewRow {
   overview: Overview;
   row: number;

@@ -27,7 +27,6 @@ import { tipOf } from "./tips";
 
 const SHOWN = 2;
 
-/** A layer's name that links to its page. */
 function LayerLink({ layer, name }: { layer: string; name: string }) {
   const store = useStore();
   return (
@@ -48,14 +47,12 @@ const NO_SIZES: LayerSizes = { persistent: 0, saved: 0, total: 0 };
 interface RowProps {
   layer: string;
   name: string;
-  /** Null while they load. */
   sizes: LayerSizes | null;
   columns: readonly (keyof LayerSizes)[];
   unit: Unit;
   source: string;
 }
 
-/** A layer with the same sizes as in the table of layers. */
 function LayerSizesRow({ layer, name, sizes, columns, unit, source }: RowProps) {
   const text = useFigureText(unit);
   const lines = columns.map((column) => `${column}: ${sizes === null ? "unknown" : formatExact(sizes[column])}, ${SIZE_MEANINGS[column]}`);
@@ -226,7 +223,6 @@ function HeldTensorsTable({ held, step }: HeldTensorsProps) {
   );
 }
 
-/** `row` is that of the selected step. */
 export function TracedDetails({ overview, row }: { overview: Overview; row: number }) {
   const store = useStore();
   const source = provenance(overview, row);

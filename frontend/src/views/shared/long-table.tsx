@@ -12,7 +12,6 @@ interface SortedColumnProps {
   choose: () => void;
 }
 
-/** The head of a column, a button that sorts by it. */
 export function SortedColumn({ name, label, hint, isNumber, sorted, ascending, choose }: SortedColumnProps) {
   return (
     <th
@@ -32,7 +31,6 @@ export function SortedColumn({ name, label, hint, isNumber, sorted, ascending, c
   );
 }
 
-/** The height of the rows out of sight above or below. */
 export const Filler = ({ rows, height }: { rows: number; height: number }) =>
   rows > 0 ? <tr aria-hidden="true" style={{ height: `${rows * height}px` }} /> : null;
 
@@ -69,7 +67,6 @@ export function rowsInSight(count: number, rowHeight: number, top: number, heigh
   };
 }
 
-/** The rows in sight, and a way to bring one into sight. */
 export function useScrollWindow(count: number, rowHeight: number) {
   const host = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);

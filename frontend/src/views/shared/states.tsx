@@ -109,7 +109,6 @@ export function Nothing({ title, children }: { title: string; children: Componen
   );
 }
 
-/** Sentences on missing data. */
 export function NoticeList({ sentences, testid }: { sentences: readonly string[]; testid?: string }) {
   if (sentences.length === 0) return null;
   return (
@@ -146,7 +145,6 @@ function Folded({ sentences, about }: { sentences: readonly string[]; about: str
   );
 }
 
-/** Why nothing of a device was recorded; null if something was. */
 export function WhyNoDevice({ run }: { run: RunInfo }) {
   const reasons = whyNoDevice(run);
   if (reasons.length === 0) return null;
@@ -161,7 +159,6 @@ export function WhyNoDevice({ run }: { run: RunInfo }) {
   );
 }
 
-/** Notes on data that could not be read or was not recorded, folded. */
 export function Notices({ run }: { run: RunInfo }) {
   const { absent } = useStore();
   const reasons = whyNoDevice(run);

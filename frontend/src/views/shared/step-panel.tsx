@@ -16,10 +16,8 @@ import { LargestLayers, TracedDetails } from "./largest-layers";
 interface PanelProps {
   overview: Overview;
   row: number;
-  /** The selected step, which the pointer does not change. */
   selected: OverviewRow;
   focus: Focus;
-  /** Category under the pointer in the chart. */
   pointed: string | null;
   hover: (key: string | null) => void;
   children?: ComponentChildren;
@@ -48,7 +46,6 @@ export function PanelHead({ overview, row, unit }: { overview: Overview; row: nu
   );
 }
 
-/** Source of a step's breakdown, for the tooltips of its figures. */
 export const sourceOf = (overview: Overview, row: number): string =>
   `Step ${at(overview.step, row) ?? "?"}. ${provenanceSentence(provenance(overview, row))}`;
 
@@ -131,7 +128,6 @@ function Headroom({ step, bytes, unit }: { step: number | null; bytes: number | 
   return <WordFigure word="headroom" label={`headroom at ${when}`} when={`${when}; ${other}`} bytes={bytes} unit={unit} />;
 }
 
-/** Peak, capacity and headroom, then other figures measured at the step. */
 export function Totals({ overview, row, unit }: { overview: Overview; row: number; unit: Unit }) {
   const peak = at(overview.peak_bytes, row);
   const capacity = at(overview.capacity_bytes, row);

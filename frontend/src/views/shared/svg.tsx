@@ -58,7 +58,6 @@ interface SvgDrawingProps {
   children: ComponentChildren;
 }
 
-/** A drawing with its title above it. */
 export function SvgDrawing({ title, width, height, ink, children }: SvgDrawingProps) {
   const box = { width, height: height + HEAD, viewBox: `0 0 ${width} ${height + HEAD}` };
   return (
@@ -73,7 +72,6 @@ export function SvgDrawing({ title, width, height, ink, children }: SvgDrawingPr
 }
 
 interface ByteAxisProps {
-  /** Bytes at the upper end. */
   top: number;
   /** Height of the plot, and its left and right end, in pixels. */
   height: number;

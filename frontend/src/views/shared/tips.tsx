@@ -8,7 +8,6 @@ const DELAY_MS = 250;
 const WIDTH = 360;
 const ID = "tip";
 
-/** The lines of a figure's tooltip: exact bytes, meaning, source and step. */
 export const tipOf = (bytes: number | null, ...lines: readonly (string | null | undefined)[]): string =>
   [bytes === null ? "unknown" : formatExact(bytes), ...lines].filter(Boolean).join("\n");
 

@@ -14,7 +14,6 @@ interface SizeCellProps {
   bytes: number | null;
   unit: Unit;
   tip?: string;
-  /** Text in place of an unknown figure. */
   none?: string;
 }
 
@@ -29,18 +28,15 @@ export function SizeCell({ bytes, unit, tip, none = "–" }: SizeCellProps) {
 
 interface VersusRowProps {
   group: Group;
-  /** Null: unknown. */
   from: number | null;
   to: number;
   unit: Unit;
   tip: string;
   events: ReturnType<ReturnType<typeof useCategoryRow>>;
   hidden?: boolean;
-  /** More cells. */
   children?: ComponentChildren;
 }
 
-/** A category with both its figures. */
 export function VersusRow({ group, from, to, unit, tip, events, hidden, children }: VersusRowProps) {
   const scheme = schemeOf(useStore());
   return (

@@ -69,10 +69,8 @@ function CategoryCell({ timeline, row }: { timeline: Timeline; row: number }) {
 interface LiveRowProps {
   timeline: Timeline;
   row: number;
-  /** Short name of the layer. */
   name: string;
   unit: Unit;
-  /** Of the row's tensor. */
   selected: boolean;
   select: () => void;
 }
@@ -132,7 +130,6 @@ const HINTS: Record<LiveKey, string> = {
 
 const NUMBERS: readonly LiveKey[] = ["bytes", "allocated", "freed"];
 
-/** What the search looks at. */
 function searched(timeline: Timeline, row: number): string {
   const { layer, category } = ownerOfRow(timeline, row);
   const shape = shapeOfRow(timeline, row);
@@ -140,7 +137,6 @@ function searched(timeline: Timeline, row: number): string {
   return [...known, layer ?? NOT_TIED, categoryLabel(category), whatText(timeline, row)].join(" ");
 }
 
-/** Live rows that match the search and the selection, in order. */
 function useLive(timeline: Timeline, moment: number, search: string, sort: LiveSort) {
   const { layer, category, survived } = useStore().choices.value;
   const ordered = useMemo(() => sortedRows(timeline, sort), [timeline, sort]);
@@ -163,7 +159,6 @@ function useLive(timeline: Timeline, moment: number, search: string, sort: LiveS
 
 const sumOf = (timeline: Timeline, rows: readonly number[]): number => rows.reduce((sum, row) => sum + (timeline.bytes[row] ?? 0), 0);
 
-/** Shows the step's survivors in place of what is live at the moment. */
 function Survived() {
   const store = useStore();
   const { survived } = store.choices.value;

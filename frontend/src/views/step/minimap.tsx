@@ -20,7 +20,6 @@ interface Drag {
   to: number;
 }
 
-/** Keys as in the chart. */
 function keysOf({ range, whole, show, reset }: Zoom): Record<string, () => void> {
   const middle = (range[0] + range[1]) / 2;
   const pan = (share: number) => () => show(panned(range, whole, share, 0));
@@ -30,7 +29,6 @@ function keysOf({ range, whole, show, reset }: Zoom): Record<string, () => void>
   return { ...all, Home: pan(-Infinity), End: pan(Infinity), "0": reset };
 }
 
-/** Handlers of the strip: the box, or one of its edges, follows the pointer. */
 function useDrag(zoom: Zoom) {
   const { whole, show } = zoom;
   const drag = useRef<Drag | null>(null);
@@ -66,11 +64,8 @@ function useDrag(zoom: Zoom) {
 interface MinimapProps {
   layout: TimelineLayout;
   zoom: Zoom;
-  /** The plot below it. */
   box: Box;
-  /** The peak's place on the x-axis. */
   peak: number;
-  /** "1 ms to 3 ms": the shown range. */
   label: string;
 }
 
@@ -119,7 +114,6 @@ const SETTLED_MS = 150;
 export interface Zoom {
   range: Range;
   whole: Range;
-  /** Whether a gesture goes on. */
   moving: boolean;
   /** The latest range, rendered or not yet. */
   latest: () => Range;

@@ -21,7 +21,6 @@ interface MomentPanelProps {
   timeline: Timeline;
   look: StepLook;
   moment: number;
-  /** Why this moment is shown. */
   why: "hover" | "selected" | "peak";
   pointed: string | null;
   focus: Focus;
@@ -30,7 +29,6 @@ interface MomentPanelProps {
 
 const whenAt = (timeline: Timeline, moment: number): string => `step ${timeline.step}, ${timeText(timeline, moment)} after its start`;
 
-/** Source of the figures of a moment. */
 const sourceAtMoment = (timeline: Timeline, moment: number): string =>
   `the trace${isCompiled(timeline, moment) ? " and XLA's buffer assignment" : ""}, ${whenAt(timeline, moment)}`;
 
@@ -133,7 +131,6 @@ export function MomentPanel(props: MomentPanelProps) {
 
 type Span = readonly [number, number];
 
-/** A figure that shows its exact bytes on hover. */
 function Bytes({ name, bytes, unit }: { name: string; bytes: number; unit: Unit }) {
   const text = useFigureText(unit);
   return (

@@ -30,9 +30,7 @@ interface StepChartProps {
   moments: { hovered: number | null; selected: number | null };
   pointed: Pointed;
   point: (pointed: Pointed) => void;
-  /** First and last moment of the selected span. */
   selection: readonly [number, number] | null;
-  /** The shown range, for a saved drawing. */
   range: { current: Range };
 }
 
@@ -140,7 +138,6 @@ export function StepChart(props: StepChartProps) {
   );
 }
 
-/** What the chart's lines are, and how many tensors it is too coarse for. */
 function Legend({ look, thin }: { look: StepLook; thin: number }) {
   const { stack, layer } = useStore().choices.value;
   const byAddress = look.tensors?.addresses ?? null;

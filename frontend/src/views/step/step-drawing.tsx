@@ -15,7 +15,6 @@ const LANE = 18;
 
 const place = (x: number, [from, to]: Range): number => BOX.left + ((x - from) / (to - from)) * BOX.width;
 
-/** Ticks of the x-axis at round figures. */
 function ticksOf(kind: XKind, [from, to]: Range): { value: number; label: string }[] {
   const step = tickSteps(kind).find((size) => size >= (to - from) / 9) ?? to - from;
   const first = Math.ceil(from / step);
@@ -23,7 +22,6 @@ function ticksOf(kind: XKind, [from, to]: Range): { value: number; label: string
   return Array.from({ length: count }, (_, index) => (first + index) * step).map((value) => ({ value, label: xLabel(kind, value) }));
 }
 
-/** The tensors, each as one path. */
 function Tensors({ spec, layout, tensors }: StepPicture & { tensors: NonNullable<StepPicture["tensors"]> }) {
   const { blocks, fills } = tensors;
   const box = { left: BOX.left, ground: GROUND, width: BOX.width, scale: BOX.height / spec.yMax };

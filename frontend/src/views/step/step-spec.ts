@@ -59,7 +59,6 @@ export function stepFocus(series: readonly Series[], focus: Focus, layer: string
   return { hovered: focus.hovered ?? selected, category: null };
 }
 
-/** Fills of the parts; while one is highlighted, the others are paler. */
 export function stepFills(series: readonly Series[], focus: Focus, scheme: Scheme): BandFill[] {
   return series.map(({ key, group, layer }, place) => {
     const muted = isMuted(focus, [key], group?.category ?? null);
@@ -69,7 +68,6 @@ export function stepFills(series: readonly Series[], focus: Focus, scheme: Schem
   });
 }
 
-/** The key of the part that an owner's memory belongs to. */
 export function partOf(series: readonly Series[], { layer, category, trainable }: ChunkOwner): string {
   if (series.some(({ group }) => group !== null)) return groupKey(groupOfOwner({ category, trainable }));
   if (layer === null) return "no_layer";
@@ -78,13 +76,11 @@ export function partOf(series: readonly Series[], { layer, category, trainable }
 
 export interface TensorBlocks {
   blocks: Blocks;
-  /** Null if the tensors are stacked. */
   addresses: AddressPlaces | null;
 }
 
 export const hasAddresses = ({ address }: Timeline): boolean => address.some((value) => !Number.isNaN(value));
 
-/** The tensors at their addresses, if wanted and known, else stacked. */
 export function tensorBlocks(timeline: Timeline, placement: Placement): TensorBlocks {
   const addresses = placement === "by address" ? addressPlaces(timeline) : null;
   const blocks = addresses
@@ -127,7 +123,6 @@ export function lanesOf(timeline: Timeline, edges: Float64Array): Stretch[][] {
   return [bands, compiled].filter((lane) => lane.length > 0);
 }
 
-/** Where the peak is, and how high. */
 export const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: number; label: string } => ({
   x: edges[timeline.peak] ?? 0,
   label: `peak ${formatBytes(timeline.in_use_bytes)}`,
@@ -137,7 +132,6 @@ export const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: nu
 export interface StepLook extends Parts {
   layout: TimelineLayout;
   fills: readonly BandFill[];
-  /** The tensors and their fills, if they are drawn. */
   tensors: (TensorBlocks & { fills: BlockFills }) | null;
 }
 
@@ -151,7 +145,6 @@ type StepChoices = Pick<Choices, "timelineAxis" | "layer" | "stack">;
 const edgesOf = (timeline: Timeline, axis: TimelineAxis): Float64Array =>
   axis === "time" ? timeEdges(timeline.time_ns, timeline.duration_ns) : orderEdges(timeline.moments);
 
-/** Height above the plot for this many lanes, in CSS pixels. */
 const headroom = (lanes: number): number => 10 + lanes * (STRETCH_HEIGHT + 3);
 
 function highestIn({ edges, total }: TimelineLayout, range: Range): number {
@@ -166,11 +159,8 @@ interface Painting {
   scheme: Scheme;
   /** Keeps the pixels of tensors from paint to paint. */
   painter: BlockPainter;
-  /** Rows of the selected tensor. */
   selected: readonly number[];
-  /** First and last moment of the selected span. */
   selection: readonly [number, number] | null;
-  /** Whether the range is about to change again. */
   moving: boolean;
 }
 
@@ -192,7 +182,6 @@ function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, 
   ];
 }
 
-/** The painters of the plot, in order. */
 function paintersOf(timeline: Timeline, look: StepLook, range: Range, painting: Painting): Painter[] {
   const { layout } = look;
   const ink = INKS[painting.scheme];
@@ -224,7 +213,6 @@ export function stepLook(
   return { ...parts, layout, fills, tensors: { ...tensors, fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme) } };
 }
 
-/** The chart of a range of the x-axis. */
 export function stepSpec(timeline: Timeline, look: StepLook, range: Range, painting: Painting): PlotSpec {
   const { choices, scheme } = painting;
   const { edges } = look.layout;

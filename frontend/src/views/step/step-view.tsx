@@ -22,7 +22,6 @@ import { StepDrawing } from "./step-drawing";
 import { partingOf, stepParts, stepLook, stepSpec, tensorBlocks, hasAddresses, type StepLook, type TensorBlocks } from "./step-spec";
 import { TensorPanel, type TensorWhy } from "./tensor-panel";
 
-/** Selects the stack and the x-axis. */
 function Chooser() {
   const store = useStore();
   const choices = store.choices.value;
@@ -43,7 +42,6 @@ function Chooser() {
   );
 }
 
-/** How tensors are colored and placed, and what is not drawn. */
 function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorBlocks }) {
   const store = useStore();
   const { tensorColouring, placement } = store.choices.value;
@@ -70,7 +68,6 @@ function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorB
   );
 }
 
-/** The parts, the tensors and their fills for the current choices. */
 function useLook(timeline: Timeline, focus: Focus): StepLook {
   const store = useStore();
   const scheme = schemeOf(store);
@@ -84,7 +81,6 @@ function useLook(timeline: Timeline, focus: Focus): StepLook {
   );
 }
 
-/** The moment under the pointer or the keyboard, the selected one, and the one that is shown. */
 function useMoment(timeline: Timeline) {
   const store = useStore();
   const within = (moment: number | null): number | null => (moment === null ? null : Math.min(moment, timeline.moments - 1));
@@ -93,13 +89,11 @@ function useMoment(timeline: Timeline) {
   return { hovered, selected, moment: hovered ?? selected ?? timeline.peak };
 }
 
-/** The selected span, within the step. */
 function useSelection({ moments }: Timeline): readonly [number, number] | null {
   const { selection } = useStore().choices.value;
   return useMemo(() => selection && [Math.min(selection[0], moments - 1), Math.min(selection[1], moments - 1)], [selection, moments]);
 }
 
-/** The tensor that the panel describes. */
 function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
   const { tensor: selected } = useStore().choices.value;
   const largest = useMemo(() => largestTensor(timeline, moment), [timeline, moment]);
@@ -109,7 +103,6 @@ function useTensor(timeline: Timeline, pointed: Pointed, moment: number) {
   return { why, tensor: useMemo(() => (number === null ? null : tensorOf(timeline, number)), [timeline, number]) };
 }
 
-/** The view's downloads. */
 function useDownloads(timeline: Timeline, look: StepLook, range: { current: Range }): void {
   const store = useStore();
   const scheme = schemeOf(store);

@@ -31,7 +31,6 @@ function Fact({ name, title, children }: { name: string; title?: string | undefi
   );
 }
 
-/** Shape and the allocator's bytes. */
 function ShapeFacts({ tensor }: { tensor: Tensor }) {
   const { shape, bytes } = tensor;
   return (
@@ -46,7 +45,6 @@ function ShapeFacts({ tensor }: { tensor: Tensor }) {
   );
 }
 
-/** How the size and the lifetime are known. */
 function MoreFacts({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   const { shape, requested_bytes: requested, rounding_bytes: rounding } = tensor;
   const formula = shape && sizeFormula(shape);

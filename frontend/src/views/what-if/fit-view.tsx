@@ -90,7 +90,6 @@ function Options({ plan }: { plan: Plan }) {
   );
 }
 
-/** Each layer is a link to its page. */
 export function Segments({ plan: { segments, model, fits, budget_bytes: budget } }: { plan: Plan }) {
   const store = useStore();
   if (segments.length === 0) return null;
@@ -126,7 +125,6 @@ export function Segments({ plan: { segments, model, fits, budget_bytes: budget }
   );
 }
 
-/** Size of the saved curve in pixels. */
 const SAVED = { width: 640, height: 420 };
 
 function Facts({ plan }: { plan: Plan }) {

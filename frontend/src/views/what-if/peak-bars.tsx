@@ -22,14 +22,12 @@ interface Segment {
 
 interface StackedBar {
   name: "measured" | "predicted";
-  /** The figure at its foot. */
   bytes: number | null;
   segments: Segment[];
 }
 
 interface BarsLayout {
   bars: StackedBar[];
-  /** Upper end of the axis in bytes. */
   top: number;
   capacityInside: boolean;
 }
@@ -137,7 +135,6 @@ function Capacity({ bytes, inside, width, y, ink }: { bytes: number; inside: boo
   );
 }
 
-/** The bars as SVG, shown and saved. */
 export function PeakBarsDrawing({ answer, deltas, focus, scheme, width, height }: Drawing) {
   const ink = INKS[scheme];
   const { bars, top, capacityInside } = barsLayout(answer, deltas);
@@ -162,7 +159,6 @@ export function PeakBarsDrawing({ answer, deltas, focus, scheme, width, height }
   );
 }
 
-/** The drawing at the size of its place. */
 export function PeakBars(props: PeakBarsProps) {
   const { host, width, height } = useSize();
   return (

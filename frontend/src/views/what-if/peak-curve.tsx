@@ -23,13 +23,11 @@ const curveColour = (scheme: Scheme): string => COLOUR[scheme];
 /** All batch sizes of the curve, from 0. */
 export const wholeRange = ({ curve }: WhatIf): Range => [0, Math.max(curve.at(-1)?.batch_size ?? 1, 1) * 1.02];
 
-/** The batch size that was measured and its peak; null if either is unknown. */
 export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf): { x: number; y: number } | null {
   const x = batch_sizes.at(-1);
   return x === undefined || peak_bytes === null ? null : { x, y: peak_bytes };
 }
 
-/** The largest batch size that fits. */
 export function largestMark({ largest_batch_size: largest, capacity_bytes: capacity }: WhatIf): ChartMark[] {
   if (!largest) return [];
   const room = capacity === null ? "" : ` in ${formatBytes(capacity)}`;
@@ -77,7 +75,6 @@ export function curveSpec(answer: WhatIf, range: Range, scheme: Scheme): PlotSpe
   };
 }
 
-/** Pause of the keys after which the slider applies. */
 const PAUSE_MS = 700;
 
 function useZoom(answer: WhatIf) {

@@ -15,12 +15,10 @@ const TIME_STEPS = [0.02, 0.05, 0.1, 0.2, 0.25, 0.5, 1, 2, 5];
 const MOST_TICKS = 6;
 
 interface CurveLayout {
-  /** The points from the recorded training to the smallest peak. */
   points: PlanPoint[];
   /** Right end of the time axis, as a share of the recorded step, and its ticks. */
   time: number;
   ticks: number[];
-  /** Upper end of the byte axis. */
   top: number;
   budgetInside: boolean;
 }
@@ -145,7 +143,6 @@ function Budget({ bytes, inside, width, y, ink }: { bytes: number; inside: boole
   );
 }
 
-/** The curve as SVG, shown and saved. */
 export function PlanCurveDrawing({ plan, scheme, choose, width, height }: Drawing) {
   const ink = INKS[scheme];
   const layout = curveLayout(plan);
@@ -171,7 +168,6 @@ export function PlanCurveDrawing({ plan, scheme, choose, width, height }: Drawin
   );
 }
 
-/** The drawing at the size of its place. */
 export function PlanCurve(props: CurveProps) {
   const { host, width, height } = useSize();
   const isOnCurve = planPoint(props.plan) !== null;

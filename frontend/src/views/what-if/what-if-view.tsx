@@ -40,7 +40,6 @@ import { MeasuredPanel } from "../shared/versus";
 import { PeakBars, PeakBarsDrawing } from "./peak-bars";
 import { PeakCurve } from "./peak-curve";
 
-/** Size of the saved bars in pixels. */
 const SAVED = { width: 560, height: 420 };
 
 function Facts({ answer }: { answer: WhatIf }) {
@@ -155,7 +154,6 @@ interface PlaceProps {
 const idOf = (name: ConditionName): string => `condition-${name}`;
 const isAbout = (fault: ConditionFault | null, name: ConditionName): fault is ConditionFault => fault?.parameter === name;
 
-/** A control with its label, and what is wrong with it beside it. */
 function Place({ name, label, fault, children }: PlaceProps) {
   return (
     <div class={`condition ${name}`}>
@@ -183,7 +181,6 @@ interface FieldProps {
   fault: ConditionFault | null;
 }
 
-/** A field with a text of its own until it applies. */
 function Field({ name, label, placeholder, type = "text", fault }: FieldProps) {
   const store = useStore();
   const applied = appliedOf(store)[name];
@@ -240,7 +237,6 @@ function Choice({ name, label, options, fault }: ChoiceProps) {
 }
 
 interface ConditionsFormProps {
-  /** The latest answer, null while there is none. */
   answer: WhatIf | null;
   fault: ConditionFault | null;
 }

@@ -10,7 +10,6 @@ import { INKS, LAYERS_TOLD_APART, ageColour, fillOf, freeFill, layerColour, type
 interface Kind {
   name: string;
   label: string;
-  /** Explanation; empty where the label suffices. */
   meaning: string;
   fill: BandFill;
   bytes: number;
@@ -18,7 +17,6 @@ interface Kind {
 }
 
 export interface MapColours {
-  /** Index into `kinds` of each chunk. */
   key: Uint16Array;
   kinds: Kind[];
 }

@@ -26,7 +26,6 @@ import { mapColours } from "./colours";
 import { Strip, StripAxis } from "./strip";
 
 const MIB = 2 ** 20;
-/** Owners of blocking chunks that are listed. */
 const SHOWN = 5;
 
 /** The typed text; replaced by the size in the page's address when that changes. */
@@ -152,7 +151,6 @@ interface RequestChipProps {
   map: MemoryMap;
   requested: number;
   starts: readonly number[];
-  /** The chunk that it lies over, null for none. */
   chunk: number | null;
   move: (chunk: number | null) => void;
 }
@@ -217,7 +215,6 @@ function RequestChip({ map, requested, starts, chunk, move }: RequestChipProps) 
   );
 }
 
-/** Regions drawn at first. */
 const REGIONS = 16;
 
 function Chunk({ map, chunk }: { map: MemoryMap; chunk: number | null }) {
@@ -235,7 +232,6 @@ function Chunk({ map, chunk }: { map: MemoryMap; chunk: number | null }) {
 interface StripsProps {
   map: MemoryMap;
   colouring: Colouring;
-  /** Bytes of the failed request, null without a failure or if they are unknown. */
   requested: number | null;
 }
 
@@ -291,7 +287,6 @@ function Strips({ map, colouring, requested }: StripsProps) {
   );
 }
 
-/** Bytes of the failure's request. */
 function useRequested(place: Place): number | null {
   const store = useStore();
   const failures = store.ooms.value.value;

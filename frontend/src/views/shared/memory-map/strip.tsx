@@ -16,16 +16,12 @@ interface StripProps {
   index: number;
   first: number;
   end: number;
-  /** Bytes of the largest region. */
   most: number;
-  /** Chunk under the pointer or the keyboard's cursor. */
   marked: number | null;
   onMark: (chunk: number | null) => void;
-  /** A request over a chunk of this region. */
   request: { chunk: number; bytes: number; holds: boolean | null } | null;
 }
 
-/** The shown span of addresses, and functions that change it. */
 function useView({ map, index, first, end }: StripProps) {
   const region = map.regions[index] ?? { address: 0, bytes: 1 };
   const whole: Range = [region.address, region.address + region.bytes];
