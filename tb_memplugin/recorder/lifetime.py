@@ -1,12 +1,12 @@
-"""The recorders of this process: which one records into which run, and that each is closed before the process ends."""
+"""The sessions of this process: which one records into which run, and that each is closed before the process ends."""
 
 import atexit
 import functools
 import logging
 import os
 import weakref
-from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from collections.abc import Collection
+from typing import Any
 
 from tb_memplugin.events import own_recordings
 from tb_memplugin.recorder.base.background import FOREIGN_SECONDS, end_foreign_calls, wait
@@ -17,22 +17,11 @@ Place = tuple[str, str]
 """Run directory, as in `Settings`, and worker name."""
 
 
-class Closable(Protocol):
-    closed: bool
-    paused: bool
-
-    def close(self) -> None: ...
-
-    def close_without_waiting(self) -> None: ...
-
-    def warn_incomplete(self) -> None: ...
-
-
 _by_place: "weakref.WeakValueDictionary[Place, Any]" = weakref.WeakValueDictionary()
 _unclosed: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
-def take_place(recorder: Closable, log_dir: str, worker: str) -> Any:
+def take_place(recorder: Any, log_dir: str, worker: str) -> Any:
     """Register the recorder of a run and return its open predecessor, if any: a notebook cell may run again."""
     place = (log_dir, worker)
     predecessor = _by_place.get(place)
@@ -46,14 +35,14 @@ def _write(place: Place) -> bool:
     return wait() if recorder is None or recorder.closed else bool(recorder.drain())
 
 
-def close_at_exit(recorder: Closable) -> None:
+def close_at_exit(recorder: Any) -> None:
     """Close the recorder when the process ends, before what TensorFlow has registered so far is torn down."""
     _unclosed.add(recorder)
     atexit.unregister(_close_all)
     atexit.register(_close_all)
 
 
-def is_unclosed(recorder: Closable) -> bool:
+def is_unclosed(recorder: Any) -> bool:
     return recorder in _unclosed and not recorder.closed
 
 
@@ -63,21 +52,6 @@ def is_recording(except_into: Collection[str]) -> bool:
         not session.closed and not session.paused and session.settings.log_dir not in except_into
         for session in list(_unclosed)
     )
-
-
-def weakly(method: Callable[..., None]) -> Callable[..., None]:
-    """A function that calls the method while its object exists.
-
-    A recorder that is dropped should go at once, not when the garbage collector next looks for cycles.
-    """
-    reference = weakref.WeakMethod(method)
-
-    def call(*arguments: Any) -> None:
-        method = reference()
-        if method is not None:
-            method(*arguments)
-
-    return call
 
 
 def _close_all() -> None:

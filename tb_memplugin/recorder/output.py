@@ -14,7 +14,7 @@ import numpy as np
 
 from tb_memplugin.events.frames.record_file import framed
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, PHASES, LayerTable, Samples
+from tb_memplugin.model import MISSING, PHASES, Samples
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.units import counted
 from tb_memplugin.recorder.base import background
@@ -154,84 +154,29 @@ def make_directories(path: str) -> None:
 
 SCALARS = "peaks as scalars"
 KEPT = "writing what was sampled"  # also after sampling has stopped
-
-
-class Output:
-    """Writes samples, layer tables and traced steps. Methods run on the background thread."""
-
-    def __init__(self, settings: Settings, faults: Faults, samples: SampleBuffer, counters: CounterRows) -> None:
-        self.files = RunFiles(settings, faults)
-        self.host_parts: HostParts | None = None
-        self._faults = faults
-        self._samples = samples
-        self._counters = counters
-        self._scalars = PeakScalars() if settings.scalars else None
-
-    def write_out(self) -> None:
-        self.write_samples()
-        if not self._faults.stopped(FILES):
-            self.files.flush()
-
-    def write_samples(self) -> None:
-        samples = self._faults.run(KEPT, self._samples.take)
-        parts = None if self.host_parts is None else self._faults.run(KEPT, self.host_parts.take)
-        counters = self._faults.run(KEPT, self._counters.take)
-        dropped = self._samples.take_dropped()
-        if self._faults.stopped(FILES):
-            return
-        if samples is not None:
-            self.files.write(RunWriter.samples, samples)
-            self._write_scalars(samples)
-        if parts is not None:
-            self.files.write(RunWriter.host, parts)
-        if counters is not None:
-            self.files.write(RunWriter.counters, counters)
-        if dropped:
-            self._faults.warn(
-                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be written in time"
-            )
-
-    def end_epoch(self) -> None:
-        if self._scalars is not None:
-            self._write_scalars(None)
-            self.files.flush()
-
-    def _write_scalars(self, samples: Samples | None) -> None:
-        """Write the peaks that are due after samples, or at the end of an epoch."""
-        if self._scalars is None:
-            return
-        due = self._scalars.end_epoch if samples is None else functools.partial(self._scalars.add, samples)
-        for point in self._faults.run(SCALARS, due) or ():
-            self.files.write(lambda writer, point: writer.scalar(*point), point)
-
-    def write_table(self, table: LayerTable) -> None:
-        self.files.write(RunWriter.layer_table, table)
-
-    def write_traced(self, result: TraceResult) -> None:
-        for snapshot in result.snapshots:
-            self.files.write(RunWriter.snapshot, snapshot)
-        for memory_map in result.maps:
-            self.files.write(RunWriter.memory_map, memory_map)
-        for timeline in result.timelines:
-            self.files.write(RunWriter.timeline, timeline)
-        for requests in result.requests:
-            self.files.write(RunWriter.requests, requests)
-
-
-REMOTE_FILE_BYTES = 8 << 20
 FILES = "writing the memory run"
+REMOTE_FILE_BYTES = 8 << 20
 
 _Record = TypeVar("_Record")
 
 
-class RunFiles:
-    """One session's event file. Methods run on the background thread; a failure is logged once and stops writing."""
+class Output:
+    """The event file of one session, and what is written into it. Methods run on the background thread.
 
-    def __init__(self, settings: Settings, faults: Faults) -> None:
+    A failure of the file is logged once and stops writing.
+    """
+
+    def __init__(self, settings: Settings, faults: Faults, samples: SampleBuffer, counters: CounterRows) -> None:
+        self.host_parts: HostParts | None = None
         self._settings = settings
         self._faults = faults
+        self._samples = samples
+        self._counters = counters
+        self._scalars = PeakScalars() if settings.scalars else None
         self._writer: RunWriter | None = None
         self._resting = False
+
+    # --- the file -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         self._writer = None
@@ -241,8 +186,7 @@ class RunFiles:
         """Write one record with a method of `RunWriter`."""
         if self._writer is not None:
             self._faults.run(FILES, method, self._writer, record)
-            if self._resting:
-                self.rest()
+            self._close_if_resting()
 
     def flush(self) -> None:
         if self._writer is not None:
@@ -255,35 +199,78 @@ class RunFiles:
     def end(self) -> None:
         if self._writer is not None:
             self._faults.run(FILES, self._writer.end)
-            if self._resting:
-                self.rest()
+            self._close_if_resting()
 
     def rest(self) -> None:
         """Keep the file closed between writes until `wake`; also after a fault."""
         self._resting = True
-        if self._writer is not None:
-            self._faults.clean_up(FILES, self._writer.close)
+        self._close_if_resting()
 
     def wake(self) -> None:
         self._resting = False
+
+    def _close_if_resting(self) -> None:
+        if self._resting and self._writer is not None:
+            self._faults.clean_up(FILES, self._writer.close)
 
     def abandon(self) -> None:
         if self._writer is not None:
             self._writer.abandon()
 
+    # --- its records --------------------------------------------------------------------------------------------------
+
+    def write_out(self) -> None:
+        self.write_samples()
+        if not self._faults.stopped(FILES):
+            self.flush()
+
+    def write_samples(self) -> None:
+        samples = self._faults.run(KEPT, self._samples.take)
+        parts = None if self.host_parts is None else self._faults.run(KEPT, self.host_parts.take)
+        counters = self._faults.run(KEPT, self._counters.take)
+        dropped = self._samples.take_dropped()
+        if self._faults.stopped(FILES):
+            return
+        if samples is not None:
+            self.write(RunWriter.samples, samples)
+            if self._scalars is not None:
+                self._write_scalars(functools.partial(self._scalars.add, samples))
+        if parts is not None:
+            self.write(RunWriter.host, parts)
+        if counters is not None:
+            self.write(RunWriter.counters, counters)
+        if dropped:
+            self._faults.warn(
+                f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be written in time"
+            )
+
+    def end_epoch(self) -> None:
+        if self._scalars is not None:
+            self._write_scalars(self._scalars.end_epoch)
+            self.flush()
+
+    def _write_scalars(self, due: Callable[[], list[ScalarPoint]]) -> None:
+        for point in self._faults.run(SCALARS, due) or ():
+            self.write(lambda writer, point: writer.scalar(*point), point)
+
+    def write_traced(self, result: TraceResult) -> None:
+        for snapshot in result.snapshots:
+            self.write(RunWriter.snapshot, snapshot)
+        for memory_map in result.maps:
+            self.write(RunWriter.memory_map, memory_map)
+        for timeline in result.timelines:
+            self.write(RunWriter.timeline, timeline)
+        for requests in result.requests:
+            self.write(RunWriter.requests, requests)
+
 
 def open_run_writer(settings: Settings) -> RunWriter:
-    if not settings.remote:
-        return RunWriter(settings.log_dir, producer="recorder", versions=versions(), worker=settings.worker)
-    return RunWriter(
-        settings.log_dir,
-        producer="recorder",
-        versions=versions(),
-        worker=settings.worker,
-        max_file_bytes=REMOTE_FILE_BYTES,
-        open_file=RemoteRecordFile,
-        make_directories=make_directories,
+    open_writer = functools.partial(
+        RunWriter, settings.log_dir, producer="recorder", versions=versions(), worker=settings.worker
     )
+    if not settings.remote:
+        return open_writer()
+    return open_writer(max_file_bytes=REMOTE_FILE_BYTES, open_file=RemoteRecordFile, make_directories=make_directories)
 
 
 @functools.cache

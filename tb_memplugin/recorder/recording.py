@@ -12,7 +12,7 @@ from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import MISSING, PHASES, FailedDuring, MemoryMap, Oom, Phase, is_gpu
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.trace import TraceFacts
-from tb_memplugin.recorder.base.background import Background, Job
+from tb_memplugin.recorder.base.background import Background, Job, wait, weakly
 from tb_memplugin.recorder.base.due import Due, changes
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.private_directory import remove_abandoned
@@ -20,7 +20,6 @@ from tb_memplugin.recorder.base.process import uncounted
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.counters import CounterRows, KeptRows, Value, session_ends
 from tb_memplugin.recorder.host_parts import HostParts
-from tb_memplugin.recorder.lifetime import weakly
 from tb_memplugin.recorder.native.memory_maps import PINNED, MemoryMaps
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.heap.reachability import unreachable
@@ -95,10 +94,10 @@ class Recording:
         self, settings: Settings, devices: Sequence[allocator.Device], watch: LayerWatch, faults: Faults
     ) -> None:
         self._host = ResidentMemory()
-        self.ordinary = OrdinarySteps([device.name for device in devices], self._host)
         self._settings = settings
         self._devices = devices
         self._names = tuple(device.name for device in devices)
+        self.ordinary = OrdinarySteps(self._names, self._host)
         self._capacities = [MISSING if device.capacity_bytes is None else device.capacity_bytes for device in devices]
         self._totals = {device.name: device.total_bytes for device in devices if device.total_bytes is not None}
         self._watch = watch
@@ -114,7 +113,6 @@ class Recording:
         self._chunks = 0  # of samples, that were queued for writing
         self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
         self._output = Output(settings, faults, self._buffer, self._counters)
-        self._files = self._output.files
         self._open: _OpenStep | None = None
         self._paused = False
         self._begun = self._ending = False
@@ -125,11 +123,11 @@ class Recording:
         self._polled: float | None = None
         self._driver = Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
         interval = REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS
-        self._background = Background(self._tick, self._output.write_out, interval)
-        self._polling = Background(self._poll, self._poll, POLL_SECONDS)
-        self._background.submit(functools.partial(self._faults.run, ABANDONED, remove_abandoned))
+        self._background = Background(self._tick, interval)
+        self._polling = Background(self._poll, POLL_SECONDS)
+        self.submit(functools.partial(self._faults.run, ABANDONED, remove_abandoned))
         # Not opened here: by then a dropped recorder of the same run is closed.
-        self._background.submit(self._files.open)
+        self.submit(self._output.open)
 
     @uncounted
     def begin(self) -> None:
@@ -177,27 +175,28 @@ class Recording:
         """End the session, without waiting until everything is written."""
         self._faults.run(POST_MORTEMS, self._oom.say_survived)
         if self._paused:
-            self._background.submit(self._files.end)
+            self.submit(self._output.end)
         self._ending = True
         self.pause()
 
     def abandon(self) -> None:
         self.ordinary.forbid()
-        self._files.abandon()
+        self._output.abandon()
         self._host.close()
 
     def submit(self, job: Job) -> None:
-        self._background.submit(job)
+        self.submit(job)
 
     def _submit_step(self, part: str, step: int, job: Callable[..., None], *args: object) -> None:
-        self._background.submit(functools.partial(self._faults.run_step, part, step, job, *args))
+        self.submit(functools.partial(self._faults.run_step, part, step, job, *args))
 
     def drain(self) -> bool:
         """Wait until everything recorded so far is written; False if that takes too long."""
-        return self._background.drain()
+        self.submit(self._output.write_out)
+        return wait()
 
     def note(self, sentence: str) -> None:
-        self._background.submit(functools.partial(self._files.write, RunWriter.note, sentence))
+        self.submit(functools.partial(self._output.write, RunWriter.note, sentence))
 
     # --- on the training's thread -----------------------------------------------------------------------------------
 
@@ -216,7 +215,7 @@ class Recording:
         table = self._watch.changed_table(self._watch.last_step + 1 if step is None else step)
         if table is not None:
             self._tracer.schedule.changed()
-            self._background.submit(functools.partial(self._output.write_table, table))
+            self.submit(functools.partial(self._output.write, RunWriter.layer_table, table))
 
     def begin_step(self, step: int, phase: Phase, epoch: int) -> None:
         """Begin a step; none may be open."""
@@ -288,17 +287,15 @@ class Recording:
         if traced is not None and sample is not None:
             self._submit_step(POOLS, step, self._step_ends.measure, sample.number, sample.in_use_bytes, traced.end)
         if traced is not None:
-            self._background.submit(functools.partial(self._work_through, traced))
+            self.submit(functools.partial(self._work_through, traced))
         if opened.phase == "train":
             self._watch.last_step = max(self._watch.last_step, step)
         self._last = None if sample is None else (wall_time, sample.row)
         self._in_use = {} if sample is None else sample.in_use_bytes
         chunks = 0 if sample is None else (sample.number + 1) // MAX_SAMPLE_ROWS
-        if chunks > self._chunks:
+        if chunks > self._chunks:  # samples of fast steps do not wait in memory for the tick
             self._chunks = chunks
-            self._background.submit(
-                self._output.write_samples
-            )  # samples of fast steps do not wait in memory for the tick
+            self.submit(self._output.write_samples)
 
     @property
     def last_began(self) -> float:
@@ -324,10 +321,9 @@ class Recording:
             self._write_failure(raised, Place(step, opened.phase, "step"))
             return
         failed = _FailedStep(dataclasses.replace(traced, interrupted=True))
-        known = self._background.drain()  # the chunks of earlier steps
-        replay = functools.partial(self._replay, failed) if known else None
+        replay = functools.partial(self._replay, failed) if self.drain() else None  # with the chunks of earlier steps
         self._write_failure(raised, Place(step, opened.phase, "step"), replay)
-        self._background.submit(functools.partial(self._work_through, failed.traced))
+        self.submit(functools.partial(self._work_through, failed.traced))
 
     def on_failure_outside(self, raised: RaisedError) -> None:
         """Write the post-mortem of an allocation that failed in none of the steps."""
@@ -369,14 +365,14 @@ class Recording:
             left = {name: max(0, size - own.get(name, 0)) for name, size in self._in_use.items()}
             session_ends.note(self._number, left)
 
-    def _write_oom(self, oom: Oom, wait: bool) -> None:
+    def _write_oom(self, oom: Oom, waits: bool) -> None:
         def write() -> None:
-            self._files.write(RunWriter.oom, oom)
-            self._files.flush()
+            self._output.write(RunWriter.oom, oom)
+            self._output.flush()
 
-        self._background.submit(write)
-        if wait:
-            self._background.drain()
+        self.submit(write)
+        if waits:
+            self.drain()
 
     def _sample(self, opened: _OpenStep, step: int, wall_time: float) -> _Sample:
         phase = PHASES.index(opened.phase)
@@ -428,14 +424,14 @@ class Recording:
     def _work_through(self, traced: TracedStep) -> None:
         is_first = not self._has_breakdown
         if is_first:
-            self._files.write(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
+            self._output.write(RunWriter.analyzing, traced.step)  # readers find nothing but this so far
         result = self._tracer.work_through(traced)
         self._output.write_traced(result)
         completed = self._faults.run_step(TABLE, traced.step, self._watch.completed_table)
         if completed is not None:
-            self._output.write_table(completed)
+            self._output.write(RunWriter.layer_table, completed)
         if is_first:
-            self._files.write(RunWriter.analyzing, None)
+            self._output.write(RunWriter.analyzing, None)
             self._has_breakdown = bool(result.snapshots)
 
     def _rest(self) -> None:
@@ -443,13 +439,13 @@ class Recording:
             self._tick()
             self._output.end_epoch()
             if self._ending:
-                self._files.end()
+                self._output.end()
             else:
-                self._files.roll_up()
+                self._output.roll_up()
         finally:
-            self._files.rest()
+            self._output.rest()
             self._faults.clean_up(DRIVER, self._driver.close)
 
     def _wake(self) -> None:
-        self._files.wake()
+        self._output.wake()
         self._faults.run(DRIVER, self._driver.open)

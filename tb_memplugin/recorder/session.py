@@ -7,11 +7,11 @@ from typing import Any
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import MISSING, PHASES, Phase
 from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
-from tb_memplugin.recorder.base.background import wait
+from tb_memplugin.recorder.base.background import wait, weakly
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.process import abandon_in_child, uncounted
 from tb_memplugin.recorder.base.settings import Settings, is_batch_size, is_step
-from tb_memplugin.recorder.lifetime import close_at_exit, is_unclosed, take_place, weakly
+from tb_memplugin.recorder.lifetime import close_at_exit, is_unclosed, take_place
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.failures import RaisedError, raised_now

@@ -13,6 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from tb_memplugin.recorder.base.process import uncounted
 
@@ -26,22 +27,37 @@ FOREIGN_SECONDS = 240.0
 """Longest time that the end of the process waits for a call into TensorFlow's file systems. TensorFlow repeats a
 request ten times, by default for about 100 s (tsl/platform/retrying_utils.h); some of its file systems wait longer."""
 _LOOK_SECONDS = 0.25
+_CLOCKS = hasattr(time, "pthread_getcpuclockid")
 _WORKED_SECONDS = 0.01
 """Processor time by which the background thread has worked."""
 
 Job = Callable[[], None]
 
 
+def weakly(method: Callable[..., None]) -> Callable[..., None]:
+    """A function that calls the method while its object exists.
+
+    A recorder that is dropped should go at once, not when the garbage collector next looks for cycles.
+    """
+    reference = weakref.WeakMethod(method)
+
+    def call(*arguments: Any) -> None:
+        method = reference()
+        if method is not None:
+            method(*arguments)
+
+    return call
+
+
 class Background:
     """One recorder's jobs on the background thread: `tick` every `interval` seconds, and submitted jobs in order.
 
     Any thread may call the methods. A job that a job submits runs right after it, before the jobs of other threads.
-    `tick`, and `write`, the part of it that writes pending records, are methods that are referenced weakly.
+    Of the object whose method `tick` is, only a weak reference is kept.
     """
 
-    def __init__(self, tick: Job, write: Job, interval: float) -> None:
-        self._tick = weakref.WeakMethod(tick)
-        self._write = weakref.WeakMethod(write)
+    def __init__(self, tick: Job, interval: float) -> None:
+        self.tick = weakly(tick)
         self.interval = interval
         self._reference = weakref.ref(self)
         hash(self._reference)  # now: Python refuses to hash a reference to an object that is gone
@@ -51,16 +67,6 @@ class Background:
         """Queue a job. Safe to call in a finalizer."""
         _thread.submit(job)
 
-    def write_soon(self) -> None:
-        write = self._write()
-        if write is not None:
-            self.submit(write)
-
-    def drain(self) -> bool:
-        """Wait until all jobs are done and pending records are written. Return False if that takes too long."""
-        self.write_soon()
-        return wait()
-
     def rest(self, last: Job) -> None:
         self.submit(last)
         self.submit(self._ticking(False))
@@ -68,11 +74,6 @@ class Background:
     def wake(self, first: Job) -> None:
         self.submit(first)
         self.submit(self._ticking(True))
-
-    def tick(self) -> None:
-        tick = self._tick()
-        if tick is not None:
-            tick()
 
     def _ticking(self, wanted: bool) -> Job:
         reference, interval = self._reference, self.interval  # not `self`, which a queued job would keep alive
@@ -90,6 +91,10 @@ class _Thread:
     """A daemon thread that starts with the first job. Only it uses `due`, the time of each recorder's next tick."""
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Start afresh, in a forked child too: it has no such thread, and queued jobs are the parent's."""
         self.due: dict[weakref.ref[Background], float] = {}
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()  # safe to put to in a finalizer
         self._next: collections.deque[Job] = collections.deque()  # submitted by the running job
@@ -99,7 +104,7 @@ class _Thread:
         self._ending = False
 
     def submit(self, job: Job) -> None:
-        if threading.current_thread() is self._thread:
+        if self.is_current():
             self._next.append(job)
             return
         self._jobs.put(job)
@@ -108,7 +113,7 @@ class _Thread:
             self._thread.start()
 
     def wait(self) -> bool:
-        if threading.current_thread() is self._thread:  # a finalizer on this thread
+        if self.is_current():  # a finalizer on this thread
             self._run_next()
             return True
         done = threading.Event()
@@ -116,6 +121,7 @@ class _Thread:
         return self.while_it_works(done.wait)
 
     def while_it_works(self, done: Callable[[float], bool]) -> bool:
+        """Wait like `wait` until `done`, called with a number of seconds to wait for, returns True."""
         began = idle_since = time.monotonic()
         used = self._used_seconds()
         while not done(_LOOK_SECONDS):
@@ -128,7 +134,12 @@ class _Thread:
 
     @contextlib.contextmanager
     def foreign_call(self) -> Iterator[None]:
-        if threading.current_thread() is not self._thread:
+        """A block of the background thread that calls TensorFlow's file systems, which wait without Python's lock.
+
+        Raises:
+            InterruptedError: `end_foreign_calls` was called.
+        """
+        if not self.is_current():
             yield
             return
         with self._foreign:
@@ -137,6 +148,11 @@ class _Thread:
             yield
 
     def end_foreign_calls(self, told: Job) -> bool:
+        """Wait until the thread is in no foreign call, and refuse more of them. For the end of the process.
+
+        When the interpreter ends, it ends each thread that comes back from such a call, in the middle of TensorFlow's
+        code: that aborts the process. Calls `told` if this takes some time; False if the call does not come back.
+        """
         self._ending = True
         ended = self._foreign.acquire(timeout=_LOOK_SECONDS)
         if not ended:
@@ -149,14 +165,12 @@ class _Thread:
     def _used_seconds(self) -> float:
         """Processor time of the thread; 0 where the system does not tell."""
         thread = self._thread
-        if (
-            thread is None
-            or thread.ident is None
-            or not thread.is_alive()
-            or not hasattr(time, "pthread_getcpuclockid")
-        ):
+        if thread is None or thread.ident is None or not thread.is_alive() or not _CLOCKS:
             return 0.0
         return time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
 
     def _run(self) -> None:
         while True:
@@ -191,33 +205,6 @@ def wait() -> bool:
     return _thread.wait()
 
 
-def foreign_call() -> "contextlib.AbstractContextManager[None]":
-    """A block of the background thread that calls TensorFlow's file systems, which wait without Python's lock.
-
-    Raises:
-        InterruptedError: `end_foreign_calls` was called.
-    """
-    return _thread.foreign_call()
-
-
-def end_foreign_calls(told: Job) -> bool:
-    """Wait until the background thread is in no foreign call, and refuse more of them. For the end of the process.
-
-    When the interpreter ends, it ends each thread that comes back from such a call, in the middle of TensorFlow's code:
-    that aborts the process. Calls `told` if this takes some time; False if the call does not come back.
-    """
-    return _thread.end_foreign_calls(told)
-
-
-def is_this_thread() -> bool:
-    return threading.current_thread() is _thread._thread
-
-
-def while_it_works(done: Callable[[float], bool]) -> bool:
-    """Wait like `wait` until `done`, called with a number of seconds to wait for, returns True."""
-    return _thread.while_it_works(done)
-
-
 @uncounted
 def _drop(jobs: list[Job]) -> None:
     """Let go of a job, with the facts about a step that it may have."""
@@ -231,12 +218,12 @@ def _run_job(job: Job) -> None:
         logger.warning("a background job of the memory recorder failed", exc_info=True)
 
 
-def _renew() -> None:
-    """Start afresh in a forked child: it has no such thread, and queued jobs are the parent's."""
-    global _thread
-    _thread = _Thread()
-
-
 _thread = _Thread()
+foreign_call, end_foreign_calls, while_it_works, is_this_thread = (
+    _thread.foreign_call,
+    _thread.end_foreign_calls,
+    _thread.while_it_works,
+    _thread.is_current,
+)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=_thread.renew)

@@ -1,9 +1,9 @@
 """What a session writes is readable once it was flushed, and a fault of the file stops writing only."""
 
-import logging
 import os
 import pathlib
 import sys
+from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -25,97 +25,31 @@ from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings, checked_settings
 from tb_memplugin.recorder.counters import CounterRows
 from tb_memplugin.recorder.host_parts import HostParts
-from tb_memplugin.recorder.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, RunFiles, ScalarPoint
+from tb_memplugin.recorder.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, ScalarPoint
 from tb_memplugin.recorder.sampling import sample_buffer
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TraceResult
 
+Make = Callable[..., Output]
 
-def opened(directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> RunFiles:
-    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(directory))
-    files = RunFiles(cast(Settings, None), Faults())
-    files.open()
-    return files
+
+@pytest.fixture
+def make(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes outputs, opened or not, whose file is in `tmp_path`."""
+
+    def make(faults: Faults | None = None, scalars: bool = False, opens: bool = True) -> Output:
+        settings = cast(Settings, SimpleNamespace(scalars=scalars))
+        made = Output(settings, faults or Faults(), SampleBuffer(["GPU:0"]), CounterRows())
+        if opens:
+            made.open()
+        return made
+
+    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(tmp_path))
+    return make
 
 
 def on_disk(directory: pathlib.Path) -> bytes:
     return b"".join(path.read_bytes() for path in directory.rglob("events.out.tfevents.*"))
-
-
-def test_flushed_records_are_on_disk_while_the_file_is_open(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a record that still waits in the buffer
-    files = opened(tmp_path, monkeypatch)
-    files.write(RunWriter.note, "step 7 was not analyzed")
-    before = on_disk(tmp_path)
-    # WHEN it is flushed THEN another process can read it, though the file is open
-    files.flush()
-    assert len(on_disk(tmp_path)) > len(before)
-
-
-def test_a_full_disk_is_reported_once(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(writer: RunWriter, record: str) -> None:
-        raise OSError("no space left")
-
-    files = opened(tmp_path, monkeypatch)
-    with caplog.at_level(logging.WARNING, "tb_memplugin"):
-        files.write(full, "one")
-        files.write(full, "two")
-        files.flush()
-        files.end()
-        files.rest()
-    assert [record.message for record in caplog.records] == [
-        "writing the memory run stopped: OSError: no space left; training is not affected"
-    ]
-
-
-def test_after_a_fault_no_file_is_opened(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(settings: Settings) -> RunWriter:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(output, "open_run_writer", refuse)
-    faults = Faults()
-    files = RunFiles(cast(Settings, None), faults)
-    with caplog.at_level(logging.WARNING, "tb_memplugin"):
-        for _ in range(2):
-            files.open()
-        # THEN nothing that follows does anything
-        files.write(RunWriter.note, "x")
-        for action in (files.flush, files.roll_up, files.end, files.rest, files.wake, files.abandon):
-            action()
-    assert faults.stopped(FILES) and len(caplog.records) == 1 and not list(tmp_path.iterdir())
-    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(tmp_path))
-    files.open()
-    assert not list(tmp_path.iterdir())
-
-
-def test_before_a_file_is_opened_nothing_is_written_and_nothing_fails() -> None:
-    faults = Faults()
-    files = RunFiles(cast(Settings, None), faults)
-    files.write(RunWriter.note, "x")
-    for action in (files.flush, files.roll_up, files.end, files.rest, files.abandon):
-        action()
-    assert not faults.stopped(FILES)
-
-
-def test_after_a_fault_the_file_stays_as_it_is(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(tmp_path))
-    faults = Faults()
-    files = RunFiles(cast(Settings, None), faults)
-    files.open()
-    files.write(RunWriter.samples, make_samples([1], [MIB]))
-    assert files._writer is not None
-    before, on_disk_before = files._writer._file_bytes, on_disk(tmp_path)
-    faults.stop(FILES, "no space left")
-    files.write(RunWriter.note, "x")
-    for action in (files.roll_up, files.end, files.flush):
-        action()
-    assert files._writer._file_bytes == before and on_disk(tmp_path) == on_disk_before
 
 
 def is_open(directory: pathlib.Path) -> bool:
@@ -124,66 +58,106 @@ def is_open(directory: pathlib.Path) -> bool:
     return any(os.path.exists(link) and os.readlink(link).startswith(str(directory)) for link in links)
 
 
-def test_a_resting_file_is_closed_between_writes_until_it_is_woken(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+def test_flushed_records_are_on_disk_while_the_file_is_open(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
+    made.write(RunWriter.note, "step 7 was not analyzed")
+    before = on_disk(tmp_path)
+    made.flush()
+    assert len(on_disk(tmp_path)) > len(before) and is_open(tmp_path)
+
+
+def test_a_full_disk_is_reported_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    def full(writer: RunWriter, record: str) -> None:
+        raise OSError("no space left")
+
+    made = make()
+    made.write(full, "one")
+    made.write(full, "two")
+    for action in (made.flush, made.end, made.rest):
+        action()
+    assert [record.message for record in caplog.records] == [
+        "writing the memory run stopped: OSError: no space left; training is not affected"
+    ]
+
+
+def test_without_a_file_nothing_is_written_and_nothing_fails(
+    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = opened(tmp_path, monkeypatch)
+    def refuse(settings: Settings) -> RunWriter:
+        raise PermissionError("read-only")
+
+    def do_all(made: Output) -> None:
+        made.write(RunWriter.note, "x")
+        for action in (made.flush, made.roll_up, made.end, made.rest, made.wake, made.abandon):
+            action()
+
+    faults = Faults()
+    made = make(faults, opens=False)
+    do_all(made)
+    assert not faults.stopped(FILES)
+    # AND the same holds for one that cannot be opened, which is tried once
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "open_run_writer", refuse)
+        made.open()
+    made.open()
+    do_all(made)
+    assert faults.stopped(FILES) and len(caplog.records) == 1 and not list(tmp_path.iterdir())
+
+
+def test_after_a_fault_the_file_stays_as_it_is(make: Make, tmp_path: pathlib.Path) -> None:
+    faults = Faults()
+    made = make(faults)
+    made.write(RunWriter.samples, make_samples([1], [MIB]))
+    assert made._writer is not None
+    before, on_disk_before = made._writer._file_bytes, on_disk(tmp_path)
+    faults.stop(FILES, "no space left")
+    made.write(RunWriter.note, "x")
+    for action in (made.roll_up, made.end, made.flush):
+        action()
+    assert made._writer._file_bytes == before and on_disk(tmp_path) == on_disk_before
+
+
+def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
     assert is_open(tmp_path)
-    files.rest()
+    made.rest()
     assert not is_open(tmp_path)
     before = len(on_disk(tmp_path))
-    files.write(RunWriter.note, "one")
+    made.write(RunWriter.note, "one")
     assert not is_open(tmp_path) and len(on_disk(tmp_path)) > before
-    files.wake()
-    files.write(RunWriter.note, "two")
+    made.wake()
+    made.write(RunWriter.note, "two")
     assert is_open(tmp_path)
-    files.rest()
-    files.end()
+    made.rest()
+    made.end()
     assert not is_open(tmp_path)
     run = tb_memplugin.load(tmp_path)["."]
     assert run.notes == ("one", "two") and run.ended
 
 
-def test_the_end_of_a_session_leaves_an_awake_file_open(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = opened(tmp_path, monkeypatch)
-    files.end()
+def test_the_end_of_a_session_leaves_an_awake_file_open(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
+    made.end()
     assert is_open(tmp_path)
-    files.rest()
+    made.rest()
     assert tb_memplugin.load(tmp_path)["."].ended
 
 
-def test_a_forked_child_lets_go_of_the_file_without_writing(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = opened(tmp_path, monkeypatch)
-    files.write(RunWriter.note, "of the parent")
+def test_a_forked_child_lets_go_of_the_file_without_writing(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
+    made.write(RunWriter.note, "of the parent")
     before = on_disk(tmp_path)
-    files.abandon()
+    made.abandon()
     assert not is_open(tmp_path) and on_disk(tmp_path) == before
 
 
-def test_a_roll_up_is_written_when_asked_for(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = opened(tmp_path, monkeypatch)
-    files.write(RunWriter.samples, make_samples([1], [MIB]))
-    assert files._writer is not None
-    before = files._writer._file_bytes
-    files.roll_up()
-    assert files._writer._file_bytes > before
-
-
-# --- what a recording writes ------------------------------------------------------------------------------------------
-
-
-def output_to(
-    directory: pathlib.Path, monkeypatch: pytest.MonkeyPatch, faults: Faults | None = None, scalars: bool = False
-) -> Output:
-    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(directory))
-    settings = cast(Settings, SimpleNamespace(scalars=scalars))
-    made = Output(settings, faults or Faults(), SampleBuffer(["GPU:0"]), CounterRows())
-    made.files.open()
-    return made
+def test_a_roll_up_is_written_when_asked_for(make: Make) -> None:
+    made = make()
+    made.write(RunWriter.samples, make_samples([1], [MIB]))
+    assert made._writer is not None
+    before = made._writer._file_bytes
+    made.roll_up()
+    assert made._writer._file_bytes > before
 
 
 def sample(made: Output, step: int, peak: int, epoch: int = 0) -> None:
@@ -192,9 +166,9 @@ def sample(made: Output, step: int, peak: int, epoch: int = 0) -> None:
 
 
 def test_samples_counters_and_parts_of_host_memory_are_written_once(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = output_to(tmp_path, monkeypatch)
+    made = make()
     made.write_out()
     empty = len(on_disk(tmp_path))
     sample(made, 3, 5 * MIB)
@@ -217,39 +191,37 @@ def test_samples_counters_and_parts_of_host_memory_are_written_once(
 
 
 def test_dropped_steps_are_counted_in_one_sentence(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sample_buffer, "MAX_ROWS", 2)
-    made = output_to(tmp_path, monkeypatch)
-    with caplog.at_level(logging.WARNING, "tb_memplugin"):
-        for step in range(5):
-            sample(made, step, MIB)
-        made.write_samples()
-        made.write_samples()
+    made = make()
+    for step in range(5):
+        sample(made, step, MIB)
+    made.write_samples()
+    made.write_samples()
     (record,) = caplog.records
     assert record.message == (f"{SAMPLES} stopped for 3 steps: earlier ones could not be written in time")
 
 
 def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sample_buffer, "MAX_ROWS", 1)
     faults = Faults()
-    made = output_to(tmp_path, monkeypatch, faults, scalars=True)
-    with caplog.at_level(logging.WARNING, "tb_memplugin"):
-        faults.stop(FILES, "no space left")
-        for step in range(3):
-            sample(made, step, MIB)
-        made.write_out()
+    made = make(faults, scalars=True)
+    faults.stop(FILES, "no space left")
+    for step in range(3):
+        sample(made, step, MIB)
+    made.write_out()
     # THEN they do not fill the memory, and nothing is said of those that were dropped
     assert made._samples.take() is None and len(caplog.records) == 1
     assert not made._scalars or made._scalars.end_epoch() == []
 
 
 def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = output_to(tmp_path, monkeypatch)
+    made = make()
 
     taken: list[int] = []
 
@@ -258,21 +230,18 @@ def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
         raise ValueError("a row is too short")
 
     monkeypatch.setattr(made._samples, "take", fail)
-    with caplog.at_level(logging.WARNING, "tb_memplugin"):
-        made.write_samples()
-        made.write_samples()
+    made.write_samples()
+    made.write_samples()
     assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.KEPT]
     assert taken == [1]
-    made.write_table(make_table(7, unfrozen=True))
-    made.files.flush()
+    made.write(RunWriter.layer_table, make_table(7, unfrozen=True))
+    made.flush()
     assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
 
 
 @pytest.mark.parametrize("scalars", [False, True])
-def test_peaks_are_scalars_if_that_is_asked_for(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, scalars: bool
-) -> None:
-    made = output_to(tmp_path, monkeypatch, scalars=scalars)
+def test_peaks_are_scalars_if_that_is_asked_for(make: Make, tmp_path: pathlib.Path, scalars: bool) -> None:
+    made = make(scalars=scalars)
     sample(made, 3, 5 * MIB)
     made.write_samples()
     made.end_epoch()
@@ -291,38 +260,35 @@ def test_peaks_are_scalars_if_that_is_asked_for(
     assert found == (expected if scalars else {})
 
 
-def test_without_scalars_the_end_of_an_epoch_writes_nothing(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = output_to(tmp_path, monkeypatch)
-    made.write_table(make_table(7, unfrozen=True))
+def test_without_scalars_the_end_of_an_epoch_writes_nothing(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
+    made.write(RunWriter.layer_table, make_table(7, unfrozen=True))
     before = on_disk(tmp_path)
     made.end_epoch()
     assert on_disk(tmp_path) == before
 
 
 def test_a_fault_of_scalars_costs_scalars_only(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = output_to(tmp_path, monkeypatch, scalars=True)
+    made = make(scalars=True)
 
     def fail(samples: Any) -> Any:
         raise ValueError
 
     monkeypatch.setattr(made._scalars, "add", fail)
-    with caplog.at_level(logging.WARNING, "tb_memplugin"):
-        for step in (3, 4):
-            sample(made, step, MIB)
-            made.write_out()
+    for step in (3, 4):
+        sample(made, step, MIB)
+        made.write_out()
     assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.SCALARS]
     assert tb_memplugin.load(tmp_path)["."].samples.step.tolist() == [3, 4]
 
 
-def test_all_results_of_a_traced_step_are_written(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = output_to(tmp_path, monkeypatch)
+def test_all_results_of_a_traced_step_are_written(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
     requests = hand_made_requests(((None, "inputs", "op", 256, 0, 1),))
     made.write_traced(TraceResult([make_snapshot(5)], [make_map(5)], [make_timeline(5)], [requests]))
-    made.files.flush()
+    made.flush()
     run = tb_memplugin.load(tmp_path)["."]
     assert [len(records) for records in (run.snapshots, run.maps, run.timelines, run.requests)] == [1, 1, 1, 1]
 

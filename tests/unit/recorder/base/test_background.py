@@ -20,16 +20,13 @@ class Ticking:
     def __init__(self) -> None:
         self.ticks = 0
         self.again = threading.Event()
-        self.background = Background(self.tick, self.write, 0.01)
+        self.background = Background(self.tick, 0.01)
 
     def tick(self) -> None:
         self.ticks += 1
         if self.ticks >= 2:
             self.again.set()
         raise SystemExit("a tick that exits")
-
-    def write(self) -> None:
-        return
 
 
 @pytest.mark.parametrize("fault", [SystemExit, KeyboardInterrupt, MemoryError, OverflowError])
@@ -46,7 +43,7 @@ def test_a_job_that_raises_anything_leaves_the_thread_to_the_others(fault: type[
 def test_ticks_go_on_after_one_that_raised() -> None:
     ticking = Ticking()
     assert ticking.again.wait(HANGS_SECONDS)
-    assert ticking.background.drain()
+    assert background.wait()
 
 
 class Looks:
@@ -129,7 +126,7 @@ def test_a_recorder_that_is_gone_before_the_thread_notes_its_ticks_disturbs_noth
     background._thread.submit(occupy)
     assert busy.wait(60)
     recorder = Recorder()
-    ticks = Background(recorder.tick, recorder.tick, 60)
+    ticks = Background(recorder.tick, 60)
     del ticks
     # WHEN the thread comes to it
     go_on.set()
@@ -138,45 +135,45 @@ def test_a_recorder_that_is_gone_before_the_thread_notes_its_ticks_disturbs_noth
     assert caplog.records == []
 
 
-def test_the_end_waits_for_a_foreign_call_and_refuses_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_thread", background._Thread())
+def test_the_end_waits_for_a_foreign_call_and_refuses_the_next() -> None:
+    thread = background._Thread()
     inside, leave, refused = threading.Event(), threading.Event(), threading.Event()
     ended: list[bool] = []
 
     def call() -> None:
-        with background.foreign_call():
+        with thread.foreign_call():
             inside.set()
             assert leave.wait(60)
 
     def call_again() -> None:
         try:
-            with background.foreign_call():
+            with thread.foreign_call():
                 pass
         except InterruptedError:
             refused.set()
 
-    background._thread.submit(call)
-    background._thread.submit(call_again)
+    thread.submit(call)
+    thread.submit(call_again)
     assert inside.wait(60)
     # WHEN the process ends THEN it says that it waits, until the call has come back
-    assert background.end_foreign_calls(lambda: (ended.append(refused.is_set()), leave.set())[1])
+    assert thread.end_foreign_calls(lambda: (ended.append(refused.is_set()), leave.set())[1])
     assert ended == [False] and refused.wait(60)
     # AND it does not wait again, nor for calls of other threads
-    assert background.end_foreign_calls(ended.clear) and ended == [False]
-    with background.foreign_call():
-        assert background.end_foreign_calls(ended.clear) and ended == [False]
+    assert thread.end_foreign_calls(ended.clear) and ended == [False]
+    with thread.foreign_call():
+        assert thread.end_foreign_calls(ended.clear) and ended == [False]
 
 
 def test_a_foreign_call_that_does_not_come_back_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "_thread", background._Thread())
+    thread = background._Thread()
     monkeypatch.setattr(background, "FOREIGN_SECONDS", 0.01)
     inside, leave = threading.Event(), threading.Event()
 
     def call() -> None:
-        with background.foreign_call():
+        with thread.foreign_call():
             inside.set()
             leave.wait(60)
 
-    background._thread.submit(call)
-    assert inside.wait(60) and not background.end_foreign_calls(lambda: None)
+    thread.submit(call)
+    assert inside.wait(60) and not thread.end_foreign_calls(lambda: None)
     leave.set()
