@@ -252,9 +252,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._session.check_layers()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other():
-            return
-        self._session.end_step()
+        if not self._is_other():
+            self._session.end_step()
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         if self._is_other():
@@ -284,38 +283,24 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._session.set_epoch(None)
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other(1):
-            return
-        self._guard("test_function")
-        self._session.end_step()
-        self._session.before_data("validation")
+        self._phase_begins("validation", "test_function")
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other():
-            return
         self._begin_without_training("validation", "on_test_batch_begin")
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other(-1):
-            return
-        self._phase_ended("test_function")
+        if not self._is_other(-1):
+            self._phase_ended("test_function")
 
     def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other(1):
-            return
-        self._guard("predict_function")
-        self._session.end_step()
-        self._session.before_data("predict")
+        self._phase_begins("predict", "predict_function")
 
     def on_predict_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other():
-            return
         self._begin_without_training("predict", "on_predict_batch_begin")
 
     def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other(-1):
-            return
-        self._phase_ended("predict_function")
+        if not self._is_other(-1):
+            self._phase_ended("predict_function")
 
     def _count(self) -> int:
         step = _iterations(self.model) if self._next is None else self._next
@@ -324,9 +309,18 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def _begin_without_training(self, phase: Phase, hook: str) -> None:
         """Begin a step that has the number of the last training step, or of the batch while nothing was trained."""
+        if self._is_other():
+            return
         step = max((self._next or 0) - 1, 0) if self._trains else self._count()
         if self._ordinary is None or not self._ordinary.next(step):
             self._begin_step(step, phase, hook)
+
+    def _phase_begins(self, phase: Phase, function: str) -> None:
+        if self._is_other(1):
+            return
+        self._guard(function)
+        self._session.end_step()
+        self._session.before_data(phase)
 
     def _phase_ended(self, function: str) -> None:
         self._unguard(function)

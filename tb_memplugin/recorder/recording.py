@@ -24,7 +24,7 @@ from tb_memplugin.recorder.native.memory_maps import PINNED, MemoryMaps
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.heap.reachability import unreachable
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, TABLE, LayerWatch
-from tb_memplugin.recorder.oom.failure_maps import POLL_SECONDS, StalledMaps
+from tb_memplugin.recorder.oom.failure_maps import POLL_SECONDS, FailureMaps
 from tb_memplugin.recorder.oom.failures import RaisedError
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Place, Replay
 from tb_memplugin.recorder.output import Output
@@ -134,8 +134,8 @@ class Recording:
         """Set up the parts that may report faults: notes are recorded from now on."""
         pinned = [PINNED] * any(map(is_gpu, self._names))
         self._maps = MemoryMaps([*self._names, *pinned], self._faults.warn)
-        self._stalled = StalledMaps(self._names, self._maps)
-        self._oom = OomWatch(self._devices, self._watch, self._stalled, weakly(self._write_oom))
+        self._stalled = FailureMaps(self._devices, self._maps)
+        self._oom = OomWatch(self._watch, self._stalled, weakly(self._write_oom))
         self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom, self._maps)
         overhead, spend = self._settings.overhead, self._tracer.schedule.add_cost
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
@@ -185,7 +185,7 @@ class Recording:
         self._host.close()
 
     def submit(self, job: Job) -> None:
-        self.submit(job)
+        self._background.submit(job)
 
     def _submit_step(self, part: str, step: int, job: Callable[..., None], *args: object) -> None:
         self.submit(functools.partial(self._faults.run_step, part, step, job, *args))

@@ -1,13 +1,12 @@
 """`RecordingSession`: one process's recording into one run."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import MISSING, PHASES, Phase
 from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
-from tb_memplugin.recorder.base.background import wait, weakly
+from tb_memplugin.recorder.base.background import Job, wait, weakly
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.process import abandon_in_child, uncounted
 from tb_memplugin.recorder.base.settings import Settings, is_batch_size, is_step
@@ -19,6 +18,8 @@ from tb_memplugin.recorder.oom.raised_errors import raised_errors
 from tb_memplugin.recorder.recording import Recording
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
+
+_STEPS = "must be integers from 0 to 2**53 - 1"
 
 
 class RecordingSession:
@@ -55,7 +56,11 @@ class RecordingSession:
             self.faults.run(RECORDING, self._start)
 
     def _start(self) -> None:
-        self._end_predecessor()
+        predecessor = take_place(self, self.settings.log_dir, self.settings.worker)
+        if predecessor is not None:
+            if not predecessor.paused:
+                predecessor.faults.warn("a newer recorder of this process took over the run")
+            predecessor.close()
         self.recording = Recording(self.settings, self._devices, self._watch, self.faults)
         try:
             self.recording.begin()
@@ -78,14 +83,6 @@ class RecordingSession:
         if recording is not None:
             recording.abandon()
 
-    def _end_predecessor(self) -> None:
-        predecessor = take_place(self, self.settings.log_dir, self.settings.worker)
-        if predecessor is None:
-            return
-        if not predecessor.paused:
-            predecessor.faults.warn("a newer recorder of this process took over the run")
-        predecessor.close()
-
     def close(self) -> None:
         if self.closed:
             return
@@ -97,9 +94,6 @@ class RecordingSession:
         self.faults.warn("the memory run may be incomplete: its last records could not be written in time")
 
     def close_without_waiting(self) -> None:
-        self._end()
-
-    def _end(self) -> None:
         self.end_step()
         self.closed = True
         self._watch.remove()
@@ -132,7 +126,7 @@ class RecordingSession:
 
     # --- observing --------------------------------------------------------------------------------------------------
 
-    def start_ordinary(self, on_tick: Callable[[], None]) -> OrdinarySteps | None:
+    def start_ordinary(self, on_tick: Job) -> OrdinarySteps | None:
         """Start; what begins the steps at which nothing else is due, None if nothing is recorded."""
         self.start()
         if self.recording is None:
@@ -141,7 +135,7 @@ class RecordingSession:
         self.recording.uses_ordinary = True
         return self.recording.ordinary
 
-    def submit(self, job: Callable[[], None]) -> None:
+    def submit(self, job: Job) -> None:
         if self.recording is not None:
             self.recording.submit(job)
 
@@ -217,10 +211,12 @@ class RecordingSession:
     def _set_epoch(self, epoch: Any) -> None:
         self._epoch = int(epoch) if is_step(epoch) else MISSING
         if epoch is not None and self._epoch == MISSING:
-            self.faults.stop(
-                "epochs with a wrong number",
-                f"epochs must be integers from 0 to 2**53 - 1; others are not recorded. Received: epoch={epoch!r}",
-            )
+            self._refuse("epochs with a wrong number", f"epochs {_STEPS}", epoch=epoch)
+
+    def _refuse(self, part: str, rule: str, **received: Any) -> bool:
+        ((name, value),) = received.items()
+        self.faults.stop(part, f"{rule}; others are not recorded. Received: {name}={value!r}")
+        return False
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
@@ -234,10 +230,23 @@ class RecordingSession:
         if self.recording is None:
             return
         self.recording.end_step()
-        if not self.closed and self._valid(step, phase):
+        if self.closed:
+            return
+        if not is_step(step):
+            self._refuse(WRONG_NUMBERS, f"steps {_STEPS}", step=step)
+        elif phase not in PHASES:
+            self._refuse(WRONG_PHASES, f"phases are {', '.join(PHASES)}", phase=phase)
+        else:
             if batch_size is None and phase == "train":
                 batch_size = self.settings.batch_size
-            self._watch.observer.batch_size = self._checked(batch_size)
+            valid = (
+                batch_size is None
+                or is_batch_size(batch_size)
+                or self._refuse(
+                    "batch sizes with a wrong number", "batch sizes are integers from 1 on", batch_size=batch_size
+                )
+            )
+            self._watch.observer.batch_size = int(batch_size) if valid and batch_size is not None else None
             self.recording.begin_step(int(step), phase, self._epoch)
 
     def end_step(self) -> None:
@@ -280,30 +289,6 @@ class RecordingSession:
             recording.on_failure(raised)
         else:
             recording.on_failure_outside(raised)  # the callback of Keras guards the step's own function
-
-    def _valid(self, step: Any, phase: Any) -> bool:
-        if not is_step(step):
-            self.faults.stop(
-                WRONG_NUMBERS,
-                f"steps must be integers from 0 to 2**53 - 1; others are not recorded. Received: step={step!r}",
-            )
-            return False
-        if phase not in PHASES:
-            self.faults.stop(
-                WRONG_PHASES,
-                f"phases are {', '.join(PHASES)}; others are not recorded. Received: phase={phase!r}",
-            )
-            return False
-        return True
-
-    def _checked(self, batch_size: Any) -> int | None:
-        if batch_size is None or is_batch_size(batch_size):
-            return None if batch_size is None else int(batch_size)
-        self.faults.stop(
-            "batch sizes with a wrong number",
-            f"batch sizes are integers from 1 on; others are not recorded. Received: batch_size={batch_size!r}",
-        )
-        return None
 
     def _note(self, sentence: str) -> None:
         if self._active is not None:

@@ -14,7 +14,7 @@ from dump_cases import make_dump
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import Oom
 from tb_memplugin.model.trace import TraceFacts
-from tb_memplugin.recorder.oom.failure_maps import VARIABLE, FailureMaps, StalledMaps, dump_files
+from tb_memplugin.recorder.oom.failure_maps import VARIABLE, FailureMaps, dump_files
 from tb_memplugin.recorder.oom.failures import RaisedError, memory_request
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, Place
 from tb_memplugin.recorder.sampling.devices import Device
@@ -51,7 +51,7 @@ def watch_into(written: list[Oom]) -> OomWatch:
     watched: Any = types.SimpleNamespace(observer=observer, table=None, batch_size=None)
     maps: Any = types.SimpleNamespace(available=lambda device: False)
     device = Device("GPU:0", 1 << 20, None)
-    return OomWatch([device], watched, StalledMaps([device.name], maps), lambda oom, _: written.append(oom))
+    return OomWatch(watched, FailureMaps([device], maps), lambda oom, _: written.append(oom))
 
 
 @pytest.mark.usefixtures("place")

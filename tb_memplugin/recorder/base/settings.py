@@ -21,13 +21,8 @@ class Settings:
 
     Attributes:
         log_dir: Run directory: an absolute local path or a URL that TensorFlow can write to.
-        overhead: Share of run time that tracing may cost.
         trace_steps: Training steps to trace, None to choose automatically.
         devices: Names of the devices to record, None for all GPUs, or the CPU if there is no GPU.
-        keep_profile: Whether to keep raw profiles in the run for TensorBoard's profiler tab.
-        worker: Name of this process if several record into the same run.
-        source_lines: Whether to store the user's lines that call layers and ops.
-        scalars: Whether to write peaks as scalars for TensorBoard's own dashboards, too.
         batch_size: Examples in a batch of a training step as the program names them, for one replica.
     """
 
@@ -83,12 +78,9 @@ def checked_settings(
             "overhead must be the share of run time that tracing may cost, from 0 (no tracing) to 1. "
             f"Received: overhead={overhead!r}"
         )
-    if not isinstance(keep_profile, bool):
-        raise RecordingError(f"keep_profile must be True or False. Received: keep_profile={keep_profile!r}")
-    if not isinstance(source_lines, bool):
-        raise RecordingError(f"source_lines must be True or False. Received: source_lines={source_lines!r}")
-    if not isinstance(scalars, bool):
-        raise RecordingError(f"scalars must be True or False. Received: scalars={scalars!r}")
+    for name, switch in (("keep_profile", keep_profile), ("source_lines", source_lines), ("scalars", scalars)):
+        if not isinstance(switch, bool):
+            raise RecordingError(f"{name} must be True or False. Received: {name}={switch!r}")
     if batch_size is not None and not is_batch_size(batch_size):
         raise RecordingError(f"batch_size must be an integer from 1 on. Received: batch_size={batch_size!r}")
     worker = _worker_of_cluster() if worker is None else worker

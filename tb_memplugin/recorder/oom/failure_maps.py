@@ -1,5 +1,4 @@
-"""The memory map at a failed allocation, from TensorFlow's dump (`FailureMaps`) or from reads during the wait
-(`StalledMaps`).
+"""The memory map at a failed allocation, from TensorFlow's dump or from reads during the wait.
 
 TensorFlow reads ``TF_BFC_MEMORY_DUMP`` at each failure, so the variable costs nothing before one and can be set late.
 TensorFlow writes a file when the allocation first fails, retries for up to ten seconds, and writes another one when it
@@ -147,28 +146,31 @@ MAX_MAPS = 8
 """Most maps that are kept of one step, the newest ones."""
 
 
-class StalledMaps:
-    """Memory maps of one step, read when its bytes in use have not changed since the last poll.
+class FailureMaps:
+    """Dumps of the recorded devices, and memory maps of one step, read when its bytes in use have not changed since the
+    last poll.
 
-    The background thread polls; the training's thread clears and reads.
+    The background thread polls, the training's thread clears; any thread may call the other methods.
     """
 
-    def __init__(self, devices: Sequence[str], maps: MemoryMaps) -> None:
-        self._devices = [device for device in devices if maps.available(device)]
+    def __init__(self, devices: Sequence[Device], maps: MemoryMaps) -> None:
+        self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self._readable = [name for name in self._capacities if maps.available(name)]
         self._maps = maps
         self.clear()
 
     def clear(self) -> None:
+        """Forget the maps as a step begins or ends."""
         self._levels: dict[str, int] = {}
         self._kept: dict[str, collections.deque[tuple[float, bytes]]] = {
-            device: collections.deque(maxlen=MAX_MAPS) for device in self._devices
+            device: collections.deque(maxlen=MAX_MAPS) for device in self._readable
         }
 
     def poll(self) -> None:
         """Read the maps of a step that has been open for a while, if nothing changed since the last poll."""
         changes.note()  # now: what is read must be cleared as the step ends
         levels, kept = self._levels, self._kept  # of this step: `clear` replaces them
-        for device in self._devices:
+        for device in self._readable:
             level = allocator.memory_info(device)[0]
             if levels.get(device) == -level:  # its map was read
                 continue
@@ -178,24 +180,9 @@ class StalledMaps:
                 kept[device].append((time.time(), dump))
             levels[device] = level if dump is None else -level
 
-    def newest_first(self, device: str) -> list[tuple[float, bytes]]:
-        """(seconds since the epoch, map) of each map of the device."""
-        return list(reversed(self._kept.get(device, ())))
-
-
-class FailureMaps:
-    """Reads dumps and stalled maps of the recorded devices. Any thread may call the methods."""
-
-    def __init__(self, devices: Sequence[Device], stalled: StalledMaps) -> None:
-        self._capacities = {device.name: device.capacity_bytes for device in devices}
-        self._stalled = stalled
-
     @property
     def devices(self) -> tuple[str, ...]:
         return tuple(self._capacities)
-
-    def clear(self) -> None:
-        self._stalled.clear()
 
     def dumps(self, since: float, allocator: str | None = None) -> list[DumpFile]:
         """Dumps of recorded devices since a wall time, in order of time; optionally of one allocator."""
@@ -222,7 +209,7 @@ class FailureMaps:
             return written
         maps = [
             read_dump(data, wall_time, self._capacities.get(device))
-            for wall_time, data in self._stalled.newest_first(device)
+            for wall_time, data in reversed(self._kept.get(device, ()))
         ]
         if requested is None:
             return max(maps, key=lambda memory_map: memory_map.in_use_bytes or 0, default=None)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tb_memplugin.importers.allocator.oom_log import Request, read_message, read_proto_message
-from tb_memplugin.model.trace import GraphFacts, OpFact, Pass
+from tb_memplugin.model.trace import GraphFacts, OpFact
 from tb_memplugin.recorder.observe.graph.frames import running_functions
 from tb_memplugin.recorder.oom.failure_maps import DumpFile, gave_up
 
@@ -113,22 +113,7 @@ def raised_now(
     )
 
 
-def layer_of(op: str | None, graphs: Sequence[GraphFacts]) -> str | None:
-    fact = _fact_of(op, graphs)
-    return None if fact is None else fact.layer
-
-
-def line_of(op: str | None, graphs: Sequence[GraphFacts]) -> str | None:
-    fact = _fact_of(op, graphs)
-    return None if fact is None else fact.line
-
-
-def pass_of(op: str | None, graphs: Sequence[GraphFacts]) -> Pass | None:
-    fact = _fact_of(op, graphs)
-    return None if fact is None else fact.pass_name
-
-
-def _fact_of(op: str | None, graphs: Sequence[GraphFacts]) -> OpFact | None:
+def fact_of(op: str | None, graphs: Sequence[GraphFacts]) -> OpFact | None:
     """The fact about an op that a layer made, from the newest graph that has it."""
     if op is None:
         return None
@@ -138,3 +123,9 @@ def _fact_of(op: str | None, graphs: Sequence[GraphFacts]) -> OpFact | None:
             if fact is not None and fact.layer is not None:
                 return fact
     return None
+
+
+def is_forward(op: str | None, graphs: Sequence[GraphFacts]) -> bool:
+    """Whether an op is known to be one of a layer's forward pass."""
+    fact = fact_of(op, graphs)
+    return fact is not None and fact.pass_name == "forward"

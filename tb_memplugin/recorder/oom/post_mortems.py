@@ -21,9 +21,8 @@ from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.calls.batches import batch_notes, running_batch
 from tb_memplugin.recorder.observe.graph.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
-from tb_memplugin.recorder.oom.failure_maps import DumpFile, FailureMaps, StalledMaps, dump_files
-from tb_memplugin.recorder.oom.failures import RaisedError, layer_of, line_of, pass_of
-from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.recorder.oom.failure_maps import DumpFile, FailureMaps, dump_files
+from tb_memplugin.recorder.oom.failures import RaisedError, fact_of, is_forward
 
 RECENT_STEPS = 3
 """Traced steps that are kept per device and phase."""
@@ -109,7 +108,7 @@ class RecentSteps:
             {phase for device, phase in self._steps if device == event.device}, key=lambda phase: phase != event.phase
         )
         steps = [step for phase in phases for step in self._steps[event.device, phase]]
-        if event.during in ("building", "between_steps") or pass_of(event.op, facts.graphs) == "forward":
+        if event.during in ("building", "between_steps") or is_forward(event.op, facts.graphs):
             return [without_gradients(step) for step in steps]
         return steps
 
@@ -147,13 +146,12 @@ class OomWatch:
 
     def __init__(
         self,
-        devices: Sequence[Device],
         watch: LayerWatch,
-        stalled: StalledMaps,
+        maps: FailureMaps,
         write: Callable[[Oom, bool], None],
     ) -> None:
-        self._maps = FailureMaps(devices, stalled)
-        self._recent = RecentSteps()
+        self._maps = maps
+        self.recent = RecentSteps()
         self._watch = watch
         self._write = write
         self._pending: Oom | None = None
@@ -165,12 +163,6 @@ class OomWatch:
 
     def look_back(self, since: float) -> None:
         self._idle_since = min(self._idle_since, since)
-
-    def remember(self, device: str, chunks: StepChunks, facts: TraceFacts) -> None:
-        self._recent.add(device, chunks, facts)
-
-    def remember_requests(self, requests: StepRequests) -> None:
-        self._recent.keep_requests(requests)
 
     # --- a failure that TensorFlow may tolerate -----------------------------------------------------------------------
 
@@ -192,10 +184,8 @@ class OomWatch:
             if memory_map is not None:
                 identifier = self._next_identifier() if pending is None else pending.identifier
                 event = OomEvent(identifier, "failing", device, dumps[-1].wall_time, step, phase, during="step")
-                given = running_batch(self._thread)
-                self._pending = self._of_untraced_step(
-                    event, memory_map, unmoved(self._recent.facts(device), memory_map), given
-                )
+                facts = unmoved(self.recent.facts(device), memory_map)
+                self._pending = self._of_untraced_step(event, memory_map, facts, running_batch(self._thread))
                 self._write(self._pending, False)
                 changes.note()
 
@@ -228,7 +218,7 @@ class OomWatch:
             dumps = self._maps.dumps(self._idle_since, request.allocator)
             pending, self._pending = self._pending, None
             device = self._device(request, dumps, pending)
-            requested, uncertain = self._recent.exact_bytes(request, device)
+            requested, uncertain = self.recent.exact_bytes(request, device)
             memory_map = self._maps.at_failure(device, None if uncertain else requested, dumps)
             self._idle_since = time.time()  # from here on, `tick` deletes these dumps
         notes: list[str] = []
@@ -241,6 +231,7 @@ class OomWatch:
             notes.append("No algorithm for the operation got the memory that it asked for.")
         elif requested is None and in_step:
             requested = output_bytes(request.op, None if owned is None else owned.batch_size or self._watch.batch_size)
+        layer, line = _layer_and_line(raised, facts, paths, in_step)
         event = OomEvent(
             identifier=pending.identifier if pending is not None else self._next_identifier(),
             status="failed",
@@ -251,15 +242,16 @@ class OomWatch:
             during=place.during,
             requested_bytes=requested,
             op=request.op,
-            layer=_layer(raised, facts, paths),
+            layer=layer,
             shape=request.shape,
-            line=_line(raised, facts, in_step),
+            line=line,
             uncertain_bytes=uncertain,
             compiled=request.compiled,
             notes=tuple(notes),
         )
         if owned is not None:
-            oom = self._of_traced_step(event, owned)
+            batch = owned.batch_size or self._watch.batch_size
+            oom = post_mortem(event, owned.map, batch, self.recent.needed_bytes(event, batch))
         else:
             oom = self._of_untraced_step(event, memory_map, facts, batch_notes.failed)
         if not in_step:
@@ -290,21 +282,14 @@ class OomWatch:
             return self._watch.observer.look(device)
         except Exception as error:
             notes.append(f"Addresses of variables are unknown: reading them raised {type(error).__name__}.")
-            return self._recent.facts(device), {}
-
-    def _of_traced_step(self, event: OomEvent, owned: OwnedMap) -> Oom:
-        batch = owned.batch_size or self._watch.batch_size
-        return post_mortem(event, owned.map, batch, self._recent.needed_bytes(event, batch))
+            return self.recent.facts(device), {}
 
     def _of_untraced_step(
-        self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts, given: BatchFacts | None = None
+        self, event: OomEvent, memory_map: MemoryMap | None, facts: TraceFacts, given: BatchFacts | None
     ) -> Oom:
-        size = None if given is None else given.size
-        return self._recent.post_mortem(event, memory_map, facts, self._layers(), self._watch.batch_size, size)
-
-    def _layers(self) -> tuple[Layer, ...]:
-        table = self._watch.table
-        return table.layers if table is not None else ()
+        table, size = self._watch.table, None if given is None else given.size
+        layers = () if table is None else table.layers
+        return self.recent.post_mortem(event, memory_map, facts, layers, self._watch.batch_size, size)
 
     def _next_identifier(self) -> str:
         self._failures += 1
@@ -328,24 +313,25 @@ def _quotes(error: BaseException, message: str) -> bool:
     return bool(message) and message in text and text != message
 
 
-def _layer(raised: RaisedError, facts: TraceFacts, paths: Mapping[int, str]) -> str | None:
-    """The layer that made a failed request. An input pipeline's ops, and those of a compiled module, are no layer's."""
-    request = raised.request
-    if request.compiled or request.pipeline:
-        return None
-    made = None if request.eager else layer_of(request.op, facts.graphs)
-    running = next((paths[layer] for layer in raised.layers if layer in paths), raised.layer_name)
-    return made or running
+def _layer_and_line(
+    raised: RaisedError, facts: TraceFacts, paths: Mapping[int, str], in_step: bool
+) -> tuple[str | None, str | None]:
+    """The layer and the user's line that made a failed request.
 
-
-def _line(raised: RaisedError, facts: TraceFacts, in_step: bool) -> str | None:
-    """The user's line that made a failed request: that on the stack, if Python ran the op or called its function."""
+    An input pipeline's ops, and those of a compiled module, are no layer's. The line is that on the stack, if Python
+    ran the op or called its function.
+    """
     request = raised.request
     if request.compiled:
-        return None
-    known = None if request.eager or request.pipeline else line_of(request.op, facts.graphs)
-    on_stack = request.eager or facts.mode == "eager" or not in_step
-    return raised.line if known is None and on_stack else known
+        return None, None
+    fact = None if request.eager or request.pipeline else fact_of(request.op, facts.graphs)
+    line = None if fact is None else fact.line
+    if line is None and (request.eager or facts.mode == "eager" or not in_step):
+        line = raised.line
+    if request.pipeline:
+        return None, line
+    running = next((paths[layer] for layer in raised.layers if layer in paths), raised.layer_name)
+    return (fact.layer if fact is not None else None) or running, line
 
 
 def _tolerated(oom: Oom) -> Oom:

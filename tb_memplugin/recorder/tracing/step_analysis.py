@@ -23,7 +23,7 @@ from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
-from tb_memplugin.recorder.oom.failures import pass_of
+from tb_memplugin.recorder.oom.failures import is_forward
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
 from tb_memplugin.recorder.tracing.schedule import KeptRequests, KeptTimelines
@@ -179,7 +179,7 @@ class StepAnalysis:
         )
         result.snapshots.append(snapshot)
         if chunks is not None:
-            self._oom.remember(trace.device, chunks, facts)
+            self._oom.recent.add(trace.device, chunks, facts)
             self._faults.run_step(
                 MAPS, traced.step, self._add_map, trace, classifier, chunks, replay, traced.interrupted, result
             )
@@ -209,7 +209,7 @@ class StepAnalysis:
         )
         if requests is not None:
             result.requests.append(requests)
-            self._oom.remember_requests(requests)
+            self._oom.recent.keep_requests(requests)
 
     def _add_map(
         self,
@@ -288,7 +288,7 @@ def _map_at_peak(
 
 def _facts_at_failure(traced: TracedStep, device: str, request: Request, now: TraceFacts) -> Mapping[str, TraceFacts]:
     """The facts of an interrupted step by device, including the variables that it made on the failing one."""
-    before_backward = pass_of(request.op, now.graphs) == "forward"
+    before_backward = is_forward(request.op, now.graphs)
     facts = {
         name: dataclasses.replace(one, interrupted=traced.phase == "train", before_backward=before_backward)
         for name, one in traced.facts.items()

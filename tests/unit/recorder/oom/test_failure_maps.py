@@ -1,5 +1,6 @@
 """The memory map at a failed allocation is the one that explains the failure best."""
 
+import collections
 import os
 import pathlib
 import signal
@@ -8,14 +9,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from map_cases import memory_map
 
 from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.oom import failure_maps
-from tb_memplugin.recorder.oom.failure_maps import VARIABLE, DumpFile, DumpFiles, FailureMaps, StalledMaps
+from tb_memplugin.recorder.oom.failure_maps import VARIABLE, DumpFile, DumpFiles, FailureMaps
 
 POOL_BYTES = 1 << 14
 POOL = [(0, POOL_BYTES)]
@@ -42,13 +43,10 @@ FREED = memory_map([(0, POOL_BYTES, MISSING)], POOL, POOL_BYTES)
 def test_the_map_of_a_failure(
     monkeypatch: pytest.MonkeyPatch, written: object, stalled: list[object], requested: int | None, expected: object
 ) -> None:
-    class Stalled:
-        def newest_first(self, device: str) -> list[tuple[float, object]]:
-            return [(0.0, one) for one in stalled]
-
     monkeypatch.setattr(failure_maps, "read_dump", lambda data, wall_time, capacity: data)
     monkeypatch.setattr(failure_maps, "final_dump", lambda dumps: dumps[-1])
-    maps = FailureMaps([], cast(StalledMaps, Stalled()))
+    maps = FailureMaps([], cast(Any, None))
+    maps._kept = {"GPU:0": collections.deque((0.0, one) for one in reversed(stalled))}  # type: ignore[misc]
     monkeypatch.setattr(maps, "read", lambda dump, device: written)
     dumps = [] if written is None else [cast(DumpFile, None)]
     assert maps.at_failure("GPU:0", requested, dumps) is expected

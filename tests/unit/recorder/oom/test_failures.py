@@ -9,7 +9,7 @@ import tensorflow as tf
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model.trace import GraphFacts, OpFact
 from tb_memplugin.recorder.oom.failure_maps import DumpFile
-from tb_memplugin.recorder.oom.failures import layer_of, line_of, memory_request, pass_of, raised_now
+from tb_memplugin.recorder.oom.failures import fact_of, is_forward, memory_request, raised_now
 
 OOM = (
     "OOM when allocating tensor with shape[16,64] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by "
@@ -149,18 +149,15 @@ def test_the_newest_graph_in_which_a_layer_made_the_op_names_it() -> None:
         graph("new", net_MatMul=OpFact("net/new", "forward", line="new.py:2"), net_Relu=OpFact("net/act", "forward")),
         graph("newest", net_MatMul=OpFact(None, "other", line="newest.py:3")),
     ]
-    assert layer_of("net/MatMul", graphs) == "net/new"
-    assert line_of("net/MatMul", graphs) == "new.py:2"
-    assert pass_of("net/MatMul", graphs) == "forward"
+    assert fact_of("net/MatMul", graphs) == graphs[1].ops["net/MatMul"] and is_forward("net/MatMul", graphs)
     # AND an op that is inlined into its caller has the caller's name before its own
-    assert layer_of("StatefulPartitionedCall/net/Relu", graphs) == "net/act"
-    assert line_of("net/Relu", graphs) is None
+    assert fact_of("StatefulPartitionedCall/net/Relu", graphs) == graphs[1].ops["net/Relu"]
 
 
 @pytest.mark.parametrize("op", [None, "net/Add", "Relu"])
 def test_an_op_that_no_layer_made_has_no_facts(op: str | None) -> None:
     graphs = [graph("step", net_MatMul=OpFact("net", "forward", line="a.py:1"))]
-    assert (layer_of(op, graphs), line_of(op, graphs), pass_of(op, graphs)) == (None, None, None)
+    assert fact_of(op, graphs) is None and not is_forward(op, graphs)
 
 
 class Failing(keras.layers.Layer):  # type: ignore[misc]

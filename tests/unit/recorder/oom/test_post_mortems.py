@@ -5,6 +5,7 @@ import functools
 import pathlib
 import time
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, TraceFacts,
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.oom import failure_maps
-from tb_memplugin.recorder.oom.failure_maps import VARIABLE, dump_files
+from tb_memplugin.recorder.oom.failure_maps import VARIABLE, FailureMaps, dump_files
 from tb_memplugin.recorder.oom.failures import RaisedError, memory_request
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Place, RecentSteps
 from tb_memplugin.recorder.sampling.devices import Device
@@ -61,19 +62,6 @@ class Watch:
         self.observer = Observer()
 
 
-class Stalled:
-    """Maps of a step that waits."""
-
-    cleared = 0
-    maps: tuple[bytes, ...] = ()
-
-    def clear(self) -> None:
-        self.cleared += 1
-
-    def newest_first(self, device: str) -> list[Any]:
-        return [(1000.5, one) for one in self.maps]
-
-
 class Watched:
     """An `OomWatch` and what it wrote."""
 
@@ -81,13 +69,9 @@ class Watched:
         self.directory = directory
         self.written: list[tuple[Oom, bool]] = []
         self.watch = Watch()
-        self.stalled = Stalled()
-        self.oom = OomWatch(
-            [Device(name, capacity, None) for name in devices],
-            self.watch,  # type: ignore[arg-type]
-            self.stalled,  # type: ignore[arg-type]
-            lambda oom, waits: self.written.append((oom, waits)),
-        )
+        readable: Any = SimpleNamespace(available=lambda device: True)
+        self.maps = FailureMaps([Device(name, capacity, None) for name in devices], readable)
+        self.oom = OomWatch(self.watch, self.maps, lambda oom, waits: self.written.append((oom, waits)))  # type: ignore[arg-type]
         self.oom._idle_since = 1000.0
 
     def dump(self, wall_time: float, allocator: str = "GPU_0_bfc", data: bytes | None = None) -> None:
@@ -198,7 +182,8 @@ def test_a_map_with_room_for_a_request_of_known_size_is_not_that_of_its_failure(
 ) -> None:
     # GIVEN a dump with a free chunk of 4 KiB, and an earlier map without one, while nothing can be reserved
     alone = Watched(tmp_path, "GPU:0", capacity=5888)
-    alone.stalled.maps = (make_dump(in_use=5888, listed=[(*chunk[:2], chunk[1], True) for chunk in CHUNKS]),)
+    listed = [(*chunk[:2], chunk[1], True) for chunk in CHUNKS]
+    alone.maps._kept["GPU:0"].append((1000.5, make_dump(in_use=5888, listed=listed)))
     alone.dump(1001)
     alone.fails(error_of(message))
     # THEN the dump is that of the failure only if the size is rounded
@@ -254,7 +239,7 @@ def test_a_compiled_request_has_no_layer_and_no_line(watched: Watched) -> None:
 
 def test_a_rounded_size_is_made_exact_by_the_traced_steps(watched: Watched) -> None:
     exact = round(145.20 * MIB) + 3
-    watched.oom.remember("GPU:0", step_of((0, exact)), TraceFacts())
+    watched.oom.recent.add("GPU:0", step_of((0, exact)), TraceFacts())
     watched.fails(error_of(COMPILED), 7)
     assert watched.last.requested_bytes == exact
 
@@ -341,7 +326,7 @@ def test_the_end_of_the_session_says_whether_the_program_caught_the_error(
 
 
 def test_a_program_that_cannot_be_looked_at_has_the_facts_of_the_last_traced_step(watched: Watched) -> None:
-    watched.oom.remember("GPU:0", step_of((0, 512)), FACTS)
+    watched.oom.recent.add("GPU:0", step_of((0, 512)), FACTS)
     watched.watch.observer.facts = None
     watched.fails(error_of(), 7)
     assert watched.last.layer == "model/head"
@@ -405,10 +390,11 @@ def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
     assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "tolerated")]
     assert (watched.last.step, watched.last.phase, watched.last.map) == (7, "train", None)
     assert not watched.oom.waits
-    # AND its dump does not count for the next step
+    # AND its dump does not count for the next step, nor do maps that were read
+    watched.maps._kept["GPU:0"].append((1001.0, b""))
     watched.oom.tick(8, "train")
     watched.oom.step_ended()
-    assert len(watched.written) == 2 and watched.stalled.cleared == 2
+    assert len(watched.written) == 2 and not watched.maps._kept["GPU:0"]
 
 
 def test_a_failure_that_ends_its_step_replaces_the_preliminary_one(watched: Watched) -> None:
@@ -463,7 +449,7 @@ def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched
         for name, address in (("stays", 0x1000), ("moved", 0x9000))
     ]
     held = TensorFact("held_tensors", 1000, 0x9000)
-    watched.oom.remember("GPU:0", step_of((1 << 40, 512)), TraceFacts(variables=tuple(weights), tensors=(held,)))
+    watched.oom.recent.add("GPU:0", step_of((1 << 40, 512)), TraceFacts(variables=tuple(weights), tensors=(held,)))
     watched.dump(1001)
     watched.oom.tick(7, "train")
     assert watched.last.map is not None
