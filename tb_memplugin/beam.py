@@ -8,10 +8,8 @@ from typing import Any
 
 import apache_beam as beam
 
-from tb_memplugin.export.arrow import arrow_schema
-from tb_memplugin.export.rows import rows_of_table, unit_tables
-from tb_memplugin.export.schema import TABLES
-from tb_memplugin.export.units import ExportUnit, export_units
+from tb_memplugin.export.rows import ExportUnit, export_units, rows_of_table, unit_tables
+from tb_memplugin.export.schema import TABLES, arrow_schema
 
 __all__ = ["ReadRuns", "arrow_schema"]
 
@@ -28,7 +26,6 @@ class ReadRuns(beam.PTransform):  # type: ignore[misc]  # apache_beam's types ar
     """
 
     def expand(self, logdirs: Any) -> Any:
-        """Build the transform."""
         found = logdirs | "List workers" >> beam.ParDo(_ListWorkers()).with_outputs("dead_letters", main="units")
         read = (
             found.units
@@ -42,8 +39,6 @@ class ReadRuns(beam.PTransform):  # type: ignore[misc]  # apache_beam's types ar
 
 
 class _ListWorkers(beam.DoFn):  # type: ignore[misc]
-    """A log directory to its workers."""
-
     def process(self, logdir: str) -> Iterator[Any]:
         try:
             yield from export_units(logdir)
@@ -53,8 +48,6 @@ class _ListWorkers(beam.DoFn):  # type: ignore[misc]
 
 
 class _ReadWorker(beam.DoFn):  # type: ignore[misc]
-    """A worker to the rows of its tables."""
-
     def process(self, unit: ExportUnit) -> Iterator[Any]:
         tables, _ = unit_tables(unit)
         for name, rows in tables.items():

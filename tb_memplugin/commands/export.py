@@ -6,8 +6,7 @@ import pathlib
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import RequestError
 from tb_memplugin.export.parquet import export_parquet
-from tb_memplugin.export.steps import step_timelines
-from tb_memplugin.export.trace_events import trace_events
+from tb_memplugin.export.trace_events import step_timelines, trace_events
 from tb_memplugin.model import PHASES
 from tb_memplugin.model.text import clean
 from tb_memplugin.model.units import format_bytes

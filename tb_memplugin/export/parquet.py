@@ -6,9 +6,11 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 from urllib.parse import quote
+
+import numpy as np
 
 try:
     import fcntl
@@ -17,10 +19,9 @@ except ImportError:  # not on Windows
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events import own_recordings
-from tb_memplugin.export.arrow import arrow_schema, arrow_table, pyarrow
-from tb_memplugin.export.rows import Rows, unit_tables, unreadable
-from tb_memplugin.export.schema import TABLES
-from tb_memplugin.export.units import ExportUnit, export_units, fingerprint
+from tb_memplugin.export.rows import ExportUnit, Rows, export_units, fingerprint, unit_tables, unreadable
+from tb_memplugin.export.schema import TABLES, arrow_schema, pyarrow
+from tb_memplugin.model import MISSING
 from tb_memplugin.model.text import unknown_name
 from tb_memplugin.model.units import counted
 
@@ -134,13 +135,21 @@ def _read(unit: ExportUnit, known: Mapping[tuple[str, str], str | None]) -> tupl
         if known.get((unit.run, unit.worker)) == mark:
             return mark, None
         tables, readable = unit_tables(unit)
-        return mark if readable else None, _in_arrow(tables)
+        return mark if readable else None, {name: arrow_table(name, rows) for name, rows in tables.items()}
     except Exception as error:  # each file system raises its own, and Arrow for what it cannot hold
-        return None, _in_arrow(unreadable(unit, error))
+        return None, {name: arrow_table(name, rows) for name, rows in unreadable(unit, error).items()}
 
 
-def _in_arrow(tables: Mapping[str, Rows]) -> dict[str, Any]:
-    return {name: arrow_table(name, rows) for name, rows in tables.items()}
+def arrow_table(table: str, rows: Rows) -> Any:
+    arrow, schema = pyarrow(), arrow_schema(table)
+    columns = []
+    for field in schema:
+        values = rows[field.name]
+        if isinstance(values, np.ndarray):
+            columns.append(arrow.array(values, arrow.int64(), mask=values == MISSING).cast(field.type))
+        else:
+            columns.append(arrow.array(values, field.type))
+    return arrow.Table.from_arrays(columns, schema=schema)
 
 
 def _write(folder: pathlib.Path, unit: ExportUnit, content: Any) -> int:
@@ -165,11 +174,7 @@ def _write_file(path: pathlib.Path, content: Any) -> None:
 
 
 def _lock(file: IO[str], directory: pathlib.Path) -> None:
-    """Hold the state until it is closed.
-
-    Raises:
-        RequestError: Another export holds it.
-    """
+    """Hold the state until it is closed; `RequestError` if another export holds it."""
     if fcntl is None:
         return
     try:
@@ -188,12 +193,10 @@ def _file_name(name: str) -> str:
 
 def _read_state(path: pathlib.Path) -> dict[tuple[str, str], str | None]:
     """Run and worker to the mark of the files that were exported last."""
-    return {(run, worker): mark for run, worker, mark in _lines(path)}
-
-
-def _lines(path: pathlib.Path) -> Iterator[tuple[str, str, str | None]]:
-    with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
+    state = {}
+    with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             with contextlib.suppress(ValueError, TypeError):  # half a line of a killed call
                 run, worker, mark = json.loads(line)
-                yield str(run), str(worker), mark
+                state[str(run), str(worker)] = mark
+    return state

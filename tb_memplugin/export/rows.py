@@ -1,6 +1,10 @@
-"""A worker's data as the exported tables, and the highest peaks by day. Pure but for reading the worker."""
+"""The unit of an export is one worker of one run: its data as the exported tables, and its highest peaks by day.
+
+A worker is read without the others, so memory stays bounded.
+"""
 
 import dataclasses
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -8,13 +12,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, highest_peak
-from tb_memplugin.export.schema import TABLES, Kind
-from tb_memplugin.export.units import ExportUnit, read_unit
+from tb_memplugin.events.frames.metadata import run_name
+from tb_memplugin.export.schema import TABLES, VERSION, Kind
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, take_samples
 from tb_memplugin.model.basics import fields_of, optional_column, optional_values
 from tb_memplugin.model.notes import thinned_note
-from tb_memplugin.reader.files.storage import reason
+from tb_memplugin.reader.decode.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS
+from tb_memplugin.reader.files import directories
+from tb_memplugin.reader.files import storage as files
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.source import SourceError
+from tb_memplugin.reader.run_reader import LoadedRun, Reader
 
+EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
+"""The streams that the tables are made of."""
 DAY_SECONDS = 86_400
 _MAX_DAYS = 3_000_000
 """Days after 1970 that a calendar has."""
@@ -27,6 +38,68 @@ _MICROSECONDS = 1_000_000
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800.0, 253_402_300_799.0
 """The begin of the year 1 and the end of the year 9999: other dates cannot be written."""
 _EPOCH = datetime(1970, 1, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportUnit:
+    """The event files of one worker of a run.
+
+    `files` and `damage` map TensorBoard's run names to paths of event files, and to sentences on directories that
+    cannot be listed.
+    """
+
+    logdir: str
+    run: str
+    worker: str
+    files: Mapping[str, Sequence[str]]
+    damage: Mapping[str, Sequence[str]]
+
+
+def export_units(logdir: str) -> Iterator[ExportUnit]:
+    """The workers under a log directory, by run and worker; opens no event file.
+
+    Raises:
+        NotFoundError: There is no such directory.
+    """
+    logdir = files.log_directory(logdir)
+    found = directories.event_files(logdir)
+    grouped: dict[tuple[str, str], list[str]] = {}
+    for event_run in sorted({*found.files, *found.damage}):
+        grouped.setdefault(run_name(event_run), []).append(event_run)
+    for (run, worker), names in sorted(grouped.items()):
+        yield ExportUnit(
+            logdir,
+            run,
+            worker,
+            {name: tuple(found.files[name]) for name in names if name in found.files},
+            {name: tuple(found.damage[name]) for name in names if name in found.damage},
+        )
+
+
+def fingerprint(unit: ExportUnit) -> str:
+    """Changes whenever one of the unit's files does. Raises whatever the file system raises."""
+    states = {
+        path.removeprefix(unit.logdir): (state.length, state.modified)
+        for paths in unit.files.values()
+        for path in paths
+        for state in (files.state(path),)
+    }
+    return json.dumps([VERSION, sorted(states.items()), sorted(unit.damage.items())])
+
+
+def read_unit(unit: ExportUnit) -> LoadedRun | None:
+    """The data of a worker; None if its files hold none of this plugin's.
+
+    Raises:
+        SourceError: A file or a directory cannot be read now: the data would be incomplete, and the fingerprint would
+            stay the same.
+    """
+    source = FileSource(unit.logdir, found=directories.Found(unit.files, unit.damage))
+    reader = Reader(cache_bytes=0)
+    tags = reader.catalog(source).get(unit.run)
+    for sentence in source.unread():
+        raise SourceError(sentence)
+    return None if tags is None else reader.load(source, tags, EXPORTED)
 
 
 def daily_peaks(run: Run) -> list[dict[str, Any]]:
@@ -91,10 +164,7 @@ def _days(seconds: Floats) -> Integers:
 
 
 def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
-    """The tables of a worker by name, and whether it could be read.
-
-    Whatever keeps it from being read becomes a row of ``dead_letters``.
-    """
+    """The tables of a worker, and whether it could be read; what keeps it from that is a row of ``dead_letters``."""
     try:
         loaded = read_unit(unit)
         by_worker = {} if loaded is None else loaded.by_worker
@@ -110,8 +180,7 @@ def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
 
 
 def unreadable(unit: ExportUnit, error: Exception) -> dict[str, Rows]:
-    """The tables of a worker that cannot be read at all."""
-    return _joined([]) | {"dead_letters": _dead_letters(unit, False, [reason(error, unit.logdir)])}
+    return _joined([]) | {"dead_letters": _dead_letters(unit, False, [files.reason(error, unit.logdir)])}
 
 
 def rows_of_table(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
@@ -131,7 +200,7 @@ def _plain(kind: Kind, values: Values) -> list[Any]:
 
 
 def _run_tables(name: str, worker: str, run: Run) -> dict[str, Rows]:
-    """The tables of one worker as the reader names it, without dead letters."""
+    """The tables of one worker, without dead letters."""
     return {
         "samples": _samples(name, worker, run),
         **{

@@ -8,10 +8,74 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tb_memplugin.export.steps import category_bytes, split_row_rounding
-from tb_memplugin.model import Timeline
+import numpy as np
+
+from tb_memplugin.analysis.steps.facts import device_order
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.events import own_recordings
+from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Timeline
+from tb_memplugin.model.text import some, unknown_name
+from tb_memplugin.model.timeline import live_sums
+from tb_memplugin.reader.decode.streams import META, TIMELINES
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
 
 _STEP_TRACK = 1
+
+
+def step_timelines(
+    logdir: str, run: str | None, step: int, device: str | None = None, phase: str | None = None
+) -> tuple[str, list[Timeline]]:
+    """The name of a run (None if there is only one), and the timelines of a traced step, the accelerators first: one
+    for each device, or of one device only, of one phase, by default the first of the step's.
+
+    Raises:
+        NotFoundError: There is no such run, or it has no such timeline.
+        RequestError: There are several runs and none is named.
+    """
+    own_recordings.write_under(logdir)
+    source, reader = FileSource(logdir), Reader()
+    catalog = reader.catalog(source)
+    if run is None and len(catalog) > 1:
+        raise RequestError(f"several runs: choose one with --run. Available: {some(list(catalog))}")
+    name = run or next(iter(catalog), "")
+    if name not in catalog:
+        raise NotFoundError(unknown_name("no run", name, catalog))
+    every = reader.load(source, catalog[name], frozenset({META, TIMELINES})).run.timelines
+    wanted = [one for one in every if device in (None, one.device) and phase in (None, one.phase)]
+    of_step = [one for one in wanted if one.step == step]
+    if not of_step:
+        about = "".join(f" {of}" for of in (phase and f"of phase {phase}", device and f"on {device}") if of)
+        steps = sorted({one.step for one in wanted})
+        raise NotFoundError(f"run {name} has no timeline of step {step}{about}; available steps: {some(steps)}")
+    first = min((one.phase for one in of_step), key=PHASES.index)
+    highest: dict[str, Timeline] = {}
+    for timeline in (one for one in of_step if one.phase == first):
+        known = highest.get(timeline.device)
+        if known is None or timeline.in_use_bytes > known.in_use_bytes:
+            highest[timeline.device] = timeline
+    return name, [highest[device] for device in sorted(highest, key=device_order)]
+
+
+def split_row_rounding(timeline: Timeline) -> tuple[Integers, Integers]:
+    """Requested bytes and rounding of each row; all bytes count as requested where the rounding is unknown."""
+    rounding = np.where(timeline.rounding_bytes == MISSING, 0, timeline.rounding_bytes)
+    rounding = np.clip(rounding, 0, timeline.bytes)
+    return timeline.bytes - rounding, rounding
+
+
+def category_bytes(timeline: Timeline) -> dict[str, Integers]:
+    """Bytes of each category at every moment, shape [moments] each, without categories that have none."""
+    requested, rounding = split_row_rounding(timeline)
+    moments = len(timeline.time_ns)
+    of_owner = np.asarray([CATEGORIES.index(owner.category) for owner in timeline.owners], np.int64)
+    category = of_owner[timeline.owner]
+    totals = {
+        name: live_sums(timeline.start, timeline.end, np.where(category == number, requested, 0), moments)
+        for number, name in enumerate(CATEGORIES)
+    }
+    totals["rounding"] += live_sums(timeline.start, timeline.end, rounding, moments)
+    return {name: total for name, total in totals.items() if total.any()}
 
 
 def trace_events(run: str, timelines: Sequence[Timeline]) -> bytes:
@@ -26,18 +90,13 @@ def trace_events(run: str, timelines: Sequence[Timeline]) -> bytes:
 def _of_device(pid: int, timeline: Timeline) -> Iterator[dict[str, Any]]:
     yield {"ph": "M", "pid": pid, "name": "process_name", "args": {"name": timeline.device}}
     yield {"ph": "M", "pid": pid, "tid": _STEP_TRACK, "name": "thread_name", "args": {"name": "parts of the step"}}
-    times = _times(timeline)
+    moments = timeline.time_ns.tolist()
+    times = [time / 1000 for time in [*moments, max(timeline.duration_ns, moments[-1])]]  # of each moment, and the end
     for band in timeline.bands:
         about = {"ph": "X", "pid": pid, "tid": _STEP_TRACK, "name": band.name}
         yield about | {"ts": times[band.start], "dur": times[band.end] - times[band.start]}
     yield from _counters(pid, timeline, times)
     yield from _allocations(pid, timeline, times)
-
-
-def _times(timeline: Timeline) -> list[float]:
-    """Time of each moment, and of the step's end."""
-    moments = timeline.time_ns.tolist()
-    return [time / 1000 for time in [*moments, max(timeline.duration_ns, moments[-1])]]
 
 
 def _counters(pid: int, timeline: Timeline, times: Sequence[float]) -> Iterator[dict[str, Any]]:

@@ -58,7 +58,6 @@ class Case:
         typical: The steps as they usually run, None if that is halfway between least and most.
         transient_bytes: Least, typical and most additional bytes at the peak.
         saved_bytes: Of the typical ones, those of results that are saved for the backward pass.
-        method, sentences: Of the prediction: its method and what is assumed.
     """
 
     least: list[SizedStep]
@@ -96,13 +95,8 @@ class Case:
 
 
 def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batch: int | None, change: Change) -> Case:
-    """The recorded steps whose batch size is closest to the requested one, with their sizes.
-
-    Args:
-        first: The recorded first step, if any.
-        steps: The other recorded steps.
-        batch: The requested batch size, None if unknown.
-        change: What other conditions change.
+    """The recorded steps whose batch size is closest to the requested one (None if unknown), with their sizes; `first`
+    is the recorded first step, if any.
     """
     chosen = steps if not batch else _closest(steps, batch)
     sized = [(one, sizes_for(one, batch, steps)) for one in (*first, *chosen)]

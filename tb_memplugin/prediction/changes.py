@@ -8,7 +8,8 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,25 @@ class Change:
     is_estimate: bool = False
     sentences: tuple[str, ...] = ()
 
+    def extended(
+        self,
+        sentence: str,
+        extra: Iterable[tuple[ChunkOwner, int]] = (),
+        transient: tuple[int, int, int] = (0, 0, 0),
+        is_estimate: bool = True,
+        **fields: Any,
+    ) -> "Change":
+        """The change with one more."""
+        low, typical, high = (one + more for one, more in zip(self.transient_bytes, transient, strict=True))
+        return dataclasses.replace(
+            self,
+            extra=(*self.extra, *extra),
+            transient_bytes=(low, typical, high),
+            is_estimate=self.is_estimate or is_estimate,
+            sentences=(*self.sentences, sentence),
+            **fields,
+        )
+
     def most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
         """The step after the change, with all that may stay."""
         requests = self._scaled(requests)
@@ -117,11 +137,6 @@ class Change:
         """Whether the typical step is halfway between least and most."""
         return self.halved or (self.frees_gradients and not self.doubled)
 
-    @property
-    def changes_lifetimes(self) -> bool:
-        """Whether results are freed earlier or later than before."""
-        return bool(self.unsaved or self.saved)
-
     def saved_rows(self, requests: StepRequests) -> Rows:
         """Which chunks are saved for the backward pass in addition."""
         own = (requests.birth >= 0) & (requests.death < requests.events)
@@ -151,7 +166,7 @@ class Change:
             requests,
             lambda owner: (
                 (owner.layer in self.frozen and owner.category in _OF_TRAINING)
-                or (self.without_slots and owner.category == "optimizer_state" and _is_of_model(owner))
+                or (self.without_slots and owner.category == "optimizer_state" and _is_of_model(owner.layer))
             ),
         )
         if self.doubled:
@@ -162,7 +177,7 @@ class Change:
         return np.where(gone, LEFT_OUT, sizes)
 
     def _freed(self, requests: StepRequests, sizes: Integers) -> Integers:
-        """The sizes without gradients that are applied one by one after the change: the largest one stays."""
+        """Without the gradients that are applied one by one after the change: the largest one stays."""
         if not self.frees_gradients:
             return sizes
         gradients = _gradients(requests) & (requests.birth >= 0)
@@ -173,13 +188,11 @@ class Change:
         return _rows(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
 
 
-def _is_of_model(owner: ChunkOwner) -> bool:
-    """Whether an owner is a layer of a model that is in use."""
-    return owner.layer is not None and former_name(owner.layer) is None
+def _is_of_model(layer: str | None) -> bool:
+    return layer is not None and former_name(layer) is None
 
 
 def _gradients(requests: StepRequests) -> Rows:
-    """Which chunks are weight gradients; shape [chunks]."""
     return _rows(requests, lambda owner: owner.category == "weight_gradients")
 
 
@@ -218,33 +231,29 @@ def _like_variables(requests: StepRequests, parts: int) -> Rows:
 
 
 def _of_layers_passes(requests: StepRequests) -> Rows:
-    """Which chunks are activations, their gradients and temporaries of layers; shape [chunks]."""
+    """Which chunks are activations, their gradients and temporaries of layers."""
     return _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
 
 
 def _of_update(requests: StepRequests) -> Rows:
-    """Which chunks are temporaries of the recorded optimizer's update, by the names of their ops; shape [chunks]."""
+    """Which chunks are temporaries of the recorded optimizer's update."""
     return _by_update(requests) & _rows(requests, lambda owner: owner.category == "workspace")
 
 
 def _by_update(requests: StepRequests) -> Rows:
-    """Which chunks ops of the recorded optimizer's update requested, by their names; shape [chunks]."""
+    """Which chunks the ops of the recorded optimizer's update requested, by their names; shape [chunks]."""
     named = [_UPDATE.search(op.replace("_", "")) is not None for op in (*requests.ops, "")]
     return np.asarray(named, bool)[requests.op]
 
 
 def _rows(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> Rows:
-    """Which chunks have a wanted owner, shape [chunks]."""
     return np.asarray([wanted(owner) for owner in requests.owners], bool)[requests.owner]
 
 
 def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepRequests | None = None) -> Change:
     """The change that conditions make to a recorded program.
 
-    Args:
-        conditions: The conditions.
-        layers: The model's layers, in order.
-        requests: A recorded step, which has the size of each trained variable; that of each layer's is taken without.
+    A recorded step has the size of each trained variable; that of each layer's variables together is taken without.
     """
     thawed = _thawed(conditions, layers)
     change = _freezing(Change(), conditions, layers, thawed)
@@ -283,55 +292,43 @@ def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer], t
         if frozen
         else f"No trainable layer matches {globs!r:.80}, so nothing is frozen."
     )
-    return dataclasses.replace(
-        change,
-        frozen=frozenset(frozen),
-        unsaved=frozenset(_before_first_trained(layers, (_trained(layers) - frozen) | {one.path for one in thawed})),
-        is_estimate=bool(frozen),
-        sentences=(*change.sentences, sentence),
-    )
+    trained = (_trained(layers) - frozen) | {one.path for one in thawed}
+    unsaved = frozenset(_before_first_trained(layers, trained))
+    return change.extended(sentence, is_estimate=bool(frozen), frozen=frozenset(frozen), unsaved=unsaved)
 
 
 def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) -> Change:
     slots = SLOTS[optimizer]
     kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in change.frozen]
     largest = max((layer.trainable_weight_bytes for layer in kept), default=0)
-    return dataclasses.replace(
-        change,
-        extra=(*change.extra, *((_slot(layer), layer.trainable_weight_bytes) for layer in kept for _ in range(slots))),
-        transient_bytes=_plus(change.transient_bytes, (0, 0, largest if slots > _slots(layers) else 0)),
+    return change.extended(
+        f"{optimizer} keeps {counted(slots, 'slot')} for each trainable weight. The range covers temporaries of its "
+        "update.",
+        ((_slot(layer.path), layer.trainable_weight_bytes) for layer in kept for _ in range(slots)),
+        (0, 0, largest if slots > _slots(layers) else 0),
         without_slots=True,
-        is_estimate=True,
-        sentences=(
-            *change.sentences,
-            f"{optimizer} keeps {counted(slots, 'slot')} for each trainable weight. The range covers temporaries of "
-            "its update.",
-        ),
     )
 
 
 def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Sequence[Layer], slots: int) -> Change:
     if not thawed:
-        sentence = f"No frozen layer matches {globs!r:.80}, so nothing is unfrozen."
-        return dataclasses.replace(change, sentences=(*change.sentences, sentence))
+        return change.extended(f"No frozen layer matches {globs!r:.80}, so nothing is unfrozen.", is_estimate=False)
     sizes = {layer.path: unfreezing_bytes(layer) for layer in thawed}
     sentence = (
         f"Weights of {counted(len(thawed), 'layer')} become trainable, with {counted(slots, 'slot')} for each. Layers "
         "from the first of these on may save their activations; the range covers both, and the weight gradients."
     )
-    added = ((_slot(layer), sizes[layer.path]) for layer in thawed if sizes[layer.path] for _ in range(slots))
+    added = ((_slot(path), size) for path, size in sizes.items() if size for _ in range(slots))
     before = _before_first_trained(layers, _trained(layers))
     saved = [layer for layer in layers[layers.index(thawed[0]) :] if layer.path in before or layer in thawed]
-    return dataclasses.replace(
-        change,
-        extra=(*change.extra, *added),
-        transient_bytes=_plus(change.transient_bytes, (0, 0, sum(sizes.values()))),
+    return change.extended(
+        sentence,
+        added,
+        (0, 0, sum(sizes.values())),
         # In inference, TensorFlow joins a batch normalization with the convolution before, whose result it then saves.
         example_bytes=sum(example_bytes(layer) or 0 for layer in saved if layer.type == "BatchNormalization"),
         trained=sizes,
         saved=frozenset(layer.path for layer in saved),
-        is_estimate=True,
-        sentences=(*change.sentences, sentence),
     )
 
 
@@ -356,18 +353,15 @@ def _accumulating(
         sums = [one for one in _trained_variables(requests) if one[0] in known] or sums
         widths = {layer.path: layer.output_shape[-1] for layer in layers if layer.output_shape}
         zeros = {(size, widths.get(path, 0)) for path, size in sums} if requests.mode != "xla" else zeros
-    added = [(ChunkOwner(path, "optimizer_state", True), size) for path, size in sums]
+    added = [(_slot(path), size) for path, size in sums]
     added += [(ChunkOwner(None, "other_state", None), size) for size, _ in sorted(zeros)]
-    sentence = (
+    return change.extended(
         "The accumulated gradients take as many bytes as the trainable weights, and TensorFlow keeps zeros of each of "
-        "their shapes to reset them."
-    )
-    return dataclasses.replace(
-        change,
-        extra=(*change.extra, *added),
-        transient_bytes=_plus(change.transient_bytes, (0, 0, max((size for _, size in sums), default=0))),
+        "their shapes to reset them.",
+        added,
+        (0, 0, max((size for _, size in sums), default=0)),
+        is_estimate=False,
         batches=max(2, recorded // batch_size) if recorded and batch_size else 2,
-        sentences=(*change.sentences, sentence),
     )
 
 
@@ -384,16 +378,11 @@ def _trained_variables(requests: StepRequests) -> list[tuple[str, int]]:
 
 def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) -> Change:
     last = {segment[-1] for segment in segments}
-    sentence = (
-        f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Their operations may "
-        "overlap: the range covers some more of their results."
-    )
-    return dataclasses.replace(
-        change,
+    return change.extended(
+        f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Their operations may overlap: "
+        "the range covers some more of their results.",
         recompute=segments,
         outputs={one.path: size for one in layers if one.path in last and (size := example_bytes(one)) is not None},
-        is_estimate=True,
-        sentences=(*change.sentences, sentence),
     )
 
 
@@ -416,28 +405,21 @@ def _other_precision(change: Change, before: str, after: str, layers: Sequence[L
         sentence += " Loss scaling tests all gradients before it applies one, so all of them are in memory at once."
     elif before == "mixed_float16":
         sentence += " Without loss scaling, gradients may be applied one by one; the range covers both."
-    return dataclasses.replace(
-        change,
-        transient_bytes=_plus(change.transient_bytes, added),
+    return change.extended(
+        sentence,
+        transient=added,
         halved=before == "float32",
         doubled=after == "float32",
         tests_gradients=after == "mixed_float16",
         frees_gradients=before == "mixed_float16",
-        is_estimate=True,
-        sentences=(*change.sentences, sentence),
     )
 
 
-def _plus(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
-    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
-
-
-def _slot(layer: Layer) -> ChunkOwner:
-    return ChunkOwner(layer.path, "optimizer_state", True)
+def _slot(path: str) -> ChunkOwner:
+    return ChunkOwner(path, "optimizer_state", True)
 
 
 def _slots(layers: Sequence[Layer]) -> int:
-    """Slots that the recorded optimizer keeps for each weight."""
     state = sum(layer.optimizer_bytes for layer in layers)
     weights = sum(layer.trainable_weight_bytes for layer in layers)
     return round(state / weights) if weights else 0

@@ -20,13 +20,11 @@ class Demand:
     """The parts of a step's peak, which sum to it.
 
     Attributes:
-        step, phase: The step.
         peak_bytes: Most bytes allocated at once.
         demand_bytes: Most requested bytes that are live at once: a lower bound for every allocator.
-        rounding_bytes: What rounding up to 256 bytes adds.
-        unsplit_bytes: What remainders that the allocator does not split off add.
+        rounding_bytes, unsplit_bytes: What rounding up to 256 bytes and remainders that are not split off add.
         pool_bytes: The regions at the end of the step.
-        one_region_bytes, growing_bytes: Results of the functions of these names; None if they were not computed.
+        one_region_bytes, growing_bytes: See the functions of these names; None if they were not computed.
     """
 
     step: int
@@ -41,7 +39,6 @@ class Demand:
 
 
 def demand_of(requests: StepRequests) -> Demand:
-    """The parts of a recorded step's peak."""
     # Each is at least as much as the one before at every moment, so their maxima are, too.
     sizes = (requests.requested, rounded_sizes(requests.requested), requests.allocated)
     demand, whole, peak = (int(in_use(requests, one).max()) for one in sizes)
@@ -57,9 +54,8 @@ def demand_of(requests: StepRequests) -> Demand:
 
 
 def growing_bytes(requests: StepRequests) -> int:
-    """Bytes of the regions by which a pool grows that starts empty and without limit, when the step is replayed in it.
-
-    Like `one_region_bytes`, with the chunks that are older than the step first.
+    """Bytes of the regions of a pool that starts empty and without limit, when the step is replayed in it, the chunks
+    that are older than the step first.
     """
     simulator = Simulator(empty_map(requests), PoolRules(_NO_LIMIT))
     _replay(requests, simulator)
@@ -67,10 +63,7 @@ def growing_bytes(requests: StepRequests) -> int:
 
 
 def one_region_bytes(requests: StepRequests) -> int:
-    """About the smallest pool, reserved as a whole, in which the replayed step passes; to 1 %.
-
-    The region is empty but for the chunks that are older than the step.
-    """
+    """About the smallest pool, reserved as a whole, in which the step passes as in `growing_bytes`; to 1 %."""
     size = _extent(requests, _NO_LIMIT) or ROUNDING
     while _extent(requests, size) is None:
         size = round(size * STEP_UP)
@@ -115,7 +108,6 @@ def peak_demand(run: Run, device: str) -> Demand | None:
 
 
 def demand_sentences(demand: Demand) -> tuple[str, ...]:
-    """What the parts mean, as sentences."""
     parts = (
         f"Of the peak of step {demand.step} ({demand.phase}), {format_bytes(demand.peak_bytes)}, "
         f"{format_bytes(demand.demand_bytes)} is live at once: no allocator needs less. Rounding to 256 bytes adds "
@@ -132,7 +124,6 @@ def demand_sentences(demand: Demand) -> tuple[str, ...]:
 
 
 def describe_demand(demand: Demand | None) -> dict[str, Any] | None:
-    """The parts and their sentences as a JSON object."""
     if demand is None:
         return None
     return {**dataclasses.asdict(demand), "sentences": list(demand_sentences(demand))}

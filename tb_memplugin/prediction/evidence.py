@@ -11,16 +11,10 @@ SMALLER = 0.98
 
 
 def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Callable[[int], bool]) -> int:
-    """The largest batch size that passes; 0 if none does.
+    """The largest batch size below another that passes, of those above one that is known to; 0 if none does.
 
     Whether a size passes is not monotonic: a larger batch may leave better pieces. So the search goes down from the
-    first size that no allocator could serve.
-
-    Args:
-        ran: A batch size that is known to pass; 0 if none is.
-        below: Only smaller batch sizes count.
-        possible: Whether an allocator could serve a batch size, quickly.
-        passes: Whether it passes.
+    first size that no allocator could serve, which `possible` says quickly.
     """
     passing, impossible = ran, ran + 1
     while impossible < below and possible(impossible):
@@ -67,12 +61,9 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """The batch sizes that a run trained with. Each proves something under its own capacity only.
+    """The batch sizes that a run trained with, and their failures. Each proves something under its own capacity only.
 
-    Attributes:
-        peaks: Batch size to the peaks of its steps that passed.
-        failures: The steps that ran out of memory.
-        growth: Why no step proves that later ones fit, as a sentence, if memory grows over the steps.
+    `growth` says, as a sentence, why no step proves that later ones fit, if memory grows over the steps.
     """
 
     peaks: Mapping[int, Peaks] = dataclasses.field(default_factory=dict)
@@ -118,7 +109,6 @@ class Evidence:
         return None if ran is None else self.peaks[ran].capacity_bytes
 
     def _ran(self, capacity_bytes: int) -> list[int]:
-        """The batch sizes whose steps passed within a capacity."""
         return [size for size, one in self.peaks.items() if one.capacity_bytes and one.capacity_bytes <= capacity_bytes]
 
     def largest(self, capacity_bytes: int) -> int:
@@ -131,7 +121,6 @@ class Evidence:
         return min((size for size in failed if size > self.largest(capacity_bytes)), default=None)
 
     def sentences(self, batch_size: int | None, capacity_bytes: int | None) -> list[str]:
-        """What the run shows of a batch size and a capacity."""
         if batch_size is None or capacity_bytes is None:
             return []
         failed, ran = self._failure(batch_size, capacity_bytes), self._proof(batch_size, capacity_bytes)

@@ -35,29 +35,20 @@ DISTANCE_SHARE = 100
 """An event moves by at most this part of the step's events."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Order:
-    """The events of a step as a simulation runs them, and the rows of its older chunks."""
-
-    events: list[int]
-    older: list[int]
+_orders: "weakref.WeakKeyDictionary[StepRequests, tuple[list[int], list[int]]]" = weakref.WeakKeyDictionary()
 
 
-_orders: "weakref.WeakKeyDictionary[StepRequests, _Order]" = weakref.WeakKeyDictionary()
-
-
-def _order(requests: StepRequests) -> _Order:
-    """The order of a step, made once."""
+def _order(requests: StepRequests) -> tuple[list[int], list[int]]:
+    """The events of a step as a simulation runs them, and the rows of its older chunks; made once."""
     order = _orders.get(requests)
     if order is None:
         events = lasting_order(requests) if requests.first else event_order(requests)
-        order = _orders[requests] = _Order(events, older_rows(requests))
+        order = _orders[requests] = events, older_rows(requests)
     return order
 
 
 def _events(requests: StepRequests, seed: int, distance: int) -> list[int]:
-    """The events of a step in the order of a simulation."""
-    events = _order(requests).events
+    events, _ = _order(requests)
     return shuffled_order(requests, events, min(distance, len(events) // DISTANCE_SHARE), seed) if seed else events
 
 
@@ -91,7 +82,6 @@ class StepPeak:
     """The peak of bytes in use in one simulated step.
 
     Attributes:
-        bytes: The peak.
         index: Index of the step among the given ones.
         event: Number of its event at the peak in the order of this simulation, -1 for its start.
         seed, distance: Of the order, as for `History.run`.
@@ -106,13 +96,7 @@ class StepPeak:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The result of a simulation.
-
-    Attributes:
-        peaks: The peak of each step that passed, in order.
-        pool_bytes: The pool at the end.
-        failed: The request that failed, None if all steps passed.
-    """
+    """The peaks of the simulated steps that passed, in order, the pool at the end, and the request that failed."""
 
     peaks: tuple[StepPeak, ...]
     pool_bytes: int
@@ -121,7 +105,7 @@ class Outcome:
 
 def live_rows(step: SizedStep, peak: StepPeak) -> list[int]:
     """Rows of the chunks of a simulated step that are live at its peak."""
-    live = dict.fromkeys(_order(step.requests).older)
+    live = dict.fromkeys(_order(step.requests)[1])
     for entry in _events(step.requests, peak.seed, peak.distance)[: peak.event + 1]:
         if entry < 0:
             live.pop(-1 - entry, None)
@@ -135,7 +119,7 @@ def most_live_bytes(step: SizedStep, peak: StepPeak) -> int:
     rounded = rounded_sizes(step.sizes)
     entries = np.asarray(_events(step.requests, peak.seed, peak.distance), np.int64)
     rows = np.where(entries < 0, -1 - entries, entries)
-    older = int(rounded[_order(step.requests).older].sum())
+    older = int(rounded[_order(step.requests)[1]].sum())
     return older + max(0, int(np.cumsum(np.where(entries < 0, -rounded[rows], rounded[rows])).max(initial=0)))
 
 
@@ -180,7 +164,6 @@ class History:
                 self._failed = self._failed_request(None, None, size)
 
     def copy(self) -> "History":
-        """A copy."""
         other = copy.copy(self)
         other._simulator = self._simulator.copy()
         other._alive = {size: list(addresses) for size, addresses in self._alive.items()}
@@ -190,11 +173,8 @@ class History:
     def run(self, order: Sequence[int], seed: int = 0, distance: int = TYPICAL_DISTANCE) -> Outcome:
         """Run steps until one fails.
 
-        Args:
-            order: The indices of the steps.
-            seed: 0 for the recorded order of events. Others move events a little, each in another way: real steps run
-                their ops in slightly different orders.
-            distance: Most places by which an event moves then.
+        With a `seed` other than 0, events move by at most `distance` places, with each seed in another way: real steps
+        run their ops in slightly different orders.
         """
         for index in order:
             if self._failed is not None:
@@ -212,7 +192,7 @@ class History:
         place: dict[int, int] = {}
         missing = []
         address: int | None
-        for row in _order(step.requests).older:
+        for row in _order(step.requests)[1]:
             known = self._alive.get(sizes[row])
             if known:
                 place[row] = known.pop()

@@ -63,7 +63,6 @@ class Limits:
 
     @property
     def peak(self) -> int:
-        """The typical peak: halfway between several."""
         return sum(peak.bytes for peak in self.typical) // len(self.typical)
 
 
@@ -80,7 +79,6 @@ def arrays_in_place(requests: StepRequests) -> int:
 
 
 def settled(outcome: Outcome) -> Sequence[StepPeak]:
-    """The peaks of the steps after the pool settled."""
     return outcome.peaks[SETTLED:] or outcome.peaks
 
 
@@ -106,7 +104,6 @@ class Reproduced:
 
 
 def reproduce(requests: StepRequests) -> Reproduced:
-    """Replay a recorded step from its own memory map."""
     simulator = Simulator(start_map(requests))
     added = list(zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True))
     address, allocated, requested = (
@@ -234,7 +231,6 @@ class PeakParts:
 
     @property
     def span(self) -> tuple[int, int, int]:
-        """(low, typical, high) peak."""
         return self.low_bytes, self.peak_bytes, self.high_bytes
 
 

@@ -119,7 +119,6 @@ class Predictor:
         self._known: dict[Hashable, Any] = {}
 
     def bounded_by(self, evidence: Evidence) -> "Predictor":
-        """The same predictor with other evidence."""
         other = copy.copy(self)
         other._evidence, other._known = evidence, {}
         return other
@@ -128,7 +127,6 @@ class Predictor:
 
     @cached_property
     def reproduced(self) -> Reproduced:
-        """The replays of all recorded steps together."""
         replays = [reproduce(one) for one in (*self._first, *self._steps)]
         return Reproduced(sum(one.addresses for one in replays), sum(one.of for one in replays))
 
@@ -173,12 +171,10 @@ class Predictor:
 
     @cached_property
     def _exploratory(self) -> frozenset[int]:
-        """Rows of the first step that may fail."""
         return exploratory_rows(self._first[0], self._steps) if self._first else frozenset()
 
     @cached_property
     def _rules(self) -> PoolRules | None:
-        """The recorded allocator's pool, None if its capacity is unknown."""
         return rules_of(start_map(self._steps[-1]))
 
     # --- predictions --------------------------------------------------------------------------------------------------
@@ -226,7 +222,6 @@ class Predictor:
         )
 
     def fits(self, conditions: Conditions) -> bool:
-        """Whether `predict` says that a training fits."""
         batch = conditions.batch_size or self.batch_size
         capacity = conditions.capacity_bytes or self.capacity_bytes
         known = self._evidence_for(conditions).fits(batch, capacity)
@@ -310,7 +305,6 @@ class Predictor:
         )
 
     def sized_step(self, conditions: Conditions) -> SizedStep:
-        """The latest recorded step under conditions, with the most bytes of its sizes."""
         return self._case(conditions).most[-1]
 
     def largest_batch_size(
@@ -336,7 +330,6 @@ class Predictor:
         return self._once(("largest", conditions, capacity_bytes, below), found)
 
     def most_capacity(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> int:
-        """The largest capacity that `enough_capacity` tries."""
         return MAX_CAPACITY_FACTOR * max(capacity_bytes, self.peak_in_one_piece(batch_size, conditions))
 
     def enough_capacity(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> Enough | None:
@@ -365,7 +358,6 @@ class Predictor:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _once(self, key: Hashable, compute: Callable[[], _Value]) -> _Value:
-        """A result that is computed once; the oldest one is forgotten."""
         if key not in self._known:
             value = compute()
             if len(self._known) >= REMEMBERED:
@@ -460,7 +452,6 @@ class Predictor:
     def _within(
         self, case: Case, steps: Sequence[SizedStep], capacity: int, variants: int, count: int
     ) -> Iterator[Outcome]:
-        """Simulations of a training that must pass within a capacity."""
         assert self._rules is not None  # or there is no prediction
         rules = dataclasses.replace(self._rules, capacity_bytes=capacity)
         return self._simulations(steps, rules, case.extra, variants, count, LARGE_DISTANCE)

@@ -57,11 +57,7 @@ class Part:
 
 
 class Parts:
-    """Finds what layers request in a recorded step.
-
-    Args:
-        requests: The step.
-    """
+    """Finds what layers request in a recorded step."""
 
     def __init__(self, requests: StepRequests) -> None:
         self.requests = requests
@@ -98,11 +94,8 @@ class Parts:
         return found
 
     def of(self, layers: Sequence[str], output_bytes: int | None) -> Part | None:
-        """What layers, with those inside them, request; None if they save nothing.
-
-        Args:
-            layers: Their paths.
-            output_bytes: Bytes of the output of the last one, None if unknown.
+        """What layers, with those inside them, request; None if they save nothing. `output_bytes` are those of the last
+        one.
         """
         birth, death, requested = self.requests.birth, self.requests.death, self.requests.requested
         known = sorted({path for layer in layers for path in self._inside.get(layer, ())})
@@ -157,11 +150,8 @@ class Parts:
         return int(birth[order][np.searchsorted(until, SMALL_SHARE * until[-1])])
 
     def _operations(self, model: str, begin: int, end: int) -> Integers:
-        """Rows of a model's operations that are no layers, such as `x + y`, between some layers and behind them.
-
-        Args:
-            model: Path of the model.
-            begin, end: First and last birth of the layers in the forward pass.
+        """Rows of a model's operations that are no layers, such as `x + y`, between the first and the last birth of
+        some layers and behind them.
         """
         if model not in self._others:
             rows_of_others = [row for path, rows in self._forward.items() if path != model for row in rows]
@@ -176,8 +166,6 @@ class Parts:
 
 @dataclasses.dataclass(frozen=True)
 class _Repeated:
-    """A step with segments recomputed: its requests, and the recorded row of each of them."""
-
     requests: StepRequests
     rows: Integers
 
@@ -188,13 +176,7 @@ _latest: "weakref.WeakKeyDictionary[StepRequests, tuple[_Key, _Repeated | None]]
 
 
 def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, int]) -> SizedStep:
-    """The step with segments recomputed.
-
-    Args:
-        step: The step, with its sizes.
-        segments: The segments.
-        output_bytes: Layer path to the recorded bytes of its output, where they are known.
-    """
+    """The step with segments recomputed; `output_bytes`: layer path to its output's recorded bytes, where known."""
     key = segments, tuple(output_bytes.get(layers[-1]) for layers in segments)
     # The least and the most sizes of a step are simulated with the same segments.
     known = _latest.get(step.requests)
@@ -205,7 +187,7 @@ def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, i
 
 
 def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence[int | None]) -> _Repeated | None:
-    """The requests with segments recomputed; None if they save nothing."""
+    """The requests with segments recomputed, and the recorded row of each of them; None if they save nothing."""
     parts = _parts.get(requests)
     if parts is None:
         parts = _parts[requests] = Parts(requests)

@@ -26,19 +26,13 @@ depends on its value: they pass with 1 as well."""
 
 @dataclasses.dataclass(frozen=True)
 class SizedStep:
-    """A recorded step with the sizes of a simulation.
-
-    Attributes:
-        requests: The recorded step.
-        sizes: Requested bytes of each chunk, `LEFT_OUT` for chunks that do not exist; shape [chunks].
-    """
+    """A recorded step with the requested bytes of each chunk, `LEFT_OUT` for chunks that do not exist."""
 
     requests: StepRequests
     sizes: Integers
 
 
 def as_recorded(requests: StepRequests) -> SizedStep:
-    """The step as it was recorded."""
     return SizedStep(requests, requests.requested)
 
 
@@ -54,14 +48,7 @@ def event_order(requests: StepRequests) -> list[int]:
 
 
 def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed: int) -> list[int]:
-    """An order of events in which each may have moved by some places, as when ops run in parallel.
-
-    Args:
-        requests: The recorded step.
-        order: Its events, as from `event_order`.
-        distance: Most places that an event moves.
-        seed: Equal seeds give equal orders.
-    """
+    """An order of events in which each may have moved by `distance` places, as when ops run in parallel."""
     random = np.random.default_rng(seed)
     entries = np.asarray(order, np.int64)
     place = np.arange(len(entries)) + random.uniform(-distance, distance, len(entries))
@@ -133,7 +120,6 @@ def older_rows(requests: StepRequests) -> list[int]:
 
 
 def start_map(requests: StepRequests) -> MemoryMap:
-    """The memory map when the step began, without owners."""
     address: list[int] = []
     size: list[int] = []
     asked: list[int] = []
@@ -188,7 +174,6 @@ def start_map(requests: StepRequests) -> MemoryMap:
 
 
 def empty_map(requests: StepRequests) -> MemoryMap:
-    """The memory map of the step's allocator before it took any memory."""
     nothing = np.empty(0, np.int64)
     return dataclasses.replace(
         start_map(requests),
@@ -230,11 +215,8 @@ def in_use(requests: StepRequests, sizes: Integers) -> Integers:
 def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRequests:
     """The step with some of its own chunks freed earlier or later.
 
-    Args:
-        requests: The recorded step.
-        unsaved: Which chunks are freed in the forward pass, shape [chunks]. The last one keeps its lifetime: the first
-            trained layer may save its input.
-        saved: Which chunks are kept until the step ends, shape [chunks].
+    `unsaved` ones are freed in the forward pass, but for the last, as the first trained layer may save its input;
+    `saved` ones are kept until the step ends.
     """
     own = (requests.birth >= 0) & (requests.death < requests.events)
     freed = requests.death.astype(np.float64)
@@ -249,11 +231,8 @@ def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRe
 
 
 def in_place(requests: StepRequests, rows: Rows) -> StepRequests:
-    """The step with new contents of variables written into their chunks.
-
-    Args:
-        requests: The recorded step.
-        rows: Which chunks have the new contents, shape [chunks]: they are requested once the old ones are freed.
+    """The step with new contents of variables written into their chunks: `rows` are requested once the old ones are
+    freed.
     """
     born = requests.birth.astype(np.float64)
     old = (requests.birth < 0) & (requests.death < requests.events)
@@ -267,12 +246,8 @@ def in_place(requests: StepRequests, rows: Rows) -> StepRequests:
 
 
 def once_all_are_there(requests: StepRequests, awaited: Rows, waiting: Rows) -> StepRequests:
-    """The step with some chunks requested only after the last one of others, which stay until then.
-
-    Args:
-        requests: The recorded step.
-        awaited: Which chunks must all be there first, shape [chunks].
-        waiting: Which chunks are requested or freed afterwards, in their recorded order; shape [chunks].
+    """The step with `waiting` chunks requested and freed only after the last of the `awaited` ones, which stay until
+    then.
     """
     last = int(requests.birth[awaited].max(initial=-1))
     born, freed = requests.birth.astype(np.float64), requests.death.astype(np.float64)

@@ -286,7 +286,7 @@ FOREIGN: dict[str, set[str]] = {
     "keras": {"recomputation.*", "recorder.*"},
     "pandas": {"commands.recorded_run"},
     "apache_beam": {"beam"},
-    "pyarrow": {"export.arrow", "export.parquet"},
+    "pyarrow": {"export.parquet", "export.schema"},
     "pynvml": {"recorder.sampling.host"},
     "tensorboard": {
         "commands.view",

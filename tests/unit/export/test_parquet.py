@@ -16,10 +16,9 @@ from worker_runs import top_bytes, top_step, write_workers
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.export import parquet as module
-from tb_memplugin.export.parquet import STATE, export_parquet
-from tb_memplugin.export.rows import rows_of_table, unit_tables
-from tb_memplugin.export.schema import TABLES
-from tb_memplugin.export.units import export_units
+from tb_memplugin.export.parquet import STATE, arrow_table, export_parquet
+from tb_memplugin.export.rows import export_units, rows_of_table, unit_tables
+from tb_memplugin.export.schema import TABLES, arrow_schema
 from tb_memplugin.reader.files import storage as files
 from tb_memplugin.reader.files.tfrecord import ReadAt
 
@@ -281,3 +280,16 @@ def test_a_worker_whose_files_could_not_be_read_once_is_exported_the_next_time(
     again = export_parquet(logs, to)
     assert (again.written, again.unchanged, again.failed) == (1, 1, 0)
     assert not read(to, "dead_letters")
+
+
+def test_arrow_has_the_values_of_the_rows(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "small", allocator=True)
+    (unit,) = export_units(str(tmp_path))
+    tables, _ = unit_tables(unit)
+    for name, table in TABLES.items():
+        arrow = arrow_table(name, tables[name])
+        arrow.validate(full=True)
+        assert arrow.schema == arrow_schema(name)
+        assert arrow.to_pylist() == list(rows_of_table(name, tables[name]))
+        # only columns that may be NULL are declared so
+        assert [field.nullable for field in arrow.schema] == [bool(column.unknown) for column in table.columns]
