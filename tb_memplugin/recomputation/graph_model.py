@@ -10,23 +10,23 @@ import tensorflow as tf
 
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.model.text import some, unknown_name
-from tb_memplugin.recomputation.exact_pass import refuse
-from tb_memplugin.recomputation.recompute import ONLY_DENSE, Segment
+from tb_memplugin.recomputation.recompute import ONLY_DENSE, Run, Segment, refuse
 from tb_memplugin.recomputation.segments import LayerCall, Segments, calls, functional, is_graph, layer_order
 
 
 @dataclass(frozen=True)
 class CallSegment:
-    """Consecutive calls of a graph that are recomputed together."""
+    """Consecutive calls of a graph that are recomputed together.
+
+    `inputs` and `outputs` are the symbolic tensors that come from outside and that are needed outside.
+    """
 
     calls: Sequence[LayerCall]
     inputs: Sequence[Any]
-    """Symbolic tensors that come from outside."""
     outputs: Sequence[Any]
-    """Symbolic tensors that are needed outside."""
     segment: Segment
 
-    def run(self, wrap: Callable[[Any], Any]) -> Callable[[list[Any], Callable[[str], None]], list[Any]]:
+    def run(self, wrap: Callable[[Any], Any]) -> Run:
         """What the segment computes; `wrap` gives operations the arguments of the model's call, as Keras does."""
 
         def run(tensors: list[Any], after: Callable[[str], None]) -> list[Any]:
@@ -79,14 +79,9 @@ def segmented_steps(
 ) -> list[LayerCall | CallSegment]:
     """The steps of a graph: calls by themselves, and the segments whose layers are directly in this model.
 
-    Args:
-        model: The model whose graph it is.
-        segments: The segments.
-        refusals: Receives a sentence for each layer that cannot be recomputed exactly; it is called by itself.
-        prefix: The model's path with a slash, empty for the outermost one.
-
-    Raises:
-        RecomputationError: layers of a segment do not follow each other.
+    `refusals` receives a sentence for each layer that cannot be recomputed exactly; it is called by itself. `prefix` is
+    the model's path with a slash, empty for the outermost one. Layers of a segment that do not follow each other are a
+    `RecomputationError`.
     """
     order = calls(model)
     steps: list[LayerCall | CallSegment] = []
@@ -121,16 +116,17 @@ def segmented_steps(
 def _exact_steps(
     model: Any, order: Sequence[LayerCall], start: int, end: int, refusals: list[str]
 ) -> list[LayerCall | CallSegment]:
-    """The steps of a segment. Calls that cannot be recomputed exactly run once, between those that can.
-
-    Raises:
-        RecomputationError: each call can be recomputed exactly, but not all of them together.
-    """
+    """The steps of a segment. Calls that cannot be recomputed exactly run once, between those that can."""
     try:
         return [_call_segment(model, order, start, end)]
     except RecomputationError:
-        refused = {at: str(why) for at in range(start, end) if (why := _refusal(model, order, at)) is not None}
-        if not refused:
+        refused = {}
+        for at in range(start, end):
+            try:
+                _call_segment(model, order, at, at + 1)
+            except RecomputationError as error:
+                refused[at] = str(error)
+        if not refused:  # each call by itself can be recomputed exactly
             raise
     refusals += refused.values()
     steps: list[LayerCall | CallSegment] = []
@@ -142,15 +138,6 @@ def _exact_steps(
         else:
             steps.append(_call_segment(model, order, within[0], within[-1] + 1))
     return steps
-
-
-def _refusal(model: Any, order: Sequence[LayerCall], at: int) -> RecomputationError | None:
-    """Why one call cannot be recomputed exactly; None if it can."""
-    try:
-        _call_segment(model, order, at, at + 1)
-    except RecomputationError as error:
-        return error
-    return None
 
 
 def _call_segment(model: Any, order: Sequence[LayerCall], start: int, end: int) -> CallSegment:

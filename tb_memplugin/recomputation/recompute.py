@@ -1,29 +1,130 @@
 """Runs a segment of layers so that its results are computed again in the backward pass instead of being saved.
 
-The segment is traced once before: which variables it reads, and whether a second pass would repeat the first.
+In a pass, Keras's variables are given tensors, so that a second pass repeats the first. The segment is traced once
+before: which variables it reads, and whether a second pass would repeat the first.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 from tensorflow.python.ops import control_flow_util
 
-from tb_memplugin.recomputation.exact_pass import Passed, Run, call_in_context, exact_pass, is_floating, refuse
+from tb_memplugin.errors import RecomputationError
 from tb_memplugin.recomputation.repeatable import repeats
 
 ONLY_DENSE = "Only dense tensors can be."
+Run = Callable[[list[Any], Callable[[str], None]], list[Any]]
+"""Runs a segment's layers on flat tensors and returns flat tensors; calls back with the name of each layer that ran."""
+
+
+def refuse(layer: str, why: str, instead: str = "") -> RecomputationError:
+    return RecomputationError(f"Layer {layer} cannot be recomputed exactly: {why}. {instead}".rstrip())
+
+
+# --- one pass ---------------------------------------------------------------------------------------------------------
+
+
+class RecordingScope(keras.StatelessScope):  # type: ignore[misc]
+    """A stateless scope that remembers which variables were read without a given value, and which were updated."""
+
+    def __init__(self, values: Iterable[tuple[Any, Any]] = ()) -> None:
+        super().__init__(state_mapping=list(values), collect_losses=True)
+        self.unknown: dict[int, Any] = {}
+        self.updated: dict[int, Any] = {}
+
+    def get_current_value(self, variable: Any) -> Any:
+        value = super().get_current_value(variable)
+        if value is None:
+            self.unknown[id(variable)] = variable
+        return value
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        self.updated[id(update[0])] = update[0]
+        super().add_update(update)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What a pass returned.
+
+    Attributes:
+        losses: (layer that added it, loss).
+        updates: (updated variable, its last value).
+        unknown: Variables that the pass read and that were given no value.
+    """
+
+    outputs: list[Any]
+    losses: list[tuple[Any, Any]]
+    updates: list[tuple[Any, Any]]
+    unknown: list[Any]
+
+    def differentiable(self) -> list[Any]:
+        """Outputs and losses that have gradients."""
+        return [tensor for tensor in (*self.outputs, *(loss for _, loss in self.losses)) if is_floating(tensor)]
+
+
+class _Context(keras.layers.Layer):  # type: ignore[misc]
+    """Calls a function as Keras calls a layer: layers inside inherit `training`, and no dtype is cast."""
+
+    def __init__(self) -> None:
+        super().__init__(name="recomputed", autocast=False, dtype="float32")
+
+    def call(self, *tensors: Any, training: Any = None) -> Any:
+        return self.function(list(tensors), training)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
+        """Nothing: the layers inside have put their masks on their outputs."""
+
+
+def call_in_context(function: Callable[[list[Any], Any], Any], tensors: Sequence[Any], training: Any = None) -> Any:
+    """Call `function(tensors, training)`, `training` being the caller's unless it is given."""
+    context = _Context()
+    object.__setattr__(context, "function", function)
+    return context(*tensors) if training is None else context(*tensors, training=training)
+
+
+def exact_pass(
+    run: Run,
+    layers: Sequence[Any],
+    tensors: Sequence[Any],
+    masks: Sequence[Any],
+    values: Iterable[tuple[Any, Any]],
+    after: Callable[[str], None] = lambda name: None,
+) -> Passed:
+    """Run a segment on tensors with these masks and with these values of variables. No variable changes."""
+    for tensor, mask in zip(tensors, masks, strict=True):
+        if mask is not None:
+            tensor._keras_mask = mask
+    with RecordingScope(values) as scope:
+        outputs = run(list(tensors), after)
+    every = [sub for layer in layers for sub in layer._flatten_layers()]
+    losses = []
+    for loss in scope.losses:
+        owners = [layer for layer in every if id(loss) in layer._loss_ids]
+        losses.append(((owners or layers)[0], loss))
+        for owner in owners:
+            owner._loss_ids.discard(id(loss))
+    updates = [(variable, scope.get_current_value(variable)) for variable in scope.updated.values()]
+    return Passed(outputs, losses, updates, list(scope.unknown.values()))
+
+
+def is_floating(tensor: Any) -> bool:
+    dtype = getattr(tensor, "dtype", None)
+    return bool(getattr(dtype, "is_floating", False) or getattr(dtype, "is_complex", False))
+
+
+# --- the check of a segment -------------------------------------------------------------------------------------------
 
 
 def read_variables(run: Run, layers: Sequence[Any], tensors: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
-    """The Keras variables that a segment reads.
+    """The Keras variables that a segment reads, if it can be recomputed exactly.
 
     Traces the segment with `training=True` into a graph that is thrown away.
-
-    Raises:
-        RecomputationError: the segment cannot be recomputed exactly.
     """
     for layer in layers:
         for sub in layer._flatten_layers():
@@ -118,10 +219,8 @@ def _trace(
         raise refuse(name, f"a second run of its {kind} op may return something else")
     for variable, _ in passed.updates:
         if variable.trainable:
-            owner = next(
-                (layer.name for layer in layers if any(each is variable for each in layer.variables)), layers[0].name
-            )
-            raise refuse(owner, f"it changes its trainable weight {variable.name} in the forward pass")
+            owner = next((one for one in layers if any(each is variable for each in one.variables)), layers[0])
+            raise refuse(owner.name, f"it changes its trainable weight {variable.name} in the forward pass")
     return []
 
 
@@ -150,8 +249,7 @@ class Segment:
             passed, connected = _connect(self.layers, run, inputs, masks, variables, training)
             results = iter(connected)
             outputs = [next(results) if is_floating(output) else output for output in passed.outputs]
-            for (layer, loss), result in zip(passed.losses, results, strict=True):
-                del loss
+            for (layer, _), result in zip(passed.losses, results, strict=True):
                 layer.add_loss(result)
             for variable, value in passed.updates:
                 variable.assign(value)
@@ -162,11 +260,6 @@ class Segment:
             return outputs
 
         return list(call_in_context(function, tensors))
-
-
-def _compiled_by_xla() -> bool:
-    """Whether the function that is traced now is compiled by XLA."""
-    return bool(control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 def _dependent(tensors: Sequence[Any], upstream: Sequence[Any]) -> list[Any]:
@@ -198,17 +291,15 @@ def _connect(
         inputs, states = arguments[: len(tensors)], arguments[len(tensors) :]
         # A tape outside must not keep what this pass computes.
         unwatched = [tf.stop_gradient(tensor) for tensor in arguments]
-        passed = exact_pass(
-            *(run, layers, unwatched[: len(tensors)], masks),
-            zip(variables, unwatched[len(tensors) :], strict=True),
-        )
+        values = zip(variables, unwatched[len(tensors) :], strict=True)
+        passed = exact_pass(run, layers, unwatched[: len(tensors)], masks, values)
         first.append(passed)
 
         def gradient(*upstream: Any) -> list[Any]:
             # Without the control dependencies, TensorFlow would run the second pass right after the first.
             with tf.control_dependencies([tensor for tensor in upstream if isinstance(tensor, tf.Tensor)]):
                 copies = [tf.identity(tensor) for tensor in inputs]
-            if _compiled_by_xla():
+            if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
                 copies = _dependent(copies, upstream)
             sources = [*copies, *states]
             watched = [source for source, need in zip(sources, needs, strict=True) if need]

@@ -21,10 +21,9 @@ Segments = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of a layer or operation in a layer graph."""
+    """One call of a layer or operation in a layer graph, by Keras's node."""
 
     node: Any
-    """Keras's node."""
 
     @property
     def name(self) -> str:
@@ -64,14 +63,7 @@ def calls(model: Any) -> list[LayerCall]:
 
 def layer_order(model: Any) -> tuple[str, ...]:
     """Paths of all layers in linear order, the layers of a nested model before the nested model itself."""
-    return tuple(_order(model, ""))
-
-
-def _order(model: Any, prefix: str) -> Iterator[str]:
-    for call in calls(model):
-        if is_graph(call.operation):
-            yield from _order(call.operation, f"{prefix}{call.name}/")
-        yield prefix + call.name
+    return tuple(place.path for place in _flat(model, "", None))
 
 
 def cut_points(model: Any) -> tuple[str, ...]:
@@ -107,10 +99,7 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
     """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut are in none.
 
     A segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the
-    name of a layer that is a segment by itself.
-
-    Raises:
-        RecomputationError: a cut is not a layer of the model, or a layer that is called several times.
+    name of a layer that is a segment by itself. A cut must be a layer of the model that is called once.
     """
     if not is_graph(model):
         return tuple((name,) for name in cuts)
@@ -128,27 +117,22 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
     if not cuts:
         return ()
     last = max(at for at, place in enumerate(flat) if place.path in set(cuts))
-    segments: list[tuple[str, ...]] = []
-    current: list[str] = []
+    segments: list[list[str]] = [[]]
     for path, whole, _ in flat[: last + 1]:
-        if not whole or (current and current[-1].rpartition("/")[0] != path.rpartition("/")[0]):
-            segments.append(tuple(current))
-            current = []
+        if not whole or (segments[-1] and segments[-1][-1].rpartition("/")[0] != path.rpartition("/")[0]):
+            segments.append([])
         if whole:
-            current.append(path)
+            segments[-1].append(path)
         if path in cuts:
-            segments.append(tuple(current))
-            current = []
+            segments.append([])
     return tuple(tuple(dict.fromkeys(segment)) for segment in segments if segment)
 
 
 def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
     """The segments between pairs of layers, the first and the last one of each, in linear order.
 
-    Operations that are no layers, such as `x + y`, belong to the layers that they follow.
-
-    Raises:
-        RecomputationError: an entry is no pair, or its layers do not follow each other in one (nested) model.
+    Operations that are no layers, such as `x + y`, belong to the layers that they follow. The layers of a pair must
+    follow each other in one (nested) model.
     """
     segments: list[tuple[str, ...]] = []
     after: dict[str, int] = {}  # place after the last segment inside each nested model
@@ -175,11 +159,7 @@ def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
 
 
 def segments_of_layers(model: Any, segments: Sequence[Sequence[str]]) -> Segments:
-    """Segments that are given by all their layers, with the operations between and after these that are no layers.
-
-    Raises:
-        RecomputationError: the model does not have one of the layers.
-    """
+    """Segments that are given by all their layers, with the operations between and after these that are no layers."""
     named = [tuple(segment) for segment in segments if segment]
     if not is_graph(model):
         return tuple(named)
@@ -196,13 +176,8 @@ def segments_of_layers(model: Any, segments: Sequence[Sequence[str]]) -> Segment
 
 
 class _Place(NamedTuple):
-    """A call in linear order.
-
-    Attributes:
-        path: Path of its layer or operation.
-        whole: Whether it is one unit: a nested model with cuts inside is not.
-        is_layer: Whether it is a layer, not an operation such as `x + y`.
-    """
+    """A call in linear order: whether it is one unit, which a nested model with cuts inside is not, and whether it is a
+    layer, not an operation such as `x + y`."""
 
     path: str
     whole: bool
@@ -237,11 +212,11 @@ def _prefixes(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _flat(model: Any, prefix: str, opened: set[str]) -> Iterator[_Place]:
-    """The calls in linear order, those inside of opened nested models before these themselves."""
+def _flat(model: Any, prefix: str, opened: set[str] | None) -> Iterator[_Place]:
+    """The calls in linear order, those inside of opened nested models (None: of all) before these themselves."""
     for call in calls(model):
         path = prefix + call.name
-        whole = path not in opened or not is_graph(call.operation)
+        whole = not is_graph(call.operation) or (opened is not None and path not in opened)
         if not whole:
             yield from _flat(call.operation, f"{path}/", opened)
         yield _Place(path, whole, isinstance(call.operation, keras.layers.Layer))
