@@ -159,7 +159,7 @@ def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: C
         trace, facts, step=step, phase="train", wall_time=wall_time, capacity_bytes=None, classifier=classifier
     )
     collected.snapshots.append(snapshot)
-    inside = timeline(trace, facts, classifier, snapshot)
+    inside = timeline(classifier, snapshot)
     if inside is not None:
         collected.timelines.append(inside)
 

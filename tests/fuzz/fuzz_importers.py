@@ -33,7 +33,7 @@ def read_profile(data: bytes) -> None:
             trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None, classifier=classifier
         )
         assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
-        inside = timeline(trace, facts, classifier, snapshot)
+        inside = timeline(classifier, snapshot)
         if inside is not None:
             read_timeline(codec.decode(codec.encode(timeline_frame(inside, 0))))
 

@@ -37,16 +37,19 @@ class OomEvent:
     during: FailedDuring | None = None
 
 
+_SAME = (
+    *("identifier", "status", "step", "phase", "during", "device", "wall_time", "requested_bytes"),
+    *("op", "layer", "shape", "line"),
+)
+
+
 def post_mortem(
     event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None, needed_bytes: int | None = None
 ) -> Oom:
-    """The post-mortem.
+    """The post-mortem of a failed allocation.
 
-    Args:
-        event: The failed allocation.
-        memory_map: The chunks at the failure, with known owners; None if unknown.
-        batch_size: Examples in a batch, None if unknown.
-        needed_bytes: What the step needs at least at once, even if free memory is in one piece; None if unknown.
+    The map has the chunks at the failure, with known owners. `needed_bytes` are what the step needs at least at once,
+    even if free memory is in one piece.
     """
     verdict: Verdict | None = None
     reason = ""
@@ -68,14 +71,7 @@ def post_mortem(
     if pool is None and free is not None:
         verdict, reason = _verdict_by_limit(event, free)
     return Oom(
-        identifier=event.identifier,
-        status=event.status,
-        step=event.step,
-        phase=event.phase,
-        during=event.during,
-        device=event.device,
-        wall_time=event.wall_time,
-        requested_bytes=event.requested_bytes,
+        **{name: getattr(event, name) for name in _SAME},
         free_bytes=free if pool is None else pool.free_bytes,
         # Chunks may be missing from an incomplete map.
         largest_free_bytes=pool.largest_free_bytes if pool and memory_map and memory_map.complete else None,
@@ -84,10 +80,6 @@ def post_mortem(
         capacity_bytes=capacity,
         verdict=verdict,
         reason=reason,
-        op=event.op,
-        layer=event.layer,
-        shape=event.shape,
-        line=event.line,
         ledger=ledger,
         map=memory_map,
         not_available=_not_available(event, memory_map),

@@ -78,9 +78,9 @@ class StepChunks:
         return np.flatnonzero(live) if rows is None else rows[live[rows]]
 
 
-def step_chunks(trace: AllocationTrace, classifier: Classifier, step: int, phase: Phase) -> StepChunks:
+def step_chunks(classifier: Classifier, step: int, phase: Phase) -> StepChunks:
     """The chunks of a trace with the owners that the classifier gives them."""
-    chunks = classifier.chunks
+    chunks, trace = classifier.chunks, classifier.window.trace
     owners: dict[ChunkOwner, int] = {}
     column: list[int] = []
     for chunk in range(len(chunks)):
@@ -94,11 +94,7 @@ def step_chunks(trace: AllocationTrace, classifier: Classifier, step: int, phase
     return StepChunks(
         step=step,
         phase=phase,
-        address=chunks.address,
-        allocated=chunks.allocated,
-        requested=chunks.requested,
-        birth=chunks.birth,
-        death=chunks.death,
+        **{name: getattr(chunks, name) for name in ("address", "allocated", "requested", "birth", "death")},
         owner=np.asarray(column, np.int64),
         owners=tuple(owners),
         events=len(trace),

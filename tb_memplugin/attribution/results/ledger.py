@@ -51,7 +51,7 @@ def attribute(
             f"{faults} places."
         )
     ledger = split_rounding(_closed(_rows(classifier, peak, only_old=bool(faults)), in_use, notes))
-    mode, compiled = step_mode(trace, facts, classifier)
+    mode, compiled = step_mode(classifier)
     notes.extend(_notes(compiled, None if replay is None else replay.check))
     pool = None if replay is None else pool_at(replay.map)
     fragmentation = None if pool is None else pool.fragmentation
@@ -71,7 +71,7 @@ def attribute(
         saved_for_backward=() if faults else _saved_rows(classifier),
         not_available=tuple(notes),
         replay=None if replay is None else replay.check,
-        held_tensors=() if faults else tensor_groups(facts, classifier, peak),
+        held_tensors=() if faults else tensor_groups(classifier, peak),
     )
 
 
@@ -135,17 +135,17 @@ def ledger_of(memory_map: MemoryMap) -> tuple[LedgerRow, ...]:
     return () if missing < 0 else split_rounding((*rows, LedgerRow(None, "unattributed", None, missing, None)))
 
 
-def step_mode(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier) -> tuple[Mode, int]:
+def step_mode(classifier: Classifier) -> tuple[Mode, int]:
     """How a step ran, and the bytes of compiled modules' chunks at its peak.
 
     Most of the bytes at the peak decide: Keras compiles single ops, such as grouped convolutions, in graph mode too.
     """
-    chunks = classifier.chunks
+    chunks, trace, mode = classifier.chunks, classifier.window.trace, classifier.window.facts.mode
     live = [chunk for chunk in chunks.live(peak_event(trace)).tolist() if chunks.birth[chunk] >= 0]
     compiled = int(chunks.allocated[[chunk for chunk in live if classifier.plan(chunk) is not None]].sum())
     if 2 * compiled > int(chunks.allocated[live].sum()):
         return "xla", compiled
-    return facts.mode if facts.mode != "eager" or len(trace.layers) else "graph", compiled
+    return mode if mode != "eager" or len(trace.layers) else "graph", compiled
 
 
 def _capacity(trace: AllocationTrace) -> int | None:

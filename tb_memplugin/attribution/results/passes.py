@@ -58,9 +58,9 @@ def bands(marks: Iterable[Marks], moments: int) -> tuple[Band, ...]:
     return tuple(band for band in all_bands if band.start < band.end)
 
 
-def measured_marks(trace: AllocationTrace, classifier: Classifier) -> list[Marks]:
+def measured_marks(classifier: Classifier) -> list[Marks]:
     """The marks by the trace's own times; moment n is the state after n events."""
-    times = _EventTimes(trace)
+    times = _EventTimes(classifier.window.trace)
     backward, update = classifier.spans.named(BACKWARD), classifier.spans.named(UPDATE)
     if backward:
         return list(_eager_marks(times, backward, update)) if len(backward) <= MAX_STEPS else []

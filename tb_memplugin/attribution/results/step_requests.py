@@ -27,7 +27,7 @@ from tb_memplugin.model import (
     is_gpu,
 )
 from tb_memplugin.model.tensors import DTYPE_BYTES, dimensions, matches
-from tb_memplugin.model.trace import AllocationTrace, OpFact, TraceFacts
+from tb_memplugin.model.trace import OpFact, TraceFacts
 
 SMALL_BYTES = 1024
 """Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars. At 0,
@@ -51,10 +51,12 @@ _WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", 
 class BatchPowers:
     """Tells of each chunk of a trace how its size follows from the batch size; `batch` are the step's examples."""
 
-    def __init__(self, trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, batch: int) -> None:
-        self._trace, self._classifier, self._batch = trace, classifier, batch
-        self._weights = {variable.requested_bytes for variable in facts.variables if variable.role == "weights"}
-        self._weight_shapes = {variable.shape for variable in facts.variables if variable.role == "weights"} - {()}
+    def __init__(self, classifier: Classifier, batch: int) -> None:
+        facts = classifier.window.facts
+        self._classifier, self._trace, self._batch = classifier, classifier.window.trace, batch
+        weights = [variable for variable in facts.variables if variable.role == "weights"]
+        self._weights = {variable.requested_bytes for variable in weights}
+        self._weight_shapes = {variable.shape for variable in weights} - {()}
         self._held = {one.address: one.shape for one in facts.tensors if one.category == "inputs"}
         self._of_batch = self._batch_bytes(facts)
         self._layer_sizes = {(one.layer, size) for one in facts.variables for size in one.shape}
@@ -77,13 +79,21 @@ class BatchPowers:
         # An embedding's gradient has a row for each word of the batch; others are as large as their weights.
         return max(power, 0) if category == "weight_gradients" else power
 
+    def _sizes(self, birth: int) -> tuple[int, ...]:
+        """The dimensions in an event; empty if unknown."""
+        return dimensions(self._trace.text(int(self._trace.shape[birth]))) or ()
+
+    def _unless_fixed(self, power: int, requested: int) -> int:
+        """The power, but 0 for small requests and those of a weight's size."""
+        return 0 if requested <= SMALL_BYTES or requested in self._weights else power
+
     def _of_new(self, chunk: int, category: Category, layer: str | None, birth: int, requested: int) -> int:
         """Of a chunk that the step allocated."""
         if self._classifier.plan(chunk) is not None:
             return UNKNOWN_POWER
         fact = self._classifier.execution.maker(chunk)
         trace = self._trace
-        sizes = dimensions(trace.text(int(trace.shape[birth]))) or ()
+        sizes = self._sizes(birth)
         if fact is not None and fact.pass_name == "update":  # an embedding's has a row for each word of the batch
             return int(len(sizes) > 1 and sizes not in self._weight_shapes and self._holds_batch(sizes[:1]))
         if category == "weight_gradients" and sizes in self._weight_shapes:  # in the precision of the computation
@@ -102,29 +112,23 @@ class BatchPowers:
         is_recurrent = _RECURRENT in name
         is_vector = has_shape and len(sizes) == 1 and is_gpu(trace.device)
         if not has_shape or (is_vector and (is_recurrent or not is_output)):
-            if requested <= SMALL_BYTES or requested in self._weights:
-                return 0
-            return SCRATCH_POWER if is_vector and is_output == is_recurrent else UNKNOWN_POWER
+            is_scratch = is_vector and is_output == is_recurrent
+            return self._unless_fixed(SCRATCH_POWER if is_scratch else UNKNOWN_POWER, requested)
         if not is_output and not is_gpu(trace.device) and self._is_of_threads(name, sizes, int(trace.dtype[birth])):
             return 0
         if self._holds_batch(sizes) and (len(sizes) > 1 or requested not in self._weights):
             return 1
         if fact is None and len(sizes) == 2 and sizes[0] == sizes[1] and not sizes[0] % self._batch:
-            return self._of_square(sizes[0], requested, layer)
+            # Each example by each example, or by as many features.
+            of_features = sizes[0] == self._batch and (layer, sizes[0]) in self._layer_sizes
+            power = 2 if sizes[0] not in self._fixed else 1 if of_features else SQUARE_POWER
+            return self._unless_fixed(power, requested)
         return self._by_leading(sizes, requested, category, is_output)
-
-    def _of_square(self, size: int, requested: int, layer: str | None) -> int:
-        """Of a square that an op of unknown shapes made: each example by each example, or by as many features."""
-        if requested <= SMALL_BYTES or requested in self._weights:
-            return 0
-        if size not in self._fixed:
-            return 2
-        return 1 if size == self._batch and (layer, size) in self._layer_sizes else SQUARE_POWER
 
     def _of_input(self, chunk: int, birth: int, requested: int) -> int:
         """A batch grows, the data set that it is taken from does not."""
         address = int(self._classifier.chunks.address[chunk])
-        sizes = self._held.get(address) if birth < 0 else dimensions(self._trace.text(int(self._trace.shape[birth])))
+        sizes = self._held.get(address) if birth < 0 else self._sizes(birth)
         if sizes:
             return int(sizes[0] == self._batch)
         if requested in self._of_batch:
@@ -140,10 +144,9 @@ class BatchPowers:
         }
         chunks = self._classifier.chunks
         for birth, requested in zip(chunks.birth.tolist(), chunks.requested.tolist(), strict=True):
-            if birth >= 0 and requested in self._classifier.older.input_sizes:
-                shape = dimensions(self._trace.text(int(self._trace.shape[birth])))
-                if shape and shape[0] == self._batch:
-                    sizes.add(requested)
+            of_input = birth >= 0 and requested in self._classifier.older.input_sizes
+            if of_input and self._sizes(birth)[:1] == (self._batch,):
+                sizes.add(requested)
         return frozenset(sizes)
 
     def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
@@ -154,12 +157,12 @@ class BatchPowers:
         joined: set[int] = set()
         fixed = {size for variable in facts.variables for size in variable.shape}
         for chunk, birth in enumerate(self._classifier.chunks.birth.tolist()):
-            sizes = None if birth < 0 else dimensions(self._trace.text(int(self._trace.shape[birth])))
+            sizes = () if birth < 0 else self._sizes(birth)
             fact = self._classifier.requester(chunk) if sizes else None
-            for shape, powers in () if sizes is None or fact is None else _outputs(fact):
-                if shape is None or sizes is None or not matches(shape, sizes):
+            for shape, powers in () if fact is None else _outputs(fact):
+                if fact is None or shape is None or not matches(shape, sizes):
                     continue
-                if fact is not None and (fact.batch_powers or self._is_open):
+                if fact.batch_powers or self._is_open:
                     fixed.update(size for size, power in zip(sizes, powers, strict=True) if power == 0)
                 joined.update(size for size, power in zip(sizes, powers, strict=True) if power)
                 if sizes[0] == self._batch and (powers[0] or not self._is_open):
@@ -204,7 +207,7 @@ class BatchPowers:
             return 1
         if len(maybe) > 1 and set(maybe) == {-1}:
             return SQUARE_POWER
-        return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
+        return self._unless_fixed(UNKNOWN_POWER, requested)
 
     def _by_bytes(self, chunk: int, requested: int, is_output: bool) -> int | None:
         """By the output that takes exactly the requested bytes; None without one, or if several outputs disagree.
@@ -246,12 +249,10 @@ class BatchPowers:
             sizes = sizes[1:]
         if len(sizes) > 1 and sizes[0] == self._batch:
             return 1
-        if sizes[0] % self._batch or (len(sizes) == 1 and not is_output):
-            is_fixed = sizes[0] % self._batch or requested <= SMALL_BYTES or requested in self._weights
-            return 0 if is_fixed else UNKNOWN_POWER
-        if category in _WITH_THE_BATCH and requested not in self._weights and not self._is_open:
-            return 1
-        return 0 if requested <= SMALL_BYTES or requested in self._weights else UNKNOWN_POWER
+        if sizes[0] % self._batch:
+            return 0
+        grows = (len(sizes) > 1 or is_output) and category in _WITH_THE_BATCH and not self._is_open
+        return 1 if grows and requested not in self._weights else self._unless_fixed(UNKNOWN_POWER, requested)
 
 
 def _outputs(fact: OpFact) -> list[tuple[tuple[int, ...] | None, Powers]]:
@@ -275,8 +276,6 @@ MAX_EVENTS = 200_000
 
 
 def step_requests(
-    trace: AllocationTrace,
-    facts: TraceFacts,
     classifier: Classifier,
     chunks: StepChunks,
     *,
@@ -286,6 +285,7 @@ def step_requests(
     capacity_bytes: int | None,
 ) -> StepRequests | None:
     """The requests of a step; None if its trace does not lead from one memory map to the other, or is too long."""
+    trace, facts = classifier.window.trace, classifier.window.facts
     if trace.start_map is None or trace.end_map is None or trace.missed or len(trace) > MAX_EVENTS:
         return None
     added = TraceReplay(trace, -1).grown if added_regions(trace.start_map, trace.end_map) else []
@@ -294,25 +294,18 @@ def step_requests(
     requested_by = [(trace.text(int(trace.op[birth])) or "") if birth >= 0 else "" for birth in chunks.birth.tolist()]
     names, op = np.unique(requested_by, return_inverse=True)
     unnamed = int(names[0] == "")  # "" sorts first
+    columns = ("step", "phase", "address", "allocated", "requested", "birth", "death", "owner", "owners")
     return StepRequests(
-        step=chunks.step,
-        phase=chunks.phase,
+        **{name: getattr(chunks, name) for name in columns},
         device=trace.device,
         wall_time=wall_time,
-        mode=step_mode(trace, facts, classifier)[0],
+        mode=step_mode(classifier)[0],
         first=first,
         batch_size=batch_size,
         capacity_bytes=capacity_bytes,
         events=len(trace),
-        address=chunks.address,
-        allocated=chunks.allocated,
-        requested=chunks.requested,
-        birth=chunks.birth,
-        death=chunks.death,
-        batch_power=_powers(trace, facts, classifier, chunks, batch_size),
-        owner=chunks.owner,
+        batch_power=_powers(classifier, chunks, batch_size),
         op=op.astype(np.int64) - unnamed,
-        owners=chunks.owners,
         ops=tuple(names.tolist()[unnamed:]),
         region_address=trace.start_map.region_address,
         region_bytes=trace.start_map.region_bytes,
@@ -322,11 +315,9 @@ def step_requests(
     )
 
 
-def _powers(
-    trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, chunks: StepChunks, batch_size: int | None
-) -> Integers:
+def _powers(classifier: Classifier, chunks: StepChunks, batch_size: int | None) -> Integers:
     if not batch_size:
         return np.full(len(chunks.birth), UNKNOWN_POWER, np.int64)
-    powers = BatchPowers(trace, facts, classifier, batch_size)
+    powers = BatchPowers(classifier, batch_size)
     owners = [chunks.owners[number] for number in chunks.owner.tolist()]
     return np.asarray([powers.of(chunk, owner.category, owner.layer) for chunk, owner in enumerate(owners)], np.int64)

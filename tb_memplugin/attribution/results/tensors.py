@@ -16,7 +16,7 @@ from tb_memplugin.model import Category, HeldTensorGroup, TensorShape
 from tb_memplugin.model.retaining_paths import common_path
 from tb_memplugin.model.snapshot import MADE_DENSE
 from tb_memplugin.model.tensors import dimensions, tensor_shape
-from tb_memplugin.model.trace import AllocationTrace, ConstantFact, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.model.trace import ConstantFact, TensorFact, VariableFact
 
 _NAMES = "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16"
 _LATER = {16: "quint16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64"}
@@ -29,9 +29,9 @@ _Key: TypeAlias = tuple[str, tuple[int, ...], str, str | None]
 """Category, shape, dtype and holder."""
 
 
-def tensor_groups(facts: TraceFacts, classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, ...]:
+def tensor_groups(classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, ...]:
     """Groups of the tensors that the ledger counts at an event (-1: the start of the window), the largest first."""
-    chunks = classifier.chunks
+    chunks, facts = classifier.chunks, classifier.window.facts
     live = chunks.live(peak).tolist()
     before = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] < 0}
     since = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] >= 0}
@@ -155,8 +155,9 @@ class TensorShapes:
     A shape counts only if it takes exactly the requested bytes.
     """
 
-    def __init__(self, trace: AllocationTrace, facts: TraceFacts, classifier: Classifier) -> None:
-        self._trace, self._facts, self._classifier = trace, facts, classifier
+    def __init__(self, classifier: Classifier) -> None:
+        self._classifier, self._trace = classifier, classifier.window.trace
+        self._facts = facts = classifier.window.facts
         variables = facts.variables
         self._at_start = _by_address(facts.tensors, ((one.start_address, one) for one in variables))
         self._at_end = _by_address(facts.tensors_at_end, ((one.end_address, one) for one in variables))

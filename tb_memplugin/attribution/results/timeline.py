@@ -24,7 +24,7 @@ from tb_memplugin.attribution.results.tensors import TensorShapes
 from tb_memplugin.attribution.results.timeline_rows import Row, RowBuilder, reduced
 from tb_memplugin.attribution.trace.window import Owner
 from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Integers, Snapshot, TensorShape, Timeline
-from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+from tb_memplugin.model.trace import AllocationTrace
 
 _PS_PER_NS = 1000
 
@@ -39,7 +39,8 @@ class Moments:
         duration_ns: From the first to the last thing that the trace saw.
     """
 
-    def __init__(self, trace: AllocationTrace, runs: Sequence[ModuleRun], classifier: Classifier) -> None:
+    def __init__(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> None:
+        trace = classifier.window.trace
         events, peak = len(trace), peak_event(trace) + 1
         first, last = _first_and_last(trace)
         measured = np.concatenate([[0], (trace.time_ps - first) // _PS_PER_NS])
@@ -65,7 +66,7 @@ class Moments:
         self.compiled = [
             CompiledSpan(int(run.moments[0]), int(run.moments[-1]) + 1) for run in runs if len(run.moments)
         ]
-        self.bands = self._bands(trace, runs, classifier)
+        self.bands = self._bands(classifier, runs)
 
     def moment(self, measured: int) -> int:
         """The moment after a number of events; `count` for numbers beyond the last event."""
@@ -77,9 +78,9 @@ class Moments:
         edges += [edge for span in self.compiled for edge in (span.start, span.end)]
         return [0, self.count - 1, self.peak, *(edge for edge in edges if edge < self.count)]
 
-    def _bands(self, trace: AllocationTrace, runs: Sequence[ModuleRun], classifier: Classifier) -> tuple[Band, ...]:
+    def _bands(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> tuple[Band, ...]:
         marks: list[Marks] = []
-        for mark in measured_marks(trace, classifier):
+        for mark in measured_marks(classifier):
             ends = (mark.forward_end, mark.backward_end, mark.update_begin, mark.update_end)
             begin = self.moment(mark.begin) if marks else 0
             marks.append(Marks(begin, *(None if end is None else self.moment(end) for end in ends)))
@@ -102,21 +103,21 @@ NO_OWNER = Owner(None, "unattributed", None)
 _Stretch = TypeVar("_Stretch", Band, CompiledSpan)
 
 
-def timeline(trace: AllocationTrace, facts: TraceFacts, classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
+def timeline(classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
     """The timeline of a step; None if the trace contradicts itself or is too long.
 
     The snapshot was made by `attribute` with the same classifier.
     """
-    chunks = classifier.chunks
+    trace, facts, chunks = classifier.window.trace, classifier.window.facts, classifier.chunks
     unknown = trace.start_in_use - int(chunks.allocated[chunks.birth == -1].sum())
     if trace.missed or chunks.unmatched_frees or unknown < 0 or len(trace) > MAX_EVENTS:
         return None
     assert snapshot.mode is not None  # of a traced step
     runs = module_runs(classifier)
-    moments = Moments(trace, runs, classifier)
+    moments = Moments(classifier, runs)
     builder = RowBuilder()
     builder.add(Row(0, moments.count, NO_OWNER, unknown, MISSING), count=0)
-    shapes = TensorShapes(trace, facts, classifier)
+    shapes = TensorShapes(classifier)
     run_of = {chunk: run for run in runs for chunk in run.allocations}
     for chunk in range(len(chunks)):
         birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])

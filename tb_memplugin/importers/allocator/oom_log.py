@@ -6,7 +6,7 @@ was kept. Whatever the lines do not prove is unknown, and a note says so.
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.log_dump import PRINTED_SIZE, LogDump, is_of_dump, log_integer, printed_bytes
@@ -111,8 +111,10 @@ def read_message(message: str) -> Request | None:
     tensor = _TENSOR.search(message)
     if tensor is None:
         size = _XLA_BYTES.search(message)
-        if size is not None:
-            return _compiled(size, _op_of(message))
+        if size is not None:  # exact bytes, or in newer versions a rounded size such as ``145.20MiB``
+            exact, op = size["bytes"], _op_of(message)
+            requested, uncertain = (log_integer(exact), 0) if exact else printed_bytes(size["size"])
+            return Request(requested, op, uncertain_bytes=uncertain, compiled=True)
         about_memory = _MEMORY.search(message) is not None and _FILE_ERROR.search(message) is None
         return _request_of(message) if about_memory else None
     shape = tensor["shape"] or _shape_of(re.findall("[0-9]+", tensor["dims"]))
@@ -153,14 +155,6 @@ def _request_of(message: str, after: int = 0) -> Request:
 def _op_of(message: str, after: int = 0) -> str | None:
     node = _NODE.search(message, after) or _NODE.search(message)
     return node["node"] if node else _other_name(message)
-
-
-def _compiled(size: "re.Match[str]", op: str | None) -> Request:
-    """The request in an XLA message: exact bytes, or in newer versions a rounded size such as ``145.20MiB``."""
-    if size["bytes"]:
-        return Request(requested_bytes=log_integer(size["bytes"]), op=op, compiled=True)
-    requested, uncertain = printed_bytes(size["size"])
-    return Request(requested_bytes=requested, op=op, uncertain_bytes=uncertain, compiled=True)
 
 
 def _other_name(message: str) -> str | None:
@@ -211,7 +205,12 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
         FormatError: The log has none.
     """
     reader = _LogReader()
-    for thread, line in _lines(text.splitlines()):
+    thread: str | None = None  # a line without a prefix belongs to the thread of the previous one
+    for line in text.splitlines():
+        line = line[:MAX_LINE_CHARACTERS]
+        prefix = _PREFIX.match(line)
+        if prefix is not None:
+            thread, line = prefix["thread"], line[prefix.end() :]
         reader.take(thread, line)
     failures = reader.finish(wall_time)
     if not failures:
@@ -221,18 +220,6 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
             "such as 'Allocator (GPU_0_bfc) ran out of memory trying to allocate …' or 'OOM when allocating tensor …'"
         )
     return failures
-
-
-def _lines(lines: Iterable[str]) -> Iterator[tuple[str | None, str]]:
-    """(thread, text without its prefix); a line without a prefix belongs to the thread of the previous one."""
-    thread: str | None = None
-    for line in lines:
-        line = line[:MAX_LINE_CHARACTERS]
-        match = _PREFIX.match(line)
-        if match is not None:
-            thread = match["thread"]
-            line = line[match.end() :]
-        yield thread, line
 
 
 class _LogReader:
@@ -277,7 +264,8 @@ class _LogReader:
         node = _NODE.search(line)
         if node is not None and self._messages and self._messages[-1][0].op in (None, node["node"]):
             request, its_dump = self._messages[-1]
-            request = dataclasses.replace(request, op=node["node"], device=request.device or _node_device(line))
+            device = request.device or _device(_NODE_DEVICE.search(line))
+            request = dataclasses.replace(request, op=node["node"], device=device)
             typed = _with_type(request, line)
             if its_dump is None or its_dump.fits(_possible_sizes(typed), None):
                 request = typed
@@ -353,8 +341,7 @@ class _LogReader:
             device = (request.device if request else None) or device_name(dump.name)
             memory_map, notes = dump.map(device, wall_time)
             if request is None or request.requested_bytes is None:
-                request, sizes = _sized(request or Request(allocator=dump.name), dump)
-                notes.extend(sizes)
+                request = _sized(request or Request(allocator=dump.name), dump, notes)
             request = dataclasses.replace(request, op=request.op or dump.op)
             figures = dump.in_use_bytes, dump.capacity_bytes
             notes.extend([_COPY_NOTE] if request.copy else [])
@@ -368,21 +355,19 @@ class _LogReader:
         return failures
 
 
-def _sized(request: Request, dump: LogDump) -> tuple[Request, list[str]]:
-    """A request whose message lacks the size, with the size that the allocator logged; and notes.
+def _sized(request: Request, dump: LogDump, notes: list[str]) -> Request:
+    """A request whose message lacks the size, with the size that the allocator logged; adds a note if it is rounded.
 
     The size is exact if only one size of an element makes a tensor of the message's shape that large.
     """
     exact = [size for size in _possible_sizes(request) if dump.fits([size], None)] if dump.has_size else []
     if len(exact) == 1:
-        return dataclasses.replace(request, requested_bytes=exact[0]), []
+        return dataclasses.replace(request, requested_bytes=exact[0])
     if dump.rounded_bytes is not None:
-        note = "The exact size of the request is unknown: the log rounds it up to 256 bytes."
-        return dataclasses.replace(request, requested_bytes=dump.rounded_bytes), [note]
-    if dump.printed is None:
-        return request, []
-    about, uncertain = dump.printed
-    return dataclasses.replace(request, requested_bytes=about, uncertain_bytes=uncertain), []
+        notes.append("The exact size of the request is unknown: the log rounds it up to 256 bytes.")
+        return dataclasses.replace(request, requested_bytes=dump.rounded_bytes)
+    about, uncertain = dump.printed or (None, request.uncertain_bytes)
+    return dataclasses.replace(request, requested_bytes=about, uncertain_bytes=uncertain)
 
 
 def _possible_sizes(request: Request) -> list[int]:
@@ -401,9 +386,7 @@ def _request_in(line: str) -> Request | None:
         return read_message(line)
     if _COPY in line:
         copied = _COPIED.search(line)
-        if copied is None:
-            return Request(copy=True)
-        return Request(op=copied["op"], device=f"{copied['kind'].upper()}:{copied['number']}", copy=True)
+        return Request(op=copied["op"] if copied else None, device=_device(copied), copy=True)
     return Request(op=_other_name(line)) if _UNSIZED in line else None
 
 
@@ -421,7 +404,5 @@ def _shape(request: Request) -> str | None:
     return None if request.shape is None else request.shape.partition(" ")[0]
 
 
-def _node_device(line: str) -> str | None:
-    """The device that a line of TensorFlow 1.x names for its node: ``GPU:0``."""
-    device = _NODE_DEVICE.search(line)
-    return f"{device['kind'].upper()}:{device['number']}" if device else None
+def _device(match: "re.Match[str] | None") -> str | None:
+    return f"{match['kind'].upper()}:{match['number']}" if match else None

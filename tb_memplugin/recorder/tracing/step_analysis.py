@@ -83,7 +83,6 @@ class _Analyzed(NamedTuple):
     """The trace of one device's step with the owners of its chunks, None if it misses events."""
 
     trace: AllocationTrace
-    facts: TraceFacts
     classifier: Classifier
     chunks: StepChunks | None
 
@@ -163,9 +162,9 @@ class StepAnalysis:
         classifier = Classifier(trace, facts)
         if observes and not trace.missed:
             observer.remember(whole, classifier.older.input_sizes, facts.arguments)
-        chunks = None if trace.missed else step_chunks(trace, classifier, traced.step, traced.phase)
+        chunks = None if trace.missed else step_chunks(classifier, traced.step, traced.phase)
         if traced.only_learn:
-            return _Analyzed(trace, facts, classifier, chunks)
+            return _Analyzed(trace, classifier, chunks)
         replay = None if trace.start_map is None else TraceReplay(trace, peak_event(trace))
         snapshot = attribute(
             trace,
@@ -184,13 +183,13 @@ class StepAnalysis:
                 MAPS, traced.step, self._add_map, trace, classifier, chunks, replay, traced.interrupted, result
             )
         if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
-            kept = self._faults.run_step(TIMELINES, traced.step, timeline, trace, facts, classifier, snapshot)
+            kept = self._faults.run_step(TIMELINES, traced.step, timeline, classifier, snapshot)
             if kept is not None:
                 result.timelines.append(kept)
-        return _Analyzed(trace, facts, classifier, chunks)
+        return _Analyzed(trace, classifier, chunks)
 
     def _add_requests(self, traced: TracedStep, analyzed: "_Analyzed", batch: int | None, result: TraceResult) -> None:
-        trace, facts, classifier, chunks = analyzed
+        trace, classifier, chunks = analyzed
         if traced.interrupted:
             return
         if traced.compiled and not traced.only_learn:
@@ -198,8 +197,6 @@ class StepAnalysis:
         if chunks is None or not self._kept_requests.wants(trace.device, traced.phase, batch, traced.only_learn):
             return
         requests = step_requests(
-            trace,
-            facts,
             classifier,
             chunks,
             wall_time=traced.wall_time,
@@ -257,7 +254,7 @@ class StepAnalysis:
         at_failure = TraceReplay(trace, event).map
         facts = self._watch.observer.recall(traced.facts[device], trace)
         classifier = Classifier(trace, facts)
-        chunks = step_chunks(trace, classifier, traced.step, traced.phase)
+        chunks = step_chunks(classifier, traced.step, traced.phase)
         batch = (batch_notes.failed or facts.batch).size
         owned = owned_at(chunks, classifier, event)
         return traced, OwnedMap(owned_map(at_failure, owned, event, self._ages.get(device, {})), batch)

@@ -139,9 +139,9 @@ def test_a_step_without_events_between_its_maps_has_the_ledger_of_its_start() ->
     ledger = [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
     assert ledger == [("m/a", "weights", 1000), ("m/a", "rounding", 24)]
     assert (snapshot.in_use_bytes, snapshot.pool_bytes, snapshot.capacity_bytes) == (1024, 4 * KIB, None)
-    seen = step_chunks(part, classifier, 1, "train")
+    seen = step_chunks(classifier, 1, "train")
     assert owned_map(replay.map, seen, -1, {}).owner.tolist() == [0, -1]
-    inside = timeline(part, facts, classifier, snapshot)
+    inside = timeline(classifier, snapshot)
     assert inside is not None and inside.in_use_bytes == 1024
 
 
@@ -169,7 +169,7 @@ def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
         classifier=classifier,
         replay=replay,
     )
-    chunks = step_chunks(part, classifier, 1, "train")
+    chunks = step_chunks(classifier, 1, "train")
     owned = owned_map(replay.map, owned_at(chunks, classifier, peak), peak, {})
     # THEN its weights are the variable's bytes, and every row of both ledgers is the same
     assert [row.bytes for row in ledger_of(owned) if row.category == "weights"] == [5000]
@@ -178,9 +178,7 @@ def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
     before = owned_at(chunks, classifier, 0)
     assert before.owners[before.owner[0]].category != "weights"
     # AND in the requests, which know one owner of each chunk, both are the variable's
-    requests = step_requests(
-        part, facts, classifier, chunks, wall_time=0.0, first=False, batch_size=None, capacity_bytes=None
-    )
+    requests = step_requests(classifier, chunks, wall_time=0.0, first=False, batch_size=None, capacity_bytes=None)
     assert requests is not None
     owners = [requests.owners[number] for number in requests.owner.tolist()]
     assert [requests.address[row] for row, owner in enumerate(owners) if owner.category == "weights"] == [new, old]

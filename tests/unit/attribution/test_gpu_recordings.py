@@ -158,7 +158,7 @@ def live_by_layer(chunks: StepChunks, rows: Iterable[int], category: str) -> dic
 @pytest.mark.parametrize("name", NAMES)
 def test_chunks_of_weights_and_slots_match_keras(name: str) -> None:
     trace, facts = recorded(name)
-    chunks = step_chunks(trace, Classifier(trace, facts), 0, "train")
+    chunks = step_chunks(Classifier(trace, facts), 0, "train")
     for event in (0, int(trace.in_use.argmax()) + 1, len(trace)):
         live = chunks.live(event).tolist()
         weights, slots = (live_by_layer(chunks, live, category) for category in ("weights", "optimizer_state"))
@@ -173,7 +173,7 @@ def test_chunks_of_weights_and_slots_match_keras(name: str) -> None:
 @pytest.mark.parametrize("name", GRAPH)
 def test_chunks_of_gradients_and_activations_match_keras(name: str) -> None:
     trace, facts = recorded(name)
-    chunks = step_chunks(trace, Classifier(trace, facts), 0, "train")
+    chunks = step_chunks(Classifier(trace, facts), 0, "train")
     born = [row for row, birth in enumerate(chunks.birth.tolist()) if birth >= 0]
     gradients = live_by_layer(chunks, born, "weight_gradients")
     for path, layer in truth(name)["layers"].items():

@@ -206,7 +206,7 @@ def test_a_step_is_compiled_if_modules_hold_most_of_its_peak(others: int, mode: 
     step.event(1, 0x8000, 2048)
     trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", (planned,)),))
     facts = dataclasses.replace(FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B))
-    assert step_mode(trace, facts, Classifier(trace, facts)) == (mode, 2048)
+    assert step_mode(Classifier(trace, facts)) == (mode, 2048)
 
 
 def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_counts() -> None:

@@ -43,7 +43,7 @@ def test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes(
     step = Recorder()
     step.run("a", [(0x1000, size)])
     trace = step.trace()
-    assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "workspace") == power
+    assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "workspace") == power
 
 
 def power_of(text: str, dtype: int, size: int, device: str, region: str = "temp", op: str = "a") -> int:
@@ -53,7 +53,7 @@ def power_of(text: str, dtype: int, size: int, device: str, region: str = "temp"
     step = Recorder()
     step.run(op, [(0x1000, size)], region=region)
     trace = dataclasses.replace(with_shapes(step.trace(), {0: (text, dtype)}), device=device)
-    return BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "workspace")
+    return BatchPowers(Classifier(trace, facts), BATCH).of(0, "workspace")
 
 
 def test_scratch_space_of_a_gpus_kernels_is_known_as_such_whatever_divides_it() -> None:
@@ -87,7 +87,7 @@ def test_a_batch_grows_and_its_data_set_does_not(examples: int, text: str | None
     step = Recorder()
     step.run("IteratorGetNext", [(0x1000, 256 * examples)])
     trace = step.trace() if text is None else with_shapes(step.trace(), {0: (text, FLOAT)})
-    assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "inputs") == power
+    assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "inputs") == power
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -101,7 +101,7 @@ def test_an_input_that_is_older_than_the_step(known: bool) -> None:
     step = Recorder()
     step.run("a", [], [(0x1000, 256 * 4096), (0x200000, 256 * BATCH)])
     trace = step.trace()
-    powers = BatchPowers(trace, facts, Classifier(trace, facts), BATCH)
+    powers = BatchPowers(Classifier(trace, facts), BATCH)
     assert [powers.of(chunk, "inputs") for chunk in (0, 1)] == [0, 1]
 
 
@@ -110,7 +110,7 @@ def test_an_input_is_unknown_if_the_shapes_of_the_batch_are() -> None:
     step.run("IteratorGetNext", [(0x1000, 256 * BATCH)])
     trace = step.trace()
     facts = dataclasses.replace(FACTS, graphs=graph())
-    assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "inputs") == UNKNOWN_POWER
+    assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "inputs") == UNKNOWN_POWER
 
 
 @pytest.mark.parametrize(("shape", "size", "power"), [((-1, 16, 64), 16 * 64, 1), ((1000, 64), 16 * 64, 0)])
@@ -126,7 +126,7 @@ def test_an_embeddings_gradient_has_a_row_for_each_word_of_the_batch(
     step = Recorder()
     step.run("a", [(0x1000, requested)])
     trace = with_shapes(step.trace(), {0: (f"[{text}]", FLOAT)})
-    assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "weight_gradients") == power
+    assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "weight_gradients") == power
 
 
 def test_an_output_of_open_dimensions_that_hold_no_whole_batch_is_unknown() -> None:
@@ -137,7 +137,7 @@ def test_an_output_of_open_dimensions_that_hold_no_whole_batch_is_unknown() -> N
         step = Recorder()
         step.run("a", [(0x1000, 4 * count)], region="output")
         trace = with_shapes(step.trace(), {0: (f"[{count}]", FLOAT)})
-        assert BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "activations") == power
+        assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "activations") == power
 
 
 WORDS = OpFact("m/words", "forward", output_shapes=((-1, 32, 64),), output_dtypes=("float16",))
@@ -163,7 +163,7 @@ def power_beside_words(
     step.run("a", [(0x1000, size)], region=region)
     shapes = {0: (f"[{BATCH},32,64]", 19), 1: (text, dtype)}
     trace = dataclasses.replace(with_shapes(step.trace(), shapes), device="CPU:0")
-    return BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(1, category)
+    return BatchPowers(Classifier(trace, facts), BATCH).of(1, category)
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def power_as_traced(
     trace = step.trace()
     if has_shape:
         trace = with_shapes(trace, {0: (f"[{','.join(map(str, sizes))}]", FLOAT)})
-    return BatchPowers(trace, facts, Classifier(trace, facts), BATCH).of(0, "activations")
+    return BatchPowers(Classifier(trace, facts), BATCH).of(0, "activations")
 
 
 @pytest.mark.parametrize(
@@ -281,5 +281,5 @@ def test_eagerly_a_square_is_each_example_by_each_example_or_by_as_many_features
         step = Recorder()
         step.run("MatMul", [(0x1000, 4 * size * size)], region="output")
         trace = with_shapes(step.trace(), {0: (f"[{size},{size}]", FLOAT)})
-        powers = BatchPowers(trace, facts, Classifier(trace, facts), BATCH)
+        powers = BatchPowers(Classifier(trace, facts), BATCH)
         assert powers.of(0, "activations", layer) == (0 if 4 * size * size <= 1024 else power)

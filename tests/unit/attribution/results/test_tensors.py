@@ -30,7 +30,7 @@ def with_shapes(trace: AllocationTrace, shapes: Mapping[int, tuple[str, int]]) -
 
 def shapes_of(trace: AllocationTrace, facts: TraceFacts) -> list[TensorShape | None]:
     classifier = Classifier(trace, facts)
-    shapes = TensorShapes(trace, facts, classifier)
+    shapes = TensorShapes(classifier)
     return [shapes.of(chunk) for chunk in range(len(classifier.chunks))]
 
 
@@ -88,7 +88,7 @@ def test_older_chunks_have_the_shape_of_their_variable_or_tensor() -> None:
     facts = dataclasses.replace(FACTS, variables=(weights, unknown), tensors=(held,))
     trace = one_step(4096 + 1024 + 2048).trace()
     classifier = Classifier(trace, facts)
-    shapes = TensorShapes(trace, facts, classifier)
+    shapes = TensorShapes(classifier)
     old = {int(classifier.chunks.address[chunk]): shapes.of(chunk) for chunk in range(4, len(classifier.chunks))}
     assert old == {
         0x50000: TensorShape((32, 32), "float32"),
@@ -100,7 +100,7 @@ def test_older_chunks_have_the_shape_of_their_variable_or_tensor() -> None:
 def taken(trace: AllocationTrace, facts: TraceFacts) -> Timeline:
     classifier = Classifier(trace, facts)
     snapshot = attribute(trace, facts, step=7, phase="train", wall_time=1.0, capacity_bytes=None, classifier=classifier)
-    made = timeline(trace, facts, classifier, snapshot)
+    made = timeline(classifier, snapshot)
     assert made is not None
     return made
 

@@ -69,7 +69,7 @@ def worked(trace: AllocationTrace, facts: TraceFacts) -> tuple[Timeline, Snapsho
     """The step's timeline and its snapshot."""
     classifier = Classifier(trace, facts)
     snapshot = attribute(trace, facts, step=7, phase="train", wall_time=1.0, capacity_bytes=None, classifier=classifier)
-    taken = timeline(trace, facts, classifier, snapshot)
+    taken = timeline(classifier, snapshot)
     assert taken is not None
     return taken, snapshot
 
@@ -228,7 +228,7 @@ def test_a_trace_that_misses_events_has_no_timeline() -> None:
     trace = one_step().trace(missed=1)
     classifier = Classifier(trace, FACTS)
     snapshot = attribute(trace, FACTS, step=0, phase="train", wall_time=0.0, capacity_bytes=None, classifier=classifier)
-    assert timeline(trace, FACTS, classifier, snapshot) is None
+    assert timeline(classifier, snapshot) is None
 
 
 def test_without_facts_the_timeline_still_closes_and_has_a_note() -> None:
@@ -256,7 +256,7 @@ def test_eager_spans_are_the_bands() -> None:
 def test_timeline_of_a_recorded_step(name: str) -> None:
     trace, facts = recorded(name)
     classifier = Classifier(trace, facts)
-    taken = timeline(trace, facts, classifier, replayed(name))
+    taken = timeline(classifier, replayed(name))
     assert taken is not None
     check(taken, replayed(name), trace)
     assert [band.name for band in taken.bands] == ["forward", "backward", "backward_and_update", "update"]
@@ -275,7 +275,7 @@ def test_timeline_of_a_recorded_step(name: str) -> None:
 def test_inside_of_a_compiled_step_is_the_buffer_assignment(name: str) -> None:
     trace, facts = recorded(name)
     classifier = Classifier(trace, facts)
-    taken = timeline(trace, facts, classifier, replayed(name))
+    taken = timeline(classifier, replayed(name))
     assert taken is not None
     (span,) = taken.compiled
     assert span.start <= taken.peak < span.end and span.end - span.start > 50
@@ -297,10 +297,10 @@ def test_reduced_timeline_is_exact_at_the_kept_moments(
     name = "VGG16_graph_trainable"
     trace, facts = recorded(name)
     classifier = Classifier(trace, facts)
-    whole = timeline(trace, facts, classifier, replayed(name))
+    whole = timeline(classifier, replayed(name))
     monkeypatch.setattr(timeline_rows, "MAX_ALLOCATIONS", allocations)
     monkeypatch.setattr(timeline_rows, "MAX_MOMENTS", moments)
-    taken = timeline(trace, facts, classifier, replayed(name))
+    taken = timeline(classifier, replayed(name))
     assert taken is not None and whole is not None
     check(taken, replayed(name), trace)
     assert int(totals(taken).min()) == int(totals(whole).min())
