@@ -160,7 +160,7 @@ def test_a_failing_layer_leaves_the_stack_of_calls_as_it_was() -> None:
             use(tf.zeros([2]))
         except ValueError:
             pass
-        depth = len(call_notes.stack)
+        depth = len(call_notes.of_thread.stack)
         observer.remove()
         print(json.dumps(depth))
         """

@@ -73,16 +73,8 @@ class LayerWatch:
     """Watches a model and its optimizer, and keeps their last layer table.
 
     The training's thread calls all methods except `completed_table`, which the background thread calls; that thread
-    also sets `batch_size`, and calls `remove` for a recorder that was dropped without `close`.
-
-    Attributes:
-        last_step: Last training step that ended, -1 for none.
-        batch_size: Examples in a batch, None if unknown.
-        table: The last layer table.
-
-    Args:
-        faults: Reports faults.
-        source_lines: Whether to record the user's lines that call layers and ops.
+    also sets `batch_size`, and calls `remove` for a recorder that was dropped without `close`. `last_step` is the last
+    training step that ended, -1 for none.
     """
 
     def __init__(self, faults: Faults, source_lines: bool = True) -> None:
@@ -104,7 +96,6 @@ class LayerWatch:
 
     @uncounted
     def install(self) -> None:
-        """Start observing layer calls."""
         self._observing = True
         self._faults.run(OBSERVING, self.observer.install)
 
@@ -126,10 +117,8 @@ class LayerWatch:
     def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
         """Watch `model` from now on. Warn once about a model without layers or of another framework.
 
-        Args:
-            model: The model; referenced weakly.
-            optimizer: Its optimizer; referenced weakly.
-            gone: Called in a finalizer, on any thread, when the model does not exist any more.
+        Model and optimizer are referenced weakly; `gone` is called in a finalizer, on any thread, when the model does
+        not exist any more.
         """
         if not is_layer(model) and not is_module(model):
             self._faults.stop(

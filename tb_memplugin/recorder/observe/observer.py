@@ -4,31 +4,131 @@ import collections
 import dataclasses
 import math
 import weakref
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from typing import Any
+from typing import Any, Literal
 
-from tb_memplugin.model import MemoryMap
-from tb_memplugin.model.trace import AllocationTrace, BatchFacts, GraphFacts, TraceFacts
+import numpy as np
+
+from tb_memplugin.attribution.trace.lifetimes import chunks, input_events
+from tb_memplugin.model import IN_USE, MemoryMap
+from tb_memplugin.model.trace import (
+    AllocationTrace,
+    BatchFacts,
+    Earlier,
+    GraphFacts,
+    KnownChunk,
+    TraceFacts,
+    VariableFact,
+)
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
 from tb_memplugin.recorder.observe.calls.hooks import hooks
-from tb_memplugin.recorder.observe.chunk_history import ChunkHistory
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.graph.graphs import graph_facts
 from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
 from tb_memplugin.recorder.observe.heap.held_tensors import DeviceFacts, HeldTensors, ReadChunks
-from tb_memplugin.recorder.observe.model.addresses import short_device
+from tb_memplugin.recorder.observe.model.layers import short_device
 from tb_memplugin.recorder.observe.model.variables import Variables, former_variables
+
+
+class ChunkHistory:
+    """Remembers chunks of one device, and the requested bytes of a variable's resource handle there, None if it has
+    none.
+
+    Call its methods for each window in order, from one thread at a time, except `ownable`, which any thread may call.
+    """
+
+    def __init__(self, handle_bytes: int | None = None) -> None:
+        self._handle_bytes = handle_bytes
+        self._known: dict[int, KnownChunk] = {}
+        self._input_sizes: set[int] = set()
+
+    def first_batches(self, before: MemoryMap, after: MemoryMap) -> None:
+        """Note the chunks that only the second map has as inputs: only the input pipeline ran between the maps."""
+        for address, allocated, requested in _chunks_in_use(after) - _chunks_in_use(before):
+            if requested == self._handle_bytes:  # the iterator's handle
+                continue
+            self._known.setdefault(address, KnownChunk(allocated, requested, "inputs"))
+            self._input_sizes.add(requested)
+
+    def ownable(self, memory_map: MemoryMap) -> set[int]:
+        """Addresses of the chunks in use that a variable or a tensor may own: all but variables' resource handles."""
+        chunks = _chunks_in_use(memory_map)
+        return {address for address, _, requested in chunks if requested != self._handle_bytes}
+
+    def add_to(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
+        """The facts of a window with the known chunks from before it."""
+        if trace.start_map is not None:
+            in_use = _chunks_in_use(trace.start_map)
+            self._known = {
+                address: chunk
+                for address, chunk in self._known.items()
+                if (address, chunk.allocated, chunk.requested) in in_use
+            }
+            facts = dataclasses.replace(facts, variables=self._with_addresses(facts, trace.start_map))
+        earlier = Earlier(dict(self._known), frozenset(self._input_sizes), self._handle_bytes)
+        return dataclasses.replace(facts, earlier=earlier)
+
+    def _with_addresses(self, facts: TraceFacts, start: MemoryMap) -> tuple[VariableFact, ...]:
+        """The variables with the addresses of copy-on-read variables corrected.
+
+        A sparse update, such as an embedding's, makes a variable copy-on-read for good. Python then sees no address, or
+        that of a copy that no longer exists when the map is read; the value is in a chunk of its size with unknown
+        contents. Variables of one size are matched only if there are as many such chunks as variables.
+        """
+        in_use = {address: requested for address, _, requested in _chunks_in_use(start)}
+        unmatched = [
+            fact
+            for fact in facts.variables
+            if fact.start_address is None or in_use.get(fact.start_address) != fact.requested_bytes
+        ]
+        if not unmatched:
+            return facts.variables
+        counts = Counter(fact.requested_bytes for fact in unmatched)
+        known = {fact.start_address for fact in facts.variables} | {fact.address for fact in facts.tensors}
+        known -= {fact.start_address for fact in unmatched}
+        known |= {address for address, chunk in self._known.items() if chunk.category == "inputs"}
+        candidates: dict[int, list[int]] = defaultdict(list)
+        for address, requested in sorted(in_use.items()):
+            if requested in counts and address not in known:
+                candidates[requested].append(address)
+        sizes = {size for size, count in counts.items() if len(candidates[size]) == count}
+        addresses = {
+            id(fact): candidates[fact.requested_bytes].pop() for fact in unmatched if fact.requested_bytes in sizes
+        }
+        return tuple(
+            dataclasses.replace(fact, start_address=addresses[id(fact)]) if id(fact) in addresses else fact
+            for fact in facts.variables
+        )
+
+    def remember(
+        self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
+    ) -> None:
+        """Note the chunks that a window left behind, given the requested bytes of its batches."""
+        made = chunks(trace)
+        is_input = input_events(trace, arguments)
+        for address in made.address[made.birth == -1].tolist():
+            self._known.pop(address, None)
+        self._input_sizes.update(trace.requested[is_input].tolist())
+        self._input_sizes.update(input_sizes)
+        for row in np.flatnonzero((made.birth >= 0) & (made.death == len(trace))).tolist():
+            category: Literal["inputs", "other_state"] = "inputs" if is_input[made.birth[row]] else "other_state"
+            chunk = KnownChunk(int(made.allocated[row]), int(made.requested[row]), category)
+            self._known[int(made.address[row])] = chunk
+
+
+def _chunks_in_use(memory_map: MemoryMap) -> set[tuple[int, int, int]]:
+    """(address, allocated bytes, requested bytes) of the chunks in use."""
+    used = memory_map.state == IN_USE
+    columns = (memory_map.address[used], memory_map.bytes[used], memory_map.requested_bytes[used])
+    return set(zip(*(column.tolist() for column in columns), strict=True))
 
 
 class ObservedWindow:
     """Variables and held tensors at the start and end of a profiler window; for the training's thread.
 
-    Args:
-        models: Models with their optimizers; not kept alive.
-        optimizers: Optimizers of other models.
-        held: Tensors known from earlier windows; a new object searches all of Python's objects.
-        graphs: Traced function graphs; tensors that they captured are constants.
-        read_chunks, batches_since: As for `HeldTensors.find`.
+    Keeps no model alive. `held` are the tensors known from earlier windows; a new object searches all of Python's
+    objects. Tensors that the traced `graphs` captured are constants.
     """
 
     def __init__(
@@ -60,10 +160,8 @@ class ObservedWindow:
     def facts(
         self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
     ) -> TraceFacts:
-        """All facts about the window on one device.
-
-        `gradients` are (address, requested bytes, weak reference to the variable) of eager gradients.
-        """
+        """All facts about the window on one device. Eager gradients are (address, bytes, weak reference to the
+        variable)."""
         owners = [(address, size, self.variables.owner_of(reference())) for address, size, reference in gradients]
         return TraceFacts(
             mode="eager" if self.variables.eager or not graphs else "graph",
@@ -92,17 +190,11 @@ def _bytes_in_use() -> dict[str, int]:
 
 
 class ModelObserver:
-    """Knows the owners of the program's ops, variables and tensors.
+    """Knows the owners of the program's ops, variables and tensors, and the user's lines that call layers and ops.
 
     The training's thread calls all methods except `first_batches`, `recall` and `remember`, which the background thread
     calls, for each window in order. (After a failed step the training's thread calls `recall`, once the background
-    thread is idle.)
-
-    Args:
-        source_lines: Whether to read the user's lines that call layers and ops.
-
-    Attributes:
-        batch_size: The batch size of the current step as the program names it; None if it names none.
+    thread is idle.) The program may name the `batch_size` of the current step.
     """
 
     def __init__(self, source_lines: bool = True) -> None:
@@ -159,15 +251,11 @@ class ModelObserver:
         )
 
     def begin_window(
-        self,
-        read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None,
-        batches_since: float = -math.inf,
+        self, read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None, batches_since: float = -math.inf
     ) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls.
 
-        Args:
-            read_maps: Reads the devices' memory maps, None for a device without one.
-            batches_since: As for `HeldTensors.find`.
+        `read_maps` reads the devices' memory maps, None for a device without one.
         """
 
         def read_chunks() -> Mapping[str, Set[int] | None]:
@@ -226,10 +314,7 @@ class ModelObserver:
     def remember(
         self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
     ) -> None:
-        """Note the chunks that a window left behind and the sizes of its batches, for the ledgers of later windows.
-
-        Most useful for the first step, in which the optimizer makes its slots.
-        """
+        """Note the chunks that a window left behind and the sizes of its batches, for the ledgers of later windows."""
         self._history[trace.device].remember(trace, input_sizes, arguments)
 
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:

@@ -33,14 +33,8 @@ class _Note(weakref.ref[Any]):
     """A weak reference to a tensor, with the time of its last use as input data, by `time.perf_counter`."""
 
     __slots__ = ("key", "used_at")
-
-    def __init__(self, tensor: Any, gone: Callable[[Any], None], used_at: float) -> None:
-        super().__init__(tensor, gone)  # type: ignore[call-arg]
-        self.key = id(tensor)
-        self.used_at = used_at
-
-    def __new__(cls, tensor: Any, gone: Callable[[Any], None], used_at: float) -> "_Note":
-        return super().__new__(cls, tensor, gone)
+    key: int
+    used_at: float
 
 
 class InputNotes:
@@ -111,7 +105,8 @@ class InputNotes:
                 continue
             note = self._inputs.get(key)
             if note is None or note() is not tensor:
-                self._inputs[key] = _Note(tensor, self._gone, used_at)
+                note = self._inputs[key] = _Note(tensor, self._gone)
+                note.key, note.used_at = key, used_at
             elif not is_argument or note.used_at != math.inf:  # a call inside of `fit` does not end the use of its data
                 note.used_at = used_at
 

@@ -19,7 +19,7 @@ from tb_memplugin.recorder.observe.calls.batches import batch_notes, tape_record
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.graph.call_notes import CallKind, Span, call_notes
-from tb_memplugin.recorder.observe.model.addresses import tensor_address
+from tb_memplugin.recorder.observe.model.layers import tensor_address, tensor_size
 
 
 class OpenCall(NamedTuple):
@@ -42,12 +42,12 @@ def enter(kind: CallKind, layer: Any, tape: Any = None) -> OpenCall | None:
         if tf.executing_eagerly():
             return _enter_eager(tf, kind, layer, tape)
         graph = tf.compat.v1.get_default_graph()
-        if None not in call_notes.stack:  # a recomputation has a tape of its own
-            call_notes.again.clear()
+        if None not in call_notes.of_thread.stack:  # a recomputation has a tape of its own
+            call_notes.of_thread.again.clear()
         elif kind == "layer":
-            call_notes.again.add(id(layer))
+            call_notes.of_thread.again.add(id(layer))
             call_notes.recomputed[layer] = _without_effect()
-        call_notes.stack.append(layer)
+        call_notes.of_thread.stack.append(layer)
         return OpenCall(graph, graph.version, kind, layer, None)
     except Exception:
         logger.debug("a %s call could not be observed", kind, exc_info=True)
@@ -58,7 +58,11 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | N
     paths = call_notes.eager_paths
     if paths is None:
         return None
-    name = paths.get(id(layer)) if kind == "layer" else f"({kind})" if tape is None else _pass_of(tape)
+    name = paths.get(id(layer)) if kind == "layer" else f"({kind})"
+    if tape is not None:
+        name = KEEPING_BACKWARD if tape._persistent else BACKWARD
+        if not tape._recording and tape_records():
+            name = DIFFERENTIATED_BACKWARD
     if name is None:
         return None
     lines = call_notes.eager_lines
@@ -66,13 +70,6 @@ def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | N
     trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line))
     trace.__enter__()
     return OpenCall(None, 0, kind, layer, trace)
-
-
-def _pass_of(tape: Any) -> str:
-    """Span name of a tape's backward pass."""
-    if not tape._recording and tape_records():
-        return DIFFERENTIATED_BACKWARD
-    return KEEPING_BACKWARD if tape._persistent else BACKWARD
 
 
 def _without_effect() -> bool:
@@ -86,13 +83,13 @@ def _forget_others(graph: Any) -> None:
     """Forget that layers of a graph are recomputed which its backward pass has not called again."""
     for span in call_notes.notes(graph).spans:
         layer = None if span.layer is None else span.layer()
-        if layer is not None and id(layer) not in call_notes.again:
+        if layer is not None and id(layer) not in call_notes.of_thread.again:
             call_notes.recomputed.pop(layer, None)
 
 
 def is_outermost(layer: Any) -> bool:
     """Whether no other layer called a layer that is traced, or that is the last one on this thread's stack."""
-    return next(caller for caller in (*call_notes.stack, layer) if caller is not None) is layer
+    return next(caller for caller in (*call_notes.of_thread.stack, layer) if caller is not None) is layer
 
 
 def leave(call: OpenCall, target: Any = None) -> None:
@@ -103,17 +100,14 @@ def leave(call: OpenCall, target: Any = None) -> None:
             return
         call_notes.traced_calls += 1
         changes.note()
-        stack = call_notes.stack
+        stack = call_notes.of_thread.stack
         stack.pop()
         if call.kind == "backward":
             batch_notes.backward_passes += 1
             if None not in stack:
                 _forget_others(call.graph)
-        layer = None
-        if call.layer is not None:
-            layer = weakref.ref(call.layer)
-            if is_outermost(call.layer):
-                call_notes.outermost_layers.add(call.layer)
+        if call.layer is not None and is_outermost(call.layer):
+            call_notes.outermost_layers.add(call.layer)
         call_notes.notes(call.graph).spans.append(
             Span(
                 start=call.start,
@@ -121,7 +115,7 @@ def leave(call: OpenCall, target: Any = None) -> None:
                 depth=len(stack),
                 thread=threading.get_ident(),
                 kind=call.kind,
-                layer=layer,
+                layer=None if call.layer is None else weakref.ref(call.layer),
                 targets=tuple(one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph),
                 recorded=call.kind == "backward" and tape_records(),
             )
@@ -242,21 +236,15 @@ def _note_gradients(sources: Any, gradients: Any) -> None:
             sparse = isinstance(gradient, tf.IndexedSlices)
             for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
                 if tf.executing_eagerly():
-                    _note_eager_gradient(tensor, reference)
+                    noted = None if call_notes.eager_paths is None else call_notes.eager_gradients
+                    address = None if noted is None else tensor_address(tensor)
+                    if noted is not None and address is not None:
+                        noted.append((address, tensor_size(tensor), reference))
                 else:
                     notes = call_notes.notes(tensor.graph)
                     notes.gradients.append((tensor.op.name, tensor.value_index, reference))
     except Exception:
         logger.debug("gradients could not be observed", exc_info=True)
-
-
-def _note_eager_gradient(tensor: Any, variable: Any) -> None:
-    if call_notes.eager_paths is None or call_notes.eager_gradients is None:
-        return
-    address = tensor_address(tensor)
-    if address is not None:
-        size = tensor.shape.num_elements() * tensor.dtype.size
-        call_notes.eager_gradients.append((address, size, variable))
 
 
 def _flat(values: Any) -> Iterable[Any]:

@@ -5,6 +5,7 @@ that is made again counts as the same function. Which argument changed from one 
 TensorFlow's descriptions of types.
 """
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -88,13 +89,8 @@ def _text(value: Any) -> str:
 
 
 class TracedFunction:
-    """What is known of a function.
-
-    Attributes:
-        traces: Calls that traced it.
-        retraced: Why the last call traced it again, None if unknown.
-        reshaped: How the last new signature differs from the one before, None if unknown.
-    """
+    """What is known of a function: calls that traced it, why the last one did (`retraced`), and how the last new
+    signature differs from the one before (`reshaped`)."""
 
     def __init__(self, name: str, code: Any) -> None:
         self.name = name
@@ -123,11 +119,9 @@ class TracedFunction:
 
 
 class FunctionTraces:
-    """The traced functions of one process. Any thread may call a method; none raises.
+    """The traced functions of one process, by id of their code, or else by name. A count that changes sets `changed`.
 
-    Attributes:
-        functions: By id of the code, or else by name.
-        changed: Whether a count changed since this was set to False.
+    Any thread may call a method; none raises.
     """
 
     def __init__(self) -> None:
@@ -197,15 +191,14 @@ def _signature(value: Any) -> Any:
 def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
     """A clause on the first argument whose shape differs between two signatures; None for other differences."""
     for at, (one, other) in enumerate(zip(before, after, strict=False)):
-        if not all(isinstance(part, tuple) and part and _is_shape(part[0]) for part in (one, other)):
-            continue
-        if one[0] != other[0]:
-            return f"the shape of argument {at} changed from {shape_text(one[0])} to {shape_text(other[0])}"
+        shapes = [part[0] for part in (one, other) if isinstance(part, tuple) and part and isinstance(part[0], tuple)]
+        if (
+            len(shapes) == 2
+            and shapes[0] != shapes[1]
+            and all(isinstance(size, int) for size in itertools.chain(*shapes))
+        ):
+            return f"the shape of argument {at} changed from {shape_text(shapes[0])} to {shape_text(shapes[1])}"
     return None
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(size, int) for size in value)
 
 
 class CounterValue(NamedTuple):

@@ -39,24 +39,15 @@ MOST_AXES = 8
 
 
 class BatchDimensions:
-    """The powers of the dimensions of all results of one graph.
+    """The powers of the dimensions of all results of one graph: for each op, those of its results; None for an unknown
+    rank.
 
-    Args:
-        graph: Its ops.
-        batch_size: Examples in the batch; None if unknown.
-        given: Powers of its arguments by name, of a graph that another one calls.
-        fixed: Whether that one was traced for one batch size, as the attribute says of this one.
-
-    Attributes:
-        powers: For each op, those of its results; None for a result of unknown rank.
+    A graph that another one calls is given the powers of its arguments by name, and whether that one was traced for one
+    batch size (`fixed`).
     """
 
     def __init__(
-        self,
-        graph: GraphOps,
-        batch_size: int | None,
-        given: Mapping[str, Powers] | None = None,
-        fixed: bool = False,
+        self, graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None = None, fixed: bool = False
     ) -> None:
         self._graph, self._batch, self.fixed = graph, batch_size, fixed
         self._shapes = [graph.output_shapes(number) for number in range(len(graph))]

@@ -7,28 +7,18 @@ process, weakly keyed by graph, so that a later observer knows functions that we
 import threading
 import weakref
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 CallKind: TypeAlias = Literal["layer", "backward", "update"]
 """A layer's call, a call of a tape for gradients, or ``Optimizer.apply``."""
 
 
-class CallingLine(Protocol):
-    """Finds the user's line on this thread's stack."""
-
-    def calling(self, layer: Any = None) -> str | None: ...
-
-
 class Span(NamedTuple):
     """A range of ops of one graph, by their numbers, that one call made.
 
-    Attributes:
-        depth: Number of enclosing calls on the thread.
-        thread: The thread's identifier. Each replica of a distributed step is traced on a thread of its own, while the
-            optimizer calls of the replicas before it wait.
-        layer: Weak reference to the layer; None for other kinds.
-        targets: Names of the ops whose results a backward pass differentiates.
-        recorded: Whether a tape recorded the backward pass, which another one may then differentiate.
+    Each replica of a distributed step is traced on a thread of its own, while the optimizer calls of the replicas
+    before it wait. Of a backward pass, `targets` are the names of the ops whose results it differentiates, and another
+    one may then differentiate a `recorded` one.
     """
 
     start: int
@@ -42,22 +32,15 @@ class Span(NamedTuple):
 
 
 class GraphNotes:
-    """Notes on one function graph.
-
-    Attributes:
-        spans: Calls that made its ops.
-        gradients: (op name, index of the op's output, weak reference to the variable that it is the gradient of).
-    """
-
     def __init__(self) -> None:
         self.spans: list[Span] = []
-        self.gradients: list[tuple[str, int, Any]] = []
+        self.gradients: list[tuple[str, int, Any]] = []  # op name, index of its output, weak reference to the variable
 
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Any] = []
-        self.again: set[int] = set()
+        self.stack: list[Any] = []  # calls that the thread is in: the layer, or None for another kind of call
+        self.again: set[int] = set()  # ids of the layers that the backward pass which it is in called again
 
 
 class CallNotes:
@@ -70,7 +53,7 @@ class CallNotes:
             they were.
         optimizers: Those with a traced update.
         eager_paths: id of a layer to its path while a profiler window is open, else None.
-        eager_lines: Finds the user's lines in such a window; None if they are not recorded.
+        eager_lines: `SourceLines` in such a window; None if they are not recorded.
         eager_gradients: (address, requested bytes, weak reference to the variable) of the gradients of eager backward
             passes in the window; None if there was no window.
     """
@@ -83,23 +66,12 @@ class CallNotes:
         self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self.traced_calls = 0
         self.eager_paths: Mapping[int, str] | None = None
-        self.eager_lines: CallingLine | None = None
+        self.eager_lines: Any = None
         self.eager_gradients: list[tuple[int, int, Any]] | None = None
         self._lock = threading.Lock()
-        self._local = _OfThread()
-
-    @property
-    def stack(self) -> list[Any]:
-        """Calls that this thread is in: the layer, or None for another kind of call."""
-        return self._local.stack
-
-    @property
-    def again(self) -> set[int]:
-        """Identities of the layers that the backward pass which this thread is in called again."""
-        return self._local.again
+        self.of_thread = _OfThread()
 
     def notes(self, graph: Any) -> GraphNotes:
-        """The notes of a graph, new ones if there are none."""
         with self._lock:
             return self.graphs.setdefault(graph, GraphNotes())
 

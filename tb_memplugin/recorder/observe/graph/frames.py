@@ -44,7 +44,6 @@ def module_of(frame: Any) -> str:
 
 
 def is_trainer(frame: Any) -> bool:
-    """Whether a frame is that of a training method of Keras."""
     return frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith(PREFIXES)
 
 

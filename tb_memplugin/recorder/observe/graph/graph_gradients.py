@@ -114,13 +114,8 @@ _ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
 
 
 class GradientOps(NamedTuple):
-    """Ops that make gradients of variables.
-
-    Attributes:
-        layer: Op number to the layer of the variable.
-        layer_of_output: (number of a call op, index of its output) to the layer of the variable.
-        made_dense: Those of `layer` that make a dense gradient of a sparse one.
-    """
+    """Ops that make gradients of variables: the layer of the variable by op number, and by (number of a call op, index
+    of its output). Those of `made_dense` make a dense gradient of a sparse one."""
 
     layer: dict[int, str | None]
     layer_of_output: dict[tuple[int, int], str | None]

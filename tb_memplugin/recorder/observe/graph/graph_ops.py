@@ -59,10 +59,8 @@ class Call:
 class GraphOps:
     """The ops of a graph, numbered in the order in which they were made.
 
-    Attributes:
-        number: Op name to number.
-        inputs: For each op, its inputs as (number of the producer, index of the producer's output). Looks through
-            IdentityN, which only bundles tensors.
+    The `inputs` of an op are pairs of (number of the producer, index of the producer's output). They look through
+    IdentityN, which only bundles tensors.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -102,15 +100,18 @@ class GraphOps:
 
     def sources(self, numbers: Iterable[int]) -> set[int]:
         """The ops, the ops on whose results they depend, and those that these compute for all iterations of a loop."""
+        return self._reached(numbers, lambda number: [self.vectorized_from(number)])
+
+    def _reached(self, numbers: Iterable[int], others: Callable[[int], Iterable[int | None]]) -> set[int]:
+        """The ops, those whose results they read, others that they need, and so on."""
         found: set[int] = set()
-        pending = list(numbers)
+        pending: list[int | None] = list(numbers)
         while pending:
             number = pending.pop()
-            if number not in found:
+            if number is not None and number not in found:
                 found.add(number)
                 pending += [source for source, _ in self.inputs[number]]
-                original = self.vectorized_from(number)
-                pending += [] if original is None else [original]
+                pending += others(number)
         return found
 
     @functools.cached_property
@@ -127,14 +128,7 @@ class GraphOps:
         of_kind = dict(zip(self.types, self.ops, strict=True))
         stateful = {kind for kind, op in of_kind.items() if op.op_def.is_stateful}
         pending += [number for number, kind in enumerate(self.types) if kind in stateful]
-        needed: set[int] = set()
-        while pending:
-            number = pending.pop()
-            if number not in needed:
-                needed.add(number)
-                pending += [source for source, _ in self.inputs[number]]
-                pending += [self.number[op.name] for op in self.ops[number].control_inputs]
-        return needed
+        return self._reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
 
     def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
         """The shapes of an op's outputs, -1 for open dimensions; None for an unknown rank."""
@@ -166,7 +160,6 @@ class GraphOps:
         return frozenset(tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ()) - captured
 
     def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
-        """Name of the variable that an op writes to."""
         if self.types[number] == "ReadVariableOp":
             return None
         owners = (variables.get(self.ops[source].name) for source, _ in self.inputs[number])
@@ -185,22 +178,14 @@ def _shape_of(tensor: Any) -> tuple[int, ...] | None:
 
 
 class OpLayers:
-    """Layer and pass of each op of a graph, by the op's number.
+    """Layer (None for none) and pass of each op of a graph, by the op's number.
 
     Layer calls that were noted while the graph was traced decide. Other ops follow from the forward op that their name
-    refers to, and optimizer ops from the variable that they read or write (`place_updates`).
+    refers to, and optimizer ops from the variable that they read or write (`place_updates`). `forward` are the layers
+    of the graph that this one is the gradient of, if any.
 
-    Args:
-        graph: The graph.
-        notes: Calls noted while the graph was traced.
-        paths: id of a layer to its path.
-        call: Properties inherited from the calling op.
-        forward: Layers of the graph that this one is the gradient of, if any.
-
-    Attributes:
-        layer: Path of the layer, None for none.
-        in_layer: Whether a noted call of the layer made the op.
-        backward_spans: The backward passes that no other one differentiates. Another one is part of the forward pass.
+    A noted call of the layer made the op if it is `in_layer`. `backward_spans` are the backward passes that no other
+    one differentiates; another one is part of the forward pass.
     """
 
     def __init__(
@@ -311,10 +296,6 @@ class OpLayers:
 
         An op that mixes gradients of several layers, such as the concatenation that replicas on several workers sum,
         belongs to none of them; what follows from its result belongs to the layer that alone reads it.
-
-        Args:
-            variables: As `GraphOps.captured_variables` returns them.
-            gradient_of: Op number to the layer of the variable that the op's output is a gradient of.
         """
         mixed: dict[int, bool] = {}  # to whether the op only passes on what others mixed
         readers: list[set[str | None]] = [set() for _ in range(len(self._graph))]
@@ -377,5 +358,4 @@ def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span
 
 
 def _needed_by(graph: GraphOps, span: Span) -> set[int]:
-    """The ops that the target of a backward pass depends on."""
     return graph.sources(graph.number[name] for name in span.targets if name in graph.number)

@@ -43,14 +43,8 @@ def graph_facts(
 ) -> tuple[GraphFacts, ...]:
     """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first.
 
-    Of other graphs, only the constants are read.
-
-    Args:
-        paths: id of a layer to its path.
-        owner_of: Variable, or resource handle, to the variable's name and layer.
-        lines: Finds the user's lines; None to record none.
-        others: Other graphs; those that were read anyway are left out.
-        batch_size: Examples in the batch; None if unknown.
+    Of `others` that were not read so, only the constants are read. `paths` is the id of a layer to its path; `lines`
+    finds the user's lines.
     """
     roots: dict[int, Any] = {}
     for graph in list(call_notes.graphs):
@@ -75,9 +69,8 @@ def graph_facts(
 def output_bytes(op: str | None, batch_size: int | None) -> int | None:
     """Bytes of the first output of an op of a traced function graph; None if unknown.
 
-    Args:
-        op: The op's name, with or without the name of the op that calls its function.
-        batch_size: Replaces an unknown first dimension.
+    The op's name may begin with the name of the op that calls its function. The batch size replaces an unknown first
+    dimension.
     """
     if op is None:
         return None
@@ -137,7 +130,7 @@ class _Reader:
     def __init__(
         self, paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None, batch_size: int | None
     ) -> None:
-        self._paths, self._owner_of, self._lines, self._batch_size = paths, owner_of, lines, batch_size
+        self.paths, self.owner_of, self._lines, self.batch_size = paths, owner_of, lines, batch_size
         self._by_graph: dict[int, _Graph] = {}
         self.facts: list[GraphFacts | None] = []
 
@@ -146,7 +139,8 @@ class _Reader:
         index = len(self.facts)
         self.facts.append(None)
         forward = self._by_graph.get(id(getattr(graph, "_forward_graph", None)))
-        reading = _Graph(graph, self._paths, self._owner_of, call or Call(), forward, self._batch_size)
+        forward_layers = None if forward is None else forward.layers
+        reading = _Graph(graph, self, call or Call(), forward_layers)
         self._by_graph[id(graph)] = reading
         callees: dict[str, list[tuple[str, int]]] = {}
         for number, op in enumerate(reading.graph.ops):
@@ -168,10 +162,9 @@ class _Reader:
         return index
 
     def read_constants(self, graph: Any) -> None:
-        """Read the constants of a graph that was not read yet."""
         if id(graph) not in self._by_graph and len(self.facts) < MAX_GRAPHS and constants_of(graph):
-            facts = GraphFacts(graph.name, {}, {}, root=False, constants=tuple(self._constants(graph, None)))
-            self.facts.append(facts)
+            constants = tuple(self._constants(graph, None))
+            self.facts.append(GraphFacts(graph.name, {}, {}, root=False, constants=constants))
 
     def _constants(self, graph: Any, reading: "_Graph | None") -> Iterator[ConstantFact]:
         for name, constant in constants_of(graph).items():
@@ -198,28 +191,19 @@ def _callee(graph: Any, op: Any, attribute: str) -> Any:
 class _Graph:
     """The analysis of one graph, step by step: layers and passes, gradients, saved for backward."""
 
-    def __init__(
-        self,
-        graph: Any,
-        paths: Mapping[int, str],
-        owner_of: OwnerOf,
-        call: Call,
-        forward: "_Graph | None",
-        batch_size: int | None,
-    ) -> None:
+    def __init__(self, graph: Any, reader: _Reader, call: Call, forward: OpLayers | None) -> None:
         self.graph = GraphOps(graph)
         self._notes = notes = call_notes.graphs.get(graph) or GraphNotes()
-        self.layers: OpLayers = OpLayers(self.graph, notes, paths, call, None if forward is None else forward.layers)
-        self._variables = self.graph.captured_variables(call, owner_of)
-        self._gradients = gradient_ops(self.graph, self.layers, notes, call, owner_of)
+        self.layers = OpLayers(self.graph, notes, reader.paths, call, forward)
+        self._variables = self.graph.captured_variables(call, reader.owner_of)
+        self._gradients = gradient_ops(self.graph, self.layers, notes, call, reader.owner_of)
         self.layers.place_updates(self._variables, self._gradients.layer)
         self._early = early_ops(self.graph, self.layers, self._gradients)
         self._saved = saved_for_backward(self.graph, self.layers, self._early, call)
         self._reads = backward_reads(self.graph, self.layers)
-        self.batch = BatchDimensions(self.graph, batch_size, call.powers, call.fixed)
+        self.batch = BatchDimensions(self.graph, reader.batch_size, call.powers, call.fixed)
 
     def call(self, number: int, callee: Any) -> Call:
-        """Properties that a graph inherits from the op that calls it."""
         names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
         kind = self.graph.types[number]
         chosen = kind in ("If", "StatelessIf")  # its first input is the condition
@@ -229,7 +213,7 @@ class _Graph:
             self.layers.layer[number],
             self.layers.pass_name[number],
             self._variables,
-            frozenset(index for op, index in self._reads if op == number) if saves else frozenset(),
+            frozenset(index for op, index in self._reads if saves and op == number),
             {index: layer for (op, index), layer in gradients if op == number},
             self.batch.of_arguments(number, names, int(chosen)),
             self.batch.fixed,
@@ -253,7 +237,6 @@ class _Graph:
         return frozenset(layer for layer in layers if layer is not None)
 
     def op_facts(self, lines: SourceLines | None) -> dict[str, OpFact]:
-        """Op name to fact."""
         graph, layers, gradients = self.graph, self.layers, self._gradients
         line = [None] * len(graph) if lines is None else lines.of_graph(graph, layers, self._notes)
         reusers = buffer_reusers(graph, layers)

@@ -37,20 +37,23 @@ _WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "Va
 
 
 class SourceFiles:
-    """Tells the user's files from those of libraries.
+    """Tells the user's files from those of libraries: of these directories, Python's own and those in ``site-
+    packages``.
 
     Names are relative to the working directory at construction. Files outside it, and all files if the working
     directory contains the home directory, have no directory in their names.
-
-    Args:
-        libraries: Directories of libraries, besides Python's own and what is installed in ``site-packages``.
     """
 
     def __init__(self, libraries: Iterable[str]) -> None:
         python = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
         self._libraries = tuple(os.path.join(os.path.realpath(path), "") for path in (*libraries, *python))
-        self._directory = _working_directory()
         self._names: dict[str, str | None] = {}
+        try:
+            directory = os.path.join(os.path.realpath(os.getcwd()), "")
+        except OSError:
+            directory = ""  # it is gone
+        home = os.path.realpath(os.path.expanduser("~"))
+        self._directory = None if not directory or home.startswith(directory) else directory
 
     def name(self, file_name: str) -> str | None:
         """The stored name of a file; None for a library's file and for code without a file."""
@@ -71,25 +74,12 @@ class SourceFiles:
         return path[len(self._directory) :].replace(os.sep, "/")
 
 
-def _working_directory() -> str | None:
-    """The working directory with a separator at its end; None if it is gone, or an ancestor of the home directory."""
-    try:
-        directory = os.path.join(os.path.realpath(os.getcwd()), "")
-    except OSError:
-        return None
-    home = os.path.realpath(os.path.expanduser("~"))
-    return None if home.startswith(directory) else directory
-
-
 class ConstructorLines:
     """Finds the lines on which layers were made, as file and number, for layers that only Keras calls.
 
     A layer of a functional or sequential model is called by `fit`, so no line of the user's is on the stack of its ops
     but that of `fit`. Keras does not note where a layer was made. The program does: a layer with a name of its own was
     made by the call of its class with that name, if there is only one.
-
-    Args:
-        name_of: The stored name of a source file, None for a library's file.
     """
 
     def __init__(self, name_of: Callable[[str], str | None]) -> None:
@@ -254,7 +244,6 @@ class SourceLines:
 
 
 def _libraries() -> list[str]:
-    """Directories of TensorFlow, Keras and this package."""
     import keras
     import tensorflow as tf
 

@@ -18,7 +18,8 @@ MAX_CAUGHT = 100_000
 
 
 def objects_of(kinds: Collection[type], generation: int | None = None) -> list[Any]:
-    """Objects of exactly these classes (no subclasses) that Python's garbage collector tracks.
+    """Objects of exactly these classes (no subclasses) that Python's garbage collector tracks; of all generations, or
+    one.
 
     The collector also lists tuples that another thread is filling at this moment. `tuple(generator)` raises SystemError
     if something else refers to its tuple, so no thread may run from the listing until the tuples are dropped. Threads
@@ -30,12 +31,7 @@ def objects_of(kinds: Collection[type], generation: int | None = None) -> list[A
     call, choosing the classes, may start a collection before Python 3.12: `object.__hash__` is passed its argument in a
     tuple.
 
-    Args:
-        kinds: Classes, without `tuple`.
-        generation: Generation of the collector, None for all.
-
-    Raises:
-        ValueError: `kinds` contains `tuple`.
+    Raises ValueError if `kinds` contains `tuple`.
     """
     if tuple in kinds:
         raise ValueError("objects_of cannot list tuples: another thread may be filling one. Pass other classes.")
@@ -75,14 +71,10 @@ def subclasses(kind: type) -> set[type]:
 
 
 class Promotions:
-    """Remembers weakly the objects that leave the young generations between `start` and `stop`.
+    """Remembers weakly the objects of some classes that leave the young generations between `start` and `stop`.
 
-    Attributes:
-        misses: Times at which objects may have grown old uncaught, `start` included.
-
-    Args:
-        kinds: Returns the classes of the objects to catch.
-        next_number: Returns a number that is one higher at each call, and one more for each object made in between.
+    `next_number` returns a number that is one higher at each call, and one more for each object made in between.
+    `misses` counts the times at which objects may have grown old uncaught, `start` included.
     """
 
     def __init__(self, kinds: Callable[[], Collection[type]], next_number: Callable[[], int]) -> None:
@@ -116,19 +108,16 @@ class Promotions:
         try:
             if phase == "start":
                 self._number = self._next_number()
-                self._catch()
+                kinds = self._kinds()
+                for generation in YOUNG:
+                    self._caught.extend(map(weakref.ref, objects_of(kinds, generation)))
+                self.misses += len(self._caught) == self._caught.maxlen
             else:
                 number, self._number = self._number, None
                 self.misses += number is None or self._next_number() != number + 1
         except Exception:
             self._number = None
             logger.debug("objects that grow old could not be noted", exc_info=True)
-
-    def _catch(self) -> None:
-        kinds = self._kinds()
-        for generation in YOUNG:
-            self._caught.extend(map(weakref.ref, objects_of(kinds, generation)))
-        self.misses += len(self._caught) == self._caught.maxlen
 
 
 class _Callback:

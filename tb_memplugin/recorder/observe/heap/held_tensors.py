@@ -17,7 +17,7 @@ from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.heap.holders import Device, Entry, HolderSearch
 from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects, next_tensor_number
-from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_address, tensor_size
+from tb_memplugin.recorder.observe.model.layers import short_device, tensor_address, tensor_size
 
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
 _RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}
@@ -50,14 +50,9 @@ class HeldTensors(PythonObjects):
     ) -> DeviceFacts:
         """Tensors that Python holds as a window opens, with their devices.
 
-        Args:
-            in_use: Bytes in use by device.
-            variable_addresses: Addresses of the known variables.
-            graphs: Traced function graphs.
-            known_variables: Ids of the known variables.
-            read_chunks: Reads the chunks in use; without it, all objects are searched if some may be unknown.
-            batches_since: When the step before the window's began, by `time.perf_counter`: a batch that was last used
-                before it is a held tensor.
+        All objects are searched if some may be unknown, and, with `read_chunks`, a chunk in use has no owner. A batch
+        that was last used before `batches_since`, by `time.perf_counter`, is a held tensor: then the step before the
+        window's began.
         """
         self._windows += 1
         self._batches_since = batches_since
@@ -76,7 +71,6 @@ class HeldTensors(PythonObjects):
         return tuple((device, fact) for device, fact, _ in self._at_start)
 
     def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
-        """Read the facts about the known tensors at the window's start."""
         self.captures.read([*graphs, *self.captures.graphs()])
         self._at_start = list(self._entries(variable_addresses))
 
@@ -110,7 +104,6 @@ class HeldTensors(PythonObjects):
         return tuple(map(_with_holder, at_start)), tuple(map(_with_holder, new))
 
     def find_models(self) -> list[Any]:
-        """Search all of Python's objects for models."""
         self.search_all()
         return self.models()
 
@@ -121,9 +114,7 @@ class HeldTensors(PythonObjects):
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> Iterator[Entry]:
         """One fact for each address; of several tensors there, the one with the most certain category.
 
-        Args:
-            excluded: Addresses to leave out.
-            known_ids: Ids of `KnownTensor`s to leave out.
+        Leaves out addresses of `excluded`, and ids of `KnownTensor`s of `known_ids`.
         """
         of_datasets = self.dataset_tensors()
         entries: dict[int, Entry] = {}
@@ -135,21 +126,25 @@ class HeldTensors(PythonObjects):
             address = known.address
             if address is None or address in excluded:
                 continue
-            category = self._category(tensor, of_datasets)
+            category, holder = self._kind(tensor, of_datasets)
             if address not in entries or _RANKS[category] < _RANKS[entries[address][1].category]:
                 shape = tuple(int(size) for size in tensor.shape)
-                held = self._holder(tensor, category, of_datasets) or (known.held_by, known.retaining_path)
+                held = (known.held_by, known.retaining_path) if category == "held_tensors" else (holder, None)
                 fact = TensorFact(category, tensor_size(tensor), address, shape, tensor.dtype.name, *held)
                 entries[address] = short_device(tensor.device), fact, known
         yield from entries.values()
 
-    def _holder(self, tensor: Any, category: TensorCategory, of_datasets: set[int]) -> tuple[str | None, None] | None:
-        """The holder of a tensor that is no held tensor, without a path; None for a held tensor."""
-        if category == "inputs" and id(tensor) in of_datasets:
-            return DATA_SET, None
-        if self.captures.is_data(tensor) or category == "other_state":
-            return f"captured by function `{self.captures.function(tensor)}`", None
-        return None if category == "held_tensors" else (None, None)
+    def _kind(self, tensor: Any, of_datasets: set[int]) -> tuple[TensorCategory, str | None]:
+        """Category of a tensor, and what holds it, which is searched for if it is a held tensor."""
+        captured = f"captured by function `{self.captures.function(tensor)}`"
+        if id(tensor) in of_datasets:
+            return "inputs", DATA_SET
+        if self.captures.is_data(tensor):
+            return "inputs", captured
+        made_before = getattr(tensor, "_id", 0) < (self._first_number or 0)
+        if input_notes.is_input(tensor, -math.inf if made_before else self._batches_since):
+            return "inputs", None
+        return ("other_state", captured) if self.captures.is_constant(tensor) else ("held_tensors", None)
 
     def _with_category(self, entry: Entry) -> Entry:
         """A tensor of the window's start with its category now: the step may have been fed with it."""
@@ -157,18 +152,10 @@ class HeldTensors(PythonObjects):
         tensor = known.reference()
         if fact.category != "held_tensors" or tensor is None:
             return entry
-        category = self._category(tensor, set())
-        held = self._holder(tensor, category, set()) or (fact.held_by, fact.retaining_path)
-        return device, dataclasses.replace(fact, category=category, held_by=held[0], retaining_path=held[1]), known
-
-    def _category(self, tensor: Any, of_datasets: set[int]) -> TensorCategory:
-        if id(tensor) in of_datasets or self._is_batch(tensor) or self.captures.is_data(tensor):
-            return "inputs"
-        return "other_state" if self.captures.is_constant(tensor) else "held_tensors"
-
-    def _is_batch(self, tensor: Any) -> bool:
-        made_before = getattr(tensor, "_id", 0) < (self._first_number or 0)
-        return input_notes.is_input(tensor, -math.inf if made_before else self._batches_since)
+        category, holder = self._kind(tensor, set())
+        if category == "held_tensors":
+            return entry
+        return device, dataclasses.replace(fact, category=category, held_by=holder, retaining_path=None), known
 
 
 def _with_holder(entry: Entry) -> tuple[Device, TensorFact]:

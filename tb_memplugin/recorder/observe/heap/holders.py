@@ -37,6 +37,7 @@ MAX_DEPTH = 8
 MAX_HOLDERS = 3
 """Most holders of arrays, or iterators, that are told, those of the most bytes or iterators."""
 REFERENCES_BETWEEN_CLOCKS = 1024
+_ITERATORS = frozenset({"OwnedIterator", "OwnedMultiDeviceIterator", "NumpyIterator", "_NumpyIterator"})
 _LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
 _LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
 """Packages with objects that are not searched."""
@@ -53,18 +54,13 @@ Entry = tuple[Device, TensorFact, KnownTensor]
 
 
 class HolderSearch:
-    """Searches for the holders of held tensors, from window to window."""
-
     def __init__(self) -> None:
         self._held_before: Mapping[Device, int] = {}
 
     def search(self, entries: Iterable[Entry], in_use: Mapping[Device, int], window: int) -> None:
         """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the holder is unknown.
 
-        Args:
-            entries: Tensors.
-            in_use: Bytes in use by device.
-            window: Number of the window. A search that fails is repeated when that has doubled.
+        A search that fails is repeated when the number of the window has doubled.
         """
         held = [entry for entry in entries if entry[1].category == "held_tensors"]
         by_device: Counter[Device] = Counter()
@@ -149,7 +145,7 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
         if number % REFERENCES_BETWEEN_CLOCKS == 0 and time.thread_time() > end:
             break
         is_array = isinstance(child, array_type)
-        if not (is_array or _is_iterator(child)) or id(child) in seen:
+        if not (is_array or type(child).__name__ in _ITERATORS) or id(child) in seen:
             continue
         seen.add(id(child))
         key = id(node.value)
@@ -163,17 +159,11 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
     )
 
 
-def _is_iterator(value: Any) -> bool:
-    return type(value).__name__ in ("OwnedIterator", "OwnedMultiDeviceIterator", "NumpyIterator", "_NumpyIterator")
-
-
 def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, int, Any]]:
     """(object, position of a reference, object that it refers to), breadth first.
 
-    Args:
-        ends: Ids of objects beyond which nothing is looked for.
-        untracked: Whether to look into dicts and tuples of objects that the garbage collector does not track, such as
-            NumPy arrays.
+    Nothing is looked for beyond objects with the ids of `ends`. Dicts and tuples of objects that the garbage collector
+    does not track, such as NumPy arrays, are looked into if `untracked`.
     """
     visited = set(ends)
     pending: collections.deque[Node] = collections.deque(_roots())

@@ -32,10 +32,9 @@ class Captures:
                     break
                 self._graphs[graph] = version
                 tensors = self._data if graph.name.startswith(PIPELINE_FUNCTION) else self._constants
-                for external, _ in graph.captures:
-                    if not hasattr(external, "graph"):
-                        tensors[id(external)] = external
-                        self._functions[id(external)] = graph.name
+                found = {id(external): external for external, _ in graph.captures if not hasattr(external, "graph")}
+                tensors.update(found)
+                self._functions.update(dict.fromkeys(found, graph.name))
                 graph = getattr(graph, "outer_graph", None)
         if len(self._functions) > 2 * (len(self._constants) + len(self._data)):
             alive = {*self._constants.keys(), *self._data.keys()}
@@ -48,9 +47,9 @@ class Captures:
         """Whether a function of an input pipeline captured the tensor."""
         return self._data.get(id(tensor)) is tensor
 
-    def function(self, tensor: Any) -> str:
+    def function(self, tensor: Any) -> str | None:
         """Name of the function that captured a tensor last."""
-        return self._functions[id(tensor)]
+        return self._functions.get(id(tensor))
 
     def is_constant(self, tensor: Any) -> bool:
         """Whether another function captured the tensor."""
@@ -58,14 +57,8 @@ class Captures:
 
 
 class KnownTensor:
-    """A remembered tensor.
-
-    Attributes:
-        address: Of its data; 0 until it was read, None if unknown.
-        held_by: Description of the object that holds it, None if unknown.
-        retaining_path: Description of the references to it from a module or a running function; None if unknown.
-        next_search: First window in which to search for its holder again.
-    """
+    """A remembered tensor. Its address is 0 until it was read, None if unknown; its holder is searched again in window
+    `next_search`."""
 
     def __init__(self, tensor: Any) -> None:
         self.reference = weakref.ref(tensor)
@@ -152,7 +145,6 @@ class PythonObjects:
                 self._tensors[key] = KnownTensor(tensor)
 
     def tensors(self) -> Iterator[tuple[Any, KnownTensor]]:
-        """Remembered tensors that are alive."""
         for key, known in list(self._tensors.items()):
             tensor = known.reference()
             if tensor is None:
@@ -173,7 +165,6 @@ class PythonObjects:
         return [model for model in models if id(model) not in inner]
 
     def dataset_tensors(self) -> set[int]:
-        """Ids of the tensors that datasets were made from."""
         return {id(tensor) for dataset in list(self._datasets.values()) for tensor in dataset._tensors}
 
 

@@ -29,36 +29,29 @@ _CONTAINERS = (dict, list, tuple, set, types.CellType)
 def unreachable(objects: list[Any], levels: int = 2) -> set[int]:
     """Ids of objects that only Python's garbage collector can free, among these and what they refer to.
 
-    Args:
-        objects: Emptied, since a list that refers to an object keeps it alive. The caller must hold no other reference.
-        levels: How often to look for objects that refer to those which seem reachable, in all of the process; each
-            time takes 0.1 s for a million objects.
+    The list is emptied, since a list that refers to an object keeps it alive; the caller must hold no other reference.
+    Objects that refer to those which seem reachable are looked for `levels` times in all of the process; each time
+    takes 0.1 s for a million objects.
     """
     return _search(objects, levels)[1]
 
 
 def cycles_of(objects: list[Any], levels: int = 2) -> dict[int, str]:
-    """Id of each object that only Python's garbage collector can free to the class of what refers to it.
-
-    Parameters are those of `unreachable`.
-    """
+    """Id of each object that `unreachable` would find to the class of what refers to it."""
     wanted = set(map(id, objects))
     members, garbage = _search(objects, levels)
     owners: dict[int, Any] = {}
     for key in garbage - wanted:
         for child in gc.get_referents(members[key]):
             owners.setdefault(id(child), members[key])
-    return {key: _class_name(key, owners) for key in wanted & garbage if key in owners}
-
-
-def _class_name(key: int, owners: dict[int, Any]) -> str:
-    """The class of the object that refers to another one, itself or through lists, dicts and the like."""
-    owner = owners[key]
-    for _ in range(MAX_CONTAINERS):
-        if not isinstance(owner, _CONTAINERS) or id(owner) not in owners:
-            break
-        owner = owners[id(owner)]
-    return type(owner).__name__
+    names: dict[int, str] = {}
+    for key in wanted & garbage & owners.keys():
+        owner = owners[key]
+        for _ in range(MAX_CONTAINERS):
+            if isinstance(owner, _CONTAINERS):
+                owner = owners.get(id(owner), owner)
+        names[key] = type(owner).__name__
+    return names
 
 
 def _search(objects: list[Any], levels: int) -> tuple[dict[int, Any], set[int]]:

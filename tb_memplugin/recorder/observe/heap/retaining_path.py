@@ -21,15 +21,8 @@ _CONTAINERS = (list, tuple, dict, collections.deque)
 
 
 class Node(NamedTuple):
-    """An object on the way from a root to a tensor.
-
-    Attributes:
-        value: The object; for a root, the dict of its variables.
-        parent: The node that refers to it, None for a root.
-        root: For a root, its description.
-        place: Position among the references of the parent.
-        depth: Number of references from the root.
-    """
+    """An object on the way from a root, whose value is the dict of its variables, to a tensor. `root` describes a root,
+    `place` is the position among the references of the parent, `depth` the number of references from the root."""
 
     value: Any
     parent: "Node | None"
@@ -38,23 +31,23 @@ class Node(NamedTuple):
     depth: int = 0
 
 
-def describe_holder(node: Node, tensor: Any) -> str:
-    """Describe an object that refers to a tensor, and the attribute or variable through which it is reached."""
+def describe(node: Node, child: Any) -> str:
+    """Describe an object that refers to a tensor, and the attribute or variable through which it is reached.
+
+    Of a root, the variable that is the tensor.
+    """
+    if node.parent is None:
+        return f"variable {_owner_name(node, child)}"
     path = _path(node)
-    kind = None if path[0].parent is None else _kind(path[0].value)
+    kind = _kind(path[0].value)
     if kind is None:
-        return _owner_name(path[0], tensor)
+        return _owner_name(path[0], child)
     at = next(at for at, one in enumerate(path) if one.parent is None or _kind(one.value) is None)
-    owner, child = path[at], path[at - 1].value
-    name = _owner_name(owner, child)
+    owner, inside = path[at], path[at - 1].value
+    name = _owner_name(owner, inside)
     if owner.parent is not None:
         return f"{kind} in {name}"
-    return f"{kind} {name}" if at == 1 else f"{kind} in {_kind(child)} {name}"
-
-
-def describe(node: Node, child: Any) -> str:
-    """The same; of a root, the variable that is the child."""
-    return describe_holder(node, child) if node.parent is not None else f"variable {_owner_name(node, child)}"
+    return f"{kind} {name}" if at == 1 else f"{kind} in {_kind(inside)} {name}"
 
 
 def _path(node: Node) -> list[Node]:
@@ -95,7 +88,6 @@ def _name_of(variables: Mapping[Any, Any], value: Any) -> str:
 
 
 def closure(function: types.FunctionType) -> dict[str, Any]:
-    """Variables that a function closes over."""
     values = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
@@ -132,10 +124,7 @@ class RetainingPaths:
     def to(self, node: Node, place: int, tensor: Any) -> str:
         """Describe the objects from the root to a node, each with the reference to it and its class, then the tensor.
 
-        Args:
-            node: The object that refers to the tensor.
-            place: Position of the tensor among the references of the node.
-            tensor: The tensor.
+        The tensor has this place among the references of the node.
         """
         if node is not self._node:
             self._node, self._parts, self._keys = node, _parts(node), _keys(node.value)

@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.model import Layer, LayerTable
-from tb_memplugin.model.layers import Recomputed
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.model.layers import (
     all_variables,
@@ -26,13 +25,9 @@ Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 
 
 def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerTable | None) -> LayerTable:
-    """The current layer table of `model`, without output sizes (`with_output_bytes` adds them).
+    """The layer table of a model as of a step, without output sizes (`with_output_bytes` adds them).
 
-    Args:
-        model: A Keras model; unbuilt layers have no weights.
-        optimizer: Its optimizer, if any.
-        step: First step for which the table holds.
-        previous: The table that it replaces; the table's reason describes the change.
+    Unbuilt layers have no weights. The table's reason describes the change from the `previous` one.
     """
     nodes = walk(model)
     owned = own_variables(nodes)
@@ -44,7 +39,6 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
         dataclasses.replace(
             _layer(node.path, node.layer, owned[node.path], trainable_ids, by_layer.get(node.path, 0)),
             unit=units.get(node.path.removeprefix(root)),
-            recomputed=_recomputed(node.layer),
         )
         for node in nodes
     )
@@ -65,23 +59,14 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
     )
 
 
-def _recomputed(layer: Any) -> Recomputed | None:
-    exact = call_notes.recomputed.get(layer)
-    return None if exact is None else "exact" if exact else "anew"
-
-
 def outputs_by_layer(model: Any) -> dict[str, Outputs]:
-    """Outputs of each layer by its path."""
     return {node.path: _outputs(node.layer) for node in walk(model)}
 
 
 def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_size: int | None) -> LayerTable:
     """`table` with the total output bytes of each layer's first call; None where a dimension is unknown.
 
-    Args:
-        table: A table of the model.
-        outputs: The model's `outputs_by_layer`.
-        batch_size: Replaces an unknown first dimension.
+    `outputs` are the model's `outputs_by_layer`; the batch size replaces an unknown first dimension.
     """
     layers = tuple(
         dataclasses.replace(layer, output_bytes=_output_bytes(outputs.get(layer.path, ()), batch_size))
@@ -153,6 +138,7 @@ def _layer(path: str, layer: Any, own: list[Any], trainable_ids: set[int], optim
     trainable = [weight for weight in own if id(weight) in trainable_ids]
     outputs = _outputs(layer)
     shape, dtype = outputs[0] if outputs else (None, None)
+    exact = call_notes.recomputed.get(layer)
     return Layer(
         path=path,
         type=type(layer).__name__,
@@ -164,6 +150,7 @@ def _layer(path: str, layer: Any, own: list[Any], trainable_ids: set[int], optim
         output_shape=shape,
         output_dtype=dtype,
         output_bytes=None,
+        recomputed=None if exact is None else "exact" if exact else "anew",
     )
 
 

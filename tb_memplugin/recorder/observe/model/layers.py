@@ -1,9 +1,13 @@
 """The models of Keras and `tf.Module`: their tree of layers, their variables, and the slots of their optimizers."""
 
+import ctypes
 import math
 import sys
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+from tb_memplugin.model import is_cpu
 
 
 def packages() -> list[Any]:
@@ -53,12 +57,11 @@ def _walk(layer: Any, path: str, visited: set[int]) -> Iterator[LayerNode]:
 
 
 def is_layer(item: Any) -> bool:
-    """Whether an object is a layer or model of Keras."""
     return hasattr(item, "_flatten_layers")
 
 
 def is_module(item: Any) -> bool:
-    """Whether an object is a `tf.Module` that is no layer of Keras."""
+    """Whether an object is a module that is no layer of Keras."""
     import tensorflow as tf
 
     return isinstance(item, tf.Module) and not is_layer(item)
@@ -151,6 +154,68 @@ def item_bytes(dtype: str) -> int:
     return int({"bfloat16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1}.get(dtype) or np.dtype(dtype).itemsize)
 
 
+def tensor_size(tensor: Any) -> int:
+    """Requested bytes of a tensor: elements × size of the dtype; 0 for an unknown shape."""
+    return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
+
+
+_copied: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""Variables that TensorFlow copies whenever they are read, by id: those that were updated sparsely, for good."""
+_MIN_COPY_BYTES = 64 << 10
+
+
+def variable_address(variable: Any) -> int | None:
+    """Address of the value of a TensorFlow variable.
+
+    None if unknown: uninitialized, a string, on an accelerator without DLPack, or if TensorFlow copies the variable
+    when it is read. Such a variable is read once, as the copy takes as much memory again.
+    """
+    if _copied.get(id(variable)) is variable:
+        return None
+    try:
+        before = _in_use(variable) if tensor_size(variable) >= _MIN_COPY_BYTES else None
+        value = variable.value()  # not read_value(), which copies to the default device
+        if before is not None and (_in_use(variable) or 0) - before >= tensor_size(variable):
+            _copied[id(variable)] = variable
+            return None
+        return tensor_address(value)
+    except Exception:
+        return None
+
+
+def _in_use(variable: Any) -> int | None:
+    import tensorflow as tf
+
+    try:
+        return int(tf.config.experimental.get_memory_info(short_device(variable.device))["current"])
+    except ValueError:
+        return None
+
+
+def tensor_address(tensor: Any) -> int | None:
+    """Address of an eager tensor's data in device memory, None if unknown.
+
+    Reads the data pointer at the start of the DLManagedTensor in a DLPack capsule. The capsule must be dropped at once:
+    a second reference to a variable's buffer would make the next assignment copy it.
+    """
+    import tensorflow as tf
+
+    try:
+        capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    except Exception:
+        return None
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    managed = pointer(capsule, b"dltensor")
+    return ctypes.c_void_p.from_address(managed).value if managed else None
+
+
+def short_device(name: str) -> str:
+    """``GPU:0`` for ``/job:localhost/replica:0/task:0/device:GPU:0``. All CPUs share the allocator of ``CPU:0``."""
+    short = name.rsplit("device:", 1)[-1]
+    return short if short and not is_cpu(short) else "CPU:0"
+
+
 class Slot(NamedTuple):
     """A variable of an optimizer, and the model's variable that it serves.
 
@@ -165,10 +230,7 @@ def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
     """Every variable of a Keras optimizer, including those of an inner optimizer, each once.
 
     Keras keeps slots in lists parallel to the optimizer's trainable variables. Names are not used, because they repeat.
-
-    Args:
-        optimizer: The optimizer.
-        served: The model's variables: optimizers of Keras 2 do not refer to those that they serve.
+    Optimizers of Keras 2 do not refer to the model's variables that they serve, so these are given.
     """
     by_id: dict[int, Slot] = {}
     by_key = {_key_of_keras_2(variable): variable for variable in served}
@@ -183,7 +245,7 @@ def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
 
 
 def all_variables(optimizer: Any) -> list[Any]:
-    """The optimizer's variables; a legacy optimizer of Keras 2 has a method for them."""
+    """They are a method of a legacy optimizer of Keras 2."""
     variables = optimizer.variables
     return list(variables if isinstance(variables, (list, tuple)) else variables())
 

@@ -15,8 +15,15 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base.due import changes
-from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_size
-from tb_memplugin.recorder.observe.model.layers import parts, replicas, slots, tf_variable, variables_of
+from tb_memplugin.recorder.observe.model.layers import (
+    parts,
+    replicas,
+    short_device,
+    slots,
+    tensor_size,
+    tf_variable,
+    variables_of,
+)
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -125,9 +132,8 @@ class LiveModels:
     def find_unreachable(self, overhead: float, unreachable: Callable[[list[Any]], set[int]]) -> float:
         """Find models that only Python's garbage collector can free, if the budget allows; processor seconds spent.
 
-        Args:
-            overhead: Share of run time that recording may cost.
-            unreachable: Empties a list of objects, and returns the ids of those that only the collector can free.
+        `overhead` is the share of run time that recording may cost. `unreachable` empties a list of objects, and
+        returns the ids of those that only the collector can free.
         """
         now = time.monotonic()
         budget = FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began)
@@ -143,7 +149,14 @@ class LiveModels:
             return 0.0
         began = time.thread_time()
         try:
-            _search(due, unreachable, now)
+            keys = [id(entry.reference()) for entry in due]
+            owners = (one for entry in due for one in (entry.reference(), entry.optimizer()))
+            garbage = unreachable([one for one in owners if one is not None])
+            for entry, key in zip(due, keys, strict=True):
+                if key in garbage:
+                    entry.unreachable = frozenset(garbage.intersection(entry.variables))
+                else:
+                    entry.next_search = now + max(CHECK_SECONDS, now - entry.noted_at)
         except Exception:
             logger.debug("unreachable models could not be found", exc_info=True)
         seconds = time.thread_time() - began
@@ -223,20 +236,7 @@ class LiveModels:
         return figures
 
 
-def _search(entries: list[_Model], unreachable: Callable[[list[Any]], set[int]], now: float) -> None:
-    keys = [id(entry.reference()) for entry in entries]
-    garbage = unreachable(
-        [one for entry in entries for one in (entry.reference(), entry.optimizer()) if one is not None]
-    )
-    for entry, key in zip(entries, keys, strict=True):
-        if key in garbage:
-            entry.unreachable = frozenset(garbage.intersection(entry.variables))
-        else:
-            entry.next_search = now + max(CHECK_SECONDS, now - entry.noted_at)
-
-
 def _add(figures: dict[str, tuple[int, int]], variables: Iterable[_Variable]) -> None:
-    """Add the variables of a model to a count and bytes by device."""
     for device, size in _sizes(variables).items():
         count, before = figures.get(device, (0, 0))
         figures[device] = count + 1, before + size

@@ -7,6 +7,7 @@ their slots stay behind, and with them earlier models.
 """
 
 import dataclasses
+import functools
 import itertools
 import re
 import weakref
@@ -15,13 +16,16 @@ from typing import Any
 
 from tb_memplugin.model.layers import replaced_optimizer, unused
 from tb_memplugin.model.trace import VariableFact, VariableRole
-from tb_memplugin.recorder.observe.model.addresses import short_device, tensor_address, tensor_size, variable_address
 from tb_memplugin.recorder.observe.model.layers import (
     LayerNode,
     own_variables,
     replicas,
+    short_device,
     slots,
+    tensor_address,
+    tensor_size,
     tf_variable,
+    variable_address,
     variables_of,
     walk,
 )
@@ -46,25 +50,17 @@ class _Entry:
         self.of_model = True
 
     def address(self) -> int | None:
-        """Address of its value now."""
         variable = self.reference()
         return None if variable is None else variable_address(variable)
 
 
 class Variables:
-    """The variables of models and optimizers; for the training's thread. `add_unowned` adds others.
+    """The variables of models, given with their optimizers, and optimizers of other models. For the training's thread.
 
     Keeps nothing alive: what the program has dropped is freed in a window as it would be without one.
 
-    Args:
-        models: Models with their optimizers.
-        optimizers: Optimizers of other models.
-        addresses: Whether to read the variables' addresses.
-
-    Attributes:
-        paths: id of a layer that exists to its path, for all models.
-        trainable: Layer path to whether the layer has trainable weights.
-        eager: Whether a model runs eagerly.
+    Attributes: `paths` is the id of a layer that exists to its path, for all models; `trainable` is a layer's path to
+    whether the layer has trainable weights; `eager` is whether a model runs eagerly.
     """
 
     def __init__(self, models: list[tuple[Any, Any]], optimizers: list[Any], addresses: bool = True) -> None:
@@ -91,24 +87,22 @@ class Variables:
 
     def _add_model(self, nodes: list[LayerNode], model: Any, optimizer: Any) -> None:
         nodes = self._with_unique_paths(nodes)
+        paths = self.paths
         for node in nodes:
-            self._add_path(node)
+            key = id(node.layer)
+            if key not in paths:
+                paths[key] = node.path
+                self._layers.append(weakref.ref(node.layer, functools.partial(paths.pop, key)))
         self._add_weights(nodes, model)
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if optimizer is not None:
             self._add_optimizer(optimizer, model)
         for node in reversed(nodes):
             for variable in variables_of(node.layer, "variables"):
-                self._add(variable, "other_state", None if node.layer is model else node.path, None, model)
+                self._add(variable, "other_state", None if node.layer is model else node.path, model=model)
         for variable in (*getattr(model, "metrics_variables", ()), *variables_of(model, "variables")):
-            self._add(variable, "other_state", None, None, model)
+            self._add(variable, "other_state", model=model)
         self.eager = self.eager or bool(getattr(model, "run_eagerly", False))
-
-    def _add_path(self, node: LayerNode) -> None:
-        paths, key = self.paths, id(node.layer)
-        if key not in paths:
-            paths[key] = node.path
-            self._layers.append(weakref.ref(node.layer, lambda _: paths.pop(key, None)))
 
     def _with_unique_paths(self, nodes: list[LayerNode]) -> list[LayerNode]:
         """The nodes of a model; ``fold#2/dense`` in the second model named ``fold``."""
@@ -140,9 +134,9 @@ class Variables:
         self,
         variable: Any,
         role: VariableRole,
-        layer: str | None,
-        trainable: bool | None,
-        model: Any,
+        layer: str | None = None,
+        trainable: bool | None = None,
+        model: Any = None,
         optimizer: Any = None,
     ) -> None:
         value = tf_variable(variable)
@@ -170,18 +164,14 @@ class Variables:
             self._by_id[id(value)] = weakref.ref(value), self._entries[-1]
 
     def add_unowned(self, variables: Iterable[Any], known: Set[int | None]) -> None:
-        """Add variables of no model, such as a replay buffer.
-
-        Args:
-            variables: The variables.
-            known: Addresses of tensors; a variable that shares its buffer with one of them is left out.
-        """
+        """Add variables of no model, such as a replay buffer, but for those that share their buffer with a tensor at
+        one of the known addresses."""
         known = {*known, *self.start_addresses()} - {None}
         for variable in variables:
             start = variable_address(variable)
             count = len(self._entries)
             if start not in known:
-                self._add(variable, "other_state", None, None, None)
+                self._add(variable, "other_state")
             for entry in self._entries[count:]:
                 entry.start, entry.of_model = start, False
 
@@ -208,7 +198,6 @@ class Variables:
         return (entry.start for entry in self._entries)
 
     def addresses(self) -> Iterator[int | None]:
-        """Addresses now."""
         return (entry.address() for entry in self._entries)
 
     def facts(self, device: str) -> tuple[VariableFact, ...]:
@@ -263,14 +252,7 @@ class FormerVariables:
         self._optimizers: weakref.WeakKeyDictionary[Any, FormerOptimizer] = weakref.WeakKeyDictionary()
 
     def note(self, handle: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
-        """Note the owner of a variable.
-
-        Args:
-            handle: The variable's resource handle.
-            fact: Its role and layer.
-            model: Its model, None if unknown.
-            optimizer: Its optimizer if it is a slot, else None.
-        """
+        """Note who owns the variable of a resource handle; a slot has an optimizer. The model may be unknown."""
         owners, key = self._owners, id(handle)
         known = owners.get(key)
         if known is not None and known[0]() is handle and known[1].model() is model and known[1].layer == fact.layer:
@@ -290,7 +272,9 @@ class FormerVariables:
 
     def facts(self, handles: Iterable[Any]) -> list[VariableFact]:
         """Facts about those resource handles of variables whose variable does not exist any more in Python."""
-        return [fact for handle in handles if _variable_is_gone(handle) and (fact := self._fact(handle)) is not None]
+        variables = ((handle, getattr(handle, "_parent_trackable", None)) for handle in handles)
+        gone = (handle for handle, variable in variables if isinstance(variable, weakref.ref) and variable() is None)
+        return [fact for handle in gone if (fact := self._fact(handle)) is not None]
 
     def _fact(self, handle: Any) -> VariableFact | None:
         import tensorflow as tf
@@ -302,7 +286,12 @@ class FormerVariables:
         address = _address(handle, dtype)
         if address is None or not shape.is_fully_defined():
             return None
-        role, layer = self._role_and_layer(handle, shape, dtype)
+        reference, owner = self._owners.get(id(handle), (None, None))
+        if owner is not None and reference is not None and reference() is handle:
+            role, layer = owner.role, owner.path()
+        else:
+            is_array = bool(shape.rank) and dtype.is_floating
+            role, layer = _named(str(handle._name).partition(":")[0], is_array)
         return VariableFact(
             name=f"{handle._name}#{id(handle)}",
             role=role,
@@ -315,17 +304,6 @@ class FormerVariables:
             shape=tuple(shape.as_list()),
             dtype=dtype.name,
         )
-
-    def _role_and_layer(self, handle: Any, shape: Any, dtype: Any) -> tuple[VariableRole, str | None]:
-        reference, owner = self._owners.get(id(handle), (None, None))
-        if owner is not None and reference is not None and reference() is handle:
-            return owner.role, owner.path()
-        return _named(str(handle._name).partition(":")[0], is_array=bool(shape.rank) and dtype.is_floating)
-
-
-def _variable_is_gone(handle: Any) -> bool:
-    variable = getattr(handle, "_parent_trackable", None)
-    return isinstance(variable, weakref.ref) and variable() is None
 
 
 def _address(handle: Any, dtype: Any) -> int | None:

@@ -93,7 +93,7 @@ def test_each_call_has_the_ops_that_it_made() -> None:
     assert outer.end <= backward.start < backward.end <= update.start < update.end
     # AND the outermost layer is known, and the optimizer that made an update
     assert layer in call_notes.outermost_layers and layer.inner not in call_notes.outermost_layers
-    assert optimizer in call_notes.optimizers and call_notes.stack == []
+    assert optimizer in call_notes.optimizers and call_notes.of_thread.stack == []
 
 
 def test_gradients_are_noted_with_their_variables() -> None:
@@ -143,7 +143,7 @@ def test_a_call_that_fails_ends_and_its_batch_is_noted() -> None:
     input_notes.end(True)
     with pytest.raises(RuntimeError):
         tf.function(lambda: Failing()(X))()
-    assert call_notes.stack == []
+    assert call_notes.of_thread.stack == []
 
 
 def test_arguments_of_outermost_calls_are_data_and_their_results_are_not() -> None:

@@ -47,11 +47,7 @@ X = tf.ones((2, 3))
         ({"x": 1}, {"x": X}, "argument `x` changed its type"),
         ({"x": X}, {"x": X, "y": X}, "argument `y` is new"),
         ({"x": X, "y": X}, {"x": X}, "argument `y` is gone"),
-        (
-            {"x": (X, tf.ones(2))},
-            {"x": (X, tf.ones(5))},
-            "the shape of argument `x[1]` changed from (2,) to (5,)",
-        ),
+        ({"x": (X, tf.ones(2))}, {"x": (X, tf.ones(5))}, "the shape of argument `x[1]` changed from (2,) to (5,)"),
         ({"x": [X, 1]}, {"x": [X, 2]}, "argument `x[1]` changed from 1 to 2 (Python value)"),
         (many(1), many(3), "argument `x` changed from 1 to 3 items"),
         ({"x": {"a": X}}, {"x": {"a": tf.ones(1)}}, "the shape of argument `x['a']` changed from (2, 3) to (1,)"),

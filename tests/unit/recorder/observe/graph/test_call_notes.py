@@ -33,18 +33,18 @@ def test_notes_go_with_their_graph() -> None:
 
 def test_each_thread_has_its_own_calls() -> None:
     notes = CallNotes()
-    notes.stack.append("layer")
-    notes.again.add(5)
+    notes.of_thread.stack.append("layer")
+    notes.of_thread.again.add(5)
     seen: list[Any] = []
 
     def look() -> None:
-        seen.append((list(notes.stack), set(notes.again)))
+        seen.append((list(notes.of_thread.stack), set(notes.of_thread.again)))
 
     thread = threading.Thread(target=look)
     thread.start()
     thread.join()
     assert seen == [([], set())]
-    assert (notes.stack, notes.again) == (["layer"], {5})
+    assert (notes.of_thread.stack, notes.of_thread.again) == (["layer"], {5})
 
 
 def test_a_forked_child_takes_no_more_notes_of_the_window() -> None:

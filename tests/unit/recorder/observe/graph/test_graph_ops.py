@@ -6,11 +6,7 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, Span
-from tb_memplugin.recorder.observe.graph.graph_ops import (
-    Call,
-    GraphOps,
-    OpLayers,
-)
+from tb_memplugin.recorder.observe.graph.graph_ops import Call, GraphOps, OpLayers
 
 tf = pytest.importorskip("tensorflow")
 

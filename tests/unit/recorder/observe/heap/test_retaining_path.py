@@ -135,11 +135,7 @@ def in_a_cycle(tensor: Any) -> Trainer:
         (slotted, "attribute `cache` of Slotted", "(Slotted) › cache"),
         (closure, "variable `kept` of <lambda>()", "(function) › kept"),
         (unassigned, "variable `kept` of inner()", "(function) › kept"),
-        (
-            lambda tensor: closure([tensor]),
-            "list in variable `kept` of <lambda>()",
-            "(function) › kept (list) › [0]",
-        ),
+        (lambda tensor: closure([tensor]), "list in variable `kept` of <lambda>()", "(function) › kept (list) › [0]"),
         (default, "variable of the defaults of step()", "(function) › …"),
         (
             lambda tensor: functools.partial(print, 1, tensor),
@@ -151,11 +147,7 @@ def in_a_cycle(tensor: Any) -> Trainer:
             "attribute `outputs` of Trainer",
             "(method) › __self__ (Trainer) › outputs",
         ),
-        (
-            in_a_cycle,
-            "list in attribute `outputs` of Trainer",
-            "(Trainer) › callback (Trainer) › outputs (list) › [0]",
-        ),
+        (in_a_cycle, "list in attribute `outputs` of Trainer", "(Trainer) › callback (Trainer) › outputs (list) › [0]"),
         (lambda tensor: {tensor}, "an object of type set", "(set) › …"),
     ],
 )

@@ -72,7 +72,7 @@ def test_modules_are_walked_by_their_attributes() -> None:
 def test_layers_and_modules_are_told_apart() -> None:
     layer, module = L.Dense(2), Dense(2)
     assert [(is_layer(one), is_module(one)) for one in (layer, module, object())] == [
-        *((True, False), (False, True), (False, False)),
+        *((True, False), (False, True), (False, False))
     ]
     assert [name for name, _ in children(keras.Sequential([L.Dense(2, name="a")]))] == ["a"]
 

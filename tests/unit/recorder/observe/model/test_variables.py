@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.model.trace import VariableFact
-from tb_memplugin.recorder.observe.model import addresses
+from tb_memplugin.recorder.observe.model import layers
 from tb_memplugin.recorder.observe.model import variables as module
 from tb_memplugin.recorder.observe.model.variables import (
     FormerVariables,
@@ -297,7 +297,7 @@ def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(monkeypa
     table = tf.Variable(tf.zeros((64, 1024)))
     assert module.variable_address(table) is not None
     in_use = iter((0, 64 * 1024 * 4))
-    monkeypatch.setattr(addresses, "_in_use", lambda variable: next(in_use))
+    monkeypatch.setattr(layers, "_in_use", lambda variable: next(in_use))
     assert module.variable_address(table) is None
     # AND it is not read again
     assert module.variable_address(table) is None

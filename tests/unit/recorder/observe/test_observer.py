@@ -13,7 +13,7 @@ from trace_cases import FACTS, Recorder, ledger_of, rows
 from tb_memplugin.model import MISSING, MemoryMap
 from tb_memplugin.model.trace import AllocationTrace, KnownChunk, TraceFacts, VariableFact
 from tb_memplugin.recorder.native.memory_maps import resource_handle_bytes
-from tb_memplugin.recorder.observe.chunk_history import ChunkHistory
+from tb_memplugin.recorder.observe.observer import ChunkHistory
 
 REGION = (0, 1 << 20)
 EMPTY = TraceFacts()
