@@ -53,13 +53,6 @@ _RESIDENT = 3  # the place of host RSS in a row of samples
 
 
 @dataclasses.dataclass
-class _FailedStep:
-    """A step that ran out of memory; its post-mortem adds what the analysis needs to find the same owners."""
-
-    traced: TracedStep
-
-
-@dataclasses.dataclass
 class _OpenStep:
     """The running step; `Recording.ordinary` has its number, which may increase while this object stays."""
 
@@ -226,7 +219,7 @@ class Recording:
         self._open = _OpenStep(phase, epoch, time.perf_counter())
         batches = self._tracer.first_batches()
         if batches is not None:
-            self._submit_step(OBSERVING, step, self._tracer.note_first_batches, *batches)
+            self._submit_step(OBSERVING, step, self._tracer.analysis.note_first_batches, *batches)
         self._tracer.begin(step, phase)
         for name in self._names:
             self._faults.run(SAMPLES, allocator.reset_peak, name)
@@ -297,11 +290,6 @@ class Recording:
             self._chunks = chunks
             self.submit(self._output.write_samples)
 
-    @property
-    def last_began(self) -> float:
-        """When the last step began; seconds since the epoch, 0 without one."""
-        return self.ordinary.began
-
     def look_back(self, since: float) -> None:
         self._oom.look_back(since)
 
@@ -313,17 +301,25 @@ class Recording:
             return
         self._take_ordinary(opened)
         step = self.ordinary.step
+        place = Place(step, opened.phase, "step")
         seconds = time.perf_counter() - opened.began
         traced = None
         if self._tracer.tracing:
             traced = self._tracer.end(step, opened.phase, self._clock.now(), seconds, 0)
         if traced is None:
-            self._write_failure(raised, Place(step, opened.phase, "step"))
+            self._write_failure(raised, place)
             return
-        failed = _FailedStep(dataclasses.replace(traced, interrupted=True))
-        replay = functools.partial(self._replay, failed) if self.drain() else None  # with the chunks of earlier steps
-        self._write_failure(raised, Place(step, opened.phase, "step"), replay)
-        self.submit(functools.partial(self._work_through, failed.traced))
+        failed = dataclasses.replace(traced, interrupted=True)
+
+        def replay(device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts) -> OwnedMap | None:
+            nonlocal failed  # so that its analysis finds the same owners
+            replayed = self._tracer.analysis.failed_step
+            found = self._faults.run(REPLAYS, replayed, failed, device, memory_map, request, now)
+            failed, owned = found or (failed, None)
+            return owned
+
+        self._write_failure(raised, place, replay if self.drain() else None)  # with the chunks of earlier steps
+        self.submit(functools.partial(self._work_through, failed))
 
     def on_failure_outside(self, raised: RaisedError) -> None:
         """Write the post-mortem of an allocation that failed in none of the steps."""
@@ -333,15 +329,6 @@ class Recording:
 
     def _write_failure(self, raised: RaisedError, place: Place, replay: Replay | None = None) -> None:
         self._faults.run(POST_MORTEMS, self._oom.on_error, raised, place, replay)
-
-    def _replay(
-        self, failed: _FailedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
-    ) -> OwnedMap | None:
-        found = self._faults.run(REPLAYS, self._tracer.failed_step, failed.traced, device, memory_map, request, now)
-        if found is None:
-            return None
-        failed.traced, owned = found
-        return owned
 
     def _count(self, step: int, resident_bytes: int) -> None:
         """Keep the program's counters that changed, and once those of earlier sessions."""

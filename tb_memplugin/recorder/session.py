@@ -259,7 +259,7 @@ class RecordingSession:
     def active_since(self) -> tuple[bool, float]:
         """Whether a step is open, and when the last one began."""
         recording = self.recording
-        return (False, 0.0) if recording is None else (recording.step_is_open, recording.last_began)
+        return (False, 0.0) if recording is None else (recording.step_is_open, recording.ordinary.began)
 
     def enter_step(self) -> None:
         """Begin a block that belongs to the open step; pair it with `leave_step`."""

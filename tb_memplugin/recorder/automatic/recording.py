@@ -136,18 +136,16 @@ class AutomaticRecording:
         return callback
 
     @uncounted
-    def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> "Loop":
+    def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> Loop:
         """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond `MAX_RUNS`."""
         loop = self._loops.get(owner)
         if loop is None:
-            from tb_memplugin.recorder.memory_recorder import MemoryRecorder
-
             name = self._next_run()
             if name is None:
                 return self._shared()
             recorder = self._recorders.get(name)
             if recorder is None:
-                recorder = self._recorders[name] = MemoryRecorder(self._directory_of(name), model, **self._arguments)
+                recorder = self._record_into(name, model)
             elif model is not None:
                 recorder.watch(model)
             recorder.start()
@@ -155,20 +153,23 @@ class AutomaticRecording:
         self._note_latest(loop.recorder)
         return loop
 
-    def _shared(self) -> "Loop":
+    def _shared(self) -> Loop:
         """The loop whose steps are the calls of all models beyond `MAX_RUNS`."""
         if self._more is None:
-            from tb_memplugin.recorder.memory_recorder import MemoryRecorder
-
             name = f"{self._run}-more"
             self.names.append(name)
-            # A call of `fit` is a step here, and too long to be traced.
-            recorder = MemoryRecorder(self._directory_of(name), **{**self._arguments, "trace_steps": ()})
-            self._recorders[name] = recorder
+            recorder = self._record_into(name, trace_steps=())  # a call of `fit` is a step, and too long to be traced
             recorder.start()
             self._more = Loop(recorder, 0)
         self._note_latest(self._more.recorder)
         return self._more
+
+    def _record_into(self, name: str, model: Any = None, **more: Any) -> Any:
+        from tb_memplugin.recorder.memory_recorder import MemoryRecorder
+
+        recorder = MemoryRecorder(self._directory_of(name), model, **{**self._arguments, **more})
+        self._recorders[name] = recorder
+        return recorder
 
     def see_failures(self) -> None:
         """Open a run for an allocation that fails while nothing is recorded, as in a model that is built."""
@@ -182,11 +183,9 @@ class AutomaticRecording:
             self._sees_failures = opens
 
     def _open_run_for_failure(self) -> None:
-        from tb_memplugin.recorder.memory_recorder import MemoryRecorder
-
         name = self._next_run() if os.getpid() == self._process else None
         if name is not None:
-            self._recorders[name] = MemoryRecorder(self._directory_of(name), **self._arguments)
+            self._record_into(name)
             self._failure_run = self.latest = name
 
     @property

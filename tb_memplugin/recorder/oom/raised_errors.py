@@ -11,33 +11,14 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.recorder.oom.failure_maps import dump_files
 from tb_memplugin.recorder.oom.failures import memory_request
 
 logger = logging.getLogger("tb_memplugin")
-
-
-class Receiver(Protocol):
-    """A recording session."""
-
-    closed: bool
-
-    @property
-    def active_since(self) -> tuple[bool, float]:
-        """Whether a step is open, and when the last one began."""
-
-    def close_without_waiting(self) -> None: ...
-
-    def on_raised(self, error: BaseException, request: Request, since: float) -> None:
-        """Take a failure whose exception is being made on this thread.
-
-        TensorFlow's dumps since `since`, in seconds since the epoch, may belong to it.
-        """
 
 
 class _Last(NamedTuple):
@@ -57,7 +38,7 @@ class RaisedErrors:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._receivers: list[weakref.ref[Any]] = []
-        self._kept: Receiver | None = None
+        self._kept: Any = None
         self._opener: Callable[[], None] | None = None
         self._original: Any = None  # the constructor, and what stands in for it
         self._wrapper: Any = None
@@ -67,14 +48,14 @@ class RaisedErrors:
         self._local = threading.local()
         abandon_in_child(self)
 
-    def add(self, receiver: Receiver) -> None:
+    def add(self, receiver: Any) -> None:
         """See failures for a session until it is closed or dropped; end the one that was kept."""
         with self._lock:
             self._receivers.append(weakref.ref(receiver))
         self.keep(None)
         self.update()
 
-    def keep(self, receiver: Receiver | None) -> None:
+    def keep(self, receiver: Any) -> None:
         """Keep a session that the program has dropped until the next one is added or dropped."""
         with self._lock:
             kept, self._kept = self._kept, receiver
@@ -164,7 +145,7 @@ class RaisedErrors:
         last = self._last
         return bool(last.message) and last.message in message and (last.dumped or time.time() - last.wall_time < 1.0)
 
-    def _receiver(self) -> Receiver | None:
+    def _receiver(self) -> Any:
         """The session with the running or the latest step, else the latest without a step, else a new one."""
         receivers = self._open_receivers()
         if not receivers and self._opener is not None:

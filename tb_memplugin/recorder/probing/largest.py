@@ -1,6 +1,7 @@
 """`largest_batch_size`: predicts the largest batch that fits and trains with it to verify that."""
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,73 +101,57 @@ def largest_batch_size(
             run = record(model, examples, sizes, device, None, progress)
         progress.part("prediction")
         predictor = RunPredictor(run, device.name)
-        return _Search(model, examples, device, predictor, limit, progress).answer()
+        return _search(model, examples, device, predictor, limit, progress)
 
 
-class _Search:
-    def __init__(
-        self,
-        model: Any,
-        examples: Examples,
-        device: allocator.Device,
-        predictor: RunPredictor,
-        capacity: int,
-        progress: Progress,
-    ) -> None:
-        self._model, self._examples, self._device = model, examples, device
-        self._predictor, self._capacity = predictor, capacity
-        self._progress = progress
-        self._sentences: list[str] = []
-        self._smallest_refuted: int | None = None
+def _search(
+    model: Any, examples: Examples, device: allocator.Device, predictor: RunPredictor, capacity: int, progress: Progress
+) -> BatchSizeAnswer:
+    """The largest batch size within a capacity."""
+    sentences: list[str] = []
+    usable, refuted, own = capacity, sys.maxsize, device.capacity_bytes
 
-    def answer(self) -> BatchSizeAnswer:
-        usable = self._capacity
-        for _ in range(MOST_TRIES):
-            size = self._predict(usable)
-            prediction = self._predictor.what_if(Conditions(batch_size=size, capacity_bytes=self._capacity))
-            if size is None:
-                self._sentences += prediction.prediction.assumptions or (
-                    f"No batch is predicted to fit into {format_bytes(self._capacity)}.",
-                )
-                return BatchSizeAnswer(None, prediction, None, None, tuple(self._sentences))
-            self._sentences.append(
-                f"Batch size {size:,} is predicted to need {format_bytes(prediction.prediction.peak_bytes)} of "
-                f"{format_bytes(self._capacity)}."
-            )
-            own = self._device.capacity_bytes
-            if own is not None and self._capacity > own and (prediction.prediction.high_bytes or own) >= own:
-                self._sentences.append(f"Not verified: {self._device.name} has only {format_bytes(own)}.")
-                return BatchSizeAnswer(size, prediction, None, None, tuple(self._sentences))
-            self._progress.part(f"verification of batch size {size:,}")
-            peak = self._measure(size)
-            if peak is not None and peak <= self._capacity:
-                self._sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
-                return BatchSizeAnswer(size, prediction, True, peak, tuple(self._sentences))
-            self._sentences.append(
-                f"Memory ran out in the steps with batch size {size:,}."
-                if peak is None
-                else f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
-            )
-            self._smallest_refuted = size
-            usable = int(usable * STEP_DOWN)
-        return BatchSizeAnswer(None, prediction, False, None, tuple(self._sentences))
+    def answer(size: int | None, verified: bool | None, peak: int | None = None) -> BatchSizeAnswer:
+        return BatchSizeAnswer(size, predicted, verified, peak, tuple(sentences))
 
-    def _predict(self, usable: int) -> int | None:
-        """The largest batch size within a share of the capacity, below those that did not fit."""
-        size = self._predictor.largest_batch_size(Conditions(capacity_bytes=usable))
-        if size is not None and self._smallest_refuted is not None:
-            size = min(size, self._smallest_refuted - 1)
-        return size or None
+    for _ in range(MOST_TRIES):
+        size = min(predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0, refuted - 1) or None
+        predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=capacity))
+        prediction = predicted.prediction
+        if size is None:
+            sentences += prediction.assumptions or (f"No batch is predicted to fit into {format_bytes(capacity)}.",)
+            return answer(None, None)
+        sentences.append(
+            f"Batch size {size:,} is predicted to need {format_bytes(prediction.peak_bytes)} of "
+            f"{format_bytes(capacity)}."
+        )
+        if own is not None and capacity > own and (prediction.high_bytes or own) >= own:
+            sentences.append(f"Not verified: {device.name} has only {format_bytes(own)}.")
+            return answer(size, None)
+        progress.part(f"verification of batch size {size:,}")
+        peak = _measured_peak(model, examples, size, device)
+        if peak is not None and peak <= capacity:
+            sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
+            return answer(size, True, peak)
+        sentences.append(
+            f"Memory ran out in the steps with batch size {size:,}."
+            if peak is None
+            else f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
+        )
+        refuted = size
+        usable = int(usable * STEP_DOWN)
+    return answer(None, False)
 
-    def _measure(self, size: int) -> int | None:
-        """The peak of steps with a batch size; None if memory runs out."""
-        peaks = _Peaks(self._device.name)
-        try:
-            with restored(self._model):
-                train(self._model, self._examples, size, VERIFIED_STEPS, peaks)
-        except OutOfMemoryError:
-            return None
-        return peaks.typical
+
+def _measured_peak(model: Any, examples: Examples, size: int, device: allocator.Device) -> int | None:
+    """The peak of steps with a batch size; None if memory runs out."""
+    peaks = _Peaks(device.name)
+    try:
+        with restored(model):
+            train(model, examples, size, VERIFIED_STEPS, peaks)
+    except OutOfMemoryError:
+        return None
+    return peaks.typical
 
 
 class _Peaks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types

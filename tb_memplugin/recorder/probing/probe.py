@@ -132,48 +132,44 @@ def restored(model: Any) -> Iterator[None]:
         gc.collect()  # functions that the steps were traced to refer to each other in cycles
 
 
-def record(
-    model: Any,
-    examples: Examples,
-    sizes: Sequence[int],
-    device: Device,
-    directory: str | None,
-    progress: Progress,
-) -> RecordedRun:
-    """Record steps of each batch size. Changes the model."""
+@contextmanager
+def _directory(directory: str | None) -> Iterator[str]:
+    """The directory of a run: the given one, or a temporary one."""
     if directory is not None:
-        return _record(model, examples, sizes, device, directory, progress)
+        yield directory
+        return
     remove_abandoned()
     private = PrivateDirectory("probe")
     try:
-        return _record(model, examples, sizes, device, private.path, progress)
+        yield private.path
     finally:
         private.remove()
 
 
-def _record(
-    model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str, progress: Progress
+def record(
+    model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str | None, progress: Progress
 ) -> RecordedRun:
+    """Record steps of each batch size. Changes the model."""
     each = 1 + TRACED_STEPS
     start = int(model.optimizer.iterations)
     traced = [start + number * each + step for number in range(len(sizes)) for step in range(1, each)]
-    callback = MemoryCallback(directory, trace_steps=traced, devices=[device.name])
-    try:
-        for size in sizes:
-            progress.part(f"steps with batch size {size:,}")
-            try:
+    with _directory(directory) as run_directory:
+        callback = MemoryCallback(run_directory, trace_steps=traced, devices=[device.name])
+        try:
+            for size in sizes:
+                progress.part(f"steps with batch size {size:,}")
                 train(model, examples, size, each, callback)
-            except OutOfMemoryError as error:
-                raise RecordingError(
-                    f"Memory ran out in the probe's steps with batch size {size}. Pass smaller batch_sizes than "
-                    f"{tuple(sizes)}, or free memory first. The model is as before."
-                ) from error
-    finally:
-        callback.close()
-    run = Runs(directory)["."]
-    if not any(not one.first for one in run.requests):
-        raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))
-    return run
+        except OutOfMemoryError as error:
+            raise RecordingError(
+                f"Memory ran out in the probe's steps with batch size {size}. Pass smaller batch_sizes than "
+                f"{tuple(sizes)}, or free memory first. The model is as before."
+            ) from error
+        finally:
+            callback.close()
+        run = Runs(run_directory)["."]
+        if all(one.first for one in run.requests):
+            raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))
+        return run
 
 
 def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) -> None:

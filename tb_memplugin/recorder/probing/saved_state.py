@@ -37,24 +37,19 @@ def save_random_state() -> list[Restore]:
     return [
         lambda: random.setstate(of_python),
         lambda: np.random.set_state(of_numpy),
-        *_of_tensorflow(),
-        *_of_keras(),
+        _restore_of_tensorflow(),
+        _restore_of_keras(),
     ]
 
 
 def global_generators() -> list[Any]:
     from tensorflow.python.ops import stateful_random_ops  # the public getter creates a generator
 
-    keras_state = _keras_state()
-    of_tensorflow = stateful_random_ops.global_generator
-    of_keras = keras_state.get("global_seed_generator")
-    return [
-        *([] if of_tensorflow is None else [of_tensorflow.state]),
-        *([] if of_keras is None else [of_keras.state]),
-    ]
+    generators = (stateful_random_ops.global_generator, _keras_state().get("global_seed_generator"))
+    return [one.state for one in generators if one is not None]
 
 
-def _of_tensorflow() -> list[Restore]:
+def _restore_of_tensorflow() -> Restore:
     from tensorflow.python.eager import context  # the seeds of ops that `tf.random.set_seed` determines
     from tensorflow.python.ops import stateful_random_ops
 
@@ -72,10 +67,10 @@ def _of_tensorflow() -> list[Restore]:
             seeds.setstate(state)
         stateful_random_ops.global_generator = generator
 
-    return [restore]
+    return restore
 
 
-def _of_keras() -> list[Restore]:
+def _restore_of_keras() -> Restore:
     """Keras's global seed generator, if it was made meanwhile, and the numbers in the names of new objects."""
     state = _keras_state()
     generator, names = state.get("global_seed_generator"), state.get("object_name_uids")
@@ -88,7 +83,7 @@ def _of_keras() -> list[Restore]:
             names.update(numbers)
             state["object_name_uids"] = names
 
-    return [restore]
+    return restore
 
 
 def _keras_state() -> dict[str, Any]:
@@ -110,10 +105,8 @@ class SavedState:
         self._model = model
         self._values = [(variable, np.array(variable.numpy())) for variable in saved_variables(model)]
         objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
+        objects += [getattr(one, "_tracker", None) for one in objects]
         self._attributes = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
-        self._trackers = [
-            _Attributes(tracker) for one in objects if (tracker := getattr(one, "_tracker", None)) is not None
-        ]
 
     def forget_step_functions(self) -> None:
         """Let Keras make step functions anew: the model's own ones must not be traced for other batches."""
@@ -127,7 +120,7 @@ class SavedState:
                 _empty(variable)
         for variable, value in self._values:
             _assign(variable, value)
-        for attributes in (*self._attributes, *self._trackers):
+        for attributes in self._attributes:
             attributes.restore()
         for restore in self._random:
             restore()
@@ -154,7 +147,7 @@ class _Attributes:
     """The attributes of an object, with the contents of its lists, dictionaries and sets at any depth."""
 
     def __init__(self, owner: Any) -> None:
-        self._contents: dict[int, tuple[Any, Any]] = {}
+        self._contents: dict[int, tuple[Any, Any, Any]] = {}
         self._proxies: list[tuple[Any, dict[str, Any]]] = []
         self._save(vars(owner))
 
@@ -168,7 +161,7 @@ class _Attributes:
             return
         # Methods of the base classes: those of Keras and TensorFlow track each change.
         contents: Any = kind.copy(value)
-        self._contents[id(value)] = (value, contents)
+        self._contents[id(value)] = (kind, value, contents)
         for inner in contents.values() if kind is dict else contents:
             self._save(inner)
         if hasattr(value, "__dict__"):
@@ -185,15 +178,9 @@ class _Attributes:
         for proxy, values in self._proxies:
             for name, value in values.items():
                 setattr(proxy, name, value)
-        for value, contents in self._contents.values():
-            if isinstance(value, list):
-                list.__setitem__(value, slice(None), contents)
-            elif isinstance(value, dict):
-                dict.clear(value)
-                dict.update(value, contents)
-            else:
-                set.clear(value)
-                set.update(value, contents)
+        for kind, value, contents in self._contents.values():
+            kind.clear(value)
+            (list.extend if kind is list else kind.update)(value, contents)
 
 
 def _optimizers(model: Any) -> Iterator[Any]:

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.model import MemoryMap, Phase, is_cpu
 from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base import background
@@ -16,7 +15,7 @@ from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps, resource_handle_bytes
 from tb_memplugin.recorder.observe.calls.inputs import note_running_fit
 from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
-from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
+from tb_memplugin.recorder.oom.post_mortems import OomWatch
 from tb_memplugin.recorder.sampling.devices import Device
 from tb_memplugin.recorder.sampling.ordinary_steps import PassedSteps
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
@@ -33,7 +32,7 @@ RECENT_SHARE = 0.2
 class StepTracer:
     """Traces steps: the training's thread opens and closes windows, the background thread analyzes them.
 
-    The background thread calls `note_first_batches` and `work_through`, the training's thread all other methods.
+    The background thread calls `work_through`, the training's thread all other methods.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class StepTracer:
     ) -> None:
         self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
         self._only_requested = False
-        self._analysis = StepAnalysis(settings, devices, watch, faults, oom, maps)
+        self.analysis = StepAnalysis(settings, devices, watch, faults, oom, maps)
         self._settings = settings
         self._devices = tuple(device.name for device in devices)
         self._watch = watch
@@ -89,9 +88,6 @@ class StepTracer:
         before, self._before_data = self._before_data, None
         return None if before is None else (before, self._read_maps_at_cost())
 
-    def note_first_batches(self, before: Dumps, after: Dumps) -> None:
-        self._analysis.note_first_batches(before, after)
-
     def read_maps(self) -> Dumps:
         return {device: self._maps.read(device) for device in self._devices}
 
@@ -124,7 +120,7 @@ class StepTracer:
         return self.schedule.due(phase, step, time.perf_counter() - self._began)
 
     def passed(self, phase: Phase, passed: PassedSteps) -> None:
-        """Handle the end of steps that were not traced, compiled nothing and began no window."""
+        """Note the end of steps that were not traced and compiled nothing."""
         mean = passed.seconds / passed.steps
         before = self._untraced_seconds.get(phase, mean)
         self._untraced_seconds[phase] = mean + (1 - RECENT_SHARE) ** passed.steps * (before - mean)
@@ -203,7 +199,10 @@ class StepTracer:
             self._room.release()
             window = None
         if window is None:
-            self._note_untraced(phase, seconds, peak_bytes)
+            if self.compiled:
+                self.schedule.compiled(phase)  # its duration says nothing about later steps
+            else:
+                self.passed(phase, PassedSteps(1, seconds, peak_bytes))
             return None
         began = time.perf_counter()
         start, end = self._start, self.read_maps()
@@ -233,26 +232,13 @@ class StepTracer:
             self._faults.stop(TRACING, f"{type(error).__name__}: {error}")
             return None
 
-    def _note_untraced(self, phase: Phase, seconds: float, peak_bytes: int) -> None:
-        if self.compiled:
-            self.schedule.compiled(phase)  # its duration says nothing about later steps
-            return
-        before = self._untraced_seconds.get(phase, seconds)
-        self._untraced_seconds[phase] = before + RECENT_SHARE * (seconds - before)
-        self.schedule.step_done(phase, peak_bytes)
-
     # --- analysis -----------------------------------------------------------------------------------------------------
 
     def work_through(self, traced: TracedStep) -> TraceResult:
         """Analyze a traced step and count the cost as overhead."""
         began = time.thread_time()
         try:
-            return self._analysis.analyze(traced)
+            return self.analysis.analyze(traced)
         finally:
             self.schedule.add_cost(time.thread_time() - began)
             self._room.release()
-
-    def failed_step(
-        self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
-    ) -> tuple[TracedStep, OwnedMap | None]:
-        return self._analysis.failed_step(traced, device, memory_map, request, now)

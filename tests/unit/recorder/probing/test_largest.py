@@ -89,8 +89,8 @@ def search(
     monkeypatch.setattr(largest, "restored", lambda model: contextlib.nullcontext())
     progress = Progress()
     device = Device("GPU:0", own, None)
-    searching = largest._Search(None, None, device, predictor, capacity, progress)  # type: ignore[arg-type]
-    return searching.answer(), tried, progress.parts
+    answer = largest._search(None, None, device, predictor, capacity, progress)  # type: ignore[arg-type]
+    return answer, tried, progress.parts
 
 
 def test_a_prediction_that_holds_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,18 +204,11 @@ def asked(monkeypatch: pytest.MonkeyPatch, capacity: Any, own: int | None) -> An
     """The capacity that is searched for, with everything else left out."""
     found: list[Any] = []
 
-    class Search:
-        def __init__(self, model: Any, examples: Any, device: Any, predictor: Any, limit: int, progress: Any) -> None:
-            found.append(limit)
-
-        def answer(self) -> str:
-            return "answer"
-
     monkeypatch.setattr(largest, "checked_devices", lambda model: [Device("GPU:0", own, None)])
     monkeypatch.setattr(largest, "restored", lambda model: contextlib.nullcontext())
     monkeypatch.setattr(largest, "record", lambda *arguments: None)
     monkeypatch.setattr(largest, "RunPredictor", lambda run, device: None)
-    monkeypatch.setattr(largest, "_Search", Search)
+    monkeypatch.setattr(largest, "_search", lambda *arguments: found.append(arguments[4]) or "answer")
     assert largest.largest_batch_size(None, np.ones((2, 3)), capacity) == "answer"
     return found[0]
 

@@ -115,19 +115,12 @@ class Tracer:
         watch: Any = SimpleNamespace(observer=self.observer, replicated=arguments.get("replicated", False))
         maps: Any = self.maps
         self.tracer = StepTracer(settings, listed, watch, self.faults, None, maps)  # type: ignore[arg-type]
-        self.tracer._analysis = self  # type: ignore[assignment]
-        self.first: list[Any] = []
+        self.tracer.analysis = self  # type: ignore[assignment]
         self.analyzed: list[Any] = []
-
-    def note_first_batches(self, before: Any, after: Any) -> None:
-        self.first.append((before, after))
 
     def analyze(self, traced: Any) -> TraceResult:
         self.analyzed.append(traced)
         return TraceResult()
-
-    def failed_step(self, *arguments: Any) -> Any:
-        return arguments
 
     def step(self, number: int, compiles: bool = False, seconds: float = 1.0, peak: int = MIB) -> Any:
         """Run a step of so many seconds; the traced step, None if it was not traced."""
