@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from reading_cases import MIB, START, make_oom, make_snapshot
 
+from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, Samples, Snapshot
 
@@ -88,7 +89,7 @@ def write_cluster(
                 (restarts // 2, steps, restarts * STEP_SECONDS + DELAY_SECONDS, False),
             ]
         for first, end, delay, is_killed in sessions:
-            writer = RunWriter(run, worker=name_of(worker))
+            writer = RunWriter(run, worker=name_of(worker), summarize=summarize_session)
             for begin in range(first, end, flush_steps):
                 rows = range(begin, min(begin + flush_steps, end))
                 writer.samples(

@@ -20,17 +20,17 @@ from tb_memplugin.events.frames.metadata import (
     scalar_summary,
 )
 from tb_memplugin.events.frames.record_file import LocalRecordFile, RecordFile
+from tb_memplugin.events.kept_session import KeptSession, Summarize
 from tb_memplugin.events.records import (
     memory_map_records,
     oom_records,
     request_records,
-    rollup_records,
     sample_records,
     session_records,
     snapshot_records,
+    summary_records,
     timeline_records,
 )
-from tb_memplugin.events.session_rollup import SessionRollup
 from tb_memplugin.model import (
     Counters,
     HostSamples,
@@ -51,14 +51,10 @@ MAX_SAMPLE_ROWS = 4096
 """Most samples per frame: keeps it below 1 MB for some 30 devices."""
 MAX_ACTIVATION_VALUES = 1 << 17
 """Most layer × step values per frame (1 MiB before compression)."""
-MAX_ROLLUP_BYTES = 4096
-"""Largest record of a roll-up. A session that cannot be described in it has none."""
 ROLLUP_SECONDS = 30.0
 ROLLUP_SHARE = 0.01
 """A flush writes a roll-up if the last one is older than this and than this share of the session's time so far, sooner
-in the first minute. The roll-ups of a week take 3 MB."""
-_EVENT_BYTES = 160
-"""Most bytes of an event and its record around a frame."""
+in the first minute."""
 
 
 class RunWriter:
@@ -73,6 +69,7 @@ class RunWriter:
             file.
         open_file: Function that opens a new record file at a path; default: `LocalRecordFile`, which can also append.
         make_directories: Function that creates a directory and its parents; default: on a local disk.
+        summarize: Makes the roll-ups; by default there are none.
 
     Raises:
         OSError (or an error of `open_file`): The directory cannot be created or written.
@@ -88,11 +85,13 @@ class RunWriter:
         max_file_bytes: int | None = None,
         open_file: Callable[[str], RecordFile] | None = None,
         make_directories: Callable[[str], Any] | None = None,
+        summarize: Summarize | None = None,
     ) -> None:
         self._place = os.fspath(run_directory).rstrip("/"), worker
         self._open_file = open_file
         self._make_directories = make_directories or _make_local_directories
         self._max_file_bytes = max_file_bytes
+        self._summarize = summarize
         self._producer: Literal["recorder", "summary", "import"] = producer
         self._versions = {"tb_memplugin": __version__, **(versions or {})}
         self.info: SessionInfo
@@ -145,7 +144,7 @@ class RunWriter:
         for row in self._new_peaks(samples):
             top = take_samples(samples, slice(row, row + 1))
             self._write("peak", int(top.step[0]), sample_records.peak_frame, top)
-        self._roll(SessionRollup.add_samples, samples)
+        self._keep(KeptSession.add_samples, samples)
 
     def host(self, host: HostSamples) -> None:
         """Write parts of host memory: as many rows as are due between two flushes."""
@@ -167,7 +166,7 @@ class RunWriter:
     def snapshot(self, snapshot: Snapshot) -> None:
         """Write one snapshot."""
         self._write("snapshots", snapshot.step, snapshot_records.snapshot_frame, snapshot)
-        self._roll(SessionRollup.add_snapshot, snapshot)
+        self._keep(KeptSession.add_snapshot, snapshot)
 
     def memory_map(self, memory_map: MemoryMap) -> None:
         """Write one memory map."""
@@ -190,23 +189,16 @@ class RunWriter:
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""
         self._write("oom", oom.step or 0, oom_records.oom_frame, oom)
-        self._roll(SessionRollup.add_oom, oom)
+        self._keep(KeptSession.add_oom, oom)
 
     def roll_up(self) -> None:
-        """Write a roll-up of what the session has recorded so far, unless nothing was added since the last one."""
-        if self._rolled_up or self._rollup.is_empty:
+        """Write a summary of what the session has recorded so far, unless nothing was added since the last one."""
+        if self._rolled_up or self._summarize is None:
             return
         self._rolled_up, self._rolled_up_at = True, time.monotonic()
-        while True:
-            rollup = self._rollup.rollup(self.info)
-            rotation = self._rotations.setdefault("rollups", TagRotation(self.session, "rollups"))
-            data = codec.encode(rollup_records.rollup_frame(rollup, rotation.sequence), level=9)
-            if len(data) <= MAX_ROLLUP_BYTES - _EVENT_BYTES:
-                step = rollup.last_step or 0
-                self._event(self._opened(), step, frame_summary(rotation.next(step), data))
-                return
-            if not self._rollup.halve():
-                return
+        summary = self._kept.summary(self.info, self._summarize)
+        if summary is not None:
+            self._write("rollups", summary.last_step or 0, summary_records.summary_frame, summary)
 
     def scalar(self, tag: str, step: int, value: float) -> None:
         """Write a value for TensorBoard's own Scalars dashboard."""
@@ -254,7 +246,7 @@ class RunWriter:
         self._rotations: dict[str, TagRotation] = {}
         self._peaks: dict[str, int] = {}
         self._files = 0
-        self._rollup, self._rolled_up = SessionRollup(), True
+        self._kept, self._rolled_up = KeptSession(), True
         self._began = self._rolled_up_at = time.monotonic()
         self._make_directories(self.directory)
         self._begin_file()
@@ -303,10 +295,11 @@ class RunWriter:
         if table is not None:
             self.layer_table(table)
 
-    def _roll(self, add: Callable[[SessionRollup, Any], None], record: Any) -> None:
-        """Add what was just written to the roll-up of its session."""
-        add(self._rollup, record)
-        self._rolled_up = False
+    def _keep(self, add: Callable[[KeptSession, Any], None], record: Any) -> None:
+        """Keep what was just written for the next roll-up of its session."""
+        if self._summarize is not None:
+            add(self._kept, record)
+            self._rolled_up = False
 
     def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
         file = self._opened()  # which may begin a new session

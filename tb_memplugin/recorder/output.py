@@ -12,11 +12,14 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events.frames.record_file import framed
+from tb_memplugin.events.kept_session import Summarize
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, PHASES, Samples
+from tb_memplugin.model import MISSING, PHASES, Run, Samples
 from tb_memplugin.model.notes import SAMPLES
 from tb_memplugin.model.units import counted
+from tb_memplugin.model.worker_summary import WorkerSummary
 from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
@@ -155,6 +158,7 @@ def make_directories(path: str) -> None:
 SCALARS = "peaks as scalars"
 KEPT = "writing what was sampled"  # also after sampling has stopped
 FILES = "writing the memory run"
+ROLL_UPS = "roll-ups for the list of workers"
 REMOTE_FILE_BYTES = 8 << 20
 
 _Record = TypeVar("_Record")
@@ -180,7 +184,7 @@ class Output:
 
     def open(self) -> None:
         self._writer = None
-        self._writer = self._faults.run(FILES, open_run_writer, self._settings)
+        self._writer = self._faults.run(FILES, open_run_writer, self._settings, self._summarize)
 
     def write(self, method: Callable[[RunWriter, _Record], None], record: _Record) -> None:
         """Write one record with a method of `RunWriter`."""
@@ -200,6 +204,9 @@ class Output:
         if self._writer is not None:
             self._faults.run(FILES, self._writer.end)
             self._close_if_resting()
+
+    def _summarize(self, run: Run) -> WorkerSummary | None:
+        return self._faults.run(ROLL_UPS, summarize_session, run)
 
     def rest(self) -> None:
         """Keep the file closed between writes until `wake`; also after a fault."""
@@ -264,13 +271,17 @@ class Output:
             self.write(RunWriter.requests, requests)
 
 
-def open_run_writer(settings: Settings) -> RunWriter:
-    open_writer = functools.partial(
-        RunWriter, settings.log_dir, producer="recorder", versions=versions(), worker=settings.worker
+def open_run_writer(settings: Settings, summarize: Summarize | None = None) -> RunWriter:
+    return RunWriter(
+        settings.log_dir,
+        producer="recorder",
+        versions=versions(),
+        worker=settings.worker,
+        max_file_bytes=REMOTE_FILE_BYTES if settings.remote else None,
+        open_file=RemoteRecordFile if settings.remote else None,
+        make_directories=make_directories if settings.remote else None,
+        summarize=summarize,
     )
-    if not settings.remote:
-        return open_writer()
-    return open_writer(max_file_bytes=REMOTE_FILE_BYTES, open_file=RemoteRecordFile, make_directories=make_directories)
 
 
 @functools.cache

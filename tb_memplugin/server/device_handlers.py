@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from tb_memplugin.analysis.devices.device_table import combine, stopped_workers
-from tb_memplugin.analysis.devices.rollup_summary import summarize_rollups
-from tb_memplugin.analysis.devices.worker_summary import WorkerSummary, series_bytes, summarize_worker
+from tb_memplugin.analysis.devices.device_table import combine
+from tb_memplugin.analysis.devices.worker_summary import of_sessions, series_bytes, summarize_worker
 from tb_memplugin.model import Integers, Phase
 from tb_memplugin.model.text import some
 from tb_memplugin.model.units import counted, format_bytes
+from tb_memplugin.model.worker_summary import NO_STEPS, WorkerSummary
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.decode.streams import basic_streams
 from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room
@@ -22,9 +20,6 @@ from tb_memplugin.server.worker_lookup import workers_with
 
 MAX_SERIES_BYTES = MAX_RUN_BYTES
 """Limit of the figures of all workers over steps: those of 64 workers of 8 devices and 10,000 steps take 88 MiB."""
-
-
-_NO_STEPS: Integers = np.empty(0, np.int64)
 
 
 class _Summarized(NamedTuple):
@@ -68,22 +63,23 @@ class DeviceHandlers:
         summaries: dict[str, WorkerSummary] = {}
         reasons: dict[str, str] = {}
         for worker, of in rolled_up.items():
-            summary = None if of.missing else summarize_rollups(worker, of.rollups, phase)
-            if summary is None:
-                reasons[worker] = of.missing or "its sessions overlap"
+            if of.missing is not None:
+                reasons[worker] = of.missing
             else:
-                summaries[worker] = summary
+                summaries[worker] = of_sessions(worker, of.sessions)
         described = [
             summary
             for worker in sorted(reasons)[:MAX_WORKERS]
             for summary in self._history(source, workers, worker, phase)
         ]
+        combined = combine([*summaries.values(), *described], phase, with_steps=False)
         # A roll-up lags behind: where a worker stopped, only its history says.
-        stopped = stopped_workers([*summaries.values(), *described])
-        for worker in [worker for worker in stopped if worker in summaries][:MAX_WORKERS]:
+        stopped = [one["worker"] for one in combined["workers"] if one["stopped_early"] and one["worker"] in summaries]
+        for worker in stopped[:MAX_WORKERS]:
             described += self._history(source, workers, worker, phase)
             del summaries[worker]
-        combined = combine([*summaries.values(), *described], phase, with_steps=False)
+        if stopped:
+            combined = combine([*summaries.values(), *described], phase, with_steps=False)
         answer = LargeAnswer({"run": workers.name, "rolled_up": True, **combined, "damage": _damage(reasons)})
         self._reader.cache.put(key, workers.version, answer, 5000 * len(answer["devices"]))
         return answer
@@ -92,7 +88,7 @@ class DeviceHandlers:
         """The summaries of one worker's directory from all that it recorded, without steps."""
         tags = self._rollups.tags(source, workers, worker)
         loaded = self._reader.load(source, tags, basic_streams(worker))
-        return [summarize_worker(name, run, phase, with_steps=False) for name, run in loaded.by_worker.items()]
+        return [summarize_worker(name, run, [phase], with_steps=False) for name, run in loaded.by_worker.items()]
 
     def _combined(self, source: Source, tags: RunTags, phase: Phase) -> dict[str, Any]:
         """The answer, without figures over steps if there is no room for those of all workers."""
@@ -100,7 +96,7 @@ class DeviceHandlers:
         workers: list[WorkerSummary] = []
         without: list[str] = []
         for own in workers_with(tags):
-            first_steps = workers[0].step if workers else _NO_STEPS
+            first_steps = workers[0].step if workers else NO_STEPS
             summaries = self._summarized(source, own, phase, room, first_steps)
             workers.extend(summaries)
             if room.is_full:
@@ -129,7 +125,7 @@ class DeviceHandlers:
         loaded = self._reader.load(source, tags, basic_streams(tags.worker))
         size = sum(series_bytes(run, first_steps) for run in loaded.by_worker.values())
         fits = room.take(size, 0) if known is None else fits
-        workers = tuple(summarize_worker(worker, run, phase, fits) for worker, run in loaded.by_worker.items())
+        workers = tuple(summarize_worker(worker, run, [phase], fits) for worker, run in loaded.by_worker.items())
         others = sum(2000 * (1 + len(device.traced)) for worker in workers for device in worker.devices) + 1000
         summarized = _Summarized(workers, size, fits)
         self._reader.cache.put(key, tags.version, summarized, others + (size if fits else 0))

@@ -6,15 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.answers.status import RunStatus, run_status, worst
-from tb_memplugin.analysis.devices.rollup_summary import summarize_rollups
-from tb_memplugin.analysis.devices.worker_summary import WorkerSummary
+from tb_memplugin.analysis.answers.status import run_status, worst
+from tb_memplugin.analysis.devices.worker_summary import of_sessions
 from tb_memplugin.analysis.findings import former_findings, growth_findings, recomputation_findings
 from tb_memplugin.analysis.host.host_memory import host_findings
 from tb_memplugin.analysis.steps import facts
 from tb_memplugin.model import PHASES, Integers, full_device_name
 from tb_memplugin.model.basics import distinct
-from tb_memplugin.model.rollup import Rollup
+from tb_memplugin.model.worker_summary import NO_STEPS, RunStatus, WorkerSummary
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.decode.streams import REQUESTS, TIMELINES, basic_streams
 from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS
@@ -75,7 +74,7 @@ class RunFacts:
     def describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         """The run's entry in ``GET runs``."""
         workers: list[WorkerFacts] = []
-        training = every = _NO_STEPS
+        training = every = NO_STEPS
         runs = self._rollups.workers(source, tags.name)
         many = len(runs.of_worker) > MANY_WORKERS
         for worker in (
@@ -85,7 +84,7 @@ class RunFacts:
             every = _union(every, worker.steps)
             training = every if same else _union(training, worker.training_steps)
             # Without its steps, which would be most of what all workers take.
-            workers.append(dataclasses.replace(worker, training_steps=_NO_STEPS, steps=_NO_STEPS))
+            workers.append(dataclasses.replace(worker, training_steps=NO_STEPS, steps=NO_STEPS))
         layers, damage = self._reader.survey_activations(source, tags)
         is_thinned = any(worker.is_thinned for worker in workers)
         steps = facts.range_of((training if len(training) else every)[:MAX_STEPS], is_thinned)
@@ -139,9 +138,8 @@ class RunFacts:
         found: list[WorkerFacts] = []
         histories = 0
         for worker, of in sorted(self._rollups.read(source, runs).items()):
-            summary = None if of.missing else summarize_rollups(worker, of.rollups, "train")
-            if summary is not None:
-                found.append(_facts_of(summary, of.rollups, found[-1].steps if found else _NO_STEPS))
+            if of.missing is None:
+                found.append(_facts_of(worker, of.sessions, found[-1].steps if found else NO_STEPS))
             elif histories < MAX_WORKERS:
                 histories += 1
                 found.append(self._worker(source, self._rollups.tags(source, runs, worker)))
@@ -174,7 +172,7 @@ class RunFacts:
         runs = list(loaded.by_worker.items())
         traced = np.asarray([snapshot.step for snapshot in loaded.run.snapshots], np.int64)
         train = PHASES.index("train")
-        training = distinct(_NO_STEPS, *(run.samples.step[run.samples.phase == train] for _, run in runs))
+        training = distinct(NO_STEPS, *(run.samples.step[run.samples.phase == train] for _, run in runs))
         steps = distinct(traced, *(run.samples.step for _, run in runs))
         growing = [growth_findings(worker, run) for worker, run in runs]
         on_host = [host_findings(run) for _, run in runs]
@@ -213,62 +211,45 @@ class RunFacts:
         )
 
 
-_NO_STEPS: Integers = np.empty(0, np.int64)
-
-
-def _facts_of(summary: WorkerSummary, rollups: Sequence[Rollup], known_steps: Integers) -> WorkerFacts:
-    """The figures of a worker from its roll-ups, whose steps count as evenly spaced.
+def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integers) -> WorkerFacts:
+    """The figures of a worker from the summaries of its sessions, whose steps count as recorded without a gap.
 
     Args:
         known_steps: Those of another worker, whose array one with the same steps shares.
     """
-    worker, status = summary.worker, summary.status
-    spans = [_evenly_spaced(one) for one in rollups]
-    steps = distinct(_NO_STEPS, *spans)
+    summary = of_sessions(worker, sessions)
+    first, last = summary.first_step, summary.last_step
+    steps = NO_STEPS if first is None or last is None else np.arange(first, min(last, first + MAX_STEPS) + 1)
     steps = known_steps if np.array_equal(known_steps, steps) else steps
-    traced = {device.name: 0 for one in rollups for device in one.devices}
-    for one in rollups:
-        for device in one.devices:
-            traced[device.name] += device.snapshots
+    grows = f"{worker}: memory grows; open one of its devices for the finding."
+    devices = [device for device in summary.devices if device.phase == "train"]
+    recorded = (one for one in summary.devices if one.last_in_use_bytes is not None or one.traced)
     return WorkerFacts(
         workers=(worker,),
         sessions=summary.sessions,
-        started=min((one.started for one in rollups), default=None),
+        started=min((one.started for one in sessions if one.started is not None), default=None),
         training_steps=steps,
         steps=steps,
-        phases=frozenset(PHASES.index(name) for one in rollups for device in one.devices for name in device.phases),
+        phases=frozenset(PHASES.index(device.phase) for device in recorded),
         devices=tuple(
             facts.DeviceFacts(
                 full_device_name(worker, device.name),
                 device.capacity_bytes,
                 device.peak_bytes,
                 device.peak_step,
-                traced[device.name],
+                device.snapshots,
             )
-            for device in summary.devices
+            for device in devices
         ),
-        ooms=sum(device.ooms for device in summary.devices),
-        findings=(f"{worker}: memory grows; open one of its devices for the finding.",) if status == "growing" else (),
+        ooms=sum(device.ooms for device in devices),
+        findings=(grows,) if summary.status == "growing" else (),
         host_findings=(),
         notes=(),
         damage=(),
-        statuses=(status,),
+        statuses=(summary.status,),
         ended=summary.ended is not False,
         recorded_until=summary.last_wall_time,
     )
-
-
-def _evenly_spaced(rollup: Rollup) -> Integers:
-    """The training steps of a session, as many as there were; without any the other ones."""
-    first, last = rollup.first_training_step, rollup.last_training_step
-    if first is None or last is None:
-        first, last = rollup.first_step, rollup.last_step
-    counts = (of.steps for device in rollup.devices for of in device.phases.values())
-    steps = min(max(counts, default=0), MAX_STEPS)
-    if first is None or last is None or not steps:
-        return _NO_STEPS
-    spaced: Integers = np.linspace(first, last, steps).round().astype(np.int64)
-    return spaced
 
 
 def _union(steps: Integers, others: Integers) -> Integers:

@@ -6,6 +6,7 @@ import pathlib
 import numpy as np
 from sample_runs import ALL_TRAINABLE, MIB, STARTED, Plan, samples_of, snapshot_at, table_at
 
+from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, Samples
 
@@ -67,7 +68,7 @@ def write_many(directory: pathlib.Path, steps: int = 12) -> None:
                 peak // 2, peak, capacity, missing, missing, missing, missing, missing
             )
         host = np.full(steps, 3 * 1024 * MIB)
-        writer = RunWriter(directory, producer="recorder", worker=f"worker_{worker}", versions={})
+        writer = RunWriter(directory, worker=f"worker_{worker}", versions={}, summarize=summarize_session)
         writer.samples(Samples(step, np.zeros_like(step), np.zeros_like(step), STARTED + step, host, figures))
         writer.end()
         writer.close()

@@ -3,11 +3,11 @@
 import pathlib
 
 from child import run_child, start_child
-from rollup_cases import last_rollup, rollups_of, spans_of, spans_of_history
+from reading_cases import equal
+from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.analysis.devices.worker_summary import summarize_worker
-from tb_memplugin.events.run_writer import MAX_ROLLUP_BYTES
+from tb_memplugin.analysis.devices.worker_summary import summarize_session
 
 MODEL = """
 import sys, keras, numpy as np, tb_memplugin
@@ -32,24 +32,19 @@ answer({"steps": int(model.optimizer.iterations)})
 """,
         str(tmp_path / "run"),
     )
-    # THEN every span and every device of the last roll-up says what the full reader computes from all samples
-    run, (*_, (_, size, rollup)) = tb_memplugin.load(tmp_path)["run"], rollups_of(tmp_path)
-    assert rollup.ended is not None and size < MAX_ROLLUP_BYTES
-    assert spans_of(rollup) == spans_of_history(run, rollup)
-    # one for each epoch
-    assert [span["phase"] for span in spans_of(rollup)["CPU:0"]] == ["train"] * 4 + ["validation"] * 3
-    assert rollup.devices[0].phases["train"].steps == told["steps"] == 3 * 27 + 14
-    summary = summarize_worker("", run, "train")
-    (device,), (expected,) = rollup.devices, summary.devices
-    highest = max(device.phases.values(), key=lambda of: of.peak_bytes or 0)
-    assert (highest.peak_bytes, highest.peak_step) == (expected.peak_bytes, expected.peak_step)
-    of = device.phases["train"]
-    assert (of.in_use_bytes, of.pool_bytes) == (expected.last_in_use_bytes, expected.pool_bytes)
-    traced = max(expected.traced, key=lambda one: one.peak_bytes)
-    assert of.traced is not None and of.traced.step == traced.step and dict(of.traced.parts) == dict(traced.parts)
-    assert sum(of.traced.parts.values()) == of.traced.peak_bytes
-    assert device.capacity_bytes == 1 << 30
-    assert rollup.samples == len(run.samples)
+    # THEN the last roll-up says what the full reader computes from all samples
+    (*_, (_, size, stored)), whole = rollups_of(tmp_path), summarize_session(tb_memplugin.load(tmp_path)["run"])
+    assert stored.ended and size < 2048 and stored.last_step == told["steps"] - 1
+    for name in ("ended", "status", "first_step", "last_step", "last_wall_time"):
+        assert getattr(stored, name) == getattr(whole, name), name
+    assert {device.phase for device in stored.devices} == {"train", "validation"}
+    for device, expected in zip(stored.devices, whole.devices, strict=True):
+        for name in ("peak_bytes", "peak_step", "last_in_use_bytes", "pool_bytes", "capacity_bytes", "snapshots"):
+            assert getattr(device, name) == getattr(expected, name), name
+        assert device.capacity_bytes == 1 << 30 and len(device.traced) == min(1, len(expected.traced))
+        for traced in device.traced:
+            assert equal(traced, max(expected.traced, key=lambda one: one.peak_bytes))
+            assert sum(traced.parts.values()) == traced.peak_bytes
 
 
 def test_a_killed_training_has_the_roll_up_of_its_last_flushes(tmp_path: pathlib.Path) -> None:
@@ -67,12 +62,11 @@ make_model().fit(x, y, batch_size=16, epochs=1_000_000, verbose=0,
     )
     with start_child(code, str(tmp_path / "run")) as training:
         assert training.stdout is not None
-        while not rollups_of(tmp_path) or last_rollup(tmp_path).samples < 100:
+        while (rollups := rollups_of(tmp_path)) == [] or (rollups[-1][2].last_step or 0) < 100:
             assert training.stdout.readline() == b"EPOCH\n"
         training.kill()
     # THEN it does not say that it ended, and what it says is the history up to its last step
-    rollup, run = last_rollup(tmp_path), tb_memplugin.load(tmp_path)["run"]
-    assert rollup.ended is None and rollup.last_step is not None
-    assert rollup.samples == rollup.last_step + 1 <= len(run.samples)
-    peaks = run.samples.devices["CPU:0"].peak_bytes[: rollup.samples]
-    assert rollup.devices[0].phases["train"].peak_bytes == peaks.max()
+    (*_, (_, _, stored)), run = rollups_of(tmp_path), tb_memplugin.load(tmp_path)["run"]
+    assert stored.ended is False and stored.last_step is not None
+    peaks = run.samples.devices["CPU:0"].peak_bytes[run.samples.step <= stored.last_step]
+    assert stored.devices[0].peak_bytes == peaks.max()

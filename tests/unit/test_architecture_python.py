@@ -41,6 +41,25 @@ ROOMS: dict[str, set[str]] = {
     "attribution.oom": {"allocator", "attribution.owners", "attribution.results", "model"},
     # From recorded steps to what they would need under other conditions.
     "prediction": {"allocator", "model"},
+    # Questions on runs, each in a room of its own.
+    "analysis.steps": {"model"},
+    "analysis.growth": {"analysis.steps", "model"},
+    "analysis.pool": {"analysis.steps", "model"},
+    "analysis.host": {"analysis.growth", "analysis.steps", "model"},
+    "analysis.answers": {"analysis.growth", "analysis.host", "analysis.steps", "model"},
+    "analysis.devices": {"analysis.answers", "analysis.growth", "analysis.steps", "model"},
+    "analysis.fit": {"analysis.growth", "analysis.steps", "errors", "model", "prediction"},
+    "analysis": {
+        "analysis.answers",
+        "analysis.devices",
+        "analysis.fit",
+        "analysis.growth",
+        "analysis.host",
+        "analysis.pool",
+        "analysis.steps",
+        "model",
+        "prediction",
+    },
     # The stored format: frames of bytes, the records in them, and who writes them.
     "events.frames": {"errors", "model"},
     "events.records": {"errors", "events.frames", "model"},
@@ -102,6 +121,7 @@ ROOMS: dict[str, set[str]] = {
     },
     "recorder": {
         "allocator",
+        "analysis.devices",
         "errors",
         "events",
         "events.frames",
@@ -137,25 +157,6 @@ ROOMS: dict[str, set[str]] = {
     "reader.decode": {"errors", "events.frames", "events.records", "model", "reader.files"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "events.frames", "model", "reader.decode", "reader.files"},
-    # Questions on runs, each in a room of its own.
-    "analysis.steps": {"model"},
-    "analysis.growth": {"analysis.steps", "model"},
-    "analysis.pool": {"analysis.steps", "model"},
-    "analysis.host": {"analysis.growth", "analysis.steps", "model"},
-    "analysis.answers": {"analysis.growth", "analysis.host", "analysis.steps", "model"},
-    "analysis.devices": {"analysis.answers", "analysis.growth", "analysis.steps", "model"},
-    "analysis.fit": {"analysis.growth", "analysis.steps", "errors", "model", "prediction"},
-    "analysis": {
-        "analysis.answers",
-        "analysis.devices",
-        "analysis.fit",
-        "analysis.growth",
-        "analysis.host",
-        "analysis.pool",
-        "analysis.steps",
-        "model",
-        "prediction",
-    },
     "server": {
         "allocator",
         "analysis",

@@ -1,13 +1,13 @@
 """What is wrong with a run, in one word, and which run of a directory to open first. Pure."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from tb_memplugin.analysis.answers.answer_memory import fits, fragmented
 from tb_memplugin.analysis.steps.facts import device_names, device_phase
 from tb_memplugin.model import Run
+from tb_memplugin.model.worker_summary import RunStatus
 
-RunStatus: TypeAlias = Literal["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"]
 WORST_FIRST: tuple[RunStatus, ...] = ("failed", "growing", "fragmented")
 """These come before every other run; among equal ones, and among the others, the newest run comes first."""
 TRAINING_SECONDS = 60

@@ -10,19 +10,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tb_memplugin.model import MISSING, Category, Run, Snapshot
+from tb_memplugin.model.basics import optional_values
 from tb_memplugin.model.groups import group_sums
 
-Part: TypeAlias = Literal[
-    "in_use",
-    "free_largest",
-    "free_other",
-    "pool_free",
-    "process_other",
-    "others",
-    "unreserved",
-    "headroom",
-    "device_free",
-]
+_PoolPart: TypeAlias = Literal["in_use", "free_largest", "free_other", "pool_free"]
+_OutsidePart: TypeAlias = Literal["process_other", "others", "unreserved", "headroom", "device_free"]
+Part: TypeAlias = _PoolPart | _OutsidePart
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +29,6 @@ class MemorySegment:
             ``device_free``. Without a driver, ``unreserved`` is the capacity outside the pool; if the pool is unknown,
             ``headroom`` is the capacity that is not in use.
         category, trainable: Of ``in_use``, else None.
-        bytes: The part's size.
     """
 
     part: Part
@@ -98,37 +90,31 @@ def device_memory(run: Run, device: str, step: int | None = None) -> DeviceMemor
     return DeviceMemory(snapshot, length, process, used, total, kept, tuple(notes))
 
 
-def _driver(run: Run, device: str, step: int) -> tuple[int | None, int | None, int | None]:
-    """(process, used, total) of the driver's last report up to a step, else of its first."""
+def _driver(run: Run, device: str, step: int) -> list[int | None]:
+    """The process's and the used bytes and the total of the driver's last report up to a step, else of its first."""
     figures = run.samples.devices.get(device)
     if figures is None:
-        return None, None, None
-    known = np.flatnonzero((figures.driver_used_bytes != MISSING) & (figures.driver_total_bytes != MISSING))
+        return [None] * 3
+    columns = np.stack([figures.driver_process_bytes, figures.driver_used_bytes, figures.driver_total_bytes])
+    known = np.flatnonzero((columns[1:] != MISSING).all(axis=0))
     if not len(known):
-        return None, None, None
+        return [None] * 3
     before = known[run.samples.step[known] <= step]
-    row = int(before[-1] if len(before) else known[0])
-    columns = (figures.driver_process_bytes, figures.driver_used_bytes, figures.driver_total_bytes)
-    process, used, total = (None if column[row] == MISSING else int(column[row]) for column in columns)
-    return process, used, total
+    return optional_values(columns[:, before[-1] if len(before) else known[0]])
 
 
 def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[MemorySegment]:
     segments = [MemorySegment("in_use", *group, size) for group, size in group_sums(snapshot.ledger).items()]
+    pool = snapshot.pool
+    free: dict[Part, int] = {}
     if snapshot.pool_bytes is None:
         notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
-        return segments
-    pool = snapshot.pool
-    if pool is None:
-        return segments
-    largest, other = pool.largest_free_bytes, pool.other_free_bytes
-    if largest is None or other is None:
-        return [*segments, MemorySegment("pool_free", None, None, pool.free_bytes)]
-    return [
-        *segments,
-        MemorySegment("free_largest", None, None, largest),
-        MemorySegment("free_other", None, None, other),
-    ]
+    elif pool is not None and pool.largest_free_bytes is not None:
+        largest = pool.largest_free_bytes
+        free = {"free_largest": largest, "free_other": pool.free_bytes - largest}
+    elif pool is not None:
+        free = {"pool_free": pool.free_bytes}
+    return segments + [MemorySegment(part, None, None, size) for part, size in free.items()]
 
 
 def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: list[str]) -> list[MemorySegment]:
@@ -136,15 +122,14 @@ def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: 
         mine, others = process - pool, used - process
     else:
         mine, others = 0, max(0, used - pool)
+        unknown = "This process's memory outside the pool is unknown: the driver "
         if process is None:
-            notes.append("This process's memory outside the pool is unknown: the driver does not report processes.")
+            notes.append(f"{unknown}does not report processes.")
         else:
-            notes.append(
-                "This process's memory outside the pool is unknown: the driver reported less than the pool, at another "
-                "time."
-            )
-    return [
-        MemorySegment("process_other", None, None, mine),
-        MemorySegment("others", None, None, others),
-        MemorySegment("device_free", None, None, max(0, total - pool - mine - others)),
-    ]
+            notes.append(f"{unknown}reported less than the pool, at another time.")
+    sizes: dict[Part, int] = {
+        "process_other": mine,
+        "others": others,
+        "device_free": max(0, total - pool - mine - others),
+    }
+    return [MemorySegment(part, None, None, size) for part, size in sizes.items()]

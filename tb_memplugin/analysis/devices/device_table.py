@@ -1,22 +1,23 @@
 """All devices and workers of a run side by side. Pure; ``server/http_api.md`` describes the answer."""
 
-import heapq
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.devices.worker_summary import DeviceSummary, WorkerSummary, summarize_worker
+from tb_memplugin.analysis.devices.worker_summary import summarize_worker
 from tb_memplugin.analysis.steps.facts import most_loaded, natural_order, of_one_kind
-from tb_memplugin.model import MISSING, Integers, Phase, Run, full_device_name
+from tb_memplugin.model import MISSING, Phase, Run, full_device_name
 from tb_memplugin.model.basics import distinct, fields_of, optional_values
 from tb_memplugin.model.downsample import extreme_rows
-from tb_memplugin.model.groups import TracedPeak
 from tb_memplugin.model.units import format_bytes
+from tb_memplugin.model.worker_summary import NO_STEPS, DeviceSummary, WorkerSummary
 
 SILENT_SECONDS = 60.0
 """A worker that the others outlast by this much has stopped; it writes what it recorded every few seconds, or every 45
 seconds to a remote file system."""
+MAX_POINTS = 1000
+"""Most rows of the series over steps."""
 MIN_COMMON_STEPS = 3
 """Fewest common steps that tell the offset of a clock."""
 
@@ -45,69 +46,36 @@ def early_stops(workers: Sequence[WorkerSummary], offsets: Sequence[float | None
 
     Others went on if they recorded later steps, and have ended or recorded until long after the worker's last record.
     """
-    steps = _two_highest([-1 if worker.last_step is None else worker.last_step for worker in workers])
-    ends = [_until(worker, offset) for worker, offset in zip(workers, offsets, strict=True)]
-    latest = _two_highest(ends)
-    running = sum(not worker.ended for worker in workers)
-    return [
-        _early_stop(
-            worker,
-            last=steps[0] if worker.last_step is None or worker.last_step < steps[0] else steps[1],
-            seconds=(latest[0] if end < latest[0] else latest[1]) - end,
-            others=len(workers) - 1,
-            all_ended=running == (not worker.ended),
-        )
-        for worker, end in zip(workers, ends, strict=True)
-    ]
-
-
-def _two_highest(values: Sequence[float]) -> list[float]:
-    """The two highest values; without them −∞."""
-    return heapq.nlargest(2, [*values, -np.inf, -np.inf])
-
-
-def _early_stop(worker: WorkerSummary, last: float, seconds: float, others: int, all_ended: bool) -> str | None:
-    """The sentence, if others recorded until step `last`, `seconds` longer than the worker."""
-    if worker.ended is not False or last < 0 or (worker.last_step is not None and last <= worker.last_step):
-        return None
-    if seconds < SILENT_SECONDS and not all_ended:
-        return None
-    name = worker.worker or "The worker without a name"
-    recorded = "no step" if worker.last_step is None else f"nothing after step {worker.last_step}"
-    rest = "the other went on" if others == 1 else "the others went on"
-    return f"{name} recorded {recorded}; {rest} to step {int(last)}"
-
-
-def _until(worker: WorkerSummary, offset: float | None) -> float:
-    """Time of the worker's last record, by the first worker's clock as far as that is known."""
-    last = worker.started if worker.last_wall_time is None else worker.last_wall_time
-    return (-np.inf if last is None else last) - (offset or 0.0)
-
-
-MAX_POINTS = 1000
-"""Most rows of the series over steps."""
+    times = [worker.started if worker.last_wall_time is None else worker.last_wall_time for worker in workers]
+    # Of each worker's last record, by the first worker's clock as far as that is known.
+    ends = [-np.inf if at is None else at - (offset or 0.0) for at, offset in zip(times, offsets, strict=True)]
+    last_step = max((worker.last_step for worker in workers if worker.last_step is not None), default=-1)
+    all_others_ended = sum(not worker.ended for worker in workers) == 1
+    latest = max(ends, default=-np.inf)
+    rest = "the other went on" if len(workers) == 2 else "the others went on"
+    stops: list[str | None] = []
+    for worker, end in zip(workers, ends, strict=True):
+        is_behind = last_step > (-1 if worker.last_step is None else worker.last_step)
+        is_silent = all_others_ended or latest - end >= SILENT_SECONDS
+        recorded = "no step" if worker.last_step is None else f"nothing after step {worker.last_step}"
+        sentence = f"{worker.worker or 'The worker without a name'} recorded {recorded}; {rest} to step {last_step}"
+        stops.append(sentence if worker.ended is False and is_behind and is_silent else None)
+    return stops
 
 
 def describe_devices(by_worker: Mapping[str, Run], phase: Phase) -> dict[str, Any]:
-    """The devices of all workers as a JSON object.
-
-    Args:
-        by_worker: Worker name to the run of that worker, with devices under their own names.
-    """
-    return combine([summarize_worker(worker, run, phase) for worker, run in by_worker.items()], phase)
+    """The devices of all workers, each with the run in which they have their own names, as a JSON object."""
+    return combine([summarize_worker(worker, run, [phase]) for worker, run in by_worker.items()], phase)
 
 
 def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = True) -> dict[str, Any]:
-    """The devices of summarized workers as a JSON object, without the run's name.
-
-    Args:
-        with_steps: Whether figures over steps are wanted.
-    """
+    """The devices of summarized workers as a JSON object, without the run's name."""
     workers = sorted(workers, key=lambda worker: natural_order(worker.worker))
     devices = {
         full_device_name(worker.worker, device.name): (worker, device)
         for worker in workers
         for device in worker.devices
+        if device.phase == phase
     }
     aligned = _aligned_step([device for _, device in devices.values()])
     comparable = [devices[name][1] for name in of_one_kind(devices)]
@@ -122,12 +90,6 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
         "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
         "steps": _steps(comparable if with_steps else []),
     }
-
-
-def stopped_workers(workers: Sequence[WorkerSummary]) -> list[str]:
-    """The workers that did not say that they ended while others went on without them, if all clocks agree."""
-    stops = early_stops(workers, [None] * len(workers))
-    return [worker.worker for worker, stop in zip(workers, stops, strict=True) if stop is not None]
 
 
 def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
@@ -147,41 +109,35 @@ def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
 
 
 def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> dict[str, Any]:
-    traced = _traced_at(device, aligned)
+    """A row, with the breakdown of the traced step that all devices share, or of the device's highest traced peak."""
+    highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
+    traced = next((one for one in device.traced if one.step == aligned), highest)
+    breakdown = traced and {
+        "step": traced.step,
+        "peak_bytes": traced.peak_bytes,
+        "parts": [
+            {"category": category, "trainable": trainable, "bytes": size}
+            for (category, trainable), size in traced.parts.items()
+        ],
+    }
     return {
         "device": name,
         "worker": worker.worker,
         **fields_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step"),
         **fields_of(device, "last_in_use_bytes", "headroom_bytes", "pool_bytes", "rows"),
-        "breakdown": None if traced is None else _breakdown(traced),
+        "breakdown": breakdown,
         "ooms": device.ooms,
     }
 
 
-def _breakdown(traced: TracedPeak) -> dict[str, Any]:
-    parts = [
-        {"category": category, "trainable": trainable, "bytes": size}
-        for (category, trainable), size in traced.parts.items()
-    ]
-    return {"step": traced.step, "peak_bytes": traced.peak_bytes, "parts": parts}
-
-
-def _traced_at(device: DeviceSummary, aligned: int | None) -> TracedPeak | None:
-    """The traced step that all devices share, or that of the device's highest traced peak."""
-    highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
-    return next((one for one in device.traced if one.step == aligned), highest)
-
-
 def _aligned_step(devices: Sequence[DeviceSummary]) -> int | None:
-    """The step that all devices with traced steps traced, of several the one with the highest peak; None if there is
-    none."""
+    """The step that all devices with traced steps traced, of several the one with the highest peak."""
     peaks = [{one.step: one.peak_bytes for one in device.traced} for device in devices if device.traced]
     common = set(peaks[0]).intersection(*peaks[1:]) if peaks else set()
     return max(common, key=lambda step: (max(of_device[step] for of_device in peaks), -step), default=None)
 
 
 def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
-    """The difference of the highest and the lowest peak; of the accelerators if there are any."""
     names = of_one_kind(peaks)
     if len(names) < 2:
         return None
@@ -203,12 +159,14 @@ def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
     The sum is that of the bytes in use at step end, which are measured at the same moment of the step; it is unknown at
     steps that a device lacks.
     """
-    steps = _all_steps(devices)
+    steps = NO_STEPS
+    for device in devices:
+        if not np.array_equal(device.step, steps):
+            steps = distinct(steps, device.step)
     highest, lowest = np.full(len(steps), MISSING), np.full(len(steps), np.iinfo(np.int64).max)
     total, known = np.zeros(len(steps), np.int64), np.zeros(len(steps), np.int64)
     for device in devices:
-        same = len(device.step) == len(steps) and bool((device.step == steps).all())
-        rows = slice(None) if same else np.searchsorted(steps, device.step)
+        rows = slice(None) if np.array_equal(device.step, steps) else np.searchsorted(steps, device.step)
         peaks = np.maximum(device.step_peak_bytes, device.step_in_use_bytes)
         highest[rows] = np.maximum(highest[rows], peaks)
         lowest[rows] = np.minimum(lowest[rows], np.where(peaks == MISSING, lowest[rows], peaks))
@@ -226,12 +184,3 @@ def _steps(devices: Sequence[DeviceSummary]) -> dict[str, Any]:
         "min_peak_bytes": optional_values(lowest[rows]),
         "sum_in_use_bytes": sums if any(size is not None for size in sums) else None,
     }
-
-
-def _all_steps(devices: Sequence[DeviceSummary]) -> Integers:
-    """The distinct steps of all devices."""
-    steps: Integers = np.empty(0, np.int64)
-    for device in devices:
-        if len(device.step) != len(steps) or (device.step != steps).any():
-            steps = distinct(steps, device.step)
-    return steps

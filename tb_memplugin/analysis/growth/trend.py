@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, Integers
+from tb_memplugin.model import Integers
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -62,23 +62,6 @@ def is_long_enough(steps: int) -> bool:
 def smallest_growth(values: Integers | npt.NDArray[np.float64]) -> int:
     """The smallest growth in bytes that `find_trend` accepts in a series that is long enough."""
     return max(MIN_GROWTH_BYTES, int(np.ceil(MIN_GROWTH_SHARE * float(np.median(values[_skipped(len(values)) :])))))
-
-
-def may_rise(table: Integers) -> npt.NDArray[np.bool_]:
-    """Whether each row of a table may have a trend, with or without a jump upward; most have none.
-
-    Args:
-        table: Bytes, shape [series, steps]; series with `MISSING` values may have one.
-    """
-    steps = table.shape[1]
-    if steps >= 2 * BUCKETS or not is_long_enough(steps):
-        return np.full(len(table), is_long_enough(steps))
-    # Each step is a bucket.
-    values = table[:, _skipped(steps) :]
-    least = np.maximum(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * values.min(axis=1))
-    has_gaps = (table == MISSING).any(axis=1)
-    rises: npt.NDArray[np.bool_] = has_gaps | (values[:, -1] - values[:, 0] >= least)
-    return rises
 
 
 def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> Trend | None:

@@ -16,10 +16,10 @@ from tb_memplugin.events.records import (
     memory_map_records,
     oom_records,
     request_records,
-    rollup_records,
     sample_records,
     session_records,
     snapshot_records,
+    summary_records,
     timeline_records,
 )
 from tb_memplugin.model import (
@@ -27,11 +27,11 @@ from tb_memplugin.model import (
     LayerActivations,
     LayerTable,
     MemoryMap,
-    Oom,
     Snapshot,
     Timeline,
     full_device_name,
 )
+from tb_memplugin.model.oom import settled_ooms
 from tb_memplugin.reader.decode.activation_rows import ActivationPart, ActivationRows, part_of, table_of
 from tb_memplugin.reader.decode.attempts import LaterSessions
 from tb_memplugin.reader.decode.columns import (
@@ -166,15 +166,6 @@ def _step_and_bytes(record: Snapshot | Timeline) -> tuple[int, int]:
     return record.step, record.in_use_bytes
 
 
-def _final_ooms(ooms: Sequence[Oom]) -> tuple[Oom, ...]:
-    """The last record of each failed allocation, without those that TensorFlow tolerated."""
-    last: dict[str, Oom] = {}
-    for oom in ooms:
-        known = last.get(oom.identifier) if oom.status == "survived" else None
-        last[oom.identifier] = oom if known is None else dataclasses.replace(known, status="survived")
-    return tuple(oom for oom in last.values() if oom.status != "tolerated")
-
-
 def _is_repeated_map(later: LaterSessions, memory_map: MemoryMap) -> bool:
     return memory_map.step is not None and later.repeats(memory_map.step)
 
@@ -273,7 +264,7 @@ OOM = _records(
     order=lambda oom: oom.wall_time,
     # Failures stay even if a later session repeats their step: they are why it was started.
     is_repeated=lambda later, oom: False,
-    of_frames=_final_ooms,
+    of_frames=settled_ooms,
     field="ooms",
     objects={"ledger": ROW_BYTES, "owners": ROW_BYTES},
 )
@@ -325,12 +316,12 @@ ROLLUPS = Stream(
     "rollups",
     "",
     "",
-    read=lambda _, frame: rollup_records.read_rollup(frame),
-    of_frames=lambda rollups: (rollups[-1], None),
-    without_repeats=lambda rollup, _: rollup,
-    of_sessions=lambda rollups, _: rollups,
+    read=lambda _, frame: summary_records.read_summary(frame),
+    of_frames=lambda summaries: (summaries[-1], None),
+    without_repeats=lambda summary, _: summary,
+    of_sessions=lambda summaries, _: summaries,
     of_workers=lambda by_worker: (by_worker, None),
-    objects={"integers": ROW_BYTES // 2, "names": ROW_BYTES},
+    objects={"devices": ROW_BYTES, "parts": ROW_BYTES // 2},
 )
 """They repeat what the other streams say, and are read instead of these; see `rollups`."""
 

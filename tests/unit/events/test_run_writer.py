@@ -12,6 +12,7 @@ from rollup_cases import rollups_of
 from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
+from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events import run_writer
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
@@ -243,7 +244,7 @@ def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypat
     # GIVEN a writer that flushes every 5 seconds for two hours
     now = [1000.0]
     monkeypatch.setattr(run_writer.time, "monotonic", lambda: now[0])
-    writer = RunWriter(tmp_path / "run")
+    writer = RunWriter(tmp_path / "run", summarize=summarize_session)
     written = []
     for flush in range(1440):
         now[0] += 5
@@ -263,25 +264,25 @@ def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypat
 
 
 def test_nothing_new_is_rolled_up_only_once(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "run")
+    writer = RunWriter(tmp_path / "run", summarize=summarize_session)
     writer.roll_up()
     writer.samples(make_samples([0], [100]))
     for _ in range(3):
         writer.roll_up()
     writer.close()
-    assert [rollup.samples for _, _, rollup in rollups_of(tmp_path)] == [1]
+    assert [rollup.last_step for _, _, rollup in rollups_of(tmp_path)] == [0]
 
 
 def test_each_session_has_a_roll_up_of_its_own(tmp_path: pathlib.Path) -> None:
     for first in (0, 5):
-        writer = RunWriter(tmp_path / "run")
+        writer = RunWriter(tmp_path / "run", summarize=summarize_session)
         writer.samples(make_samples(range(first, first + 10), [100] * 10))
         writer.end()
         writer.close()
     found = rollups_of(tmp_path)
     assert len({session for session, _, _ in found}) == 2
     assert sorted((rollup.first_step, rollup.last_step) for _, _, rollup in found) == [(0, 9), (5, 14)]
-    assert all(rollup.ended is not None for _, _, rollup in found)
+    assert all(rollup.ended for _, _, rollup in found)
 
 
 def test_a_session_says_how_many_were_there_before(tmp_path: pathlib.Path) -> None:

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 from cluster_cases import Fault, name_of, write_cluster
-from reading_cases import MIB, event_files, make_samples
-from rollup_cases import last_rollup
+from reading_cases import MIB, equal, event_files, make_samples
+from rollup_cases import rollups_of
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.context import RequestContext
 
+from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.files.provider_source import ProviderSource
@@ -43,12 +44,8 @@ def test_roll_ups_are_read_without_the_histories(tmp_path: pathlib.Path) -> None
     read = rollups.read(source, workers)
     assert sorted(read) == sorted(name_of(at) for at in range(5))
     for worker, of in read.items():
-        expected = last_rollup(tmp_path, worker)
-        (rollup,) = of.rollups
-        assert of.missing is None and rollup.samples == expected.samples == 60
-        assert [device.phases["train"].peak_bytes for device in rollup.devices] == [
-            device.phases["train"].peak_bytes for device in expected.devices
-        ]
+        ((_, _, expected),) = rollups_of(tmp_path, worker)
+        assert of.missing is None and equal(of.sessions, (expected,)) and expected.last_step == 59
     assert rollups.workers(source, "other").of_worker == {}
 
 
@@ -60,7 +57,7 @@ def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path)
     assert len(source.ends) == 4
     assert rollups.workers(source, "run").version == workers.version
     # WHEN one is restarted
-    writer = RunWriter(tmp_path / "run", worker=name_of(2))
+    writer = RunWriter(tmp_path / "run", worker=name_of(2), summarize=summarize_session)
     writer.samples(make_samples([20, 21], [MIB, MIB], start=2e9))
     writer.end()
     writer.close()
@@ -68,7 +65,7 @@ def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path)
     read = rollups.read(source, changed)
     assert changed.version != workers.version
     assert source.ends[4:] == [f"run/memory/{name_of(2)}"]
-    assert [rollup.samples for rollup in read[name_of(2)].rollups] == [20, 2]
+    assert [rollup.last_step for rollup in read[name_of(2)].sessions] == [19, 21]
 
 
 def test_a_worker_with_a_damaged_roll_up_says_so(tmp_path: pathlib.Path) -> None:
@@ -79,7 +76,7 @@ def test_a_worker_with_a_damaged_roll_up_says_so(tmp_path: pathlib.Path) -> None
     path.write_bytes(data)
     rollups, source = RollupReader(Reader()), FileSource(tmp_path)
     read = rollups.read(source, rollups.workers(source, "run"))
-    assert read[name_of(0)].missing == "its newest roll-up is damaged" and not read[name_of(0)].rollups
+    assert read[name_of(0)].missing == "its newest roll-up is damaged" and not read[name_of(0)].sessions
     # AND so does one that was killed before its first
     assert read[name_of(1)].missing == "it has no roll-up"
 
@@ -118,12 +115,12 @@ def source(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Source:
 def test_files_and_tensorboards_reader_give_the_same_roll_ups(source: Source) -> None:
     rollups = RollupReader(Reader())
     read = rollups.read(source, rollups.workers(source, "run"))
-    assert {worker: [rollup.samples for rollup in of.rollups] for worker, of in read.items()} == {
-        name_of(0): [60],
-        name_of(1): [10],
-        name_of(2): [10, 45],
+    assert {worker: [rollup.last_step for rollup in of.sessions] for worker, of in read.items()} == {
+        name_of(0): [59],
+        name_of(1): [9],
+        name_of(2): [9, 59],
     }
     assert all(of.missing is None for of in read.values())
-    assert [one.ended is not None for one in read[name_of(2)].rollups] == [False, True]
+    assert [one.ended for one in read[name_of(2)].sessions] == [False, True]
     tags = rollups.tags(source, rollups.workers(source, "run"), name_of(2))
     assert len({entry[2].session for entry in tags.tags}) == 2

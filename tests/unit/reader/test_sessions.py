@@ -22,11 +22,11 @@ from tb_memplugin.cli import main
 from tb_memplugin.events.frames.metadata import start_of
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import LedgerRow, Run
+from tb_memplugin.model.oom import with_failed_steps
 from tb_memplugin.reader.decode.streams import ACTIVATIONS, BASIC
 from tb_memplugin.reader.files import tfrecord
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.reader.sessions import with_failed_steps
 from tb_memplugin.server.handlers import Handlers, Stretch
 
 FAILED = 12

@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline
 from requests_cases import hand_made_requests
+from rollup_cases import rollups_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import tb_memplugin
@@ -44,7 +45,7 @@ def make(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Make:
             made.open()
         return made
 
-    monkeypatch.setattr(output, "open_run_writer", lambda settings: RunWriter(tmp_path))
+    monkeypatch.setattr(output, "open_run_writer", lambda *_: RunWriter(tmp_path))
     return make
 
 
@@ -83,7 +84,7 @@ def test_a_full_disk_is_reported_once(make: Make, caplog: pytest.LogCaptureFixtu
 def test_without_a_file_nothing_is_written_and_nothing_fails(
     make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(settings: Settings) -> RunWriter:
+    def refuse(*_: object) -> RunWriter:
         raise PermissionError("read-only")
 
     def do_all(made: Output) -> None:
@@ -151,13 +152,22 @@ def test_a_forked_child_lets_go_of_the_file_without_writing(make: Make, tmp_path
     assert not is_open(tmp_path) and on_disk(tmp_path) == before
 
 
-def test_a_roll_up_is_written_when_asked_for(make: Make) -> None:
-    made = make()
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fault_in_a_roll_up_stops_only_these(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    if fails:
+        monkeypatch.setattr(output, "summarize_session", lambda run: 1 // 0)
+    settings, faults = checked_settings(str(tmp_path), 0.005, None, None, False, ""), Faults()
+    made = Output(settings, faults, SampleBuffer(["GPU:0"]), CounterRows())
+    made.open()
     made.write(RunWriter.samples, make_samples([1], [MIB]))
-    assert made._writer is not None
-    before = made._writer._file_bytes
     made.roll_up()
-    assert made._writer._file_bytes > before
+    made.end()
+    made.rest()
+    assert faults.stopped(output.ROLL_UPS) == fails and not faults.stopped(output.FILES)
+    assert tb_memplugin.load(tmp_path)["."].ended
+    assert [one.ended for _, _, one in rollups_of(tmp_path)] == ([] if fails else [False, True])
 
 
 def sample(made: Output, step: int, peak: int, epoch: int = 0) -> None:
