@@ -15,9 +15,8 @@ for folder in ("integration",):
 
 LONGEST_FIRST = (
     "integration/test_scenarios.py",
-    "integration/test_families.py",
+    "integration/test_trainings.py",
     "integration/test_recorder.py",
-    "integration/test_attribution_models.py",
     "integration/test_probe.py",
     "integration/test_real_stores.py",
     "integration/test_oom.py",

@@ -18,22 +18,37 @@ MOST_OF_XPROF = 0.5
 """Most milliseconds, as a share of XProf's."""
 
 
-def traced_step(path: pathlib.Path, smallest: bool) -> Any:
-    """Trains ResNet50, or one layer, on the CPU's BFC allocator, writes the profile of one step to `path`.
+def traced_step(directory: pathlib.Path, smallest: bool) -> Any:
+    """Trains ResNet50, or one layer, on the CPU's BFC allocator, and keeps the profile of one step in `directory`.
 
     Returns:
         What the observer knew.
     """
-    import attribution_child as child
     import keras
+    import trainings_child as child
+
+    import tb_memplugin
+    from tb_memplugin.recorder.tracing import step_analysis
 
     if smallest:
-        model = keras.Sequential(
-            [keras.Input((64, 64, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+        layers = [keras.Input((64, 64, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]
+        model = keras.Sequential(layers)
+    else:
+        model = keras.applications.ResNet50(
+            weights=None, classifier_activation=None, input_shape=(64, 64, 3), classes=10
         )
-        return child.fit(model, child.noise(4, 64, 64, 3), child.classes(4), keep=path)[1]
-    model = keras.applications.ResNet50(weights=None, classifier_activation=None, input_shape=(64, 64, 3), classes=10)
-    return child.fit(model, child.noise(4, 64, 64, 3), child.classes(4), keep=path)[1]
+    seen, attribute = [], step_analysis.attribute
+
+    def noted(trace: Any, facts: Any, **named: Any) -> Any:
+        seen.append(facts)
+        return attribute(trace, facts, **named)
+
+    step_analysis.attribute = noted
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=False)
+    callback = tb_memplugin.MemoryCallback(str(directory), trace_steps=[3], keep_profile=True)
+    model.fit(child.repeated(child.noise(4, 64, 64, 3), child.classes(4), 6), verbose=0, callbacks=[callback])
+    callback.close()
+    return seen[-1]
 
 
 def milliseconds(rounds: int, *actions: Callable[[], Any]) -> list[float]:
@@ -50,8 +65,8 @@ def milliseconds(rounds: int, *actions: Callable[[], Any]) -> list[float]:
 def main() -> None:
     smallest = parser_of(__doc__).parse_args().smallest
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "step.xplane.pb"
-        facts = traced_step(path, smallest)
+        facts = traced_step(pathlib.Path(folder), smallest)
+        (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
         from xprof.convert import raw_to_tool_data
 
         from tb_memplugin.attribution.results.ledger import attribute

@@ -110,20 +110,6 @@ def inspected(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) ->
     return result
 
 
-@pytest.fixture(
-    scope="session",
-    params=["view", *(pytest.param(f"--load_fast={fast}", marks=pytest.mark.long) for fast in ("true", "false"))],
-)
-def each_reader(request: pytest.FixtureRequest, logdir: pathlib.Path, watched: tuple[Page, Watch]) -> Iterator[str]:
-    """Address of the viewer, and of a TensorBoard with each of its readers (see test_readers.py)."""
-    if request.param == "view":
-        yield request.getfixturevalue("address")
-        return
-    with harness.tensorboard(str(logdir), [request.param]) as address:
-        yield address
-        watched[0].goto("about:blank")
-
-
 @pytest.fixture(scope="session")
 def tensorboard(logdir: pathlib.Path) -> Iterator[str]:
     """Address of a TensorBoard as it starts by default, on the fixture ``logdir``: its tab takes seconds to load."""

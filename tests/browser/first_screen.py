@@ -1,4 +1,4 @@
-"""What a page shows without scrolling: its words and figures, and the text of a part."""
+"""What a page shows: the exact figures of a table, what is cut off, and the words without scrolling."""
 
 from playwright.sync_api import FrameLocator
 
@@ -37,6 +37,33 @@ WORDS = r"""body => {
     }
     return found;
 }"""
+
+
+CUT_OFF = """(body, width) => {
+    const shown = selector => [...body.querySelectorAll(selector)].filter(e => e.offsetParent !== null);
+    const wider = e => e.scrollWidth > e.clientWidth + 1;
+    const named = elements => elements.map(e => e.textContent.slice(0, 60) || e.className || e.tagName);
+    const boxes = "main, .runs, .body, .panel, .picture, .toolbar, .bar, .devices, .what-if label, .what-if dd";
+    // The table of layers scrolls sideways where it must.
+    const parts = shown("button, h2, p, li, table, td, canvas, .layer-scroll")
+        .filter(e => !e.closest(".layer-scroll > *"));
+    return [...named([body, ...shown(boxes)].filter(wider)),
+        ...named(shown("button:not(.mark, .leads), h2, td:not(.shape)").filter(wider)),
+        ...named(parts.filter(e => e.getBoundingClientRect().right > width + 1))];
+}"""
+
+
+def cut_off(frame: FrameLocator, width: int) -> list[str]:
+    """What the window, which is so wide, or an element around it cuts off."""
+    found: list[str] = frame.locator("body").evaluate(CUT_OFF, width)
+    return found
+
+
+def figures(frame: FrameLocator, table: str) -> dict[str, int]:
+    """The exact bytes of a table's rows, by their names."""
+    rows = frame.locator(f"[data-testid='{table}'] tr[data-bytes]")
+    pairs = rows.evaluate_all("rows => rows.map(row => [row.dataset.figure, row.dataset.bytes])")
+    return {name: int(value) for name, value in pairs if value != ""}
 
 
 def words_above_the_fold(frame: FrameLocator) -> list[str]:

@@ -1,6 +1,5 @@
 """The four answers on the first screen, for every run, and the evidence that each one leads to."""
 
-import json
 import re
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -8,8 +7,8 @@ from urllib.parse import parse_qs, urlencode
 import harness
 import pytest
 import sample_runs
+from first_screen import figures
 from playwright.sync_api import FrameLocator, Page, expect
-from test_values import figures
 
 from tb_memplugin.model.units import format_bytes
 
@@ -114,27 +113,6 @@ def test_each_leads_to_its_evidence(page: Page, address: str, inspected: dict[st
 
 
 @pytest.mark.reads
-@pytest.mark.parametrize("verdict", ["fragmentation", "capacity"])
-def test_a_failed_run_never_contradicts_its_post_mortem(
-    page: Page, address: str, inspected: dict[str, Any], verdict: str
-) -> None:
-    run = f"died_{verdict}"
-    frame = harness.open_tab(page, address, urlencode({"run": run}))
-    fits, _, fragmented, _ = shown(frame)
-    assert fits["status"] == "failed" and "headroom" not in fits["sentence"]
-    findings = frame.get_by_test_id("findings")
-    assert findings.count() == 0 or "consists mainly of" not in findings.inner_text()
-    frame.locator("[data-answer='fits']").click()
-    harness.idle(frame)
-    failure = figures(frame, "oom-figures")
-    for tile in (fits, fragmented):
-        shared = tile["figures"].keys() & failure.keys()
-        assert {"requested_bytes", "free_bytes", "largest_free_bytes"} <= shared
-        assert {name: tile["figures"][name] for name in shared} == {name: failure[name] for name in shared}
-    assert shown(frame)[0]["sentence"] == fits["sentence"]
-
-
-@pytest.mark.reads
 @pytest.mark.parametrize("run", ["died_fragmentation", "frozen", "growing"])
 def test_nothing_is_cut_at_any_width(page: Page, address: str, run: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": run}))
@@ -174,49 +152,3 @@ def test_their_place_is_kept_while_they_load(page: Page, address: str) -> None:
     expect(frame.locator("[data-testid='answers'] > button")).to_have_count(4)
     harness.idle(frame)
     assert chart.bounding_box() == before
-
-
-def test_an_error_is_said_in_their_place(page: Page, address: str) -> None:
-    page.route(re.compile(r"/answers\?"), lambda route: route.fulfill(status=200, body=json.dumps({"answers": 3})))
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-    expect(frame.get_by_test_id("answers")).to_contain_text("answers.answers should be a list")
-
-
-def test_the_keyboard_reaches_them_and_back_returns(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-    tile = frame.locator("[data-answer='changed']")
-    frame.locator("[data-answer='fragmented']").focus()
-    page.keyboard.press("Tab")
-    expect(tile).to_be_focused()
-    expect(frame.locator(".tip")).to_contain_text("measured")
-    page.keyboard.press("Enter")
-    harness.idle(frame)
-    assert selected(page)["view"] == "compare"
-    page.go_back()
-    harness.idle(frame)
-    assert selected(page).get("view", "overview") == "overview"
-
-
-@pytest.mark.reads
-@pytest.mark.parametrize("run", ["frozen", "died_fragmentation", "activations_only"])
-def test_the_phase_and_the_device_are_those_shown(
-    page: Page, address: str, inspected: dict[str, Any], run: str
-) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": run, "phase": "validation"}))
-    answers = expected(inspected, run)
-    tiles = shown(frame)
-    if run == "frozen":
-        assert tiles[0]["figures"]["peak_bytes"] < answers[0]["figures"]["peak_bytes"]
-    else:
-        assert tiles[0]["sentence"] == answers[0]["sentence"]
-
-
-@pytest.mark.reads
-def test_a_failed_step_is_marked_in_the_picture_and_leads_to_its_post_mortem(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "died_fragmentation"}))
-    mark = frame.get_by_role("button", name="out of memory. Step 150 ran out of memory.")
-    expect(mark).to_be_visible()
-    mark.click()
-    harness.idle(frame)
-    expect(frame.get_by_role("button", name=re.compile("^Out of memory"))).to_have_attribute("aria-pressed", "true")
-    assert selected(page)["view"] == "oom"

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import Page, expect
 
 PLACES = {
     "overview": {"run": "frozen", "step": 41},
@@ -58,17 +58,6 @@ def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: 
         assert re.search(r"[Ss]tep \d+|at the failure|layer table", tip), tip
 
 
-@pytest.mark.reads
-def test_a_layers_figure_is_explained_by_its_formula(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode(PLACES["layers"]))
-    row = frame.locator("tr[data-layer='vgg/block5_conv1']")
-    tips = row.locator("td[data-tip]").evaluate_all("cells => cells.map(cell => cell.dataset.tip)")
-    assert any("2,359,808 parameters × 4 B = 9,439,232 B" in tip for tip in tips)
-    assert any("the output of one example, 4 × 4 × 512 × float32" in tip for tip in tips)
-    frame = harness.open_tab(page, address, urlencode(PLACES["layer"]))
-    expect(frame.get_by_test_id("formulas")).to_contain_text("2,359,808 parameters × 4 B = 9,439,232 B")
-
-
 def test_the_pointer_and_the_keyboard_show_it(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode(PLACES["overview"]))
     rows = frame.locator("[data-testid='breakdown'] tr[data-figure]:not([hidden])")
@@ -91,37 +80,3 @@ def test_the_pointer_and_the_keyboard_show_it(page: Page, address: str) -> None:
         page.keyboard.press("ArrowDown")
     page.keyboard.press("Escape")
     expect(tip).to_have_count(0)
-
-
-def chosen(frame: FrameLocator) -> list[str]:
-    names: list[str] = frame.locator("tr[aria-current]").evaluate_all("rows => rows.map(row => row.dataset.figure)")
-    return names
-
-
-def test_a_category_is_selected_in_every_view_and_in_the_address(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode(PLACES["overview"]))
-    frame.locator("tr[data-figure='weights:frozen']").click()
-    assert chosen(frame) == ["weights:trainable", "weights:frozen"]
-    assert "category=weights" in harness.place(page)
-    for view, expected in {
-        "Frozen vs trainable": ["trainable:weights", "frozen:weights"],
-        "Compare": ["weights:frozen", "weights:trainable"],
-    }.items():
-        frame.get_by_role("button", name=view, exact=True).click()
-        harness.idle(frame)
-        assert chosen(frame) == expected
-    frame.get_by_role("button", name="Layers", exact=True).click()
-    harness.idle(frame)
-    assert frame.locator("td.chosen").count() > 3
-    page.reload()
-    harness.idle(frame)
-    assert frame.locator("td.chosen").count() > 3
-    frame.get_by_role("button", name="Overview", exact=True).click()
-    harness.idle(frame)
-    # By keyboard to another one, and Escape clears.
-    frame.locator("tr[data-figure='workspace']").focus()
-    page.keyboard.press("Enter")
-    assert chosen(frame) == ["workspace"]
-    page.keyboard.press("Escape")
-    assert chosen(frame) == [] and "category" not in harness.place(page)
-    expect(frame.get_by_test_id("step")).to_have_attribute("data-step", "41")

@@ -8,28 +8,13 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
-from child import run_child
 from logdirs import address_of_logdir
-from playwright.sync_api import Browser, FrameLocator, Page, expect
+from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.model.units import format_bytes
 
 RUNS = pathlib.Path(__file__).parents[1] / "fixtures" / "plans"
 RUN = "wide"
-INTEGRATION = pathlib.Path(__file__).parents[1] / "integration"
-FOLLOWING = """
-sys.path.insert(0, sys.argv[3])
-import tb_memplugin
-from plan_child import batch, compiled, wide
-model = wide()
-x, y = batch(model, "wide", 4)
-model = compiled(tb_memplugin.remat(model, [(names[0], names[-1]) for names in json.loads(sys.argv[2])]))
-with tb_memplugin.MemoryRecorder(sys.argv[1], model=model) as recorder:
-    for step in range(6):
-        with recorder.step(step):
-            model.train_on_batch(x, y)
-answer(0)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -114,51 +99,6 @@ def test_figures_are_those_of_the_terminal(page: Page, address: str) -> None:
     )
 
 
-def tagged(frame: FrameLocator, tag: str) -> set[str]:
-    """Paths of the layers in the layer table that have a tag."""
-    expect(frame.locator("tr[data-layer] .tag", has_text=tag).first).to_be_visible()
-    rows = frame.locator("tr[data-layer]").evaluate_all(
-        "rows => rows.map(row => [row.dataset.layer, row.querySelector('.tag')?.textContent.trim() ?? ''])"
-    )
-    assert rows
-    return {path for path, given in rows if given == tag}
-
-
-def test_the_layer_table_marks_the_layers_of_the_plan(page: Page, address: str) -> None:
-    plan = asked("84MiB")
-    frame = open_view(page, address, budget="84MiB")
-    frame.get_by_role("button", name="Show in the layer table").click()
-    harness.idle(frame)
-    planned = {f"{plan['model']}/{name}" for segment in plan["segments"] for name in segment}
-    assert tagged(frame, "recomputed by plan") == planned
-    # A budget within which nothing fits has no plan, and neither has a table without a budget.
-    for choices in ({"budget": "1MiB"}, {}):
-        frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": RUN, **choices}))
-        expect(frame.locator("tr[data-layer]").first).to_be_visible()
-        expect(frame.locator("tr[data-layer] .tag")).to_have_count(0)
-
-
-@pytest.mark.long
-def test_the_layer_table_marks_what_a_training_recomputes(page: Page, tmp_path: pathlib.Path) -> None:
-    segments = asked("84MiB")["segments"]
-    run_child(FOLLOWING, str(tmp_path / "followed"), json.dumps(segments), str(INTEGRATION))
-    with harness.viewer(str(tmp_path)) as address:
-        frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "followed"}))
-        assert tagged(frame, "recomputed") == {f"net/{name}" for segment in segments for name in segment}
-        page.goto("about:blank")
-
-
-@pytest.mark.reads
-def test_nothing_fits_says_what_is_the_smallest_and_what_it_holds(page: Page, address: str) -> None:
-    plan = asked("1MiB")
-    frame = open_view(page, address, budget="1MiB")
-    check(frame, plan)
-    expect(frame.get_by_test_id("plan-verdict")).to_have_text("None of the simulated changes fits into 1.0 MiB")
-    assert plan["sentences"][0].startswith("The smallest peak that was found is ")
-    expect(frame.get_by_test_id("plan-sentences").locator("li").first).to_have_text(plan["sentences"][0])
-    expect(frame.locator(".fit .code")).to_have_count(0)
-
-
 def test_a_budget_changes_the_address_and_back_undoes_it(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"view": "what-if", "run": RUN}))
     frame.get_by_role("group", name="question").get_by_role("button", name="fit").click()
@@ -175,56 +115,6 @@ def test_a_budget_changes_the_address_and_back_undoes_it(page: Page, address: st
     page.go_back()
     harness.idle(frame)
     expect(frame.get_by_test_id("verdict")).to_be_visible()
-
-
-def test_a_point_of_the_curve_sets_the_budget(page: Page, address: str) -> None:
-    frame = open_view(page, address)
-    curve = frame.get_by_test_id("plan-curve")
-    point = curve.locator("[data-figure='point'][data-segments='4']").last
-    before = asked("1TiB")
-    (chosen,) = {
-        one["high_bytes"] for one in before["curve"] if str(one["peak_bytes"]) == point.get_attribute("data-bytes")
-    } & {one["high_bytes"] for one in before["curve"] if one["segments"] == 4}
-    point.focus()
-    page.keyboard.press("Enter")
-    field = frame.get_by_label("budget", exact=True)
-    expect(field).to_have_value(f"{chosen}B")
-    harness.idle(frame)
-    check(frame, asked(field.input_value()))
-    expect(curve.locator("[data-figure='plan']")).to_have_count(1)
-
-
-def test_the_code_is_copied_and_a_layer_opens_its_page(page: Page, address: str) -> None:
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    frame = open_view(page, address, budget="84MiB")
-    frame.get_by_role("button", name="Copy").click()
-    expect(frame.get_by_role("button", name="Copied")).to_be_visible()
-    plan = asked("84MiB")
-    assert page.evaluate("() => navigator.clipboard.readText()") == plan["code"]
-    page.context.clear_permissions()
-    name = plan["segments"][0][0]
-    frame.get_by_test_id("segments").get_by_role("button", name=name, exact=True).click()
-    harness.idle(frame)
-    expect(frame.get_by_text(f"{plan['model']}/{name} · ")).to_be_visible()
-
-
-def test_the_view_is_busy_until_the_plan_is_there_and_a_wrong_budget_is_refused(browser: Browser, address: str) -> None:
-    # A page of its own: Chromium logs every answer that is an error.
-    page = browser.new_page(viewport={"width": 1440, "height": 900})
-    held = harness.Held(page, "**/plan?*")
-    frame = open_view(page, address)
-    held.hold()
-    field = frame.get_by_label("budget", exact=True)
-    field.fill("84MiB")
-    field.press("Enter")
-    expect(frame.get_by_test_id("fit")).to_have_attribute("aria-busy", "true")
-    expect(frame.get_by_test_id("plan-verdict")).to_contain_text("Fits as recorded")
-    held.let_through()
-    expect(frame.get_by_test_id("fit")).to_have_attribute("aria-busy", "false")
-    set_budget(frame, "much")
-    expect(frame.get_by_role("alert")).to_contain_text("a budget is a size with its unit, such as 24GiB")
-    expect(frame.get_by_test_id("plan-verdict")).to_have_count(0)
-    page.close()
 
 
 @pytest.mark.long

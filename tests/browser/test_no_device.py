@@ -37,9 +37,3 @@ def test_a_run_without_a_device_says_why_before_anything_else(page: Page, addres
     assert banner.locator("code").all_inner_texts() == ["import tb_memplugin", "{}"]
     assert frame.get_by_test_id("notices").inner_text().startswith("1 note on data not recorded")
     assert frame.get_by_test_id("answers").count() == 0
-
-
-@pytest.mark.reads
-def test_a_run_with_a_device_has_its_answers_there(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"view": "overview", "run": "small"}))
-    assert frame.get_by_test_id("no-device").count() == 0 and frame.get_by_test_id("answers").count() == 1

@@ -7,15 +7,10 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
-import sample_allocator
 import sample_runs
 from page_views import OF_STEPS
 from playwright.sync_api import Page, Request, expect
-from test_allocator import largest_free, listed
 from test_answers import expected, shown
-from test_values import figures
-
-from tb_memplugin.model.units import format_bytes
 
 RUNS = ("frozen", "died_fragmentation", "restarted", "activations_only", "roomy", sample_runs.HOSTILE_RUN)
 Open = Callable[..., Page]
@@ -47,27 +42,6 @@ def open_report(page: Page, report: str) -> Iterator[Open]:
     page.remove_listener("request", on_request)
     page.context.set_offline(False)
     assert {url for url in asked if not url.startswith(("data:", "blob:"))} <= {report}
-
-
-@pytest.mark.reads
-def test_the_memory_map_and_what_would_fit_into_it(open_report: Open, inspected: dict[str, Any]) -> None:
-    snapshot = inspected["frozen"]["snapshots"][-1]
-    page: Any = open_report({"view": "fragmentation", "run": "frozen", "step": snapshot["step"]})
-    assert figures(page, "pool")["pool_bytes"] == snapshot["pool_bytes"]
-    taken = sample_allocator.map_of(sample_runs.FROZEN, snapshot["step"])
-    expect(page.get_by_test_id("map")).to_have_attribute("data-chunks", str(len(taken)))
-    shown = listed(page, "map-legend")
-    assert sum(shown.values()) - shown["free"] == snapshot["in_use_bytes"]
-    # AND the page computes what would fit, for any size: neither the pool nor a region grows beyond the capacity
-    largest = largest_free(taken)
-    unreserved = snapshot["capacity_bytes"] - snapshot["pool_bytes"]
-    for mib in ("0.001", "3.5", "99999"):
-        page.get_by_role("spinbutton", name="Would a tensor of").fill(mib)
-        fits = float(mib) * sample_runs.MIB <= max(largest, unreserved)
-        expect(page.get_by_test_id("fits")).to_have_attribute("data-fits", str(fits).lower())
-        if not fits:
-            said = page.get_by_test_id("fits").inner_text().replace("\u00a0", " ")
-            assert f"the largest free chunk is {format_bytes(largest)}" in said
 
 
 @pytest.mark.reads
@@ -124,14 +98,6 @@ def test_one_attempt_of_a_restarted_training(open_report: Open) -> None:
     harness.idle(page)  # type: ignore[arg-type]
     assert page.locator(".fault").count() == 0
     expect(page.get_by_test_id("step")).to_be_visible()
-
-
-@pytest.mark.reads
-def test_names_from_strangers_are_text(open_report: Open) -> None:
-    page = open_report({"run": sample_runs.HOSTILE_RUN})
-    expect(page.locator(".run.primary .name")).to_have_text(sample_runs.HOSTILE_RUN)
-    expect(page.locator(".owners")).to_contain_text(sample_runs.HOSTILE_LAYER)
-    assert page.locator("img, body script:not([type='module'])").count() == 0
 
 
 def test_a_name_that_ends_a_script_is_text(page: Page, tmp_path: pathlib.Path) -> None:

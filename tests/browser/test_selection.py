@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlencode
 import harness
 import pytest
 import sample_runs
+from first_screen import figures
 from playwright.sync_api import FrameLocator, Page, expect
-from test_values import figures
 
 TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Compare")
 LAYER = "vgg/block5_conv1"
@@ -86,42 +86,6 @@ def test_a_step_that_was_not_traced_goes_along_and_is_said_once(page: Page, addr
 
 
 @pytest.mark.reads
-def test_the_selector_steps_through_traced_steps_by_keys(page: Page, address: str, inspected: dict[str, Any]) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 60}))
-    selector = frame.get_by_test_id("step-selector")
-    for name, step in (("Next", 80), ("Next", 120), ("Previous", 80), ("Previous", 41), ("Previous", 3)):
-        frame.get_by_role("button", name=f"{name} traced step").focus()
-        page.keyboard.press("Enter")
-        expect(selector).to_have_attribute("data-step", str(step))
-        assert figures(frame, "breakdown")["peak_bytes"] == sample_runs.peak_at(sample_runs.FROZEN, step)
-    expect(frame.get_by_role("button", name="Previous traced step")).to_be_disabled()
-    peak = traced_peak(inspected)
-    frame.get_by_role("button", name=f"Back to step {peak}").focus()
-    page.keyboard.press("Enter")
-    expect(selector).to_have_attribute("data-step", str(peak))
-    expect(selector).to_contain_text("traced")
-    assert "step=" not in harness.place(page)
-    # AND the field takes any step; emptied, it goes back
-    field = frame.get_by_label("Selected step")
-    field.fill("50")
-    field.press("Enter")
-    expect(selector).to_have_attribute("data-step", "50")
-    field.fill("")
-    field.press("Enter")
-    expect(selector).to_have_attribute("data-step", str(peak))
-
-
-@pytest.mark.reads
-def test_a_step_outside_of_the_zoom_stays_selected(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 200, "zoom": "107-159"}))
-    assert steps_shown(frame, "Overview") == {"panel": "200"}
-    assert figures(frame, "breakdown")["peak_bytes"] == sample_runs.peak_at(sample_runs.FROZEN, 200)
-    expect(frame.locator(".pin-line")).to_be_hidden()
-    go_to(frame, "Fragmentation")
-    assert steps_shown(frame, "Overview")["panel"] == "200"
-
-
-@pytest.mark.reads
 def test_choosing_a_step_moves_nothing(page: Page, address: str) -> None:
     for width in (900, 1120, 1440, 2560):
         page.set_viewport_size({"width": width, "height": 900})
@@ -182,75 +146,6 @@ def test_a_click_acts_at_once_and_a_double_click_only_resets_the_zoom(page: Page
     # AND a click after that still selects
     page.mouse.click(box["x"] + 0.8 * box["width"], box["y"] + 0.7 * box["height"])
     assert chosen(page) != unzoomed
-
-
-@pytest.mark.reads
-def test_a_double_click_without_a_selection_leaves_none(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-    over = frame.locator(".u-over")
-    before = harness.place(page)
-    over.dblclick(position={"x": 300, "y": 100})
-    page.mouse.move(5, 5)
-    harness.idle(frame)
-    assert harness.place(page) == before
-    expect(frame.locator(".pin-line")).to_be_hidden()
-
-
-@pytest.mark.reads
-def test_keys_in_a_chart_start_at_the_selected_step(page: Page, address: str, inspected: dict[str, Any]) -> None:
-    peak = traced_peak(inspected)
-    for step in (None, 41):
-        for view in ("overview", "frozen", "fragmentation", "layer"):
-            place = {"view": view, "run": "frozen", "layer": LAYER, **({} if step is None else {"step": step})}
-            frame = harness.open_tab(page, address, urlencode(place))
-            frame.get_by_role("slider").first.focus()
-            page.keyboard.press("ArrowRight")
-            assert frame.get_by_test_id("step").get_attribute("data-step") == str(step or peak), view
-            # AND the next press goes on from there
-            page.keyboard.press("ArrowRight")
-            assert int(frame.get_by_test_id("step").get_attribute("data-step") or -1) > (step or peak), view
-
-
-def test_help_names_the_tabs_that_there_are(page: Page, address: str) -> None:
-    for place in ({"run": "frozen", "with": "frozen"}, {"run": "activations_only"}):
-        frame = harness.open_tab(page, address, urlencode(place))
-        tabs = frame.locator(".tab").count()
-        page.keyboard.press("?")
-        expect(frame.locator("dialog kbd").nth(2)).to_have_text(f"1 … {tabs}")
-
-
-def test_runs_that_the_filter_hides_are_not_drawn(page: Page, address: str) -> None:
-    place = {"run": "frozen", "with": ["frozen", "all_trainable"], "step": 100}
-    frame = harness.open_tab(page, address, urlencode(place, doseq=True))
-    other = frame.locator("tr[data-figure='run:all_trainable']")
-    shown = frame.locator("nav.runs")
-    expect(other).to_have_count(1)
-    drawn = frame.locator("canvas").evaluate("canvas => canvas.toDataURL()")
-    search = frame.get_by_label("Filter runs by regular expression")
-    search.fill("frozen")
-    harness.idle(frame)
-    expect(other).to_have_count(0)
-    expect(shown).to_contain_text("1 of ")
-    assert frame.locator("canvas").evaluate("canvas => canvas.toDataURL()") != drawn
-    # AND the selected run is not drawn either, until the filter shows it again
-    search.fill("all_trainable")
-    harness.idle(frame)
-    expect(frame.locator(".run.primary .name")).to_have_text("all_trainable")
-    search.fill("no such run")
-    expect(frame.get_by_test_id("nothing")).to_contain_text("clear the filter")
-    search.fill("")
-    harness.idle(frame)
-    expect(frame.locator(".run.primary .name")).to_have_text("frozen")
-    expect(other).to_have_count(1)
-
-
-def test_a_faulty_search_says_what_is_shown(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"view": "layers", "run": "frozen"}))
-    frame.get_by_label("Search layers by regular expression").fill("(")
-    said = frame.locator(".layers-bar [role='status']")
-    expect(said).to_contain_text("Invalid regular expression")
-    assert "run" not in said.inner_text()
-    expect(frame.locator("tr[data-layer]").first).to_be_visible()
 
 
 @pytest.mark.reads

@@ -59,7 +59,7 @@ class Live:
         self._writer.flush()
 
 
-LIVE = ("zoomed", "pointed", "finished")
+LIVE = ("zoomed", "pointed")
 
 
 @pytest.fixture(scope="module")
@@ -184,11 +184,18 @@ def test_new_steps_wait_while_the_pointer_is_in_the_chart(
     expect(slider).to_have_attribute("aria-valuemax", "149")
 
 
-def test_live_run_keeps_the_place(page: Page, lives: dict[str, Live], live_address: str) -> None:
-    live = lives["finished"]
-    frame = harness.open_tab(page, live_address, urlencode({"run": live.name, "runs": live.name, "step": 50}))
-    slider = frame.get_by_role("slider")
-    expect(slider).to_have_attribute("aria-valuemax", "99")
-    live.goes_on(PLAN.steps)
-    expect(slider).to_have_attribute("aria-valuemax", "239")
-    expect(frame.get_by_test_id("step")).to_have_attribute("data-step", "50")
+def test_largest_layers_keep_their_order_under_the_pointer(page: Page, address: str) -> None:
+    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 41}))
+    names = frame.locator(".owners .leads")
+    selected = names.all_inner_texts()
+    assert len(selected) == 2
+    chart = frame.get_by_role("slider").bounding_box()
+    assert chart is not None
+    shown = []
+    for share in (0.3, 0.7, 0.9):
+        page.mouse.move(chart["x"] + share * chart["width"], chart["y"] + chart["height"] / 2)
+        harness.settled(frame)
+        assert names.all_inner_texts() == selected
+        shown.append(frame.locator(".owners td[data-bytes]").evaluate_all("all => all.map(one => one.dataset.bytes)"))
+    # THEN the figures are those of the step under the pointer: after the unfreezing they are larger
+    assert shown[-1] != shown[0]

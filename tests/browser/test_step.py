@@ -1,7 +1,5 @@
 """The view Step: its figures against ``inspect`` and what was written; cursor, zoom, search, selection, address."""
 
-import json
-import pathlib
 import re
 from typing import Any
 from urllib.parse import urlencode
@@ -11,8 +9,8 @@ import numpy as np
 import pytest
 import sample_runs
 import sample_timelines
+from first_screen import figures
 from playwright.sync_api import FloatRect, FrameLocator, Page, Route, expect
-from test_values import by_group, figures
 from timeline_cases import split_columns
 
 from tb_memplugin.model import Timeline
@@ -31,63 +29,8 @@ def live_rows(timeline: Timeline, moment: int) -> list[int]:
     return sorted((size for part in parts for size in part.tolist() if size), reverse=True)
 
 
-def listed(frame: FrameLocator) -> list[int]:
-    """Bytes of the rows of the list that are in the document."""
-    rows = frame.locator("[data-testid='live'] tr[data-row]")
-    return [int(text) for text in rows.evaluate_all("rows => rows.map(row => row.dataset.bytes)")]
-
-
 def moment_shown(frame: FrameLocator) -> int:
     return int(frame.get_by_test_id("moment").get_attribute("data-moment") or -1)
-
-
-@pytest.mark.reads
-@pytest.mark.parametrize("run", ["frozen", "all_trainable", sample_runs.HOSTILE_RUN])
-def test_the_peak_is_the_ledger_of_inspect(page: Page, each_reader: str, inspected: dict[str, Any], run: str) -> None:
-    for snapshot in inspected[run]["snapshots"]:
-        if run == "frozen" and snapshot["step"] == sample_timelines.NO_TIMELINE_STEP:
-            continue
-        frame = opened(page, each_reader, run=run, step=snapshot["step"])
-        assert frame.get_by_test_id("moment").get_attribute("data-step") == str(snapshot["step"])
-        expect(frame.get_by_test_id("moment")).to_contain_text("Peak")
-        shown = figures(frame, "timeline-breakdown")
-        expected = by_group(snapshot["ledger"])
-        assert {name: shown.get(name, 0) for name in expected} == expected
-        assert shown["in_use_bytes"] == shown["peak_bytes"] == snapshot["in_use_bytes"]
-        frame.get_by_role("group", name="stack by").get_by_role("button", name="layer").click()
-        by_layer = figures(frame, "timeline-breakdown")
-        layers = {row["layer"]: 0 for row in snapshot["ledger"]}
-        for row in snapshot["ledger"]:
-            layers[row["layer"]] += row["bytes"]
-        named = {name.removeprefix("layer:"): size for name, size in by_layer.items() if name.startswith("layer:")}
-        assert named == {layer: layers[layer] for layer in named} and len(named) == 8
-        assert by_layer["no_layer"] == layers[None]
-        parts = sum(named.values()) + by_layer["no_layer"] + by_layer.get("others", 0)
-        assert parts == snapshot["in_use_bytes"]
-
-
-@pytest.mark.reads
-def test_the_list_is_what_is_live_at_the_cursor(page: Page, address: str) -> None:
-    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
-    frame = opened(page, address, step=3)
-    expected = live_rows(timeline, timeline.peak)
-    assert listed(frame) == expected[: len(listed(frame))] and len(listed(frame)) >= 10
-    expect(frame.get_by_test_id("live-count")).to_contain_text(f"{len(expected)} of {len(expected)}")
-    chart = frame.get_by_role("slider")
-    chart.focus()
-    page.keyboard.press("Home")
-    assert moment_shown(frame) == 0
-    assert listed(frame) == live_rows(timeline, 0)[: len(listed(frame))]
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("Shift+ArrowRight")
-    assert moment_shown(frame) == 11
-    assert (chart.get_attribute("aria-valuetext") or "").startswith("at 5.5 ms, forward: ")
-    page.keyboard.press("Enter")
-    assert "moment=11" in harness.place(page)
-    page.keyboard.press("End")
-    assert moment_shown(frame) == len(timeline.time_ns) - 1
-    page.keyboard.press("Escape")
-    expect(frame.get_by_test_id("moment")).to_contain_text("Peak")
 
 
 @pytest.mark.reads
@@ -109,156 +52,6 @@ def test_the_pointer_shows_the_moment_under_it_and_chooses_it(page: Page, addres
     assert moment_shown(frame) == chosen and f"moment={chosen}" in harness.place(page)
     frame.get_by_role("button", name="Clear the selected moment").click()
     assert moment_shown(frame) == timeline.peak
-
-
-@pytest.mark.reads
-def test_zoom_is_in_the_address_and_comes_back(page: Page, address: str) -> None:
-    frame = opened(page, address, step=3)
-    box = frame.locator(".u-over").bounding_box()
-    assert box
-    middle = box["y"] + box["height"] / 2
-    page.mouse.move(box["x"] + 0.2 * box["width"], middle)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.4 * box["width"], middle, steps=5)
-    page.mouse.up()
-    harness.idle(frame)
-    found = re.search(r"span=(\d+)-(\d+)", harness.place(page))
-    assert found and int(found[1]) < int(found[2])
-    page.reload()
-    harness.idle(frame)
-    assert found[0] in harness.place(page)
-    frame.get_by_role("button", name="Show whole step").click()
-    assert "span" not in harness.place(page)
-    chart = frame.get_by_role("slider")
-    chart.focus()
-    page.keyboard.press("w")
-    page.keyboard.press("d")
-    assert "span" in harness.place(page)
-    page.keyboard.press("0")
-    assert "span" not in harness.place(page)
-    frame.get_by_role("button", name="event index", exact=True).click()
-    harness.idle(frame)
-    assert "timeline=event" in harness.place(page)
-
-
-def test_search_and_selection_narrow_the_list_and_go_with_the_user(page: Page, address: str) -> None:
-    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
-    frame = opened(page, address, step=3)
-    count = frame.get_by_test_id("live-count")
-    frame.get_by_label("Search live allocations by regular expression").fill("workspace$")
-    live = [
-        row
-        for row in np.flatnonzero((timeline.start <= timeline.peak) & (timeline.end > timeline.peak)).tolist()
-        if timeline.owners[int(timeline.owner[row])].category == "workspace"
-    ]
-    expect(count).to_contain_text(f"{len(live)} of ")
-    frame.get_by_label("Search live allocations by regular expression").fill("(")
-    expect(count).to_contain_text("regular expression")
-    frame.get_by_label("Search live allocations by regular expression").fill("")
-    composition = frame.locator("[data-testid='timeline-breakdown'] tr[data-figure='weights:frozen']")
-    composition.click()
-    expect(composition).to_have_attribute("aria-current", "true")
-    assert "category=weights" in harness.place(page)
-    weights = [row for row in sample_runs.ledger_at(sample_runs.FROZEN, 3) if row.category == "weights"]
-    expect(count).to_contain_text(f"{len(weights)} of ")
-    frame.locator("[data-testid='live'] .layer-name").first.click()
-    expect(count).to_contain_text("1 of ")
-    assert "layer=vgg%2Fblock" in harness.place(page)
-    # THEN the other views know it
-    frame.get_by_role("button", name="Overview", exact=True).click()
-    harness.idle(frame)
-    weights_row = frame.locator("[data-testid='breakdown'] tr[data-figure='weights:frozen']")
-    expect(weights_row).to_have_attribute("aria-current", "true")
-    frame.get_by_role("button", name="Layers", exact=True).click()
-    harness.idle(frame)
-    expect(frame.locator("tr.selected")).to_have_count(1)
-    page.keyboard.press("Escape")
-    expect(frame.locator("tr.selected")).to_have_count(0)
-    page.keyboard.press("Escape")
-    assert "category" not in harness.place(page)
-
-
-@pytest.mark.reads
-def test_another_step_than_the_selected_one_is_said(page: Page, address: str) -> None:
-    frame = opened(page, address, step=60)
-    expect(frame.get_by_test_id("step-note")).to_have_text("Step 60 was not traced; timeline from step 41.")
-    frame = opened(page, address, step=sample_timelines.NO_TIMELINE_STEP)
-    expect(frame.get_by_test_id("step-note")).to_have_text(
-        f"Step {sample_timelines.NO_TIMELINE_STEP} has no timeline; timeline from step 200."
-    )
-    assert frame.get_by_test_id("timeline").get_attribute("data-step") == "200"
-    frame.get_by_label("Selected step").fill("80")
-    frame.get_by_label("Selected step").press("Enter")
-    harness.idle(frame)
-    expect(frame.get_by_test_id("step-note")).to_have_text("")
-    assert frame.get_by_test_id("timeline").get_attribute("data-step") == "80"
-    frame.get_by_role("button", name="Next traced step").click()
-    harness.idle(frame)
-    assert "step=120" in harness.place(page)
-
-
-@pytest.mark.reads
-def test_the_overview_links_to_the_traced_step(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 50}))
-    frame.get_by_role("button", name="Open step 41").click()
-    harness.idle(frame)
-    assert frame.get_by_test_id("timeline").get_attribute("data-step") == "41"
-    assert "step=41" in harness.place(page)
-
-
-@pytest.mark.reads
-def test_a_moment_goes_with_its_step(page: Page, address: str) -> None:
-    frame = opened(page, address, step=3, moment=5, span="2-9")
-    assert moment_shown(frame) == 5
-    frame.get_by_role("button", name="Next traced step").click()
-    harness.idle(frame)
-    expect(frame.get_by_test_id("moment")).to_contain_text("Peak")
-    assert "moment" not in harness.place(page) and "span" not in harness.place(page)
-
-
-@pytest.mark.reads
-def test_compiled_modules_are_marked_and_their_limits_are_said(page: Page, address: str) -> None:
-    frame = opened(page, address, run="all_trainable", step=3)
-    expect(frame.get_by_test_id("not-available")).to_contain_text("Measured times inside compiled modules")
-    expect(frame.locator(".panel-head")).to_contain_text("XLA buffer assignment")
-    # AND a step that was not compiled has no such mark
-    frame = opened(page, address, step=3)
-    assert "XLA" not in frame.locator(".panel-head").inner_text()
-
-
-@pytest.mark.reads
-def test_what_is_not_there_is_said(page: Page, address: str) -> None:
-    frame = opened(page, address, run="roomy")
-    nothing = frame.get_by_test_id("nothing")
-    expect(nothing).to_contain_text("roomy has no step timeline")
-    expect(nothing).to_contain_text("it was not kept")
-    assert frame.get_by_test_id("timeline").count() == frame.locator(".fault").count() == 0
-    frame = opened(page, address, phase="validation")
-    expect(frame.get_by_test_id("nothing")).to_contain_text("No validation step of this run was traced on this device")
-    assert frame.get_by_test_id("timeline").count() == frame.locator(".fault").count() == 0
-
-
-@pytest.mark.reads
-def test_downloads_are_what_is_shown(page: Page, address: str) -> None:
-    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
-    frame = opened(page, address, step=3)
-    files = {}
-    for name in ("CSV", "JSON", "PNG", "SVG"):
-        frame.locator(".downloads summary").click()
-        with page.expect_download() as waiting:
-            frame.get_by_role("button", name=name, exact=True).click()
-        files[name] = pathlib.Path(waiting.value.path())
-        assert waiting.value.suggested_filename == f"memory_frozen_step.{name.lower()}"
-    rows = json.loads(files["JSON"].read_text(encoding="utf-8"))
-    parts = split_columns(timeline.bytes, timeline.rounding_bytes)
-    assert len(rows) == sum(np.count_nonzero(part) for part in parts) > len(timeline)
-    assert sum(row["count"] for row in rows) == int(timeline.count.sum())
-    assert sum(row["bytes"] for row in rows if row["category"] == "rounding") == int(parts[1].sum())
-    assert sum(row["bytes"] for row in rows if row["live_at_peak"]) == timeline.in_use_bytes
-    assert files["CSV"].read_bytes().count(b"\r\n") == len(rows) + 1
-    svg = files["SVG"].read_text(encoding="utf-8")
-    assert svg.startswith("<svg") and "timeline of step 3" in svg and "weights, frozen" in svg
-    assert files["PNG"].read_bytes().startswith(b"\x89PNG")
 
 
 def with_details(page: Page) -> None:
@@ -290,28 +83,6 @@ def plot(frame: FrameLocator) -> FloatRect:
     box = frame.locator(".u-over").bounding_box()
     assert box
     return box
-
-
-def test_a_held_tensor_has_the_path_of_references_to_it(page: Page, address: str) -> None:
-    # GIVEN a held tensor with the shape of a group of the snapshot
-    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
-    categories = [timeline.owners[int(owner)].category for owner in timeline.owner]
-    held, weights = categories.index("held_tensors"), categories.index("weights")
-    requested = int(timeline.bytes[held] - timeline.rounding_bytes[held])
-    group = {"shape": [2, requested // 2], "dtype": "uint8", "count": 1, "bytes": requested, "line": None}
-    group |= {"category": "held_tensors"}
-
-    def handle(route: Route) -> None:
-        answer = route.fetch()
-        held_by = {"held_by": "list `history` in module __main__", "retaining_path": sample_runs.HELD_PATH}
-        route.fulfill(response=answer, json={**answer.json(), "held_tensors": [{**group, **held_by}]})
-
-    with_details(page)
-    page.route("**/snapshot?*", handle)
-    holder = opened(page, address, step=3, tensor=held).locator("[data-fact='held by'] dd")
-    expect(holder).to_have_text(sample_runs.HELD_PATH)
-    # BUT what a variable owns has none
-    expect(opened(page, address, step=3, tensor=weights).locator("[data-fact='held by'] dd")).to_have_text("–")
 
 
 def test_a_tensor_is_selected_in_the_chart_with_all_that_is_known(page: Page, address: str) -> None:
@@ -394,18 +165,6 @@ def test_of_a_line_at_least_file_and_number_are_seen(
     seen = row.locator("td").last.evaluate(PUT_LINE, line)
     assert seen["whole"] == whole
     assert seen["left"] >= 0 and seen["right"] >= 0
-
-
-@pytest.mark.reads
-def test_what_an_older_run_does_not_know_is_unknown(page: Page, address: str) -> None:
-    frame = opened(page, address, step=3, place="by address")
-    said = facts(frame)
-    assert {said[name] for name in ("shape", "size", "Python line", "address")} == {"unknown"}
-    assert said["requested"] != "unknown"
-    expect(frame.get_by_test_id("tensor-bar")).to_contain_text("Addresses unknown: tensors are stacked.")
-    assert frame.get_by_role("button", name="by address").count() == 0
-    row = frame.locator("[data-testid='live'] tr[data-row]").first
-    assert row.locator("td").nth(2).inner_text() == row.locator("td").last.inner_text() == ""
 
 
 def test_tensors_lie_at_their_addresses(page: Page, address: str) -> None:
@@ -494,30 +253,6 @@ def test_rows_are_selected_by_the_keyboard_and_by_a_click(page: Page, address: s
     expect(panel).to_have_attribute("data-why", "largest")
 
 
-def test_the_list_is_sorted_and_searched_by_line_and_shape(page: Page, address: str) -> None:
-    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
-    with_details(page)
-    frame = opened(page, address, step=3)
-    head = frame.locator("[data-testid='live'] thead")
-    expect(head.locator("[aria-sort='descending']")).to_have_text("MiB▼")
-    head.get_by_role("button", name="allocated").click()
-    sizes = listed(frame)
-    rows = frame.locator("[data-testid='live'] tr[data-row]")
-    starts = [timeline.start[int(row)] for row in rows.evaluate_all("all => all.map(row => row.dataset.tensor)")]
-    assert starts == sorted(starts) and len(sizes) > 10
-    head.get_by_role("button", name="allocated").click()
-    assert head.locator("[aria-sort='descending']").count() == 1
-    newest = int(rows.first.get_attribute("data-tensor") or -1)
-    assert timeline.start[newest] == timeline.peak
-    frame.get_by_label("Search live allocations by regular expression").fill("vgg.py:7")
-    live = np.flatnonzero((timeline.start <= timeline.peak) & (timeline.end > timeline.peak))
-    matching = [row for row in live.tolist() if timeline.count[row] == 1 and row % 2 == 1]
-    parts = split_columns(timeline.bytes[matching], timeline.rounding_bytes[matching])
-    expect(frame.get_by_test_id("live-count")).to_contain_text(f"{sum(np.count_nonzero(part) for part in parts)} of ")
-    frame.get_by_label("Search live allocations by regular expression").fill(r"uint8.*workspace")
-    expect(frame.get_by_test_id("live-count")).not_to_contain_text("0 of ")
-
-
 def test_the_columns_of_the_list_fit(page: Page, address: str) -> None:
     with_details(page)
     frame = opened(page, address, step=3)
@@ -534,28 +269,6 @@ def test_the_columns_of_the_list_fit(page: Page, address: str) -> None:
             assert last and region and last["x"] + last["width"] <= region["x"] + region["width"] + 1, width
         assert heads.evaluate_all("all => all.every(one => one.scrollWidth <= one.clientWidth)"), width
         assert frame.locator("html").evaluate("one => one.scrollWidth <= one.clientWidth"), width
-
-
-def test_the_drawing_and_the_table_have_the_tensors(page: Page, address: str) -> None:
-    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
-    with_details(page)
-    files = {}
-    for placement in ("stacked", "by address"):
-        frame = opened(page, address, step=3, place=placement)
-        for name in ("JSON", "SVG"):
-            frame.locator(".downloads summary").click()
-            with page.expect_download() as waiting:
-                frame.get_by_role("button", name=name, exact=True).click()
-            files[placement, name] = pathlib.Path(waiting.value.path()).read_text(encoding="utf-8")
-    seen = timeline.bytes > timeline.in_use_bytes / 500
-    for placement in ("stacked", "by address"):
-        drawn = files[placement, "SVG"].split("data-tensors")[1].split("</g>")[0].count("<path")
-        assert drawn >= np.count_nonzero(seen & ((timeline.count == 1) | (placement == "stacked")))
-    rows = json.loads(files["stacked", "JSON"])
-    tensors = [row for row in rows if row["category"] != "rounding" and row["count"] == 1]
-    assert {row["line"] for row in tensors} == set(sample_timelines.LINES)
-    assert all(row["shape"] == f"(2, {row['bytes'] // 2})" and row["dtype"] == "uint8" for row in tensors)
-    assert {row["shape"] for row in rows if row["category"] in ("rounding", "unattributed")} == {None}
 
 
 def shown_part(frame: FrameLocator) -> tuple[float, float]:
@@ -603,18 +316,6 @@ def test_the_minimap_shows_and_moves_the_zoom(page: Page, address: str) -> None:
     page.keyboard.press("0")
     harness.idle(frame)
     assert shown_part(frame) == pytest.approx((0, 1), abs=0.01) and "span" not in harness.place(page)
-
-
-def test_tensors_smaller_than_a_pixel_are_counted(page: Page, address: str) -> None:
-    timeline = sample_timelines.timeline_of(sample_runs.FROZEN, 3)
-    frame = opened(page, address, step=3, timeline="event index")
-    box = plot(frame)
-    # The highest moment is 1 / 1.14 of the plot's height.
-    per_pixel = timeline.in_use_bytes * 1.14 / box["height"]
-    short = (timeline.end - timeline.start) * box["width"] / len(timeline.time_ns) < 1
-    expected = int(((timeline.bytes < per_pixel) | short).sum())
-    assert expected > 0
-    expect(frame.get_by_test_id("thin")).to_contain_text(f"{expected:,} tensors smaller than a pixel")
 
 
 def flows(frame: FrameLocator) -> dict[str, tuple[int, int, int]]:
@@ -676,42 +377,3 @@ def test_a_selected_span_has_its_statistics(page: Page, address: str) -> None:
     page.go_back()
     harness.idle(frame)
     expect(panel).to_have_count(1)
-
-
-def test_a_span_is_selected_by_a_mode_and_by_keys(page: Page, address: str) -> None:
-    frame = opened(page, address, step=3, timeline="event index")
-    panel = frame.get_by_test_id("span")
-    chart = frame.get_by_role("slider")
-    chart.focus()
-    page.keyboard.press("Home")
-    page.keyboard.press("Shift+ArrowRight")
-    page.keyboard.press("m")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("m")
-    harness.idle(frame)
-    assert [panel.get_attribute(f"data-{end}") for end in ("first", "last")] == ["10", "12"]
-    # WHEN Back is pressed THEN the second end goes, then the first
-    page.go_back()
-    harness.idle(frame)
-    assert panel.get_attribute("data-last") == "10"
-    page.go_back()
-    harness.idle(frame)
-    expect(panel).to_have_count(0)
-    # AND in the mode, a drag selects and keys still zoom
-    frame.get_by_role("group", name="drag").get_by_role("button", name="select").click()
-    box = plot(frame)
-    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 50)
-    page.mouse.down()
-    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 50, steps=5)
-    page.mouse.up()
-    harness.idle(frame)
-    expect(panel).to_have_count(1)
-    assert "span=" not in harness.place(page)
-    chart.focus()
-    page.keyboard.press("w")
-    harness.idle(frame)
-    assert "span=" in harness.place(page) and "selected=" in harness.place(page)
-    page.mouse.move(5, 5)
-    page.keyboard.press("Escape")
-    expect(panel).to_have_count(0)

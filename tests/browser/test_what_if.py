@@ -84,9 +84,9 @@ def check(frame: FrameLocator, answer: dict[str, Any]) -> None:
     ],
 )
 def test_figures_are_those_of_the_terminal(
-    page: Page, each_reader: str, logdir: pathlib.Path, conditions: dict[str, Any], options: tuple[str, ...]
+    page: Page, address: str, logdir: pathlib.Path, conditions: dict[str, Any], options: tuple[str, ...]
 ) -> None:
-    frame = open_view(page, each_reader, **conditions)
+    frame = open_view(page, address, **conditions)
     check(frame, asked(logdir, *options))
     traced = requests_cases.make_traced().values()
     highest = max((one.snapshot for one in traced), key=lambda snapshot: snapshot.in_use_bytes)
@@ -94,20 +94,6 @@ def test_figures_are_those_of_the_terminal(
     measured = by_category([{**vars(row)} for row in highest.ledger])
     assert {name: int(columns(frame)[name][0]) for name in measured} == measured
     expect(frame.locator("[data-testid='peak-bars'] [data-bar]")).to_have_count(2)
-
-
-@pytest.mark.reads
-def test_what_fails_is_named(page: Page, address: str, logdir: pathlib.Path) -> None:
-    answer = asked(logdir, "--capacity", "16MiB")
-    frame = open_view(page, address, capacity="16MiB")
-    verdict = frame.get_by_test_id("verdict")
-    expect(verdict).to_have_text(answer["sentence"].replace("\u00a0", " "), use_inner_text=False)
-    enough = f"{answer['enough_capacity_bytes'] >> 20}MiB"
-    expect(verdict).to_contain_text(f"At {format_bytes(answer['enough_capacity_bytes'])} it fits")
-    # AND what it says would be enough is
-    expect(open_view(page, address, capacity=enough).get_by_test_id("verdict")).to_have_attribute(
-        "data-verdict", "fits"
-    )
 
 
 def test_a_condition_changes_the_address_and_the_figures_and_back_undoes_it(
@@ -139,80 +125,6 @@ def test_a_condition_changes_the_address_and_the_figures_and_back_undoes_it(
     harness.idle(frame)
     assert figure(frame, "peak_bytes") == recorded and "batch_size" not in harness.place(page)
     expect(frame.get_by_role("button", name="Reset")).to_have_count(0)  # there is nothing to reset
-
-
-def test_the_view_is_busy_until_the_answer_is_there(page: Page, address: str) -> None:
-    # GIVEN an answer WHEN the server takes its time for the next one
-    held = harness.Held(page, "**/what_if?*")
-    frame = open_view(page, address)
-    view = frame.get_by_test_id("what-if")
-    expect(view).to_have_attribute("aria-busy", "false")
-    held.hold()
-    field = frame.get_by_label("batch size", exact=True)
-    field.fill("32")
-    field.press("Enter")
-    # THEN the view says so, and shows the last answer meanwhile
-    expect(view).to_have_attribute("aria-busy", "true")
-    expect(frame.get_by_test_id("verdict")).to_be_visible()
-    held.let_through()
-    expect(view).to_have_attribute("aria-busy", "false")
-
-
-def test_back_undoes_a_change_of_the_view(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address)
-    for name in ("Layers", "What if / Fit"):
-        frame.get_by_role("button", name=name, exact=True).click()
-        harness.idle(frame)
-    page.go_back()
-    expect(frame.get_by_role("button", name="Layers", exact=True)).to_have_attribute("aria-pressed", "true")
-    page.go_back()
-    expect(frame.get_by_role("button", name="Overview", exact=True)).to_have_attribute("aria-pressed", "true")
-
-
-@pytest.mark.reads
-def test_the_curve_sets_the_batch_size(page: Page, address: str, logdir: pathlib.Path) -> None:
-    frame = open_view(page, address)
-    chart = frame.get_by_role("slider", name="Predicted peak over batch size.")
-    chart.focus()
-    page.keyboard.press("ArrowRight")
-    page.keyboard.press("ArrowRight")
-    said = chart.get_attribute("aria-valuetext") or ""
-    expect(frame.get_by_test_id("curve-point")).to_have_text(said)
-    batch = said.removeprefix("batch size ").partition(":")[0]
-    page.keyboard.press("Enter")
-    harness.idle(frame)
-    check(frame, asked(logdir, "--batch-size", batch))
-    expect(frame.get_by_label("batch size", exact=True)).to_have_value(batch)
-    largest = figure(frame, "largest_batch_size")
-    frame.get_by_role("button", name=f"largest: {largest}").click()
-    harness.idle(frame)
-    expect(frame.get_by_label("batch size", exact=True)).to_have_value(str(largest))
-
-
-def test_the_curve_says_which_batch_sizes_do_not_fit(page: Page, address: str) -> None:
-    frame = open_view(page, address)
-    chart = frame.get_by_role("slider", name="Predicted peak over batch size.")
-    chart.focus()
-    largest, point = figure(frame, "largest_batch_size"), frame.get_by_test_id("curve-point")
-    answer = page.evaluate("url => fetch(url).then(answer => answer.json())", f"./what_if?run={RUN}")
-    fits = {one["batch_size"]: one["fits"] for one in answer["curve"]}
-    words = {True: ", fits", False: ", does not fit", None: ", unknown whether it fits"}
-    marked: list[bool] = []
-    heights: set[float] = set()
-    page.keyboard.press("Home")
-    for _ in range(int(chart.get_attribute("aria-valuemax") or 0) + 1):
-        said = chart.get_attribute("aria-valuetext") or ""
-        batch = int(said.removeprefix("batch size ").partition(":")[0].replace(",", ""))
-        assert words[fits[batch]] in said and (fits[batch] is True) == (batch <= largest)
-        expect(point).to_have_text(said)
-        marked.append(batch > largest)
-        heights.add(point.evaluate("point => point.getBoundingClientRect().height"))
-        assert point.evaluate("point => point.scrollWidth <= point.clientWidth")
-        page.keyboard.press("ArrowRight")
-    assert True in marked and False in marked
-    # Nothing below moves.
-    assert len(heights) == 1
-    expect(frame.locator(".legend-item", has_text="may not fit")).to_have_count(1)
 
 
 def test_the_slider_shows_each_batch_size_as_it_moves(page: Page, address: str, logdir: pathlib.Path) -> None:
@@ -285,30 +197,6 @@ def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, addres
         expect(frame.get_by_role("alert")).to_have_count(0)
     page.close()
     assert errors and all("status of 400" in error or "/favicon.ico" in error for error in errors)
-
-
-@pytest.mark.reads
-def test_a_run_without_requests_says_so(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"view": "what-if", "run": "frozen"}))
-    expect(frame.get_by_test_id("nothing")).to_contain_text("No recorded requests of frozen on CPU:0")
-    expect(frame.get_by_role("form", name="Conditions")).to_have_count(0)
-
-
-@pytest.mark.reads
-@pytest.mark.parametrize("width", [900, 1200, 1440, 2560])
-def test_nothing_is_clipped(page: Page, address: str, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
-    frame = open_view(page, address, batch_size=32, freeze="*conv2")
-    clipped = frame.locator("main").evaluate(
-        """main => [main, ...main.querySelectorAll(".what-if :is(label, th, td, dd, p, h2)")]
-            .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 100))"""
-    )
-    assert clipped == []
-    outside = frame.locator("[data-testid='peak-bars'] svg").evaluate(
-        """svg => [...svg.querySelectorAll("text")].map(t => [t.textContent, t.getBBox()])
-            .filter(([, box]) => box.x < 0 || box.x + box.width > svg.clientWidth).map(([text]) => text)"""
-    )
-    assert outside == []
 
 
 def test_a_report_has_the_recorded_answer_only(page: Page, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:

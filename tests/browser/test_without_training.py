@@ -66,22 +66,3 @@ def test_every_view_shows_the_run(page: Page, address: str, run: str) -> None:
             said = frame.locator("main").inner_text()
             allowed = said.replace("This run has no training steps, so no weight has gradients", "")
             assert not OF_TRAINING.search(allowed), (view, OF_TRAINING.findall(allowed))
-
-
-@pytest.mark.reads
-def test_runs_of_other_phases_stand_beside_it(page: Page, address: str) -> None:
-    drawn = urlencode({"run": "predicted", "with": ["evaluated", "trained"]}, doseq=True)
-    frame = harness.open_tab(page, address, drawn)
-    others = frame.locator(".others")
-    expect(others).to_contain_text("evaluated, validation")
-    expect(others).to_contain_text("trained, train")
-    frame = harness.open_tab(page, address, urlencode({"view": "compare", "run": "predicted", "other": "trained"}))
-    expect(frame.get_by_test_id("side-A")).to_contain_text("predict, step 3")
-    expect(frame.get_by_test_id("side-B")).to_contain_text("train, step 41")
-
-
-@pytest.mark.reads
-def test_a_phase_that_the_other_run_has_not_is_said(page: Page, address: str) -> None:
-    place = {"view": "compare", "run": "trained", "other": "predicted", "phase": "validation"}
-    frame = harness.open_tab(page, address, urlencode(place))
-    expect(frame.get_by_test_id("nothing")).to_contain_text("predicted has no validation step")

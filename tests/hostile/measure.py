@@ -13,7 +13,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 
 from crafted import CRAFTED, make
 from reading_cases import write_small_run
-from serving import ask, load_test, tensorboard
+from servers import start
+from serving import ask, load_test
 
 ROUTES = (
     *("runs", *(f"overview?run={name}&device=CPU:0" for name in "abc")),
@@ -26,7 +27,7 @@ def measure_crafted(name: str, load_fast: str) -> None:
         logdir = pathlib.Path(folder) / "runs"
         make(name, logdir)
         size = sum(path.stat().st_size for path in logdir.rglob("*tfevents*") if path.is_file())
-        with tensorboard(logdir, pathlib.Path(folder), load_fast) as server:
+        with start(logdir, pathlib.Path(folder), load_fast) as server:
             asked = ask(server)
     print(
         f"| {name} | {size / 1e6:.1f} MB | {asked.honest_seconds:.1f} s | {asked.read_seconds:.1f} s | "
@@ -39,7 +40,7 @@ def measure_load(load_fast: str, clients: int, requests: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for name in "abc":
             write_small_run(pathlib.Path(folder) / "runs" / name, allocator=True)
-        with tensorboard(pathlib.Path(folder) / "runs", pathlib.Path(folder), load_fast) as server:
+        with start(pathlib.Path(folder) / "runs", pathlib.Path(folder), load_fast) as server:
             result = load_test(server, ROUTES, clients, requests)
     print(f"load_fast={load_fast}: {result}", flush=True)
 

@@ -1,4 +1,4 @@
-"""A TensorBoard on a directory, its memory, and requests to it by many clients."""
+"""The memory of a TensorBoard, and requests to it by many clients."""
 
 import dataclasses
 import json
@@ -6,21 +6,9 @@ import pathlib
 import threading
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
-from test_tensorboard_process import Server, start
-
-
-@contextmanager
-def tensorboard(logdir: pathlib.Path, folder: pathlib.Path, load_fast: str) -> Iterator[Server]:
-    """A running TensorBoard without TensorFlow."""
-    server = start(logdir, folder, load_fast)
-    try:
-        yield server
-    finally:
-        server.process.terminate()
-        server.process.wait(timeout=60)
+from servers import Server
 
 
 def memory_mb(server: Server, highest: bool = True) -> int:

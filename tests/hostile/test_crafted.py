@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from crafted import CRAFTED, make
 from reading_cases import write_small_run
-from serving import ask, load_test, tensorboard
+from servers import start
+from serving import ask, load_test
 
 MOST_MB = 300
 """What a directory may add to the highest resident memory of the server."""
@@ -44,7 +45,7 @@ def logdir_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pathl
 def test_a_crafted_directory_is_bounded(
     name: str, load_fast: str, logdir_of: Callable[[str], pathlib.Path], tmp_path: pathlib.Path
 ) -> None:
-    with tensorboard(logdir_of(name), tmp_path, load_fast) as server:
+    with start(logdir_of(name), tmp_path, load_fast) as server:
         asked = ask(server)
     assert asked.honest_seconds < HONEST_SECONDS
     assert asked.memory_mb < MOST_MB
@@ -58,7 +59,7 @@ def test_many_clients_get_no_error_and_memory_stays(load_fast: str, tmp_path: pa
         write_small_run(tmp_path / "runs" / name, allocator=True)
     routes = ["runs", *(f"overview?run={name}&device=CPU:0" for name in "abc")]
     routes += ["snapshots?run=a", "layers?run=b", "activations?run=c", "answers?run=a", "pool?run=b&device=CPU:0"]
-    with tensorboard(tmp_path / "runs", tmp_path, load_fast) as server:
+    with start(tmp_path / "runs", tmp_path, load_fast) as server:
         result = load_test(server, routes, clients=20, requests=20)
     assert result.requests == 400 and result.errors == 0
     assert result.p95_seconds < 5

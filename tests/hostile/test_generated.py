@@ -13,7 +13,8 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 from damage import Case, faults, make_case
-from serving import memory_mb, shown, tensorboard
+from servers import start
+from serving import memory_mb, shown
 
 from tb_memplugin import load
 from tb_memplugin.analysis.steps.facts import device_facts
@@ -79,7 +80,7 @@ def test_the_tab_shows_the_same(load_fast: str, tmp_path: pathlib.Path) -> None:
     for path in logdir.rglob("*tfevents*"):
         os.utime(path, (1.7e9, 1.7e9))  # not written a moment ago
     runs = load(logdir)
-    with tensorboard(logdir, tmp_path, load_fast) as server:
+    with start(logdir, tmp_path, load_fast) as server:
         listed = shown(server)
         assert memory_mb(server) < MOST_MB
     assert listed.keys() == set(runs)

@@ -91,3 +91,4 @@ for name, (step, of_recorder, of_step) in LOOPS.items():
         for number in range(4):
             with recorder.step(number, **of_step):
                 step()
+print("ANSWER {}")

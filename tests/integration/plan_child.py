@@ -6,11 +6,8 @@ A model is `wide`, or one of remat_child.py.
 """
 
 import json
-import os
 import statistics
 import sys
-
-os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
 
 import keras
 import numpy as np
@@ -20,8 +17,6 @@ import tensorflow as tf
 import tb_memplugin
 
 L = keras.layers
-
-
 BATCH = 16
 
 
@@ -48,10 +43,13 @@ def batch(model, name, size):
     return x, random.integers(0, 5, size)
 
 
+def made(name):
+    return wide() if name == "wide" else getattr(remat_child, name)()
+
+
 def record(name, directory):
-    model = wide() if name == "wide" else getattr(remat_child, name)()
+    model = compiled(made(name))
     x, y = batch(model, name, BATCH)
-    compiled(model)
     with tb_memplugin.MemoryRecorder(directory, model=model) as recorder:
         for step in range(12):
             with recorder.step(step):
@@ -62,7 +60,7 @@ def record(name, directory):
 def measure(name, budget, directory):
     (run,) = tb_memplugin.load(directory).values()
     plan = tb_memplugin.plan(run, budget=int(budget))
-    model = wide() if name == "wide" else getattr(remat_child, name)()
+    model = made(name)
     x, y = batch(model, name, plan.batch_size)
     if plan.segments:
         model = tb_memplugin.remat(model, plan)
@@ -90,7 +88,7 @@ def measure(name, budget, directory):
 
 def probe(name, budget):
     """A plan for the model and its data, without a run."""
-    model = compiled(wide() if name == "wide" else getattr(remat_child, name)())
+    model = compiled(made(name))
     before = [np.asarray(variable) for variable in model.variables]
     data = tf.data.Dataset.from_tensor_slices(batch(model, name, 2 * BATCH)).batch(BATCH)
     plan = tb_memplugin.plan(model, data, budget=int(budget))
@@ -108,7 +106,7 @@ def probe(name, budget):
 
 def main(name, what, *arguments):
     keras.utils.set_random_seed(1)
-    print(json.dumps({"record": record, "measure": measure, "probe": probe}[what](name, *arguments)))
+    print("ANSWER " + json.dumps({"record": record, "measure": measure, "probe": probe}[what](name, *arguments)))
 
 
 if __name__ == "__main__":

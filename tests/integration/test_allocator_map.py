@@ -102,7 +102,7 @@ CHILDREN = {"map": MAP, "growing": GROWING, "full": FULL}
 @pytest.fixture(scope="module")
 def children(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The children's answers and directories; they wait side by side."""
-    limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMIT_MIB), "CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMIT_MIB), "TF_ENABLE_ONEDNN_OPTS": "0"}
     directories = {name: tmp_path_factory.mktemp(name) for name in CHILDREN}
     with concurrent.futures.ThreadPoolExecutor(len(CHILDREN)) as pool:
         answers = {

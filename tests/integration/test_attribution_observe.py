@@ -1,16 +1,11 @@
 """Observing a program: it leaves no trace, changes no result, and knows functions that an earlier observer saw."""
 
-import json
-import os
-import pathlib
 import textwrap
 from typing import Any
 
-from prepared_python import run_python
+from child import run_child
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 PREAMBLE = """
-import json
 import keras, numpy as np, tensorflow as tf
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.observer import ModelObserver
@@ -31,12 +26,7 @@ assert len(wrapped) == 14, wrapped
 
 
 def run(body: str) -> Any:
-    """What the last line of a child process prints, as JSON."""
-    code = PREAMBLE + textwrap.dedent(body)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2", "TF_CPU_ALLOCATOR_USE_BFC": "1"}
-    done = run_python(["-c", code], environment=environment, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return run_child(PREAMBLE + textwrap.dedent(body))
 
 
 def test_wrappers_are_gone_when_the_last_observer_is() -> None:
@@ -50,7 +40,7 @@ def test_wrappers_are_gone_when_the_last_observer_is() -> None:
         still = [vars(owner)[name] for owner, name in wrapped]
         two.remove()
         after = [vars(owner)[name] for owner, name in wrapped]
-        print(json.dumps([before == after, during == still, any(b is d for b, d in zip(before, during))]))
+        answer([before == after, during == still, any(b is d for b, d in zip(before, during))])
         """
     )
     assert answer == [True, True, False]
@@ -74,7 +64,7 @@ def test_arguments_are_those_of_the_call_and_no_captures() -> None:
         function(*arguments)
         facts = observer.end_window("CPU:0")
         signature = function.get_concrete_function(*arguments).function_def.signature
-        print(json.dumps([sorted(facts.arguments), [argument.name for argument in signature.input_arg]]))
+        answer([sorted(facts.arguments), [argument.name for argument in signature.input_arg]])
         """
     )
     # TensorFlow's signature has the captured variables behind the arguments.
@@ -99,7 +89,7 @@ def test_training_is_bit_identical() -> None:
             history = built.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[Windows()]).history["loss"]
             observer.remove()
             return [float(value).hex() for value in history]
-        print(json.dumps([losses(False) == losses(True), losses(False, eager=True) == losses(True, eager=True)]))
+        answer([losses(False) == losses(True), losses(False, eager=True) == losses(True, eager=True)])
         """
     )
     assert answer == [True, True]
@@ -121,7 +111,7 @@ def test_a_later_observer_knows_what_an_earlier_one_saw() -> None:
         second.remove()
         unseen.fit(x, y, batch_size=16, verbose=0)
         seen = [second.has_seen(built), second.has_seen(unseen)]
-        print(json.dumps([sorted(layer for layer in layers if layer), *seen]))
+        answer([sorted(layer for layer in layers if layer), *seen])
         """
     )
     layers, first, other = answer
@@ -140,7 +130,7 @@ def test_a_fault_of_the_observer_does_not_reach_the_training() -> None:
         call_notes.notes = broken
         loss = built.fit(x, y, batch_size=16, verbose=0).history["loss"]
         observer.remove()
-        print(json.dumps(len(loss)))
+        answer(len(loss))
         """
     )
     assert answer == 1
@@ -162,7 +152,7 @@ def test_a_failing_layer_leaves_the_stack_of_calls_as_it_was() -> None:
             pass
         depth = len(call_notes.of_thread.stack)
         observer.remove()
-        print(json.dumps(depth))
+        answer(depth)
         """
     )
     assert answer == 0

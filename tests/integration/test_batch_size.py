@@ -1,15 +1,11 @@
 """The batch of real trainings, where it is as large as the layers are wide: Keras leaves it open."""
 
-import os
 import pathlib
 
 import pytest
-from child import BFC, run_child
-from prepared_python import run_python
+from child import run_child, run_file
 
 import tb_memplugin
-
-CHILD = pathlib.Path(__file__).with_name("batch_child.py")
 
 # Layers, batch and data of one size: no shape alone tells a result from a gradient of weights.
 CODE = """
@@ -35,7 +31,7 @@ answer({})
     "mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("xla", "eager", "mixed"))]
 )
 def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: pathlib.Path, mode: str) -> None:
-    run_child(CODE, str(tmp_path / "run"), mode, environment={"CUDA_VISIBLE_DEVICES": ""})
+    run_child(CODE, str(tmp_path / "run"), mode)
     run = tb_memplugin.load(tmp_path)["run"]
     if mode == "mixed":  # half precision again changes nothing, and full precision does not follow from it
         same, full = (tb_memplugin.what_if(run, precision=one).prediction for one in ("mixed_float16", "float32"))
@@ -50,9 +46,7 @@ def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: path
 
 
 def test_the_recorded_batch_is_what_the_model_is_trained_with_or_unknown(tmp_path: pathlib.Path) -> None:
-    environment = {**os.environ, **BFC, "CUDA_VISIBLE_DEVICES": ""}
-    done = run_python([str(CHILD), str(tmp_path)], environment=environment, timeout=100)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_file("batch_child.py", str(tmp_path))
     runs = tb_memplugin.load(tmp_path)
     found = {name: {snapshot.batch_size for snapshot in run.snapshots} for name, run in runs.items()}
     assert found == {

@@ -1,16 +1,11 @@
 """Batches that a step is given as arrays are inputs, however often the program is recorded."""
 
-import json
-import os
 import pathlib
 
 import pytest
-from prepared_python import run_python
-
-ROOT = pathlib.Path(__file__).parent.parent.parent
+from child import run_child
 
 CODE = """
-import json, sys
 import keras, numpy as np
 import tb_memplugin
 
@@ -30,7 +25,7 @@ with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, trace_steps=[2, 4, 6,
             model.train_on_batch(x, y)
 (run,) = tb_memplugin.load(sys.argv[1]).values()
 rows = [[(row.category, row.bytes) for row in snapshot.ledger] for snapshot in run.snapshots]
-print(json.dumps([rows, [snapshot.in_use_bytes for snapshot in run.snapshots]]))
+answer([rows, [snapshot.in_use_bytes for snapshot in run.snapshots]])
 """
 
 
@@ -53,16 +48,7 @@ step's peak may come while the loss is computed or while weights are updated, as
 def test_a_batch_of_train_on_batch_is_inputs_at_every_step(offset: int, tmp_path: pathlib.Path) -> None:
     """Whether TensorFlow copies an array into the device's memory depends on the array's alignment and on who else
     refers to it as the step begins, so one program may show both. What it copies is inputs, and nothing else is."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "CUDA_VISIBLE_DEVICES": "",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    done = run_python(["-c", CODE, str(tmp_path), str(offset)], environment=environment, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    ledgers, in_use = json.loads(done.stdout.splitlines()[-1])
+    ledgers, in_use = run_child(CODE, str(tmp_path), str(offset))
     assert len(ledgers) == 4
     for ledger, whole in zip(ledgers, in_use, strict=True):
         sums: dict[str, int] = {}

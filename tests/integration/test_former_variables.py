@@ -1,19 +1,12 @@
 """Memory of earlier optimizers and models of the process is named by layer, with the sizes of their variables."""
 
-import json
-import os
-import pathlib
 from typing import Any
 
 import pytest
-from prepared_python import run_python
-
-ROOT = pathlib.Path(__file__).parent.parent.parent
+from child import run_child
 
 CODE = """
-import gc, json, sys
-import keras, numpy as np
-import tb_memplugin
+import gc, keras, numpy as np, tb_memplugin
 
 x = np.zeros((96, 300), "float32")
 sizes = {}
@@ -50,25 +43,15 @@ weights = {layer.name: sum(v.numpy().nbytes for v in layer.variables) for layer 
 del net, callback
 gc.collect()
 fit(make("other", 100), "sgd", [tb_memplugin.MemoryCallback(second, trace_steps=[1])])
-print(json.dumps({"sizes": sizes, "unseen": unseen, "unseen_layers": unseen_layers, "weights": weights, "one": one,
-                  "two": ledger(second)}))
+answer({"sizes": sizes, "unseen": unseen, "unseen_layers": unseen_layers, "weights": weights, "one": one,
+        "two": ledger(second)})
 """
 
 
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("former")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "CUDA_VISIBLE_DEVICES": "",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    arguments = ["-c", CODE, str(directory / "first"), str(directory / "second")]
-    done = run_python(arguments, environment=environment, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_child(CODE, str(directory / "first"), str(directory / "second"))
 
 
 def requested(ledger: Any, name: str, category: str) -> dict[str, int]:

@@ -3,17 +3,12 @@ what a persistent tape keeps is saved for the backward pass.
 """
 
 import functools
-import json
-import os
-import pathlib
 import tempfile
 from typing import Any
 
 import pytest
-from prepared_python import run_python
+from child import run_file
 
-CHILD = pathlib.Path(__file__).parent / "held_child.py"
-ROOT = CHILD.parent.parent.parent
 RESULT = 256 * 512 * 4
 """Bytes of one result of the model."""
 SAVED = 4 * 8 * RESULT
@@ -23,11 +18,8 @@ SAVED = 4 * 8 * RESULT
 @functools.cache
 def trained(scenario: str) -> Any:
     """What the child process prints of a scenario."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "2"}
     with tempfile.TemporaryDirectory() as directory:
-        done = run_python([str(CHILD), scenario, directory], environment=environment, timeout=240)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+        return run_file("held_child.py", scenario, directory)
 
 
 @pytest.mark.parametrize(

@@ -19,23 +19,17 @@ from reading_cases import (
     make_table,
     write_frames,
 )
-from tensorboard.backend import application
-from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
-from tensorboard.plugins import base_plugin
-from werkzeug.test import Client
+from servers import BASE, client_on
 
 from tb_memplugin import load
 from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, collect
 from tb_memplugin.commands.report.page import render
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame
-from tb_memplugin.events.frames.metadata import PLUGIN_NAME
 from tb_memplugin.events.records import sample_records, snapshot_records
 from tb_memplugin.events.records.sample_records import activations_frame
 from tb_memplugin.events.records.session_records import layer_table_frame
-from tb_memplugin.plugin_loader import MemoryLoader
 
-BASE = f"/data/plugin/{PLUGIN_NAME}/"
 MARKUP = "<img src=x onerror=alert(1)></script>"
 Frames = list[tuple[str, int, bytes]]
 
@@ -141,12 +135,7 @@ def test_a_hostile_directory_costs_little_and_harms_nothing(case: str, tmp_path:
     assert len(runs["honest"].samples) == 5 and runs["honest"].damage == ()
     if "hostile" in runs:
         assert all(len(sentence) < 1000 for sentence in runs["hostile"].damage)
-    reading = plugin_event_multiplexer.EventMultiplexer(tensor_size_guidance={})
-    reading.AddRunsFromDirectory(str(tmp_path))
-    reading.Reload()
-    provider = data_provider.MultiplexerDataProvider(reading, str(tmp_path))
-    plugin = MemoryLoader().load(base_plugin.TBContext(data_provider=provider))
-    client = Client(application.TensorBoardWSGI([plugin], data_provider=provider))
+    client = client_on(tmp_path)
     requests = ["runs", "layers?run=hostile", "snapshots?run=hostile", "activations?run=hostile"]
     requests += [f"overview?run=hostile&device={DEVICE}", f"snapshot?run=hostile&device={DEVICE}&step=0"]
     answers = {request: client.get(BASE + request) for request in requests}

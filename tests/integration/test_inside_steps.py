@@ -14,9 +14,7 @@ from tb_memplugin.cli import main
 from tb_memplugin.model import Run
 
 ENVIRONMENT = {
-    "TF_CPU_ALLOCATOR_USE_BFC": "1",
     "TF_CPU_BFC_MEM_LIMIT_IN_MB": "512",
-    "CUDA_VISIBLE_DEVICES": "",
     "TF_ENABLE_ONEDNN_OPTS": "0",
 }
 

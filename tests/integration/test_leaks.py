@@ -1,42 +1,29 @@
 """Real trainings with a seeded leak are named with its cause; healthy ones of 2,000 steps give no finding."""
 
-import json
-import os
-import pathlib
-import sys
 from typing import Any
 
 import pytest
-from prepared_python import run_python
+from child import run_file
 
-CHILD = pathlib.Path(__file__).with_name("leak_child.py")
 LEAKS = ("changing_shapes", "python_scalars", "held_tensors", "dataset_cache", "kept_models", "rebuilt_models")
 HEALTHY = ("fit", "custom_loop", "evaluate_in_between", "varying_shapes", "filled_cache")
 
 
-def trained(directory: pathlib.Path, names: tuple[str, ...]) -> dict[str, Any]:
+def recorded(factory: pytest.TempPathFactory, names: tuple[str, ...]) -> dict[str, Any]:
     """What the runs of the named trainings say, all of one process."""
-    done = run_python(
-        [str(CHILD), str(directory), *names],
-        environment={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TF_CPP_MIN_LOG_LEVEL": "2"},
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    told: dict[str, Any] = {}
-    for line in done.stdout.splitlines():
-        if line.startswith("ANSWER "):
-            told.update(json.loads(line[len("ANSWER ") :]))
+    environment = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "2048"}
+    told: dict[str, Any] = run_file("leak_child.py", str(factory.mktemp("runs")), *names, environment=environment)
     return told
 
 
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return trained(tmp_path_factory.mktemp("leaks"), LEAKS)
+    return recorded(tmp_path_factory, LEAKS)
 
 
 @pytest.fixture(scope="module")
 def healthy(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return trained(tmp_path_factory.mktemp("healthy"), HEALTHY)
+    return recorded(tmp_path_factory, HEALTHY)
 
 
 SEEDED = {

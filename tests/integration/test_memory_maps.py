@@ -156,7 +156,7 @@ FALLBACK = "Chunk sizes are rounded requests instead."
 
 
 def test_the_map_agrees_with_the_statistics_during_and_after_training() -> None:
-    told = run_child(TRAINING, environment=NO_GPU)
+    told = run_child(TRAINING)
     counts = told["counts"]
     print(f"TensorFlow {told['version']}: {counts}")
     assert told["said"] == []
@@ -172,7 +172,7 @@ def test_the_map_agrees_with_the_statistics_during_and_after_training() -> None:
 
 @pytest.mark.long
 def test_reading_costs_little_and_leaks_nothing() -> None:
-    told = run_child(COST, environment=NO_GPU)
+    told = run_child(COST)
     costs = ", ".join(f"{name} {value:.3f} ms" for name, value in told["ms_per_1000"].items())
     print(
         f"TensorFlow {told['version']}: {told['chunks']} chunks in {told['bytes']} bytes; per 1,000 chunks: {costs}; "
@@ -188,7 +188,7 @@ def test_reading_costs_little_and_leaks_nothing() -> None:
 
 @pytest.mark.long
 def test_the_map_is_tensorflows_own_dump_of_a_failed_allocation(tmp_path: pathlib.Path) -> None:
-    told = run_child(OOM, str(tmp_path), environment=NO_GPU)
+    told = run_child(OOM, str(tmp_path))
     assert told["said"] == [] and told["waiting"]
     dumps = sorted(path for path in tmp_path.iterdir() if path.name.startswith("dump_"))
     truth = read_dump(dumps[0].read_bytes(), 0.0)
@@ -202,7 +202,7 @@ def test_the_map_is_tensorflows_own_dump_of_a_failed_allocation(tmp_path: pathli
 
 
 def test_the_size_of_variables_handles_is_measured_as_often_as_asked_and_leaves_nothing() -> None:
-    told = run_child(HANDLES, environment=NO_GPU)
+    told = run_child(HANDLES)
     assert told["said"] == []
     (size,) = set(told["sizes"])  # each recorder of a process measures it
     assert told["probed"] == 0

@@ -1,19 +1,12 @@
 """Programs of `tf.Module` without Keras: weights by attribute path, trainable or not, with the model given or found."""
 
-import json
-import os
-import pathlib
 from typing import Any
 
 import pytest
-from prepared_python import run_python
-
-ROOT = pathlib.Path(__file__).parent.parent.parent
+from child import run_child
 
 CODE = """
-import json, sys
-import tensorflow as tf
-import tb_memplugin
+import tensorflow as tf, tb_memplugin
 
 class Linear(tf.Module):
     def __init__(self, inputs, outputs, trainable=True):
@@ -60,7 +53,7 @@ for directory, model in ((sys.argv[1], net), (sys.argv[2], None)):
         "rows": [(row.layer, row.category, row.trainable, row.bytes) for row in last.ledger],
         "in_use": last.in_use_bytes, "notes": run.notes, "saved": sum(row.bytes for row in last.saved_for_backward),
         "table": [(layer.path, layer.type, layer.trainable, layer.weight_bytes) for layer in layers]})
-print(json.dumps(answers))
+answer(answers)
 """
 WEIGHTS = {
     ("net", True): 300 * 4,
@@ -73,29 +66,15 @@ WEIGHTS = {
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("modules")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "CUDA_VISIBLE_DEVICES": "",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    arguments = ["-c", CODE, str(directory / "passed"), str(directory / "found")]
-    done = run_python(arguments, environment=environment, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_child(CODE, str(directory / "passed"), str(directory / "found"))
 
 
 @pytest.mark.parametrize("at", [0, 1], ids=["passed", "found"])
-def test_weights_are_those_of_each_module_to_the_byte(answers: Any, at: int) -> None:
+def test_weights_are_those_of_each_module_and_what_the_gradients_read_is_saved(answers: Any, at: int) -> None:
     rows = answers[at]["rows"]
     assert {(layer, trainable): size for layer, category, trainable, size in rows if category == "weights"} == WEIGHTS
     unattributed = sum(size for _, category, _, size in rows if category == "unattributed")
     assert unattributed <= 0.001 * answers[at]["in_use"]
-
-
-@pytest.mark.parametrize("at", [0, 1], ids=["passed", "found"])
-def test_what_the_gradients_read_is_saved_for_the_backward_pass(answers: Any, at: int) -> None:
     # The results of the three modules, and the difference that is squared.
     assert answers[at]["saved"] == 64 * (400 + 500 + 300 + 300) * 4
 

@@ -1,21 +1,20 @@
 """All variables of an optimizer that are as large as a weight are optimizer state of the weight's layer: slots, moving
 averages and accumulated gradients."""
 
-import json
-import os
 import pathlib
 from typing import Any
 
 import pytest
-from prepared_python import run_python
+from child import run_child
 
-ROOT = pathlib.Path(__file__).parent.parent.parent
+LEDGERS = """
+import keras, numpy as np, tensorflow as tf, tb_memplugin
+def ledgers(run):
+    return {one.step: [(row.layer, row.category, row.bytes) for row in one.ledger] for one in run.snapshots}
+def sizes(layer): return sum(weight.numpy().nbytes for weight in layer.weights)
+"""
 
-CODE = """
-import json, sys
-import keras, numpy as np
-import tb_memplugin
-
+AVERAGED = """
 x = np.random.rand(96, 256).astype("float32")
 layers = [keras.layers.Dense(256, name=name) for name in "ab"]
 model = keras.Sequential([keras.Input((256,)), *layers], name="net")
@@ -33,19 +32,11 @@ class Buffers(keras.callbacks.Callback):
 recorder = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[3, 8, 10])
 model.fit(x, x, batch_size=8, verbose=0, callbacks=[Buffers(), recorder])
 (run,) = tb_memplugin.load(sys.argv[1]).values()
-print(json.dumps({
-    "buffers": buffers,
-    "trainable": sum(weight.numpy().nbytes for weight in layers[0].weights),
-    "table": {layer.path: layer.optimizer_bytes for layer in run.layer_tables[-1].layers},
-    "ledgers": {snapshot.step: [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
-                for snapshot in run.snapshots}}))
+answer({"buffers": buffers, "trainable": sizes(layers[0]), "ledgers": ledgers(run),
+        "table": {layer.path: layer.optimizer_bytes for layer in run.layer_tables[-1].layers}})
 """
 
 SEVERAL_STEPS = """
-import json, sys
-import keras, numpy as np, tensorflow as tf
-import tb_memplugin
-
 x = np.random.rand(256, 256).astype("float32")
 data = tf.data.Dataset.from_tensor_slices((x, x)).cache().shuffle(256).batch(8)
 layers = [keras.layers.Dense(256, activation="relu", name=name) for name in "abc"]
@@ -53,20 +44,13 @@ model = keras.Sequential([keras.Input((256,)), *layers], name="net")
 model.compile("rmsprop", "mse", steps_per_execution=4)
 model.fit(data, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[1, 2, 3, 4])])
 (run,) = tb_memplugin.load(sys.argv[1]).values()
-print(json.dumps({
-    "trainable": sum(weight.numpy().nbytes for weight in layers[0].weights),
-    "ledgers": {snapshot.step: [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
-                for snapshot in run.snapshots}}))
+answer({"trainable": sizes(layers[0]), "ledgers": ledgers(run)})
 """
 
 MIXED = """
-import json, sys
-import keras, numpy as np
-import tb_memplugin
-
 keras.mixed_precision.set_global_policy("mixed_float16")
 x, y = np.random.rand(256, 8, 8, 3).astype("float32"), np.random.randint(0, 10, 256)
-answer = []
+answers = []
 for trial in range(3):
     layers = [
         keras.layers.Conv2D(16, 3, activation="relu"), keras.layers.Conv2D(32, 3), keras.layers.Flatten(),
@@ -78,32 +62,15 @@ for trial in range(3):
     model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[callback])
     callback.close()
     (run,) = tb_memplugin.load(f"{sys.argv[1]}/{trial}").values()
-    answer.append({
-        "weights": {f"{model.name}/{layer.name}": sum(one.numpy().nbytes for one in layer.weights)
-                    for layer in layers if layer.weights},
-        "ledgers": {snapshot.step: [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
-                    for snapshot in run.snapshots}})
-print(json.dumps(answer))
+    weights = {f"{model.name}/{layer.name}": sizes(layer) for layer in layers if layer.weights}
+    answers.append({"weights": weights, "ledgers": ledgers(run)})
+answer(answers)
 """
-
-
-def answered(code: str, directory: pathlib.Path) -> Any:
-    """What a program prints, of which a recording goes to the directory."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "CUDA_VISIBLE_DEVICES": "",
-        "TF_CPU_ALLOCATOR_USE_BFC": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "2",
-    }
-    done = run_python(["-c", code, str(directory)], environment=environment, timeout=120)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    return answered(CODE, tmp_path_factory.mktemp("optimizer"))
+    return run_child(LEDGERS + AVERAGED, str(tmp_path_factory.mktemp("optimizer")))
 
 
 def state(answer: Any, step: int) -> dict[str, int]:
@@ -128,7 +95,7 @@ def test_emptied_accumulators_that_share_a_buffer_are_counted_once(answer: Any) 
 
 
 def test_slots_that_each_step_of_an_execution_replaces_stay_optimizer_state(tmp_path: pathlib.Path) -> None:
-    answer = answered(SEVERAL_STEPS, tmp_path)
+    answer = run_child(LEDGERS + SEVERAL_STEPS, str(tmp_path))
     assert len(answer["ledgers"]) >= 3
     for step in answer["ledgers"]:
         assert state(answer, step) == dict.fromkeys(("net/a", "net/b", "net/c"), answer["trainable"]), step
@@ -139,7 +106,7 @@ def test_no_bias_is_missing_from_the_weights_in_mixed_precision_with_several_ste
     tmp_path: pathlib.Path,
 ) -> None:
     """At each traced step of three trainings: how the steps of an execution overlap differs from one to the next."""
-    for trial in answered(MIXED, tmp_path):
+    for trial in run_child(LEDGERS + MIXED, str(tmp_path)):
         assert len(trial["ledgers"]) == 4
         for step, ledger in trial["ledgers"].items():
             held = dict.fromkeys(trial["weights"], 0)

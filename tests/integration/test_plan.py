@@ -1,36 +1,23 @@
 """A plan for a recorded training, applied in a process of its own: the allocator's peak is as planned."""
 
-import json
 import pathlib
 import statistics
-import subprocess
-import sys
 from typing import Any
 
 import pytest
-from child import run_child
+from child import HERE, run_child, run_file
 
 import tb_memplugin
 from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.prediction.conditions import Conditions
 
-CHILD = pathlib.Path(__file__).with_name("plan_child.py")
+pytestmark = pytest.mark.long
 
 
 def child(*arguments: str) -> Any:
-    done = subprocess.run(
-        [sys.executable, str(CHILD), "wide", *arguments],
-        cwd=CHILD.parents[2],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return run_file("plan_child.py", "wide", *arguments, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "6144"})
 
 
-@pytest.mark.long
 def test_the_measured_peak_is_in_the_range_of_the_plan_and_within_the_budget(tmp_path: pathlib.Path) -> None:
     directory = str(tmp_path / "run")
     child("record", directory)
@@ -46,10 +33,9 @@ def test_the_measured_peak_is_in_the_range_of_the_plan_and_within_the_budget(tmp
         assert low <= answer["measured"] <= high <= budget
 
 
-@pytest.mark.long
 def test_a_plan_for_a_model_and_its_data_is_like_that_for_a_recorded_run() -> None:
     # GIVEN a run of the same model and batch size
-    (run,) = tb_memplugin.load(CHILD.parents[1] / "fixtures" / "plans").values()
+    (run,) = tb_memplugin.load(HERE.parent / "fixtures" / "plans").values()
     recorded = tb_memplugin.plan(run, budget="1TiB").recorded_peak_bytes
     assert recorded is not None
     budget = int(0.87 * recorded)
@@ -94,7 +80,6 @@ answer([max(peaks[at : at + parts]) for at in range(parts, len(peaks), parts)])
 """
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("optimizer", ["Adam", "SGD"])
 def test_accumulated_gradients_take_what_is_predicted(tmp_path: pathlib.Path, optimizer: str) -> None:
     # GIVEN a model whose memory is weights, so that sums of gradients are most of what accumulation changes
@@ -147,7 +132,6 @@ answer((peaks or load().samples.devices["CPU:0"].peak_bytes.tolist())[2:])
 """
 
 
-@pytest.mark.long
 def test_a_transformer_trains_three_times_the_batch_at_the_same_peak(tmp_path: pathlib.Path) -> None:
     # GIVEN a Transformer recorded with a batch of 8, and a plan for 40 % of its peak
     plain = run_child(BLOCKS, str(tmp_path), "8", "keep")

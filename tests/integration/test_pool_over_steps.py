@@ -46,7 +46,7 @@ with tb_memplugin.MemoryRecorder(sys.argv[1] + "/run", trace_steps=range(24)) as
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, MemoryMap]:
     """The run, every step of which was traced, and the allocator's own account at its end."""
     directory = tmp_path_factory.mktemp("pool")
-    limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMIT_MIB), "CUDA_VISIBLE_DEVICES": ""}
+    limit = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": str(LIMIT_MIB)}
     run_child(CODE, str(directory), environment=limit)
     dump = sorted(glob.glob(f"{directory}/dump_*"))[-1]
     memory_map = read_dump(pathlib.Path(dump).read_bytes(), 0.0, LIMIT_MIB << 20)

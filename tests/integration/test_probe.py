@@ -71,8 +71,8 @@ answer({"found": found, "recorded": recorded, "methods": [one.method for one in 
 @pytest.mark.parametrize("mode", ["graph", "xla", "mixed"])
 def test_a_training_after_a_probe_is_the_one_without_it(tmp_path: pathlib.Path, mode: str) -> None:
     # GIVEN trainings whose optimizer is built after the first probe and before the second one
-    without = run_child(TRAINING, mode, "none", str(tmp_path), environment={"CUDA_VISIBLE_DEVICES": ""})
-    probed = run_child(TRAINING, mode, "probe", str(tmp_path), environment={"CUDA_VISIBLE_DEVICES": ""})
+    without = run_child(TRAINING, mode, "none", str(tmp_path))
+    probed = run_child(TRAINING, mode, "probe", str(tmp_path))
     # THEN losses and random numbers are the same to the bit
     assert probed["found"] == without["found"]
     # AND the probes recorded a step that compiles and three others of each batch size
@@ -122,7 +122,7 @@ else:
 @pytest.mark.long
 def test_a_compiled_step_is_predicted_from_two_small_batch_sizes() -> None:
     # GIVEN a probe of a compiled model, and trainings with two and four times its larger batch
-    environment = {"CUDA_VISIBLE_DEVICES": "", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "2048"}
+    environment = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "2048"}
     probed = run_child(COMPILED, "xla", "probe", environment=environment)
     measured = run_child(COMPILED, "xla", "none", environment=environment)
     # THEN the prediction is within 3 %
@@ -150,7 +150,7 @@ answer([prediction.method, prediction.peak_bytes])
 
 def test_a_partial_last_batch_serves_as_second_batch_size(tmp_path: pathlib.Path) -> None:
     # GIVEN a compiled training of which steps with full and with partial batches were traced
-    method, peak = run_child(PARTIAL, "xla", str(tmp_path / "run"), environment={"CUDA_VISIBLE_DEVICES": ""})
+    method, peak = run_child(PARTIAL, "xla", str(tmp_path / "run"))
     # THEN they tell what another batch size needs
     assert method == "two_sizes"
     assert peak > 0
@@ -211,7 +211,7 @@ SENTENCES = {
 @pytest.mark.long
 def test_a_probe_that_cannot_run_says_why_and_changes_nothing() -> None:
     # GIVEN kernels that report a failed allocation; oneDNN's ones end the process
-    found = run_child(ERRORS, "xla", environment={"CUDA_VISIBLE_DEVICES": "", "TF_ENABLE_ONEDNN_OPTS": "0"})
+    found = run_child(ERRORS, "xla", environment={"TF_ENABLE_ONEDNN_OPTS": "0"})
     for name, sentence in SENTENCES.items():
         assert sentence in found[name], name
     assert found["passes"] is None
@@ -229,7 +229,7 @@ except tb_memplugin.RecordingError as error:
 
 
 def test_without_an_allocator_that_can_be_read_a_probe_says_what_to_set() -> None:
-    environment = {"CUDA_VISIBLE_DEVICES": "", "TF_CPU_ALLOCATOR_USE_BFC": "0"}
+    environment = {"TF_CPU_ALLOCATOR_USE_BFC": "0"}
     assert "Set TF_CPU_ALLOCATOR_USE_BFC=1" in run_child(UNREADABLE, "graph", environment=environment)
 
 
@@ -270,9 +270,7 @@ answer(found)
 @pytest.mark.long
 def test_the_largest_batch_size_is_predicted_and_verified() -> None:
     # GIVEN a model on a device with 512 MiB
-    found: dict[str, Any] = run_child(
-        LARGEST, "xla", environment={"CUDA_VISIBLE_DEVICES": "", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "512"}
-    )
+    found: dict[str, Any] = run_child(LARGEST, "xla", environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "512"})
     # THEN the largest batch runs within the device, or within a smaller capacity, and needs most of it
     for name, capacity in (("own", 512 << 20), ("smaller", 200 << 20)):
         one = found[name]
@@ -313,5 +311,5 @@ answer({"sizes": sorted({one.batch_size for one in run.requests}), "best": best.
 
 
 def test_a_process_that_set_no_seed() -> None:
-    found = run_child(UNSEEDED, environment={"CUDA_VISIBLE_DEVICES": ""})
+    found = run_child(UNSEEDED)
     assert found["sizes"] == [4, 8] and found["best"] > 8 and found["same"]

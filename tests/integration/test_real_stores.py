@@ -4,11 +4,9 @@ Whatever the store does, a value is that of the local directory, or a sentence s
 """
 
 import base64
-import contextlib
 import gzip
 import json
 import pathlib
-import signal
 import subprocess
 import sys
 import threading
@@ -20,10 +18,9 @@ import stores
 from child import run_child
 from cluster_cases import write_cluster
 from reading_cases import MIB, event_files, make_samples, write_small_run
+from servers import Server, start, view, wait_for, without_version
 from stores import Faults, Store
-from test_report import read_report, without_version
-from test_tensorboard_process import Server, start, wait_for
-from test_view_process import view
+from test_report import read_report
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files import storage as files
@@ -237,18 +234,9 @@ def test_a_cluster_costs_a_listing_and_a_read_of_each_file(store: Store, tmp_pat
     assert directories > workers and store.requests["GET listing"] == 1 + directories
 
 
-@contextlib.contextmanager
-def serving(server: Server) -> Iterator[Server]:
-    try:
-        yield server
-    finally:
-        server.process.send_signal(signal.SIGTERM)
-        server.process.wait(60)
-
-
 def runs_of(server: Server) -> dict[str, Any]:
     """The list of runs without what changes from reading to reading."""
-    return {run.pop("run"): run for run in server.json("runs")["runs"] if run.pop("version", True)}
+    return {name: {**run, "version": None} for name, run in server.runs().items()}
 
 
 def shown(server: Server) -> list[Any]:
@@ -267,11 +255,11 @@ def grow(logdir: pathlib.Path, folder: pathlib.Path) -> bytes:
 
 
 def test_the_tab_shows_what_it_shows_of_a_directory(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with serving(start(logdir, tmp_path, "false")) as server:
+    with start(logdir, tmp_path, "false") as server:
         wait_for(lambda: len(runs_of(server)) == 2)
         local = shown(server)
     store.inject(Faults(("denied",), times=None, of="exp", objects_only=True))
-    with serving(start(store.logdir, tmp_path, "false")) as server:
+    with start(store.logdir, tmp_path, "false") as server:
         # TensorBoard's own reader ends here.
         wait_for(lambda: runs_of(server).get("team") == local[0]["team"])
         assert any("cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"])
@@ -286,13 +274,13 @@ def test_the_tab_shows_what_it_shows_of_a_directory(store: Store, logdir: pathli
 
 
 def test_the_viewer_recovers_and_sees_a_run_grow(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with serving(view(logdir, tmp_path)) as server:
+    with view(logdir, tmp_path) as server:
         local = shown(server)
     # Of S3, the length of an object is known when its body is cut; gcsfs would repeat such a request for half a minute.
     kinds: tuple[stores.Kind, ...] = ("denied", "gone", "cut" if store.scheme == "s3" else "short")
     for kind in kinds:
         store.inject(Faults((kind,), times=None, of="exp", objects_only=True))
-        with serving(view(store.logdir, tmp_path)) as server:
+        with view(store.logdir, tmp_path) as server:
             wait_for(lambda server=server: runs_of(server).get("team") == local[0]["team"])
             assert runs_of(server)["exp"]["steps"] == 0
             assert any("cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"]), kind
@@ -301,7 +289,7 @@ def test_the_viewer_recovers_and_sees_a_run_grow(store: Store, logdir: pathlib.P
             wait_for(lambda server=server: runs_of(server) == local[0])
             assert shown(server) == local
     store.inject(PASSING)
-    with serving(view(store.logdir, tmp_path)) as server:
+    with view(store.logdir, tmp_path) as server:
         wait_for(lambda: runs_of(server) == local[0])
         store.put("exp/memory/events.out.tfevents.1790000000.0000", grow(logdir, tmp_path))
         wait_for(lambda: runs_of(server)["exp"]["steps"] == 70)

@@ -1,27 +1,16 @@
 """A training that ran out of memory passes with the line that the post-mortem offers."""
 
 import pathlib
-import subprocess
-import sys
 
 import pytest
+from child import run_file
 
 import tb_memplugin
 
-CHILD = pathlib.Path(__file__).with_name("refit_child.py")
-
 
 def child(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, str(CHILD), *arguments],
-        cwd=CHILD.parents[2],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout.splitlines()[-1]
+    said: str = run_file("refit_child.py", *arguments, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "60"})
+    return said
 
 
 @pytest.mark.long

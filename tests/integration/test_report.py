@@ -13,8 +13,7 @@ from urllib.parse import urlencode
 import pytest
 import requests_cases
 from reading_cases import make_activations, write_small_run
-from tensorboard.backend.event_processing import data_provider
-from test_http_api import BASE, client_over, multiplexer
+from servers import BASE, client_on, without_version
 from werkzeug.test import Client
 
 from tb_memplugin.commands.report.page import DATA_ID
@@ -63,7 +62,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def client(logdir: pathlib.Path) -> Client:
-    return client_over(data_provider.MultiplexerDataProvider(multiplexer(logdir), str(logdir)))
+    return client_on(logdir)
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +96,6 @@ def test_every_answer_is_the_routes_own(report: dict[str, Any], client: Client) 
     }
     predicted = [answer["parameters"] for answer in report["answers"] if answer["route"] == "what_if"]
     assert {"run": "requests", "device": "CPU:0"} in predicted and all(len(place) == 2 for place in predicted)
-
-
-def without_version(data: bytes) -> list[dict[str, Any]]:
-    return [{name: value for name, value in run.items() if name != "version"} for run in json.loads(data)["runs"]]
 
 
 def test_all_that_the_routes_list_is_in_it(report: dict[str, Any], client: Client) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from child import run_child
+from child import WARNINGS, run_child
+from servers import start, wait_for
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from test_tensorboard_process import start, wait_for
 
 import tb_memplugin
 from tb_memplugin.model import PHASES
@@ -19,11 +19,6 @@ RUN_TAG = "memory/peak_bytes"
 EPOCH_TAG = "memory/epoch_peak_bytes"
 
 FIT = """
-import logging
-warnings = []
-class Collect(logging.Handler):
-    def emit(self, record): warnings.append(record.getMessage())
-logging.getLogger("tb_memplugin").addHandler(Collect())
 import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tensorboard.plugins.hparams import api as hp
 x = np.ones((256, 64), "float32")
@@ -55,7 +50,7 @@ answer({"same": told == losses(run, []), "warnings": warnings})
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
-    told = run_child(ALL_TOGETHER, str(directory))
+    told = run_child(WARNINGS + ALL_TOGETHER, str(directory))
     assert told["same"] and told["warnings"] == []
     return directory
 
@@ -94,13 +89,9 @@ def test_the_scalars_are_the_peaks_of_load(logdir: pathlib.Path) -> None:
 
 @pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
 def address(request: pytest.FixtureRequest, logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    running = start(logdir, tmp_path_factory.mktemp("blocker"), request.param)
-    try:
+    with start(logdir, tmp_path_factory.mktemp("blocker"), request.param) as running:
         wait_for(lambda: "exp/memory" in get(running.address, "scalars/tags"))
         yield running.address
-    finally:
-        running.process.terminate()
-        running.process.wait(timeout=30)
 
 
 def get(address: str, route: str, body: Any = None) -> Any:
@@ -160,7 +151,7 @@ callback.close()
 answer({"same": same, "warnings": warnings})
 """
     )
-    told = run_child(code, str(tmp_path))
+    told = run_child(WARNINGS + code, str(tmp_path))
     assert told["same"] and len(told["warnings"]) == 1
     assert told["warnings"][0].startswith("peaks as scalars stopped: RuntimeError: broken on purpose")
     runs = tb_memplugin.load(tmp_path)

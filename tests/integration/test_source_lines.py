@@ -16,7 +16,7 @@ from tb_memplugin.model.tensors import DTYPE_BYTES
 
 HERE = pathlib.Path(__file__).parent
 FILE = "integration/source_lines_training.py"
-ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "", "TF_CPU_BFC_MEM_LIMIT_IN_MB": "200", "TF_ENABLE_ONEDNN_OPTS": "0"}
+ENVIRONMENT = {"TF_CPU_BFC_MEM_LIMIT_IN_MB": "200", "TF_ENABLE_ONEDNN_OPTS": "0"}
 CHILD = """
 import os
 os.chdir(sys.argv[1])

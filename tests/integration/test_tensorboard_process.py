@@ -1,130 +1,39 @@
-"""The real ``tensorboard`` command, with TensorFlow blocked, under a path prefix, with both of its readers."""
+"""The real ``tensorboard`` command, with TensorFlow blocked, under a path prefix, with both of its readers.
 
+Its directory has whole runs, damaged files, a copy of a run and a link to one; what it shows is what `inspect` shows.
+"""
+
+import dataclasses
 import json
-import os
 import pathlib
-import queue
-import re
 import shutil
-import struct
-import subprocess
-import sys
-import threading
-import time
-import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, make_activations, make_samples, write_small_run
+from reading_cases import DEVICE, MIB, equal, event_files, make_activations, make_samples, write_small_run
+from servers import PREFIX, Server, decode, inspect, start, wait_for
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.events.frames.metadata import PLUGIN_NAME
+import tb_memplugin
+from tb_memplugin.events.frames.metadata import PLUGIN_NAME, summary_metadata
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.reader.files import tfrecord
 
-PREFIX = "/some/prefix"
-START_SECONDS = 200
-BLOCKER = '''
-import sys
-
-class Blocker:
-    """A viewer's machine has no TensorFlow."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("tensorflow", "keras"):
-            raise ModuleNotFoundError(f"{name} is blocked for this test", name=name)
-
-sys.meta_path.insert(0, Blocker())
-'''
-
-
-class Server:
-    """A running TensorBoard."""
-
-    def __init__(self, process: "subprocess.Popen[str]", address: str) -> None:
-        self.process, self.address = process, address
-
-    def get(self, request: str) -> tuple[int, str, bytes]:
-        """Status, content type and body of a route of the plugin."""
-        try:
-            with urllib.request.urlopen(f"{self.address}data/plugin/{PLUGIN_NAME}/{request}", timeout=60) as response:
-                return response.status, response.headers["Content-Type"], response.read()
-        except urllib.error.HTTPError as error:
-            return error.code, error.headers["Content-Type"], error.read()
-
-    def json(self, request: str) -> Any:
-        status, _, body = self.get(request)
-        assert status == 200, body
-        return json.loads(body)
-
-    def columns(self, request: str) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
-        status, content_type, data = self.get(request)
-        assert status == 200 and content_type == "application/x-tb-memplugin-columns", data[:300]
-        (length,) = struct.unpack_from("<I", data)
-        head = json.loads(data[4 : 4 + length])
-        values = np.frombuffer(data[(4 + length + 7) // 8 * 8 :], "<f8").reshape(len(head["columns"]), head["rows"])
-        return head, dict(zip(head["columns"], values, strict=True))
-
-
-def environment(folder: pathlib.Path) -> dict[str, str]:
-    (folder / "sitecustomize.py").write_text(BLOCKER)
-    package = pathlib.Path(__file__).resolve().parents[2]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(package)])}
-
-
-def start(logdir: pathlib.Path | str, folder: pathlib.Path, load_fast: str, flag: str = "--logdir") -> Server:
-    """Starts TensorBoard on a free port and waits until it says where it is."""
-    command = [sys.executable, "-m", "tensorboard.main", flag, str(logdir), "--port", "0", "--host", "127.0.0.1"]
-    command += [f"--load_fast={load_fast}", "--path_prefix", PREFIX, "--reload_interval", "1"]
-    process = subprocess.Popen(
-        command, env=environment(folder), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    lines: queue.Queue[str | None] = queue.Queue()
-
-    def read() -> None:
-        assert process.stderr is not None
-        for line in process.stderr:
-            lines.put(line)
-        lines.put(None)
-
-    threading.Thread(target=read, daemon=True).start()
-    said = []
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            break
-        if line is None:
-            break
-        said.append(line)
-        found = re.search(r"at (http://\S+)", line)
-        if found:
-            return Server(process, found[1])
-    process.kill()
-    raise AssertionError("TensorBoard did not start:\n" + "".join(said))
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = START_SECONDS) -> None:
-    """Polls until `condition` holds."""
-    deadline, pause = time.monotonic() + seconds, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        pause.wait(0.1)
-
-
-@pytest.fixture(scope="module")
-def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    directory = tmp_path_factory.mktemp("runs")
-    write_small_run(directory / "group" / "frozen")
-    write_small_run(directory / "two", worker="worker_0")
-    write_small_run(directory / "two", worker="worker_1")
-    write_peaks(directory / "peaks")
-    return directory
-
-
+WHOLE = ("copied", "linked", "original")
+DAMAGED = ("checksum", "content", "cut", "length", "length_checksum", "tensors")
+PLACE = {"device": DEVICE}
+QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    *(("overview", {**PLACE, "phase": phase}) for phase in ("train", "validation")),
+    *(("snapshots", PLACE), ("snapshot", {**PLACE, "step": 41}), ("layers", {}), ("layers", {"step": 3})),
+    *(("activations", {}), ("timelines", PLACE), ("timeline", {**PLACE, "step": 3}), ("maps", PLACE)),
+    *(("map", {**PLACE, "step": 3}), ("map", {"oom": 0}), ("oom", {}), ("device_memory", PLACE)),
+)
+DAMAGED_PEAKS = [900 * MIB if step == 30 else 100 * MIB + step for step in range(40)]
 PEAK_STEPS = np.random.default_rng(1).choice(20_000, 200, replace=False)
 
 
@@ -142,27 +51,76 @@ def write_peaks(directory: pathlib.Path) -> None:
     writer.close()
 
 
-@pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
-def server(
-    request: pytest.FixtureRequest, logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
-    running = start(logdir, tmp_path_factory.mktemp("blocker"), request.param)
-    try:
-        wait_for(lambda: [run["steps"] for run in running.json("runs")["runs"]] == [60, 20_000, 60])
-        yield running
-    finally:
-        running.process.terminate()
-        running.process.wait(timeout=30)
+def write_frames(directory: pathlib.Path) -> tuple[pathlib.Path, bytearray, list[tfrecord.Record]]:
+    """40 steps in 10 frames with a peak at step 30; the file, its content and its records."""
+    writer = RunWriter(directory)
+    for first in range(0, 40, 4):
+        writer.samples(make_samples(range(first, first + 4), DAMAGED_PEAKS[first : first + 4]))
+    writer.close()
+    (path,) = event_files(directory)
+    content = path.read_bytes()
+    parts = tfrecord.walk_records(lambda offset, size: content[offset : offset + size], 0, len(content))
+    return path, bytearray(content), [part for part in parts if isinstance(part, tfrecord.Record)]
+
+
+def write_damaged(directory: pathlib.Path) -> None:
+    """A run for each of `DAMAGED`."""
+    for name, place in {"content": 40, "length": -12, "length_checksum": -4, "checksum": None}.items():
+        path, content, records = write_frames(directory / name)
+        content[records[4].offset + (len(records[4].data) + 1 if place is None else place)] ^= 0x10
+        path.write_bytes(content)
+    path, content, records = write_frames(directory / "cut")
+    path.write_bytes(content[: records[-2].offset + 20])
+    # A tensor of 40 million elements, and one that is no string, beside whole data.
+    path, _, _ = write_frames(directory / "tensors")
+    shape = tensor_shape_pb2.TensorShapeProto(dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=40_000_000)])
+    with path.open("ab") as file:
+        writer = RecordWriter(file)
+        for tensor in (
+            tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, tensor_shape=shape, string_val=[b"x" * 100]),
+            tensor_pb2.TensorProto(dtype=types_pb2.DT_FLOAT, float_val=[1.0]),
+        ):
+            value = summary_pb2.Summary.Value(tag="samples/s/9", metadata=summary_metadata(), tensor=tensor)
+            writer.write(event_pb2.Event(step=50, summary=summary_pb2.Summary(value=[value])).SerializeToString())
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The directory, given by a link."""
+    real, elsewhere = tmp_path_factory.mktemp("real"), tmp_path_factory.mktemp("elsewhere") / "far"
+    write_small_run(real / "original", allocator=True)
+    shutil.copytree(real / "original", real / "copied")
+    shutil.copytree(real / "original", elsewhere)
+    (real / "linked").symlink_to(elsewhere, target_is_directory=True)
+    for worker in ("worker_0", "worker_1"):
+        write_small_run(real / "two", worker=worker)
+    write_peaks(real / "peaks")
+    write_damaged(real / "damaged")
+    link = tmp_path_factory.mktemp("link") / "runs"
+    link.symlink_to(real, target_is_directory=True)
+    return link
 
 
 @pytest.fixture(scope="module")
 def inspected(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the command line says of the same directory, TensorFlow blocked too."""
-    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json"]
-    folder = tmp_path_factory.mktemp("inspect")
-    done = subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=120, check=True)
-    runs: dict[str, Any] = json.loads(done.stdout)["runs"]
-    return runs
+    return inspect(logdir, tmp_path_factory.mktemp("inspect"))
+
+
+def ready(server: Server, expected: dict[str, Any]) -> bool:
+    """Whether all is read. The end of a file that was written a moment ago is no damage yet."""
+    return {name: (run["steps"], run["damage"]) for name, run in server.runs().items()} == expected
+
+
+@pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
+def server(
+    request: pytest.FixtureRequest,
+    logdir: pathlib.Path,
+    inspected: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Server]:
+    with start(logdir, tmp_path_factory.mktemp("blocker"), request.param) as running:
+        wait_for(lambda: ready(running, {name: (run["steps"], run["damage"]) for name, run in inspected.items()}))
+        yield running
 
 
 def test_the_tab_is_listed_below_the_prefix(server: Server) -> None:
@@ -172,9 +130,9 @@ def test_the_tab_is_listed_below_the_prefix(server: Server) -> None:
     assert listing[PLUGIN_NAME]["enabled"] is True and listing[PLUGIN_NAME]["tab_name"] == "Memory"
 
 
-def test_runs_say_what_inspect_says(server: Server, inspected: dict[str, Any]) -> None:
-    runs = {run["run"]: run for run in server.json("runs")["runs"]}
-    assert runs.keys() == inspected.keys() == {"group/frozen", "peaks", "two"}
+def test_runs_whole_and_damaged_say_what_inspect_says(server: Server, inspected: dict[str, Any]) -> None:
+    runs = server.runs()
+    assert runs.keys() == {*WHOLE, "two", "peaks", *(f"damaged/{name}" for name in DAMAGED)}
     for name, described in inspected.items():
         for field in ("sessions", "steps", "first_step", "last_step", "notes", "damage"):
             assert runs[name][field] == described[field], (name, field)
@@ -182,53 +140,25 @@ def test_runs_say_what_inspect_says(server: Server, inspected: dict[str, Any]) -
         assert devices.keys() == described["devices"].keys()
         for device, figures in described["devices"].items():
             assert {field: devices[device][field] for field in figures} == figures
+        # Damage costs neither the highest peak nor a sentence.
+        assert bool(described["damage"]) == name.startswith("damaged/"), name
+        if name.startswith("damaged/"):
+            assert described["devices"]["CPU:0"]["peak_bytes"] == 900 * MIB
     assert runs["two"]["workers"] == ["worker_0", "worker_1"]
     assert set(inspected["two"]["devices"]) == {f"worker_0/{DEVICE}", f"worker_1/{DEVICE}"}
 
 
-def test_snapshots_and_layers_say_what_inspect_says(server: Server, inspected: dict[str, Any]) -> None:
-    for name, described in inspected.items():
-        run = urllib.parse.quote(name, safe="")
-        listed = server.json(f"snapshots?run={run}")["snapshots"]
-        assert listed == [
-            {
-                key: value
-                for key, value in snapshot.items()
-                if key not in ("ledger", "saved_for_backward", "held_tensors")
-            }
-            for snapshot in described["snapshots"]
-        ]
-        for snapshot in described["snapshots"]:
-            device = urllib.parse.quote(snapshot["device"], safe="")
-            assert server.json(f"snapshot?run={run}&device={device}&step={snapshot['step']}") == {
-                "run": name,
-                **snapshot,
-            }
-        if described["layers"]:
-            assert server.json(f"layers?run={run}")["layers"] == described["layers"]
-        else:
-            assert server.get(f"layers?run={run}")[0] == 404
-
-
-def test_the_overview_sums_to_the_ledger_where_it_was_traced(server: Server, inspected: dict[str, Any]) -> None:
-    head, columns = server.columns(f"overview?run=group%2Ffrozen&device={DEVICE}")
-    assert columns["step"].tolist() == list(range(60))
-    total = np.sum([columns[f"group/{at}"] for at in range(len(head["groups"]))], axis=0)
-    assert total.tolist() == columns["peak_bytes"].tolist()
-    traced = columns["step"][columns["traced"] == 1]
-    assert traced.tolist() == [snapshot["step"] for snapshot in inspected["group/frozen"]["snapshots"]]
-
-
 def test_every_one_of_200_peaks_is_there_under_default_flags(server: Server) -> None:
-    # WHEN the steps around each peak are asked for
-    _, columns = server.columns(f"overview?run=peaks&device={DEVICE}&points=10000")
-    shown = dict(zip(columns["step"].tolist(), columns["peak_bytes"].tolist(), strict=True))
-    # THEN all of them are there with their exact value
-    assert [shown.get(float(step)) for step in PEAK_STEPS] == [float(100 * MIB + at * MIB) for at in range(1, 201)]
-    head, columns = server.columns("activations?run=peaks&points=10000")
-    assert head["total_rows"] == 20_000
-    shown = dict(zip(columns["step"].tolist(), columns["layer/0"].tolist(), strict=True))
-    assert [shown.get(float(step)) for step in PEAK_STEPS] == [float(100 * MIB + at * MIB) for at in range(1, 201)]
+    # WHEN the steps around each peak are asked for THEN all of them are there with their exact value
+    expected = [float(100 * MIB + at * MIB) for at in range(1, 201)]
+    for request, column in (
+        (f"overview?run=peaks&device={DEVICE}&points=10000", "peak_bytes"),
+        ("activations?run=peaks&points=10000", "layer/0"),
+    ):
+        _, columns = server.columns(request)
+        shown = dict(zip(columns["step"].tolist(), columns[column].tolist(), strict=True))
+        assert [shown.get(float(step)) for step in PEAK_STEPS] == expected
+    assert server.columns("activations?run=peaks&points=10000")[0]["total_rows"] == 20_000
 
 
 def test_wrong_requests_are_told(server: Server) -> None:
@@ -241,20 +171,56 @@ def test_a_running_training_appears_and_grows(server: Server, logdir: pathlib.Pa
     # GIVEN a training that begins after TensorBoard
     name = f"live_{server.process.pid}"
     writer = RunWriter(logdir / name)
-
-    def steps() -> int:
-        return next((int(run["steps"]) for run in server.json("runs")["runs"] if run["run"] == name), 0)
-
-    # WHEN it flushes, its steps appear, and each flush adds its own
     seen = []
     try:
-        for first in (0, 10, 20):
-            writer.samples(make_samples(range(first, first + 10), [MIB] * 10))
+        # WHEN it flushes, its steps appear, and each flush adds its own
+        for end in (10, 20, 30):
+            writer.samples(make_samples(range(end - 10, end), [MIB] * 10))
             writer.flush()
-            expected = first + 10
-            wait_for(lambda expected=expected: steps() == expected)  # type: ignore[misc]
+            wait_for(lambda end=end: server.runs().get(name, {}).get("steps") == end)  # type: ignore[misc]
             seen.append(server.columns(f"overview?run={name}&device={DEVICE}")[1]["step"].tolist())
         writer.close()
     finally:
         shutil.rmtree(logdir / name)
     assert seen == [list(range(10)), list(range(20)), list(range(30))]
+
+
+def answers(server: Server, run: str) -> dict[str, Any]:
+    """The answers to all questions about a run, without its name."""
+    found = {}
+    for route, parameters in QUESTIONS:
+        status, content_type, body = server.get(f"{route}?{urllib.parse.urlencode({'run': run, **parameters})}")
+        assert status == 200, body
+        head, columns = (json.loads(body), {}) if content_type == "application/json" else decode(body)
+        bytes_of = {name: values.tobytes() for name, values in columns.items()}
+        found[f"{route} {parameters}"] = ({**head, "run": ""}, bytes_of)
+    return found
+
+
+def facts(run: dict[str, Any]) -> dict[str, Any]:
+    """What the list of runs says of one, but for its name, its mark and its place."""
+    return {name: value for name, value in run.items() if name not in ("run", "version", "rank")}
+
+
+def test_a_copy_and_a_link_show_what_the_run_shows(server: Server) -> None:
+    listed, expected = server.runs(), answers(server, "original")
+    for name in ("copied", "linked"):
+        assert facts(listed[name]) == facts(listed["original"])
+        assert answers(server, name) == expected
+
+
+def test_a_copy_and_a_link_load_as_the_run_does(logdir: pathlib.Path) -> None:
+    runs = tb_memplugin.load(logdir)
+    for name in WHOLE:
+        workers = {worker: dataclasses.replace(run, name="original") for worker, run in runs[name].by_worker.items()}
+        assert equal(dataclasses.replace(runs[name], name="original", by_worker=workers), runs["original"])
+
+
+def test_a_run_named_by_logdir_spec_is_the_same(logdir: pathlib.Path, server: Server, tmp_path: pathlib.Path) -> None:
+    # GIVEN a name for the run's own directory and one for that of another, of which only the Python reader knows
+    spec = f"named:{logdir / 'original'},all:{logdir / 'copied'}"
+    with start(spec, tmp_path, "auto", flag="--logdir_spec") as running:
+        wait_for(lambda: ready(running, {"all": (60, []), "named": (60, [])}))
+        for name in ("all", "named"):
+            assert facts(running.runs()[name]) == facts(server.runs()["original"])
+        assert answers(running, "named") == answers(server, "original")

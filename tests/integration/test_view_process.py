@@ -3,7 +3,6 @@
 import contextlib
 import http.client
 import itertools
-import json
 import os
 import pathlib
 import signal
@@ -15,46 +14,21 @@ import urllib.request
 from collections.abc import Iterator
 
 import pytest
+import requests_cases
 from reading_cases import DEVICE, MIB, make_samples, write_small_run
-from test_tensorboard_process import Server, environment, wait_for
-from test_tensorboard_process import start as start_tensorboard
+from servers import Server, hear_ctrl_c, inspect, view, wait_for
+from servers import start as start_tensorboard
+from test_http_api import REQUESTS
 
 from tb_memplugin.events.run_writer import RunWriter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUESTIONS = (
-    "runs",
-    *(f"overview?run={run}&device=CPU:0" for run in ("leak", "small")),
+    *REQUESTS.values(),
     "overview?run=leak&device=CPU:0&first_step=2&last_step=5&points=10",
-    "snapshots?run=leak",
-    "layers?run=leak",
-    "pool?run=leak&device=CPU:0",
     "what_if?run=leak&batch_size=64",
 )
 REFUSED = ("overview?run=leak", "layers?run=none", "static/../plugin.py", "runs?step=1")
-
-
-def hear_ctrl_c() -> None:
-    """For a child: tests that a shell runs in the background ignore Ctrl-C, and so would their children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def view(logdir: pathlib.Path | str, folder: pathlib.Path, *options: str) -> Server:
-    """Starts the viewer on a free port; its last line is its address."""
-    command = [sys.executable, "-m", "tb_memplugin", "view", str(logdir), "--port", "0", *options]
-    process = subprocess.Popen(
-        command,
-        env=environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=hear_ctrl_c,
-    )
-    assert process.stdout is not None and process.stderr is not None
-    lines = [process.stdout.readline(), process.stdout.readline()]
-    if not lines[1]:
-        raise AssertionError(process.stderr.read())
-    return Server(process, lines[1].strip())
 
 
 @pytest.fixture(scope="module")
@@ -64,30 +38,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """A real training, and a run that the package's own writer wrote."""
+    """A real training, and runs that the package's own writer wrote."""
     directory = tmp_path_factory.mktemp("runs")
     command = [sys.executable, str(ROOT / "demo" / "leak.py"), "--logdir", str(directory), "--steps", "12"]
     subprocess.run(command, check=True, capture_output=True, timeout=240)
-    write_small_run(directory / "small")
+    write_small_run(directory / "frozen", allocator=True)
+    requests_cases.write_run(directory / "requests")
     return directory
 
 
 @pytest.fixture(scope="module")
 def viewer(logdir: pathlib.Path, folder: pathlib.Path) -> Iterator[Server]:
-    running = view(logdir, folder)
-    try:
-        wait_for(lambda: len(running.json("runs")["runs"]) == 2)
+    with view(logdir, folder) as running:
+        wait_for(lambda: len(running.runs()) == 3)
         yield running
-    finally:
-        running.process.kill()
-        running.process.wait(30)
 
 
 def test_it_answers_as_tensorboard_does(viewer: Server, logdir: pathlib.Path, folder: pathlib.Path) -> None:
     # GIVEN a TensorBoard on the same directory
-    tensorboard = start_tensorboard(logdir, folder, "auto")
-    try:
-        wait_for(lambda: len(tensorboard.json("runs")["runs"]) == 2)
+    with start_tensorboard(logdir, folder, "auto") as tensorboard:
+        wait_for(lambda: len(tensorboard.runs()) == 3)
         # THEN every answer is the same: status, content type and bytes
         for question in QUESTIONS:
             answer = viewer.get(question)
@@ -100,9 +70,6 @@ def test_it_answers_as_tensorboard_does(viewer: Server, logdir: pathlib.Path, fo
         # AND the page is the same, under the same policy
         assert viewer.get("index.js") == tensorboard.get("index.js")
         assert policy(viewer.address) == policy(tensorboard.address)
-    finally:
-        tensorboard.process.terminate()
-        tensorboard.process.wait(30)
 
 
 def policy(address: str) -> str:
@@ -114,26 +81,19 @@ def policy(address: str) -> str:
 
 
 def test_its_figures_are_those_of_inspect(viewer: Server, logdir: pathlib.Path, folder: pathlib.Path) -> None:
-    command = [sys.executable, "-m", "tb_memplugin", "inspect", str(logdir), "--format", "json"]
-    done = subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=120, check=True)
-    inspected = json.loads(done.stdout)["runs"]["leak"]
-    (shown,) = [run for run in viewer.json("runs")["runs"] if run["run"] == "leak"]
+    expected, shown = inspect(logdir, folder)["leak"]["devices"]["CPU:0"], viewer.runs()["leak"]
     (device,) = shown["devices"]
-    assert {name: device[name] for name in ("capacity_bytes", "peak_bytes", "peak_step")} == {
-        name: inspected["devices"]["CPU:0"][name] for name in ("capacity_bytes", "peak_bytes", "peak_step")
-    }
+    for name in ("capacity_bytes", "peak_bytes", "peak_step"):
+        assert device[name] == expected[name]
     assert (shown["steps"], shown["first_step"], shown["last_step"]) == (12, 0, 11)
 
 
 def test_new_data_appears(viewer: Server, logdir: pathlib.Path) -> None:
-    def steps() -> int:
-        return next((int(run["steps"]) for run in viewer.json("runs")["runs"] if run["run"] == "later"), 0)
-
     writer = RunWriter(logdir / "later")
     for first in (0, 10):
         writer.samples(make_samples(range(first, first + 10), [MIB] * 10))
         writer.flush()
-        wait_for(lambda expected=first + 10: steps() == expected)  # type: ignore[misc]
+        wait_for(lambda end=first + 10: viewer.runs().get("later", {}).get("steps") == end)  # type: ignore[misc]
     writer.close()
     _, columns = viewer.columns(f"overview?run=later&device={DEVICE}")
     assert columns["step"].tolist() == list(range(20))

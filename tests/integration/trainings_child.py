@@ -1,108 +1,33 @@
-"""Trains one small model on a real BFC allocator, traces a step, and prints the ledger and what it has to be.
+"""Trains one model on a real BFC allocator while it is recorded, and prints the recording and what it has to be.
 
-Run as ``python attribution_child.py SCENARIO``, in a process of its own: the allocator is chosen when TensorFlow
-starts. The truth comes from Keras (shapes × dtype × batch), from the allocator's statistics and from its memory dump.
+Run as ``python trainings_child.py SCENARIO``, in a process of its own: the allocator is chosen when TensorFlow starts.
+SCENARIO is ``NAME[:MODE]`` of `MODELS`, or ``NAME:SIZE:BATCH PIPELINE`` of `keras.applications`, or ``random:SEED
+PIPELINE``; PIPELINE is ``cached``, ``batched`` or ``arrays``. The truth comes from Keras (shapes × dtype × batch).
 """
 
-import collections
-import contextlib
 import dataclasses
-import glob
 import json
 import os
-import pathlib
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
-os.environ["TF_CPU_ALLOCATOR_USE_BFC"] = "1"
-os.environ.setdefault("TF_CPU_BFC_MEM_LIMIT_IN_MB", "6144")
-os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-
 import keras
 import numpy as np
 import tensorflow as tf
+from random_model import RandomModel
 
-from tb_memplugin.allocator.replay import TraceReplay, between_maps
-from tb_memplugin.attribution.results.ledger import attribute, peak_event
-from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.importers.profile.xplane import read_traces
-from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+import tb_memplugin
+from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
+from tb_memplugin.prediction.conditions import RECORDED
+from tb_memplugin.prediction.prediction import reproduce
+from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.recorder.observe.model.layers import own_variables, walk
-from tb_memplugin.recorder.observe.observer import ModelObserver
 
 L = keras.layers
-Step = Callable[[], None]
-
-
-class Tracer:
-    """Opens profiler windows round steps."""
-
-    def __init__(self, model: Any, optimizer: Any = None) -> None:
-        self.observer = ModelObserver()
-        self.observer.install()
-        self.observer.watch(model, optimizer)
-        self.maps = MemoryMaps(["CPU:0"], lambda sentence: sys.exit(sentence))
-        self.peak = 0
-
-    def map(self) -> Any:
-        dump = self.maps.read("CPU:0")
-        assert dump is not None
-        return read_dump(dump, 0.0)
-
-    def open(self) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        self.observer.begin_window()
-        tf.config.experimental.reset_memory_stats("CPU:0")
-        tf.profiler.experimental.start(self._folder.name)
-        self._start = self.map()
-
-    def close(self, keep: pathlib.Path | None = None) -> tuple[Any, Any]:
-        self.peak = tf.config.experimental.get_memory_info("CPU:0")["peak"]
-        end = self.map()
-        tf.profiler.experimental.stop()
-        facts = self.observer.end_window("CPU:0")
-        (path,) = glob.glob(self._folder.name + "/**/*.xplane.pb", recursive=True)
-        with open(path, "rb") as file:
-            trace = next(trace for trace in read_traces(file.read()) if trace.device == "CPU:0")
-        if keep is not None:
-            shutil.copy(path, keep)
-        self._folder.cleanup()
-        trace = between_maps(trace, self._start, end)
-        facts = self.observer.recall(facts, trace)
-        self.observer.remember(trace)
-        return trace, facts
-
-
-class TraceSteps(keras.callbacks.Callback):
-    """Traces the first step, for what it leaves behind, and attributes step `at`."""
-
-    def __init__(self, at: int = 3, keep: pathlib.Path | None = None) -> None:
-        super().__init__()
-        self._at, self._keep = at, keep
-        self.result: Any = None
-        self.tracer: Any = None
-
-    def set_model(self, model: Any) -> None:
-        super().set_model(model)
-        self.tracer = Tracer(model)
-        self._before_data = self.tracer.map()
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        if batch == 0:
-            self.tracer.observer.first_batches("CPU:0", self._before_data, self.tracer.map())
-        if batch in (0, self._at):
-            self.tracer.open()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self.tracer is None or self.result is not None:
-            return
-        if hasattr(self.tracer, "_folder") and os.path.isdir(self.tracer._folder.name):
-            trace, facts = self.tracer.close(self._keep)
-            if batch >= self._at:
-                self.result = (trace, facts)
+STEPS = (3, 5)
+"""Traced steps of the families."""
 
 
 def classes(*shape: int, count: int = 10) -> Any:
@@ -113,21 +38,24 @@ def noise(*shape: int) -> Any:
     return np.random.default_rng(0).random(shape, dtype=np.float32)
 
 
-def fit(
-    model: Any, x: Any, y: Any, optimizer: Any = "adam", keep: pathlib.Path | None = None, **compiled: Any
-) -> tuple[Any, Any, int]:
-    """Six steps on one batch that no pipeline copies ahead."""
+def fit(model: Any, optimizer: Any, data: dict[str, Any], traced: tuple[int, ...], **compiled: Any) -> tuple[Any, Any]:
+    """The optimizer, and the run of a training on `data`."""
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     with model.distribute_strategy.scope():
         model.compile(optimizer, loss, **compiled)
-    steps = int(compiled.get("steps_per_execution", 1))
-    callback = TraceSteps(at=3 * steps, keep=keep)
+    with tempfile.TemporaryDirectory() as directory:
+        callback = tb_memplugin.MemoryCallback(directory, trace_steps=traced)
+        model.fit(**data, verbose=0, callbacks=[callback])
+        callback.close()
+        (run,) = tb_memplugin.load(directory).values()
+    return model.optimizer, run
+
+
+def repeated(x: Any, y: Any, steps: int) -> Any:
+    """So many times one batch that no pipeline copies ahead."""
     options = tf.data.Options()
     options.autotune.enabled = False
-    data = tf.data.Dataset.from_tensors((x, y)).repeat(6 * steps).with_options(options)
-    model.fit(data, verbose=0, callbacks=[callback])
-    callback.tracer.observer.remove()
-    return callback.result[0], callback.result[1], callback.tracer.peak
+    return tf.data.Dataset.from_tensors((x, y)).repeat(steps).with_options(options)
 
 
 def collision() -> Any:
@@ -346,7 +274,7 @@ def mirrored() -> Any:
     return model, noise(2048, 64), classes(2048)
 
 
-def custom_loop() -> tuple[Any, Any, Any, int]:
+def custom_loop() -> tuple[Any, Any, Any]:
     """A ``GradientTape`` loop under ``tf.function`` whose peak, a large temporary, is when all gradients are there."""
     model = keras.Sequential([keras.Input((512,)), *(L.Dense(1024, use_bias=False) for _ in range(3)), L.Dense(10)])
     optimizer = keras.optimizers.Adam()
@@ -364,16 +292,13 @@ def custom_loop() -> tuple[Any, Any, Any, int]:
         optimizer.apply(gradients, model.trainable_variables)
         return loss
 
-    tracer = Tracer(model, optimizer)
-    tracer.open()
-    train(x, y)
-    tracer.close()
-    for _ in range(2):
-        train(x, y)
-    tracer.open()
-    train(x, y)
-    trace, facts = tracer.close()
-    return model, optimizer, (trace, facts), tracer.peak
+    with tempfile.TemporaryDirectory() as directory:
+        with tb_memplugin.MemoryRecorder(directory, model=model, optimizer=optimizer, trace_steps=[3]) as recorder:
+            for step in range(5):
+                with recorder.step(step):
+                    train(x, y)
+        (run,) = tb_memplugin.load(directory).values()
+    return model, optimizer, run
 
 
 MODELS: dict[str, Callable[[], Any]] = {
@@ -395,75 +320,95 @@ MODELS: dict[str, Callable[[], Any]] = {
 }
 
 
+def options_of(mode: str) -> dict[str, Any]:
+    """Arguments of ``compile``. An optimizer, which makes TensorFlow's devices, is made only where it is needed."""
+    if mode == "accumulation":
+        return {"optimizer": keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)}
+    return {"xla": {"jit_compile": True}, "eager": {"run_eagerly": True}, "steps": {"steps_per_execution": 3}}.get(
+        mode, {}
+    )
+
+
+def small(name: str, mode: str) -> tuple[Any, Any, Any, int]:
+    """(model, optimizer, run, batch) of a model of this file."""
+    if name == "custom_loop":
+        return *custom_loop(), 4
+    if mode == "mixed":
+        keras.mixed_precision.set_global_policy("mixed_float16")
+    model, x, y = MODELS[name]()
+    options = {"optimizer": "adam", "jit_compile": False, **options_of(mode)}
+    steps = options.get("steps_per_execution", 1)
+    return model, *fit(model, data={"x": repeated(x, y, 6 * steps)}, traced=(3 * steps,), **options), len(x)
+
+
+def whole(name: str, pipeline: str) -> tuple[Any, Any, Any, int]:
+    """As `small`, of a backbone whose first 70 % of layers are frozen, or of a model drawn at random."""
+    if name.startswith("random:"):
+        made = RandomModel(int(name.removeprefix("random:")))
+        model, optimizer, batch = made.model, made.optimizer, made.batch
+        x, y = made.data(7 * batch - batch // 2)
+    else:
+        family, side, batch = name.split(":")[0], *map(int, name.split(":")[1:])
+        backbone = getattr(keras.applications, family)(weights=None, include_top=False, input_shape=(side, side, 3))
+        for layer in backbone.layers[: int(0.7 * len(backbone.layers))]:
+            layer.trainable = False
+        head = [L.GlobalAveragePooling2D(), L.Dense(10)]
+        model = keras.Sequential([keras.Input((side, side, 3)), backbone, *head], name="model")
+        optimizer, count = keras.optimizers.Adam(), 7 * batch - batch // 2
+        x, y = noise(count, side, side, 3), classes(count)
+    data: dict[str, Any] = {"x": x, "y": y, "batch_size": batch}
+    if pipeline != "arrays":
+        slices = tf.data.Dataset.from_tensor_slices((x, y))
+        cached = slices.cache().shuffle(len(x)) if pipeline == "cached" else slices
+        batches = cached.batch(batch)
+        data = {"x": batches.prefetch(tf.data.AUTOTUNE) if pipeline == "cached" else batches}
+    return model, *fit(model, optimizer, data, STEPS, jit_compile=False), batch
+
+
 def truth(model: Any, optimizer: Any, batch: int) -> dict[str, Any]:
-    """By layer path, from Keras: bytes of weights and slots, of one output, and whether it is trainable."""
+    """By layer path, from Keras: bytes of weights, of trainable ones, of slots, and of one output."""
     nodes = walk(model)
     trainable = {id(weight) for weight in model.trainable_weights}
-    slots: dict[str, int] = collections.Counter()
-    for variable in optimizer.variables:
-        slots[variable.path.rpartition("/")[2]] += variable.numpy().nbytes
+
+    def size(weights: Any) -> int:
+        return sum(weight.numpy().nbytes for weight in weights)
+
+    slots, rest = divmod(size(one for one in optimizer.variables if len(one.shape)), size(model.trainable_weights))
+    assert rest == 0
     layers: dict[str, Any] = {}
     for path, weights in own_variables(nodes).items():
-        layers[path] = {
-            "weights": sum(weight.numpy().nbytes for weight in weights),
-            "trainable": sum(weight.numpy().nbytes for weight in weights if id(weight) in trainable),
-        }
+        trained = size(weight for weight in weights if id(weight) in trainable)
+        layers[path] = {"weights": size(weights), "trainable": trained, "slots": slots * trained, "output": None}
     for node in nodes:
         try:
             shape, dtype = node.layer.output.shape, keras.backend.standardize_dtype(node.layer.output.dtype)
             layers[node.path]["output"] = int(np.prod([size or batch for size in shape])) * np.dtype(dtype).itemsize
         except (AttributeError, ValueError):  # called several times, or subclassed
-            layers[node.path]["output"] = None
+            pass
     return layers
 
 
-def pool_by_dump() -> dict[str, int]:
-    """Pool and free chunks as the allocator's own dump has them, after an allocation that cannot succeed."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["TF_BFC_MEMORY_DUMP"] = folder + "/dump"
-        with contextlib.suppress(tf.errors.ResourceExhaustedError):
-            tf.zeros([1 << 40], tf.int8)
-        from tensorflow.core.protobuf import bfc_memory_map_pb2
-
-        dump = bfc_memory_map_pb2.MemoryDump()
-        with open(min(glob.glob(folder + "/dump*")), "rb") as file:
-            dump.ParseFromString(file.read())
-    return {"pool": sum(chunk.size for chunk in dump.chunk)}
-
-
 def main() -> None:
-    name, _, mode = sys.argv[1].partition(":")
+    name, pipeline = sys.argv[1], sys.argv[2:]
     keras.utils.set_random_seed(0)
-    if name == "custom_loop":
-        model, optimizer, (trace, facts), peak = custom_loop()
-        batch = 4
-    else:
-        if mode == "mixed":
-            keras.mixed_precision.set_global_policy("mixed_float16")
-        model, x, y = MODELS[name]()
-        batch = len(x)
-        options: dict[str, dict[str, Any]] = {
-            "xla": {"jit_compile": True},
-            "eager": {"run_eagerly": True},
-            "steps": {"steps_per_execution": 3},
-            "accumulation": {"optimizer": keras.optimizers.SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)},
-        }
-        trace, facts, peak = fit(model, x, y, **options.get(mode, {}))
-        optimizer = model.optimizer
-    replay = None if trace.start_map is None else TraceReplay(trace, peak_event(trace))
-    snapshot = attribute(trace, facts, step=3, phase="train", wall_time=0.0, capacity_bytes=None, replay=replay)
+    model, optimizer, run, batch = whole(name, *pipeline) if pipeline else small(*f"{name}:".split(":")[:2])
+    samples = run.samples
     answer = {
-        "snapshot": dataclasses.asdict(snapshot),
-        "peak": peak,
-        "start": facts.start_in_use,
-        "traced_start": trace.start_in_use,
-        "missed": trace.missed,
         "layers": truth(model, optimizer, batch),
         "batch": batch,
         "limit": int(os.environ["TF_CPU_BFC_MEM_LIMIT_IN_MB"]) << 20,
-        **(pool_by_dump() if mode == "dump" else {}),
+        "peaks": dict(zip(samples.step.tolist(), samples.devices["CPU:0"].peak_bytes.tolist(), strict=True)),
+        "notes": run.notes,
+        "snapshots": [dataclasses.asdict(snapshot) for snapshot in run.snapshots],
     }
-    print("ANSWER" + json.dumps(answer))
+    if pipeline:
+        answer["requests"] = [
+            {"step": one.step, "first": one.first, "batch": one.batch_size, **dataclasses.asdict(reproduce(one))}
+            for one in run.requests
+        ]
+        predicted = Predictor(recorded_program(run.requests, "CPU:0")).predict(RECORDED)
+        answer["as_recorded"] = dataclasses.asdict(predicted)
+    print("ANSWER " + json.dumps(answer))
 
 
 if __name__ == "__main__":
