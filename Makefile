@@ -99,7 +99,7 @@ accuracy-small: $(VENV)/.test
 
 programs: install ## run the programs of tests/programs, into docs/programs.md
 	$(BIN)/python -m pip install --progress-bar off -e ".[programs]"
-	$(BIN)/python tests/programs/table.py --write docs/programs.md
+	$(BIN)/python tests/programs/table.py --write
 
 scenarios: $(VENV)/.record ## train the scenarios of demo/scenarios, into docs/advice.md and docs/advice/; about 4 minutes on 2 cores
 	$(BIN)/python demo/scenarios/run_all.py --logdir $(LOGDIR)/scenarios --jobs $(JOBS) --write

@@ -30,7 +30,7 @@ HERE = pathlib.Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent.parent)]
 
 from plans import Planned, of_plans, planned  # noqa: E402
-from report import of_changes, of_sizes, replaced, written  # noqa: E402
+from report import of_changes, of_sizes, replaced  # noqa: E402
 from train import HUB_MODELS, MODELS, OTHER_MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
@@ -284,9 +284,8 @@ def main() -> None:
         tables[name] = SETS[name](trainings)
         print(f"{name}\n{tables[name]}", flush=True)
     if options.write:
-        kept = len(tables) < len(SETS)
-        text = replaced(options.write.read_text(encoding="utf-8"), tables) if kept else written(tables)
-        options.write.write_text(text, encoding="utf-8")
+        page = options.write.read_text(encoding="utf-8")
+        options.write.write_text(replaced(page, tables), encoding="utf-8")
 
 
 if __name__ == "__main__":

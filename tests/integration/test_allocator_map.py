@@ -32,9 +32,7 @@ def fails(size):
 """
 
 # The step's peak is the moment of the dump: what follows it allocates nothing.
-MAP = (
-    START
-    + """
+MAP = """
 old = [take(MIB) for _ in range(4)] + [take(300)]
 with tb_memplugin.MemoryRecorder(sys.argv[1] + "/run", trace_steps=[0, 1]) as recorder:
     with recorder.step(0):
@@ -46,12 +44,9 @@ with tb_memplugin.MemoryRecorder(sys.argv[1] + "/run", trace_steps=[0, 1]) as re
         assert fails(1 << 33)
 answer({})
 """
-)
 
 # While one request waits for memory in vain, the trials find the pool of its dump. Those that fail wait beside it.
-TRIALS = (
-    START
-    + """
+TRIALS = """
 import glob
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 limit = int(sys.argv[2]) << 20
@@ -72,22 +67,16 @@ def trials(sizes_that_pass, sizes_that_fail):
 held = [take(MIB) for _ in range(5)] + [take(10) for _ in range(20)]
 del held[-1:-20:-2]
 """
-)
 
 # A pool below its limit: what it may still grow by, to the byte.
-GROWING = (
-    TRIALS
-    + """
+GROWING = """
 path, taken = dumped()
 left = limit - taken.pool_bytes
 answer({"told": [path, trials([left], [left + 1, left + 4096])]})
 """
-)
 
 # A full pool with holes: the largest hole, to the byte.
-FULL = (
-    TRIALS
-    + """
+FULL = """
 while limit - in_use() > 2 * MIB: held.append(take(MIB))
 for place in (1, 2, 26, 30, 31, 32): held[place] = None
 path, taken = dumped()
@@ -95,8 +84,7 @@ largest = int(taken.bytes[taken.state == 0].max())
 answer({"told": [path, trials([largest, largest - 255, largest // 2, largest // 2 + 256, 300, 1],
                               [largest + 1, largest + 256, 2 * largest])]})
 """
-)
-CHILDREN = {"map": MAP, "growing": GROWING, "full": FULL}
+CHILDREN = {"map": START + MAP, "growing": START + TRIALS + GROWING, "full": START + TRIALS + FULL}
 
 
 @pytest.fixture(scope="module")

@@ -72,29 +72,6 @@ def test_arguments_are_those_of_the_call_and_no_captures() -> None:
     assert len(found) == 3 and len(names_that_run) > 3 and found == sorted(names_that_run[:3])
 
 
-def test_training_is_bit_identical() -> None:
-    answer = run(
-        """
-        def losses(observed, **options):
-            built = model()
-            observer = ModelObserver()
-            if observed:
-                observer.install(); observer.watch(built)
-            built.run_eagerly = options.get("eager", False)
-            class Windows(keras.callbacks.Callback):
-                def on_train_batch_begin(self, batch, logs=None):
-                    if observed: observer.begin_window()
-                def on_train_batch_end(self, batch, logs=None):
-                    if observed: observer.end_window("CPU:0")
-            history = built.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[Windows()]).history["loss"]
-            observer.remove()
-            return [float(value).hex() for value in history]
-        answer([losses(False) == losses(True), losses(False, eager=True) == losses(True, eager=True)])
-        """
-    )
-    assert answer == [True, True]
-
-
 def test_a_later_observer_knows_what_an_earlier_one_saw() -> None:
     answer = run(
         """
@@ -118,22 +95,6 @@ def test_a_later_observer_knows_what_an_earlier_one_saw() -> None:
     assert {"sequential/dense", "sequential/dense_1"} <= set(layers)
     assert first is True
     assert other is False
-
-
-def test_a_fault_of_the_observer_does_not_reach_the_training() -> None:
-    answer = run(
-        """
-        built = model()
-        observer = ModelObserver(); observer.install(); observer.watch(built)
-        def broken(*arguments):
-            raise RuntimeError("broken")
-        call_notes.notes = broken
-        loss = built.fit(x, y, batch_size=16, verbose=0).history["loss"]
-        observer.remove()
-        answer(len(loss))
-        """
-    )
-    assert answer == 1
 
 
 def test_a_failing_layer_leaves_the_stack_of_calls_as_it_was() -> None:

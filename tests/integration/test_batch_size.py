@@ -3,7 +3,7 @@
 import pathlib
 
 import pytest
-from child import run_child, run_file
+from child import recorded, run_file
 
 import tb_memplugin
 
@@ -31,8 +31,7 @@ answer({})
     "mode", ["graph", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("xla", "eager", "mixed"))]
 )
 def test_the_layer_table_knows_the_bytes_of_results_for_the_batch(tmp_path: pathlib.Path, mode: str) -> None:
-    run_child(CODE, str(tmp_path / "run"), mode)
-    run = tb_memplugin.load(tmp_path)["run"]
+    _, run = recorded(tmp_path, CODE, mode)
     if mode == "mixed":  # half precision again changes nothing, and full precision does not follow from it
         same, full = (tb_memplugin.what_if(run, precision=one).prediction for one in ("mixed_float16", "float32"))
         assert same.peak_bytes == tb_memplugin.what_if(run).prediction.peak_bytes is not None

@@ -8,17 +8,14 @@ import sys
 import tempfile
 
 import pytest
-from child import BFC, run_child
+from child import BFC, WARNINGS, run_child
 
 import tb_memplugin
 
 COMMON = """
-import copy, gc, glob, logging, os, pickle, resource, shutil, signal, time
+import copy, gc, glob, os, pickle, resource, shutil, signal, time
 import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tb_memplugin.recorder.base import background
-warnings = []
-handler = logging.Handler(); handler.emit = lambda record: warnings.append(record.getMessage())
-logging.getLogger("tb_memplugin").addHandler(handler)
 place = sys.argv[1]
 def record(directory, steps=3, after=lambda step: None):
     recorder = tb_memplugin.MemoryRecorder(directory, overhead=0)
@@ -34,9 +31,7 @@ def taken():
     return told
 """
 
-FULL = (
-    COMMON
-    + """
+FULL = """
 def fill(step):
     # No file may grow: the system refuses writes as on a full disk.
     if step == 0:
@@ -76,12 +71,11 @@ told["open at the end"] = open_files()
 told["threads"] = background.wait()
 answer(told)
 """
-)
 
 
 def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(tmp_path: pathlib.Path) -> None:
     with tempfile.TemporaryDirectory() as read_only:  # unlike tmp_path, others than root can reach it
-        told = run_child(FULL, str(tmp_path), read_only, timeout=120)
+        told = run_child(WARNINGS + COMMON + FULL, str(tmp_path), read_only, timeout=120)
         assert os.listdir(read_only) == []
     # A full disk is said once, the file is closed all the same, and ends with a whole record.
     assert len(told["full"]) == 1, told["full"]
@@ -101,9 +95,7 @@ def test_files_that_cannot_be_written_cost_one_warning_and_nothing_else(tmp_path
     assert told["open at the end"] == [] and told["threads"] is True
 
 
-COPIED = (
-    COMMON
-    + """
+COPIED = """
 class Mine(tb_memplugin.MemoryCallback):
     def __init__(self, name, **named):
         super().__init__(**named)
@@ -128,11 +120,10 @@ other.fit(x, y, batch_size=16, verbose=0, callbacks=[copies[0]])
 copies[0].close()
 answer(told)
 """
-)
 
 
 def test_a_callback_can_be_copied_and_pickled_as_its_configuration(tmp_path: pathlib.Path) -> None:
-    told = run_child(COPIED, str(tmp_path), timeout=120)
+    told = run_child(WARNINGS + COMMON + COPIED, str(tmp_path), timeout=120)
     assert told["same"] == [True] * 3 and told["names"] == ["a"] * 3
     assert told["models"] == [True] * 3 and told["own"] == [True] * 3
     assert told["worker"] == "worker_1"

@@ -10,12 +10,6 @@ import sys
 import pytest
 
 import tb_memplugin
-from tb_memplugin.allocator.fit import would_fit
-from tb_memplugin.allocator.rules import rules_of
-from tb_memplugin.model import GRADIENTS, IN_USE, UNKNOWN_STATE
-from tb_memplugin.model.layers import former_name
-from tb_memplugin.prediction.history import History
-from tb_memplugin.prediction.sized_steps import as_recorded, start_map
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -56,26 +50,6 @@ def test_weights_equal_the_architectures_in_each_stage(logdir: pathlib.Path) -> 
     assert (stages[0]["steps"], stages[0]["first_step"], stages[0]["last_step"]) == (12, 0, 11)
 
 
-def in_use(snapshot: dict) -> list[dict]:
-    """The ledger's rows without those of optimizers that were replaced, whose slots TensorFlow keeps."""
-    return [row for row in snapshot["ledger"] if former_name(row["layer"]) is None]
-
-
-@pytest.mark.long
-def test_slots_belong_to_trainable_layers_only_and_weigh_twice_their_weights(logdir: pathlib.Path) -> None:
-    run = inspect(logdir)
-    trained = [HEAD, HEAD + sum(BLOCK_5), HEAD + sum(BLOCKS_2_TO_5)]
-    for snapshot in run["snapshots"]:
-        if snapshot["phase"] != "train":
-            continue
-        slots = [row for row in in_use(snapshot) if row["category"] == "optimizer_state" and row["layer"]]
-        assert {row["trainable"] for row in slots} == {True}
-        assert sum(row["bytes"] for row in slots) == 2 * trained[snapshot["step"] // STEPS]
-        assert sum(row["bytes"] for row in snapshot["ledger"]) == snapshot["in_use_bytes"]
-    assert {one["step"] // STEPS for one in run["snapshots"] if one["phase"] == "train"} == {0, 1, 2}
-    assert "validation" in {one["phase"] for one in run["snapshots"]}
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("conditions", "unfrozen"),
@@ -92,57 +66,6 @@ def test_predicted_weights_and_slots_are_those_of_the_architecture(
     assert of_weights == {True: HEAD + sum(unfrozen), False: sum(BACKBONE) - sum(unfrozen)}
     slots = [row.bytes for row in held[True] if row.category == "optimizer_state"]
     assert sum(slots) == 2 * of_weights[True]
-
-
-@pytest.mark.long
-def test_the_last_stage_saves_more_for_the_backward_pass_than_any_other_category_holds(logdir: pathlib.Path) -> None:
-    *_, last = [one for one in inspect(logdir)["snapshots"] if one["phase"] == "train"]
-    sums: dict[str, int] = {}
-    for row in in_use(last):
-        sums[row["category"]] = sums.get(row["category"], 0) + row["bytes"]
-    # What training the blocks 2 to 5 needs at least: the inputs of their convolutions after the first, float32.
-    saved = sum(row["bytes"] for row in last["saved_for_backward"])
-    sides = [56] * 1 + [28] * 2 + [14] * 2 + [7] * 2
-    channels = [128] * 1 + [256] * 2 + [512] * 4
-    assert saved >= 4 * 16 * sum(side * side * count for side, count in zip(sides, channels, strict=True))
-    # At the peak, the backward pass may have used up some of them already.
-    assert saved > max(size for category, size in sums.items() if category != "activations")
-
-
-@pytest.mark.long
-def test_almost_every_byte_has_an_owner(logdir: pathlib.Path) -> None:
-    for snapshot in inspect(logdir)["snapshots"]:
-        nobodys = sum(row["bytes"] for row in snapshot["ledger"] if row["category"] == "unattributed")
-        assert nobodys <= 0.001 * snapshot["in_use_bytes"], (snapshot["phase"], snapshot["step"])
-
-
-@pytest.mark.long
-def test_the_map_of_every_traced_step_is_whole_and_answers_what_fits(logdir: pathlib.Path) -> None:
-    run = tb_memplugin.load(logdir)["frozen"]
-    assert {(memory_map.phase, memory_map.step) for memory_map in run.maps} == {
-        (one.phase, one.step) for one in run.snapshots
-    }
-    for memory_map in run.maps:
-        assert memory_map.complete and UNKNOWN_STATE not in memory_map.state
-        assert memory_map.bytes.sum() == memory_map.region_bytes.sum() == memory_map.pool_bytes
-        assert memory_map.bytes[memory_map.state == IN_USE].sum() == memory_map.in_use_bytes
-        # Regions of a growing pool: 2 MiB, then each twice the one before or larger, up to the limit.
-        sizes = sorted(memory_map.region_bytes.tolist())
-        assert sizes[0] == 2 << 20 and len(sizes) <= 9 and sum(sizes) <= 640 << 20
-        for mib in (1, 64, 200, 700):
-            assert would_fit(memory_map, mib << 20).fits is not None
-        assert would_fit(memory_map, 700 << 20).fits is False
-    for snapshot in run.snapshots:
-        assert snapshot.replay is not None
-        assert (snapshot.replay.addresses, snapshot.replay.chunks) == (
-            snapshot.replay.of_addresses,
-            snapshot.replay.of_chunks,
-        )
-
-
-@pytest.mark.long
-def test_the_capacity_is_the_stated_one(logdir: pathlib.Path) -> None:
-    assert inspect(logdir)["devices"]["CPU:0"]["capacity_bytes"] == 640 << 20
 
 
 @pytest.fixture(scope="module")
@@ -208,42 +131,6 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, dict
     return logdir / "out_of_memory", oom
 
 
-@pytest.mark.long
-def test_running_out_of_memory_leaves_who_held_it(failed: tuple[pathlib.Path, dict]) -> None:
-    _, oom = failed
-    assert oom["step"] == 12
-    assert oom["verdict"] == ("fragmentation" if oom["free_bytes"] >= oom["requested_bytes"] else "capacity")
-    held = {row["category"]: 0 for row in oom["ledger"]}
-    for row in oom["ledger"]:
-        held[row["category"]] += row["bytes"]
-    assert held.get("unattributed", 0) <= 0.1 * sum(held.values())
-    if "gradient" not in oom["op"]:  # the forward pass has none
-        assert not held.keys() & set(GRADIENTS)
-    # One score for each pair of 256 words, of 4 heads and 96 texts, float32: attention keeps at least one such tensor.
-    assert held["activations"] >= 256 * 256 * 4 * 96 * 4
-
-
-@pytest.mark.long
-def test_a_training_simulated_from_its_first_step_on_has_the_measured_peaks(
-    failed: tuple[pathlib.Path, dict],
-) -> None:
-    (run,) = tb_memplugin.load(failed[0]).values()
-    # GIVEN that the pool grew in the first step
-    recorded = [as_recorded(one) for one in run.requests[:2]]
-    first, second = (one.requests for one in recorded)
-    assert first.first and len(first.added_bytes) > 0 and second.step == first.step + 1
-    rules = rules_of(start_map(first))
-    assert rules is not None and rules.grows
-    # WHEN the allocator's rules alone place its chunks and regions
-    outcome = History(recorded, rules).run([0, 1])
-    # THEN its chunks are left in the pieces in which the next step found them
-    peaks = dict(zip(run.samples.step.tolist(), run.samples.devices["CPU:0"].peak_bytes.tolist(), strict=True))
-    measured = [peaks[first.step], peaks[second.step]]
-    assert outcome.peaks[0].bytes == pytest.approx(measured[0], rel=2e-3)
-    # Between the steps, a busy machine may free a few chunks in another order.
-    assert outcome.peaks[1].bytes == pytest.approx(measured[1], rel=1.5e-2)
-
-
 ADVISED = """
 import sys
 batch, capacity, accumulated = map(int, sys.argv[1:])
@@ -288,13 +175,3 @@ def test_the_advice_after_running_out_of_memory_works(failed: tuple[pathlib.Path
     assert trains(96, fixes["limit"]["capacity_bytes"])
     # AND it is not far from the largest batch size that passes: 48 does, and 64 does not
     assert 36 <= batch < 64
-
-
-@pytest.mark.long
-def test_what_if_agrees_with_the_failure(failed: tuple[pathlib.Path, dict]) -> None:
-    run_directory, oom = failed
-    (run,) = tb_memplugin.load(run_directory).values()
-    before, after = (tb_memplugin.what_if(run, batch_size=size) for size in (4, 96))
-    assert before.prediction.fits and before.prediction.reproduced.whole
-    assert after.prediction.fits is False and after.prediction.fails_at is not None
-    assert after.largest_batch_size == next(fix["batch_size"] for fix in oom["fixes"] if fix["kind"] == "batch")

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-import tb_memplugin
 from tb_memplugin.environment import VARIABLE
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -32,15 +31,6 @@ def train(code: str, folder: pathlib.Path, **more: str) -> str:
     command = [sys.executable, "-m", "tb_memplugin", "inspect", "runs"]
     done = subprocess.run(command, cwd=folder, env=environment, check=True, timeout=60, capture_output=True, text=True)
     return done.stdout
-
-
-@pytest.mark.long
-def test_the_cpu_is_recorded_with_nothing_set(tmp_path: pathlib.Path) -> None:
-    said = train(IMPORT + MODEL + FIT, tmp_path)
-    (run,) = tb_memplugin.load(tmp_path / "runs").values()
-    assert list(run.samples.devices) == ["CPU:0"] and run.snapshots
-    assert all(row.category != "unattributed" for one in run.snapshots for row in one.ledger)
-    assert "Not recording" not in said
 
 
 @pytest.mark.parametrize(

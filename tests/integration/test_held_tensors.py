@@ -1,6 +1,5 @@
 """Tensors that Python holds are found, and remembered, so that Python's objects are seldom searched."""
 
-import functools
 import gc
 import threading
 import weakref
@@ -11,9 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.recorder.observe.heap import heap_listing as heap
-from tb_memplugin.recorder.observe.heap import holders
 from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
-from tb_memplugin.recorder.observe.heap.holders import find_holders
 
 history: list[Any] = []
 
@@ -141,65 +138,3 @@ def test_a_model_that_grew_old_is_found_though_its_young_variables_explain_the_b
     held = HeldTensors()
     held.find({"CPU:0": 40_400}, [])
     assert any(found is model for found in held.models())
-
-
-def test_models_inside_another_model_are_not_models_of_their_own() -> None:
-    import keras
-
-    tower = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5)], name="tower")
-    whole = keras.Sequential([keras.Input((7,)), tower, keras.layers.Dense(3)], name="whole")
-    whole(tf.zeros([2, 7]))
-    held = HeldTensors()
-    held.find({"CPU:0": 10**6}, [])
-    names = [found.name for found in held.models() if found in (whole, tower, whole._functional, tower._functional)]
-    assert names == ["whole"]
-
-
-def test_not_all_is_searched_where_every_chunk_has_an_owner(searched: list[int | None]) -> None:
-    held = HeldTensors()
-    held.watch()
-    held.find({}, [64, 128], read_chunks=lambda: {"CPU:0": {64, 128}})
-    assert searched == [0, 1]
-    held.find({}, [64, 128], read_chunks=lambda: {"CPU:0": {64, 128, 192}})
-    assert None in searched
-    searched.clear()
-    held.find({}, [64, 128], read_chunks=lambda: {"CPU:0": {64, 128, 192, 256}})  # no object was missed since then
-    assert searched == [0, 1]
-    held.unwatch()
-
-
-def test_all_is_searched_where_the_chunks_are_unknown(searched: list[int | None]) -> None:
-    HeldTensors().find({}, [64], read_chunks=lambda: {"GPU:0": None})
-    assert None in searched
-
-
-def test_the_source_of_a_tensor_tells_its_category_and_not_its_shape() -> None:
-    import keras
-
-    model = keras.Sequential([keras.Input((7, 5)), keras.layers.Dense(3)])
-    data, captured, kept = tf.random.uniform([11, 7, 5]), tf.random.uniform([13, 17]), tf.random.uniform([19, 7, 5])
-    dataset = tf.data.Dataset.from_tensor_slices(data)
-    graph = tf.function(lambda: captured + 1.0).get_concrete_function().graph
-    found = HeldTensors().find({"CPU:0": 10**6}, [], [graph])
-    categories = {fact.shape: fact.category for _, fact in found}
-    assert categories[11, 7, 5] == "inputs"
-    assert categories[13, 17] == "other_state"
-    assert categories[19, 7, 5] == "held_tensors"
-    del model, dataset, kept
-
-
-def test_tensors_that_appear_in_a_window_are_told_at_its_end_with_what_holds_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # The "program" is all test files of this process: its search may take longer than that of a training's.
-    monkeypatch.setattr(holders, "find_holders", functools.partial(find_holders, seconds=60.0))
-    held = HeldTensors()
-    history.append(tf.random.uniform([23, 29]))
-    held.find({"CPU:0": 10**4}, [])
-    history.append(tf.random.uniform([31, 37]))
-    at_start, added = held.finish([])
-    words = {fact.shape: fact.held_by for _, fact in (*at_start, *added)}
-    assert (31, 37) not in {fact.shape for _, fact in at_start}
-    assert words[31, 37] == f"list `history` in module {__name__}"
-    assert words[23, 29] == f"list `history` in module {__name__}"
-    history.clear()

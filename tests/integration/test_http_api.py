@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import requests_cases
-from reading_cases import DEVICE, MEASURED, MIB, make_activations, make_samples, make_snapshot, write_small_run
+from reading_cases import DEVICE, MIB, make_activations, make_samples, make_snapshot, write_small_run
 from servers import BASE, client_on, client_over, decode, multiplexer
 from tensorboard.backend.event_processing import data_provider
 from tensorboard.plugins import base_plugin
@@ -19,7 +19,7 @@ from werkzeug.test import Client
 
 import tb_memplugin
 from tb_memplugin.analysis.describe import describe_run
-from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME
+from tb_memplugin.events.frames.metadata import PLUGIN_NAME
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import LedgerRow
 from tb_memplugin.plugin import MemoryPlugin
@@ -209,35 +209,6 @@ def test_the_overview_holds_every_written_step(client: Client) -> None:
     assert [int(step) for step in columns["step"][columns["traced"] == 1]] == [3, 41, failed["step"]]
 
 
-def test_ledger_totals_are_those_of_the_ledgers(client: Client) -> None:
-    request = f"ledger_totals?run=frozen&device={DEVICE}"
-    snapshots = decode(client.get(BASE + REQUESTS["overview"]).data)[0]["snapshots"]
-    layer = "model/backbone"
-    for query, of_layer in (("", None), (f"&layer={layer}", layer)):
-        head, columns = decode(client.get(BASE + request + query).data)
-        assert head["layer"] == of_layer
-        assert columns["step"].tolist() == [snapshot["step"] for snapshot in snapshots]
-        for at, step in enumerate(columns["step"].astype(int)):
-            taken = answer(client, f"snapshot?run=frozen&device={DEVICE}&step={step}")
-            held: dict[tuple[str, bool | None], float] = {}
-            for row in taken["ledger"]:
-                if of_layer in (None, row["layer"]):
-                    key = (row["category"], row["trainable"])
-                    held[key] = held.get(key, 0) + row["bytes"]
-            shown = {
-                (group["category"], group["trainable"]): columns[f"group/{g}"][at]
-                for g, group in enumerate(head["groups"])
-            }
-            assert {group: shown[group] for group in held} == held
-            assert columns["in_use_bytes"][at] == taken["in_use_bytes"]
-            if of_layer is None:
-                assert sum(shown.values()) == taken["in_use_bytes"]
-                rounding = sum(size for (category, _), size in shown.items() if category == "rounding")
-                assert rounding == taken["rounding_bytes"]
-    head, columns = decode(client.get(BASE + request + "&layer=no%20such%20layer").data)
-    assert head["groups"] == [] and len(columns["step"]) == len(snapshots)
-
-
 def test_rounding_that_sums_to_more_than_an_integer_is_answered(tmp_path: pathlib.Path) -> None:
     # GIVEN a stranger's ledger of 3,000 rows, each with the most bytes of rounding that a record may hold
     rows = tuple(LedgerRow(f"layer_{at}", "activations", None, 1, 2**53 - 1) for at in range(3000))
@@ -269,29 +240,6 @@ def test_recorded_activations_of_a_span_keep_every_step(tmp_path: pathlib.Path) 
     assert head["total_rows"] == 500 and [columns["step"][0], columns["step"][-1]] == [500, 999]
     assert shown("&last_step=3")[1]["step"].tolist() == [0, 1, 2, 3]
     assert shown("&first_step=2000")[1]["step"].tolist() == []
-
-
-def test_the_pool_is_measured_or_traced_or_failed_or_unknown(client: Client) -> None:
-    head, columns = decode(client.get(BASE + REQUESTS["pool"]).data)
-    assert columns["step"].tolist() == list(range(60))
-    sources = [head["sources"][int(source)] for source in columns["pool_source"]]
-    # The snapshot of step 41 claims a pool smaller than its allocated bytes.
-    known = {3: "traced", 5: "measured", 12: "measured", 42: "measured", 59: "failed"}
-    assert sources == [known.get(step, "unknown") for step in range(60)]
-    assert (columns["pool_bytes"][3], columns["largest_free_bytes"][3]) == (512 * MIB, 128 * MIB)
-    assert columns["fragmentation"][3] == 0.25 and columns["rounding_bytes"][3] == 512
-    for step, (pool, largest) in MEASURED.items():
-        assert (columns["pool_bytes"][step], columns["largest_free_bytes"][step]) == (pool, largest)
-        free = pool - columns["in_use_bytes"][step]
-        assert columns["fragmentation"][step] == 1 - largest / free
-    assert all(np.isnan(columns[name][4]) for name in ("pool_bytes", "largest_free_bytes", "fragmentation"))
-    (failed,) = answer(client, "oom?run=frozen")["ooms"]
-    assert [(growth["after_step"], growth["by_step"], growth["bytes"]) for growth in head["growths"]] == [
-        (None, 3, 512 * MIB),
-        (12, 42, 512 * MIB),
-        (42, failed["step"], failed["pool_bytes"] - 1024 * MIB),
-    ]
-    assert head["sentences"][1].startswith("Between step 12 and step 42 the pool grew by 512 MiB to 1.0 GiB: ")
 
 
 def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:
@@ -419,25 +367,6 @@ def test_the_loader_asks_for_all_events_unless_the_user_said_how_many() -> None:
     assert flags.samples_per_plugin == {PLUGIN_NAME: 5, "scalars": 7}
     MemoryLoader().fix_flags(object())
     MemoryLoader().fix_flags(None)
-
-
-def test_the_tab_is_called_memory(client: Client) -> None:
-    listing = client.get("/data/plugins_listing").get_json()
-    assert listing[PLUGIN_NAME]["enabled"] is True and listing[PLUGIN_NAME]["tab_name"] == "Memory"
-    assert listing[PLUGIN_NAME]["loading_mechanism"]["type"] == "IFRAME"
-    assert listing[PLUGIN_NAME]["loading_mechanism"]["module_path"].endswith("/index.js")
-
-
-def test_default_sampling_loses_no_step(tmp_path: pathlib.Path) -> None:
-    # GIVEN a thousand flushes of one step each, hundred times what TensorBoard's Python reader keeps of a tag
-    writer = RunWriter(tmp_path / "exp")
-    for step in range(1000):
-        writer.samples(make_samples([step], [999 * MIB if step == 777 else MIB]))
-    writer.close()
-    assert EVENTS_PER_TAG < 10
-    client = client_on(tmp_path)
-    _, columns = decode(client.get(f"{BASE}overview?run=exp&device={DEVICE}&points=1000").data)
-    assert columns["step"].tolist() == list(range(1000)) and columns["peak_bytes"][777] == 999 * MIB
 
 
 def test_fifty_clients_during_reloads_see_whole_answers(tmp_path: pathlib.Path) -> None:

@@ -3,7 +3,7 @@
 import pathlib
 
 import pytest
-from child import run_child
+from child import recorded, run_child
 
 import tb_memplugin
 from tb_memplugin.analysis.answers.questions import answers
@@ -69,8 +69,7 @@ model.fit(x, y, batch_size=16, verbose=0)
 model.evaluate(x, y, **options)
 callback.close(); answer(1)
 """
-    run_child(code, str(tmp_path / "run"))
-    run = tb_memplugin.load(tmp_path)["run"]
+    _, run = recorded(tmp_path, code)
     assert (main_phase(run), run.samples.step.tolist()) == ("validation", list(range(40, 80)))
 
 
@@ -96,8 +95,7 @@ with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, overhead=1.0) as reco
             hidden, *cache = one_token(hidden, *cache)
 answer(1)
 """
-    run_child(code, str(tmp_path / "run"))
-    run = tb_memplugin.load(tmp_path)["run"]
+    _, run = recorded(tmp_path, code)
     growing = answers(run, "CPU:0")[1]
     assert growing.status == "warning" and growing.sentence.endswith(": held tensors")
     # In a call there are keys and values of the tokens so far, and those with one more: 2 × 32 × 128 × 4 B for each.

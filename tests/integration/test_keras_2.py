@@ -101,9 +101,7 @@ def test_fit_is_recorded_and_has_the_same_result(
 
 def test_traced_steps_are_not_called_slow(tmp_path: pathlib.Path) -> None:
     """Keras 2 warns of hooks that take longer than the first batches: of a slow callback, not of tracing."""
-    code = (
-        PROGRAM.format(keras=AS_PACKAGE)
-        + """
+    code = """
 import logging, time
 said = []
 class Collect(logging.Handler):
@@ -121,16 +119,13 @@ def warned(*callbacks):
     return [sentence for sentence in said if "is slow" in sentence]
 answer({"alone": warned(), "slow": warned(Slow())})
 """
-    )
-    told = run_child(code, str(tmp_path))
+    told = run_child(PROGRAM.format(keras=AS_PACKAGE) + code, str(tmp_path))
     assert told["alone"] == [] and len(told["slow"]) == 1
     assert [snapshot.step for snapshot in tb_memplugin.load(tmp_path)["0"].snapshots] == [1, 2, 3, 4]
 
 
 def test_a_loop_of_its_own_is_recorded(tmp_path: pathlib.Path) -> None:
-    code = (
-        PROGRAM.format(keras=AS_PACKAGE)
-        + """
+    code = """
 model, optimizer = make_model(), keras.optimizers.SGD(momentum=0.9)
 with tb_memplugin.MemoryRecorder(sys.argv[1], model, optimizer, trace_steps=[2]) as recorder:
     @tf.function
@@ -145,8 +140,7 @@ with tb_memplugin.MemoryRecorder(sys.argv[1], model, optimizer, trace_steps=[2])
             train(*batch)
 answer({"weights": nbytes(model.trainable_weights), "frozen": nbytes(model.non_trainable_weights)})
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))
+    told = run_child(PROGRAM.format(keras=AS_PACKAGE) + code, str(tmp_path / "run"))
     (snapshot,) = tb_memplugin.load(tmp_path)["run"].snapshots
     assert requested(snapshot, "weights", trainable=True, layer="net/") == told["weights"]
     assert requested(snapshot, "optimizer_state", layer="net/") == told["weights"]

@@ -3,7 +3,7 @@
 import pathlib
 
 import pytest
-from child import run_child
+from child import recorded, run_child
 
 import tb_memplugin
 from tb_memplugin.analysis.answers.questions import answers
@@ -83,8 +83,7 @@ with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, overhead=0) as record
     train(recorder, 50)
 answer(1)
 """
-    run_child(code, str(tmp_path / "run"))
-    run = tb_memplugin.load(tmp_path)["run"]
+    _, run = recorded(tmp_path, code)
     times = run.samples.wall_time
     assert (times[1:] >= times[:-1]).all() and 3 * 86400 <= times[-1] - times[0] < 3 * 86400 + 600
     assert run.workers == ("",) and [answer.status for answer in answers(run, "CPU:0")][1:2] == ["ok"]
@@ -105,8 +104,7 @@ sys.stdout.flush()
 os._exit(0)
 """
     run_child(code, str(tmp_path / "run"), "0", "59", "1")
-    run_child(code, str(tmp_path / "run"), "40", "99", "8")
-    run = tb_memplugin.load(tmp_path)["run"]
+    _, run = recorded(tmp_path, code, "40", "99", "8")
     assert (len(run.sessions), run.workers) == (2, ("",))
     assert run.samples.step.tolist() == list(range(100))
     in_use = run.samples.devices["CPU:0"].in_use_bytes

@@ -28,9 +28,7 @@ def best(action, times=40):
     return min(timed() for _ in range(times))
 """
 
-TRAINING = (
-    START
-    + """
+TRAINING = """
 import keras, numpy as np
 maps = MemoryMaps(["CPU:0"], said.append)
 first = maps.read("CPU:0")
@@ -74,11 +72,8 @@ child = os.waitpid(pid, 0)[1]
 answer({"said": said, "counts": counts, "quiet": quiet, "child": child,
         "first_is_none": first is None, "version": tf.__version__})
 """
-)
 
-COST = (
-    START
-    + """
+COST = """
 import ctypes
 from tb_memplugin.recorder.native import framework
 maps = MemoryMaps(["CPU:0"], said.append)
@@ -101,7 +96,6 @@ library._destroy(ctypes.addressof(space))
 answer({"said": said, "chunks": chunks, "bytes": len(data), "grown": grown, "used": used, "version": tf.__version__,
         "ms_per_1000": {name: seconds * 1e6 / chunks for name, seconds in costs.items()}})
 """
-)
 
 OOM = """
 import os
@@ -128,9 +122,7 @@ answer({"said": said, "waiting": waiting})
 """
 )
 
-HANDLES = (
-    START
-    + """
+HANDLES = """
 from tb_memplugin.recorder.native.memory_maps import resource_handle_bytes
 maps = MemoryMaps(["CPU:0"], said.append)
 before = in_use()
@@ -140,23 +132,19 @@ variables = [tf.Variable(tf.zeros([1000], tf.uint8)) for _ in range(50)]
 dump = read_dump(maps.read("CPU:0"), 0.0)
 answer({"said": said, "sizes": sizes, "probed": probed, "requested": dump.requested_bytes.tolist()})
 """
-)
 
-OFF = (
-    START
-    + """
+OFF = """
 os.environ.update(json.loads(sys.argv[1]))
 maps = MemoryMaps(["CPU:0"], said.append)
 answer({"said": said, "none": maps.read("CPU:0") is None, "available": maps.available("CPU:0")})
 """
-)
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 FALLBACK = "Chunk sizes are rounded requests instead."
 
 
 def test_the_map_agrees_with_the_statistics_during_and_after_training() -> None:
-    told = run_child(TRAINING)
+    told = run_child(START + TRAINING)
     counts = told["counts"]
     print(f"TensorFlow {told['version']}: {counts}")
     assert told["said"] == []
@@ -172,7 +160,7 @@ def test_the_map_agrees_with_the_statistics_during_and_after_training() -> None:
 
 @pytest.mark.long
 def test_reading_costs_little_and_leaks_nothing() -> None:
-    told = run_child(COST)
+    told = run_child(START + COST)
     costs = ", ".join(f"{name} {value:.3f} ms" for name, value in told["ms_per_1000"].items())
     print(
         f"TensorFlow {told['version']}: {told['chunks']} chunks in {told['bytes']} bytes; per 1,000 chunks: {costs}; "
@@ -202,7 +190,7 @@ def test_the_map_is_tensorflows_own_dump_of_a_failed_allocation(tmp_path: pathli
 
 
 def test_the_size_of_variables_handles_is_measured_as_often_as_asked_and_leaves_nothing() -> None:
-    told = run_child(HANDLES)
+    told = run_child(START + HANDLES)
     assert told["said"] == []
     (size,) = set(told["sizes"])  # each recorder of a process measures it
     assert told["probed"] == 0
@@ -222,7 +210,7 @@ def refusals() -> dict[str, Any]:
     }
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         answers = {
-            name: pool.submit(run_child, OFF, json.dumps(late), environment=environment)
+            name: pool.submit(run_child, START + OFF, json.dumps(late), environment=environment)
             for name, (environment, late) in cases.items()
         }
         return {name: answer.result() for name, answer in answers.items()}

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from typing import Any
 
-import pytest
 from child import run_child
 from reading_cases import write_small_run
 
@@ -80,43 +79,6 @@ sys.exit(main(["inspect", "memory://bucket"]))
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "exp: 60 steps (0 to 59)" in done.stdout, done.stderr
-
-
-def test_tables_are_exported_from_an_object_store(tmp_path: pathlib.Path) -> None:
-    pytest.importorskip("pyarrow", reason="needs the extra parquet")
-    # GIVEN runs in a store, the last of which goes on between two exports
-    write_small_run(tmp_path / "logs" / "exp")
-    write_small_run(tmp_path / "logs" / "other")
-    code = """
-import json, pathlib, sys
-sys.path.append(sys.argv[2])
-import fsspec, pyarrow.parquet
-from reading_cases import make_samples
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin import export_parquet
-logs, folder = pathlib.Path(sys.argv[1], "logs"), pathlib.Path(sys.argv[1])
-def upload():
-    for path in logs.rglob("*tfevents*"):
-        address = f"memory://bucket/{path.relative_to(logs).as_posix()}"
-        fsspec.filesystem("memory").pipe(address, path.read_bytes())
-def rows(place):
-    paths = sorted((folder / place).glob("*/run-*/*.parquet"))
-    return [row for path in paths for row in pyarrow.parquet.read_table(path).to_pylist()]
-upload()
-told = [export_parquet("memory://bucket", folder / "remote") for _ in range(2)]
-writer = RunWriter(logs / "other")
-writer.samples(make_samples([60], [1]))
-writer.close()
-upload()
-told.append(export_parquet("memory://bucket", folder / "remote"))
-export_parquet(logs, folder / "local")
-print(json.dumps([[(one.written, one.unchanged) for one in told], rows("remote") == rows("local"), len(rows("local"))]))
-"""
-    command = [sys.executable, "-c", code, str(tmp_path), str(pathlib.Path(__file__).parents[1])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    counts, same, rows = json.loads(done.stdout)
-    assert counts == [[2, 0], [0, 2], [1, 1]] and same and rows > 129
 
 
 def test_a_training_records_into_an_object_store(tmp_path: pathlib.Path) -> None:

@@ -3,16 +3,10 @@
 import pathlib
 
 import pytest
-from child import run_child
-
-import tb_memplugin
+from child import WARNINGS, recorded
 
 TRAIN = """
-import logging, keras, numpy as np, tensorflow as tf, tb_memplugin
-warnings = []
-class Collect(logging.Handler):
-    def emit(self, record): warnings.append(record.getMessage())
-logging.getLogger("tb_memplugin").addHandler(Collect())
+import keras, numpy as np, tensorflow as tf, tb_memplugin
 keras.utils.set_random_seed(7)
 model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(32), keras.layers.Dense(4)], name="net")
 model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -22,9 +16,7 @@ data = tf.data.Dataset.from_tensors((tf.ones((32, 64)), tf.zeros(32, tf.int32)))
 ORDINARY_CALLS, MOST_CALLS = 8, 12
 """Most calls of functions, of Python and of C, in an ordinary step, and in one that reads host RSS as well."""
 
-COUNT = (
-    TRAIN
-    + """
+COUNT = """
 callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=float(sys.argv[2]))
 counts = []
 hook = callback.on_train_batch_begin
@@ -39,14 +31,12 @@ model.fit(data.repeat(400), epochs=2, verbose=0, validation_data=data.repeat(5),
 callback.close()
 answer({"counts": counts, "warnings": warnings})
 """
-)
 
 
 @pytest.mark.parametrize("overhead", ["0", pytest.param("0.005", marks=pytest.mark.long)])
 def test_an_ordinary_step_calls_few_functions(tmp_path: pathlib.Path, overhead: str) -> None:
-    told = run_child(COUNT, str(tmp_path / "run"), overhead)
+    told, run = recorded(tmp_path, WARNINGS + TRAIN + COUNT, overhead)
     assert told["warnings"] == []
-    run = tb_memplugin.load(tmp_path)["run"]
     assert run.samples.step[run.samples.phase == 0].tolist() == list(range(800))
     assert (run.samples.epoch[run.samples.phase == 0] == [0] * 400 + [1] * 400).all()
     counts = sorted(count for _, count in told["counts"])
@@ -56,9 +46,7 @@ def test_an_ordinary_step_calls_few_functions(tmp_path: pathlib.Path, overhead: 
         assert sum(count > MOST_CALLS for count in counts) < 80
 
 
-FAULT = (
-    TRAIN
-    + """
+FAULT = """
 from tb_memplugin.recorder.sampling import devices
 callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=0)
 original, saved = devices.statistics, devices.memory_info
@@ -74,13 +62,12 @@ devices.memory_info = saved
 callback.close()
 answer({"warnings": warnings})
 """
-)
 
 
 @pytest.mark.parametrize(("broken", "kept"), [("both", 50), pytest.param("below", 100, marks=pytest.mark.long)])
 def test_a_fault_in_an_ordinary_step_is_reported_once_at_most(tmp_path: pathlib.Path, broken: str, kept: int) -> None:
-    told = run_child(FAULT, str(tmp_path / "run"), broken)
+    told, run = recorded(tmp_path, WARNINGS + TRAIN + FAULT, broken)
     # The other path has functions of its own; what works there goes on.
     assert len(told["warnings"]) == (broken == "both")
     assert all("memory samples stopped: RuntimeError: broken on purpose" in text for text in told["warnings"])
-    assert len(tb_memplugin.load(tmp_path)["run"].samples) == kept
+    assert len(run.samples) == kept

@@ -1,19 +1,15 @@
 """The pool at traced steps and the regions of maps, against TensorFlow's own dump."""
 
-import dataclasses
 import glob
 import itertools
 import pathlib
 
-import numpy as np
 import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.pool.pool_steps import TRACED, UNKNOWN, pool_steps
-from tb_memplugin.analysis.steps.overview import overview
 from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.model import MISSING, MemoryMap, Run
+from tb_memplugin.model import MemoryMap, Run
 
 pytestmark = pytest.mark.long
 
@@ -77,28 +73,6 @@ def test_the_pool_is_measured_at_the_end_of_every_traced_step(recorded: tuple[Ru
         assert pools[step] <= size <= pools.get(step + 1, truth.pool_bytes)
     assert measured[-1] == truth.pool_bytes
     assert (figures.in_use_bytes + figures.largest_free_bytes <= figures.pool_bytes).all()
-
-
-@pytest.mark.parametrize("traced", [(5, STEPS - 1), (12,), (5, 10, 12, 15)])
-def test_the_pool_of_other_steps_is_unknown(recorded: tuple[Run, MemoryMap], traced: tuple[int, ...]) -> None:
-    # GIVEN a run with only some of its traced steps, and none whose end was measured
-    run, _ = recorded
-    pools = traced_pools(run)
-    few = dataclasses.replace(run, snapshots=tuple(snapshot for snapshot in run.snapshots if snapshot.step in traced))
-    unmeasured = dataclasses.replace(
-        run.samples.devices["CPU:0"],
-        pool_bytes=np.full(STEPS, MISSING),
-        largest_free_bytes=np.full(STEPS, MISSING),
-    )
-    few = dataclasses.replace(few, samples=dataclasses.replace(few.samples, devices={"CPU:0": unmeasured}))
-    # WHEN the pool of all steps is asked for
-    view = overview(few, "CPU:0", "train", None, None, 1000)
-    pool = pool_steps(few, "CPU:0", view)
-    # THEN it is known at those steps, and nowhere else
-    assert view.step.tolist() == list(range(STEPS))
-    known = {step: int(pool.pool_bytes[step]) for step in np.flatnonzero(pool.source == TRACED).tolist()}
-    assert known == {step: pools[step] for step in traced}
-    assert (pool.source[pool.source != TRACED] == UNKNOWN).all()
 
 
 def test_the_regions_of_every_map_are_the_allocators(recorded: tuple[Run, MemoryMap]) -> None:

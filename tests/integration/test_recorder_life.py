@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from child import BFC, run_child
+from child import BFC, recorded, run_child
 
 import tb_memplugin
 
@@ -90,10 +90,7 @@ StepAnalysis.analyze = slowly
 
 
 def test_a_run_that_is_loaded_right_after_the_training_has_its_breakdown(tmp_path: pathlib.Path) -> None:
-    code = (
-        MODEL
-        + SLOW_ANALYSIS
-        + """
+    code = """
 runs = os.path.dirname(sys.argv[1])
 model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
 model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
@@ -110,8 +107,7 @@ answer({"steps": [[snapshot.step for snapshot in one.snapshots[:1]] for one in (
         "samples": [len(one.samples) for one in (run, other, open_run)], "notes": run.notes,
         "predicted": predicted.peak_bytes is not None})
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))
+    told = run_child(MODEL + SLOW_ANALYSIS + code, str(tmp_path / "run"))
     # Without waiting, none of the three has a breakdown: analyzing each trace takes 0.4 s.
     assert told["steps"] == [[1], [5], [1]]
     assert told["samples"] == [4, 4, 3]
@@ -119,10 +115,7 @@ answer({"steps": [[snapshot.step for snapshot in one.snapshots[:1]] for one in (
 
 
 def test_another_process_is_told_of_a_step_that_is_still_being_analyzed(tmp_path: pathlib.Path) -> None:
-    code = (
-        MODEL
-        + SLOW_ANALYSIS.replace("0.4", "3600")
-        + """
+    code = """
 from tb_memplugin.events import own_recordings
 model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
 model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
@@ -135,16 +128,12 @@ while time.monotonic() < deadline and not notes:
 answer({"notes": notes})
 os._exit(0)
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))
+    told = run_child(MODEL + SLOW_ANALYSIS.replace("0.4", "3600") + code, str(tmp_path / "run"))
     assert told["notes"] == ["Traced step 0 is still being analyzed, unless its process was killed."]
 
 
 def test_no_end_of_a_phase_waits_for_the_background(tmp_path: pathlib.Path) -> None:
-    code = (
-        MODEL
-        + NO_TICKS
-        + """
+    code = """
 waits, wait = [], background._Thread.wait
 def noted(self):
     waits.append(self)
@@ -167,8 +156,7 @@ run = tb_memplugin.load(os.path.dirname(sys.argv[1]))["run"]
 answer({"before": before, "flush": flush, "samples": len(run.samples),
         "bytes": [layer.output_bytes for layer in run.layer_tables[-1].layers]})
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))
+    told = run_child(MODEL + NO_TICKS + code, str(tmp_path / "run"))
     # GIVEN a background thread that is busy WHEN five calls of fit, evaluate and predict end THEN none of them waited
     assert told["before"] == [0, False]
     # AND `flush` does, after which everything is in the file, also what a trace told of the layers' sizes.
@@ -178,9 +166,7 @@ answer({"before": before, "flush": flush, "samples": len(run.samples),
 
 
 def test_layers_are_observed_while_a_call_runs_and_not_after_it(tmp_path: pathlib.Path) -> None:
-    code = (
-        MODEL
-        + """
+    code = """
 model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 6])
 during, after = [], []
 class Look(keras.callbacks.Callback):
@@ -201,8 +187,7 @@ with tb_memplugin.MemoryRecorder(sys.argv[1] + "_own", model) as recorder:
 after.append(wrapped())
 answer({"during": during, "after": after})
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))
+    told = run_child(MODEL + code, str(tmp_path / "run"))
     assert all(told["during"]) and len(told["during"]) == 4 + 4 + 4 + 4 + 4 + 1
     assert not any(told["after"]) and len(told["after"]) == 6
     snapshots = {snapshot.step: snapshot for snapshot in tb_memplugin.load(tmp_path)["run"].snapshots}
@@ -213,9 +198,7 @@ answer({"during": during, "after": after})
 
 @pytest.mark.long
 def test_an_evaluation_inside_a_training_that_is_not_recorded_leaves_it_its_functions(tmp_path: pathlib.Path) -> None:
-    code = (
-        MODEL
-        + """
+    code = """
 model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
 class Evaluate(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
@@ -223,16 +206,12 @@ class Evaluate(keras.callbacks.Callback):
 model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[Evaluate()])
 answer({"wrapped": wrapped()})
 """
-    )
-    assert run_child(code, str(tmp_path / "run"))["wrapped"] is False
+    assert run_child(MODEL + code, str(tmp_path / "run"))["wrapped"] is False
     assert tb_memplugin.load(tmp_path)["run"].samples.phase.tolist() == [1] * 8
 
 
 def test_a_recorder_that_is_dropped_writes_everything_and_makes_way_for_the_next(tmp_path: pathlib.Path) -> None:
-    code = (
-        MODEL
-        + NO_TICKS
-        + """
+    code = """
 model = make_model()
 for _ in range(3):
     model.fit(x, y, batch_size=16, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])
@@ -246,9 +225,7 @@ tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with sh
 answer({"wrapped": wrapped(), "files": sorted(name for name in os.listdir("/proc/self/fd")),
         "own": tb_memplugin.load(os.path.dirname(sys.argv[1]))["run_own"].samples.step.tolist()})
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))
-    run = tb_memplugin.load(tmp_path)["run"]
+    told, run = recorded(tmp_path, MODEL + NO_TICKS + code)
     assert len(run.sessions) == 3 and run.workers == ("",)
     assert run.samples.step.tolist() == list(range(12))
     assert told["own"] == [0, 1]
@@ -258,9 +235,7 @@ answer({"wrapped": wrapped(), "files": sorted(name for name in os.listdir("/proc
     assert (oom.requested_bytes, oom.place, run.ooms) == (4096, "between steps, after step 1", ())
 
 
-MANY = (
-    MODEL
-    + """
+MANY = """
 count, new_models = int(sys.argv[2]), sys.argv[3] == "new"
 def resident_bytes():
     with open("/proc/self/statm") as file: return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -278,12 +253,11 @@ for number in range(count):
                         len(models), wrapped()])
 answer(figures)
 """
-)
 
 
 @pytest.mark.long
 def test_a_hundred_recordings_in_one_process_leave_nothing_behind(tmp_path: pathlib.Path) -> None:
-    figures = run_child(MANY, str(tmp_path), "100", "same", timeout=280)
+    figures = run_child(MODEL + MANY, str(tmp_path), "100", "same", timeout=280)
     # Threads and files are the same after 10 recordings and after 100; nothing is wrapped.
     assert {tuple(row[1:]) for row in figures} == {(figures[0][1], figures[0][2], 1, False)}
     # Memory does not grow: of the last fifty recordings, none leaves more than TensorFlow's own profiler does.
@@ -298,5 +272,5 @@ def test_a_hundred_recordings_in_one_process_leave_nothing_behind(tmp_path: path
 
 @pytest.mark.parametrize(("models", "left"), [("same", 1), pytest.param("new", 0, marks=pytest.mark.long)])
 def test_recordings_leave_no_thread_no_file_and_no_model_behind(tmp_path: pathlib.Path, models: str, left: int) -> None:
-    figures = run_child(MANY, str(tmp_path), "10", models, timeout=280)
+    figures = run_child(MODEL + MANY, str(tmp_path), "10", models, timeout=280)
     assert {tuple(row[1:]) for row in figures} == {(figures[0][1], figures[0][2], left, False)}

@@ -48,9 +48,7 @@ answer({"steps": int(model.optimizer.iterations)})
 
 
 def test_a_killed_training_has_the_roll_up_of_its_last_flushes(tmp_path: pathlib.Path) -> None:
-    code = (
-        MODEL
-        + """
+    code = """
 import tb_memplugin.events.run_writer as run_writer, tb_memplugin.recorder.recording as recording
 recording.FLUSH_SECONDS = run_writer.ROLLUP_SECONDS = 0.2
 class Tell(keras.callbacks.Callback):
@@ -59,8 +57,7 @@ class Tell(keras.callbacks.Callback):
 make_model().fit(x, y, batch_size=16, epochs=1_000_000, verbose=0,
                  callbacks=[tb_memplugin.MemoryCallback(sys.argv[1]), Tell()])
 """
-    )
-    with start_child(code, str(tmp_path / "run")) as training:
+    with start_child(MODEL + code, str(tmp_path / "run")) as training:
         assert training.stdout is not None
         while (rollups := rollups_of(tmp_path)) == [] or (rollups[-1][2].last_step or 0) < 100:
             assert training.stdout.readline() == b"EPOCH\n"

@@ -19,9 +19,7 @@ model = keras.Sequential([keras.Input((32,)), keras.layers.Dense(64, activation=
 optimizer = keras.optimizers.Adam()
 x, y = np.zeros((64, 32), "float32"), np.zeros((64, 4), "float32")
 """
-FIT = (
-    MODEL
-    + """
+FIT = """
 model.compile(optimizer, "mse")
 history = model.fit(x, y, batch_size=8, epochs=2, verbose=0, validation_split=0.25)
 print("loss", history.history["loss"], len(model.predict(x, verbose=0)), sys.argv)
@@ -29,10 +27,7 @@ class Stop(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None): raise ValueError("stop")
 if len(sys.argv) > 1: model.fit(x, y, 8, 1, 0, [Stop()])
 """
-)
-LOOP = (
-    MODEL
-    + """
+LOOP = """
 def step(x, y):
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean((model(x, training=True) - y) ** 2)
@@ -64,7 +59,6 @@ for _ in range(6):
     step(x, y)
     saliency(tf.constant(x))
 """
-)
 
 
 def run_command(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
@@ -114,7 +108,7 @@ for name in "one", "two":
 
 def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -> None:
     # GIVEN a training that ends with an exception
-    (tmp_path / "train.py").write_text(FIT, encoding="utf-8")
+    (tmp_path / "train.py").write_text(MODEL + FIT, encoding="utf-8")
     environment = {**os.environ, **BFC, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", "train.py", "fails"]
     # WHEN it is run by the command, in a process in which TensorFlow is not yet imported
@@ -149,7 +143,7 @@ def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -
     ],
 )
 def test_loops_whose_steps_can_be_seen_are_recorded(kind: str, first: int, steps: int, tmp_path: pathlib.Path) -> None:
-    done = record(tmp_path, LOOP, kind)
+    done = record(tmp_path, MODEL + LOOP, kind)
     assert done.returncode == 0, done.stderr
     run = load(tmp_path / "runs")["it"]
     assert run.samples.step.tolist() == list(range(first, first + steps))
@@ -161,7 +155,7 @@ def test_loops_whose_steps_can_be_seen_are_recorded(kind: str, first: int, steps
 
 
 def test_steps_that_cannot_be_seen_are_said_and_not_guessed(tmp_path: pathlib.Path) -> None:
-    done = record(tmp_path, LOOP, "eager")
+    done = record(tmp_path, MODEL + LOOP, "eager")
     assert done.returncode == 0 and runs(tmp_path) == []
     assert "6 calls of GradientTape.gradient not recorded" in done.stderr
     assert "tensorboard --logdir" not in done.stderr

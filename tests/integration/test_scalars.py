@@ -31,9 +31,7 @@ def losses(run, callbacks, epochs=3):
     return [loss.hex() for loss in fitted.history["loss"]]
 """
 
-ALL_TOGETHER = (
-    FIT
-    + """
+ALL_TOGETHER = """
 logdir = sys.argv[1]
 with tf.summary.create_file_writer(logdir).as_default():
     hp.hparams_config(hparams=[hp.HParam("units", hp.IntInterval(1, 1000))],
@@ -44,13 +42,12 @@ told = losses(run, [callback, keras.callbacks.TensorBoard(run), hp.KerasCallback
 callback.close()
 answer({"same": told == losses(run, []), "warnings": warnings})
 """
-)
 
 
 @pytest.fixture(scope="module")
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
-    told = run_child(WARNINGS + ALL_TOGETHER, str(directory))
+    told = run_child(WARNINGS + FIT + ALL_TOGETHER, str(directory))
     assert told["same"] and told["warnings"] == []
     return directory
 
@@ -135,9 +132,7 @@ def test_the_memory_tab_ignores_the_scalars(address: str) -> None:
 
 @pytest.mark.long
 def test_a_custom_loop_writes_the_runs_peak_and_a_fault_costs_only_the_scalars(tmp_path: pathlib.Path) -> None:
-    code = (
-        FIT
-        + """
+    code = """
 with tb_memplugin.MemoryRecorder(sys.argv[1] + "/loop", overhead=0, scalars=True) as recorder:
     for step in range(5):
         with recorder.step(step): tf.ones(1000 * (step + 1))
@@ -150,8 +145,7 @@ same = losses("", [callback]) == truth
 callback.close()
 answer({"same": same, "warnings": warnings})
 """
-    )
-    told = run_child(WARNINGS + code, str(tmp_path))
+    told = run_child(WARNINGS + FIT + code, str(tmp_path))
     assert told["same"] and len(told["warnings"]) == 1
     assert told["warnings"][0].startswith("peaks as scalars stopped: RuntimeError: broken on purpose")
     runs = tb_memplugin.load(tmp_path)

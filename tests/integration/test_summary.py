@@ -2,33 +2,28 @@
 
 import pathlib
 
-from child import run_child
+from child import WARNINGS, run_child
 
 import tb_memplugin
 
-SETUP = """
-import logging
-warnings = []
-class Collect(logging.Handler):
-    def emit(self, record): warnings.append(record.getMessage())
-logging.getLogger("tb_memplugin").addHandler(Collect())
+SETUP = (
+    WARNINGS
+    + """
 import tensorflow as tf, tb_memplugin
 from tb_memplugin import summary
 writer = tf.summary.create_file_writer(sys.argv[1] + "/memory")
 """
+)
 
 
 def test_every_step_of_a_loop_is_kept(tmp_path: pathlib.Path) -> None:
-    code = (
-        SETUP
-        + """
+    code = """
 with writer.as_default():
     wrote = [summary.layer_activations({"a/b": 1000 + step, "c": step % 7}, step=step) for step in range(3000)]
 writer.close()
 answer({"wrote": all(wrote)})
 """
-    )
-    assert run_child(code, str(tmp_path / "run"))["wrote"]
+    assert run_child(SETUP + code, str(tmp_path / "run"))["wrote"]
     activations = tb_memplugin.load(tmp_path)["run"].activations
     assert activations.layers == ("a/b", "c")
     assert activations.step.tolist() == list(range(3000))
@@ -36,9 +31,7 @@ answer({"wrote": all(wrote)})
 
 
 def test_nothing_is_lost_at_an_exception_at_exit_or_without_close(tmp_path: pathlib.Path) -> None:
-    code = (
-        SETUP
-        + """
+    code = """
 try:
     with writer.as_default():
         summary.layer_activations({"a": 1}, step=1)
@@ -53,17 +46,14 @@ with other.as_default():
 del other
 answer({})
 """
-    )
-    run_child(code, str(tmp_path / "run"))
+    run_child(SETUP + code, str(tmp_path / "run"))
     runs = tb_memplugin.load(tmp_path)
     assert runs["run"].activations.bytes[:, 0].tolist() == [1, 2]
     assert runs["run_other"].activations.bytes[:, 0].tolist() == [3]
 
 
 def test_it_is_shaped_like_tf_summary(tmp_path: pathlib.Path) -> None:
-    code = (
-        SETUP
-        + """
+    code = """
 wrote = {}
 wrote["no writer"] = [summary.layer_activations({"a": 1}, step=0) for _ in range(3)]
 with writer.as_default(step=7):
@@ -74,8 +64,7 @@ with writer.as_default(step=7):
     tf.summary.scalar("loss", 0.5)
 answer({"wrote": wrote, "warnings": warnings})
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))
+    told = run_child(SETUP + code, str(tmp_path / "run"))
     assert told["wrote"] == {
         "no writer": [False, False, False],
         "default step": True,
@@ -89,9 +78,7 @@ answer({"wrote": wrote, "warnings": warnings})
 
 
 def test_a_snapshot_keeps_what_it_was_given_and_names_the_rest(tmp_path: pathlib.Path) -> None:
-    code = (
-        SETUP
-        + """
+    code = """
 with writer.as_default():
     summary.allocator_snapshot({
         "device": "GPU:0", "in_use_bytes": 1000, "pool_bytes": 4096, "largest_free_bytes": 3000, "capacity_bytes": 8192,
@@ -102,8 +89,7 @@ with writer.as_default():
 writer.close()
 answer({})
 """
-    )
-    run_child(code, str(tmp_path / "run"))
+    run_child(SETUP + code, str(tmp_path / "run"))
     first, second = tb_memplugin.load(tmp_path)["run"].snapshots
     assert (first.step, first.in_use_bytes, first.pool_bytes, first.largest_free_bytes) == (3, 1000, 4096, 3000)
     assert [(row.layer, row.category, row.trainable, row.bytes, row.rounding_bytes) for row in first.ledger] == [
@@ -119,9 +105,7 @@ answer({})
 
 
 def test_the_allocators_statistics_are_a_snapshot_of_its_peak(tmp_path: pathlib.Path) -> None:
-    code = (
-        SETUP
-        + """
+    code = """
 big = tf.zeros((1 << 20,)); del big
 kept = tf.zeros((1 << 10,))
 with writer.as_default():
@@ -137,8 +121,7 @@ with writer.as_default():
 writer.close()
 answer({"info": info, "refused": refused})
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))
+    told = run_child(SETUP + code, str(tmp_path / "run"))
     first, second = tb_memplugin.load(tmp_path)["run"].snapshots
     assert (first.step, first.device, first.in_use_bytes) == (1, "CPU:0", told["info"]["peak"])
     assert told["info"]["peak"] >= (4 << 20) > told["info"]["current"]
@@ -148,9 +131,7 @@ answer({"info": info, "refused": refused})
 
 
 def test_wrong_input_is_named_with_what_was_received(tmp_path: pathlib.Path) -> None:
-    code = (
-        SETUP
-        + """
+    code = """
 calls = {
     "negative bytes": lambda: summary.layer_activations({"a": -1}, step=0),
     "a fraction": lambda: summary.layer_activations({"a": 1.5}, step=0),
@@ -181,8 +162,7 @@ with writer.as_default():
 writer.close()
 answer({"told": told})
 """
-    )
-    told = run_child(code, str(tmp_path / "run"))["told"]
+    told = run_child(SETUP + code, str(tmp_path / "run"))["told"]
     assert all(told.values()), told
     for name, received in {
         "negative bytes": "-1",

@@ -3,7 +3,7 @@
 import pathlib
 
 import pytest
-from child import run_child
+from child import recorded, run_child
 
 import tb_memplugin
 
@@ -93,8 +93,7 @@ for _ in range(3):
     background.wait()
 os._exit(0 if print("ANSWER {}", flush=True) is None else 1)
 """
-    run_child(code, str(tmp_path / "run"))
-    run = tb_memplugin.load(tmp_path)["run"]
+    _, run = recorded(tmp_path, code)
     assert len(list((tmp_path / "run").rglob("*tfevents*"))) == 1
     assert len(run.sessions) == 1 and run.damage == ()
     assert run.samples.step.tolist() == [0, 1, 1, 1, 2, 3, 3, 3, 4, 5, 5, 5]

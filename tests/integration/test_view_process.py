@@ -99,16 +99,6 @@ def test_new_data_appears(viewer: Server, logdir: pathlib.Path) -> None:
     assert columns["step"].tolist() == list(range(20))
 
 
-def test_ctrl_c_ends_it_with_exit_code_0(logdir: pathlib.Path, folder: pathlib.Path) -> None:
-    running = view(logdir, folder, "--host", "127.0.0.1")
-    assert running.address.startswith("http://127.0.0.1:")
-    assert running.get("runs")[0] == 200
-    running.process.send_signal(signal.SIGINT)
-    assert running.process.communicate(timeout=30) == ("", "") and running.process.returncode == 0
-    with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(running.address, timeout=5)
-
-
 def test_it_does_not_import_tensorflow_even_if_it_is_installed(logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
     # GIVEN TensorFlow, and TensorBoard's reader that uses it if it can: the one without the data server
     code = f"""

@@ -5,16 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from child import run_child
+from child import WARNINGS, recorded
 
 import tb_memplugin
 
 WRONG = """
-import logging
 import numpy as np, tensorflow as tf, tb_memplugin
-warnings = []
-handler = logging.Handler(); handler.emit = lambda record: warnings.append(record.getMessage())
-logging.getLogger("tb_memplugin").addHandler(handler)
 recorder = tb_memplugin.MemoryRecorder(sys.argv[1], trace_steps=[1, 2**53 - 1])
 for step in (0, 2**70, 2**60, 2**53, 1, -1, "two", np.zeros(2, int), True, 2.0, np.int64(2), 2**53 - 1):
     with recorder.step(step): tf.zeros(1000)
@@ -27,8 +23,7 @@ answer({"warnings": warnings})
 
 
 def test_steps_that_cannot_be_stored_are_refused_and_cost_no_other_step(tmp_path: pathlib.Path) -> None:
-    told = run_child(WRONG, str(tmp_path / "run"))
-    run = tb_memplugin.load(tmp_path)["run"]
+    told, run = recorded(tmp_path, WARNINGS + WRONG)
     assert run.samples.step.tolist() == [0, 1, 2, 3, 3, 3, 2**53 - 1]
     unknown = -(2**63)
     assert run.samples.epoch.tolist() == [unknown] * 5 + [4, unknown]

@@ -1,14 +1,15 @@
-"""Runs the programs of tests/programs/reported; prints what the tool says beside the truth, as in docs/programs.md.
+"""Runs the programs of tests/programs/reported and renews what the tool says of them in docs/programs.md.
 
 Each of them once got a wrong number, a false "Fits" or a broken thread. They run as users type them: recorded by their
 own lines, or without a change by ``tb-memplugin run``. Each row's truth comes from elsewhere: a formula, the program
 run at the other batch size, the size in TensorFlow's own message, the parameters of the layers.
 
-usage: python tests/programs/reported_table.py [--write docs/programs.md] [NAME …]
+The page has the other cells of each row: what a user does, the truth, and what the tool said before.
+
+usage: python tests/programs/reported_table.py [--write] [NAME …]
 """
 
 import argparse
-import dataclasses
 import json
 import pathlib
 import re
@@ -28,36 +29,9 @@ import tb_memplugin  # noqa: E402
 from tb_memplugin.model import Run  # noqa: E402
 
 MIB = 1 << 20
+PAGE = HERE.parents[2] / "docs" / "programs.md"
 TITLE = "\n## Programs that failed once\n"
-HEAD = """
-Programs and logs (in `tests/programs/reported`) that once got a wrong number, a false "Fits" or a broken thread, each
-run as a user types it. `python tests/programs/reported_table.py --write docs/programs.md` writes this table. The truth
-comes from elsewhere: a formula, the size in TensorFlow's own message, Keras's counts, or the program run at the other
-batch size in the same call; steps of one CPU program differ by several percent from process to process.
-
-| program | what a user does | truth | before | now |
-|---|---|---|---|---|
-"""
 TIMEOUT = 600
-
-
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """A row of the table.
-
-    Attributes:
-        name: The program's file without suffix, and what tells the row from others of it.
-        what: What a user does.
-        truth: What is right, with its source.
-        before: What the tool said.
-        now: Runs it in an empty directory and returns what the tool says.
-    """
-
-    name: str
-    what: str
-    truth: str
-    before: str
-    now: Callable[[pathlib.Path], str]
 
 
 def python(folder: pathlib.Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -207,251 +181,80 @@ def log(name: str) -> Callable[[pathlib.Path], str]:
     return now
 
 
-CASES = (
-    Case(
-        "audit_hook",
-        "another thread fills tuples beside an audit hook",
-        "0 SystemErrors",
-        "19 to 27 in 10 s",
-        lines("audit_hook", r"SystemErrors \d+", "hook"),
+CASES: dict[str, Callable[[pathlib.Path], str]] = {
+    "audit_hook": lines("audit_hook", r"SystemErrors \d+", "hook"),
+    "dqn_batch, 256 → 1,024": predicted("dqn_batch", ("256", "LOG"), ("1024", "LOG"), 1024),
+    "boxes, 8 → 32": predicted("boxes", ("8", "boxes", "LOG"), ("32", "boxes", "LOG"), 32),
+    "boxes, time-major, 64 → 256": predicted("boxes", ("64", "time", "LOG"), ("256", "time", "LOG"), 256),
+    "static_batch, 64 → 512": predicted("static_batch", ("64", "mask", "LOG"), ("512", "mask", "LOG"), 512),
+    "padded, 32 → 128": predicted("padded", ("32", "64", "LOG"), ("128", "64", "LOG"), 128),
+    "simclr, 250 → 1,000": predicted("simclr", ("250", "2", "open", "LOG"), ("1000", "2", "open", "LOG"), 1000),
+    "simclr, one view, static": predicted(
+        "simclr", ("250", "1", "static", "LOG"), ("1000", "1", "static", "LOG"), 1000
     ),
-    Case(
-        "dqn_batch, 256 → 1,024",
-        "a policy acts on one observation, then learns from a batch",
-        "13.0 MiB, run",
-        "1,536 MiB",
-        predicted("dqn_batch", ("256", "LOG"), ("1024", "LOG"), 1024),
-    ),
-    Case(
-        "boxes, 8 → 32",
-        "a list of boxes for each image",
-        "13.1 MiB, run",
-        "2.8 [2.6, 3.4]",
-        predicted("boxes", ("8", "boxes", "LOG"), ("32", "boxes", "LOG"), 32),
-    ),
-    Case(
-        "boxes, time-major, 64 → 256",
-        "rollouts of shape (time, batch, …)",
-        "22.7 MiB, run",
-        "51.1 [48.5, 53.1]",
-        predicted("boxes", ("64", "time", "LOG"), ("256", "time", "LOG"), 256),
-    ),
-    Case(
-        "static_batch, 64 → 512",
-        "`drop_remainder`, and one `boolean_mask` in the loss",
-        "32.3 MiB, run",
-        "12.1 [10.1, 14.2], replay",
-        predicted("static_batch", ("64", "mask", "LOG"), ("512", "mask", "LOG"), 512),
-    ),
-    Case(
-        "padded, 32 → 128",
-        "`padded_batch`",
-        "13.5 MiB, run",
-        "10.0 [5.7, 14.5]",
-        predicted("padded", ("32", "64", "LOG"), ("128", "64", "LOG"), 128),
-    ),
-    Case(
-        "simclr, 250 → 1,000",
-        "logits of (2 × batch, 2 × batch)",
-        "20.0 MiB, run",
-        "7.9 [6.2, 8.9], replay",
-        predicted("simclr", ("250", "2", "open", "LOG"), ("1000", "2", "open", "LOG"), 1000),
-    ),
-    Case(
-        "simclr, one view, static",
-        "logits of (batch, batch), and a static batch",
-        "run",
-        "–",
-        predicted("simclr", ("250", "1", "static", "LOG"), ("1000", "1", "static", "LOG"), 1000),
-    ),
-    Case(
-        "features",
-        "a feature extractor over a backbone's layers",
-        "c1 3,584, c2 73,984 bytes of weights, Keras",
-        "0, 0",
-        breakdown("features", "feat", shared_weights),
-    ),
-    Case(
-        "ema",
-        "a mean teacher by `assign`",
-        "some bytes of other state: nothing is kept",
-        "6.0 MiB",
-        breakdown("ema", "ema", lambda run: f"{bytes_of(run, 'other_state'):,} bytes"),
-    ),
-    Case(
-        "gp",
-        "a gradient penalty",
-        "9,600 KiB saved, the graph's ops",
-        "5,132 KiB",
-        lines("gp", r"(?:outer gradient's ops|saved for backward): \d+ KiB", "32", "gp/run"),
-    ),
-    Case(
-        "replaybuf",
-        "a replay buffer in a variable",
-        "40,960,000 bytes owned, formula",
-        "unattributed, 61 %",
-        breakdown("replaybuf", "rbuf", largest),
-    ),
-    Case(
-        "textplan",
-        "a plan with TextVectorization in a segment",
-        "`remat` accepts what `plan` names",
-        "RecomputationError",
-        lines("textplan", r"remat(?: trains|: \w+)", "text"),
-    ),
-    Case(
-        "textremat",
-        "`remat` of a segment with TextVectorization",
-        "it trains",
-        "RecomputationError",
-        lines("textremat", r"called (?:True|False) \w+"),
-    ),
-    Case(
-        "first_build",
-        "weights are made inside `fit` and do not fit",
-        "411,041,792 bytes, shape; `check` 1",
-        "“Fits: 2.2 of 250 MiB”; `check` 0",
-        failure("first_build"),
-    ),
-    *(
-        Case(
-            f"cb_oom_try {where} {order}",
-            f"a callback's own forward pass, {where}, {'ours' if order == '1' else 'theirs'} first",
-            "134,217,728 bytes, shape; `check` 1",
-            "“Fits”, or no run, in 7 of 10",
-            failure("cb_oom_try", where, order, changed=True),
-        )
+    "features": breakdown("features", "feat", shared_weights),
+    "ema": breakdown("ema", "ema", lambda run: f"{bytes_of(run, 'other_state'):,} bytes"),
+    "gp": lines("gp", r"(?:outer gradient's ops|saved for backward): \d+ KiB", "32", "gp/run"),
+    "replaybuf": breakdown("replaybuf", "rbuf", largest),
+    "textplan": lines("textplan", r"remat(?: trains|: \w+)", "text"),
+    "textremat": lines("textremat", r"called (?:True|False) \w+"),
+    "first_build": failure("first_build"),
+    **{
+        f"cb_oom_try {where} {order}": failure("cb_oom_try", where, order, changed=True)
         for where in ("epoch", "batch", "end", "begin", "after")
         for order in ("0", "1")
-    ),
-    Case(
-        "build_oom",
-        "the model does not even build",
-        "411,041,792 bytes, shape; `check` 1",
-        "“Nothing was recorded”",
-        failure("build_oom"),
-    ),
-    Case(
-        "slots_oom",
-        "the first step fails, the model is built in it",
-        "the request of fc1, 102,760,448 bytes",
-        "the pipeline's GatherV2",
-        failure("slots_oom"),
-    ),
-    Case(
-        "slots_oom, built",
-        "the first step fails, the slots do not fit",
-        "a request of 102,760,448 bytes",
-        "the pipeline's GatherV2",
-        failure("slots_oom", "built"),
-    ),
-    Case(
-        "load_loop",
-        "`load_model` and `predict` in a loop",
-        "“`gc.collect()` frees …”",
-        "silent",
-        inspected("load_loop", r"`gc\.collect\(\)` frees [\d.]+ [KMG]iB"),
-    ),
-    Case(
-        "holder_cycle",
-        "tensors in reference cycles",
-        "only the collector frees them",
-        "“held by –”",
-        inspected("holder_cycle", r"[^.\n]*gc\.collect\(\)[^.\n]*"),
-    ),
-    *(
-        Case(
-            name,
-            f"gradients for each example, {how}",
-            "8,388,608 bytes of weight gradients, formula",
-            "activation gradients",
-            breakdown(name, None, lambda run: f"weight gradients {bytes_of(run, 'weight_gradients'):,}"),
-        )
-        for name, how in (("jacobian", "`tape.jacobian`"), ("vecmap", "`vectorized_map`"))
-    ),
-    Case(
-        "consts",
-        "NumPy arrays inside a function",
-        "21,012,480 bytes with owner, formula",
-        "unattributed, 94 %",
-        breakdown("consts", None, largest),
-    ),
-    Case(
-        "const_layer",
-        "a NumPy array inside a layer",
-        "16,777,216 bytes of its layer, formula",
-        "other state",
-        breakdown("const_layer", None, largest),
-    ),
-    Case(
-        "gen_cache",
-        "a data set keeps its NumPy batches",
-        "2 MiB a step, and the holder `seen`",
-        "the rate",
-        inspected("gen_cache", r"\+[^\n]*`seen`[^\n(]*"),
-    ),
-    Case(
-        "iters",
-        "iterators that Python keeps",
-        "the rate, and the holder `kept`",
-        "the rate",
-        inspected("iters", r"\+[^\n]*`kept`[^\n(]*"),
-    ),
-    Case(
-        "boundmethod",
-        "retraced steps, then what if",
-        "a true reason",
-        "an untrue one",
-        lambda folder: " ".join(
-            cli(folder, "what-if", str(recorded(folder, "boundmethod")), "--batch-size", "64").stdout.split()
-        )[:160],
-    ),
-    Case(
-        "arrays_device",
-        "arrays in `fit`",
-        "data set (62.5 MiB) and batch apart, formula",
-        "inputs 64.3 MiB",
-        inspected("arrays_device", r"[^\n]*data set[^\n]*"),
-    ),
-    Case("tf14_conv.log", "the end of a log", "77,760,000 of 77,070,336 free: capacity", "verdict –", log("tf14_conv")),
-    Case("tf18_adam.log", "chunks and a message", "246,016,000", "unknown", log("tf18_adam")),
-    Case("tf08_test_set.log", "a summary by size", "31,360,000 of 13,175,296: capacity", "–", log("tf08_test_set")),
-    Case("tf26_dst_tensor.log", "“Dst tensor is not initialized”", "a failure", "refused", log("tf26_dst_tensor")),
-    Case("tf010_proto.log", "“Cannot parse tensor from proto”", "a hint", "refused", log("tf010_proto")),
-)
+    },
+    "build_oom": failure("build_oom"),
+    "slots_oom": failure("slots_oom"),
+    "slots_oom, built": failure("slots_oom", "built"),
+    "load_loop": inspected("load_loop", r"`gc\.collect\(\)` frees [\d.]+ [KMG]iB"),
+    "holder_cycle": inspected("holder_cycle", r"[^.\n]*gc\.collect\(\)[^.\n]*"),
+    **{
+        name: breakdown(name, None, lambda run: f"weight gradients {bytes_of(run, 'weight_gradients'):,}")
+        for name in ("jacobian", "vecmap")
+    },
+    "consts": breakdown("consts", None, largest),
+    "const_layer": breakdown("const_layer", None, largest),
+    "gen_cache": inspected("gen_cache", r"\+[^\n]*`seen`[^\n(]*"),
+    "iters": inspected("iters", r"\+[^\n]*`kept`[^\n(]*"),
+    "boundmethod": lambda folder: " ".join(
+        cli(folder, "what-if", str(recorded(folder, "boundmethod")), "--batch-size", "64").stdout.split()
+    )[:160],
+    "arrays_device": inspected("arrays_device", r"[^\n]*data set[^\n]*"),
+    "tf14_conv.log": log("tf14_conv"),
+    "tf18_adam.log": log("tf18_adam"),
+    "tf08_test_set.log": log("tf08_test_set"),
+    "tf26_dst_tensor.log": log("tf26_dst_tensor"),
+    "tf010_proto.log": log("tf010_proto"),
+}
+"""Beginning of a row to what runs its program in an empty directory and says what the tool says."""
 
 
-def row(case: Case) -> str:
-    """The table's row of a case."""
+def told(now: Callable[[pathlib.Path], str]) -> str:
+    """The last cell of a row."""
     folder = pathlib.Path(tempfile.mkdtemp())
     try:
-        now = case.now(folder)
+        return now(folder).replace("|", "\\|")
     except Exception as error:  # what went wrong belongs in the row
-        now = f"**failed: {type(error).__name__}: {error}**"
+        return f"**failed: {type(error).__name__}: {error}**".replace("|", "\\|")
     finally:
         shutil.rmtree(folder)
-    return (
-        "| "
-        + " | ".join(
-            text.replace("|", "\\|") for text in ("`" + case.name + "`", case.what, case.truth, case.before, now)
-        )
-        + " |"
-    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=pathlib.Path)
+    parser.add_argument("--write", action="store_true", help="into the page")
     parser.add_argument("names", nargs="*", help="beginnings of rows' names")
     options = parser.parse_args()
-    rows = []
-    for case in CASES:
-        if not options.names or case.name.startswith(tuple(options.names)):
-            rows.append(row(case))
-            print(rows[-1], flush=True)
+    head, title, table = PAGE.read_text(encoding="utf-8").partition(TITLE)
+    rows = table.splitlines()
+    for at, row in enumerate(rows):
+        name = row.split("`")[1] if row.startswith("| `") else ""
+        if name and (not options.names or name.startswith(tuple(options.names))):
+            rows[at] = f"{row.rpartition(' | ')[0]} | {told(CASES[name])} |"
+            print(rows[at], flush=True)
     if options.write:
-        page = options.write.read_text(encoding="utf-8").partition(TITLE)[0]
-        options.write.write_text(page + TITLE + HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+        PAGE.write_text(head + title + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
