@@ -1,82 +1,71 @@
-"""How far an idea is spread over the code: modules, lines, and the files on the roads of three quantities.
+"""How far an idea is spread over the code: the files on the roads of three quantities, and those that declare one fact.
+
+A **road** leads from the recorder, or from the simulation, to the component of the page that shows the quantity. On it
+are the Python and TypeScript files of its rooms that *name* the quantity in code (identifiers and strings, no
+comments), and those that only *pass it on*: that are connected with at least two files of the road, where one of two
+calls a function of the other whose parameters or result are a carrier. A carrier is a record with a field that is named
+so, or with a field whose type is a carrier; a whole `Run` and its like are none, for everything takes them. A method is
+taken for called where its name is, unless more than `MOST_NAMESAKES` files define that name: `read` says nothing.
+
+A **declaration** of `Snapshot.largest_free_bytes` is a file in which a statement about snapshots spells the name as a
+field, as a string, as a keyword with a text, or, in TypeScript, before a type or a check; and the page http_api.md, if
+a section on snapshots does. Generated files (`schema.ts`) are none.
 
 Run as ``python tests/roads.py [DIRECTORY]``; the directory is another checkout to compare with, by default this one.
 """
 
 import ast
 import collections
-import importlib.util
+import dataclasses
 import pathlib
 import re
 import sys
-from types import ModuleType
+from collections.abc import Iterator
 
 ROADS = {
     "a layer's saved bytes": (
-        r"saved_for_backward|SavedForBackward|graph_saved|saved_chunks|is_saved\b|savedForBackward|saved_bytes",
-        ("recorder", "attribution", "model", "events", "reader", "analysis", "server"),
+        r"saved_for_backward|SavedForBackward|graph_saved|saved_chunks|is_saved\b|savedForBackward|saved_bytes|SavedRow",
+        "recorder attribution model events schema storage reader analysis server frontend",
     ),
-    "host memory": (
-        r"HostSamples|HostParts|HostMemory|ResidentMemory|Host(State|Steps)|host_(parts|steps|memory|records|columns)|\bHOST_",
-        ("recorder", "model", "events", "reader", "analysis", "server"),
+    "host RSS": (
+        r"host_resident|hostResident|resident_bytes|ResidentMemory|Host(Samples|Parts|Memory|State|Steps)|host_memory",
+        "recorder model events schema storage reader analysis server frontend",
+    ),
+    "a predicted peak": (
+        r"WhatIf|what_if\b|whatIf|Predictor|predicted_peak|\bPrediction\b",
+        "allocator prediction fit model schema analysis server frontend",
     ),
 }
-"""Quantity that is recorded -> how the code spells it, and the rooms from the recorder to the page."""
-COMPUTED = {"a predicted peak": ("analysis.fit.what_if", ("prediction", "allocator"))}
-"""Quantity that is computed for an answer -> the module that answers, and the rooms that compute it."""
-SHORT = 60
-"""A module under this many lines rarely is an idea of its own."""
+"""Quantity to how the code spells it and the rooms between its source and the page."""
+CONTAINERS = {"Run", "RunFacts", "Handlers", "Reader", "RunWriter", "Session", "Recording", "App", "Store"}
+FACT = "largest_free_bytes"
+MOST_NAMESAKES = 3
+NOT_CODE = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 
-def graph_of(root: pathlib.Path) -> ModuleType:
-    """`import_graph` of a checkout."""
-    spec = importlib.util.spec_from_file_location("graph_of_checkout", root / "tests" / "import_graph.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@dataclasses.dataclass
+class File:
+    """What a file of either language names, takes and imports."""
+
+    words: set[str]  # identifiers, and strings that are identifiers
+    records: dict[str, tuple[set[str], set[str]]]  # to the names of the fields and of their types
+    typed: dict[str, set[str]]  # function or class to the types in its signature and its fields
+    calls: set[str]  # names of functions and methods
+    imports: dict[str, set[str]]  # file to the names taken from it
 
 
-def importers(imports: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Every module with the modules that import it."""
-    found: dict[str, set[str]] = {module: set() for module in imports}
-    for module, targets in imports.items():
-        for target in targets - {module}:
-            found[target].add(module)
+def named(node: ast.AST | None) -> set[str]:
+    """Names in an annotation, also in one that is a string."""
+    found: set[str] = set()
+    for one in ast.walk(node) if node is not None else ():
+        if isinstance(one, ast.Name | ast.Attribute):
+            found.add(one.id if isinstance(one, ast.Name) else one.attr)
+        elif isinstance(one, ast.Constant) and isinstance(one.value, str):
+            found.update(re.findall(r"\w+", one.value))
     return found
 
 
-def duplicates(trees: dict[str, ast.Module]) -> list[str]:
-    """Public functions and classes of one name in several modules."""
-    places: dict[str, set[str]] = collections.defaultdict(set)
-    for module, tree in trees.items():
-        for node in tree.body:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-                places[node.name].add(module)
-    return sorted(name for name, modules in places.items() if len(modules) > 1)
-
-
-def road(pattern: str, rooms: tuple[str, ...], trees: dict[str, ast.Module]) -> list[str]:
-    """The modules of these rooms whose code (not its comments) names the quantity."""
-    return [
-        module
-        for module, tree in trees.items()
-        if module.partition(".")[0] in rooms and any(re.search(pattern, word) for word in _words(tree))
-    ]
-
-
-def reached(start: str, rooms: tuple[str, ...], imports: dict[str, set[str]]) -> list[str]:
-    """The module, and the modules of these rooms that it imports, directly or through others of the package."""
-    found, todo = {start}, [start]
-    while todo:
-        new = imports[todo.pop()] - found
-        found |= new
-        todo += new
-    callers = {module for module in found if any(target.startswith(rooms[0]) for target in imports[module])}
-    return sorted(module for module in found if module in callers | {start} or module.startswith(rooms))
-
-
-def _words(tree: ast.Module) -> set[str]:
+def words_of(tree: ast.Module) -> set[str]:
     words: set[str] = set()
     for node in ast.walk(tree):
         match node:
@@ -84,42 +73,124 @@ def _words(tree: ast.Module) -> set[str]:
                 words.add(word)
             case ast.FunctionDef(name=word) | ast.ClassDef(name=word) | ast.alias(name=word):
                 words.add(word)
-            case ast.Constant(value=str(word)) if word.isidentifier():
+            case ast.Constant(value=str(word)) if re.fullmatch(r"[\w/]+", word):
                 words.add(word)
     return words
 
 
+def python_file(tree: ast.Module) -> File:
+    file = File(words_of(tree), {}, collections.defaultdict(set), set(), collections.defaultdict(set))
+    for top in tree.body:
+        for node in ast.walk(top):
+            if isinstance(node, ast.FunctionDef):
+                given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+                types = set().union(named(node.returns), *(named(one.annotation) for one in given))
+                file.typed[node.name] |= types
+                file.typed[getattr(top, "name", node.name)] |= types
+            elif isinstance(node, ast.ClassDef):
+                fields = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+                types = set().union(*(named(one.annotation) for one in fields))
+                file.records[node.name] = {getattr(one.target, "id", "") for one in fields}, types
+                file.typed[node.name] |= types
+            elif isinstance(node, ast.Call):
+                file.calls.add(getattr(node.func, "attr", getattr(node.func, "id", "")))
+            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("tb_memplugin"):
+                file.imports[str(node.module).replace(".", "/")].update(name.name for name in node.names)
+    return file
+
+
+def page_file(path: pathlib.Path, root: pathlib.Path) -> File:
+    text = NOT_CODE.sub("", path.read_text(encoding="utf-8"))
+    calls = set(re.findall(r"(?:\.|<)(\w+)\b", text))  # of methods, and elements of a component
+    file = File(set(re.findall(r"\w+", text)), {}, {}, calls, collections.defaultdict(set))
+    for part in re.split(r"\n(?=export |interface |type |function |const |class )", text):
+        found = re.match(r"(?:export )?(?:default )?(interface|type|function|const|class) (\w+)", part)
+        if found is None:
+            continue
+        types = set(re.findall(r"[:<|&,(]\s*(?:readonly )?([A-Z]\w+)", part))
+        file.typed[found[2]] = types
+        if found[1] in ("interface", "type"):
+            file.records[found[2]] = set(re.findall(r"(\w+)\??:", part)), types
+    for names, place in re.findall(r'import\s+(?:type\s+)?\{([^}]*)\}\s+from\s+"(\.[^"]+)"', text, re.DOTALL):
+        target = (path.parent / place).resolve().relative_to(root).as_posix()
+        file.imports[re.sub(r"\.[jt]sx?$", "", target)].update(re.findall(r"(?:type\s+)?(\w+)(?:\s+as \w+)?,?", names))
+    return file
+
+
+def files_of(root: pathlib.Path) -> dict[str, File]:
+    """Every file of the package and of the page by its path without a suffix."""
+    found = {}
+    for path in sorted((root / "tb_memplugin").rglob("*.py")):
+        name = path.relative_to(root).with_suffix("").as_posix().removesuffix("/__init__")
+        found[name] = python_file(ast.parse(path.read_text(encoding="utf-8")))
+    for path in sorted((root / "frontend/src").rglob("*.ts*")):
+        found[path.relative_to(root).as_posix().rpartition(".")[0]] = page_file(path, root)
+    return found
+
+
+def road(pattern: str, rooms: str, files: dict[str, File]) -> dict[str, bool]:
+    """The files on a road, and whether they name the quantity."""
+    inside = {name: file for name, file in files.items() if {*name.split("/")[:2]} & {*rooms.split()}}
+    names = {name for name, file in inside.items() if any(re.search(pattern, word) for word in file.words)}
+    records = {kind: of for file in inside.values() for kind, of in file.records.items() if kind not in CONTAINERS}
+    carriers = {kind for kind, (fields, _) in records.items() if any(re.search(pattern, field) for field in fields)}
+    while more := {kind for kind, (_, types) in records.items() if types & carriers} - carriers:
+        carriers |= more
+
+    defined = collections.Counter(function for file in files.values() for function in file.typed)
+    makers = collections.defaultdict(set)
+    for name, file in inside.items():
+        for function, types in file.typed.items():
+            if types & carriers and function not in carriers:
+                makers[function].add(name)
+    handed: dict[str, set[str]] = {name: set() for name in inside}
+    for name, file in inside.items():
+        called = {to for word in file.calls if defined[word] <= MOST_NAMESAKES for to in makers.get(word, ())}
+        called |= {to for to, taken in file.imports.items() if any(to in makers.get(word, ()) for word in taken)}
+        for to in called - {name}:
+            handed[name].add(to)
+            handed[to].add(name)
+    found = set(names)
+    while more := {name for name, others in handed.items() if len(others & found) > 1} - found:
+        found |= more
+    return {name: name in names for name in sorted(found)}
+
+
+def declarations(root: pathlib.Path) -> Iterator[str]:
+    """The files that declare the fact, see above."""
+    for path in sorted((root / "tb_memplugin").rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for top in ast.parse(text).body if FACT in text else ():
+            about = "napshot" in (ast.get_source_segment(text, top) or "")
+            spelt = any(
+                (isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == FACT)
+                or (isinstance(node, ast.Constant) and node.value == FACT)
+                or (isinstance(node, ast.keyword) and node.arg == FACT and isinstance(node.value, ast.Constant))
+                for node in ast.walk(top)
+            )
+            if about and spelt:
+                yield path.relative_to(root).as_posix()
+                break
+    for path in sorted((root / "frontend/src").rglob("*.ts*")):
+        parts = re.split(r"\n(?=\S)", NOT_CODE.sub("", path.read_text(encoding="utf-8")))
+        spelt = re.compile(rf"\b{FACT}\??: (?:number|maybe|integer|bytes)")
+        if path.stem != "schema" and any("napshot" in part and spelt.search(part) for part in parts):
+            yield path.relative_to(root).as_posix()
+    page = root / "tb_memplugin/server/http_api.md"
+    sections = page.read_text(encoding="utf-8").split("\n## ") if page.exists() else []
+    if any("snapshot" in section.partition("\n")[0] and FACT in section for section in sections):
+        yield page.relative_to(root).as_posix()
+
+
 def main(root: pathlib.Path) -> None:
     """Print the figures of a checkout."""
-    graph = graph_of(root)
-    texts = {module: path.read_text(encoding="utf-8") for module, path in graph.MODULES.items()}
-    trees = {module: ast.parse(text) for module, text in texts.items()}
-    lines = {module: text.count("\n") for module, text in texts.items()}
-    modules = [module for module, path in graph.MODULES.items() if path.name != "__init__.py"]
-    users = importers(graph.imports())
-    by_room: collections.Counter[str] = collections.Counter()
-    for module, count in lines.items():
-        by_room[graph.room_of(module) or "tb_memplugin"] += count
-    page = sum(path.read_text(encoding="utf-8").count("\n") for path in graph.PAGE.rglob("*.ts*"))
-    tests = sum(path.read_text(encoding="utf-8").count("\n") for path in (root / "tests").rglob("*.py"))
-    longest = max(
-        (node.end_lineno - node.lineno + 1, f"{module}.{node.name}")
-        for module, tree in trees.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.end_lineno is not None
-    )
-    sys.stdout.write("".join(f"{count:7,} lines  {room}\n" for room, count in sorted(by_room.items())))
-    sys.stdout.write(f"{sum(lines.values()):7,} lines of Python, {page:,} of the page, {tests:,} of tests\n")
-    sys.stdout.write(f"{len(modules):7,} modules\n")
-    sys.stdout.write(f"{sum(lines[module] < SHORT for module in modules):7,} modules under {SHORT} lines\n")
-    sys.stdout.write(f"{sum(len(users[module]) == 1 for module in modules):7,} modules with one importer\n")
-    repeated = duplicates(trees)
-    sys.stdout.write(f"{len(repeated):7,} names twice: {', '.join(repeated)}\n")
-    sys.stdout.write(f"{longest[0]:7,} lines in the longest function, {longest[1]}\n")
-    roads = {name: road(pattern, rooms, trees) for name, (pattern, rooms) in ROADS.items()}
-    roads |= {name: reached(start, rooms, graph.imports()) for name, (start, rooms) in COMPUTED.items()}
-    for name, files in roads.items():
-        sys.stdout.write(f"{len(files):7,} files on the road of {name}: {' '.join(files)}\n")
+    files = files_of(root)
+    for name, (pattern, rooms) in ROADS.items():
+        found = road(pattern, rooms, files)
+        print(f"{len(found):5} files on the road of {name}, {sum(found.values())} of which name it:")
+        print("      " + " ".join(f"{one}{'' if names else '*'}" for one, names in found.items()))
+    declared = list(declarations(root))
+    print(f"{len(declared):5} declarations of Snapshot.{FACT}: {' '.join(declared)}")
 
 
 if __name__ == "__main__":
