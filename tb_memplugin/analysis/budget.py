@@ -5,7 +5,8 @@ because data is damaged or steps were not recorded, never passes.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
@@ -23,13 +24,7 @@ WORDS: Mapping[Measure, str] = {"peak": "peak", "live": "live at once"}
 
 @dataclasses.dataclass(frozen=True)
 class Regression:
-    """How much a peak may exceed the baseline's.
-
-    Attributes:
-        text: As the user wrote it, such as ``5%`` or ``200MiB``.
-        share: As a share of the baseline's peak; None for a size.
-        bytes: As a size; 0 for a share.
-    """
+    """How much a peak may exceed the baseline's: as the user wrote it, and as a share of it, or else as a size."""
 
     text: str
     share: Fraction | None
@@ -45,9 +40,7 @@ class Budget:
     """The limits, what they limit, and the devices and phases that they are for; none means all.
 
     Attributes:
-        max_bytes, max_regression: The limits.
         devices: Names such as ``GPU:0``, which is that of each worker, or ``worker_1/GPU:0``.
-        phases: The phases.
         of: ``peak``: the allocator's highest peak; ``live``: the most requested bytes that are live at once in a traced
             step, which neither parallel operations of the CPU nor unsplit remainders of chunks change much.
     """
@@ -64,7 +57,6 @@ class BudgetCheck:
     """One comparison, or one that could not be made.
 
     Attributes:
-        run: Name of the run.
         device: Its name in the whole run; None if it is about the whole run.
         limit: The limit that was compared with; None if nothing could be compared.
         status: ``unchecked``: a figure is unknown or a lower bound; ``new``: the baseline has no such run or device.
@@ -87,29 +79,20 @@ class BudgetCheck:
 
 
 @dataclasses.dataclass(frozen=True)
-class Failure:
-    """The last failed allocation of a device."""
-
-    sentence: str
-    step: int | None
-    phase: Phase | None
-
-
-@dataclasses.dataclass(frozen=True)
 class Measured:
     """What a budget limits of one worker.
 
     Attributes:
         devices: All devices, by their names in the whole run.
         highest: Device to its highest value in the selected phases, None without one.
-        failures: Device to its last failure in these phases.
+        failures: Device to a sentence on its last failure in these phases, its step and its phase.
         lost: Sentences on steps that are not known.
         unrecorded: Notes that name a device that was not recorded.
     """
 
     devices: tuple[str, ...]
     highest: Mapping[str, Peak | None]
-    failures: Mapping[str, Failure]
+    failures: Mapping[str, tuple[str, int | None, Phase | None]]
     lost: tuple[str, ...]
     unrecorded: tuple[str, ...]
 
@@ -129,22 +112,12 @@ def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
     )
 
 
-def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[BudgetCheck]:
-    """`check_workers` for a run of one worker."""
-    before = {} if baseline is None else {"": measure(baseline, budget)}
-    return check_workers(run.name, [("", measure(run, budget))], budget, before)
-
-
 def check_workers(
     run: str, workers: Iterable[tuple[str, Measured]], budget: Budget, baseline: Mapping[str, Measured]
 ) -> list[BudgetCheck]:
     """Compare each device of each worker of a run with the budget.
 
-    Args:
-        run: The run's name.
-        workers: Its workers.
-        budget: The limits.
-        baseline: The workers to compare with if `budget` has `max_regression`; empty if the baseline has no such run.
+    `baseline` has the workers to compare with if the budget has `max_regression`; none if it has no such run.
     """
     checks: list[BudgetCheck] = []
     named: set[str] = set()
@@ -172,12 +145,12 @@ def _check_worker(
             yield BudgetCheck(run, worker or None, None, "unchecked", "; ".join([_nothing(budget), *found.lost]))
     others = () if before is None or budget.max_regression is None else before.highest
     for device in dict.fromkeys([*found.highest, *others] if found.highest else ()):
-        for check in _check_device(run, device, found, budget, before):
-            yield dataclasses.replace(check, device=full_device_name(worker, device))
+        make = functools.partial(BudgetCheck, run, full_device_name(worker, device))
+        yield from _check_device(make, device, found, budget, before)
 
 
 def exit_status(checks: list[BudgetCheck], allow_new: bool = False) -> Literal["within", "violated", "unchecked"]:
-    """The status of all checks together: a violation counts more than something that could not be checked."""
+    """Of all checks together: a violation counts more than something that could not be checked."""
     statuses = {check.status for check in checks}
     if "violated" in statuses:
         return "violated"
@@ -186,84 +159,69 @@ def exit_status(checks: list[BudgetCheck], allow_new: bool = False) -> Literal["
 
 
 def _check_device(
-    run: str, device: str, found: Measured, budget: Budget, before: Measured | None
+    make: Callable[..., BudgetCheck], device: str, found: Measured, budget: Budget, before: Measured | None
 ) -> Iterator[BudgetCheck]:
     failure = found.failures.get(device)
     if failure is not None:
-        yield BudgetCheck(
-            run, device, "out_of_memory", "violated", failure.sentence, step=failure.step, phase=failure.phase
-        )
+        sentence, step, phase = failure
+        yield make("out_of_memory", "violated", sentence, step=step, phase=phase)
         return
     highest = found.highest.get(device)
     if highest is None:
         reason = _nothing(budget)
         if before is not None and before.highest.get(device) is not None:
             reason += ", unlike in the baseline"
-        yield BudgetCheck(run, device, None, "unchecked", "; ".join([reason, *found.lost]))
+        yield make(None, "unchecked", "; ".join([reason, *found.lost]))
         return
-    if budget.max_bytes is not None:
-        yield _compare(run, device, "max_peak", highest, _doubts(found, highest), budget, budget.max_bytes)
-    if budget.max_regression is not None:
-        yield _compare_with_baseline(run, device, budget, budget.max_regression, found, highest, before)
-
-
-def _compare_with_baseline(
-    run: str,
-    device: str,
-    budget: Budget,
-    regression: Regression,
-    found: Measured,
-    highest: Peak,
-    before: Measured | None,
-) -> BudgetCheck:
-    def uncompared(status: CheckStatus, reason: str) -> BudgetCheck:
-        figures = highest.bytes, highest.step, highest.phase
-        return BudgetCheck(run, device, "max_regression", status, reason, *figures)
-
-    if before is None:
-        return uncompared("new", "the baseline has no such run")
-    failure = before.failures.get(device)
-    if failure is not None:
-        return uncompared("unchecked", f"the baseline {failure.sentence}")
-    former = before.highest.get(device)
-    if former is None:
-        lost = [*before.lost, *before.unrecorded]
-        if lost:
-            return uncompared("unchecked", f"the baseline's {WORDS[budget.of]} is unknown: {lost[0]}")
-        missing = f"the baseline has no {WORDS[budget.of]} of this device"
-        return uncompared("new", missing + (" and phase" if budget.phases else ""))
-    suffix = f" (baseline {format_bytes(former.bytes)} + {regression.text})"
-    allowed = regression.allowed(former.bytes)
+    figures = highest.bytes, highest.step, highest.phase
     doubts = _doubts(found, highest)
-    checked = _compare(run, device, "max_regression", highest, doubts, budget, allowed, suffix, _doubts(before, former))
-    return dataclasses.replace(checked, baseline_bytes=former.bytes)
+    if budget.max_bytes is not None:
+        status, reason = _compared(budget, highest, doubts, budget.max_bytes)
+        yield make("max_peak", status, reason, *figures, budget.max_bytes)
+    if budget.max_regression is not None:
+        former = None if before is None else before.highest.get(device)
+        if before is None or former is None or device in before.failures:
+            yield make("max_regression", *_without_baseline(device, budget, before), *figures)
+            return
+        allowed = budget.max_regression.allowed(former.bytes)
+        suffix = f" (baseline {format_bytes(former.bytes)} + {budget.max_regression.text})"
+        status, reason = _compared(budget, highest, doubts, allowed, suffix, _doubts(before, former))
+        yield make("max_regression", status, reason, *figures, allowed, former.bytes)
 
 
-def _compare(
-    run: str,
-    device: str,
-    limit: Limit,
+def _without_baseline(device: str, budget: Budget, before: Measured | None) -> tuple[CheckStatus, str]:
+    """Why a device cannot be compared with the baseline."""
+    if before is None:
+        return "new", "the baseline has no such run"
+    if device in before.failures:
+        return "unchecked", f"the baseline {before.failures[device][0]}"
+    lost = [*before.lost, *before.unrecorded]
+    if lost:
+        return "unchecked", f"the baseline's {WORDS[budget.of]} is unknown: {lost[0]}"
+    return "new", f"the baseline has no {WORDS[budget.of]} of this device" + (" and phase" if budget.phases else "")
+
+
+def _compared(
+    budget: Budget,
     highest: Peak,
     doubts: Sequence[str],
-    budget: Budget,
     allowed: int,
     suffix: str = "",
     baseline_doubts: Sequence[str] = (),
-) -> BudgetCheck:
-    """Compare a value with what is allowed; each may be a lower bound, for the reasons in its `doubts`."""
+) -> tuple[CheckStatus, str]:
+    """A value against what is allowed; each may be a lower bound, for the reasons in its `doubts`."""
     status: CheckStatus = "violated" if highest.bytes > allowed else "within"
     reasons = doubts if status == "within" else [f"baseline: {one}" for one in baseline_doubts]
-    if reasons:
-        status = "unchecked"
-    received, limiting = _sizes(highest.bytes, allowed)
+    received, limiting = format_bytes(highest.bytes), format_bytes(allowed)
+    if received == limiting and highest.bytes != allowed:  # exact bytes if rounding would make them equal
+        received, limiting = f"{highest.bytes:,} B", f"{allowed:,} B"
     at_least = "at least " if doubts else ""
     where = f"at step {highest.step} ({highest.phase})"
     text = f"{WORDS[budget.of]} {at_least}{received} {where}, allowed {limiting}{suffix}"
-    text = "; ".join([text, *reasons])
-    return BudgetCheck(run, device, limit, status, text, highest.bytes, highest.step, highest.phase, allowed)
+    return "unchecked" if reasons else status, "; ".join([text, *reasons])
 
 
-def _failure(run: Run, device: str, budget: Budget) -> Failure | None:
+def _failure(run: Run, device: str, budget: Budget) -> tuple[str, int | None, Phase | None] | None:
     """The last failed allocation of a device in the selected phases; an imported one has no phase."""
     chosen = [oom for oom in run.ooms if oom.device == device]
     chosen = [oom for oom in chosen if not budget.phases or oom.phase is None or oom.phase in budget.phases]
@@ -273,7 +231,7 @@ def _failure(run: Run, device: str, budget: Budget) -> Failure | None:
     where = f" {last.place}".rstrip()
     size = "" if last.requested_bytes is None else f": {format_bytes(last.requested_bytes)} requested"
     more = f" ({len(chosen)} failures)" if len(chosen) > 1 else ""
-    return Failure(f"ran out of memory{where}{size}{more}", last.step, last.phase)
+    return f"ran out of memory{where}{size}{more}", last.step, last.phase
 
 
 def _nothing(budget: Budget) -> str:
@@ -308,9 +266,3 @@ def _doubts(found: Measured, highest: Peak) -> list[str]:
 def _lost(run: Run) -> list[str]:
     sentences = [f"damaged data: {one}" for one in run.damage] + lost_step_notes(run.notes)
     return sentences[:1] + ([f"{len(sentences) - 1} more"] if len(sentences) > 1 else [])
-
-
-def _sizes(one: int, other: int) -> tuple[str, str]:
-    """Two different sizes as different texts: exact bytes if rounding would make them equal."""
-    texts = format_bytes(one), format_bytes(other)
-    return texts if texts[0] != texts[1] or one == other else (f"{one:,} B", f"{other:,} B")

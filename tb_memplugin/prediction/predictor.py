@@ -259,7 +259,7 @@ class Predictor:
     def _failure(self, conditions: Conditions, capacity: int) -> FailedRequest | None:
         """The request at which every simulation fails first, even with the least bytes; None if one passes."""
         case = self._case(conditions)
-        outcomes = self._within(case, case.least, capacity - case.transient_bytes[0], VARIANTS, LASTING_STEPS)
+        outcomes = self._simulations(case, case.least, capacity - case.transient_bytes[0], VARIANTS, LASTING_STEPS)
         failures = [outcome.failed for outcome in itertools.takewhile(lambda one: one.failed is not None, outcomes)]
         return failures[0] if len(failures) == VARIANTS else None
 
@@ -291,7 +291,7 @@ class Predictor:
         left = capacity - case.transient_bytes[-1]
         return all(
             one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left
-            for one in self._within(case, case.most, left, variants, count)
+            for one in self._simulations(case, case.most, left, variants, count)
         )
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
@@ -429,41 +429,35 @@ class Predictor:
 
     def _simulations(
         self,
+        case: Case,
         steps: Sequence[SizedStep],
-        rules: PoolRules,
-        extra: Sequence[int],
+        capacity: int | None,
         variants: int,
         count: int,
-        distance: int,
         same_start: bool = False,
     ) -> Iterator[Outcome]:
         """Simulate trainings of `count` steps after the first, each in other orders.
 
-        With `same_start` the first step runs in the recorded order, which decides what free chunks later steps find.
+        The orders are those of typical steps if there is no capacity to pass within, and else differ more. With
+        `same_start` the first step runs in the recorded order, which decides what free chunks later steps find.
         """
+        assert self._rules is not None  # or there is no prediction
+        rules, distance = PoolRules(NO_LIMIT, descends=self._rules.descends), TYPICAL_DISTANCE
+        if capacity is not None:
+            rules, distance = dataclasses.replace(self._rules, capacity_bytes=capacity), LARGE_DISTANCE
         first = len(self._first)
-        start = History(steps, rules, extra, self._exploratory)
+        start = History(steps, rules, case.extra, self._exploratory)
         later = len(steps) - first
         for seed in range(variants):
             history = start.copy()
             history.run(range(first), 0 if same_start else seed, distance)
             yield history.run([first + (turn + seed) % later for turn in range(count)], seed, distance)
 
-    def _within(
-        self, case: Case, steps: Sequence[SizedStep], capacity: int, variants: int, count: int
-    ) -> Iterator[Outcome]:
-        assert self._rules is not None  # or there is no prediction
-        rules = dataclasses.replace(self._rules, capacity_bytes=capacity)
-        return self._simulations(steps, rules, case.extra, variants, count, LARGE_DISTANCE)
-
     def _limits(self, case: Case, same_start: bool = False) -> Limits:
         """Simulations of the least and of the most bytes in a pool without limit."""
-        assert self._rules is not None  # or there is no prediction
-        rules = PoolRules(NO_LIMIT, descends=self._rules.descends)
 
         def simulated(steps: Sequence[SizedStep]) -> list[Outcome]:
-            of_steps = steps, rules, case.extra, VARIANTS, SIMULATED_STEPS, TYPICAL_DISTANCE, same_start
-            return list(self._simulations(*of_steps))
+            return list(self._simulations(case, steps, None, VARIANTS, SIMULATED_STEPS, same_start))
 
         most = simulated(case.most)
         alike = case.typical is None and case.same_order

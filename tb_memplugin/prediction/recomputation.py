@@ -14,8 +14,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.model import GRADIENTS, Category, Floats, Integers, StepRequests
-from tb_memplugin.prediction.sized_steps import LATER_RESULTS, Rows, SizedStep, event_order
+from tb_memplugin.model import GRADIENTS, Category, Integers, StepRequests
+from tb_memplugin.prediction.sized_steps import LATER_RESULTS, Rows, SizedStep, rearranged
 
 Segments = tuple[tuple[str, ...], ...]
 """Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
@@ -164,12 +164,7 @@ class Parts:
         return rows[(births > begin) & (births < following)]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Repeated:
-    requests: StepRequests
-    rows: Integers
-
-
+_Repeated: TypeAlias = tuple[StepRequests, Integers]
 _Key: TypeAlias = tuple[Segments, tuple[int | None, ...]]
 _parts: "weakref.WeakKeyDictionary[StepRequests, Parts]" = weakref.WeakKeyDictionary()
 _latest: "weakref.WeakKeyDictionary[StepRequests, tuple[_Key, _Repeated | None]]" = weakref.WeakKeyDictionary()
@@ -182,8 +177,10 @@ def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, i
     known = _latest.get(step.requests)
     if known is None or known[0] != key:
         known = _latest[step.requests] = key, _repeated(step.requests, *key)
-    repeated = known[1]
-    return step if repeated is None else SizedStep(repeated.requests, step.sizes[repeated.rows])
+    if known[1] is None:
+        return step
+    requests, rows = known[1]
+    return SizedStep(requests, step.sizes[rows])
 
 
 def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence[int | None]) -> _Repeated | None:
@@ -198,7 +195,6 @@ def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence
     ]
     if not found:
         return None
-    order = event_order(requests)
     birth, death = requests.birth.astype(np.float64), requests.death.astype(np.float64)
     copies: list[int] = []  # rows that are requested again
     born: list[float] = []
@@ -236,43 +232,4 @@ def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence
             elif requests.death[part.output] <= part.back:
                 until = death[part.output]
             death[part.output] = until
-    rows = np.asarray(copies, np.int64)
-    return _renumbered(requests, order, birth, death, rows, np.asarray(born), np.asarray(freed))
-
-
-def _renumbered(
-    requests: StepRequests,
-    order: Sequence[int],
-    birth: Floats,
-    death: Floats,
-    copies: Integers,
-    born: Floats,
-    freed: Floats,
-) -> _Repeated:
-    """The step with events at other places, and with copies of rows."""
-    count, more = len(requests), len(copies)
-    entries = np.asarray(order, np.int64)
-    rows = np.where(entries < 0, -1 - entries, entries)
-    place = np.where(entries < 0, death[rows], birth[rows])
-    new = np.arange(count, count + more)
-    entries = np.concatenate([entries, new, -1 - new])
-    place = np.concatenate([place, born, freed])
-    # Of events at one place, deallocations come last: a result is freed after the request of its consumer.
-    entries = entries[np.lexsort((entries < 0, place))]
-    events = len(entries)
-    numbers = np.arange(events)
-    births, deaths = np.full(count + more, -1), np.full(count + more, events)
-    births[entries[entries >= 0]] = numbers[entries >= 0]
-    deaths[-1 - entries[entries < 0]] = numbers[entries < 0]
-    with_copies = np.concatenate([np.arange(count), copies])
-    changed = dataclasses.replace(
-        requests,
-        events=events,
-        birth=births,
-        death=deaths,
-        **{
-            name: getattr(requests, name)[with_copies]
-            for name in ("address", "allocated", "requested", "batch_power", "owner", "op")
-        },
-    )
-    return _Repeated(changed, with_copies)
+    return rearranged(requests, birth, death, copies, born, freed)

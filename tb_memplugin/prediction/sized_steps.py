@@ -6,18 +6,17 @@ they are trained, their results are kept for it.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.rules import ROUNDING
-from tb_memplugin.model import IN_USE, MISSING, Integers, MemoryMap, StepRequests, is_gpu
+from tb_memplugin.model import IN_USE, MISSING, Floats, Integers, MemoryMap, StepRequests, is_gpu
 
 LEFT_OUT = -1
 """Size of a chunk that does not exist under the conditions of a simulation."""
 
-Reals: TypeAlias = npt.NDArray[np.float64]
 Rows: TypeAlias = npt.NDArray[np.bool_]
 LATER_RESULTS = 3
 """A result that is not saved is freed once this many later ones exist: its consumers have run by then. No quick test
@@ -120,48 +119,37 @@ def older_rows(requests: StepRequests) -> list[int]:
 
 
 def start_map(requests: StepRequests) -> MemoryMap:
-    address: list[int] = []
-    size: list[int] = []
-    asked: list[int] = []
-    region: list[int] = []
+    """The memory map when the step began, without owners."""
     old = older_rows(requests)
     columns = (requests.address[old], requests.allocated[old], requests.requested[old])
     chunks = list(zip(*(column.tolist() for column in columns), strict=True))
     order = np.argsort(requests.region_address, kind="stable")
+    entries: list[tuple[int, int, int, int]] = []  # address, bytes, requested bytes, region
     at = 0
     for number, row in enumerate(order.tolist()):
-        begin, end = int(requests.region_address[row]), int(requests.region_address[row] + requests.region_bytes[row])
-        free_from = begin
+        free_from = int(requests.region_address[row])
+        end = free_from + int(requests.region_bytes[row])
         while at < len(chunks) and chunks[at][0] < end:
             place, allocated, requested = chunks[at]
-            for entry in ((free_from, place - free_from, MISSING), (place, allocated, requested)):
-                if entry[1] > 0:
-                    address.append(entry[0])
-                    size.append(entry[1])
-                    asked.append(entry[2])
-                    region.append(number)
+            entries += [(free_from, place - free_from, MISSING, number), (place, allocated, requested, number)]
             free_from = place + allocated
             at += 1
-        if free_from < end:
-            address.append(free_from)
-            size.append(end - free_from)
-            asked.append(MISSING)
-            region.append(number)
-    requested_bytes = np.asarray(asked, np.int64)
-    count = len(address)
+        entries.append((free_from, end - free_from, MISSING, number))
+    kept = np.asarray([entry for entry in entries if entry[1] > 0], np.int64).reshape(-1, 4)
+    address, size, asked, region = kept.T.copy()
     return MemoryMap(
         step=requests.step,
         phase=requests.phase,
         device=requests.device,
         wall_time=requests.wall_time,
-        address=np.asarray(address, np.int64),
-        bytes=np.asarray(size, np.int64),
-        requested_bytes=requested_bytes,
-        state=np.where(requested_bytes == MISSING, 0, IN_USE).astype(np.int64),
-        owner=np.full(count, -1),
-        source=np.zeros(count, np.int64),
-        since=np.full(count, MISSING),
-        region=np.asarray(region, np.int64),
+        address=address,
+        bytes=size,
+        requested_bytes=asked,
+        state=np.where(asked == MISSING, 0, IN_USE).astype(np.int64),
+        owner=np.full(len(kept), -1),
+        source=np.zeros(len(kept), np.int64),
+        since=np.full(len(kept), MISSING),
+        region=region,
         owners=(),
         region_address=requests.region_address[order],
         region_bytes=requests.region_bytes[order],
@@ -174,22 +162,12 @@ def start_map(requests: StepRequests) -> MemoryMap:
 
 
 def empty_map(requests: StepRequests) -> MemoryMap:
-    nothing = np.empty(0, np.int64)
-    return dataclasses.replace(
-        start_map(requests),
-        address=nothing,
-        bytes=nothing,
-        requested_bytes=nothing,
-        state=nothing,
-        owner=nothing,
-        source=nothing,
-        since=nothing,
-        region=nothing,
-        region_address=nothing,
-        region_bytes=nothing,
-        in_use_bytes=0,
-        pool_bytes=0,
-    )
+    """The memory map of the step's allocator before it took any memory."""
+    started = start_map(requests)
+    nothing: dict[str, Any] = {
+        name: column[:0] for name, column in vars(started).items() if isinstance(column, np.ndarray)
+    }
+    return dataclasses.replace(started, in_use_bytes=0, pool_bytes=0, **nothing)
 
 
 def peak_in_one_piece(step: SizedStep, may_fail: frozenset[int] = frozenset()) -> int:
@@ -258,14 +236,36 @@ def once_all_are_there(requests: StepRequests, awaited: Rows, waiting: Rows) -> 
     return _with_events(requests, born, freed)
 
 
-def _with_events(requests: StepRequests, born: Reals, freed: Reals) -> StepRequests:
-    """The step with its events in the order of these places, shape [chunks]."""
+def _with_events(requests: StepRequests, born: Floats, freed: Floats) -> StepRequests:
     if (born == requests.birth).all() and (freed == requests.death).all():
         return requests
-    order = np.asarray(event_order(requests), np.int64)
-    place = np.where(order < 0, freed[-1 - order], born[order])
-    order = order[np.argsort(place, kind="stable")]
-    birth, death, numbers = requests.birth.copy(), requests.death.copy(), np.arange(len(order))
-    birth[order[order >= 0]] = numbers[order >= 0]
-    death[-1 - order[order < 0]] = numbers[order < 0]
-    return dataclasses.replace(requests, birth=birth, death=death)
+    return rearranged(requests, born, freed)[0]
+
+
+def rearranged(
+    requests: StepRequests,
+    born: Floats,
+    freed: Floats,
+    copies: Sequence[int] = (),
+    copies_born: Sequence[float] = (),
+    copies_freed: Sequence[float] = (),
+) -> tuple[StepRequests, Integers]:
+    """The step with its events in the order of these places and with copies of rows, and the old row of each.
+
+    Of events at one place, deallocations come last: a result is freed after the request of its consumer.
+    """
+    count, more = len(requests), len(copies)
+    new = np.arange(count, count + more)
+    entries = np.asarray(event_order(requests), np.int64)
+    place = np.where(entries < 0, freed[-1 - entries], born[entries])
+    entries = np.concatenate([entries, new, -1 - new])
+    place = np.concatenate([place, copies_born, copies_freed])
+    entries = entries[np.lexsort((entries < 0, place))]
+    events = len(entries)
+    birth, death, numbers = np.full(count + more, -1), np.full(count + more, events), np.arange(events)
+    birth[entries[entries >= 0]] = numbers[entries >= 0]
+    death[-1 - entries[entries < 0]] = numbers[entries < 0]
+    rows = np.concatenate([np.arange(count), np.asarray(copies, np.int64)])
+    names = ("address", "allocated", "requested", "batch_power", "owner", "op")
+    columns = {name: getattr(requests, name)[rows] for name in names}
+    return dataclasses.replace(requests, events=events, birth=birth, death=death, **columns), rows

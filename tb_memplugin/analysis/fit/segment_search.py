@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.fit.plan_answer import TimeSource
-from tb_memplugin.model import Floats, Integers, Layer, Run, StepRequests, Timeline
+from tb_memplugin.model import Floats, Integers, Layer, Run, StepRequests
 from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.prediction import PeakParts
@@ -234,7 +234,6 @@ class Units:
         seconds: Time of each one's forward pass.
         step_seconds: Time of the step.
         time_source: Whether times are measured.
-        outputs: Layer path to the recorded bytes of its output, for the last layer of each unit.
         sentences: Why there are none, or what is assumed.
     """
 
@@ -242,7 +241,6 @@ class Units:
     seconds: tuple[float, ...] = ()
     step_seconds: float = 1.0
     time_source: TimeSource = "estimated"
-    outputs: dict[str, int] = dataclasses.field(default_factory=dict)
     sentences: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -275,28 +273,17 @@ def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units
     found = tuple(requesting_units(requests, units))
     if not found:
         return Units(sentences=("No layer between two cut points saves anything that could be recomputed.",))
-    outputs = {unit.layers[-1]: unit.output_bytes for unit, _ in found if unit.output_bytes is not None}
-    timed = [one for line in run.timelines if (one := _measured(line, requests, found)) is not None]
-    if timed:
-        seconds, total = timed[-1]
-        return Units(found, seconds, total, "measured", outputs)
+    for line in reversed(run.timelines):
+        total = line.duration_ns * 1e-9
+        same = (line.step, line.phase, line.device) == (requests.step, requests.phase, requests.device)
+        if same and total > 0 and len(line.event) >= 2:
+            # By the times of allocations.
+            times = line.seconds_at(np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found]))
+            return Units(found, tuple(np.maximum(np.diff(times), 0.0).tolist()), total, "measured")
     held = [float(requests.requested[part.saved].sum()) for _, part in found]
     shares = tuple(FORWARD_SHARE * one / max(1.0, sum(held)) for one in held)
     sentence = "The time is an estimate: a forward pass takes a third of a step, and each layer its share of the bytes."
-    return Units(found, shares, 1.0, "estimated", outputs, (sentence,))
-
-
-def _measured(
-    line: Timeline, requests: StepRequests, found: Sequence[tuple[Unit, Part]]
-) -> tuple[tuple[float, ...], float] | None:
-    """(seconds of each unit's forward pass, seconds of the step) by the times of its allocations; None if unknown."""
-    if (line.step, line.phase, line.device) != (requests.step, requests.phase, requests.device):
-        return None
-    total = line.duration_ns * 1e-9
-    if total <= 0 or len(line.event) < 2:
-        return None
-    times = line.seconds_at(np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found]))
-    return tuple(np.maximum(np.diff(times), 0.0).tolist()), total
+    return Units(found, shares, 1.0, "estimated", (sentence,))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from reading_cases import MIB, make_oom, make_samples
 
-from tb_memplugin.analysis.budget import Budget, BudgetCheck, Regression, check_run, exit_status
+from tb_memplugin.analysis.budget import Budget, BudgetCheck, Regression, check_workers, exit_status, measure
 from tb_memplugin.model import MISSING, LayerActivations, Run, Samples
 from tb_memplugin.model.notes import RECORDING, SAMPLES, WRONG_NUMBERS
 
@@ -30,6 +30,11 @@ def of_samples(samples: Samples, name: str = "run", damage: tuple[str, ...] = ()
     none = np.empty(0, np.int64)
     activations = LayerActivations(none, np.empty(0), (), np.empty((0, 0), np.int64))
     return Run(name, ("s",), ("",), (), samples, activations, (), notes, damage)
+
+
+def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[BudgetCheck]:
+    before = {} if baseline is None else {"": measure(baseline, budget)}
+    return check_workers(run.name, [("", measure(run, budget))], budget, before)
 
 
 def limit(size: int) -> Budget:

@@ -7,7 +7,7 @@ import pytest
 from reading_cases import DEVICE, MIB, make_samples, make_snapshot, make_table
 
 from tb_memplugin.analysis.answers.questions import answers
-from tb_memplugin.analysis.budget import Budget, check_run
+from tb_memplugin.analysis.budget import Budget
 from tb_memplugin.analysis.describe import describe_run
 from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.analysis.growth.device_growth import find_growth, growth_of
@@ -18,6 +18,7 @@ from tb_memplugin.model import Phase, Run
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.reader.decode.columns import join_samples
 from unit.analysis.growth.test_device_growth import make_run
+from unit.analysis.test_budget import check_run
 
 STEPS = np.arange(240)
 GROWN = STEPS * (MIB // 4)
