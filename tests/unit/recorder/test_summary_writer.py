@@ -40,6 +40,14 @@ def log(tmp_path: pathlib.Path) -> Log:
     return Log(tmp_path)
 
 
+def accepted() -> SummaryWriter:
+    """The state of the default writer, with a row that waits."""
+    state = recording_writer("layer_activations")
+    assert state is not None
+    state.add_activations(3, {"a": 10})
+    return state
+
+
 @pytest.fixture(autouse=True)
 def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary_writer, "_warned", set())
@@ -118,9 +126,7 @@ def test_nothing_is_recorded_where_the_program_records_no_summaries(log: Log) ->
 
 def test_a_row_that_was_accepted_is_written_whatever_the_program_records_later(log: Log) -> None:
     with log.writer.as_default():
-        state = recording_writer("layer_activations")
-        assert state is not None
-        state.add_activations(3, {"a": 10})
+        accepted()
         with tf.summary.record_if(False):
             log.writer.flush()
     assert log.read().activations.step.tolist() == [3]
@@ -147,9 +153,7 @@ def test_a_missing_writer_is_said_once_for_each_call(caplog: pytest.LogCaptureFi
 def test_rows_of_a_writer_that_is_dropped_are_written_at_exit(tmp_path: pathlib.Path) -> None:
     log = Log(tmp_path)
     with log.writer.as_default():
-        state = recording_writer("layer_activations")
-        assert state is not None
-        state.add_activations(3, {"a": 10})
+        state = accepted()
     del log.writer, state
     gc.collect()
     summary_writer._drain_all()
@@ -163,9 +167,7 @@ def test_a_failure_at_exit_is_said_and_keeps_no_other_row_back(
     monkeypatch.setattr(summary_writer, "_states", type(summary_writer._states)())
     for writer in (failing, log.writer):
         with writer.as_default():
-            state = recording_writer("layer_activations")
-            assert state is not None
-            state.add_activations(3, {"a": 10})
+            accepted()
 
     def full() -> None:
         raise OSError("no space left")
@@ -181,9 +183,7 @@ def test_a_failure_at_exit_is_said_and_keeps_no_other_row_back(
 
 def test_a_forked_child_writes_none_of_its_parents_rows(log: Log) -> None:
     with log.writer.as_default():
-        state = recording_writer("layer_activations")
-        assert state is not None
-        state.add_activations(3, {"a": 10})
+        state = accepted()
         state._abandon()
         before = log.bytes
         log.writer.flush()

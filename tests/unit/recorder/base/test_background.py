@@ -49,7 +49,7 @@ def test_ticks_go_on_after_one_that_raised() -> None:
 class Looks:
     """A clock that each look at an unfinished job advances, and a thread that works for the first `worked` seconds."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, worked: float, done_at: float = math.inf) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, worked: float, done_at: float) -> None:
         self.now, self._worked, self._done_at = 0.0, worked, done_at
         monkeypatch.setattr(background, "time", types.SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(background._thread, "_used_seconds", lambda: min(self.now, self._worked))
@@ -59,19 +59,15 @@ class Looks:
         return self.now >= self._done_at
 
 
-@pytest.mark.parametrize(("worked", "until"), [(0, 5), (10, 15), (math.inf, 60)])
-def test_a_wait_ends_after_five_seconds_without_work_and_after_a_minute(
-    monkeypatch: pytest.MonkeyPatch, worked: float, until: float
+@pytest.mark.parametrize(
+    ("worked", "done_at", "until"), [(0, math.inf, 5), (10, math.inf, 15), (math.inf, math.inf, 60), (20, 24, 24)]
+)
+def test_a_wait_ends_with_the_jobs_or_after_five_seconds_without_work_or_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch, worked: float, done_at: float, until: float
 ) -> None:
-    looks = Looks(monkeypatch, worked)
-    assert background.while_it_works(looks.done) is False
+    looks = Looks(monkeypatch, worked, done_at)
+    assert background.while_it_works(looks.done) is (until == done_at)
     assert looks.now == until
-
-
-def test_a_wait_ends_with_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = Looks(monkeypatch, worked=20, done_at=24)
-    assert background.while_it_works(looks.done) is True
-    assert looks.now == 24
 
 
 def test_a_wait_returns_before_a_job_that_does_nothing_and_the_next_one_after_it(

@@ -98,10 +98,14 @@ def test_an_allocator_without_memory_gives_no_map_and_stays_available(make: Any,
     assert maps.read(DEVICE) == make_dump() and not warnings
 
 
-def test_the_map_of_another_gpu_turns_it_off(make: Any, warnings: list[str]) -> None:
-    maps = make(Library(make_dump(b"GPU_1_bfc")))
+@pytest.mark.parametrize(
+    ("dump", "said"),
+    [(make_dump(b"GPU_1_bfc"), "returned the map of GPU:1 instead"), (b"\xff\xff", "do not parse")],
+)
+def test_another_map_turns_it_off(make: Any, warnings: list[str], dump: bytes, said: str) -> None:
+    maps = make(Library(dump))
     assert maps.read(DEVICE) is None and not maps.available(DEVICE)
-    assert "returned the map of GPU:1 instead" in warnings[0]
+    assert said in warnings[0]
 
 
 def test_the_map_of_pinned_memory_is_compared_with_its_own_statistics(make: Any, warnings: list[str]) -> None:
@@ -138,11 +142,6 @@ def test_read_raises_no_fault_of_a_warning(make: Any, monkeypatch: pytest.Monkey
     maps = make(Library(ValueError("odd")))
     monkeypatch.setattr(maps, "_warn", lambda _: 1 / 0)
     assert maps.read(DEVICE) is None and not maps.available(DEVICE)
-
-
-def test_bytes_that_are_not_a_dump_turn_it_off(make: Any, warnings: list[str]) -> None:
-    assert make(Library(b"\xff\xff")).read(DEVICE) is None
-    assert "do not parse" in warnings[0]
 
 
 def test_the_switch_turns_it_off_for_all_devices_with_one_warning(

@@ -105,32 +105,6 @@ def test_dumps_of_a_killed_process_are_removed_by_the_next_one(
     assert list(place.iterdir()) == [] and VARIABLE not in os.environ
 
 
-def test_a_process_that_exits_leaves_nothing(
-    place: pathlib.Path, holder: tuple[subprocess.Popen[str], pathlib.Path]
-) -> None:
-    process, _ = holder
-    process.communicate("\n")
-    assert process.returncode == 0 and list(place.iterdir()) == []
-
-
-def test_other_files_stay(place: pathlib.Path) -> None:
-    # GIVEN a link and a file with such a name, and a directory with another name
-    elsewhere = place / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "kept").touch()
-    (place / "tb_memplugin_oom_link").symlink_to(elsewhere)
-    (place / "tb_memplugin_oom_file").touch()
-    files = DumpFiles()
-    files.acquire()
-    files.release()
-    assert sorted(path.name for path in place.iterdir()) == [
-        "elsewhere",
-        "tb_memplugin_oom_file",
-        "tb_memplugin_oom_link",
-    ]
-    assert (elsewhere / "kept").exists()
-
-
 def test_the_users_own_prefix_is_used_and_kept(place: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(place / "mine"))
     files = DumpFiles()

@@ -239,17 +239,9 @@ def test_a_compiled_request_has_no_layer_and_no_line(watched: Watched) -> None:
 
 def test_a_rounded_size_is_made_exact_by_the_traced_steps(watched: Watched) -> None:
     exact = round(145.20 * MIB) + 3
-    watched.oom.recent.add("GPU:0", step_of((0, exact)), TraceFacts())
+    watched.oom.recent.add("GPU:0", made((0, exact, 1, 20, INPUTS)), TraceFacts())
     watched.fails(error_of(COMPILED), 7)
     assert watched.last.requested_bytes == exact
-
-
-def step_of(*chunks: tuple[int, int]) -> StepChunks:
-    """A step that allocates chunks (address, bytes) of a batch, which outlive it."""
-    address, size = (np.asarray(column, np.int64) for column in zip(*chunks, strict=True))
-    none, count = np.zeros(len(chunks), np.int64), 20
-    owners = (ChunkOwner(None, "inputs", None),)
-    return StepChunks(1, "train", address, size, size, none + 1, none + count, none, owners, count, {})
 
 
 @pytest.mark.parametrize(("mode", "line"), [("eager", "eager.py:3"), ("graph", None)])
@@ -326,7 +318,7 @@ def test_the_end_of_the_session_says_whether_the_program_caught_the_error(
 
 
 def test_a_program_that_cannot_be_looked_at_has_the_facts_of_the_last_traced_step(watched: Watched) -> None:
-    watched.oom.recent.add("GPU:0", step_of((0, 512)), FACTS)
+    watched.oom.recent.add("GPU:0", made((0, 512, 1, 20, INPUTS)), FACTS)
     watched.watch.observer.facts = None
     watched.fails(error_of(), 7)
     assert watched.last.layer == "model/head"
@@ -405,26 +397,18 @@ def test_a_failure_that_ends_its_step_replaces_the_preliminary_one(watched: Watc
     assert not watched.oom.waits
 
 
-def test_between_steps_nothing_is_written(watched: Watched) -> None:
-    watched.dump(1001)
-    watched.oom.tick(None, None)
-    assert watched.written == []
-
-
-@pytest.mark.parametrize(("began", "ended", "count"), [(1000.5, 0.0, 1), (1001.5, 0.0, 0), (0.0, 1001.5, 0)])
-def test_a_dump_from_before_the_step_is_not_its_own(watched: Watched, began: float, ended: float, count: int) -> None:
+@pytest.mark.parametrize(
+    ("step", "began", "ended", "count"),
+    [(7, 1000.5, 0.0, 1), (7, 1001.5, 0.0, 0), (7, 0.0, 1001.5, 0), (None, 0.0, 0.0, 0)],
+)
+def test_a_dump_from_before_the_step_or_between_steps_is_not_its_own(
+    watched: Watched, step: int | None, began: float, ended: float, count: int
+) -> None:
     watched.dump(1001)
     watched.oom.steps_ended(ended)
-    watched.oom.tick(7, "train", began)
+    watched.oom.steps_ended(1000.5)  # which is not earlier
+    watched.oom.tick(step, "train", began)
     assert len(watched.written) == count
-
-
-def test_the_end_of_steps_never_goes_back_in_time(watched: Watched) -> None:
-    watched.dump(1001)
-    watched.oom.steps_ended(1002.0)
-    watched.oom.steps_ended(1000.5)
-    watched.oom.tick(7, "train")
-    assert watched.written == []
 
 
 def test_a_dump_that_is_not_written_yet_is_read_at_a_later_tick(watched: Watched) -> None:
@@ -449,7 +433,9 @@ def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched
         for name, address in (("stays", 0x1000), ("moved", 0x9000))
     ]
     held = TensorFact("held_tensors", 1000, 0x9000)
-    watched.oom.recent.add("GPU:0", step_of((1 << 40, 512)), TraceFacts(variables=tuple(weights), tensors=(held,)))
+    watched.oom.recent.add(
+        "GPU:0", made((1 << 40, 512, 1, 20, INPUTS)), TraceFacts(variables=tuple(weights), tensors=(held,))
+    )
     watched.dump(1001)
     watched.oom.tick(7, "train")
     assert watched.last.map is not None

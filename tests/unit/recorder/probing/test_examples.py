@@ -73,19 +73,20 @@ def test_data_without_examples_is_refused_with_its_value(leaf: Any) -> None:
     assert f"{leaf!r}"[:20] in str(raised.value)
 
 
-def test_different_numbers_of_examples_are_named() -> None:
-    with pytest.raises(RecordingError, match=r"must have the same number of examples. Received: \[5, 6\]"):
-        Examples((X, Y[:5]), 4)
+EMPTY = "data is empty. Pass at least one batch with one example"
 
 
-def test_data_without_an_array_is_refused() -> None:
-    with pytest.raises(RecordingError, match="Received: no array"):
-        Examples(([],), 4)
-
-
-@pytest.mark.parametrize("data", [X[:0], tf.data.Dataset.from_tensor_slices(X[:0]).batch(2)])
-def test_empty_data_is_said_to_be_empty(data: Any) -> None:
-    with pytest.raises(RecordingError, match=r"data is empty. Pass at least one batch with one example"):
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((X, Y[:5]), r"must have the same number of examples. Received: \[5, 6\]"),
+        (([],), "Received: no array"),
+        (X[:0], EMPTY),
+        (tf.data.Dataset.from_tensor_slices(X[:0]).batch(2), EMPTY),
+    ],
+)
+def test_data_of_no_or_of_different_lengths_is_refused(data: Any, said: str) -> None:
+    with pytest.raises(RecordingError, match=said):
         Examples(data, 4)
 
 

@@ -33,6 +33,18 @@ def make_model(**compiled: Any) -> Any:
     return model
 
 
+def without_optimizer() -> Any:
+    model = make_model()
+    model.optimizer = None
+    return model
+
+
+def unbuilt() -> Any:
+    model = keras.Sequential([keras.layers.Dense(2)], name="net")
+    model.compile("sgd", "mse")
+    return model
+
+
 # --- arguments --------------------------------------------------------------------------------------------------------
 
 
@@ -54,6 +66,8 @@ def test_other_batch_sizes_are_received(given: Any) -> None:
     [
         (object(), "model must be a Keras model. Received: object"),
         (keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)], name="net"), "model 'net' is not compiled. Call"),
+        (without_optimizer(), "model 'net' is not compiled. Call"),
+        (unbuilt(), "model 'net' has no weights yet. Call it once, or model.build, first"),
         (make_model(), ""),
     ],
 )
@@ -65,22 +79,6 @@ def test_a_model_is_a_compiled_one_of_keras(monkeypatch: pytest.MonkeyPatch, mod
     with pytest.raises(RecordingError) as raised:
         checked_devices(model)
     assert str(raised.value).startswith(said)
-
-
-def test_a_model_without_an_optimizer_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    readable(monkeypatch, "GPU:0")
-    model = make_model()
-    model.optimizer = None
-    with pytest.raises(RecordingError, match="is not compiled"):
-        checked_devices(model)
-
-
-def test_a_model_without_weights_is_built_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    readable(monkeypatch, "GPU:0")
-    model = keras.Sequential([keras.layers.Dense(2)], name="net")
-    model.compile("sgd", "mse")
-    with pytest.raises(RecordingError, match=r"model 'net' has no weights yet. Call it once, or model.build, first"):
-        checked_devices(model)
 
 
 def readable(monkeypatch: pytest.MonkeyPatch, *names: str, of: tuple[str, ...] = ("GPU:0", "GPU:1")) -> None:

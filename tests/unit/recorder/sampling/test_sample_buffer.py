@@ -82,13 +82,6 @@ def test_a_measurement_of_a_taken_row_is_dropped() -> None:
     assert taken is not None and taken.devices["GPU:0"].pool_bytes.tolist() == [MISSING]
 
 
-def test_an_unknown_device_is_refused() -> None:
-    buffer = SampleBuffer(["GPU:0"])
-    number = buffer.append(0.0, row(0, (1, 2)))
-    with pytest.raises(ValueError, match="not in tuple"):
-        buffer.measure(number, "GPU:1", 7, 6)
-
-
 def test_concurrent_appends_measurements_and_takes_mix_nothing_up() -> None:
     # GIVEN a thread that appends, and one that measures every row with figures made from its step
     buffer = SampleBuffer(["GPU:0"])

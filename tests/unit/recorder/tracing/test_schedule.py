@@ -89,10 +89,6 @@ def test_the_same_steps_are_traced_if_only_asked_when_due(
     assert simulate_ordinary(TraceSchedule(overhead, trace_steps), 2000, peak) == asked
 
 
-def test_the_step_after_the_compiling_one_is_traced() -> None:
-    assert simulate(TraceSchedule(0.005), 20)[0] == 1
-
-
 def test_exactly_the_requested_steps_are_traced_once_that_is_asked_for() -> None:
     schedule = TraceSchedule(0.005, [3, 7])
     schedule.only_requested()
@@ -107,14 +103,6 @@ def test_no_step_is_traced_if_none_was_requested_and_only_those_may_be() -> None
     schedule.only_requested()
     assert simulate(schedule, 2000) == []
     assert schedule.due("train", 5, 1.0) == Due()
-
-
-def test_the_compiling_step_of_training_is_traced_to_learn() -> None:
-    schedule = TraceSchedule(0.005)
-    assert schedule.wants("train", 0, 0.0) == "learn"
-    schedule.record_cost("train", TRACE_SECONDS)
-    assert schedule.wants("train", 1, 0.1) == "trace"
-    assert TraceSchedule(0.0).wants("train", 0, 0.0) is None
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -132,11 +120,6 @@ def test_with_named_steps_the_first_training_step_is_traced_to_learn() -> None:
     assert schedule.wants("train", 0, 0.0) == "learn"
     schedule.record_cost("train", TRACE_SECONDS)
     assert [schedule.wants("train", step, 0.1 * step) for step in (1, 2, 3)] == [None, None, "trace"]
-
-
-def test_a_named_first_step_is_traced_for_its_ledger_and_no_named_steps_trace_nothing() -> None:
-    assert TraceSchedule(0.0, [0]).wants("train", 0, 0.0) == "trace"
-    assert TraceSchedule(0.005, []).wants("train", 0, 0.0) is None
 
 
 def test_overhead_stays_within_budget_over_a_long_run() -> None:
@@ -187,21 +170,21 @@ def test_a_new_highest_peak_is_traced_before_the_next_regular_trace() -> None:
     assert grown[: EARLY + 1] == [*plain[:EARLY], 291]
 
 
-def test_no_overhead_traces_nothing() -> None:
-    assert simulate(TraceSchedule(0.0), 1000) == []
-
-
-def test_named_steps_are_traced_and_no_others() -> None:
-    assert simulate(TraceSchedule(0.005, [3, 500]), 1000) == [3, 500]
-    assert simulate(TraceSchedule(0.0, [0]), 10) == [0]
-
-
-def test_phases_have_their_own_first_trace() -> None:
-    schedule = TraceSchedule(0.005)
-    schedule.compiled("train")
-    schedule.traced("train", 100, TRACE_SECONDS)
-    schedule.compiled("validation")
-    assert schedule.wants("validation", 5, 0.5)
+@pytest.mark.parametrize(
+    ("overhead", "trace_steps", "traced"),
+    [
+        (0.0, None, []),
+        (0.005, [], []),
+        (0.005, [3, 500], [3, 500]),
+        (0.0, [0], [0]),  # for its ledger, not to learn
+    ],
+)
+def test_named_steps_are_traced_and_no_others(
+    overhead: float, trace_steps: list[int] | None, traced: list[int]
+) -> None:
+    assert simulate(TraceSchedule(overhead, trace_steps), 1000) == traced
+    if not traced:
+        assert TraceSchedule(overhead, trace_steps).wants("train", 0, 0.0) is None
 
 
 def test_timelines_thin_out_by_powers_of_two() -> None:
