@@ -12,7 +12,6 @@ from tb_memplugin.model.units import format_bytes
 
 
 def free_sizes(memory_map: MemoryMap) -> Integers:
-    """Bytes of the known free chunks, in address order."""
     sizes: Integers = memory_map.bytes[memory_map.state == FREE]
     return sizes
 
@@ -22,13 +21,6 @@ def pool_at(memory_map: MemoryMap) -> Pool | None:
     if memory_map.pool_bytes is None or memory_map.in_use_bytes is None:
         return None
     return Pool(memory_map.pool_bytes, memory_map.in_use_bytes, int(free_sizes(memory_map).max(initial=0)))
-
-
-def _free_regions_bytes(memory_map: MemoryMap) -> int:
-    """Bytes of the regions that are entirely free."""
-    busy = np.unique(memory_map.region[memory_map.state != FREE])
-    free = np.setdiff1d(np.unique(memory_map.region), busy)
-    return int(memory_map.region_bytes[free[free >= 0]].sum())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +81,10 @@ def _growth(memory_map: MemoryMap, rounded: int, sizes: Integers) -> tuple[bool 
             f"No free chunk is large enough ({chunks}), but the pool can grow by {format_bytes(unreserved)} if the "
             "device has that much memory."
         )
-    returnable = _free_regions_bytes(memory_map) if is_gpu(memory_map.device) else 0
+    returnable = 0
+    if is_gpu(memory_map.device):  # on a CPU, free regions are never returned
+        free_regions = np.setdiff1d(memory_map.region, memory_map.region[memory_map.state != FREE])
+        returnable = int(memory_map.region_bytes[free_regions[free_regions >= 0]].sum())
     if unreserved is not None and returnable and returnable + unreserved >= rounded:
         return True, (
             f"No free chunk is large enough ({chunks}), but the allocator can release unused regions "
@@ -171,7 +166,6 @@ def blocking_chunks(memory_map: MemoryMap) -> list[dict[str, int]]:
 
 
 def free_bins(memory_map: MemoryMap) -> list[dict[str, int]]:
-    """The bins with free chunks, smallest first."""
     bins: dict[int, dict[str, int]] = {}
     for size in sorted(free_sizes(memory_map).tolist()):
         smallest = bin_bytes(size)

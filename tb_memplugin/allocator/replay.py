@@ -77,7 +77,6 @@ def _chunk_sum(memory_map: MemoryMap) -> int:
 
 
 def _sizes(memory_map: MemoryMap) -> dict[int, int]:
-    """Address to bytes of the chunks in use."""
     used = memory_map.state == IN_USE
     return dict(zip(memory_map.address[used].tolist(), memory_map.bytes[used].tolist(), strict=True))
 

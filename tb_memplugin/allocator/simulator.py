@@ -91,7 +91,6 @@ class Simulator:
         return other
 
     def request(self, requested: int) -> int | None:
-        """Allocate by the rules, with growth; return the address, or None if the request fails."""
         rounded = rounded_bytes(requested)
         free = self._free
         place = bisect.bisect_left(free, (rounded, _LOWEST))
@@ -114,7 +113,6 @@ class Simulator:
         return True
 
     def _return_regions(self, rounded: int) -> bool:
-        """Return all free regions to the device if that makes room for a rounded request; return whether it did."""
         if self._rules is None or not self._rules.returns_regions:
             return False
         free = [region for region in self._regions if self._is_free(*region)]

@@ -40,7 +40,6 @@ class CallSegment:
 
 
 def run_call(call: LayerCall, operation: Any, known: dict[int, Any], wrap: Callable[[Any], Any]) -> None:
-    """Run one call and add what it returns to the known tensors."""
     if call.reads() <= known.keys():
         arguments, keywords = call.node.arguments.fill_in(known)
         outputs = wrap(operation)(*arguments, **keywords)

@@ -64,7 +64,6 @@ class Passed:
     unknown: list[Any]
 
     def differentiable(self) -> list[Any]:
-        """Outputs and losses that have gradients."""
         return [tensor for tensor in (*self.outputs, *(loss for _, loss in self.losses)) if is_floating(tensor)]
 
 

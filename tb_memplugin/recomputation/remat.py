@@ -68,7 +68,6 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
 
 
 def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
-    """The segments of a plan, those between pairs of layers, or those that a sequence of cuts forms."""
     planned = getattr(plan_or_cuts, "segments", None)
     if planned is not None:
         return segments_of_layers(model, planned)
@@ -81,7 +80,6 @@ def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
 
 
 def _has_segments(model: Any) -> bool:
-    """Whether anything of a model that `_graph` made is recomputed."""
     own = any(isinstance(step, CallSegment) for step in model.segmented_steps)
     return own or any(map(_has_segments, model.nested.values()))
 
@@ -163,8 +161,6 @@ def _copy_state(model: Any, new: Any) -> None:
 
 
 def _compile(base: Any) -> Any:
-    """`compile` of a class, without XLA unless it is requested."""
-
     @functools.wraps(base.compile)
     def compile(self: Any, *arguments: Any, **keywords: Any) -> Any:
         keywords.setdefault("jit_compile", False)

@@ -34,11 +34,9 @@ class LayerCall:
         return self.node.operation
 
     def reads(self) -> set[int]:
-        """Identities of the symbolic tensors that the call takes."""
         return {id(tensor) for tensor in self.node.input_tensors}
 
     def makes(self) -> set[int]:
-        """Identities of the symbolic tensors that the call returns."""
         return {id(tensor) for tensor in self.node.outputs}
 
 
@@ -185,7 +183,6 @@ class _Place(NamedTuple):
 
 
 def _inside(model: Any, prefix: str) -> list[_Place]:
-    """The calls directly inside one (nested) model."""
     return [one for one in _flat(model, "", set(_prefixes(prefix))) if one.path.rpartition("/")[0] == prefix]
 
 

@@ -37,7 +37,6 @@ class OwnerMatching:
         }
 
     def result(self) -> MemoryMap:
-        """The map with the owners given so far."""
         return dataclasses.replace(self._map, owner=self._owner, source=self._source, owners=tuple(self._owners))
 
     def _open_rows(self) -> list[int]:
@@ -55,7 +54,6 @@ class OwnerMatching:
             self._at(fact.end_address, fact.requested_bytes, owner, "variable")
 
     def tensors(self, tensors: Iterable[TensorFact]) -> None:
-        """Match tensors that Python holds by their addresses."""
         for fact in tensors:
             self._at(fact.address, fact.requested_bytes, ChunkOwner(None, fact.category, None), "held_tensor")
 
@@ -142,7 +140,9 @@ class OwnerMatching:
             rows = np.flatnonzero(sizes == size)
             if not len(rows):
                 continue
-            known = self._known_owners(size)
+            owners = list(self._owners)
+            of_size = [row for row in self._by_address.values() if self._map.requested_bytes[row] == size]
+            known = [owners[self._owner[row]] for row in of_size if self._owner[row] >= 0]
             count = len(open_rows) + len(known)
             live = _nearest(step, rows, point.event, count) if point.event >= 0 else _whenever(step, rows, count)
             left = _without([step.owners[number] for number in step.owner[live].tolist()], known)
@@ -156,12 +156,6 @@ class OwnerMatching:
             shared = _common(step.owners[number] for number in set(step.owner[rows].tolist()))
             for row in open_rows:
                 self._give(row, shared, "size")
-
-    def _known_owners(self, size: int) -> list[ChunkOwner]:
-        """The known owners of the chunks of a size."""
-        owners = list(self._owners)
-        rows = [row for row in self._by_address.values() if self._map.requested_bytes[row] == size]
-        return [owners[int(self._owner[row])] for row in rows if self._owner[row] >= 0]
 
 
 def _nearest(step: StepChunks, rows: Integers, event: int, count: int) -> Integers:
@@ -189,7 +183,6 @@ def _instants(step: StepChunks, rows: Integers) -> Integers:
 
 
 def _counts(step: StepChunks, rows: Integers, instants: Integers) -> Integers:
-    """How many of the rows were live just before each of the instants."""
     births, deaths = np.sort(step.birth[rows]), np.sort(step.death[rows])
     counts: Integers = np.searchsorted(births, instants) - np.searchsorted(deaths, instants)
     return counts

@@ -88,7 +88,6 @@ def post_mortem(
 
 
 def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, ...]:
-    """Sentences on what is unknown of the failure."""
     notes = [*event.notes, *(() if memory_map is None else memory_map.not_available)]
     if event.compiled:
         notes.append(

@@ -20,7 +20,6 @@ class Classifier:
 
     Attributes:
         events: Number of the trace's events.
-        chunks: The trace's chunks.
         window: The trace as the rules read it.
         spans, execution: What made the chunks, and the passes.
         saved: The chunks that the backward pass reads.

@@ -126,26 +126,21 @@ class GraphExecution:
         """
         if not self._forward_has_layers:
             return list(runs)
+        names = self._window.names
         timely: list[LayerRun] = []
         returned = False
         for run in runs:
-            of_loss = run.pass_name == "forward" and self._is_loss(run.name)
-            if of_loss and returned:
-                continue
+            if returned and run.pass_name == "forward":
+                fact = names.fact(names.executed.get(run.name, self._window.trace.strings[run.name]))
+                if fact is not None and fact.layer is None:
+                    continue
             if run.pass_name != "update":
                 returned = run.pass_name == "backward"
             timely.append(run)
         return timely
 
-    def _is_loss(self, name: int) -> bool:
-        """Whether a forward op belongs to no layer, by the index of its execution or of its own name."""
-        names = self._window.names
-        fact = names.fact(names.executed.get(name, self._window.trace.strings[name]))
-        return fact is not None and fact.layer is None
-
     @cached_property
     def _forward_has_layers(self) -> bool:
-        """Whether an op of the forward pass that requests memory belongs to a layer."""
         facts = map(self._window.names.fact, self._window.allocating)
         return any(fact and fact.pass_name == "forward" and fact.layer for fact in facts)
 
@@ -247,7 +242,6 @@ class EagerSpans:
         return bool(((self._start[rows] >= birth) & (self._end[rows] <= death)).any())
 
     def named(self, name: str) -> list[tuple[int, int]]:
-        """(start, end) of the spans with a name, in order."""
         rows = [row for row, label in enumerate(self._names) if label == name]
         return sorted((int(self._start[row]), int(self._end[row])) for row in rows)
 
@@ -264,7 +258,6 @@ class EagerExecution(GraphExecution):
         return [start for start, _ in self._spans.named(BACKWARD)]
 
     def _find_gradients(self) -> dict[int, OpFact]:
-        """Chunks of the variables' gradients that a backward pass returned."""
         window = self._window
         gradients: dict[int, OpFact] = {}
         for start, end in self._spans.named(BACKWARD):

@@ -13,8 +13,6 @@ from tb_memplugin.model.trace import OpFact
 
 
 class SavedForBackward:
-    """The chunks of one window that an op of the backward pass reads."""
-
     def __init__(self, window: Window, execution: GraphExecution, variables: VariableChunks) -> None:
         self._window, self._execution, self._variables = window, execution, variables
         self._read_by_backward: dict[str, bool] = {}
@@ -62,7 +60,6 @@ class SavedForBackward:
         return window.address[chunk] not in self._variables.at_start and self._execution.freed_by_backward(chunk)
 
     def is_saved(self, fact: OpFact, chunk: int) -> bool:
-        """Whether the result of a forward op with these facts is saved for the backward pass."""
         window = self._window
         if fact.unread_outputs and self._is_unread_output(fact, chunk):
             return False
@@ -132,7 +129,6 @@ class NewChunks:
         return window.layer_owner(fact.layer, self._category(fact, chunk))
 
     def _category_without_op(self, chunk: int) -> Category:
-        """Category of a chunk that no known op made."""
         if self._within_one_op(chunk):
             return "workspace"
         if not self._window.outlives(chunk):

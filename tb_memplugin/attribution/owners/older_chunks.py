@@ -20,7 +20,6 @@ RARE_BYTES = 64 << 10
 
 
 def variable_owner(variable: VariableFact) -> Owner:
-    """The owner of a variable's value."""
     return Owner(variable.layer, variable.role, variable.trainable)
 
 
@@ -123,7 +122,6 @@ class OlderChunks:
         self.constants = dict(self._find_constants())
 
     def owner(self, chunk: int) -> Owner:
-        """The owner of a chunk that was allocated before the window."""
         window, earlier = self._window, self._window.facts.earlier
         address, requested = window.address[chunk], window.requested[chunk]
         variable, tensor = self._variables.at_start.get(address), self._tensors.get(address)
@@ -148,7 +146,6 @@ class OlderChunks:
         return Owner(None, "unattributed", None)
 
     def constant_owner(self, chunk: int) -> Owner | None:
-        """The owner of a chunk with a constant; None for other chunks."""
         fact = self.constants.get(chunk)
         if fact is None:
             return None
@@ -197,7 +194,6 @@ class OlderChunks:
         return self._tensors[self._sorted_addresses[place]]
 
     def is_batch(self, requested: int) -> bool:
-        """Whether a request has the size of a batch."""
         return requested >= MIN_BATCH_BYTES and requested in self.input_sizes
 
     def _given_sizes(self) -> Iterator[int]:
@@ -228,7 +224,6 @@ class OlderChunks:
 
 
 def _common(constants: list[ConstantFact]) -> ConstantFact:
-    """What constants of one size have in common."""
     first, *others = constants
     shared = {
         field: getattr(first, field)

@@ -79,7 +79,6 @@ class StepChunks:
 
 
 def step_chunks(classifier: Classifier, step: int, phase: Phase) -> StepChunks:
-    """The chunks of a trace with the owners that the classifier gives them."""
     chunks, trace = classifier.chunks, classifier.window.trace
     owners: dict[ChunkOwner, int] = {}
     column: list[int] = []
@@ -117,7 +116,6 @@ def owned_at(step: StepChunks, classifier: Classifier, event: int) -> StepChunks
 
 
 def _started(trace: AllocationTrace) -> dict[str, int]:
-    """Op name to the number of events before its first execution."""
     order = np.argsort(trace.ops.start_ps, kind="stable")[::-1]
     events = np.searchsorted(trace.time_ps, trace.ops.start_ps[order])
     first = dict(zip(trace.ops.name[order].tolist(), events.tolist(), strict=True))
@@ -161,7 +159,6 @@ Ages = Mapping[tuple[int, int], int]
 
 
 def ages_after(known: Ages, step: StepChunks) -> Ages:
-    """The ages of the chunks in use at the end of a traced step."""
     rows = np.flatnonzero(step.death == step.events)
     keys = zip(step.address[rows].tolist(), step.allocated[rows].tolist(), step.birth[rows].tolist(), strict=True)
     return {

@@ -164,25 +164,13 @@ def run_marks(run: ModuleRun) -> Marks | None:
     return marks
 
 
-class Placement(NamedTuple):
-    """Where a schedule's positions come among the events; columns of equal length.
+def place_positions(run: ModuleRun, times: Integers, peak: int) -> tuple[Integers, Integers, Integers]:
+    """For each of a module's positions: the number of events before it, its time, and whether it comes before (-1), at
+    (0) or after (1) the step's peak.
 
-    Attributes:
-        follows: Number of events before each position.
-        times: Nanoseconds since the step's start.
-        side: Before (-1), at (0) or after (1) the step's peak.
-    """
-
-    follows: Integers
-    times: Integers
-    side: Integers
-
-
-def place_positions(run: ModuleRun, times: Integers, peak: int) -> Placement:
-    """Spread a module's positions evenly over its execution; its peak is placed at the step's if that lies in it.
-
-    `times` is when the state after each number of events begins, from 0 on; last, when the step ends. `peak` is the
-    number of events before the step's peak.
+    They are spread evenly over the execution; the module's peak is placed at the step's if that lies in it. `times` is
+    when the state after each number of events begins, from 0 on, in nanoseconds since the step's start; last, when the
+    step ends. `peak` is the number of events before the step's peak.
     """
     count, at = len(run.positions.positions), run.positions.peak
     measured = times[:-1]
@@ -190,7 +178,7 @@ def place_positions(run: ModuleRun, times: Integers, peak: int) -> Placement:
     begin, end = int(times[first]), int(times[last + 1])
     if not first <= peak <= last:
         placed = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
-        return Placement(_events_up_to(placed, measured, first, last), placed, np.zeros(count, np.int64))
+        return (_events_up_to(placed, measured, first, last), placed, np.zeros(count, np.int64))
     # The bytes in use stay at the peak until the next event: within that time, the module's peak keeps its own time.
     peak_begin, peak_end = int(times[peak]), int(times[peak + 1]) - 1
     middle = min(max(begin + (end - begin) * at // count, peak_begin), max(peak_begin, peak_end))
@@ -199,7 +187,7 @@ def place_positions(run: ModuleRun, times: Integers, peak: int) -> Placement:
     side = np.sign(np.arange(count) - at)
     follows = _events_up_to(placed, measured, first, last)
     follows = np.where(side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak))
-    return Placement(follows, placed, np.where(follows == peak, side, 0))
+    return (follows, placed, np.where(follows == peak, side, 0))
 
 
 def _events_up_to(times: Integers, measured: Integers, first: int, last: int) -> Integers:

@@ -69,8 +69,6 @@ def measured_marks(classifier: Classifier) -> list[Marks]:
 
 
 class _EventTimes:
-    """Converts times to moments."""
-
     def __init__(self, trace: AllocationTrace) -> None:
         self._times = trace.time_ps
 

@@ -114,7 +114,9 @@ class BatchPowers:
         if not has_shape or (is_vector and (is_recurrent or not is_output)):
             is_scratch = is_vector and is_output == is_recurrent
             return self._unless_fixed(SCRATCH_POWER if is_scratch else UNKNOWN_POWER, requested)
-        if not is_output and not is_gpu(trace.device) and self._is_of_threads(name, sizes, int(trace.dtype[birth])):
+        # A temporary of the CPU may be scratch space that follows the number of threads, not the batch.
+        of_threads = (len(sizes) == 1 and trace.dtype[birth] == _UINT8) or (len(sizes) == 3 and _COLUMNS.search(name))
+        if of_threads and not is_output and not is_gpu(trace.device):
             return 0
         if self._holds_batch(sizes) and (len(sizes) > 1 or requested not in self._weights):
             return 1
@@ -172,10 +174,6 @@ class BatchPowers:
     def _holds_batch(self, sizes: tuple[int, ...]) -> bool:
         """Whether one of a tensor's dimensions must hold the batch."""
         return any(size in self._joined and size not in self._fixed for size in sizes)
-
-    def _is_of_threads(self, name: str, sizes: tuple[int, ...], dtype: int) -> bool:
-        """Whether a temporary of the CPU is scratch space that follows the number of threads, not the batch."""
-        return (len(sizes) == 1 and dtype == _UINT8) or (len(sizes) == 3 and bool(_COLUMNS.search(name)))
 
     def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool, requested: int) -> int | None:
         """By the shapes of the op's outputs when it was traced; None if they do not tell."""

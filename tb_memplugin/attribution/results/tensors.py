@@ -112,14 +112,12 @@ def _dense_gradients(live: Iterable[int], classifier: Classifier, peak: int) -> 
 
 
 def _merged(singles: Iterable[HeldTensorGroup]) -> Iterator[HeldTensorGroup]:
-    """One group for those that differ in nothing."""
     counts = Counter(singles)
     for group, count in counts.items():
         yield dataclasses.replace(group, count=count, bytes=count * group.bytes)
 
 
 def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) -> Iterator[HeldTensorGroup]:
-    """Groups of tensors with the same category, shape, dtype and holder."""
     by_key: dict[_Key, list[TensorFact]] = {}
     for tensor in tensors:
         by_key.setdefault(_key(tensor), []).append(tensor)
@@ -165,7 +163,6 @@ class TensorShapes:
         self._batch = facts.batch.size
 
     def of(self, chunk: int) -> TensorShape | None:
-        """The shape of the tensor in a chunk; None if unknown."""
         chunks, trace = self._classifier.chunks, self._trace
         address, requested, birth = (int(column[chunk]) for column in (chunks.address, chunks.requested, chunks.birth))
         if birth < 0:

@@ -46,9 +46,8 @@ class Moments:
         measured = np.concatenate([[0], (trace.time_ps - first) // _PS_PER_NS])
         self.duration_ns = (last - first) // _PS_PER_NS
         placed = [place_positions(run, np.append(measured, self.duration_ns), peak) for run in runs]
-        follows = np.concatenate([np.arange(events + 1), *(one.follows for one in placed)])
-        times = np.concatenate([measured, *(one.times for one in placed)])
-        side = np.concatenate([np.full(events + 1, -2), *(one.side for one in placed)])
+        parts = [(np.arange(events + 1), measured, np.full(events + 1, -2)), *placed]
+        follows, times, side = (np.concatenate(column) for column in zip(*parts, strict=True))
         # Each event's moment comes before the positions that follow the event.
         order = np.lexsort((np.arange(len(times)), times, side, follows))
         where = np.empty(len(order), np.int64)
@@ -73,7 +72,6 @@ class Moments:
         return int(self._measured[measured])
 
     def must_keep(self) -> list[int]:
-        """Moments that no reduction may drop."""
         edges = [edge for band in self.bands for edge in (band.start, band.end)]
         edges += [edge for span in self.compiled for edge in (span.start, span.end)]
         return [0, self.count - 1, self.peak, *(edge for edge in edges if edge < self.count)]

@@ -42,7 +42,6 @@ class Rows:
     line: Integers
 
     def take(self, chosen: Integers) -> "Rows":
-        """The chosen rows."""
         return Rows(*(column[chosen] for column in vars(self).values()))
 
 
@@ -68,7 +67,9 @@ def reduced(
     limit = MAX_MOMENTS
     while True:
         kept = extreme_rows([in_use], limit, always=sorted(set(always))).astype(np.int64)
-        placed = _at_kept(rows, kept)
+        # Rows that are live at none of the kept moments begin where they end.
+        start, end = (np.searchsorted(kept, edge).astype(np.int64) for edge in (rows.start, rows.end))
+        placed = dataclasses.replace(rows, start=start, end=end)
         own, small = np.sort(largest[: MAX_ALLOCATIONS // 2]), np.sort(largest[MAX_ALLOCATIONS // 2 :])
         merged = _merged(placed.take(small))
         if len(own) + len(merged.start) <= MAX_ALLOCATIONS or limit <= 16:
@@ -97,12 +98,6 @@ def _sentences(rows: Rows, small: Integers, moments: int, kept: int) -> list[str
 
 def _sorted(rows: Rows) -> Rows:
     return rows.take(np.lexsort((rows.end, rows.start)))
-
-
-def _at_kept(rows: Rows, kept: Integers) -> Rows:
-    """The rows in terms of the kept moments; start equals end for rows that are live at none of them."""
-    start, end = np.searchsorted(kept, rows.start), np.searchsorted(kept, rows.end)
-    return dataclasses.replace(rows, start=start.astype(np.int64), end=end.astype(np.int64))
 
 
 def _merged(rows: Rows) -> Rows:
@@ -172,5 +167,4 @@ class RowBuilder:
 
 
 def _number(known: dict[Key, int], key: Key | None) -> int:
-    """The number of a key, a new one if it has none; -1 for None."""
     return -1 if key is None else known.setdefault(key, len(known))

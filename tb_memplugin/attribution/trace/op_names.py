@@ -14,7 +14,7 @@ from tb_memplugin.model.basics import distinct
 from tb_memplugin.model.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
 
 GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
-_NUMBER = re.compile(r"_\d+$")
+_FUNCTION = re.compile(r"^__(?:inference|forward|backward)_|_\d+$")
 _INLINED = re.compile(r"(body|cond|then|else)/_\d+/")
 _OPTIMIZED = re.compile(r"(-\d+)+-\w*(Transpose|Optimizer|Const|Permute)\w*(-\w+)*$|_(copy|fused|cf)__?\d+$")
 _RELAYOUT = re.compile(r"(?<!-\d)(?<!-\d\d)-(\d+)-(?:Transpose|VecPermute|DimMap)\w*-LayoutOptimizer$")
@@ -59,7 +59,8 @@ class OpNames:
 
         Root graphs count only if a function of their name ran in the window, unless no such function ran.
         """
-        ran = {_function_name(trace.strings[index]) for index in set(trace.calls.name.tolist())}
+        # `one_step_on_data` runs as `__inference_one_step_on_data_1213`.
+        ran = {_FUNCTION.sub("", trace.strings[index]) for index in set(trace.calls.name.tolist())}
         roots = [graph for graph in self._facts.graphs if graph.root]
         roots = [graph for graph in roots if graph.name in ran] or roots
         compiled = {module.function for module in trace.modules}
@@ -121,7 +122,6 @@ class OpNames:
         return []
 
     def place(self, name: str) -> Place | None:
-        """An op in the first graph that has it; None if it is in none."""
         scope = name[: name.rfind("/") + 1]
         graphs = self._graphs_of.get(scope)
         if graphs is None:
@@ -148,7 +148,9 @@ class OpNames:
         if not graph.callees:
             return called
         end = name.find("/")
-        for _ in range(self._most_parts(graph)):
+        if id(graph) not in self._parts:  # of the longest name of an op that calls a graph
+            self._parts[id(graph)] = 1 + max(caller.count("/") for caller in graph.callees)
+        for _ in range(self._parts[id(graph)]):
             if end <= 0:
                 break
             for label, index in graph.callees.get(name[:end], ()):
@@ -161,12 +163,6 @@ class OpNames:
                 called.append((self._facts.graphs[index], rest))
             end = name.find("/", end + 1)
         return called
-
-    def _most_parts(self, graph: GraphFacts) -> int:
-        """Parts of the longest name of an op that calls a graph."""
-        if id(graph) not in self._parts:
-            self._parts[id(graph)] = 1 + max(name.count("/") for name in graph.callees)
-        return self._parts[id(graph)]
 
     def _by_scope(self, graph: GraphFacts, name: str) -> OpFact | None:
         """Layer and pass of the innermost known scope around an unknown op."""
@@ -196,7 +192,6 @@ class OpNames:
 
 
 def depends_on_gradients(fact: OpFact | None) -> bool:
-    """Whether the op with these facts is of the backward pass and depends on a gradient."""
     return fact is not None and fact.pass_name == "backward" and not fact.early
 
 
@@ -217,11 +212,6 @@ def _derived(name: str, fact: OpFact) -> OpFact:
 def op_name(execution: str) -> str:
     """``scope/MatMul`` of the execution name ``scope/MatMul:_FusedMatMul``."""
     return execution.rpartition(":")[0] or execution
-
-
-def _function_name(called: str) -> str:
-    """``one_step_on_data`` of ``__inference_one_step_on_data_1213``."""
-    return _NUMBER.sub("", called.removeprefix("__inference_").removeprefix("__forward_").removeprefix("__backward_"))
 
 
 def _variants(name: str) -> list[str]:

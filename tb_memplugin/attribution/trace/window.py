@@ -24,11 +24,8 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
     """Names of the backward ops that began before all ops that they depend on in the traced graph.
 
     All, because the optimizer moves casts behind ops that depend on them. Both the first and the last executions count,
-    as a trace may begin or end within a step. Only ops that may have made a chunk are looked at.
-
-    Args:
-        trace, names: The trace and its ops.
-        before_backward: `TraceFacts.before_backward`: in the last step, the ops that they depend on never ran.
+    as a trace may begin or end within a step. Only ops that may have made a chunk are looked at. In a last step that
+    failed `before_backward`, the ops that they depend on never ran.
     """
     index, first_began, last_began = _began(trace, names)
     reordered: set[str] = set()
@@ -97,8 +94,6 @@ def _began(trace: AllocationTrace, names: OpNames) -> tuple[dict[str, int], dict
 
 
 class Owner(NamedTuple):
-    """Layer, category and trainability of some bytes."""
-
     layer: str | None
     category: Category
     trainable: bool | None
@@ -108,15 +103,11 @@ class Window:
     """The chunks of one trace, with the columns that the rules look up chunk by chunk.
 
     Attributes:
-        trace, facts: The allocator's events, and the recorder's facts about the program.
         events: Number of the trace's events.
-        chunks: The trace's chunks.
         address, allocated, requested, birth, death: Columns of `chunks`, as lists.
-        op: For each event, the index of the op's name.
-        time: For each event, when it took place, in picoseconds.
+        op, time: For each event, the index of the op's name, and when it took place, in picoseconds.
         reader: For each event, the op execution that ran last on its thread.
         is_input: For each event, whether the input pipeline allocates.
-        names: Facts of the ops.
         allocating: Names of the ops that allocated tensors of their own.
     """
 
@@ -143,7 +134,6 @@ class Window:
         self._tensors_at_end = {fact.address: fact for fact in facts.tensors_at_end}
 
     def outlives(self, chunk: int) -> bool:
-        """Whether a chunk is still in use when the window closes."""
         return self.death[chunk] == self.events
 
     def is_temporary(self, chunk: int) -> bool:
@@ -169,5 +159,4 @@ class Window:
         return self._tensors_at_end.get(self.address[chunk]) if self.outlives(chunk) else None
 
     def layer_owner(self, layer: str | None, category: Category) -> Owner:
-        """The owner for a layer and a category."""
         return Owner(layer, category, None if layer is None else self.facts.trainable.get(layer))

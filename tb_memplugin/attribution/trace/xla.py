@@ -15,8 +15,6 @@ from tb_memplugin.model.trace import Buffer, BufferAllocation, Module, OpFact, V
 
 
 class ContentPart(NamedTuple):
-    """Bytes of an allocation that have one owner."""
-
     layer: str | None
     category: Category
     bytes: int
@@ -83,7 +81,6 @@ class BufferAssignments:
         return self._one_layer[id(module)]
 
     def fact(self, ops: tuple[str, ...]) -> OpFact | None:
-        """Facts of the first known op of several."""
         if ops not in self._facts:
             facts = (self._names.fact(name) for name in ops)
             self._facts[ops] = next((fact for fact in facts if fact is not None), None)
@@ -118,13 +115,14 @@ class BufferAssignments:
             return None, "unattributed"
         if buffer.of_argument or (buffer.constant and fact.pass_name == "forward"):
             return fact.layer, "workspace"
-        update = self._updated(buffer)
-        if update is not None and fact.pass_name in ("forward", "backward") and buffer.start > forward_end:
-            return self._gradient(update.layer, buffer)
-        if fact.pass_name == "forward" or self._read_by_forward(buffer, forward_end):
-            if buffer.start <= forward_end:
-                return fact.layer, "activations" if buffer.end > forward_end else "workspace"
-            return fact.layer, "workspace"
+        readers = [self.fact((name,)) for name in buffer.readers]
+        read_in = {None if reader is None else reader.pass_name for reader in readers}
+        is_early = buffer.start <= forward_end
+        if read_in == {"update"} and readers[0] and fact.pass_name in ("forward", "backward") and not is_early:
+            return self._gradient(readers[0].layer, buffer)
+        # What a forward op reads may bear the name of a gradient op that was fused into the one that makes it.
+        if fact.pass_name == "forward" or (is_early and "forward" in read_in):
+            return fact.layer, "activations" if is_early and buffer.end > forward_end else "workspace"
         if fact.pass_name == "backward" and fact.early:
             return fact.layer, "activations" if fact.saved_for_backward else "workspace"
         if fact.pass_name == "backward":
@@ -139,20 +137,6 @@ class BufferAssignments:
         """A weight's gradient; workspace if the buffer is larger than the largest weight in a padded layout."""
         largest = self._largest_weight.get(layer)
         return layer, "workspace" if largest is not None and buffer.bytes > 2 * largest else "weight_gradients"
-
-    def _read_by_forward(self, buffer: Buffer, forward_end: int) -> bool:
-        """Whether a forward op reads a buffer of the forward pass, which may bear the name of a fused gradient op."""
-        if buffer.start > forward_end:
-            return False
-        facts = [self.fact((name,)) for name in buffer.readers]
-        return any(fact is not None and fact.pass_name == "forward" for fact in facts)
-
-    def _updated(self, buffer: Buffer) -> OpFact | None:
-        """Facts of the optimizer's op that reads the buffer, if only the optimizer does."""
-        facts = [self.fact((name,)) for name in buffer.readers]
-        if not facts or not all(fact is not None and fact.pass_name == "update" for fact in facts):
-            return None
-        return facts[0]
 
 
 def _fewest_misplaced(forward: set[int], backward: set[int]) -> int:
@@ -180,7 +164,6 @@ def levels(module: Module) -> tuple[list[int], list[int]]:
 
 
 def peak_position(module: Module) -> int:
-    """The first position of the schedule with the most live bytes."""
     positions, live = levels(module)
     peak = max(live, default=0)
     return positions[live.index(peak)] if peak > 0 else 0

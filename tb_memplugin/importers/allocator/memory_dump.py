@@ -162,7 +162,6 @@ def _not_a_dump(length: int, error: Exception) -> FormatError:
 
 
 def _read_chunks(parts: Sequence[bytes], length: int) -> ChunkColumns:
-    """The chunks of a dump of `length` bytes, from their messages."""
     try:
         found = wire.select(wire.joined(parts), _ADDRESS, _SIZE, _IN_USE, _REQUESTED)
     except FormatError:

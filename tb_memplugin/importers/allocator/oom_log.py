@@ -272,7 +272,6 @@ class _LogReader:
             self._messages[-1] = (request, its_dump)
 
     def _takes_proto(self, line: str) -> bool:
-        """Whether a line belongs to the description of a tensor that was not parsed."""
         if _PROTO in line:
             self._in_proto = self._tensor_of_proto() is None
             if self._in_proto:  # of several, the first one
@@ -381,7 +380,6 @@ def _possible_sizes(request: Request) -> list[int]:
 
 
 def _request_in(line: str) -> Request | None:
-    """The failed request that a line of the log reports as an error message."""
     if _TENSOR.search(line) or (_XLA_BYTES.search(line) and not _FAILED.search(line)):
         return read_message(line)
     if _COPY in line:

@@ -149,7 +149,6 @@ class _ModuleReader:
                 self._readers[key].append(instruction.id)
 
     def _alias(self, number: int) -> frozenset[_Key]:
-        """The instructions that define the buffers of an instruction's result."""
         if number not in self._aliases:
             self._aliases[number] = frozenset({(number, -1)})  # ends a cycle in a malformed module
             self._aliases[number] = self._find_alias(number)
@@ -259,7 +258,6 @@ class _ModuleReader:
         )
 
     def _names(self, number: int) -> tuple[str, ...]:
-        """Op names of an instruction, best first."""
         names = dict.fromkeys(self._own_names(number))
         if not names:
             copy = number in self._instructions and self._copies(self._instructions[number])

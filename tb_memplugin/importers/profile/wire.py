@@ -188,7 +188,6 @@ def fields(messages: Messages) -> Iterator[Fields]:
 
 
 def _fields_at(messages: Messages, message: Integers, start: Integers) -> tuple[Fields, Integers]:
-    """The fields of some messages at some positions, and the positions after them."""
     data = np.frombuffer(messages.data, np.uint8)
     tag, at = _varints(data, start)
     wire = tag & 7
@@ -223,7 +222,6 @@ def texts(messages: Messages) -> list[bytes]:
 
 
 def equal(data: bytes, at: Integers, other: Integers, size: Integers) -> npt.NDArray[np.bool_]:
-    """Whether the bytes at some positions are those at others."""
     octets = np.frombuffer(data, np.uint8)
     result = np.ones(len(at), bool)
     for first in range(0, len(at), _BLOCK):
@@ -252,7 +250,6 @@ def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
 
 
 def doubles(data: bytes, at: Integers) -> Floats:
-    """The float64 numbers at some positions."""
     octets = np.frombuffer(data, np.uint8)[at[:, None] + np.arange(8)]
     numbers: Floats = octets.view("<f8").astype(np.float64).reshape(-1)
     return numbers

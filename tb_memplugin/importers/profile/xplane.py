@@ -106,7 +106,6 @@ def _text(data: bytes, fields: wire.Fields, tag: int) -> bytes:
 
 
 def _modules(data: bytes, plane: wire.Fields) -> Iterator[Module]:
-    """The compiled modules, from the statistics of the metadata plane."""
     messages = plane.of(_PLANE_EVENT_NAMES).inner(data)
     for tag in (_ENTRY_VALUE, _METADATA_STATS, _STAT_BYTES):
         messages = wire.select(messages, tag)[0].inner(data)
@@ -241,7 +240,6 @@ class _PlaneReader:
         return kind, name
 
     def _statistics(self, stats: wire.Messages, row: Integers, columns: Integers, fragmentation: Floats) -> None:
-        """Store the statistics of the memory events in their columns; `row` is the event of each."""
         key, tag, value, at = np.zeros((4, len(row)), np.int64)
         for field in wire.fields(stats):
             named = field.of(_STAT_METADATA)
