@@ -83,7 +83,14 @@ class KeptSession:
         made = summarize(run)
         if made is None:
             return None
-        devices = (dataclasses.replace(one, snapshots=self._traced[one.name]) for one in made.devices)
+        devices = (
+            dataclasses.replace(
+                one,
+                snapshots=self._traced[one.name],
+                traced=tuple(sorted(one.traced, key=lambda traced: -traced.peak_bytes)[:1]),
+            )
+            for one in made.devices
+        )
         return dataclasses.replace(made, devices=tuple(devices))
 
 

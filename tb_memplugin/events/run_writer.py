@@ -11,7 +11,6 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 
 from tb_memplugin.events import live_files
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.frames.metadata import (
     DIRECTORY_NAME,
     TagRotation,
@@ -21,16 +20,7 @@ from tb_memplugin.events.frames.metadata import (
 )
 from tb_memplugin.events.frames.record_file import LocalRecordFile, RecordFile
 from tb_memplugin.events.kept_session import KeptSession, Summarize
-from tb_memplugin.events.records import (
-    memory_map_records,
-    oom_records,
-    request_records,
-    sample_records,
-    session_records,
-    snapshot_records,
-    summary_records,
-    timeline_records,
-)
+from tb_memplugin.events.record_frames import frame_of
 from tb_memplugin.model import (
     Counters,
     HostSamples,
@@ -43,14 +33,16 @@ from tb_memplugin.model import (
     Snapshot,
     StepRequests,
     Timeline,
-    take_samples,
 )
+from tb_memplugin.model.rows import take_rows
 from tb_memplugin.version import __version__
 
 MAX_SAMPLE_ROWS = 4096
 """Most samples per frame: keeps it below 1 MB for some 30 devices."""
 MAX_ACTIVATION_VALUES = 1 << 17
 """Most layer × step values per frame (1 MiB before compression)."""
+MAX_COUNTER_ROWS = 4096
+"""Most rows of counters per frame."""
 ROLLUP_SECONDS = 30.0
 ROLLUP_SHARE = 0.01
 """A flush writes a roll-up if the last one is older than this and than this share of the session's time so far, sooner
@@ -111,12 +103,12 @@ class RunWriter:
         if sentence in self.info.notes:
             return
         self.info = dataclasses.replace(self.info, notes=(*self.info.notes, sentence))
-        self._write("meta", step, session_records.session_frame, self.info)
+        self._write("meta", self.info, step)
 
     def analyzing(self, step: int | None) -> None:
         """Add to the session's facts, and flush, that a traced step is being analyzed; None removes that again."""
         self.info = dataclasses.replace(self.info, analyzing=step)
-        self._write("meta", step or 0, session_records.session_frame, self.info)
+        self._write("meta", self.info, step or 0)
         self.flush()
 
     def end(self) -> None:
@@ -127,68 +119,61 @@ class RunWriter:
         if self._file is None and self._open_file is None and self._is_taken():
             return
         self.info = dataclasses.replace(self.info, ended=time.time())
-        self._write("meta", 0, session_records.session_frame, self.info)
+        self._write("meta", self.info)
         self._rolled_up = False
         self.roll_up()
 
     def layer_table(self, table: LayerTable) -> None:
         """Write a layer table, valid from `table.step` on."""
         self._table = table
-        self._write("meta", table.step, session_records.layer_table_frame, table)
+        self._write("meta", table, kind="layers")
 
     def samples(self, samples: Samples) -> None:
         """Write samples in order, in frames of bounded size; write a sample with a new highest peak a second time."""
         for start in range(0, len(samples), MAX_SAMPLE_ROWS):
-            part = take_samples(samples, slice(start, start + MAX_SAMPLE_ROWS))
-            self._write("samples", int(part.step.max()), sample_records.samples_frame, part)
+            part = take_rows(samples, slice(start, start + MAX_SAMPLE_ROWS))
+            self._write("samples", part)
         for row in self._new_peaks(samples):
-            top = take_samples(samples, slice(row, row + 1))
-            self._write("peak", int(top.step[0]), sample_records.peak_frame, top)
+            top = take_rows(samples, slice(row, row + 1))
+            self._write("peak", top)
         self._keep(KeptSession.add_samples, samples)
 
     def host(self, host: HostSamples) -> None:
         """Write parts of host memory: as many rows as are due between two flushes."""
-        self._write("host", int(host.step.max()), sample_records.host_frame, host)
+        self._write("host", host)
 
     def activations(self, activations: LayerActivations) -> None:
         """Write activation bytes in order, in frames of bounded size."""
         rows = max(1, MAX_ACTIVATION_VALUES // max(1, len(activations.layers)))
         for start in range(0, len(activations), rows):
-            part = slice(start, start + rows)
-            piece = dataclasses.replace(
-                activations,
-                step=activations.step[part],
-                wall_time=activations.wall_time[part],
-                bytes=activations.bytes[part],
-            )
-            self._write("activations", int(piece.step.max()), sample_records.activations_frame, piece)
+            self._write("activations", take_rows(activations, slice(start, start + rows)))
 
     def snapshot(self, snapshot: Snapshot) -> None:
         """Write one snapshot."""
-        self._write("snapshots", snapshot.step, snapshot_records.snapshot_frame, snapshot)
+        self._write("snapshots", snapshot)
         self._keep(KeptSession.add_snapshot, snapshot)
 
     def memory_map(self, memory_map: MemoryMap) -> None:
         """Write one memory map."""
-        self._write("maps", memory_map.step or 0, memory_map_records.map_frame, memory_map)
+        self._write("maps", memory_map)
 
     def timeline(self, timeline: Timeline) -> None:
         """Write one timeline."""
-        self._write("timelines", timeline.step, timeline_records.timeline_frame, timeline)
+        self._write("timelines", timeline)
 
     def requests(self, requests: StepRequests) -> None:
         """Write the requests of one step."""
-        self._write("requests", requests.step, request_records.requests_frame, requests)
+        self._write("requests", requests)
 
     def counters(self, counters: Counters) -> None:
         """Write rows of counters in order, in frames of bounded size."""
-        for start in range(0, len(counters), sample_records.MAX_COUNTER_ROWS):
-            part = sample_records.take_counters(counters, slice(start, start + sample_records.MAX_COUNTER_ROWS))
-            self._write("counters", int(part.step.max()), sample_records.counters_frame, part)
+        for start in range(0, len(counters), MAX_COUNTER_ROWS):
+            part = take_rows(counters, slice(start, start + MAX_COUNTER_ROWS))
+            self._write("counters", part)
 
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""
-        self._write("oom", oom.step or 0, oom_records.oom_frame, oom)
+        self._write("oom", oom)
         self._keep(KeptSession.add_oom, oom)
 
     def roll_up(self) -> None:
@@ -198,7 +183,7 @@ class RunWriter:
         self._rolled_up, self._rolled_up_at = True, time.monotonic()
         summary = self._kept.summary(self.info, self._summarize)
         if summary is not None:
-            self._write("rollups", summary.last_step or 0, summary_records.summary_frame, summary)
+            self._write("rollups", summary, summary.last_step or 0)
 
     def scalar(self, tag: str, step: int, value: float) -> None:
         """Write a value for TensorBoard's own Scalars dashboard."""
@@ -250,8 +235,8 @@ class RunWriter:
         self._began = self._rolled_up_at = time.monotonic()
         self._make_directories(self.directory)
         self._begin_file()
-        self.info = session_records.new_session_info(self.session, self._producer, self._versions, earlier)
-        self._write("meta", 0, session_records.session_frame, self.info)
+        self.info = SessionInfo(self.session, time.time(), self._producer, self._versions, (), earlier=earlier)
+        self._write("meta", self.info)
 
     def _begin_file(self) -> RecordFile:
         # TensorBoard's Python reader follows only the last file of a directory, by name.
@@ -301,11 +286,12 @@ class RunWriter:
             add(self._kept, record)
             self._rolled_up = False
 
-    def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
+    def _write(self, stream: str, record: Any, step: int | None = None, **attributes: str) -> None:
         file = self._opened()  # which may begin a new session
         rotation = self._rotations.setdefault(stream, TagRotation(self.session, stream))
-        data = codec.encode(make_frame(record, rotation.sequence))
-        self._event(file, step, frame_summary(rotation.next(step), data))
+        frame = frame_of(stream, record, rotation.sequence, **attributes)
+        step = frame.last_step if step is None else step
+        self._event(file, step, frame_summary(rotation.next(step), codec.encode(frame)))
 
     def _event(self, file: RecordFile, step: int, summary: summary_pb2.Summary) -> None:
         event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)

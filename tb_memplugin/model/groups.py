@@ -7,6 +7,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tb_memplugin.model.basics import Integers
+from tb_memplugin.model.fields import Size, Step
 from tb_memplugin.model.snapshot import CATEGORIES, Category, LedgerRow, Snapshot, stack_order
 
 Group: TypeAlias = tuple[Category, bool | None]
@@ -16,12 +17,21 @@ _SPLIT: tuple[Category, ...] = ("weights",)
 
 
 @dataclasses.dataclass(frozen=True)
-class TracedPeak:
-    """The breakdown of a traced step at its peak: bytes by group, in stack order."""
+class GroupBytes:
+    """Bytes of a category, and whether its layers are trainable, None if that does not apply."""
 
-    step: int
-    peak_bytes: int
-    parts: Mapping[Group, int]
+    category: Category
+    trainable: bool | None
+    bytes: Size
+
+
+@dataclasses.dataclass(frozen=True)
+class TracedPeak:
+    """The breakdown of a traced step at its peak: its groups in stack order."""
+
+    step: Step
+    peak_bytes: Size
+    parts: tuple[GroupBytes, ...]
 
 
 def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT) -> dict[Group, int]:

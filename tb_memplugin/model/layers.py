@@ -7,8 +7,9 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
+from tb_memplugin.model.fields import MAX_BYTES, MAX_LAYERS, Bounds, Most, Size, Step
 from tb_memplugin.model.tensors import DTYPE_BYTES
 
 _NAME = re.compile(r".+( replaced at step \d+|, no longer used)")
@@ -58,14 +59,14 @@ class Layer:
     path: str
     type: str
     trainable: bool
-    parameters: int
-    weight_bytes: int
-    trainable_weight_bytes: int
-    optimizer_bytes: int
-    output_shape: tuple[int, ...] | None
+    parameters: Size
+    weight_bytes: Size
+    trainable_weight_bytes: Size
+    optimizer_bytes: Size
+    output_shape: Annotated[tuple[int, ...] | None, Bounds(-1, MAX_BYTES)]
     output_dtype: str | None
-    output_bytes: int | None
-    unit: int | None = None
+    output_bytes: Size | None
+    unit: Size | None = None
     recomputed: Recomputed | None = None
 
 
@@ -83,13 +84,13 @@ class LayerTable:
         other_state_bytes: Bytes of metrics, seeds and other variables of the model that are not weights.
     """
 
-    step: int
+    step: Step
     wall_time: float
     reason: str
-    layers: tuple[Layer, ...]
+    layers: Annotated[tuple[Layer, ...], Most(MAX_LAYERS)]
     optimizer: str | None
-    other_optimizer_bytes: int
-    other_state_bytes: int
+    other_optimizer_bytes: Size
+    other_state_bytes: Size
 
 
 def recorded_precision(layers: Iterable[Layer]) -> str | None:

@@ -1,9 +1,10 @@
 """The memory map: an allocator's chunks in address order."""
 
 import dataclasses
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from tb_memplugin.model.basics import Integers, Phase
+from tb_memplugin.model.fields import Addresses, Bounds, IndexOf, MaybeSizes, Name, Size, Sizes, Step, Table
 from tb_memplugin.model.snapshot import Category
 
 
@@ -27,6 +28,10 @@ tensor that Python holds; by its traced allocation; by a chunk of an earlier tra
 at the same point; by the size alone, as all such chunks of earlier traced steps had that owner."""
 
 
+_CHUNKS = Table("chunks", 500_000)
+_REGIONS = Table("regions", 10_000)
+
+
 @dataclasses.dataclass(frozen=True)
 class MemoryMap:
     """A device's address space at one instant: chunks in address order, region after region.
@@ -47,24 +52,24 @@ class MemoryMap:
         not_available: Sentences on what is unknown.
     """
 
-    step: int | None
+    step: Step | None
     phase: Phase | None
-    device: str
+    device: Name
     wall_time: float
-    address: Integers
-    bytes: Integers
-    requested_bytes: Integers
-    state: Integers
-    owner: Integers
-    source: Integers
-    since: Integers
-    region: Integers
+    address: Annotated[Addresses, _CHUNKS]
+    bytes: Annotated[Sizes, _CHUNKS]
+    requested_bytes: Annotated[MaybeSizes, _CHUNKS]
+    state: Annotated[Integers, Bounds(FREE, UNKNOWN_STATE), _CHUNKS]
+    owner: Annotated[Integers, IndexOf("owners"), _CHUNKS]
+    source: Annotated[Integers, Bounds(0, len(OWNER_SOURCES) - 1), _CHUNKS]
+    since: Annotated[MaybeSizes, _CHUNKS]
+    region: Annotated[Integers, IndexOf("region_address", unknown=False), _CHUNKS]
     owners: tuple[ChunkOwner, ...]
-    region_address: Integers
-    region_bytes: Integers
-    in_use_bytes: int | None
-    pool_bytes: int | None
-    capacity_bytes: int | None
+    region_address: Annotated[Addresses, _REGIONS]
+    region_bytes: Annotated[Sizes, _REGIONS]
+    in_use_bytes: Size | None
+    pool_bytes: Size | None
+    capacity_bytes: Size | None
     complete: bool
     not_available: tuple[str, ...]
 

@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from tb_memplugin.model.basics import PHASES, Floats, Integers, Phase
+from tb_memplugin.model.fields import Name, NotStored, Size, Step
 from tb_memplugin.model.memory_map import MemoryMap
 from tb_memplugin.model.snapshot import LedgerRow, SavedRow, Snapshot, pool_of
 
@@ -90,16 +91,16 @@ class Oom:
 
     identifier: str
     status: OomStatus
-    step: int | None
+    step: Step | None
     phase: Phase | None
-    device: str
+    device: Name
     wall_time: float
-    requested_bytes: int | None
-    free_bytes: int | None
-    largest_free_bytes: int | None
-    in_use_bytes: int | None
-    pool_bytes: int | None
-    capacity_bytes: int | None
+    requested_bytes: Size | None
+    free_bytes: Size | None
+    largest_free_bytes: Size | None
+    in_use_bytes: Size | None
+    pool_bytes: Size | None
+    capacity_bytes: Size | None
     verdict: Verdict | None
     reason: str
     op: str | None
@@ -108,10 +109,15 @@ class Oom:
     ledger: tuple[LedgerRow, ...]
     map: MemoryMap | None
     not_available: tuple[str, ...]
-    fixes: tuple[Fix, ...] = ()
+    fixes: Annotated[tuple[Fix, ...], NotStored] = ()
     line: str | None = None
-    batch_size: int | None = None
+    batch_size: Size | None = None
     during: FailedDuring | None = None
+
+    def faults(self) -> Iterator[str]:
+        """What no post-mortem can be, as sentences."""
+        if self.ledger and sum(row.bytes for row in self.ledger) != self.in_use_bytes:
+            yield f"the ledger of a failed allocation does not sum to its {self.in_use_bytes} bytes in use"
 
     @property
     def failed(self) -> bool:

@@ -2,9 +2,9 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
-from tb_memplugin.model.basics import Integers
+from tb_memplugin.model.fields import MaybeSizes, NotStored, Size, Sizes, Table
 from tb_memplugin.model.host import HostMemory, HostSamples
 from tb_memplugin.model.layers import LayerTable
 from tb_memplugin.model.memory_map import MemoryMap
@@ -52,6 +52,9 @@ CounterKind: TypeAlias = Literal[
 COUNTER_KINDS: tuple[CounterKind, ...] = get_args(CounterKind)
 
 
+_ROWS = Table("counters", 4096)
+
+
 @dataclasses.dataclass(frozen=True)
 class Counters:
     """Rows in the order of recording: one for each counter at the session's start and whenever it changed.
@@ -66,13 +69,13 @@ class Counters:
         worker: Worker of the session in a merged run.
     """
 
-    step: Integers
-    kind: tuple[CounterKind, ...]
-    name: tuple[str | None, ...]
-    count: Integers
-    bytes: Integers
-    detail: tuple[str | None, ...]
-    worker: str = ""
+    step: Annotated[Sizes, _ROWS]
+    kind: Annotated[tuple[CounterKind, ...], _ROWS]
+    name: Annotated[tuple[str | None, ...], _ROWS]
+    count: Annotated[Sizes, _ROWS]
+    bytes: Annotated[MaybeSizes, _ROWS]
+    detail: Annotated[tuple[str | None, ...], _ROWS]
+    worker: Annotated[str, NotStored] = ""
 
     def __len__(self) -> int:
         return len(self.step)
@@ -94,14 +97,14 @@ class SessionInfo:
             locks do not show that.
     """
 
-    session: str
+    session: Annotated[str, NotStored]
     started: float
     producer: Literal["recorder", "summary", "import"]
     versions: Mapping[str, str]
     notes: tuple[str, ...]
     ended: float | None = None
-    analyzing: int | None = None
-    earlier: int | None = None
+    analyzing: Size | None = None
+    earlier: Size | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,14 @@
 """Samples: the cheap record of every step."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model.basics import MISSING, Floats, Integers
+from tb_memplugin.model.basics import MISSING, PHASES, Floats, Integers
+from tb_memplugin.model.fields import MAX_LAYERS, Bounds, Matrix, MaybeSizes, Most, Sizes, Table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,14 +26,17 @@ class DeviceSamples:
         largest_free_bytes: The pool's largest free chunk at the end of the step.
     """
 
-    in_use_bytes: Integers
-    peak_bytes: Integers
-    capacity_bytes: Integers
-    driver_process_bytes: Integers
-    driver_used_bytes: Integers
-    driver_total_bytes: Integers
-    pool_bytes: Integers
-    largest_free_bytes: Integers
+    in_use_bytes: MaybeSizes
+    peak_bytes: MaybeSizes
+    capacity_bytes: MaybeSizes
+    driver_process_bytes: MaybeSizes
+    driver_used_bytes: MaybeSizes
+    driver_total_bytes: MaybeSizes
+    pool_bytes: MaybeSizes
+    largest_free_bytes: MaybeSizes
+
+
+_ROWS = Table("rows", 2**31)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +52,12 @@ class Samples:
         devices: Device name (``GPU:0``) to its figures.
     """
 
-    step: Integers
-    phase: Integers
-    epoch: Integers
-    wall_time: Floats
-    host_resident_bytes: Integers
-    devices: Mapping[str, DeviceSamples]
+    step: Annotated[Sizes, _ROWS]
+    phase: Annotated[Integers, Bounds(0, len(PHASES) - 1), _ROWS]
+    epoch: Annotated[Integers, _ROWS]
+    wall_time: Annotated[Floats, _ROWS]
+    host_resident_bytes: Annotated[MaybeSizes, _ROWS]
+    devices: Annotated[Mapping[str, DeviceSamples], Most(256), _ROWS]
 
     def __len__(self) -> int:
         return len(self.step)
@@ -109,13 +113,18 @@ class LayerActivations:
         bytes: Shape [rows, layers]; `MISSING` if a layer was not recorded at a step.
     """
 
-    step: Integers
-    wall_time: Floats
-    layers: tuple[str, ...]
-    bytes: Integers
+    step: Annotated[Sizes, _ROWS]
+    wall_time: Annotated[Floats, _ROWS]
+    layers: Annotated[tuple[str, ...], Table("layers", MAX_LAYERS)]
+    bytes: Annotated[MaybeSizes, Matrix("step", "layers"), Table("bytes", 2**31)]
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def faults(self) -> Iterator[str]:
+        """What no table can be, as sentences."""
+        if len(set(self.layers)) != len(self.layers):
+            yield "the layer paths of activations are not unique"
 
 
 def full_device_name(worker: str, device: str) -> str:

@@ -1,9 +1,11 @@
 """The snapshot of one traced step: the ledger and the pool at its peak."""
 
 import dataclasses
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from tb_memplugin.model.basics import Mode, Phase
+from tb_memplugin.model.fields import MAX_BYTES, Bounds, Most, Name, NotStored, Share, Size, Step
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,8 +97,8 @@ class LedgerRow:
     layer: str | None
     category: Category
     trainable: bool | None
-    bytes: int
-    rounding_bytes: int | None
+    bytes: Size
+    rounding_bytes: Size | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +107,7 @@ class SavedRow:
     pass."""
 
     layer: str | None
-    bytes: int
+    bytes: Size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,13 +120,20 @@ class Replay:
         peak_bytes: The replay's peak of allocated bytes.
     """
 
-    addresses: int
-    of_addresses: int
-    chunks: int
-    of_chunks: int
-    peak_bytes: int
+    addresses: Size
+    of_addresses: Size
+    chunks: Size
+    of_chunks: Size
+    peak_bytes: Size
+
+    def faults(self) -> Iterator[str]:
+        """What no replay can be, as sentences."""
+        if self.addresses > self.of_addresses or self.chunks > self.of_chunks:
+            yield "a replay reproduced more addresses or chunks than were recorded"
 
 
+MAX_HELD_GROUPS = 10_000
+"""Most groups of held tensors in a snapshot: the largest are kept."""
 DATA_SET = "data set"
 """Holder of the tensors of a data set that lies on the device as a whole."""
 MADE_DENSE = ", made dense"
@@ -147,10 +156,10 @@ class HeldTensorGroup:
         category: Their category in the ledger.
     """
 
-    shape: tuple[int, ...]
+    shape: Annotated[tuple[int, ...], Bounds(0, MAX_BYTES)]
     dtype: str
-    count: int
-    bytes: int
+    count: Size
+    bytes: Size
     held_by: str | None
     line: str | None = None
     retaining_path: str | None = None
@@ -182,24 +191,29 @@ class Snapshot:
         at_failure: Whether the step ran out of memory, and this is its breakdown at the failed allocation.
     """
 
-    step: int
+    step: Step
     phase: Phase
-    device: str
+    device: Name
     wall_time: float
     mode: Mode | None
-    in_use_bytes: int
-    pool_bytes: int | None
-    largest_free_bytes: int | None
-    capacity_bytes: int | None
-    fragmentation: float | None
-    rounding_bytes: int | None
+    in_use_bytes: Size
+    pool_bytes: Size | None
+    largest_free_bytes: Size | None
+    capacity_bytes: Size | None
+    fragmentation: Share | None
+    rounding_bytes: Size | None
     ledger: tuple[LedgerRow, ...]
     saved_for_backward: tuple[SavedRow, ...]
     not_available: tuple[str, ...]
     replay: Replay | None = None
-    held_tensors: tuple[HeldTensorGroup, ...] = ()
-    batch_size: int | None = None
-    at_failure: bool = False
+    held_tensors: Annotated[tuple[HeldTensorGroup, ...], Most(MAX_HELD_GROUPS)] = ()
+    batch_size: Size | None = None
+    at_failure: Annotated[bool, NotStored] = False
+
+    def faults(self) -> Iterator[str]:
+        """What no snapshot can be, as sentences."""
+        if sum(row.bytes for row in self.ledger) != self.in_use_bytes:
+            yield f"the ledger of a snapshot does not sum to its {self.in_use_bytes} bytes in use"
 
     @property
     def pool(self) -> Pool | None:

@@ -3,6 +3,9 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from tb_memplugin.model.fields import MAX_BYTES, Bounds
 
 DTYPE_BYTES: Mapping[str, int] = {
     "bool": 1,
@@ -35,7 +38,7 @@ DTYPE_BYTES: Mapping[str, int] = {
 class TensorShape:
     """Dimensions of a tensor, and the name of its dtype, e.g. ``float32``."""
 
-    shape: tuple[int, ...]
+    shape: Annotated[tuple[int, ...], Bounds(0, MAX_BYTES)]
     dtype: str
 
 

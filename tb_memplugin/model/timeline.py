@@ -1,11 +1,25 @@
 """The timeline: what is live inside one traced step."""
 
 import dataclasses
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from tb_memplugin.model.basics import Floats, Integers, Mode, Phase
+from tb_memplugin.model.fields import (
+    MAX_BYTES,
+    MAX_TOTAL_BYTES,
+    Bounds,
+    IndexOf,
+    MaybeSizes,
+    Most,
+    Name,
+    Size,
+    Sizes,
+    Step,
+    Table,
+)
 from tb_memplugin.model.memory_map import ChunkOwner
 from tb_memplugin.model.tensors import TensorShape
 
@@ -20,8 +34,8 @@ class Band:
     """A part of a step, from moment `start` of its `Timeline` up to before `end`."""
 
     name: BandName
-    start: int
-    end: int
+    start: Size
+    end: Size
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +45,14 @@ class CompiledSpan:
     The contents of its chunks are the compiler's plan, with known order but without times.
     """
 
-    start: int
-    end: int
+    start: Size
+    end: Size
+
+
+MAX_MOMENTS = 100_000
+"""Most moments, and most allocations, of a timeline."""
+_MOMENTS, _ALLOCATIONS = Table("moments", MAX_MOMENTS), Table("allocations", MAX_MOMENTS)
+_OPS, _LINES = Table("ops", MAX_MOMENTS), Table("lines", MAX_MOMENTS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,37 +90,58 @@ class Timeline:
         not_available: Sentences on what is unknown.
     """
 
-    step: int
+    step: Step
     phase: Phase
-    device: str
+    device: Name
     wall_time: float
     mode: Mode
-    in_use_bytes: int
-    peak: int
-    events: int
-    duration_ns: int
-    time_ns: Integers
-    event: Integers
-    start: Integers
-    end: Integers
-    bytes: Integers
-    rounding_bytes: Integers
-    count: Integers
-    owner: Integers
-    op: Integers
-    address: Integers
-    shape: Integers
-    line: Integers
+    in_use_bytes: Size
+    peak: Size
+    events: Size
+    duration_ns: Size
+    time_ns: Annotated[Sizes, _MOMENTS]
+    event: Annotated[Sizes, _MOMENTS]
+    start: Annotated[Sizes, _ALLOCATIONS]
+    end: Annotated[Sizes, _ALLOCATIONS]
+    bytes: Annotated[Sizes, _ALLOCATIONS]
+    rounding_bytes: Annotated[MaybeSizes, _ALLOCATIONS]
+    count: Annotated[Sizes, _ALLOCATIONS]
+    owner: Annotated[Integers, IndexOf("owners", unknown=False), _ALLOCATIONS]
+    op: Annotated[Integers, IndexOf("ops"), _ALLOCATIONS]
+    address: Annotated[Integers, Bounds(-1, MAX_BYTES), _ALLOCATIONS]
+    shape: Annotated[Integers, IndexOf("shapes"), _ALLOCATIONS]
+    line: Annotated[Integers, IndexOf("lines"), _ALLOCATIONS]
     owners: tuple[ChunkOwner, ...]
-    ops: tuple[str, ...]
-    shapes: tuple[TensorShape, ...]
-    lines: tuple[str, ...]
-    bands: tuple[Band, ...]
-    compiled: tuple[CompiledSpan, ...]
+    ops: Annotated[tuple[str, ...], _OPS]
+    shapes: Annotated[tuple[TensorShape, ...], Most(MAX_MOMENTS)]
+    lines: Annotated[tuple[str, ...], _LINES]
+    bands: Annotated[tuple[Band, ...], Most(10_000)]
+    compiled: Annotated[tuple[CompiledSpan, ...], Most(10_000)]
     not_available: tuple[str, ...]
 
     def __len__(self) -> int:
         return len(self.start)
+
+    def faults(self) -> Iterator[str]:
+        """What no timeline can be, as sentences: its rows sum to `in_use_bytes` at the peak, and never to more."""
+        moments = len(self.time_ns)
+        if self.peak >= moments:
+            yield f"the peak of a timeline is moment {self.peak}, but it has {moments} moments"
+        if any((np.diff(column) < 0).any() for column in (self.time_ns, self.event)):
+            yield "the moments of a timeline decrease"
+        spans = [(one.start, one.end) for one in self.bands] + [(one.start, one.end) for one in self.compiled]
+        if (self.end <= self.start).any() or (self.end > moments).any():
+            yield "an allocation of a timeline ends before it starts, or after the last moment"
+        if any(not start < end <= moments for start, end in spans):
+            yield "a span of a timeline ends before it starts, or after the last moment"
+        if float(self.bytes.astype(np.float64).sum()) > MAX_TOTAL_BYTES:
+            yield f"allocations of a timeline sum to over {MAX_TOTAL_BYTES:.0f} bytes"
+        levels = live_sums(self.start, self.end, self.bytes, moments)
+        if int(levels[self.peak]) != self.in_use_bytes or int(levels.max()) > self.in_use_bytes:
+            yield (
+                f"the allocations of a timeline sum to {int(levels[self.peak])} bytes at its peak and to "
+                f"{int(levels.max())} at most, not to its {self.in_use_bytes} bytes in use"
+            )
 
     def seconds_at(self, events: Integers) -> Floats:
         """Seconds from the step's start to the moments after so many allocator events, in between linearly."""

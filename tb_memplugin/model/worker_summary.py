@@ -1,11 +1,12 @@
 """What the list of workers shows of one: made of its records, by the reader or by the recorder that stores it."""
 
 import dataclasses
-from typing import Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from tb_memplugin.model.basics import Floats, Integers, Phase
+from tb_memplugin.model.basics import PHASES, Floats, Integers, Phase
+from tb_memplugin.model.fields import Most, Name, NotStored, Size, Step
 from tb_memplugin.model.groups import TracedPeak
 
 RunStatus: TypeAlias = Literal["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"]
@@ -31,20 +32,20 @@ class DeviceSummary:
             Empty in a summary without steps.
     """
 
-    name: str
+    name: Name
     phase: Phase
-    peak_bytes: int
-    peak_step: int
-    capacity_bytes: int | None
-    last_in_use_bytes: int | None
-    pool_bytes: int | None
-    ooms: int
-    snapshots: int
+    peak_bytes: Size
+    peak_step: Step
+    capacity_bytes: Size | None
+    last_in_use_bytes: Size | None
+    pool_bytes: Size | None
+    ooms: Size
+    snapshots: Size
     traced: tuple[TracedPeak, ...]
-    rows: int | None = None
-    step: Integers = dataclasses.field(default_factory=lambda: NO_STEPS)
-    step_peak_bytes: Integers = dataclasses.field(default_factory=lambda: NO_STEPS)
-    step_in_use_bytes: Integers = dataclasses.field(default_factory=lambda: NO_STEPS)
+    rows: Annotated[int | None, NotStored] = None
+    step: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
+    step_peak_bytes: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
+    step_in_use_bytes: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
 
     @property
     def headroom_bytes(self) -> int | None:
@@ -69,15 +70,15 @@ class WorkerSummary:
             without steps.
     """
 
-    worker: str
-    sessions: int
+    worker: Annotated[str, NotStored]
+    sessions: Annotated[int, NotStored]
     started: float | None
     ended: bool | None
     status: RunStatus
-    first_step: int | None
-    last_step: int | None
+    first_step: Step | None
+    last_step: Step | None
     last_wall_time: float | None
-    devices: tuple[DeviceSummary, ...]
-    rows: int | None = None
-    step: Integers = dataclasses.field(default_factory=lambda: NO_STEPS)
-    wall_time: Floats = dataclasses.field(default_factory=lambda: _NO_TIMES)
+    devices: Annotated[tuple[DeviceSummary, ...], Most(1024 * len(PHASES))]
+    rows: Annotated[int | None, NotStored] = None
+    step: Annotated[Integers, NotStored] = dataclasses.field(default_factory=lambda: NO_STEPS)
+    wall_time: Annotated[Floats, NotStored] = dataclasses.field(default_factory=lambda: _NO_TIMES)

@@ -16,7 +16,8 @@ from tb_memplugin.model import (
     SessionInfo,
 )
 from tb_memplugin.model.oom import with_failed_steps
-from tb_memplugin.reader.decode.columns import join_samples, rows_not_in, take_rows
+from tb_memplugin.model.rows import take_rows
+from tb_memplugin.reader.decode.columns import join_samples, rows_not_in
 from tb_memplugin.reader.decode.decoding import DecodedTag, Piece
 from tb_memplugin.reader.decode.streams import (
     ACTIVATIONS,

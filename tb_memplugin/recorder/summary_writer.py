@@ -13,11 +13,10 @@ import numpy as np
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.frames.metadata import TagRotation, frame_summary, new_session_id
-from tb_memplugin.events.records import sample_records, session_records, snapshot_records
+from tb_memplugin.events.record_frames import frame_of
 from tb_memplugin.events.run_writer import MAX_ACTIVATION_VALUES
-from tb_memplugin.model import MISSING, LayerActivations, Snapshot
+from tb_memplugin.model import MISSING, LayerActivations, SessionInfo, Snapshot
 from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.version import __version__
 
@@ -61,7 +60,7 @@ class SummaryWriter:
     def write_snapshot(self, snapshot: Snapshot, step: int) -> None:
         placed = dataclasses.replace(snapshot, step=step)
         with self._lock:
-            self._write("snapshots", step, snapshot_records.snapshot_frame, placed)
+            self._write("snapshots", step, placed)
 
     def drain(self) -> None:
         with self._lock:
@@ -69,17 +68,17 @@ class SummaryWriter:
             self._drained = time.monotonic()
             if rows:
                 table = _activations(rows)
-                self._write("activations", int(table.step.max()), sample_records.activations_frame, table)
+                self._write("activations", int(table.step.max()), table)
             self._keep_alive = None
 
-    def _write(self, stream: str, step: int, make_frame: Callable[[Any, int], Frame], record: Any) -> None:
+    def _write(self, stream: str, step: int, record: Any) -> None:
         if not self._described:
             self._described = True
-            info = session_records.new_session_info(self._session, "summary", {"tb_memplugin": __version__})
-            self._write("meta", step, session_records.session_frame, info)
+            versions = {"tb_memplugin": __version__}
+            self._write("meta", step, SessionInfo(self._session, time.time(), "summary", versions, ()))
         rotation = self._rotations.setdefault(stream, TagRotation(self._session, stream))
-        frame = make_frame(record, rotation.sequence)
-        summary = frame_summary(rotation.next(step), codec.encode(frame)).SerializeToString()
+        data = codec.encode(frame_of(stream, record, rotation.sequence))
+        summary = frame_summary(rotation.next(step), data).SerializeToString()
         _write_raw(self._writer(), summary, step)
 
 

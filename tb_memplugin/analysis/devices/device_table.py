@@ -11,6 +11,7 @@ from tb_memplugin.model import MISSING, Phase, Run, full_device_name
 from tb_memplugin.model.basics import distinct, fields_of, optional_values
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.units import format_bytes
+from tb_memplugin.model.plain import as_json
 from tb_memplugin.model.worker_summary import NO_STEPS, DeviceSummary, WorkerSummary
 
 SILENT_SECONDS = 60.0
@@ -112,20 +113,12 @@ def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: in
     """A row, with the breakdown of the traced step that all devices share, or of the device's highest traced peak."""
     highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
     traced = next((one for one in device.traced if one.step == aligned), highest)
-    breakdown = traced and {
-        "step": traced.step,
-        "peak_bytes": traced.peak_bytes,
-        "parts": [
-            {"category": category, "trainable": trainable, "bytes": size}
-            for (category, trainable), size in traced.parts.items()
-        ],
-    }
     return {
         "device": name,
         "worker": worker.worker,
         **fields_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step"),
         **fields_of(device, "last_in_use_bytes", "headroom_bytes", "pool_bytes", "rows"),
-        "breakdown": breakdown,
+        "breakdown": as_json(traced),
         "ooms": device.ooms,
     }
 

@@ -12,7 +12,7 @@ from tb_memplugin.analysis.steps.facts import capacity_of, device_names, fitting
 from tb_memplugin.analysis.steps.step_rows import phase_steps, snapshots_of
 from tb_memplugin.model import PHASES, DeviceSamples, Integers, Phase, Run
 from tb_memplugin.model.basics import last_known
-from tb_memplugin.model.groups import TracedPeak, group_sums
+from tb_memplugin.model.groups import GroupBytes, TracedPeak, group_sums
 from tb_memplugin.model.worker_summary import NO_STEPS, DeviceSummary, WorkerSummary
 
 _STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
@@ -128,7 +128,11 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
     own_steps = run.samples.step[shown]
     # A step's last snapshot has the most bytes in use.
     traced = {
-        one.step: TracedPeak(one.step, one.in_use_bytes, group_sums(one.ledger))
+        one.step: TracedPeak(
+            one.step,
+            one.in_use_bytes,
+            tuple(GroupBytes(*group, size) for group, size in group_sums(one.ledger).items()),
+        )
         for one in snapshots_of(run, device, phase)
     }
     return DeviceSummary(

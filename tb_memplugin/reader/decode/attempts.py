@@ -18,6 +18,7 @@ from tb_memplugin.model import (
     StepRequests,
     Timeline,
 )
+from tb_memplugin.model.rows import take_rows
 from tb_memplugin.reader.decode.activation_rows import (
     ActivationPart,
     ActivationRows,
@@ -25,7 +26,7 @@ from tb_memplugin.reader.decode.activation_rows import (
     part_of,
     table_of,
 )
-from tb_memplugin.reader.decode.columns import take_activations, take_host, take_rows
+from tb_memplugin.reader.decode.columns import take_activations, take_host
 
 _TRAIN = PHASES.index("train")
 

@@ -1,23 +1,19 @@
-"""Rows of samples, activations and parts of host memory: joining and selecting.
-
-A column of one value takes no memory and is read-only: it is one number with a stride of zero. Capacities, phases and
-unknown figures are such columns.
-"""
+"""Rows of samples, activations and parts of host memory: joining and selecting."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.model import HOST_COLUMNS, MISSING, DeviceSamples, HostSamples, Integers, LayerActivations, Samples
+from tb_memplugin.model.rows import Rows, flat, take_rows
 from tb_memplugin.reader.decode.activation_rows import ActivationRows, activation_rows_of, part_of, table_of
 from tb_memplugin.reader.files.limits import MAX_SESSION_DEVICES
 
 DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
 _OWN_FIELDS = ("step", "phase", "epoch", "wall_time", "host_resident_bytes")
-Rows: TypeAlias = slice | npt.NDArray[np.intp] | npt.NDArray[np.bool_]
 MAX_TABLE_BYTES = 512 << 20
 """Limit of one joined table of one run once it is read as a whole; beyond it, devices or rows are left out."""
 
@@ -82,25 +78,6 @@ def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
     return Samples(**own, devices=devices), sentence
 
 
-def flat(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A column; one of equal values takes no memory and is read-only."""
-    if not len(column) or column[-1] != column[0] or (column != column[0]).any():
-        return column
-    return np.broadcast_to(column[0].copy(), len(column))
-
-
-def take_rows(samples: Samples, rows: Rows) -> Samples:
-    """The given rows of samples."""
-    if isinstance(rows, slice):
-        return _each_column(samples, lambda column: column[rows])
-    count = len(samples.step[rows])
-
-    def take(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return np.broadcast_to(column[0], count) if count and column.strides == (0,) else column[rows]
-
-    return _each_column(samples, take)
-
-
 class SamplesPart(NamedTuple):
     """The rows of one of several frames that were decoded together."""
 
@@ -135,14 +112,6 @@ def samples_bytes(samples: Samples) -> int:
     columns = [getattr(samples, field) for field in _OWN_FIELDS]
     columns += [getattr(figures, field) for figures in samples.devices.values() for field in DEVICE_FIELDS]
     return 500 + sum(100 + (column.nbytes if column.strides != (0,) else 0) for column in columns)
-
-
-def _each_column(samples: Samples, of: Callable[[Any], Any]) -> Samples:
-    devices = {
-        name: DeviceSamples(*[of(getattr(figures, field)) for field in DEVICE_FIELDS])
-        for name, figures in samples.devices.items()
-    }
-    return Samples(**{field: of(getattr(samples, field)) for field in _OWN_FIELDS}, devices=devices)
 
 
 def join_host(parts: Sequence[HostSamples]) -> HostSamples:

@@ -12,25 +12,23 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.events.frames.codec import Frame, FrameHead
-from tb_memplugin.events.records import (
-    memory_map_records,
-    oom_records,
-    request_records,
-    sample_records,
-    session_records,
-    snapshot_records,
-    summary_records,
-    timeline_records,
-)
+from tb_memplugin.events.record_frames import object_bytes, read_frame
 from tb_memplugin.model import (
+    Counters,
     HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
+    Oom,
+    Samples,
+    SessionInfo,
     Snapshot,
+    StepRequests,
     Timeline,
     full_device_name,
 )
+from tb_memplugin.model.rows import join_rows, take_rows
+from tb_memplugin.model.worker_summary import WorkerSummary
 from tb_memplugin.model.oom import settled_ooms
 from tb_memplugin.reader.decode.activation_rows import ActivationPart, ActivationRows, part_of, table_of
 from tb_memplugin.reader.decode.attempts import LaterSessions
@@ -40,16 +38,11 @@ from tb_memplugin.reader.decode.columns import (
     join_samples,
     take_activations,
     take_host,
-    take_rows,
 )
 from tb_memplugin.reader.decode.worker_samples import samples_of_workers
 
 ROW_BYTES = 400
 """One ledger row, owner or layer: an estimate, above rather than below."""
-_NUMBER_BYTES = 40
-_COUNTER_BYTES = 60
-"""A row of counters: numbers in columns, and places in tuples."""
-
 Content: TypeAlias = Any
 """What one field of `Session` or `Run` holds."""
 Joined: TypeAlias = tuple[Content, str | None]
@@ -95,9 +88,8 @@ class Stream:
 def _records(
     tag: str,
     words: str,
-    read: Callable[[Frame], Any],
+    record: type,
     order: Callable[[Any], Any],
-    objects: Mapping[str, int],
     is_repeated: Callable[[LaterSessions, Any], bool] = LaterSessions.replaces,
     of_frames: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple,
     worker_by_worker: bool = False,
@@ -121,12 +113,12 @@ def _records(
         tag,
         words,
         field or tag,
-        read=lambda _, frame: read(frame),
+        read=lambda _, frame: read_frame(record, frame),
         of_frames=lambda records: (of_frames(records), None),
         without_repeats=lambda records, later: tuple(one for one in records if not is_repeated(later, one)),
         of_sessions=lambda contents, _: tuple(sorted(itertools.chain(*contents), key=order)),
         of_workers=of_workers,
-        objects=objects,
+        objects=object_bytes(record),
     )
 
 
@@ -187,7 +179,7 @@ def _samples(tag: str, words: str) -> Stream:
     return _rows(
         tag,
         words,
-        sample_records.read_samples,
+        lambda frame: read_frame(Samples, frame),
         join_samples,
         lambda samples, later: later.without_repeated_samples(samples),
         join_samples,
@@ -195,6 +187,16 @@ def _samples(tag: str, words: str) -> Stream:
         samples_of_workers,
         field="samples",
     )
+
+
+def _read_meta(session: str, frame: Frame) -> SessionInfo | LayerTable:
+    if frame.attributes.get("kind") == "layers":
+        return read_frame(LayerTable, frame)
+    return read_frame(SessionInfo, frame, session=session)
+
+
+def _joined_counters(parts: Sequence[Counters]) -> Joined:
+    return join_rows(parts) if parts else None, None
 
 
 def _tables_of_frames(values: Sequence[Any]) -> Joined:
@@ -210,14 +212,14 @@ PEAK = _samples("peak", "")
 """Its records repeat samples, and replace those that are lost."""
 SAMPLE_FIGURES = dataclasses.replace(
     SAMPLES,
-    read=lambda _, frame: sample_records.read_samples(frame, FIGURES),
+    read=lambda _, frame: read_frame(Samples, frame, FIGURES),
     is_needed=lambda name: "/" not in name or name.partition("/")[0] in FIGURES,
 )
 """Samples with only the `FIGURES` of their devices, which takes half of the time; other columns are unknown."""
 ACTIVATIONS = _rows(
     "activations",
     "layer activations",
-    lambda frame: part_of(sample_records.read_activations(frame)),
+    lambda frame: part_of(read_frame(LayerActivations, frame)),
     _activations_of_frames,
     lambda table, later: later.without_repeated_activations(table),
     join_activations,
@@ -227,81 +229,71 @@ ACTIVATIONS = _rows(
 SNAPSHOTS = _records(
     "snapshots",
     "snapshots",
-    snapshot_records.read_snapshot,
+    Snapshot,
     order=_step_and_bytes,
-    objects={
-        "ledger": ROW_BYTES,
-        "saved_for_backward": ROW_BYTES,
-        "held_tensors": ROW_BYTES,
-        "held_tensor_shapes": _NUMBER_BYTES,
-    },
 )
 META = Stream(
     "meta",
     "layer tables",
     "layer_tables",
-    read=session_records.read_meta,
+    read=_read_meta,
     of_frames=_tables_of_frames,
     without_repeats=lambda tables, later: tuple(table for table in tables if not later.repeats(table.step)),
     of_sessions=lambda contents, _: tuple(sorted(itertools.chain(*contents), key=lambda table: table.step)),
     of_workers=lambda by_worker: (next((tables for tables in by_worker.values() if tables), ()), None),
-    objects={"layers": ROW_BYTES, "dimensions": _NUMBER_BYTES},
+    objects=object_bytes(LayerTable),
 )
 """The session's facts, which become `Session.info`, and its layer tables."""
 MAPS = _records(
     "maps",
     "memory maps",
-    memory_map_records.read_map,
+    MemoryMap,
     order=lambda memory_map: memory_map.step or 0,
     is_repeated=_is_repeated_map,
     worker_by_worker=True,
-    objects={"owners": ROW_BYTES},
 )
 OOM = _records(
     "oom",
     "failed allocations",
-    oom_records.read_oom,
+    Oom,
     order=lambda oom: oom.wall_time,
     # Failures stay even if a later session repeats their step: they are why it was started.
     is_repeated=lambda later, oom: False,
     of_frames=settled_ooms,
     field="ooms",
-    objects={"ledger": ROW_BYTES, "owners": ROW_BYTES},
 )
 TIMELINES = _records(
     "timelines",
     "timelines",
-    timeline_records.read_timeline,
+    Timeline,
     order=_step_and_bytes,
     worker_by_worker=True,
-    objects={"owners": ROW_BYTES, "shapes": ROW_BYTES, "dimensions": _NUMBER_BYTES},
 )
 REQUESTS = _records(
     "requests",
     "requests of steps",
-    request_records.read_requests,
+    StepRequests,
     order=lambda one: (one.step, one.wall_time),
     worker_by_worker=True,
-    objects={"owners": ROW_BYTES},
 )
 COUNTERS = Stream(
     "counters",
     "counters",
     "counters",
-    read=lambda _, frame: sample_records.read_counters(frame),
-    of_frames=lambda parts: (sample_records.join_counters(parts), None),
+    read=lambda _, frame: read_frame(Counters, frame),
+    of_frames=_joined_counters,
     without_repeats=lambda counters, _: counters,
     of_sessions=lambda contents, _: tuple(one for one in contents if one is not None),
     of_workers=lambda by_worker: (
         tuple(dataclasses.replace(one, worker=worker) for worker, every in by_worker.items() for one in every),
         None,
     ),
-    objects={"counters": _COUNTER_BYTES},
+    objects=object_bytes(Counters),
 )
 HOST = _rows(
     "host",
     "parts of host memory",
-    sample_records.read_host,
+    lambda frame: read_frame(HostSamples, frame),
     _joined_host,
     lambda host, later: later.without_repeated_parts(host),
     _joined_host,
@@ -316,12 +308,12 @@ ROLLUPS = Stream(
     "rollups",
     "",
     "",
-    read=lambda _, frame: summary_records.read_summary(frame),
+    read=lambda _, frame: read_frame(WorkerSummary, frame, worker="", sessions=1),
     of_frames=lambda summaries: (summaries[-1], None),
     without_repeats=lambda summary, _: summary,
     of_sessions=lambda summaries, _: summaries,
     of_workers=lambda by_worker: (by_worker, None),
-    objects={"devices": ROW_BYTES, "parts": ROW_BYTES // 2},
+    objects=object_bytes(WorkerSummary),
 )
 """They repeat what the other streams say, and are read instead of these; see `rollups`."""
 

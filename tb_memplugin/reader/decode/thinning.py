@@ -8,13 +8,13 @@ import numpy as np
 
 from tb_memplugin.events.frames.metadata import Tag
 from tb_memplugin.model import MISSING, DeviceSamples, Integers, Samples
+from tb_memplugin.model.rows import take_rows
 from tb_memplugin.reader.decode.columns import (
     SamplesPart,
     empty_samples,
     join_samples,
     samples_bytes,
     tables_of,
-    take_rows,
 )
 from tb_memplugin.reader.decode.decoding import PIECE_BYTES, DecodedTag, Piece
 from tb_memplugin.reader.decode.streams import OF_TAG, SAMPLES
