@@ -6,7 +6,6 @@ frame, arrays are columns, and a tuple of records is a table; None, empty tables
 out.
 """
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -197,7 +196,7 @@ def _is_valid(field: Field, value: Any) -> bool:
         case "integer":
             return type(value) is int and bounds.least <= value <= bounds.most
         case "number":
-            return type(value) in (int, float) and math.isfinite(value) and bounds.least <= value <= bounds.most
+            return type(value) in (int, float) and bounds.least <= value <= bounds.most  # False for NaN
         case "text":
             return isinstance(value, str) and _fits(value, field) and (not field.choices or value in field.choices)
         case "texts":
@@ -253,7 +252,7 @@ class _Columns:
 
     def texts(self, field: Field) -> tuple[str | None, ...]:
         column = self._column(field, field.name)
-        return _texts(field, () if column is None else column)
+        return _texts(field, () if column is None and not self.rows(field) else column)
 
     def rows(self, field: Field) -> int:
         columns = self._tables.get(self._prefix + _table_of(field), {})

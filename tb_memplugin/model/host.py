@@ -1,18 +1,22 @@
 """Host memory: resident memory of a process (RSS), and its known parts at some steps."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import numpy as np
 
 from tb_memplugin.model.basics import MISSING, Floats, Integers
+from tb_memplugin.model.fields import Bounds, MaybeSizes, Sizes, Table
 from tb_memplugin.model.samples import Samples
 
 HOST_PARTS = ("file_bytes", "shared_memory_bytes", "pinned_pool_bytes", "cpu_pool_bytes", "python_objects_bytes")
 """Disjoint parts of resident memory; the remainder is `HostSamples.other_bytes`."""
 HOST_ALLOCATED = ("c_heap_bytes", "c_heap_free_bytes", "tf_data_bytes")
 """Allocated memory, resident or not, that lies in the parts above and overlaps: no part of a sum."""
+
+
+_ROWS = Table("host", 2**31)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,18 +38,18 @@ class HostSamples:
         tf_data_bytes: Elements in buffers and caches of ``tf.data``, as its own model of the pipelines counts them.
     """
 
-    step: Integers
-    phase: Integers
-    wall_time: Floats
-    resident_bytes: Integers
-    file_bytes: Integers
-    shared_memory_bytes: Integers
-    pinned_pool_bytes: Integers
-    cpu_pool_bytes: Integers
-    python_objects_bytes: Integers
-    c_heap_bytes: Integers
-    c_heap_free_bytes: Integers
-    tf_data_bytes: Integers
+    step: Annotated[Sizes, _ROWS]
+    phase: Annotated[Integers, Bounds(0, 2), _ROWS]
+    wall_time: Annotated[Floats, _ROWS]
+    resident_bytes: Annotated[MaybeSizes, _ROWS]
+    file_bytes: Annotated[MaybeSizes, _ROWS]
+    shared_memory_bytes: Annotated[MaybeSizes, _ROWS]
+    pinned_pool_bytes: Annotated[MaybeSizes, _ROWS]
+    cpu_pool_bytes: Annotated[MaybeSizes, _ROWS]
+    python_objects_bytes: Annotated[MaybeSizes, _ROWS]
+    c_heap_bytes: Annotated[MaybeSizes, _ROWS]
+    c_heap_free_bytes: Annotated[MaybeSizes, _ROWS]
+    tf_data_bytes: Annotated[MaybeSizes, _ROWS]
 
     @classmethod
     def of(cls, columns: Mapping[str, Any]) -> "HostSamples":
@@ -63,6 +67,12 @@ class HostSamples:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def faults(self) -> Iterator[str]:
+        """What no rows can be, as sentences."""
+        known = self.resident_bytes != MISSING
+        if (self.known_parts_bytes()[known] > self.resident_bytes[known]).any():
+            yield "parts of host memory exceed its resident memory"
 
     def known_parts_bytes(self) -> Integers:
         """Sum of the known parts of each row."""

@@ -8,7 +8,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,9 @@ def take_rows(record: Record, rows: Rows) -> Record:
 
 def each_column(record: Record, change: Callable[[Any], Any]) -> Record:
     """The record with every column changed."""
+    kind: Any = type(record)
     changed: dict[str, Any] = {}
-    for field in _columns(cast(Any, type(record))):
+    for field in _columns(kind):
         value = getattr(record, field.name)
         devices = field.kind == "devices"
         changed[field.name] = (
@@ -48,9 +49,8 @@ def each_column(record: Record, change: Callable[[Any], Any]) -> Record:
 
 def join_rows(records: Sequence[Record]) -> Record:
     """The rows of records without devices, one after the other; the first record has the other fields."""
-    columns = {
-        field.name: joined([getattr(one, field.name) for one in records]) for field in _columns(type(records[0]))
-    }
+    kind: Any = type(records[0])
+    columns = {field.name: joined([getattr(one, field.name) for one in records]) for field in _columns(kind)}
     return replace(records[0], **columns)  # type: ignore[type-var]  # records are dataclasses
 
 

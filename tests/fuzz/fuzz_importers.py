@@ -17,11 +17,12 @@ with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.attribution.trace.op_names import facts_from_names
     from tb_memplugin.errors import FormatError
     from tb_memplugin.events.frames import codec
-    from tb_memplugin.events.records.timeline_records import read_timeline, timeline_frame
+    from tb_memplugin.events.record_frames import frame_of, read_frame
     from tb_memplugin.importers.allocator.memory_dump import read_dump
     from tb_memplugin.importers.allocator.oom_log import read_log
     from tb_memplugin.importers.profile.hlo import read_module
     from tb_memplugin.importers.profile.xplane import read_traces
+    from tb_memplugin.model import Timeline
 
 
 def read_profile(data: bytes) -> None:
@@ -35,7 +36,7 @@ def read_profile(data: bytes) -> None:
         assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
         inside = timeline(classifier, snapshot)
         if inside is not None:
-            read_timeline(codec.decode(codec.encode(timeline_frame(inside, 0))))
+            read_frame(Timeline, codec.decode(codec.encode(frame_of("timelines", inside, 0))))
 
 
 READERS = (

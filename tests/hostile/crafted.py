@@ -13,15 +13,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.frames.metadata import Tag, frame_summary
-from tb_memplugin.events.records.sample_records import (
-    MAX_COUNTER_ROWS,
-    activations_frame,
-    counters_frame,
-    host_frame,
-    samples_frame,
-)
-from tb_memplugin.events.records.session_records import session_frame
-from tb_memplugin.events.records.snapshot_records import snapshot_frame
+from tb_memplugin.events.record_frames import frame_of
 from tb_memplugin.model import (
     HOST_COLUMNS,
     Counters,
@@ -41,7 +33,7 @@ def samples(rows: int, devices: list[str], first: int, sequence: int) -> bytes:
     """A frame of zeros, which compress well."""
     step, zeros = np.arange(first, first + rows), np.zeros(rows, np.int64)
     figures = {name: DeviceSamples(*[zeros] * FIGURES) for name in devices}
-    return codec.encode(samples_frame(Samples(step, zeros, zeros, step / 2, zeros, figures), sequence), 6)
+    return codec.encode(frame_of("samples", Samples(step, zeros, zeros, step / 2, zeros, figures), sequence), 6)
 
 
 def frames_of_64_mib(run: pathlib.Path) -> None:
@@ -80,7 +72,7 @@ def steps_of_workers(run: pathlib.Path) -> None:
             step = 10**6 * worker + np.arange(2000 * at, 2000 * at + 2000)
             figures = {name: DeviceSamples(*[alternating] * FIGURES) for name in names}
             table = Samples(step, step * 0, step * 0, step / 2, alternating, figures)
-            frames.append((f"samples/s/{at}", at, codec.encode(samples_frame(table, at), 6)))
+            frames.append((f"samples/s/{at}", at, codec.encode(frame_of("samples", table, at), 6)))
         write_frames(run / "memory" / f"w{worker}", frames)
 
 
@@ -94,7 +86,7 @@ def activations(run: pathlib.Path) -> None:
     for at in range(60):
         step = np.arange(40 * at, 40 * at + 40)
         table = LayerActivations(step, step / 2, layers, np.zeros((40, len(layers)), np.int64))
-        frames.append((f"activations/s/{at}", at, codec.encode(activations_frame(table, at), 6)))
+        frames.append((f"activations/s/{at}", at, codec.encode(frame_of("activations", table, at), 6)))
     write_frames(run / "memory", frames)
 
 
@@ -108,12 +100,12 @@ def wide_values(run: pathlib.Path) -> None:
         rows = alternating[: len(step)]
         figures = DeviceSamples(*[rows] * FIGURES)
         table = Samples(step, step % 2, step % 2, step / 2, rows, {"GPU:0": figures})
-        frames.append((f"samples/s/{at}", at, codec.encode(samples_frame(table, at), 6)))
+        frames.append((f"samples/s/{at}", at, codec.encode(frame_of("samples", table, at), 6)))
     for at in range(20):
         step = np.arange(512 * at, 512 * at + 512)
         values = alternating[: 512 * len(layers)].reshape(512, -1)
         activations = LayerActivations(step, step / 2, layers, values)
-        frames.append((f"activations/s/{at}", at, codec.encode(activations_frame(activations, at), 6)))
+        frames.append((f"activations/s/{at}", at, codec.encode(frame_of("activations", activations, at), 6)))
     write_frames(run / "memory", frames)
 
 
@@ -124,9 +116,9 @@ def objects(run: pathlib.Path) -> None:
     notes = [f"n{at}" for at in range(200_000)]
     for at in range(12):
         snapshot = dataclasses.replace(make_snapshot(at), ledger=ledger, in_use_bytes=len(ledger))
-        frames.append((f"snapshots/s/{at}", at, codec.encode(snapshot_frame(snapshot, at), 6)))
+        frames.append((f"snapshots/s/{at}", at, codec.encode(frame_of("snapshots", snapshot, at), 6)))
         info = SessionInfo("s", 1.0, "recorder", {}, tuple(notes))
-        frames.append((f"meta/s/{at}", 0, codec.encode(session_frame(info, at), 6)))
+        frames.append((f"meta/s/{at}", 0, codec.encode(frame_of("meta", info, at), 6)))
     write_frames(run / "memory", frames)
 
 
@@ -136,19 +128,19 @@ def host_memory(run: pathlib.Path) -> None:
     for at in range(24):
         rows = np.arange(100_000 * at, 100_000 * at + 100_000)
         table = {name: rows if name == "step" else rows * 0 for name in HOST_COLUMNS}
-        frames.append((f"host/s/{at}", at, codec.encode(host_frame(HostSamples.of(table), at), 6)))
-    texts = tuple(f"{at:0500}" for at in range(MAX_COUNTER_ROWS))
+        frames.append((f"host/s/{at}", at, codec.encode(frame_of("host", HostSamples.of(table), at), 6)))
+    texts = tuple(f"{at:0500}" for at in range(4096))
     for at in range(500):
-        step = np.full(MAX_COUNTER_ROWS, at)
-        counters = Counters(step, ("traces",) * MAX_COUNTER_ROWS, texts, step, step, texts[::-1])
-        frames.append((f"counters/s/{at}", at, codec.encode(counters_frame(counters, at), 1)))
+        step = np.full(4096, at)
+        counters = Counters(step, ("traces",) * 4096, texts, step, step, texts[::-1])
+        frames.append((f"counters/s/{at}", at, codec.encode(frame_of("counters", counters, at), 1)))
     write_frames(run / "memory", frames)
 
 
 def strings(run: pathlib.Path) -> None:
     frames = []
     for at in range(4):
-        tables = samples_frame(make_samples([at], [1]), at).tables
+        tables = frame_of("samples", make_samples([at], [1]), at).tables
         extra = {"a": [str(number) for number in range(700_000)]}
         frame = Frame(1, at, at, at, 1, {"devices": []}, {**tables, "extra": extra})
         frames.append((f"samples/s/{at}", at, codec.encode(frame, 6)))

@@ -16,7 +16,7 @@ from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events import run_writer
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
-from tb_memplugin.events.records import sample_records
+from tb_memplugin.events.record_frames import read_frame
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples, take_samples
 
@@ -103,7 +103,7 @@ def test_frames_are_numbered_without_gaps(tmp_path: pathlib.Path) -> None:
 
 def written_peaks(directory: pathlib.Path) -> list[Samples]:
     return [
-        sample_records.read_samples(codec.decode(value.tensor.string_val[0]))
+        read_frame(Samples, codec.decode(value.tensor.string_val[0]))
         for event in events(directory)
         for value in event.summary.value
         if value.tag.startswith("peak/")
@@ -152,7 +152,7 @@ def test_activations_are_split_into_frames_of_bounded_size(tmp_path: pathlib.Pat
         for value in event.summary.value
         if value.tag.startswith("activations/")
     ]
-    read = np.concatenate([sample_records.read_activations(frame).bytes for frame in frames])
+    read = np.concatenate([read_frame(LayerActivations, frame).bytes for frame in frames])
     assert len(frames) > 1
     np.testing.assert_array_equal(read, values)
 

@@ -13,10 +13,10 @@ from timeline_cases import split_columns
 
 import tb_memplugin
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.records import snapshot_records
+from tb_memplugin.events.record_frames import frame_of, read_frame
 from tb_memplugin.events.records.snapshot_mapping import snapshot_from_mapping
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import CATEGORIES, MISSING, LedgerRow
+from tb_memplugin.model import CATEGORIES, MISSING, LedgerRow, Snapshot
 from tb_memplugin.model.rounding import rounding_total, split_rounding
 
 ROWS = st.lists(
@@ -105,9 +105,9 @@ def test_described_snapshot_is_a_valid_summary() -> None:
 def test_held_tensors_are_a_category() -> None:
     row = {"layer": None, "category": "held_tensors", "trainable": None, "bytes": 1000, "rounding_bytes": 0}
     made = snapshot_from_mapping({"device": "GPU:0", "in_use_bytes": 1000, "ledger": [row]})
-    assert snapshot_records.read_snapshot(
-        codec.decode(codec.encode(snapshot_records.snapshot_frame(made, 0)))
-    ).ledger == (LedgerRow(None, "held_tensors", None, 1000, 0),)
+    assert read_frame(Snapshot, codec.decode(codec.encode(frame_of("snapshots", made, 0)))).ledger == (
+        LedgerRow(None, "held_tensors", None, 1000, 0),
+    )
 
 
 def test_frames_of_the_next_format_are_skipped_with_one_warning(

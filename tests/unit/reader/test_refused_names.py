@@ -8,11 +8,8 @@ from reading_cases import make_map, make_oom, make_samples, make_snapshot, make_
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.metadata import Tag
-from tb_memplugin.events.records.memory_map_records import map_frame
-from tb_memplugin.events.records.oom_records import oom_frame
-from tb_memplugin.events.records.sample_records import read_samples, samples_frame
-from tb_memplugin.events.records.snapshot_records import snapshot_frame
-from tb_memplugin.events.records.timeline_records import timeline_frame
+from tb_memplugin.events.record_frames import frame_of, read_frame
+from tb_memplugin.model import Samples
 from tb_memplugin.reader.decode.decoding import decode_tag, survey_tag
 from tb_memplugin.reader.files.limits import Room
 from tb_memplugin.reader.files.source import StoredFrame, TagContent
@@ -20,7 +17,7 @@ from tb_memplugin.reader.files.source import StoredFrame, TagContent
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 0), (2, 1), (0, 2**53), (-(2**63), 2**63 - 1)])
 def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
-    frame = samples_frame(make_samples([0], [1]), 0)
+    frame = frame_of("samples", make_samples([0], [1]), 0)
     data = codec.encode(dataclasses.replace(frame, first_step=first, last_step=last))
     tag = Tag("s", "samples", 0)
     content = TagContent("run", str(tag), (StoredFrame(0, data),))
@@ -30,16 +27,16 @@ def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
 
 def test_a_device_without_a_name_is_refused() -> None:
     records = {
-        "snapshots": snapshot_frame(make_snapshot(0), 0),
-        "maps": map_frame(make_map(0), 0),
-        "oom": oom_frame(make_oom(0), 0),
-        "timelines": timeline_frame(make_timeline(0), 0),
+        "snapshots": frame_of("snapshots", make_snapshot(0), 0),
+        "maps": frame_of("maps", make_map(0), 0),
+        "oom": frame_of("oom", make_oom(0), 0),
+        "timelines": frame_of("timelines", make_timeline(0), 0),
     }
     for stream, frame in records.items():
         data = codec.encode(dataclasses.replace(frame, attributes={**frame.attributes, "device": ""}))
         tag = Tag("s", stream, 0)
         decoded = decode_tag(tag, TagContent("run", str(tag), (StoredFrame(0, data),)), Room(1 << 20, 1 << 20))
         assert len(decoded.damage) == 1 and "device names must be" in decoded.damage[0], stream
-    table = samples_frame(make_samples([0], [1], device=""), 0)
+    table = frame_of("samples", make_samples([0], [1], device=""), 0)
     with pytest.raises(FormatError, match="device names must be"):
-        read_samples(table)
+        read_frame(Samples, table)

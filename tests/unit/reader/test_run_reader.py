@@ -23,7 +23,7 @@ from reading_cases import (
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.records import sample_records
+from tb_memplugin.events.record_frames import frame_of
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Run
 from tb_memplugin.reader import run_reader as reader_module
@@ -56,7 +56,7 @@ def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
 
 
 def samples_frame(sequence: int, steps: Sequence[int], peaks: Sequence[int]) -> bytes:
-    return codec.encode(sample_records.samples_frame(make_samples(steps, peaks), sequence))
+    return codec.encode(frame_of("samples", make_samples(steps, peaks), sequence))
 
 
 def test_everything_written_is_read_back(tmp_path: pathlib.Path) -> None:
@@ -150,7 +150,7 @@ def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> Non
 
 def test_lost_activations_are_reported_without_reading_columns(tmp_path: pathlib.Path) -> None:
     frames = [
-        codec.encode(sample_records.activations_frame(make_activations([step], [f"layer_{step}"], [[1]]), step))
+        codec.encode(frame_of("activations", make_activations([step], [f"layer_{step}"], [[1]]), step))
         for step in range(4)
     ]
     damaged = frames[1][:-1] + bytes([frames[1][-1] ^ 1])
@@ -224,7 +224,7 @@ def test_a_frame_under_another_streams_tag_is_refused(tmp_path: pathlib.Path) ->
 def test_a_header_with_wrong_steps_is_refused(tmp_path: pathlib.Path) -> None:
     import dataclasses
 
-    frame = dataclasses.replace(sample_records.samples_frame(make_samples([5], [1]), 0), last_step=6)
+    frame = dataclasses.replace(frame_of("samples", make_samples([5], [1]), 0), last_step=6)
     write_frames(tmp_path / "exp" / "memory", [("samples/s/0", 6, codec.encode(frame))])
     run = read_run(tmp_path)
     assert len(run.samples) == 0 and "does not hold these steps" in run.damage[0]

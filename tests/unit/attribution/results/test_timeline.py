@@ -18,7 +18,7 @@ from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.results.passes import Marks, bands
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.records.timeline_records import timeline_frame
+from tb_memplugin.events.record_frames import frame_of
 from tb_memplugin.model import MISSING, LedgerRow, Snapshot, Timeline
 from tb_memplugin.model.rounding import split_rounding
 from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TraceFacts, VariableFact
@@ -109,7 +109,7 @@ def check(timeline: Timeline, snapshot: Snapshot, trace: AllocationTrace) -> Non
     assert live_at(timeline, timeline.peak) == by_owner(snapshot.ledger)
     assert (np.diff(timeline.time_ns) >= 0).all() and (np.diff(timeline.event) >= 0).all()
     assert all(one.end <= other.start for one, other in zip(timeline.bands, timeline.bands[1:], strict=False))
-    assert len(codec.encode(timeline_frame(timeline, 0))) < 1 << 20
+    assert len(codec.encode(frame_of("timelines", timeline, 0))) < 1 << 20
 
 
 def check_new_chunks(timeline: Timeline, model: IntervalModel) -> None:

@@ -14,7 +14,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame, OpenFrame
 from tb_memplugin.events.frames.metadata import STREAMS, Tag
-from tb_memplugin.events.records.sample_records import read_samples, samples_frame
+from tb_memplugin.events.record_frames import frame_of, read_frame
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, Samples
 from tb_memplugin.reader.decode.columns import join_samples, tables_of
@@ -33,7 +33,7 @@ def table(at: int, rows: int = 10) -> Samples:
 
 
 def frame(at: int, rows: int = 10) -> bytes:
-    return codec.encode(samples_frame(table(at, rows), at))
+    return codec.encode(frame_of("samples", table(at, rows), at))
 
 
 def decoded(frames: Sequence[bytes], room: Room | None = None) -> DecodedTag:
@@ -49,7 +49,7 @@ def test_frames_that_are_decoded_together_hold_what_each_holds_alone() -> None:
     # GIVEN frames of which three and two have equal heads, and one between them has other rows
     frames = [frame(0), frame(1), frame(2), frame(3, rows=7), frame(4), frame(5)]
     tag = decoded(frames)
-    alone = [read_samples(codec.decode(data)) for data in frames]
+    alone = [read_frame(Samples, codec.decode(data)) for data in frames]
     # THEN the frames together, any of them, and all of them joined are those of the frames alone
     assert [piece.value.frames for piece in tag.pieces] == [3, 3, 3, 1, 2, 2]
     for piece, own in zip(tag.pieces, alone, strict=True):
@@ -63,7 +63,7 @@ def test_frames_that_are_decoded_together_hold_what_each_holds_alone() -> None:
 def test_a_damaged_frame_among_equal_ones_costs_only_itself(broken: int) -> None:
     # GIVEN frames with equal heads of which one states other steps than it holds
     frames = [frame(at) for at in range(4)]
-    part = samples_frame(table(broken), broken)
+    part = frame_of("samples", table(broken), broken)
     frames[broken] = codec.encode(dataclasses.replace(part, last_step=part.last_step + 1))
     tag = decoded(frames)
     assert [piece.sequence for piece in tag.pieces] == [at for at in range(4) if at != broken]

@@ -9,7 +9,7 @@ import pytest
 from reading_cases import DEVICE, make_activations, make_samples, write_frames, write_small_run
 
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.records.sample_records import samples_frame
+from tb_memplugin.events.record_frames import frame_of
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, Run
 from tb_memplugin.reader import run_reader as reader_module
@@ -30,7 +30,11 @@ def test_a_tag_over_the_limit_shows_what_fits_and_says_so(
 ) -> None:
     # GIVEN one tag with many frames, which no writer makes
     frames = [
-        ("samples/s/0", at, codec.encode(samples_frame(make_samples(range(100 * at, 100 * at + 100), [1] * 100), at)))
+        (
+            "samples/s/0",
+            at,
+            codec.encode(frame_of("samples", make_samples(range(100 * at, 100 * at + 100), [1] * 100), at)),
+        )
         for at in range(40)
     ]
     write_frames(tmp_path / "exp" / "memory", frames)
@@ -57,7 +61,9 @@ def test_many_devices_workers_and_sessions_are_limited_and_counted(tmp_path: pat
     def frame(step: int, devices: list[str], sequence: int = 0) -> bytes:
         part = make_samples([step], [step])
         return codec.encode(
-            samples_frame(dataclasses.replace(part, devices=dict.fromkeys(devices, part.devices[DEVICE])), sequence)
+            frame_of(
+                "samples", dataclasses.replace(part, devices=dict.fromkeys(devices, part.devices[DEVICE])), sequence
+            )
         )
 
     names = [f"GPU:{at}" for at in range(300)]
