@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tb_memplugin.environment import is_off
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.events.records.snapshot_mapping import (
+from tb_memplugin.events.snapshot_mapping import (
     check_bytes,
     check_layer,
     is_statistics,

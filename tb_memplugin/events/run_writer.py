@@ -20,7 +20,7 @@ from tb_memplugin.events.frames.metadata import (
 )
 from tb_memplugin.events.frames.record_file import LocalRecordFile, RecordFile
 from tb_memplugin.events.kept_session import KeptSession, Summarize
-from tb_memplugin.events.record_frames import frame_of
+from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.model import (
     Counters,
     HostSamples,

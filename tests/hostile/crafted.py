@@ -13,7 +13,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.frames.metadata import Tag, frame_summary
-from tb_memplugin.events.record_frames import frame_of
+from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.model import (
     HOST_COLUMNS,
     Counters,

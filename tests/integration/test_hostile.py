@@ -22,13 +22,11 @@ from reading_cases import (
 from servers import BASE, client_on
 
 from tb_memplugin import load
+from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, collect
 from tb_memplugin.commands.report.page import render
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame
-from tb_memplugin.events.records import sample_records, snapshot_records
-from tb_memplugin.events.records.sample_records import activations_frame
-from tb_memplugin.events.records.session_records import layer_table_frame
 
 MARKUP = "<img src=x onerror=alert(1)></script>"
 Frames = list[tuple[str, int, bytes]]
@@ -42,7 +40,7 @@ def lying_body(stated: int, body: bytes) -> bytes:
 
 
 def spoiled_samples(**columns: object) -> bytes:
-    frame = sample_records.samples_frame(make_samples([0, 1], [1, 2]), 0)
+    frame = frame_of("samples", make_samples([0, 1], [1, 2]), 0)
     table = {**frame.tables["samples"], **columns}
     return codec.encode(Frame(1, 0, 0, 1, 2, frame.attributes, {"samples": table}))
 
@@ -50,7 +48,7 @@ def spoiled_samples(**columns: object) -> bytes:
 def deep_tables(sequence: int) -> bytes:
     layer = make_layer("/".join(["loop"] * 900), True, 1)
     table = make_table(0, unfrozen=False)
-    return codec.encode(layer_table_frame(type(table)(0, 0.0, MARKUP, (layer, layer), None, 0, 0), sequence))
+    return codec.encode(frame_of("meta", type(table)(0, 0.0, MARKUP, (layer, layer), None, 0, 0), sequence, kind="layers"))
 
 
 CASES: dict[str, Callable[[], Frames]] = {
@@ -65,24 +63,24 @@ CASES: dict[str, Callable[[], Frames]] = {
     ],
     "steps beyond what can be": lambda: [("samples/s/0", 1, spoiled_samples(step=np.asarray([0, 2**62])))],
     "thousands of tags and sessions": lambda: [
-        (f"samples/session{at}/0", at, codec.encode(sample_records.samples_frame(make_samples([at], [at]), 0)))
+        (f"samples/session{at}/0", at, codec.encode(frame_of("samples", make_samples([at], [at]), 0)))
         for at in range(3000)
     ],
     "devices of 4,096 characters, many": lambda: [
         (
             f"samples/s/{at}",
             at,
-            codec.encode(sample_records.samples_frame(make_samples([at], [at], device=f"{at}" + "x" * 4000), at)),
+            codec.encode(frame_of("samples", make_samples([at], [at], device=f"{at}" + "x" * 4000), at)),
         )
         for at in range(300)
     ],
     "layer names with markup, of a megabyte, a thousand deep": lambda: [
         ("meta/s/0", 0, deep_tables(0)),
-        ("snapshots/s/0", 0, codec.encode(snapshot_records.snapshot_frame(make_snapshot(0, device=MARKUP), 0))),
+        ("snapshots/s/0", 0, codec.encode(frame_of("snapshots", make_snapshot(0, device=MARKUP), 0))),
         (
             "activations/s/0",
             0,
-            codec.encode(activations_frame(make_activations([0], [MARKUP, "x" * 1_000_000], [[1, 2]]), 0)),
+            codec.encode(frame_of("activations", make_activations([0], [MARKUP, "x" * 1_000_000], [[1, 2]]), 0)),
         ),
     ],
     "the largest figures everywhere": lambda: [
@@ -90,24 +88,23 @@ CASES: dict[str, Callable[[], Frames]] = {
             "meta/s/0",
             0,
             codec.encode(
-                layer_table_frame(
+                frame_of("meta", 
                     type(make_table(0, unfrozen=True))(
                         0, 0.0, "", (make_layer("a", True, 2**50),) * 3000, "x" * 4000, 2**53 - 1, 2**53 - 1
                     ),
-                    0,
-                )
+                    0, kind="layers")
             ),
         ),
         (
             "samples/s/0",
             2**53 - 1,
-            codec.encode(sample_records.samples_frame(make_samples([0, 2**53 - 1], [2**53 - 1] * 2), 0)),
+            codec.encode(frame_of("samples", make_samples([0, 2**53 - 1], [2**53 - 1] * 2), 0)),
         ),
         (
             "activations/s/0",
             0,
             codec.encode(
-                activations_frame(make_activations([0], [f"{n}" for n in range(2000)], [[2**53 - 1] * 2000]), 0)
+                frame_of("activations", make_activations([0], [f"{n}" for n in range(2000)], [[2**53 - 1] * 2000]), 0)
             ),
         ),
     ],
@@ -127,7 +124,7 @@ CASES: dict[str, Callable[[], Frames]] = {
 def test_a_hostile_directory_costs_little_and_harms_nothing(case: str, tmp_path: pathlib.Path) -> None:
     # GIVEN a hostile run beside an honest one
     write_frames(tmp_path / "hostile" / "memory", CASES[case]())
-    honest = codec.encode(sample_records.samples_frame(make_samples(range(5), [MIB] * 5), 0))
+    honest = codec.encode(frame_of("samples", make_samples(range(5), [MIB] * 5), 0))
     write_frames(tmp_path / "honest" / "memory", [("samples/s/0", 4, honest)])
     began = time.process_time()
     # WHEN it is loaded, and asked for through the plugin

@@ -62,8 +62,7 @@ ROOMS: dict[str, set[str]] = {
     },
     # The stored format: frames of bytes, the records in them, and who writes them.
     "events.frames": {"errors", "model"},
-    "events.records": {"errors", "events.frames", "model"},
-    "events": {"events.frames", "events.records", "model", "version"},
+    "events": {"errors", "events.frames", "model", "version"},
     # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
     "recomputation": {"errors", "model"},
     # Recording: the only rooms that import TensorFlow.
@@ -125,7 +124,6 @@ ROOMS: dict[str, set[str]] = {
         "errors",
         "events",
         "events.frames",
-        "events.records",
         "importers.allocator",
         "model",
         "recorder.base",
@@ -151,10 +149,10 @@ ROOMS: dict[str, set[str]] = {
         "recorder.observe.graph",
         "recorder.oom",
     },
-    "summary": {"errors", "events.records", "model", "recorder", "environment"},
+    "summary": {"errors", "events", "model", "recorder", "environment"},
     # Where frames lie, and what they say.
     "reader.files": {"errors", "events", "events.frames", "environment"},
-    "reader.decode": {"errors", "events.frames", "events.records", "model", "reader.files"},
+    "reader.decode": {"errors", "events.frames", "model", "reader.files"},
     # Reading: the reader knows no analysis, the analysis knows no files.
     "reader": {"errors", "events", "events.frames", "model", "reader.decode", "reader.files"},
     "server": {
@@ -413,7 +411,6 @@ WHOLE_ROOMS = {
     "attribution/test_ledger_on_accelerators": "the ledger without op executions, through four modules",
     "commands/test_inspected_runs": "the whole output of a command on stored runs",
     "demo/test_scenario_page": "a page of demo/, which is no part of the package",
-    "events/test_records": "every kind of record, to frames and back",
     "server/test_stored_answers": "the answers of all routes on runs that are written the same way every time",
     "export/test_recipes": "the recipes of docs/export.md, on exported tables",
     "prediction/test_fits": "the one rule of fitting that three modules ask",

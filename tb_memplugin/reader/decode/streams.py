@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.events.frames.codec import Frame, FrameHead
-from tb_memplugin.events.record_frames import object_bytes, read_frame
+from tb_memplugin.events.frames.record_frames import object_bytes, read_frame
 from tb_memplugin.model import (
     Counters,
     HostSamples,

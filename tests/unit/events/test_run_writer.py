@@ -16,7 +16,7 @@ from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events import run_writer
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
-from tb_memplugin.events.record_frames import read_frame
+from tb_memplugin.events.frames.record_frames import read_frame
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples, take_samples
 

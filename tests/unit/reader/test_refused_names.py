@@ -8,7 +8,7 @@ from reading_cases import make_map, make_oom, make_samples, make_snapshot, make_
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.metadata import Tag
-from tb_memplugin.events.record_frames import frame_of, read_frame
+from tb_memplugin.events.frames.record_frames import frame_of, read_frame
 from tb_memplugin.model import Samples
 from tb_memplugin.reader.decode.decoding import decode_tag, survey_tag
 from tb_memplugin.reader.files.limits import Room
@@ -36,7 +36,7 @@ def test_a_device_without_a_name_is_refused() -> None:
         data = codec.encode(dataclasses.replace(frame, attributes={**frame.attributes, "device": ""}))
         tag = Tag("s", stream, 0)
         decoded = decode_tag(tag, TagContent("run", str(tag), (StoredFrame(0, data),)), Room(1 << 20, 1 << 20))
-        assert len(decoded.damage) == 1 and "device names must be" in decoded.damage[0], stream
+        assert len(decoded.damage) == 1 and "device of a" in decoded.damage[0], stream
     table = frame_of("samples", make_samples([0], [1], device=""), 0)
-    with pytest.raises(FormatError, match="device names must be"):
+    with pytest.raises(FormatError, match="devices must be"):
         read_frame(Samples, table)

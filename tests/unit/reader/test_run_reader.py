@@ -23,7 +23,7 @@ from reading_cases import (
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.record_frames import frame_of
+from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Run
 from tb_memplugin.reader import run_reader as reader_module

@@ -18,7 +18,7 @@ from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.results.passes import Marks, bands
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.record_frames import frame_of
+from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.model import MISSING, LedgerRow, Snapshot, Timeline
 from tb_memplugin.model.rounding import split_rounding
 from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TraceFacts, VariableFact

@@ -14,7 +14,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame, OpenFrame
 from tb_memplugin.events.frames.metadata import STREAMS, Tag
-from tb_memplugin.events.record_frames import frame_of, read_frame
+from tb_memplugin.events.frames.record_frames import frame_of, read_frame
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, Samples
 from tb_memplugin.reader.decode.columns import join_samples, tables_of

@@ -9,7 +9,7 @@ import pytest
 from reading_cases import DEVICE, make_activations, make_samples, write_frames, write_small_run
 
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.record_frames import frame_of
+from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, Run
 from tb_memplugin.reader import run_reader as reader_module

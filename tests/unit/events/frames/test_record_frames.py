@@ -27,7 +27,7 @@ import tb_memplugin
 from tb_memplugin.errors import FormatError
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame
-from tb_memplugin.events.record_frames import frame_of, read_frame
+from tb_memplugin.events.frames.record_frames import frame_of, read_frame
 from tb_memplugin.events.run_writer import MAX_COUNTER_ROWS, RunWriter
 from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, Replay, SessionInfo
 from tb_memplugin.model.fields import MAX_ADDRESS, MAX_BYTES, Field, fields_of, stored_fields
