@@ -19,8 +19,8 @@ from tb_memplugin.events.frames.metadata import (
     scalar_summary,
 )
 from tb_memplugin.events.frames.record_file import LocalRecordFile, RecordFile
-from tb_memplugin.events.kept_session import KeptSession, Summarize
 from tb_memplugin.events.frames.record_frames import frame_of
+from tb_memplugin.events.kept_session import KeptSession, Summarize
 from tb_memplugin.model import (
     Counters,
     HostSamples,

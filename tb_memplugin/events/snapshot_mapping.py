@@ -8,8 +8,8 @@ from typing import Any
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.events.frames.column_codec import MAX_STRING_CHARACTERS
-from tb_memplugin.model.fields import MAX_BYTES
 from tb_memplugin.model import CATEGORIES, PHASES, LedgerRow, SavedRow, Snapshot
+from tb_memplugin.model.fields import MAX_BYTES
 from tb_memplugin.model.rounding import rounding_total, split_rounding
 
 

@@ -1,7 +1,7 @@
 """Ledgers summed by category and trainability, as the stack shows them."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np

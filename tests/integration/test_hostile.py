@@ -22,11 +22,11 @@ from reading_cases import (
 from servers import BASE, client_on
 
 from tb_memplugin import load
-from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, collect
 from tb_memplugin.commands.report.page import render
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.record_frames import frame_of
 
 MARKUP = "<img src=x onerror=alert(1)></script>"
 Frames = list[tuple[str, int, bytes]]
@@ -48,7 +48,9 @@ def spoiled_samples(**columns: object) -> bytes:
 def deep_tables(sequence: int) -> bytes:
     layer = make_layer("/".join(["loop"] * 900), True, 1)
     table = make_table(0, unfrozen=False)
-    return codec.encode(frame_of("meta", type(table)(0, 0.0, MARKUP, (layer, layer), None, 0, 0), sequence, kind="layers"))
+    return codec.encode(
+        frame_of("meta", type(table)(0, 0.0, MARKUP, (layer, layer), None, 0, 0), sequence, kind="layers")
+    )
 
 
 CASES: dict[str, Callable[[], Frames]] = {
@@ -88,11 +90,14 @@ CASES: dict[str, Callable[[], Frames]] = {
             "meta/s/0",
             0,
             codec.encode(
-                frame_of("meta", 
+                frame_of(
+                    "meta",
                     type(make_table(0, unfrozen=True))(
                         0, 0.0, "", (make_layer("a", True, 2**50),) * 3000, "x" * 4000, 2**53 - 1, 2**53 - 1
                     ),
-                    0, kind="layers")
+                    0,
+                    kind="layers",
+                )
             ),
         ),
         (

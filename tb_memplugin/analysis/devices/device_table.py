@@ -10,8 +10,8 @@ from tb_memplugin.analysis.steps.facts import most_loaded, natural_order, of_one
 from tb_memplugin.model import MISSING, Phase, Run, full_device_name
 from tb_memplugin.model.basics import distinct, fields_of, optional_values
 from tb_memplugin.model.downsample import extreme_rows
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.model.plain import as_json
+from tb_memplugin.model.units import format_bytes
 from tb_memplugin.model.worker_summary import NO_STEPS, DeviceSummary, WorkerSummary
 
 SILENT_SECONDS = 60.0

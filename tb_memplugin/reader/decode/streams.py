@@ -27,9 +27,9 @@ from tb_memplugin.model import (
     Timeline,
     full_device_name,
 )
+from tb_memplugin.model.oom import settled_ooms
 from tb_memplugin.model.rows import join_rows, take_rows
 from tb_memplugin.model.worker_summary import WorkerSummary
-from tb_memplugin.model.oom import settled_ooms
 from tb_memplugin.reader.decode.activation_rows import ActivationPart, ActivationRows, part_of, table_of
 from tb_memplugin.reader.decode.attempts import LaterSessions
 from tb_memplugin.reader.decode.columns import (

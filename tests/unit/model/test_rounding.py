@@ -14,8 +14,8 @@ from timeline_cases import split_columns
 import tb_memplugin
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.record_frames import frame_of, read_frame
-from tb_memplugin.events.snapshot_mapping import snapshot_from_mapping
 from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.events.snapshot_mapping import snapshot_from_mapping
 from tb_memplugin.model import CATEGORIES, MISSING, LedgerRow, Snapshot
 from tb_memplugin.model.rounding import rounding_total, split_rounding
 

@@ -31,7 +31,9 @@ from tb_memplugin.events.frames.record_frames import frame_of, read_frame
 from tb_memplugin.events.run_writer import MAX_COUNTER_ROWS, RunWriter
 from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, Replay, SessionInfo
 from tb_memplugin.model.fields import MAX_ADDRESS, MAX_BYTES, Field, fields_of, stored_fields
+from tb_memplugin.model.groups import GroupBytes, TracedPeak
 from tb_memplugin.model.rows import join_rows, take_rows
+from tb_memplugin.model.worker_summary import DeviceSummary, WorkerSummary
 
 COUNTERS = Counters(
     step=np.asarray([2, 2, 9]),
@@ -48,6 +50,12 @@ HELD = (
     HeldTensorGroup((), "bool", 1, 1, None),
 )
 SNAPSHOT = dataclasses.replace(make_snapshot(7), replay=REPLAY, held_tensors=HELD)
+PARTS = (GroupBytes("weights", False, 5), GroupBytes("activations", None, MAX_BYTES))
+DEVICES = (
+    DeviceSummary("GPU:0", "train", 9, 3, None, 7, None, 1, 2, (TracedPeak(3, 9, PARTS),)),
+    DeviceSummary("CPU:0", "predict", 9, 3, 11, 7, 8, 0, 0, ()),
+)
+SUMMARY = WorkerSummary("", 1, START, None, "ok", 0, 50, START + 9, DEVICES)
 RECORDS: dict[str, tuple[str, Any]] = {
     "session": (
         "meta",
@@ -63,7 +71,9 @@ RECORDS: dict[str, tuple[str, Any]] = {
     "oom": ("oom", make_oom(59)),
     "timeline": ("timelines", make_timeline(3)),
     "requests": ("requests", HAND_MADE),
+    "summary": ("rollups", SUMMARY),
 }
+GIVEN = {SessionInfo: {"session": "s"}, WorkerSummary: {"worker": "", "sessions": 1}}
 FRAMES = {name: frame_of(stream, record, 3) for name, (stream, record) in RECORDS.items()}
 EMPTY = {
     "not_available": (),
@@ -77,9 +87,8 @@ EMPTY = {
 
 
 def read(name: str, frame: Frame) -> Any:
-    record = RECORDS[name][1]
-    given = {"session": "s"} if isinstance(record, SessionInfo) else {}
-    return read_frame(type(record), codec.decode(codec.encode(frame)), **given)
+    record = type(RECORDS[name][1])
+    return read_frame(record, codec.decode(codec.encode(frame)), **GIVEN.get(record, {}))
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -107,7 +116,6 @@ def wrong_scalars(field: Field) -> list[Any]:
 @pytest.mark.parametrize("name", RECORDS)
 def test_attributes_outside_of_their_types_and_bounds_are_refused(name: str) -> None:
     frame, record = FRAMES[name], type(RECORDS[name][1])
-    given = {"session": "s"} if name == "session" else {}
     taken = []
     for field in stored_fields(record):
         if field.kind in ("rows", "record", "devices") or field.table:
@@ -115,7 +123,7 @@ def test_attributes_outside_of_their_types_and_bounds_are_refused(name: str) -> 
         for value in wrong_scalars(field):
             changed = dataclasses.replace(frame, attributes={**frame.attributes, field.name: value})
             with contextlib.suppress(FormatError):
-                taken.append((field.name, value, read_frame(record, changed, **given)))
+                taken.append((field.name, value, read_frame(record, changed, **GIVEN.get(record, {}))))
     assert not taken
 
 
