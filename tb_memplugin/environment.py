@@ -10,8 +10,7 @@ import os
 import sys
 from collections.abc import Mapping, MutableMapping
 
-SWITCH = "TB_MEMPLUGIN"
-"""Environment variable."""
+SWITCH = "TB_MEMPLUGIN"  # environment variable
 SENTENCE = f"{SWITCH}=0 is set: nothing is recorded or measured"
 
 
@@ -20,8 +19,7 @@ def is_off(environment: Mapping[str, str] = os.environ) -> bool:
     return environment.get(SWITCH, "").strip() == "0"
 
 
-VARIABLE = "TF_CPU_ALLOCATOR_USE_BFC"
-"""TensorFlow's environment variable."""
+VARIABLE = "TF_CPU_ALLOCATOR_USE_BFC"  # TensorFlow's environment variable
 _GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 """Device files of NVIDIA's and AMD's drivers, and of GPUs in the Windows Subsystem for Linux."""
 

@@ -7,8 +7,7 @@ import threading
 from types import TracebackType
 from typing import TextIO
 
-DELAY_SECONDS = 2.0
-"""Work that ends earlier shows nothing."""
+DELAY_SECONDS = 2.0  # work that ends earlier shows nothing
 _ERASE = "\r\x1b[K"
 
 

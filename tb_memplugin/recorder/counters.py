@@ -13,8 +13,7 @@ from tb_memplugin.recorder.observe.heap.holders import kept_objects
 Value: TypeAlias = tuple[CounterKind, str | None, int, int, str | None]
 """Kind, name, count, bytes and detail, as in `Counters`."""
 
-DENSE_ROWS = 256
-"""Rows of a counter that are kept at every change; after them, one row for each `take`."""
+DENSE_ROWS = 256  # rows of a counter that are kept at every change; after them, one row for each `take`
 
 
 class CounterRows:
@@ -60,8 +59,7 @@ class CounterRows:
         )
 
 
-MAX_SESSIONS = 128
-"""Most earlier sessions that a run is told, spread evenly: the first and the last are among them."""
+MAX_SESSIONS = 128  # most earlier sessions that a run is told, spread evenly: the first and the last are among them
 
 
 class SessionEnds:
@@ -100,12 +98,9 @@ def _spread(ends: Sequence[tuple[int, Mapping[str, int]]]) -> list[tuple[int, Ma
 session_ends = SessionEnds()
 
 
-FREE_SECONDS = 0.25
-"""Processor time that it may take at any cost, so that short programs are told."""
-SHARE = 0.2
-"""Share of the overhead budget that it may take beyond that."""
-GROWTH_BYTES = 8 << 20
-"""Least growth of host RSS from one look to the next; twice as much each time."""
+FREE_SECONDS = 0.25  # processor time that it may take at any cost, so that short programs are told
+SHARE = 0.2  # share of the overhead budget that it may take beyond that
+GROWTH_BYTES = 8 << 20  # least growth of host RSS from one look to the next; twice as much each time
 
 
 class KeptRows:

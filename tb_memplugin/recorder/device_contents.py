@@ -1,16 +1,13 @@
 """What the devices' memory holds at one moment: figures, and how they are read."""
 
 import dataclasses
-from collections.abc import Iterator
 
 from tb_memplugin.model import Category
 from tb_memplugin.model.text import clean, format_table, html_table, html_text
 from tb_memplugin.model.units import counted, format_bytes
 
-LAYERS = 10
-"""Largest layers that are printed."""
-NAMES = 3
-"""Most models that are named."""
+LAYERS = 10  # largest layers that are printed
+NAMES = 3  # most models that are named
 _Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
@@ -95,15 +92,11 @@ class MemorySummary:
         return f"<{type(self).__name__} {devices or 'no device'}>"
 
     def _repr_html_(self) -> str:
-        return html_text(self._title()) + "".join(self._html())
-
-    def _html(self) -> Iterator[str]:
+        parts = [html_text(self._title())]
         for device in self.devices:
-            yield html_text("\n".join(_head(device)))
-            yield html_table(*_category_table(device))
-            yield html_table(*_layer_table(device))
-        for note in self.notes:
-            yield html_text(f"Note: {note}")
+            tables = (html_table(*_category_table(device)), html_table(*_layer_table(device)))
+            parts += [html_text("\n".join(_head(device))), *tables]
+        return "".join([*parts, *(html_text(f"Note: {note}") for note in self.notes)])
 
     def _title(self) -> str:
         named = ", ".join(map(clean, self.models[:NAMES])) or "(none found)"

@@ -13,8 +13,7 @@ from tb_memplugin.recorder.base.background import FOREIGN_SECONDS, end_foreign_c
 
 logger = logging.getLogger("tb_memplugin")
 
-Place = tuple[str, str]
-"""Run directory, as in `Settings`, and worker name."""
+Place = tuple[str, str]  # run directory, as in `Settings`, and worker name
 
 
 _by_place: "weakref.WeakValueDictionary[Place, Any]" = weakref.WeakValueDictionary()
@@ -61,15 +60,11 @@ def _close_all() -> None:
     if not wait():  # once for all, also for recorders that were dropped
         for recorder in unclosed:
             recorder.warn_incomplete()
-    end_foreign_calls(_say_why_it_waits)
-
-
-def _say_why_it_waits() -> None:
-    logger.warning(
+    reason = (
         "the memory recorder waits for up to %d s until TensorFlow gives up a request to the file system of a run: "
-        "the process would be aborted otherwise",
-        FOREIGN_SECONDS,
+        "the process would be aborted otherwise"
     )
+    end_foreign_calls(functools.partial(logger.warning, reason, FOREIGN_SECONDS))
 
 
 def _forget_all() -> None:

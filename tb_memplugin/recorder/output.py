@@ -28,10 +28,8 @@ from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TraceResult
 
-RUN_TAG = "memory/peak_bytes"
-"""The highest peak so far, of any device in any phase: the metric for HParams."""
-EPOCH_TAG = "memory/epoch_peak_bytes/{phase}/{device}"
-"""The highest peak of an epoch."""
+RUN_TAG = "memory/peak_bytes"  # the highest peak so far, of any device in any phase: the metric for HParams
+EPOCH_TAG = "memory/epoch_peak_bytes/{phase}/{device}"  # the highest peak of an epoch
 
 
 class ScalarPoint(NamedTuple):

@@ -37,8 +37,7 @@ from tb_memplugin.recorder.tracing.step_ends import StepEnds
 from tb_memplugin.recorder.tracing.step_tracer import StepTracer
 
 FLUSH_SECONDS = 5.0
-REMOTE_FLUSH_SECONDS = 45.0
-"""On a remote file system each flush uploads the whole file again."""
+REMOTE_FLUSH_SECONDS = 45.0  # on a remote file system each flush uploads the whole file again
 
 POOLS = "measuring the pool"
 REPLAYS = "replays of failed steps"

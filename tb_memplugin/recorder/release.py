@@ -21,8 +21,7 @@ from tb_memplugin.recorder.sampling.devices import choose_devices, memory_info
 
 _CUSTOM = ("tensorflow.python.ops.custom_gradient", "_graph_mode_decorator.<locals>.internal_grad_fn")
 """Module and name of the functions that TensorFlow registers for custom gradients while it traces."""
-_CUSTOM_OP = "IdentityN"
-"""The operation that names them."""
+_CUSTOM_OP = "IdentityN"  # the operation that names them
 _LENT = "_tb_memplugin_lent_gradients"
 
 

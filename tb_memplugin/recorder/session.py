@@ -274,7 +274,7 @@ class RecordingSession:
 
     def on_raised(self, error: BaseException, request: Request, since: float) -> None:
         """Take a failure whose exception is being made on this thread; see `raised_errors`."""
-        raised = raised_now(error, request, self._watch.observer.calling_line, threading.get_ident())
+        raised = raised_now(error, request, self._watch.observer.calling_line)
         if self._guards:
             self._raised = raised
             return

@@ -95,7 +95,9 @@ def recording_writer(call: str) -> SummaryWriter | None:
             f"summary.{call} records plain numbers and was called inside a tf.function: call it after the step, "
             "outside of the function"
         )
-    writer = _default_writer()
+    from tensorflow.python.ops import summary_ops_v2  # there is no public name for the current writer
+
+    writer = summary_ops_v2._summary_state.writer
     if writer is None:
         if call not in _warned:
             _warned.add(call)
@@ -111,12 +113,6 @@ def recording_writer(call: str) -> SummaryWriter | None:
     if state is None:
         state = _states[writer] = SummaryWriter(writer)
     return state
-
-
-def _default_writer() -> Any:
-    from tensorflow.python.ops import summary_ops_v2  # there is no public name for the current writer
-
-    return summary_ops_v2._summary_state.writer
 
 
 def _drain_before(writer: Any, state: SummaryWriter) -> None:

@@ -80,7 +80,7 @@ def test_the_background_thread_deletes_no_dump_that_is_being_read(monkeypatch: p
         request = memory_request(error)
         assert request is not None
         watch.on_error(
-            RaisedError(request, weakref.ref(error), str(error), (), None, None, False, 0), Place(3, "train", "step")
+            RaisedError(request, weakref.ref(error), str(error), (), None, None, False), Place(3, "train", "step")
         )
         ticks[0].join()
         # THEN the post-mortem has the dump's figures, and the dump is deleted afterwards

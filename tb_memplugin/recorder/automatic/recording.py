@@ -60,13 +60,13 @@ class AutomaticRecording:
         self._recorders: dict[str, Any] = {}
         self._more: Loop | None = None
         self._sees_failures = False
-        self._failure_run: str | None = None  # opened for a failure before the first call of what trains
+        self.failure_run: str | None = None  # opened for a failure before the first call of what trains
         self._failed = False
         self._local = threading.local()
 
     def close(self) -> None:
         """Write what was recorded, and wait for it. In a forked child, do nothing."""
-        self._see_failures(False)
+        self.see_failures(False)
         for recorder in self._recorders.values() if os.getpid() == self._process else ():
             recorder.close()
 
@@ -171,11 +171,8 @@ class AutomaticRecording:
         self._recorders[name] = recorder
         return recorder
 
-    def see_failures(self) -> None:
+    def see_failures(self, opens: bool = True) -> None:
         """Open a run for an allocation that fails while nothing is recorded, as in a model that is built."""
-        self._see_failures(True)
-
-    def _see_failures(self, opens: bool) -> None:
         if opens or self._sees_failures:
             from tb_memplugin.recorder.oom.raised_errors import raised_errors
 
@@ -186,19 +183,14 @@ class AutomaticRecording:
         name = self._next_run() if os.getpid() == self._process else None
         if name is not None:
             self._record_into(name)
-            self._failure_run = self.latest = name
-
-    @property
-    def has_failure_run(self) -> bool:
-        """Whether the last run was opened for a failure, and belongs to no model and no loop yet."""
-        return self._failure_run is not None
+            self.failure_run = self.latest = name
 
     def _note_latest(self, recorder: Any) -> None:
         self.latest = next(name for name, one in self._recorders.items() if one is recorder)
 
     def _next_run(self) -> str | None:
-        if self._failure_run is not None:  # what trains now goes on with that run
-            name, self._failure_run = self._failure_run, None
+        if self.failure_run is not None:  # what trains now goes on with that run
+            name, self.failure_run = self.failure_run, None
             return name
         if len(self.names) >= MAX_RUNS:
             return None

@@ -135,7 +135,7 @@ def _ended(recording: AutomaticRecording, function: Any, first: "_FirstCall", fa
     try:
         if not first.trains():
             return False
-        if not failed or recording.has_failure_run:
+        if not failed or recording.failure_run is not None:
             recording.loop_for(function, first.model(), first_step=1)
         return True
     except Exception:

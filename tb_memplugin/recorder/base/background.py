@@ -19,8 +19,7 @@ from tb_memplugin.recorder.base.process import uncounted
 
 logger = logging.getLogger("tb_memplugin")
 
-WAIT_SECONDS = 5.0
-"""Longest time that a thread of the program waits for the background thread while that does nothing."""
+WAIT_SECONDS = 5.0  # longest time that a thread of the program waits for the background thread while that does nothing
 WORK_SECONDS = 60.0
 """Longest time that it waits while the background thread works, for example on the profiles of traced steps."""
 FOREIGN_SECONDS = 240.0
@@ -28,8 +27,7 @@ FOREIGN_SECONDS = 240.0
 request ten times, by default for about 100 s (tsl/platform/retrying_utils.h); some of its file systems wait longer."""
 _LOOK_SECONDS = 0.25
 _CLOCKS = hasattr(time, "pthread_getcpuclockid")
-_WORKED_SECONDS = 0.01
-"""Processor time by which the background thread has worked."""
+_WORKED_SECONDS = 0.01  # processor time by which the background thread has worked
 
 Job = Callable[[], None]
 

@@ -5,34 +5,24 @@ from typing import NamedTuple
 
 
 class Due(NamedTuple):
-    """When more is to be done than to sample a step: whatever comes first.
+    """When more is to be done than to sample a step: whatever comes first."""
 
-    Attributes:
-        seconds: After this many seconds.
-        step: As a step of this number or a later one begins.
-        peak_bytes: After a step with a higher peak.
-    """
-
-    seconds: float = math.inf
-    step: float = math.inf
-    peak_bytes: float = math.inf
+    seconds: float = math.inf  # from now
+    step: float = math.inf  # as a step of this number or a later one begins
+    peak_bytes: float = math.inf  # after a step with a higher peak
 
 
 class Changes:
-    """Changes of the program, for all recorders of the process: each one compares `last` with what it saw.
-
-    Attributes:
-        last: Another object after each change. Unlike a number that two threads increment at once, it loses none.
-    """
+    """Changes of the program, for all recorders of the process: each one compares `last` with what it saw."""
 
     __slots__ = ("last",)
 
     def __init__(self) -> None:
-        self.last = object()
+        self.note()
 
     def note(self) -> None:
         """Make every recorder look what is due before its next step. Any thread and any finalizer may call this."""
-        self.last = object()
+        self.last = object()  # unlike a number that two threads increment at once, it loses no change
 
 
 changes = Changes()

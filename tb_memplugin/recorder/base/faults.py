@@ -26,10 +26,8 @@ def without_paths(sentence: str) -> str:
     return _PATH.sub("<path>", sentence)
 
 
-MAX_FAILED_STEPS = 3
-"""Steps in a row whose analysis may fail before it stops."""
-MAX_STEP_NOTES = 5
-"""Most steps that are reported for a part; further ones are logged at debug level only."""
+MAX_FAILED_STEPS = 3  # steps in a row whose analysis may fail before it stops
+MAX_STEP_NOTES = 5  # most steps that are reported for a part; further ones are logged at debug level only
 
 
 class Faults:

@@ -11,30 +11,22 @@ from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.model import MAX_STEP
 
-DEFAULT_LOG_DIR = "logs"
-"""The default of `keras.callbacks.TensorBoard`."""
+DEFAULT_LOG_DIR = "logs"  # the default of `keras.callbacks.TensorBoard`
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Checked arguments of `MemoryCallback` and `MemoryRecorder`.
+    """Checked arguments of `MemoryCallback` and `MemoryRecorder`."""
 
-    Attributes:
-        log_dir: Run directory: an absolute local path or a URL that TensorFlow can write to.
-        trace_steps: Training steps to trace, None to choose automatically.
-        devices: Names of the devices to record, None for all GPUs, or the CPU if there is no GPU.
-        batch_size: Examples in a batch of a training step as the program names them, for one replica.
-    """
-
-    log_dir: str
+    log_dir: str  # an absolute local path or a URL that TensorFlow can write to
     overhead: float
-    trace_steps: frozenset[int] | None
-    devices: tuple[str, ...] | None
+    trace_steps: frozenset[int] | None  # None to choose automatically
+    devices: tuple[str, ...] | None  # None for all GPUs, or the CPU if there is no GPU
     keep_profile: bool
     worker: str
     source_lines: bool
     scalars: bool = False
-    batch_size: int | None = None
+    batch_size: int | None = None  # of a training step as the program names it, for one replica
 
     def arguments(self) -> dict[str, Any]:
         """The arguments that give these settings, here or in another process.

@@ -16,11 +16,9 @@ from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.host import Driver
 
-SECONDS = 2.0
-"""How long the recorded training runs."""
+SECONDS = 2.0  # how long the recorded training runs
 TRACED = (3, 10)
-MAX_UNATTRIBUTED = 0.05
-"""Largest share of the bytes in use without an owner."""
+MAX_UNATTRIBUTED = 0.05  # largest share of the bytes in use without an owner
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")
 
 

@@ -35,10 +35,8 @@ ctypes cannot set."""
 
 LIBRARY = "libtensorflow_framework.so.2"
 
-RECORD = "_ZN3tsl12BFCAllocator15RecordMemoryMapEv"
-"""``tensorflow::MemoryDump tsl::BFCAllocator::RecordMemoryMap()``"""
-BYTE_SIZE = "_ZNK10tensorflow10MemoryDump12ByteSizeLongEv"
-"""``size_t tensorflow::MemoryDump::ByteSizeLong() const``"""
+RECORD = "_ZN3tsl12BFCAllocator15RecordMemoryMapEv"  # ``tensorflow::MemoryDump tsl::BFCAllocator::RecordMemoryMap()``
+BYTE_SIZE = "_ZNK10tensorflow10MemoryDump12ByteSizeLongEv"  # ``size_t tensorflow::MemoryDump::ByteSizeLong() const``
 SERIALIZE = "_ZNK6google8protobuf11MessageLite16SerializeToArrayEPvi"
 """``bool google::protobuf::MessageLite::SerializeToArray(void*, int) const``"""
 DESTROY = "_ZN10tensorflow10MemoryDumpD1Ev"
@@ -58,8 +56,7 @@ GPU_ALLOCATOR = (
 )
 """``Allocator* tensorflow::GPUProcessState::GetGPUAllocator(const GPUOptions&, TfDeviceId, size_t total_bytes, const
 std::vector<TfDeviceId>& peer_gpu_ids)``"""
-GPU_OPTIONS = "_ZN10tensorflow29_GPUOptions_default_instance_E"
-"""The default ``tensorflow::GPUOptions``"""
+GPU_OPTIONS = "_ZN10tensorflow29_GPUOptions_default_instance_E"  # the default ``tensorflow::GPUOptions``
 
 GPU_HOST_ALLOCATOR = "_ZN10tensorflow15GPUProcessState19GetGpuHostAllocatorERKNS_10GPUOptionsEi"
 """``Allocator* tensorflow::GPUProcessState::GetGpuHostAllocator(const GPUOptions&, int numa_node)``"""
@@ -80,8 +77,7 @@ The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read i
 """
 
 
-SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"
-"""Environment variable: ``0`` turns all calls of this library off."""
+SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"  # environment variable: ``0`` turns all calls of this library off
 OBJECT_BYTES = 4096
 """Space for a MemoryDump. The library does not export its size, which is below 128 bytes in all tested versions."""
 

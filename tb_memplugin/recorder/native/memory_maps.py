@@ -88,10 +88,8 @@ def readable_name(mangled: str) -> str:
     return "::".join(parts) if parts and not left else mangled
 
 
-ATTEMPTS = 5
-"""Most comparisons with the allocator's statistics in one read."""
-MAX_DISAGREEMENTS = 20
-"""Failed comparisons after which reading is turned off."""
+ATTEMPTS = 5  # most comparisons with the allocator's statistics in one read
+MAX_DISAGREEMENTS = 20  # failed comparisons after which reading is turned off
 _FALLBACK = "Chunk sizes are rounded requests instead."
 
 

@@ -109,8 +109,7 @@ def _remove(path: str) -> None:
         return
 
 
-WAIT_SECONDS = 9.9
-"""Time after which TensorFlow gives up waiting for memory, and a little less."""
+WAIT_SECONDS = 9.9  # time after which TensorFlow gives up waiting for memory, and a little less
 _PAIR_SECONDS = 0.005
 
 
@@ -142,8 +141,7 @@ abandon_in_child(dump_files)
 
 
 POLL_SECONDS = 0.5
-MAX_MAPS = 8
-"""Most maps that are kept of one step, the newest ones."""
+MAX_MAPS = 8  # most maps that are kept of one step, the newest ones
 
 
 class FailureMaps:

@@ -23,8 +23,7 @@ _COPY_FAILED = "Dst tensor is not initialized"
 """TensorFlow's message, in an InternalError, if a copy from the host to a GPU found no memory."""
 _PROTO_FAILED = "Cannot parse tensor from proto"
 """TensorFlow's message, in an InvalidArgumentError, if a kernel that holds a constant found no memory for it."""
-_RAISED_SECONDS = 2.0
-"""Longest time from TensorFlow's last dump of a failed allocation to the exception."""
+_RAISED_SECONDS = 2.0  # longest time from TensorFlow's last dump of a failed allocation to the exception
 
 
 def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Request | None:
@@ -63,35 +62,21 @@ def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Requ
 
 @dataclasses.dataclass(frozen=True)
 class RaisedError:
-    """A failed allocation that TensorFlow reports to Python, as its exception is made.
-
-    Attributes:
-        request: The failed request.
-        error: A weak reference to the exception, whose frames hold the tensors of the failed step.
-        message: Its message.
-        layers: Ids of the layers whose calls were running, the innermost first.
-        layer_name: Name of the innermost one, None without one.
-        line: The user's line that was running, None if lines are not recorded.
-        builds: Whether a layer was being built.
-        thread: The thread's identifier.
-    """
+    """A failed allocation that TensorFlow reports to Python, as its exception is made."""
 
     request: Request
-    error: Callable[[], BaseException | None]
+    error: Callable[[], BaseException | None]  # weak: the exception's frames hold the tensors of the failed step
     message: str
-    layers: tuple[int, ...]
-    layer_name: str | None
-    line: str | None
-    builds: bool
-    thread: int
+    layers: tuple[int, ...]  # ids of the layers whose calls were running, the innermost first
+    layer_name: str | None  # of the innermost one, None without one
+    line: str | None  # the user's line that was running, None if lines are not recorded
+    builds: bool  # whether a layer was being built
 
 
 _LAYER_CALLS = ("__call__", "call", "build")
 
 
-def raised_now(
-    error: BaseException, request: Request, line_of: Callable[[Any], str | None], thread: int
-) -> RaisedError:
+def raised_now(error: BaseException, request: Request, line_of: Callable[[Any], str | None]) -> RaisedError:
     """The failure of an exception that this thread makes now. `line_of` gives the innermost layer's line."""
     layers, builds = [], False
     for frame, variables in running_functions():
@@ -109,7 +94,6 @@ def raised_now(
         getattr(innermost, "name", None),
         line_of(innermost),
         builds,
-        thread,
     )
 
 

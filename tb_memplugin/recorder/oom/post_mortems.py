@@ -24,8 +24,7 @@ from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.failure_maps import DumpFile, FailureMaps, dump_files
 from tb_memplugin.recorder.oom.failures import RaisedError, fact_of, is_forward
 
-RECENT_STEPS = 3
-"""Traced steps that are kept per device and phase."""
+RECENT_STEPS = 3  # traced steps that are kept per device and phase
 
 
 class RecentSteps:
@@ -207,7 +206,9 @@ class OomWatch:
         with self._lock:
             pending, self._pending = self._pending, None
         if pending is not None:
-            self._write(_tolerated(pending), False)
+            fields = (pending.device, pending.wall_time, pending.step, pending.phase)
+            event = OomEvent(pending.identifier, "tolerated", *fields, during=pending.during)
+            self._write(post_mortem(event, None), False)
 
     # --- a step that runs out of memory -------------------------------------------------------------------------------
 
@@ -332,8 +333,3 @@ def _layer_and_line(
         return None, line
     running = next((paths[layer] for layer in raised.layers if layer in paths), raised.layer_name)
     return (fact.layer if fact is not None else None) or running, line
-
-
-def _tolerated(oom: Oom) -> Oom:
-    event = OomEvent(oom.identifier, "tolerated", oom.device, oom.wall_time, oom.step, oom.phase, during=oom.during)
-    return post_mortem(event, None)

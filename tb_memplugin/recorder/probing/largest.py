@@ -25,10 +25,8 @@ from tb_memplugin.recorder.probing.probe import (
 )
 from tb_memplugin.recorder.sampling import devices as allocator
 
-MOST_TRIES = 3
-"""Most batch sizes that are verified."""
-STEP_DOWN = 0.95
-"""Share of the last capacity that the next prediction may use if the last one did not hold."""
+MOST_TRIES = 3  # most batch sizes that are verified
+STEP_DOWN = 0.95  # share of the last capacity that the next prediction may use if the last one did not hold
 VERIFIED_STEPS = 2
 """Steps of a verification: the first one makes the optimizer's slots, the second one is a typical one."""
 

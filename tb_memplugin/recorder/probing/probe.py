@@ -46,8 +46,7 @@ class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has
         self._values = []
 
 
-TRACED_STEPS = 3
-"""Traced steps of each batch size, after one that compiles: ops run in another order in each."""
+TRACED_STEPS = 3  # traced steps of each batch size, after one that compiles: ops run in another order in each
 
 
 class OutOfMemoryError(Exception): ...
@@ -190,10 +189,8 @@ def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) 
     raise OutOfMemoryError(message)
 
 
-SIZES = (4, 8)
-"""Recorded batch sizes, those that are not larger than the training's."""
-DEFAULT_SIZE = 32
-"""What `fit` takes for arrays."""
+SIZES = (4, 8)  # recorded batch sizes, those that are not larger than the training's
+DEFAULT_SIZE = 32  # what `fit` takes for arrays
 _MOST = 1 << 20
 
 

@@ -12,8 +12,7 @@ import tensorflow as tf
 
 from tb_memplugin.model import is_cpu
 
-Restore = Callable[[], None]
-"""Restores what was saved."""
+Restore = Callable[[], None]  # restores what was saved
 
 _OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
 _STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
@@ -200,7 +199,8 @@ def saved_variables(model: Any) -> list[Any]:
         known += metric.variables
     # Variables that are no weights, such as those of a tf.Module in a layer.
     known += [one for one in tf.train.TrackableView(model).descendants() if isinstance(one, tf.Variable)]
-    plain = [_variable_of_tensorflow(variable) for variable in (*known, *global_generators())]
+    known += global_generators()
+    plain = [variable.value if isinstance(variable, keras.Variable) else variable for variable in known]
     return list({id(part): part for variable in plain for part in _replicas(variable)}.values())
 
 
@@ -209,10 +209,6 @@ def _metrics(model: Any) -> Iterable[Any]:
     compiled = getattr(model, "_compile_metrics", None)
     given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
     return [one for one in tf.nest.flatten(given) if isinstance(one, keras.metrics.Metric)]
-
-
-def _variable_of_tensorflow(variable: Any) -> Any:
-    return variable.value if isinstance(variable, keras.Variable) else variable
 
 
 def _replicas(variable: Any) -> Iterable[Any]:

@@ -23,22 +23,12 @@ _NAME = re.compile(r"(?:/device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """A device whose memory is recorded.
+    """A device whose memory is recorded."""
 
-    Attributes:
-        name: ``GPU:0`` or ``CPU:0``.
-        capacity_bytes: The allocator's limit, at most the machine's memory for a CPU; None if unknown.
-        pci_bus_id: The GPU's PCI bus id, None for a CPU.
-        grows: Whether the allocator reserves memory as needed (True) or its whole limit at once (False); None if
-            unknown.
-        total_bytes: The memory that this process may have, for a CPU; None if unknown, and for a GPU.
-    """
-
-    name: str
-    capacity_bytes: int | None
-    pci_bus_id: str | None
-    grows: bool | None = None
-    total_bytes: int | None = None
+    name: str  # ``GPU:0`` or ``CPU:0``
+    capacity_bytes: int | None  # the allocator's limit, at most the machine's memory for a CPU; None if unknown
+    pci_bus_id: str | None  # None for a CPU
+    total_bytes: int | None = None  # the memory that this process may have, for a CPU; None if unknown, and for a GPU
 
 
 def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
@@ -69,7 +59,7 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         elif is_cpu(name):
             limit, ignored = _cpu_capacity()
             total = machine_bytes()
-            devices.append(Device(name, min(limit, total or limit), None, grows=True, total_bytes=total))
+            devices.append(Device(name, min(limit, total or limit), None, total))
             sentences += [ignored] if ignored else []
         else:
             if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
@@ -78,7 +68,7 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
                     "TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations."
                 )
             capacity, bus = details.get(name, (None, None))
-            devices.append(Device(name, capacity, bus, _gpu_grows()))
+            devices.append(Device(name, capacity, bus))
     return devices, sentences
 
 
@@ -199,27 +189,6 @@ def machine_bytes() -> int | None:
             return min(total, int(file.read()))
     except (OSError, ValueError):  # no such group, or "max"
         return total
-
-
-def _gpu_grows() -> bool | None:
-    """Whether memory growth is on for GPUs: from the environment first, then from TensorFlow's configuration.
-
-    GPUs that are split into logical devices with limits do not grow. All GPUs of a process have the same setting.
-    """
-    if os.environ.get("TF_GPU_ALLOCATOR"):
-        return None
-    forced = os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH", "").lower()
-    if forced in ("true", "false"):
-        return forced == "true"
-    import tensorflow as tf
-
-    try:
-        gpus = tf.config.get_visible_devices("GPU")
-        if any(tf.config.get_logical_device_configuration(gpu) for gpu in gpus):
-            return False
-        return any(tf.config.experimental.get_memory_growth(gpu) for gpu in gpus)
-    except Exception:  # this TensorFlow lacks the API
-        return None
 
 
 @functools.cache  # devices do not change once they are in use, and listing them takes milliseconds per GPU

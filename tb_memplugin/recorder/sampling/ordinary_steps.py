@@ -19,14 +19,11 @@ class Clock:
     """Wall time of one session. When the system's clock is set back, it goes on from the last time at the same pace.
 
     Without this, hours of a training could lie before its start. One thread owns it.
-
-    Attributes:
-        behind: Seconds by which the system's clock is behind this one.
     """
 
     def __init__(self) -> None:
         self._last = 0.0
-        self.behind = 0.0
+        self.behind = 0.0  # seconds by which the system's clock is behind this one
 
     def now(self) -> float:
         """Seconds since the epoch, never less than before."""
@@ -80,7 +77,7 @@ class OrdinarySteps:
         self._handle: Any = None
         self._get: Any = None
         self._reset: Any = None
-        self._keep: Callable[[tuple[float, ...]], None] = _forget
+        self._keep: Callable[[tuple[float, ...]], None] = lambda row: None
 
     def next(self, step: int) -> bool:
         """End the running step, keep its sample and begin the next one.
@@ -158,6 +155,3 @@ class OrdinarySteps:
     def _stop(self) -> None:
         self._seen = self._handle = None  # the context is not kept alive for longer than it is used
         self.passed = self._highest = 0
-
-
-def _forget(row: tuple[float, ...]) -> None: ...

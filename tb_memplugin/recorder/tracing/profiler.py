@@ -17,8 +17,7 @@ from tb_memplugin.recorder.native.mapped_memory import MappedMemory
 
 logger = logging.getLogger("tb_memplugin")
 
-_WARNING = 1
-"""``absl::LogSeverityAtLeast::kWarning``"""
+_WARNING = 1  # ``absl::LogSeverityAtLeast::kWarning``
 
 
 class QuietLog:
@@ -153,23 +152,20 @@ class ProfilerWindow:
 
         for module in (tf.profiler.experimental, profiler_v2):
             original = module.start
-            wrapper = self._giving_way(original)
-            module.start = wrapper
-            self._originals.append((module, original, wrapper))
+
+            @functools.wraps(original)
+            def start(*arguments: Any, _original: Callable[..., None] = original, **named: Any) -> None:
+                self._give_way()
+                _original(*arguments, **named)
+
+            module.start = start
+            self._originals.append((module, original, start))
 
     def _restore_start(self) -> None:
         for module, original, wrapper in self._originals:
             if module.start is wrapper:  # else somebody wrapped the wrapper, which then only calls the original
                 module.start = original
         self._originals.clear()
-
-    def _giving_way(self, original: Callable[..., None]) -> Callable[..., None]:
-        @functools.wraps(original)
-        def start(*arguments: Any, **named: Any) -> None:
-            self._give_way()
-            original(*arguments, **named)
-
-        return start
 
     def _give_way(self) -> None:
         with self._lock:

@@ -11,13 +11,11 @@ Wish: TypeAlias = Literal["learn", "trace"]
 """``learn``: trace the step for the chunks that it leaves behind, such as the optimizer's slots; ``trace``: for its
 ledger."""
 
-PEAK_GROWTH = 1.01
-"""A peak above the last traced one by this factor requests a new trace."""
+PEAK_GROWTH = 1.01  # A peak above the last traced one by this factor requests a new trace
 EARLY_SECONDS = (0.25, 0.5, 1.0, 2.0)
 """Times after its first trace at which the first phase of a run is traced again at any cost, so that a short training
 has five breakdowns as well."""
-FIRST_ESTIMATE_SECONDS = 0.05
-"""Assumed cost of a trace before the first measurement."""
+FIRST_ESTIMATE_SECONDS = 0.05  # assumed cost of a trace before the first measurement
 
 
 @dataclasses.dataclass
@@ -169,32 +167,21 @@ ALL_OF_FIRST = 64
 fourth one, and so on."""
 
 
-@dataclasses.dataclass
-class _TimelineCounts:
-    timelines: int = 0
-    highest_bytes: int = 0
-
-
 class KeptTimelines:
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], _TimelineCounts] = {}
+        self._counts: dict[tuple[str, str], tuple[int, int]] = {}  # timelines and the highest bytes in use
 
     def wants(self, device: str, phase: str, in_use_bytes: int) -> bool:
         """Whether to keep the timeline of a step with this peak. A new highest peak is always kept."""
-        counts = self._counts.setdefault((device, phase), _TimelineCounts())
-        number, higher = counts.timelines, in_use_bytes > counts.highest_bytes
-        counts.timelines += 1
-        counts.highest_bytes = max(counts.highest_bytes, in_use_bytes)
+        number, highest = self._counts.get((device, phase), (0, 0))
+        self._counts[device, phase] = (number + 1, max(highest, in_use_bytes))
         every = 1 << max(0, (number // ALL_OF_FIRST).bit_length())
-        return higher or number < ALL_OF_FIRST or number % every == 0
+        return in_use_bytes > highest or number < ALL_OF_FIRST or number % every == 0
 
 
-EACH_BATCH = 3
-"""Most steps of one batch size after a change of the program."""
-EACH_CHANGE = 9
-"""Most steps of all batch sizes after a change of the program."""
-MOST = 48
-"""Most steps of one device and phase in a session."""
+EACH_BATCH = 3  # most steps of one batch size after a change of the program
+EACH_CHANGE = 9  # most steps of all batch sizes after a change of the program
+MOST = 48  # most steps of one device and phase in a session
 
 
 @dataclasses.dataclass

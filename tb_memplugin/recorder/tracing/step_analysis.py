@@ -38,35 +38,24 @@ _MISSED_EVENTS = (
     "to the map at step end."
 )
 
-Dumps: TypeAlias = Mapping[str, bytes | None]
-"""Device to its serialized memory map, None if it cannot be read."""
+Dumps: TypeAlias = Mapping[str, bytes | None]  # device to its serialized memory map, None if it cannot be read
 
 
 @dataclasses.dataclass(frozen=True)
 class TracedStep:
-    """A traced step before its analysis.
-
-    Attributes:
-        profile: The serialized XSpace.
-        facts: Facts about the program by device.
-        start, end: Memory maps at the step's start and end.
-        only_learn: Whether the step only updates the history of chunks and gets no snapshot.
-        compiled: Whether the step traced a function.
-        interrupted: Whether a failed allocation ended the step, so that it does not show what a whole step requests.
-        at_failure: The memory map at that allocation, by device; the analysis ends there.
-    """
+    """A traced step before its analysis; facts and maps are by device."""
 
     step: int
     phase: Phase
     wall_time: float
-    profile: bytes
+    profile: bytes  # the serialized XSpace
     facts: Mapping[str, TraceFacts]
     start: Dumps
     end: Dumps
-    only_learn: bool
-    compiled: bool = False
-    interrupted: bool = False
-    at_failure: Mapping[str, MemoryMap] = dataclasses.field(default_factory=dict)
+    only_learn: bool  # whether the step only updates the history of chunks and gets no snapshot
+    compiled: bool = False  # whether the step traced a function
+    interrupted: bool = False  # whether a failed allocation ended it, so that it does not show all that a step requests
+    at_failure: Mapping[str, MemoryMap] = dataclasses.field(default_factory=dict)  # where the analysis ends
 
 
 @dataclasses.dataclass

@@ -8,13 +8,10 @@ from tb_memplugin.importers.allocator.memory_dump import summarize_dump
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 
-SHARE = 0.2
-"""Share of the overhead budget that memory maps at step end may cost."""
-MAX_WAITING = 16
-"""Most maps that wait to be measured, for example while the background thread cannot write its files."""
+SHARE = 0.2  # share of the overhead budget that memory maps at step end may cost
+MAX_WAITING = 16  # most maps that wait to be measured, for example while the background thread cannot write its files
 
-LOOK_SECONDS = 0.1
-"""Time after which to look again whether they wait."""
+LOOK_SECONDS = 0.1  # time after which to look again whether they wait
 
 
 class StepEnds:

@@ -25,8 +25,7 @@ from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnal
 MAX_WAITING = 2
 """Most profiles that wait for analysis. While this many wait, no step is traced; explicitly requested steps wait."""
 
-RECENT_SHARE = 0.2
-"""Weight of the last step in the mean time of untraced steps."""
+RECENT_SHARE = 0.2  # weight of the last step in the mean time of untraced steps
 
 
 class StepTracer:
@@ -138,7 +137,13 @@ class StepTracer:
         requested = self._settings.trace_steps is not None
         if wish is None:
             return
-        if not self._has_room(requested):
+        room = self._room
+        has_room = (
+            background.while_it_works(lambda seconds: room.acquire(timeout=seconds))
+            if requested
+            else room.acquire(blocking=False)
+        )
+        if not has_room:
             if requested:
                 self._faults.warn(f"step {step} was not traced: earlier profiles took too long")
             return
@@ -173,12 +178,6 @@ class StepTracer:
             self._opening_seconds = time.perf_counter() - began
         except ProfilerBusyError:
             self._leave_to_user()
-
-    def _has_room(self, requested: bool) -> bool:
-        """Whether another profile may wait for analysis; a requested step waits until it may."""
-        if not requested:
-            return self._room.acquire(blocking=False)
-        return background.while_it_works(lambda seconds: self._room.acquire(timeout=seconds))
 
     def _leave_to_user(self) -> None:
         """Give up a window. Not a fault: the user profiles this step. Later steps are traced again."""

@@ -275,7 +275,7 @@ def test_a_first_call_that_fails_is_a_loop_only_if_a_run_was_opened_for_it(recor
                 variable.assign_sub(gradient)
         return loss
 
-    recording._failure_run = "name" if opened else None
+    recording.failure_run = "name" if opened else None
     with pytest.raises(tf.errors.InvalidArgumentError):
         step(X)
     loops = [(loop.model, loop.first_step, loop.steps) for loop in recording.loops.values()]

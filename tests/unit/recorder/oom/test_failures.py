@@ -162,7 +162,7 @@ def test_an_op_that_no_layer_made_has_no_facts(op: str | None) -> None:
 
 class Failing(keras.layers.Layer):  # type: ignore[misc]
     def call(self, values: object) -> object:
-        self.raised = raised_now(ERROR, Request(), lambda layer: f"line of {layer.name}", 7)
+        self.raised = raised_now(ERROR, Request(), lambda layer: f"line of {layer.name}")
         return values
 
 
@@ -176,12 +176,12 @@ class Outer(keras.layers.Layer):  # type: ignore[misc]
 
     def fit(self) -> object:
         """A method whose layer does not run the op."""
-        return raised_now(ERROR, Request(), lambda layer: None, 7)
+        return raised_now(ERROR, Request(), lambda layer: None)
 
 
 class Built(keras.layers.Layer):  # type: ignore[misc]
     def build(self, shape: object) -> None:
-        self.raised = raised_now(ERROR, Request(), lambda layer: None, 7)
+        self.raised = raised_now(ERROR, Request(), lambda layer: None)
 
     def call(self, values: tf.Tensor) -> tf.Tensor:
         return values

@@ -91,7 +91,7 @@ class Watched:
         """Fail as an error says that was just raised."""
         request = memory_request(error, dump_files.since(1000.0))
         assert request is not None
-        raised = RaisedError(request, weakref.ref(error), str(error), (), None, None, False, 0)
+        raised = RaisedError(request, weakref.ref(error), str(error), (), None, None, False)
         self.oom.on_error(dataclasses.replace(raised, **given), Place(step, phase, during), replay)
 
     @property
