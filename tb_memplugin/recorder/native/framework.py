@@ -14,18 +14,7 @@ from typing import Any
 from tb_memplugin.importers.allocator.memory_dump import MAX_DUMP_BYTES
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
 
-TESTED_VERSIONS = (
-    "2.16.1",
-    "2.16.2",
-    "2.17.0",
-    "2.17.1",
-    "2.18.0",
-    "2.18.1",
-    "2.19.0",
-    "2.19.1",
-    "2.20.0",
-    "2.21.0",
-)
+TESTED_VERSIONS = ("2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.18.1", "2.19.0", "2.19.1", "2.20.0", "2.21.0")
 """Values of `tf.__version__` with which `tests/integration/test_memory_maps.py` passed: the `tensorflow` wheels on PyPI
 for Linux x86-64, which include the CUDA code, and `tensorflow-cpu` 2.21.0; with a BFC allocator on CPU:0."""
 

@@ -143,12 +143,7 @@ class OomWatch:
     it waits until that is done.
     """
 
-    def __init__(
-        self,
-        watch: LayerWatch,
-        maps: FailureMaps,
-        write: Callable[[Oom, bool], None],
-    ) -> None:
+    def __init__(self, watch: LayerWatch, maps: FailureMaps, write: Callable[[Oom, bool], None]) -> None:
         self._maps = maps
         self.recent = RecentSteps()
         self._watch = watch

@@ -13,12 +13,7 @@ from tb_memplugin.model import Run
 
 
 def plan(
-    run_or_model: Any,
-    data: Any = None,
-    *,
-    budget: int | str,
-    batch_size: int | None = None,
-    device: str | None = None,
+    run_or_model: Any, data: Any = None, *, budget: int | str, batch_size: int | None = None, device: str | None = None
 ) -> Plan:
     """Find the cheapest change with which a training fits into a budget.
 
