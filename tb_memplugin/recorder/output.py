@@ -1,5 +1,4 @@
 """`Output`: what a recording writes into its run, `RunFiles`: the run's event file, `PeakScalars`: peaks as scalars.
-
 TensorFlow's record writer writes the file if it is on a remote file system."""
 
 import contextlib
@@ -41,11 +40,8 @@ class ScalarPoint(NamedTuple):
 
 
 class PeakScalars:
-    """Collects samples and returns the points that are due. One thread owns it.
-
-    The run's peak is due whenever it rises; an epoch's peaks are due when the epoch ends. Steps outside of an epoch
-    count towards the run's peak only.
-    """
+    """Collects samples and returns the points that are due. One thread owns it. The run's peak is due whenever it
+    rises; an epoch's peaks are due when the epoch ends. Steps outside of an epoch count towards the run's peak only."""
 
     def __init__(self) -> None:
         self._run_peak = MISSING
@@ -163,10 +159,8 @@ _Record = TypeVar("_Record")
 
 
 class Output:
-    """The event file of one session, and what is written into it. Methods run on the background thread.
-
-    A failure of the file is logged once and stops writing.
-    """
+    """The event file of one session, and what is written into it. Methods run on the background thread. A failure of
+    the file is logged once and stops writing."""
 
     def __init__(self, settings: Settings, faults: Faults, samples: SampleBuffer, counters: CounterRows) -> None:
         self.host_parts: HostParts | None = None

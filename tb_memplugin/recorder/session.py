@@ -178,9 +178,7 @@ class RecordingSession:
 
     def see_function(self, model: Any, name: str) -> None:
         """Let Keras make a step function anew that is about to be called if it was traced before layers were observed.
-
-        Keras then traces it once more, with the same result. Does nothing if no step may be traced.
-        """
+        Keras then traces it once more, with the same result. Does nothing if no step may be traced."""
         if self.settings.traces and not self.closed:
             self._watch.see_function(model, name)
 

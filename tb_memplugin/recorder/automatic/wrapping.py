@@ -197,10 +197,8 @@ def _tape_gradient(recording: AutomaticRecording, original: Any) -> Any:
 
 
 class Wrapping:
-    """Adds a callback to each `fit`, `evaluate` and `predict`, and records loops whose steps can be seen.
-
-    Nothing of TensorFlow is imported before the program does so.
-    """
+    """Adds a callback to each `fit`, `evaluate` and `predict`, and records loops whose steps can be seen. Nothing of
+    TensorFlow is imported before the program does so."""
 
     def __init__(self, recording: AutomaticRecording) -> None:
         self._recording = recording

@@ -1,8 +1,6 @@
-"""The background thread: it writes files, queries the driver and analyzes traces, so that training does not wait.
-
-All recorders of a process share it. It refers to a recorder only while one of the recorder's jobs is queued or runs, so
-an unused recorder, and its model, can be garbage-collected.
-"""
+"""The background thread: it writes files, queries the driver and analyzes traces, so that training does not wait. All
+recorders of a process share it. It refers to a recorder only while one of the recorder's jobs is queued or runs, so an
+unused recorder, and its model, can be garbage-collected."""
 
 import collections
 import contextlib
@@ -33,10 +31,8 @@ Job = Callable[[], None]
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
-    """A function that calls the method while its object exists.
-
-    A recorder that is dropped should go at once, not when the garbage collector next looks for cycles.
-    """
+    """A function that calls the method while its object exists. A recorder that is dropped should go at once, not when
+    the garbage collector next looks for cycles."""
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> None:
@@ -48,11 +44,9 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Background:
-    """One recorder's jobs on the background thread: `tick` every `interval` seconds, and submitted jobs in order.
-
-    Any thread may call the methods. A job that a job submits runs right after it, before the jobs of other threads.
-    Of the object whose method `tick` is, only a weak reference is kept.
-    """
+    """One recorder's jobs on the background thread: `tick` every `interval` seconds, and submitted jobs in order. Any
+    thread may call the methods. A job that a job submits runs right after it, before the jobs of other threads. Of the
+    object whose method `tick` is, only a weak reference is kept."""
 
     def __init__(self, tick: Job, interval: float) -> None:
         self.tick = weakly(tick)
@@ -146,11 +140,9 @@ class _Thread:
             yield
 
     def end_foreign_calls(self, told: Job) -> bool:
-        """Wait until the thread is in no foreign call, and refuse more of them. For the end of the process.
-
-        When the interpreter ends, it ends each thread that comes back from such a call, in the middle of TensorFlow's
-        code: that aborts the process. Calls `told` if this takes some time; False if the call does not come back.
-        """
+        """Wait until the thread is in no foreign call, and refuse more of them. For the end of the process. When the
+        interpreter ends, it ends each thread that comes back from such a call, in the middle of TensorFlow's code: that
+        aborts the process. Calls `told` if this takes some time; False if the call does not come back."""
         self._ending = True
         ended = self._foreign.acquire(timeout=_LOOK_SECONDS)
         if not ended:

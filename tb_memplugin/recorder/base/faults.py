@@ -1,7 +1,5 @@
-"""Isolates faults of the recorder from training: a part that fails is reported once and stops.
-
-The analysis of a step may fail for that step only; it stops after three steps in a row.
-"""
+"""Isolates faults of the recorder from training: a part that fails is reported once and stops. The analysis of a step
+may fail for that step only; it stops after three steps in a row."""
 
 import logging
 import re
@@ -31,10 +29,8 @@ MAX_STEP_NOTES = 5  # most steps that are reported for a part; further ones are 
 
 
 class Faults:
-    """Runs parts of the recorder; reports a part's first fault and does not run the part again.
-
-    Any thread may call the methods. `report` gets one sentence per fault and may raise.
-    """
+    """Runs parts of the recorder; reports a part's first fault and does not run the part again. Any thread may call the
+    methods. `report` gets one sentence per fault and may raise."""
 
     def __init__(self, report: Callable[[str], None] | None = None) -> None:
         self._report = report
@@ -66,10 +62,8 @@ class Faults:
         *args: _Parameters.args,
         **kwargs: _Parameters.kwargs,
     ) -> _Result | None:
-        """As `run`, for the analysis of one step on the background thread.
-
-        An exception costs this step. `MAX_FAILED_STEPS` of them in a row stop the part.
-        """
+        """As `run`, for the analysis of one step on the background thread. An exception costs this step.
+        `MAX_FAILED_STEPS` of them in a row stop the part."""
         if part in self._stopped:
             return None
         try:

@@ -1,8 +1,6 @@
-"""Temporary directories of this process that only its user can read.
-
-A process that is killed cannot remove its directories, but its locks on them end with it. The next session of the same
-user on the machine removes the directories that are not locked.
-"""
+"""Temporary directories of this process that only its user can read. A process that is killed cannot remove its
+directories, but its locks on them end with it. The next session of the same user on the machine removes the directories
+that are not locked."""
 
 import os
 import shutil

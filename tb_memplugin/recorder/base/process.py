@@ -56,11 +56,9 @@ class _Object:
 
 
 class _Collector:
-    """What is done to the collector, for all threads.
-
-    It takes no lock, as a finalizer may run anywhere in it and call a function of the recorder: threads that disturb
-    each other leave the count wrong by some objects, and the last one to leave restores the threshold.
-    """
+    """What is done to the collector, for all threads. It takes no lock, as a finalizer may run anywhere in it and call
+    a function of the recorder: threads that disturb each other leave the count wrong by some objects, and the last one
+    to leave restores the threshold."""
 
     def __init__(self) -> None:
         self._running: list[None] = []  # an item for each function that runs; its changes are atomic
@@ -116,9 +114,7 @@ abandon_in_child(_collector)
 
 def uncounted(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
     """Wrap a function of the recorder that leaves or frees objects; calls may be nested, and run on several threads.
-
-    Not for a function that waits or calls the program's code: it needs the collector.
-    """
+    Not for a function that waits or calls the program's code: it needs the collector."""
 
     @functools.wraps(function)
     def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:

@@ -29,10 +29,8 @@ class Settings:
     batch_size: int | None = None  # of a training step as the program names it, for one replica
 
     def arguments(self) -> dict[str, Any]:
-        """The arguments that give these settings, here or in another process.
-
-        A worker's name that is from ``TF_CONFIG`` is left out: another process may be another worker.
-        """
+        """The arguments that give these settings, here or in another process. A worker's name that is from
+        ``TF_CONFIG`` is left out: another process may be another worker."""
         arguments = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if self.worker == _worker_of_cluster():
             arguments["worker"] = None

@@ -61,9 +61,7 @@ LOG_LEVEL = {
     )
 }
 """By version: ``absl::LogSeverityAtLeast absl::MinLogLevel()`` and ``void absl::SetMinLogLevel(LogSeverityAtLeast)``.
-
-The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good.
-"""
+The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good."""
 
 
 SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"  # environment variable: ``0`` turns all calls of this library off
@@ -115,11 +113,8 @@ class Framework:
         return int(allocator(_not_null(state()), 0) or 0)  # NUMA node 0, the only one by default
 
     def gpu_allocator(self, number: int) -> int:
-        """Address of the allocator of a logical GPU.
-
-        Call this only for `allocators.cuda_devices`: without CUDA support or such a GPU, the library ends the process;
-        it creates a missing allocator.
-        """
+        """Address of the allocator of a logical GPU. Call this only for `allocators.cuda_devices`: without CUDA support
+        or such a GPU, the library ends the process; it creates a missing allocator."""
         allocator = self._function(
             GPU_ALLOCATOR,
             ctypes.c_void_p,

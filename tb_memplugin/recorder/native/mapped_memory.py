@@ -37,11 +37,9 @@ class UnreadableError(Exception):
 
 
 class MappedMemory:
-    """The readable mappings of this process, from ``/proc/self/maps`` at construction.
-
-    Every pointer into a C++ library is looked up here before it is followed, so that a wrong assumption about the
-    library raises `UnreadableError` instead of crashing the process.
-    """
+    """The readable mappings of this process, from ``/proc/self/maps`` at construction. Every pointer into a C++ library
+    is looked up here before it is followed, so that a wrong assumption about the library raises `UnreadableError`
+    instead of crashing the process."""
 
     def __init__(self, listing: str | None = None) -> None:
         if listing is None:

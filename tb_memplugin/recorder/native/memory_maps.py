@@ -135,11 +135,9 @@ class MemoryMaps:
         return device in self._allocators and os.getpid() == self._process
 
     def read(self, device: str) -> bytes | None:
-        """The device's current memory map, for `memory_dump.read_dump`. Never raises.
-
-        None if the map is not available, if the allocator has no memory yet, or if other threads allocated during the
-        comparison of the first map with the allocator's statistics; the next read tries again.
-        """
+        """The device's current memory map, for `memory_dump.read_dump`. Never raises. None if the map is not available,
+        if the allocator has no memory yet, or if other threads allocated during the comparison of the first map with
+        the allocator's statistics; the next read tries again."""
         allocator = self._allocators.get(device)
         if allocator is None or self._framework is None or not self.available(device):
             return None
@@ -209,11 +207,9 @@ _PROBES = 5
 
 
 def resource_handle_bytes(maps: MemoryMaps, device: str) -> int | None:
-    """Requested bytes of a resource handle's chunk, measured by making a few; None if unknown.
-
-    The handles of all devices' variables are on ``CPU:0``. Every variable has one: a tensor with one C++ object, of a
-    size that depends on the TensorFlow build. Python cannot read its address, so its chunk is recognized by this size.
-    """
+    """Requested bytes of a resource handle's chunk, measured by making a few; None if unknown. The handles of all
+    devices' variables are on ``CPU:0``. Every variable has one: a tensor with one C++ object, of a size that depends on
+    the TensorFlow build. Python cannot read its address, so its chunk is recognized by this size."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 

@@ -127,11 +127,8 @@ def gave_up(dumps: Sequence[DumpFile]) -> bool:
 
 
 def final_dump(dumps: Sequence[DumpFile]) -> DumpFile:
-    """The dump of the attempt after which TensorFlow gave up.
-
-    If several threads fail at once, the first one to give up ends the step. If TensorFlow tolerated a failure before,
-    the later one counts.
-    """
+    """The dump of the attempt after which TensorFlow gave up. If several threads fail at once, the first one to give up
+    ends the step. If TensorFlow tolerated a failure before, the later one counts."""
     begin = dumps[-1].wall_time - WAIT_SECONDS
     return next((one for one in _given_up(dumps) if one.wall_time > begin), dumps[-1])
 
@@ -146,10 +143,7 @@ MAX_MAPS = 8  # most maps that are kept of one step, the newest ones
 
 class FailureMaps:
     """Dumps of the recorded devices, and memory maps of one step, read when its bytes in use have not changed since the
-    last poll.
-
-    The background thread polls, the training's thread clears; any thread may call the other methods.
-    """
+    last poll. The background thread polls, the training's thread clears; any thread may call the other methods."""
 
     def __init__(self, devices: Sequence[Device], maps: MemoryMaps) -> None:
         self._capacities = {device.name: device.capacity_bytes for device in devices}

@@ -27,11 +27,9 @@ _RAISED_SECONDS = 2.0  # longest time from TensorFlow's last dump of a failed al
 
 
 def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Request | None:
-    """The request that failed according to an exception that was just made, None if it has another cause.
-
-    Some kernels report a failed allocation as another error. That TensorFlow dumped its memory shows it: `dumps` are
-    those of the step or, between steps, since the last one.
-    """
+    """The request that failed according to an exception that was just made, None if it has another cause. Some kernels
+    report a failed allocation as another error. That TensorFlow dumped its memory shows it: `dumps` are those of the
+    step or, between steps, since the last one."""
     import tensorflow as tf
 
     if not isinstance(error, tf.errors.OpError):

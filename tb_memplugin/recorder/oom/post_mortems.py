@@ -1,6 +1,5 @@
-"""`OomWatch`: writes a post-mortem when a step runs out of memory; `RecentSteps` finds the owners of its chunks.
-
-Costs nothing while no allocation fails."""
+"""`OomWatch`: writes a post-mortem when a step runs out of memory; `RecentSteps` finds the owners of its chunks. Costs
+nothing while no allocation fails."""
 
 import dataclasses
 import sys
@@ -55,10 +54,8 @@ class RecentSteps:
         return self._facts.get(device, TraceFacts())
 
     def exact_bytes(self, request: Request, device: str) -> tuple[int | None, int]:
-        """(requested bytes, uncertainty in bytes).
-
-        XLA's message rounds the size; it is exact if traced chunks have only one size within the uncertainty.
-        """
+        """(requested bytes, uncertainty in bytes). XLA's message rounds the size; it is exact if traced chunks have
+        only one size within the uncertainty."""
         about, uncertain = request.requested_bytes, request.uncertain_bytes
         if about is None or not uncertain:
             return about, 0
@@ -80,10 +77,8 @@ class RecentSteps:
         traced_batch: int | None,
         given_batch: int | None = None,
     ) -> Oom:
-        """The post-mortem of an untraced step: owners by comparison with the recent steps.
-
-        `facts` are of now; `traced_batch` and `given_batch` are the batch sizes of the traced and of the failed step.
-        """
+        """The post-mortem of an untraced step: owners by comparison with the recent steps. `facts` are of now;
+        `traced_batch` and `given_batch` are the batch sizes of the traced and of the failed step."""
         steps = self._comparable(event, facts)
         layer = next((layer for layer in layers if layer.path == event.layer), None)
         request = (event.phase, event.op, event.requested_bytes)
@@ -136,12 +131,9 @@ Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], Owned
 
 
 class OomWatch:
-    """Makes the post-mortems of one recorder.
-
-    The background thread calls `remember` and `tick`, the training's thread all other methods. Any thread may call
-    `on_error` outside of steps. `write` writes a post-mortem to the run and flushes it; if its second argument is True,
-    it waits until that is done.
-    """
+    """Makes the post-mortems of one recorder. The background thread calls `remember` and `tick`, the training's thread
+    all other methods. Any thread may call `on_error` outside of steps. `write` writes a post-mortem to the run and
+    flushes it; if its second argument is True, it waits until that is done."""
 
     def __init__(self, watch: LayerWatch, maps: FailureMaps, write: Callable[[Oom, bool], None]) -> None:
         self._maps = maps
@@ -161,10 +153,8 @@ class OomWatch:
     # --- a failure that TensorFlow may tolerate -----------------------------------------------------------------------
 
     def tick(self, step: int | None, phase: Phase | None, began: float = 0.0) -> None:
-        """Write a preliminary post-mortem if TensorFlow waits for memory now: the process may be killed.
-
-        The running step began at `began`, seconds since the epoch, if `step_ended` was not called for the previous one.
-        """
+        """Write a preliminary post-mortem if TensorFlow waits for memory now: the process may be killed. The running
+        step began at `began`, seconds since the epoch, if `step_ended` was not called for the previous one."""
         with self._lock:
             since = max(self._idle_since, began)
             dump_files.remove_before(since)  # of tolerated failures
@@ -312,11 +302,8 @@ def _quotes(error: BaseException, message: str) -> bool:
 def _layer_and_line(
     raised: RaisedError, facts: TraceFacts, paths: Mapping[int, str], in_step: bool
 ) -> tuple[str | None, str | None]:
-    """The layer and the user's line that made a failed request.
-
-    An input pipeline's ops, and those of a compiled module, are no layer's. The line is that on the stack, if Python
-    ran the op or called its function.
-    """
+    """The layer and the user's line that made a failed request. An input pipeline's ops, and those of a compiled
+    module, are no layer's. The line is that on the stack, if Python ran the op or called its function."""
     request = raised.request
     if request.compiled:
         return None, None

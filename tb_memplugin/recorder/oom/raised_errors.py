@@ -1,8 +1,6 @@
-"""`RaisedErrors`: sees failed allocations as TensorFlow makes their exceptions, wherever the program is then.
-
-No other place sees them all: a callback of Keras is not told that another one raised, and what the program catches
-reaches no hook of Python.
-"""
+"""`RaisedErrors`: sees failed allocations as TensorFlow makes their exceptions, wherever the program is then. No other
+place sees them all: a callback of Keras is not told that another one raised, and what the program catches reaches no
+hook of Python."""
 
 import atexit
 import functools
@@ -30,10 +28,8 @@ class _Last(NamedTuple):
 
 
 class RaisedErrors:
-    """Wraps the constructor of TensorFlow's exceptions while a session exists, or while one is to be opened.
-
-    Any thread may call the methods; none raises, except for `KeyboardInterrupt`.
-    """
+    """Wraps the constructor of TensorFlow's exceptions while a session exists, or while one is to be opened. Any thread
+    may call the methods; none raises, except for `KeyboardInterrupt`."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

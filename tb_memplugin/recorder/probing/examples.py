@@ -14,11 +14,9 @@ _KINDS = (
 
 
 class Examples:
-    """Examples of the user's data, held in host memory outside of TensorFlow's allocators.
-
-    Takes at most `count`. Reads no more batches of a dataset than these need, and does not change what later iterations
-    of it yield. Raises `RecordingError` if the data is empty or of another kind.
-    """
+    """Examples of the user's data, held in host memory outside of TensorFlow's allocators. Takes at most `count`. Reads
+    no more batches of a dataset than these need, and does not change what later iterations of it yield. Raises
+    `RecordingError` if the data is empty or of another kind."""
 
     def __init__(self, data: Any, count: int) -> None:
         batches = _batches_of(data) if isinstance(data, tf.data.Dataset) else iter([_single(data)])
@@ -41,10 +39,8 @@ class Examples:
         return tf.nest.pack_sequence_as(self._structure, [leaf[:size] for leaf in self._leaves])
 
     def batches(self, size: int) -> Any:
-        """An endless dataset of batches of a size; examples repeat if there are too few.
-
-        One op makes a batch. To join single examples, tf.data allocates each of them, which hides what a batch needs.
-        """
+        """An endless dataset of batches of a size; examples repeat if there are too few. One op makes a batch. To join
+        single examples, tf.data allocates each of them, which hides what a batch needs."""
         options = tf.data.Options()
         options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
         examples = tf.nest.pack_sequence_as(self._structure, self._leaves)

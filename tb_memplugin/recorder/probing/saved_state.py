@@ -1,6 +1,5 @@
 """Saves what training steps change, and restores it bit for bit: a model's and its optimizer's state, and random
-generators that belong to the process.
-"""
+generators that belong to the process."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -28,10 +27,8 @@ _OF_PROXIES = (
 
 
 def save_random_state() -> list[Restore]:
-    """Save the generators of Python, NumPy, TensorFlow and Keras.
-
-    Variables of `tf.random.get_global_generator` and of Keras's global seed generator are among `global_generators`.
-    """
+    """Save the generators of Python, NumPy, TensorFlow and Keras. Variables of `tf.random.get_global_generator` and of
+    Keras's global seed generator are among `global_generators`."""
     of_python, of_numpy = random.getstate(), np.random.get_state()
     return [
         lambda: random.setstate(of_python),
@@ -93,11 +90,8 @@ def _keras_state() -> dict[str, Any]:
 
 
 class SavedState:
-    """The state of a compiled model, its optimizer and the process's random generators.
-
-    Restoring also takes back what training made: the slots of an optimizer that was not built, metrics, step functions
-    and the history.
-    """
+    """The state of a compiled model, its optimizer and the process's random generators. Restoring also takes back what
+    training made: the slots of an optimizer that was not built, metrics, step functions and the history."""
 
     def __init__(self, model: Any) -> None:
         self._random = save_random_state()
@@ -133,10 +127,8 @@ def _assign(variable: Any, value: Any) -> None:
 
 
 def _empty(variable: Any) -> None:
-    """Free the memory of a variable that nothing uses any more.
-
-    TensorFlow keeps graphs with custom gradients, and with them the variables, until the process ends.
-    """
+    """Free the memory of a variable that nothing uses any more. TensorFlow keeps graphs with custom gradients, and with
+    them the variables, until the process ends."""
     with tf.device(variable.device):
         nothing = tf.zeros([0], variable.dtype)
         tf.raw_ops.AssignVariableOp(resource=variable.handle, value=nothing, validate_shape=False)

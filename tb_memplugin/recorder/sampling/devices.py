@@ -32,10 +32,8 @@ class Device:
 
 
 def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
-    """The devices to record, and a sentence for each one that cannot be recorded, or not fully.
-
-    By default all GPUs, or the CPU if there is no GPU. Raises `RecordingError` for a name that is none of a CPU or GPU.
-    """
+    """The devices to record, and a sentence for each one that cannot be recorded, or not fully. By default all GPUs, or
+    the CPU if there is no GPU. Raises `RecordingError` for a name that is none of a CPU or GPU."""
     import tensorflow as tf
 
     logical = [
@@ -73,10 +71,8 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
 
 
 def _one_cpu(names: list[str]) -> tuple[list[str], str | None]:
-    """The devices with only one of the logical devices of the CPU, and a sentence on the others.
-
-    They share one allocator: each would repeat the bytes of all, and a sum over devices would count them again.
-    """
+    """The devices with only one of the logical devices of the CPU, and a sentence on the others. They share one
+    allocator: each would repeat the bytes of all, and a sum over devices would count them again."""
     cpus = list(dict.fromkeys(name for name in names if is_cpu(name)))
     if len(cpus) < 2:
         return names, None
@@ -91,10 +87,8 @@ def asks_for_bfc() -> bool:
 
 @functools.cache  # the allocator stays as long as the process
 def cpu_uses_bfc() -> bool:
-    """Whether ``CPU:0`` has the BFC allocator.
-
-    A plain one has no statistics, and TensorFlow raises, or with oneDNN statistics that stay 0.
-    """
+    """Whether ``CPU:0`` has the BFC allocator. A plain one has no statistics, and TensorFlow raises, or with oneDNN
+    statistics that stay 0."""
     import numpy as np
     import tensorflow as tf
 
@@ -165,9 +159,7 @@ def _checked(name: Any) -> str:
 
 def _cpu_capacity() -> tuple[int, str | None]:
     """The limit of the CPU's BFC allocator in bytes, and a sentence if the variable that sets it is no number.
-
-    TensorFlow uses the digits before the first other character then, so ``2GB`` is 2 MiB.
-    """
+    TensorFlow uses the digits before the first other character then, so ``2GB`` is 2 MiB."""
     text = os.environ.get(_CPU_LIMIT)
     if text is None:
         return _CPU_DEFAULT_MIB << 20, None

@@ -17,9 +17,7 @@ from tb_memplugin.recorder.sampling.host import ResidentMemory
 
 class Clock:
     """Wall time of one session. When the system's clock is set back, it goes on from the last time at the same pace.
-
-    Without this, hours of a training could lie before its start. One thread owns it.
-    """
+    Without this, hours of a training could lie before its start. One thread owns it."""
 
     def __init__(self) -> None:
         self._last = 0.0
@@ -80,10 +78,8 @@ class OrdinarySteps:
         self._keep: Callable[[tuple[float, ...]], None] = lambda row: None
 
     def next(self, step: int) -> bool:
-        """End the running step, keep its sample and begin the next one.
-
-        False if more is due, or if this fails: nothing was done then, and the fault will show on the other path.
-        """
+        """End the running step, keep its sample and begin the next one. False if more is due, or if this fails: nothing
+        was done then, and the fault will show on the other path."""
         if changes.last is not self._seen:
             return False
         try:

@@ -34,21 +34,17 @@ class SampleBuffer:
         self._lock = threading.Lock()
 
     def append(self, wall_time: float, row: tuple[int, ...]) -> int:
-        """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already.
-
-        A row is (step, phase, epoch, host_resident_bytes), then each device's figures in the order of the fields of
-        `DeviceSamples`; `MISSING` for a figure that is unknown, or not known yet.
-        """
+        """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already. A row is (step, phase,
+        epoch, host_resident_bytes), then each device's figures in the order of the fields of `DeviceSamples`; `MISSING`
+        for a figure that is unknown, or not known yet."""
         with self._lock:
             self._complete()
             return self._append(wall_time, row)
 
     def like(self, row: tuple[int, ...]) -> Callable[[tuple[float, ...]], None]:
-        """A function that adds a short row, which has the other figures of the given one; valid until the next call.
-
-        It takes no lock and builds no row. A short row is wall time, step, host_resident_bytes, and the bytes in use
-        and the peak of each device. It must not be called while another thread calls `append`.
-        """
+        """A function that adds a short row, which has the other figures of the given one; valid until the next call. It
+        takes no lock and builds no row. A short row is wall time, step, host_resident_bytes, and the bytes in use and
+        the peak of each device. It must not be called while another thread calls `append`."""
         with self._lock:
             self._complete()
             self._rest = row

@@ -21,11 +21,9 @@ _WARNING = 1  # ``absl::LogSeverityAtLeast::kWarning``
 
 
 class QuietLog:
-    """Raises the level at which TensorFlow logs to warnings, for some milliseconds. Any thread may call it.
-
-    The profiler has no option for this, and its log knows neither threads nor files: while a block runs, no information
-    of other threads is logged either. Warnings and errors are. Where the level cannot be changed safely, it stays.
-    """
+    """Raises the level at which TensorFlow logs to warnings, for some milliseconds. Any thread may call it. The
+    profiler has no option for this, and its log knows neither threads nor files: while a block runs, no information of
+    other threads is logged either. Warnings and errors are. Where the level cannot be changed safely, it stays."""
 
     def __init__(self) -> None:
         self._blocks = 0

@@ -77,11 +77,8 @@ class _Analyzed(NamedTuple):
 
 
 class StepAnalysis:
-    """Analyzes traced steps in order.
-
-    The background thread calls `note_first_batches` and `analyze`. The training's thread calls `failed_step`, once the
-    background thread has analyzed all earlier steps.
-    """
+    """Analyzes traced steps in order. The background thread calls `note_first_batches` and `analyze`. The training's
+    thread calls `failed_step`, once the background thread has analyzed all earlier steps."""
 
     def __init__(
         self,

@@ -15,11 +15,9 @@ LOOK_SECONDS = 0.1  # time after which to look again whether they wait
 
 
 class StepEnds:
-    """Selects the steps after which a map is read, and adds the figures to their samples.
-
-    The training's thread calls `due_in` and `read`, the background thread the other methods. `spend` is called with the
-    seconds that a map cost, which reduce the budget for traces.
-    """
+    """Selects the steps after which a map is read, and adds the figures to their samples. The training's thread calls
+    `due_in` and `read`, the background thread the other methods. `spend` is called with the seconds that a map cost,
+    which reduce the budget for traces."""
 
     def __init__(
         self,
@@ -41,9 +39,7 @@ class StepEnds:
 
     def due_in(self) -> float:
         """Seconds until all maps so far cost at most their share of the run time, and few of them wait to be measured.
-
-        Infinite if there are none to read.
-        """
+        Infinite if there are none to read."""
         if not self._devices or self._share <= 0:
             return math.inf
         seconds = self._began + self._spent_seconds / self._share - time.perf_counter()

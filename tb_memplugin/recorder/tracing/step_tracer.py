@@ -29,10 +29,8 @@ RECENT_SHARE = 0.2  # weight of the last step in the mean time of untraced steps
 
 
 class StepTracer:
-    """Traces steps: the training's thread opens and closes windows, the background thread analyzes them.
-
-    The background thread calls `work_through`, the training's thread all other methods.
-    """
+    """Traces steps: the training's thread opens and closes windows, the background thread analyzes them. The background
+    thread calls `work_through`, the training's thread all other methods."""
 
     def __init__(
         self,
@@ -71,10 +69,8 @@ class StepTracer:
 
     @uncounted
     def before_data(self, phase: Phase) -> None:
-        """Read the memory maps before a phase requests its first batch.
-
-        Always reads them for the first run of a phase, later as the overhead budget allows.
-        """
+        """Read the memory maps before a phase requests its first batch. Always reads them for the first run of a phase,
+        later as the overhead budget allows."""
         if not self._settings.traces:
             return
         self._faults.run(OBSERVING, note_running_fit)
