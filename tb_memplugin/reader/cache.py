@@ -4,10 +4,11 @@ import ctypes
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
+_Value = TypeVar("_Value")
 _LONG_SECONDS = 0.05
 """Work that takes less frees little."""
 
@@ -62,6 +63,14 @@ class ByteCache:
                 self._make_room(size)
                 self._entries[key] = (mark, value, size)
                 self._size += size
+
+    def computed(self, key: Hashable, mark: Hashable, compute: Callable[[], tuple[_Value, int]]) -> _Value:
+        """The value of `key` at `mark`; if it is not there, `compute` returns it and its bytes in memory."""
+        known: _Value | None = self.get(key, mark)
+        if known is None:
+            known, size = compute()
+            self.put(key, mark, known, size)
+        return known
 
     def clear(self) -> None:
         """Remove all values, and give their memory back to the operating system."""

@@ -16,7 +16,7 @@ from tb_memplugin.model.text import some
 from tb_memplugin.reader.decode.streams import BASIC, MAPS, TIMELINES
 from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.responses import Columns
 from tb_memplugin.server.worker_lookup import at_step
 
 _STATES = ("free", "in_use", "unknown")
@@ -37,13 +37,12 @@ class MapPlace:
 
 
 class AllocatorHandlers:
-    """Handlers on top of one `Reader`; errors as in `Handlers`."""
+    """Handlers like `Handlers`."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
     def maps(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
-        """``GET maps``: the memory maps, without chunks."""
         loaded = self._reader.run(source, run, {*BASIC, MAPS})
         chosen = [memory_map for memory_map in loaded.run.maps if device in (None, memory_map.device)]
         return {
@@ -52,7 +51,6 @@ class AllocatorHandlers:
         }
 
     def map(self, source: Source, run: str, place: MapPlace) -> Columns:
-        """``GET map``: one memory map with its chunks."""
         memory_map = self._map(source, run, place)
         fields = {
             "run": run,
@@ -73,7 +71,6 @@ class AllocatorHandlers:
         return Columns(fields, columns)
 
     def timelines(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
-        """``GET timelines``: the timelines, without allocations."""
         loaded = self._reader.run(source, run, {*BASIC, TIMELINES})
         return {
             "run": run,
@@ -81,7 +78,7 @@ class AllocatorHandlers:
         }
 
     def timeline(self, source: Source, run: str, device: str, step: int, phase: Phase) -> Columns:
-        """``GET timeline``: one timeline with its allocations; of several of a step, that of the highest peak."""
+        """Of several timelines of a step, that of the highest peak."""
         timelines = self._reader.run(source, run, {*BASIC, TIMELINES}).run.timelines
         missing = f"no timeline of step {step} in phase {phase} on {device!r:.200}"
         timeline = max(at_step(timelines, device, step, phase, missing), key=lambda timeline: timeline.in_use_bytes)
@@ -104,28 +101,17 @@ class AllocatorHandlers:
         return Columns(fields, columns)
 
     def oom(self, source: Source, run: str) -> dict[str, Any]:
-        """``GET oom``: the failed allocations."""
         return {"run": run, "ooms": [describe_oom(oom) for oom in self._reader.run(source, run).run.ooms]}
 
     def device_memory(self, source: Source, run: str, device: str, step: int | None) -> dict[str, Any]:
-        """``GET device_memory``: the division of a device's memory."""
         loaded = self._reader.run(source, run)
         division = device_memory(loaded.run, device, step)
         if division is None:
             names = sorted({snapshot.device for snapshot in loaded.run.snapshots})
             raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}")
-        described = dataclasses.asdict(division)
-        del described["snapshot"]
-        return {
-            "run": run,
-            "device": device,
-            **fields_of(
-                division.snapshot, "step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes"
-            ),
-            **described,
-            "segments": [dataclasses.asdict(segment) for segment in division.segments],
-            "notes": list(division.notes),
-        }
+        facts = ("step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes")
+        described = {name: value for name, value in dataclasses.asdict(division).items() if name != "snapshot"}
+        return {"run": run, "device": device, **fields_of(division.snapshot, *facts), **described}
 
     def _map(self, source: Source, run: str, place: MapPlace) -> MemoryMap:
         if place.oom is not None:

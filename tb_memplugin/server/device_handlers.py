@@ -31,38 +31,25 @@ class _Summarized(NamedTuple):
 
 
 class DeviceHandlers:
-    """Handler on top of one `Reader`; errors as in `Handlers`. Thread-safe."""
+    """A handler like those of `Handlers`."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._rollups = RollupReader(reader)
 
     def devices(self, source: Source, run: str, phase: Phase) -> dict[str, Any]:
-        """``GET devices``: the devices of all workers, cached for runs that did not change."""
+        key, cache = ("devices", run, phase), self._reader.cache
         workers = self._rollups.workers(source, run)
         if len(workers.of_worker) > MANY_WORKERS:
-            return self._of_rollups(source, workers, phase)
+            return cache.computed(key, workers.version, lambda: self._of_rollups(source, workers, phase))
         tags = self._reader.tags(source, run)
-        key = ("devices", run, phase)
-        known: dict[str, Any] | None = self._reader.cache.get(key, tags.version)
-        if known is not None:
-            return known
-        described = {"run": run, "rolled_up": False, **self._combined(source, tags, phase)}
-        points = len(described["steps"]["step"])
-        size = 2000 * len(described["devices"]) + 200 * points
-        self._reader.cache.put(key, tags.version, described, size)
-        return described
+        return cache.computed(key, tags.version, lambda: self._of_histories(source, tags, phase))
 
-    def _of_rollups(self, source: Source, workers: WorkerRuns, phase: Phase) -> dict[str, Any]:
+    def _of_rollups(self, source: Source, workers: WorkerRuns, phase: Phase) -> tuple[dict[str, Any], int]:
         """The answer for many workers: from their roll-ups, and from the histories of only those that need it."""
-        key = ("devices", workers.name, phase)
-        known: dict[str, Any] | None = self._reader.cache.get(key, workers.version)
-        if known is not None:
-            return known
-        rolled_up = self._rollups.read(source, workers)
         summaries: dict[str, WorkerSummary] = {}
         reasons: dict[str, str] = {}
-        for worker, of in rolled_up.items():
+        for worker, of in self._rollups.read(source, workers).items():
             if of.missing is not None:
                 reasons[worker] = of.missing
             else:
@@ -81,8 +68,7 @@ class DeviceHandlers:
         if stopped:
             combined = combine([*summaries.values(), *described], phase, with_steps=False)
         answer = LargeAnswer({"run": workers.name, "rolled_up": True, **combined, "damage": _damage(reasons)})
-        self._reader.cache.put(key, workers.version, answer, 5000 * len(answer["devices"]))
-        return answer
+        return answer, 5000 * len(answer["devices"])
 
     def _history(self, source: Source, workers: WorkerRuns, worker: str, phase: Phase) -> list[WorkerSummary]:
         """The summaries of one worker's directory from all that it recorded, without steps."""
@@ -90,7 +76,7 @@ class DeviceHandlers:
         loaded = self._reader.load(source, tags, basic_streams(worker))
         return [summarize_worker(name, run, [phase], with_steps=False) for name, run in loaded.by_worker.items()]
 
-    def _combined(self, source: Source, tags: RunTags, phase: Phase) -> dict[str, Any]:
+    def _of_histories(self, source: Source, tags: RunTags, phase: Phase) -> tuple[dict[str, Any], int]:
         """The answer, without figures over steps if there is no room for those of all workers."""
         room = Room(MAX_SERIES_BYTES, 0)
         workers: list[WorkerSummary] = []
@@ -102,13 +88,14 @@ class DeviceHandlers:
             if room.is_full:
                 without.extend(summary.worker or tags.name for summary in summaries)
         # Those of only some workers would be no peaks and no sum of the run.
-        described, damage = combine(workers, phase, with_steps=not without), []
+        combined, damage = combine(workers, phase, with_steps=not without), []
         if without:
             damage.append(
                 f"figures over steps are not shown: they would exceed {format_bytes(MAX_SERIES_BYTES)} with those of "
                 f"{some(without)}"
             )
-        return {**described, "damage": damage}
+        described = {"run": tags.name, "rolled_up": False, **combined, "damage": damage}
+        return described, 2000 * len(described["devices"]) + 200 * len(described["steps"]["step"])
 
     def _summarized(
         self, source: Source, tags: RunTags, phase: Phase, room: Room, first_steps: Integers

@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.analysis.answers.questions import describe_answers
 from tb_memplugin.analysis.answers.status import with_ranks
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.growth.change_effects import ChangeEffect, change_effects
-from tb_memplugin.analysis.pool.pool_steps import pool_steps
+from tb_memplugin.analysis.host.host_memory import describe_host, host_summaries
+from tb_memplugin.analysis.host.host_parts import host_steps
+from tb_memplugin.analysis.pool.pool_steps import POOL_SOURCES, pool_steps
 from tb_memplugin.analysis.steps import changes
 from tb_memplugin.analysis.steps.composition import first_described
+from tb_memplugin.analysis.steps.facts import device_names
 from tb_memplugin.analysis.steps.overview import Overview, overview
 from tb_memplugin.analysis.steps.step_rows import snapshots_of, step_rows
 from tb_memplugin.analysis.steps.traced_steps import comparable_steps
@@ -21,22 +25,22 @@ from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
 from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.groups import ledger_totals
+from tb_memplugin.model.text import some
+from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
-from tb_memplugin.server.answer_handlers import AnswerHandlers
-from tb_memplugin.server.columns import Columns, host_columns, pool_columns
 from tb_memplugin.server.device_handlers import DeviceHandlers
-from tb_memplugin.server.run_facts import RunFacts
-from tb_memplugin.server.run_list import RunList
+from tb_memplugin.server.responses import Columns
+from tb_memplugin.server.run_list import RunFacts, RunList
 from tb_memplugin.server.what_if_handlers import WhatIfHandlers
-from tb_memplugin.server.worker_lookup import at_step, find_device, with_all_ooms
+from tb_memplugin.server.worker_lookup import at_step, find_device, tags_with, with_all_ooms, workers_with
 from tb_memplugin.version import __version__
 
 MAX_ANSWER_VALUES = 2 << 20
 """Most values of an answer on activations, rows × layers: of many layers, fewer rows are shown."""
-_CHANGE_BYTES, _PATH_BYTES = 2000, 8
-"""Estimated bytes of a change in memory, and of a layer in it, whose path belongs to the layer table."""
+_ANSWER_BYTES, _CHANGE_BYTES, _PATH_BYTES = 16 << 10, 2000, 8
+"""Estimated bytes in memory of the four answers, of a change, and of a layer in it, whose path the table has."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,30 +64,43 @@ class Stretch:
 
 
 class Handlers:
-    """Handlers on top of one `Reader`. Thread-safe.
-
-    Args:
-        reader: Reads the runs.
-        patience_seconds: See `RunList`.
+    """Handlers on top of one `Reader`; for `patience_seconds` see `RunList`. Thread-safe.
 
     Methods raise NotFoundError for an unknown run, device or step, and SourceError if the source cannot be read now.
+    ``http_api.md`` describes their answers.
     """
 
     def __init__(self, reader: Reader, patience_seconds: float | None = None) -> None:
         self.allocator = AllocatorHandlers(reader)
-        self.answering = AnswerHandlers(reader)
         self.questions = WhatIfHandlers(reader)
         self._reader = reader
         self.comparing = DeviceHandlers(reader)
         self._runs = RunList(RunFacts(reader).describe, patience_seconds)
 
     def runs(self, source: Source) -> dict[str, Any]:
-        """``GET runs``: key figures of every run, cached for runs that did not change."""
         facts = self._runs.facts(source, self._reader.catalog(source))
         return {"plugin_version": __version__, "runs": with_ranks(facts, time.time())}
 
+    def answers(self, source: Source, run: str, device: str | None, phase: Phase) -> dict[str, Any]:
+        def compute() -> tuple[dict[str, Any], int]:
+            described = describe_answers(self._run_of(source, tags, device), device, phase)
+            return {"run": run, "device": device, "phase": phase, "answers": described}, _ANSWER_BYTES
+
+        tags = tags_with(self._reader, source, run, device)
+        return self._reader.cache.computed(("answers", run, device, phase), tags.version, compute)
+
+    def _run_of(self, source: Source, tags: RunTags, device: str | None) -> Run:
+        """The run with the worker of a device, as `describe_answers` needs it."""
+        names = []
+        for own in workers_with(tags, device):
+            loaded = self._reader.load(source, own)
+            of_worker = device_names(loaded.run)
+            if device is None or device in of_worker:
+                return with_all_ooms(self._reader, source, loaded, tags.name)
+            names.extend(of_worker)
+        raise NotFoundError(f"run {tags.name} has no device {device!r:.200}; available: {some(names)}")
+
     def overview(self, source: Source, run: str, stretch: Stretch) -> Columns:
-        """``GET overview``: memory of a device by category and step."""
         found = find_device(self._reader, source, run, stretch.device, stretch.session)
         loaded, of_worker, own_name = found.loaded, found.run, found.own_name
         ooms = with_all_ooms(self._reader, source, loaded, run).ooms
@@ -122,21 +139,45 @@ class Handlers:
         return Columns(fields, _overview_columns(view))
 
     def pool(self, source: Source, run: str, stretch: Stretch) -> Columns:
-        """``GET pool``: the pool by step."""
         found = find_device(self._reader, source, run, stretch.device, stretch.session)
         view = stretch.overview(found.run, found.own_name)
-        fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
-        return pool_columns(fields, view, pool_steps(found.run, found.own_name, view))
+        pool = pool_steps(found.run, found.own_name, view)
+        fields = {
+            "run": run,
+            "device": stretch.device,
+            "phase": stretch.phase,
+            "total_rows": view.total_rows,
+            "sources": list(POOL_SOURCES),
+            "growths": [dataclasses.asdict(growth) for growth in pool.growths],
+            "sentences": list(pool.sentences),
+        }
+        columns: dict[str, npt.NDArray[Any]] = {
+            "step": view.step,
+            "wall_time": view.wall_time,
+            **fields_of(pool, "session", "in_use_bytes", "peak_bytes"),
+            "capacity_bytes": view.figures.capacity_bytes,
+            "pool_source": np.asarray(pool.source, np.int64),
+            **fields_of(pool, "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
+        }
+        return Columns(fields, columns)
 
     def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
-        """``GET host_memory``: host memory of a device's worker by step, and its growth."""
         of_worker = find_device(self._reader, source, run, stretch.device, stretch.session).run
-        fields = {"run": run, "device": stretch.device, "phase": stretch.phase}
-        first_step, last_step = stretch.first_step, stretch.last_step
-        return host_columns(fields, of_worker, stretch.phase, first_step, last_step, limit=2 * stretch.points)
+        (worker,) = of_worker.workers
+        summary = host_summaries(of_worker).get(worker)
+        steps = stretch.first_step, stretch.last_step
+        view = host_steps(of_worker.host[worker], stretch.phase, *steps, limit=2 * stretch.points)
+        fields = {
+            "run": run,
+            "device": stretch.device,
+            "phase": stretch.phase,
+            "worker": worker,
+            "total_rows": view.total_rows,
+            "summary": None if summary is None else describe_host(summary),
+        }
+        return Columns(fields, {**fields_of(view, "step", "wall_time", "host_resident_bytes"), **view.figures})
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
-        """``GET snapshots``: the snapshots, without ledgers."""
         loaded = (
             self._reader.run(source, run) if device is None else find_device(self._reader, source, run, device).loaded
         )
@@ -150,7 +191,7 @@ class Handlers:
         }
 
     def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
-        """``GET snapshot``: one snapshot with its ledger; of several of a step, that of the highest peak."""
+        """Of several snapshots of a step, that of the highest peak."""
         loaded = find_device(self._reader, source, run, device).loaded
         missing = f"no snapshot of step {step} in phase {phase} on {device}"
         snapshots = at_step(loaded.run.snapshots, device, step, phase, missing)
@@ -165,7 +206,6 @@ class Handlers:
         layer: str | None = None,
         session: str | None = None,
     ) -> Columns:
-        """``GET ledger_totals``: each snapshot's ledger by category and trainability, for all layers or one."""
         found = find_device(self._reader, source, run, device, session)
         snapshots = snapshots_of(found.run, found.own_name, phase)
         totals = ledger_totals(snapshots, layer)
@@ -179,7 +219,7 @@ class Handlers:
         return Columns({"run": run, "device": device, "phase": phase, "layer": layer, "groups": groups}, columns)
 
     def layers(self, source: Source, run: str, device: str | None, step: int | None) -> dict[str, Any]:
-        """``GET layers``: the layer table valid at a step, of a device's worker or of the first worker that has any."""
+        """The table of a device's worker, or of the first worker that has any."""
         found = self._reader.run(source, run) if device is None else find_device(self._reader, source, run, device)
         table = changes.table_at(found.run.layer_tables, step)
         if table is None:
@@ -191,7 +231,6 @@ class Handlers:
         }
 
     def activations(self, source: Source, run: str, steps: tuple[int | None, int | None], points: int) -> Columns:
-        """``GET activations``: recorded activation bytes by layer and step; `steps` are the first and the last."""
         first_step, last_step = steps
         recorded = self._reader.activation_rows(source, run)
         inside = np.flatnonzero(
@@ -209,14 +248,14 @@ class Handlers:
 
     def _changes_of(self, loaded: LoadedRun, run: Run, own_name: str, stretch: Stretch) -> list[dict[str, Any]]:
         """The changes in the run of one worker. They come from every step, so each zoom into the same run has them."""
-        key = ("changes", loaded.run.name, stretch.device, stretch.phase, stretch.session)
-        described: list[dict[str, Any]] | None = self._reader.cache.get(key, loaded.version)
-        if described is None:
+
+        def compute() -> tuple[list[dict[str, Any]], int]:
             described = _changes(run, own_name, stretch.phase)
             paths = sum(len(change["became_trainable"]) + len(change["became_frozen"]) for change in described)
-            size = _CHANGE_BYTES * (1 + len(described)) + _PATH_BYTES * paths
-            self._reader.cache.put(key, loaded.version, described, size)
-        return described
+            return described, _CHANGE_BYTES * (1 + len(described)) + _PATH_BYTES * paths
+
+        key = ("changes", loaded.run.name, stretch.device, stretch.phase, stretch.session)
+        return self._reader.cache.computed(key, loaded.version, compute)
 
 
 def _changes(run: Run, device: str, phase: Phase) -> list[dict[str, Any]]:

@@ -1,18 +1,33 @@
-"""Strict parsing of request parameters: unknown, repeated and malformed ones are errors."""
+"""What a request asks for: its parameters, of which unknown, repeated and malformed ones are errors, and its source.
 
+TensorBoard's readers stop at the first damaged record of a file and say nothing, and convert tensors before anyone can
+refuse them; a request to an object store that fails for good ends their reading. So the log directory is read as
+`tb-memplugin inspect` reads it, and the tab shows the same. Anything else (``--logdir_spec``, other data providers,
+stores whose client is not installed) is only known to the data provider.
+"""
+
+import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from tb_memplugin.errors import RequestError
+from tensorboard import plugin_util
+from werkzeug.wrappers import Request
+
+from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import MAX_STEP, PHASES, Phase
+from tb_memplugin.reader.files import storage as files
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.provider_source import ProviderSource
+from tb_memplugin.reader.files.source import Source
 
 MAX_TEXT_CHARACTERS = 4096
 """Longest accepted name of a run or a device."""
 MAX_BATCH_SIZE = 1 << 24
-"""Largest accepted batch size."""
 DEFAULT_POINTS = 1500
 MIN_POINTS = 10
 MAX_POINTS = 10_000
+"""Numbers of points that fit on the screen."""
 
 
 class Arguments(Protocol):
@@ -23,12 +38,11 @@ class Arguments(Protocol):
     def getlist(self, name: str) -> Sequence[str]: ...
 
 
-def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
-    """The parameters of a request; each must be in `accepted` and given once.
+# Each of these raises RequestError for a value that it does not accept.
 
-    Raises:
-        RequestError: A parameter is unknown or repeated.
-    """
+
+def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
+    """The parameters of a request; each must be in `accepted` and given once."""
     values = {}
     for name in arguments:
         if name not in accepted:
@@ -41,11 +55,6 @@ def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
 
 
 def text_of(values: Mapping[str, str], name: str) -> str:
-    """A required text.
-
-    Raises:
-        RequestError: It is missing, empty or too long.
-    """
     value = values.get(name, "")
     if not value:
         raise RequestError(f"parameter {name!r} is missing; pass the name of a {name}")
@@ -57,40 +66,21 @@ def text_of(values: Mapping[str, str], name: str) -> str:
 
 
 def optional_text_of(values: Mapping[str, str], name: str) -> str | None:
-    """An optional text, None if not given.
-
-    Raises:
-        RequestError: It is empty or too long.
-    """
     return text_of(values, name) if name in values else None
 
 
 def step(values: Mapping[str, str], name: str) -> int:
-    """A required step.
-
-    Raises:
-        RequestError: It is missing or not an integer from 0 to `MAX_STEP`.
-    """
     if name not in values:
         raise RequestError(f"parameter {name!r} is missing; pass a step, an integer >= 0")
     return _integer(name, values[name], 0, MAX_STEP)
 
 
 def optional_step(values: Mapping[str, str], name: str) -> int | None:
-    """An optional step, None if not given.
-
-    Raises:
-        RequestError: It is not an integer from 0 to `MAX_STEP`.
-    """
     return step(values, name) if name in values else None
 
 
 def step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """`first_step` and `last_step`, each None if not given.
-
-    Raises:
-        RequestError: One is not a step, or they are in the wrong order.
-    """
+    """`first_step` and `last_step`, in order, each None if not given."""
     first, last = optional_step(values, "first_step"), optional_step(values, "last_step")
     if first is not None and last is not None and first > last:
         raise RequestError(f"first_step {first} is after last_step {last}; pass them in order")
@@ -98,31 +88,14 @@ def step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def points(values: Mapping[str, str]) -> int:
-    """The number of points that fit on the screen.
-
-    Raises:
-        RequestError: It is not an integer from `MIN_POINTS` to `MAX_POINTS`.
-    """
-    if "points" not in values:
-        return DEFAULT_POINTS
-    return _integer("points", values["points"], MIN_POINTS, MAX_POINTS)
+    return _integer("points", values.get("points", str(DEFAULT_POINTS)), MIN_POINTS, MAX_POINTS)
 
 
 def batch_size_of(values: Mapping[str, str]) -> int | None:
-    """An optional batch size, None if not given.
-
-    Raises:
-        RequestError: It is not an integer from 1 to `MAX_BATCH_SIZE`.
-    """
     return _integer("batch_size", values["batch_size"], 1, MAX_BATCH_SIZE) if "batch_size" in values else None
 
 
 def phase(values: Mapping[str, str]) -> Phase:
-    """The phase, ``train`` unless given.
-
-    Raises:
-        RequestError: It is not one of `PHASES`.
-    """
     value = values.get("phase", "train")
     if value not in PHASES:
         raise RequestError(f"parameter 'phase' is {value!r:.80}; accepted: {', '.join(PHASES)}")
@@ -134,3 +107,55 @@ def _integer(name: str, value: str, least: int, most: int) -> int:
     if not (value.isascii() and value.isdigit() and len(value) <= 16) or not least <= int(value) <= most:
         raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: an integer from {least} to {most}", name)
     return int(value)
+
+
+class Sources:
+    """Chooses the source of each request. Thread-safe.
+
+    Args:
+        context: TensorBoard's `TBContext`; its fields may be None.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._provider = getattr(context, "data_provider", None)
+        self._logdir = _directory(context)
+        self._files: FileSource | None = None
+        self._lock = threading.Lock()
+
+    def of(self, request: Request) -> tuple[str, Source]:
+        """A name of the source, equal for requests to the same data, and the source.
+
+        Raises:
+            NotFoundError: There is none.
+            SourceError: The log directory cannot be read now.
+        """
+        of_directory = self._of_directory()
+        if of_directory is not None:
+            # A TensorBoard with a log directory ignores the experiment.
+            return "files", of_directory
+        if self._provider is None:
+            raise NotFoundError("this TensorBoard has no data provider")
+        experiment = plugin_util.experiment_id(request.environ)
+        source = ProviderSource(self._provider, plugin_util.context(request.environ), experiment)
+        return f"experiment {experiment}", source
+
+    def _of_directory(self) -> FileSource | None:
+        if not self._logdir:
+            return None
+        with self._lock:
+            if self._files is None:
+                try:
+                    self._files = FileSource(self._logdir, live=True)
+                except NotFoundError:  # it may be created later
+                    return None
+            return self._files
+
+
+def _directory(context: Any) -> str:
+    """The log directory if the data provider reads it too and it can be read here, else an empty string."""
+    logdir = getattr(context, "logdir", None)
+    if not isinstance(logdir, str) or not files.is_readable(logdir):
+        return ""
+    if getattr(getattr(context, "flags", None), "grpc_data_provider", ""):
+        return ""
+    return os.path.expanduser(logdir)

@@ -16,10 +16,9 @@ from tb_memplugin.reader.files.source import Source, SourceError
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import requests, responses
 from tb_memplugin.server.allocator_handlers import MapPlace
-from tb_memplugin.server.columns import Columns
 from tb_memplugin.server.handlers import Handlers, Stretch
-from tb_memplugin.server.sources import Sources
-from tb_memplugin.server.static_files import StaticFiles
+from tb_memplugin.server.requests import Sources
+from tb_memplugin.server.responses import Columns, StaticFiles
 
 _log = logging.getLogger(__name__)
 
@@ -67,13 +66,13 @@ class Server:
         values = requests.parse(request.args, accepted)
         name, source = self._sources.of(request)
         with given_back():
-            return responses.data_response(request, answer(self._handlers_of(name), source, values))
+            content, content_type = responses.data_body(answer(self._handlers_of(name), source, values))
+            return responses.respond(request, content, content_type)
 
     def _file(self, route: str, request: Request) -> Response:
         # There may be a path prefix: the name follows the last "/static/".
         name = route if route == "index.js" else request.path.rpartition("/static/")[2]
-        content, content_type = self._static.read(name)
-        return responses.file_response(request, content, content_type)
+        return responses.respond(request, *self._static.read(name))
 
     def _handlers_of(self, source: str) -> Handlers:
         with self._lock:
@@ -85,7 +84,6 @@ class Server:
 
 
 def _stretch(values: Mapping[str, str]) -> Stretch:
-    """The requested steps of a device."""
     return Stretch(
         requests.text_of(values, "device"),
         requests.phase(values),
@@ -138,7 +136,7 @@ _CONDITIONS = _Parameter(
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
     "runs": _route(lambda handlers: handlers.runs),
-    "answers": _route(lambda handlers: handlers.answering.answers, _RUN, _ANY_DEVICE, _PHASE),
+    "answers": _route(lambda handlers: handlers.answers, _RUN, _ANY_DEVICE, _PHASE),
     "devices": _route(lambda handlers: handlers.comparing.devices, _RUN, _PHASE),
     "overview": _route(lambda handlers: handlers.overview, _RUN, _STRETCH),
     "pool": _route(lambda handlers: handlers.pool, _RUN, _STRETCH),

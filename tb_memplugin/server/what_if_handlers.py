@@ -31,7 +31,7 @@ _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
 
 
 class WhatIfHandlers:
-    """Handlers on top of one `Reader`; errors as in `Handlers`, and RequestError for malformed conditions or budgets.
+    """Handlers like `Handlers`, which also raise RequestError for malformed conditions or budgets.
 
     Answers are computed one at a time, each only once. That does not slow down the other routes more than one answer
     does. A cached answer does not wait for it.
@@ -43,7 +43,7 @@ class WhatIfHandlers:
         self._reader = reader
 
     def what_if(self, source: Source, run: str, device: str | None, values: Mapping[str, str]) -> dict[str, Any]:
-        """``GET what_if``: what a run would need under other conditions; `values` are the request's parameters."""
+        """`values` are the request's parameters."""
         conditions = checked_conditions(
             requests.batch_size_of(values),
             values.get("capacity"),
@@ -56,14 +56,13 @@ class WhatIfHandlers:
         )
 
     def plan(self, source: Source, run: str, device: str | None, budget: str | None) -> dict[str, Any]:
-        """``GET plan``: how a run fits into a budget, by default the allocator's limit."""
+        """The budget is by default the allocator's limit."""
         size = None if budget is None else capacity_bytes(budget, "budget")
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS, TIMELINES})
         chosen = device_of(loaded.run, device)
         return self._once(("plan", run, chosen, size), loaded.version, lambda: _plan(loaded, chosen, size))
 
     def fixes(self, source: Source, run: str, index: int) -> dict[str, Any]:
-        """``GET fixes``: the possible fixes of a failed allocation, by its index in ``oom``."""
         loaded = self._reader.run(source, run)
         if index >= len(loaded.run.ooms):
             raise NotFoundError(f"run {run} has no failed allocation {index}; it has {len(loaded.run.ooms)} of them")
@@ -77,7 +76,6 @@ class WhatIfHandlers:
         return self._once(("fixes", run, index), loaded.version, compute)
 
     def demand(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
-        """``GET demand``: how much of a device's highest recorded peak any allocator would need."""
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS})
         chosen = device_of(loaded.run, device)
 
@@ -95,19 +93,15 @@ class WhatIfHandlers:
         known: dict[str, Any] | None = cache.get(key, version)
         if known is not None:
             return known
-        with self._computing:
-            known = cache.get(key, version)  # another thread may have computed it meanwhile
-            if known is None:
-                known, size = compute()
-                cache.put(key, version, known, size)
-        return known
+        with self._computing:  # another thread may have computed it meanwhile
+            return cache.computed(key, version, compute)
 
     def _what_if(self, loaded: LoadedRun, device: str, conditions: Conditions) -> tuple[dict[str, Any], int]:
-        key = ("predictor", loaded.run.name, device)
-        predictor: RunPredictor | None = self._reader.cache.get(key, loaded.version)
-        if predictor is None:
-            predictor = RunPredictor(with_layers_of(loaded.run, loaded.by_worker, device), device)
-            self._reader.cache.put(key, loaded.version, predictor, loaded.nbytes)
+        predictor = self._reader.cache.computed(
+            ("predictor", loaded.run.name, device),
+            loaded.version,
+            lambda: (RunPredictor(with_layers_of(loaded.run, loaded.by_worker, device), device), loaded.nbytes),
+        )
         answer = predictor.what_if(conditions)
         described = {
             "run": loaded.run.name,

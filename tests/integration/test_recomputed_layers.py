@@ -10,7 +10,7 @@ from tb_memplugin.model import Run
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.server.run_facts import RunFacts
+from tb_memplugin.server.run_list import RunFacts
 
 BLOCKS, BATCH, TOKENS, WIDTH, INNER = 3, 16, 32, 32, 128
 CODE = f"""

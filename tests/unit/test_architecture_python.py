@@ -295,11 +295,11 @@ FOREIGN: dict[str, set[str]] = {
         "plugin_loader",
         "reader.files.event_file",
         "reader.files.provider_source",
+        "server.requests",
         "server.responses",
         "server.routes",
-        "server.sources",
     },
-    "werkzeug": {"plugin", "server.responses", "server.routes", "server.sources"},
+    "werkzeug": {"plugin", "server.requests", "server.responses", "server.routes"},
     "google": {"reader.files.event_file", "importers.*"},
     "xprof": set(),
 }

@@ -11,7 +11,7 @@ from typing import Any
 
 from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, Contents, collect
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.server.static_files import StaticFiles
+from tb_memplugin.server.responses import StaticFiles
 from tb_memplugin.version import __version__
 
 FORMAT = 1

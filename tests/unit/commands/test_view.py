@@ -13,7 +13,7 @@ import pytest
 
 from tb_memplugin import cli
 from tb_memplugin.commands import view
-from tb_memplugin.server.static_files import StaticFiles
+from tb_memplugin.server.responses import StaticFiles
 
 
 @pytest.fixture

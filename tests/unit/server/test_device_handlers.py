@@ -131,6 +131,6 @@ def test_one_worker_of_many_is_read_alone(tmp_path: pathlib.Path) -> None:
     # THEN the details of any of them are there, without an index of the others
     view = handlers.overview(source, "run", Stretch(device, "train", None, None, 1500))
     assert len(view.columns["step"]) == 10
-    (fits, *_) = handlers.answering.answers(source, "run", device, "train")["answers"]
+    (fits, *_) = handlers.answers(source, "run", device, "train")["answers"]
     assert fits["device"] == device
     assert source.read_workers == {name_of(workers - 1)} and source.listed == 0

@@ -1,18 +1,22 @@
-"""Responses: round trips of columns, no NaN in JSON, explicit content types."""
+"""Responses: round trips of columns, no NaN in JSON, explicit content types; of the page's files, known names only."""
 
 import gzip
 import json
+import pathlib
 import struct
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request, Response
 
+from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING
 from tb_memplugin.server import responses
-from tb_memplugin.server.columns import Columns
+from tb_memplugin.server.responses import STATIC_DIRECTORY, Columns, StaticFiles
 
 
 def request(**headers: str) -> Request:
@@ -45,17 +49,14 @@ def test_columns_are_read_back_as_they_were_given() -> None:
         assert columns == {"step": [1.0, float(2**53 - 1)], "time": [0.5, -1.0]}
 
 
-def test_missing_values_are_nan() -> None:
+def test_missing_values_are_nan_and_no_rows_are_possible() -> None:
     _, columns = unpack(responses.pack_columns({}, {"a": np.asarray([MISSING, 3])}))
     assert np.isnan(columns["a"][0]) and columns["a"][1] == 3
-
-
-def test_no_rows_and_no_columns_are_possible() -> None:
-    assert unpack(responses.pack_columns({}, {"a": np.empty(0, np.int64)})) == (
-        {"rows": 0, "columns": ["a"]},
-        {"a": []},
-    )
-    assert unpack(responses.pack_columns({}, {})) == ({"rows": 0, "columns": []}, {})
+    for empty in ({"a": np.empty(0, np.int64)}, {}):
+        assert unpack(responses.pack_columns({}, empty)) == (
+            {"rows": 0, "columns": [*empty]},
+            {name: [] for name in empty},
+        )
 
 
 def test_columns_of_different_lengths_are_a_bug() -> None:
@@ -63,18 +64,23 @@ def test_columns_of_different_lengths_are_a_bug() -> None:
         responses.pack_columns({}, {"a": np.arange(2), "b": np.arange(3)})
 
 
+def responded(payload: Any, **headers: str) -> Response:
+    own = request(**headers)
+    return responses.respond(own, *responses.data_body(payload))
+
+
 def test_json_contains_finite_numbers_only() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        responses.data_response(request(), {"x": float("nan")})
-    response = responses.data_response(request(), {"x": None, "name": "<b>é</b>"})
+        responses.data_body({"x": float("nan")})
+    response = responded({"x": None, "name": "<b>é</b>"})
     assert json.loads(response.data) == {"x": None, "name": "<b>é</b>"}
     assert response.content_type == "application/json" and headers_are_safe(response)
 
 
 def test_large_responses_are_compressed_for_clients_that_accept_it() -> None:
     columns = {"a": np.zeros(1000)}
-    plain = responses.data_response(request(), Columns({}, columns))
-    packed = responses.data_response(request(**{"Accept-Encoding": "gzip, br"}), Columns({}, columns))
+    plain = responded(Columns({}, columns))
+    packed = responded(Columns({}, columns), **{"Accept-Encoding": "gzip, br"})
     assert plain.headers.get("Content-Encoding") is None and headers_are_safe(plain)
     assert packed.headers["Content-Encoding"] == "gzip" and headers_are_safe(packed)
     assert gzip.decompress(packed.data) == plain.data
@@ -93,3 +99,52 @@ def test_a_large_answer_is_encoded_once_and_as_any_other() -> None:
     first, again = responses.data_body(large), responses.data_body(large)
     assert first == responses.data_body(answer)
     assert first[0] is again[0]
+
+
+@pytest.fixture
+def page(tmp_path: pathlib.Path) -> StaticFiles:
+    directory = tmp_path / "static"
+    (directory / "inner").mkdir(parents=True)
+    for name, content in (
+        ("index.js", b"js"),
+        ("style.css", b"body {}"),
+        (".gitattributes", b"*"),
+        ("inner/x.js", b""),
+    ):
+        (directory / name).write_bytes(content)
+    (tmp_path / "secret.js").write_bytes(b"secret")
+    return StaticFiles(directory)
+
+
+def test_the_files_of_the_page_are_served_with_their_types(page: StaticFiles, tmp_path: pathlib.Path) -> None:
+    assert page.names == {"index.js", "style.css"}
+    assert page.read("index.js") == (b"index.js", "text/javascript") and page.read("style.css") == (
+        b"style.css",
+        "text/css",
+    )
+    assert StaticFiles(tmp_path / "missing").names == frozenset()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", ".", "..", "/", "../secret.js", "..%2fsecret.js", "..\\secret.js", "/etc/passwd", "inner/x.js", "inner"),
+        *("./index.js", "index.js/", "INDEX.JS", ".gitattributes", "index.js\x00.css", "%2e%2e/secret.js"),
+        "....//secret.js",
+    ],
+)
+def test_anything_else_is_not_there(page: StaticFiles, name: str) -> None:
+    with pytest.raises(NotFoundError, match="has no file"):
+        page.read(name)
+
+
+@given(st.text(max_size=30))
+def test_no_name_reaches_a_file_that_is_not_of_the_page(name: str) -> None:
+    with pytest.raises(NotFoundError):
+        StaticFiles(pathlib.Path(__file__).parent).read(name)
+
+
+def test_the_pages_script_is_where_the_package_says_and_small() -> None:
+    """Compressed, it has at most 150 KB."""
+    assert STATIC_DIRECTORY.parts[-2:] == ("tb_memplugin", "static")
+    assert len(gzip.compress((STATIC_DIRECTORY / "index.js").read_bytes(), 9)) <= 150_000

@@ -1,4 +1,4 @@
-"""The list of runs: one run that takes long delays no other by more than the patience."""
+"""The list of runs: one that takes long delays no other by more than the patience; roll-ups say what histories say."""
 
 import concurrent.futures
 import pathlib
@@ -6,12 +6,14 @@ import threading
 from typing import Any
 
 import pytest
+from cluster_cases import Fault, write_cluster
 from reading_cases import make_samples
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.limits import MAX_WORKERS
 from tb_memplugin.reader.files.source import SourceError
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import run_list
@@ -163,3 +165,32 @@ def test_without_patience_every_run_is_waited_for_and_errors_pass() -> None:
     for patience in (None, 0.1):
         with pytest.raises(OSError, match="gone"):
             RunList(describe, patience).facts(source, catalog(a="1", b="1"))
+
+
+def listed(directory: pathlib.Path) -> dict[str, Any]:
+    (run,) = Handlers(Reader()).runs(FileSource(directory))["runs"]
+    return run
+
+
+@pytest.mark.parametrize(
+    "faults", [[], [Fault(2, oom=90), Fault(3, leak_mib=600)], [Fault(1, restarts=60), Fault(4, stops=20)]]
+)
+def test_the_key_figures_are_those_of_the_histories(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, faults: list[Fault]
+) -> None:
+    write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
+    whole = listed(tmp_path)
+    monkeypatch.setattr(run_list, "MANY_WORKERS", 4)
+    told = listed(tmp_path)
+    differ = {name for name in whole if told[name] != whole[name]}
+    # Only the sentences on growth are shorter.
+    assert differ <= {"findings"}
+    assert len(told["findings"]) == (1 if any(fault.leak_mib for fault in faults) else 0)
+    assert bool(whole["findings"]) == bool(told["findings"])
+
+
+def test_all_of_many_workers_are_listed(tmp_path: pathlib.Path) -> None:
+    write_cluster(tmp_path / "run", MAX_WORKERS + 4, 2, 20, [])
+    run = listed(tmp_path)
+    assert len(run["workers"]) == MAX_WORKERS + 4 and len(run["devices"]) == 2 * (MAX_WORKERS + 4)
+    assert run["steps"] == 20 and run["damage"] == []

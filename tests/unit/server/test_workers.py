@@ -31,7 +31,7 @@ from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.files.source import TagContent
 from tb_memplugin.reader.run_reader import Reader
-from tb_memplugin.server import device_handlers, run_facts
+from tb_memplugin.server import device_handlers, run_list
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.run_list import being_read
 
@@ -82,13 +82,13 @@ def test_the_overview_of_a_device_reads_its_worker_alone(tmp_path: pathlib.Path)
     view = handlers.overview(source, "run", Stretch("worker_1/GPU:1", "train", None, None, 1500))
     assert view.columns["peak_bytes"].max() == top_bytes(1, 1)
     handlers.pool(source, "run", Stretch("worker_1/GPU:1", "train", None, None, 1500))
-    answers = handlers.answering.answers(source, "run", "worker_1/GPU:1", "train")["answers"]
+    answers = handlers.answers(source, "run", "worker_1/GPU:1", "train")["answers"]
     assert answers[0]["figures"]["peak_bytes"] == top_bytes(1, 1) and answers[0]["device"] == "worker_1/GPU:1"
     assert source.asked == {"worker_1"}
     # A device that is not there is one of none of them.
     for ask in (
         lambda: handlers.overview(source, "run", Stretch("worker_1/GPU:7", "train", None, None, 1500)),
-        lambda: handlers.answering.answers(source, "run", "worker_1/GPU:7", "train"),
+        lambda: handlers.answers(source, "run", "worker_1/GPU:7", "train"),
     ):
         with pytest.raises(NotFoundError, match="no device 'worker_1/GPU:7'; available: worker_"):
             ask()
@@ -126,7 +126,7 @@ def test_failures_have_the_index_that_they_have_in_the_whole_run(tmp_path: pathl
         device = f"{name}/{DEVICE}"
         view = handlers.overview(source, "run", Stretch(device, "train", None, None, 1500))
         assert [one["oom"] for one in view.fields["failures"]] == [index]
-        fits = handlers.answering.answers(source, "run", device, "train")["answers"][0]
+        fits = handlers.answers(source, "run", device, "train")["answers"][0]
         assert fits["status"] == "failed" and fits["evidence"]["oom"] == index
     # AND a device that failed has no headroom
     told = handlers.comparing.devices(source, "run", "train")
@@ -161,7 +161,7 @@ def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkey
         writer.close()
     (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
     assert (run["steps"], run["last_step"], run["damage"]) == (300, 299, [])
-    monkeypatch.setattr(run_facts, "MAX_STEPS", 250)
+    monkeypatch.setattr(run_list, "MAX_STEPS", 250)
     (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
     assert (run["steps"], run["last_step"]) == (250, 249)
     assert run["damage"] == ["steps after step 249 are not counted: only 250 are"]

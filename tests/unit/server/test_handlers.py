@@ -1,0 +1,107 @@
+"""Columns of host memory and of the pool, compared with the run; what is computed from every step is kept."""
+
+import dataclasses
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+from reading_cases import DEVICE, MIB, START, make_samples, write_small_run
+
+from tb_memplugin.analysis.pool.pool_steps import pool_steps
+from tb_memplugin.analysis.steps.overview import overview
+from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.model import MISSING, PHASES
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.server import handlers
+from tb_memplugin.server.handlers import Handlers, Stretch
+from tb_memplugin.server.responses import Columns
+
+
+def host_memory(logdir: pathlib.Path, first: int | None = None, last: int | None = None) -> Columns:
+    stretch = Stretch(DEVICE, "train", first, last, 500)
+    return Handlers(Reader()).host_memory(FileSource(logdir), "run", stretch)
+
+
+def test_host_memory_has_a_row_for_each_step_and_a_summary(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "run")
+    samples = Reader().run(FileSource(tmp_path), "run").run.samples
+    answer, fewer = host_memory(tmp_path), host_memory(tmp_path, 10, 19)
+    recorded = samples.host_resident_bytes[samples.phase == PHASES.index("train")]
+    assert answer.fields["worker"] == "" and answer.fields["total_rows"] == len(recorded)
+    assert answer.columns["host_resident_bytes"].tolist() == recorded.tolist()
+    assert answer.fields["summary"]["peak_bytes"] == int(samples.host_resident_bytes.max())
+    assert fewer.columns["step"].tolist() == list(range(10, 20)) and fewer.fields["total_rows"] == 10
+
+
+def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path / "run", versions={})
+    samples = make_samples(range(20), [MIB] * 20)
+    writer.samples(dataclasses.replace(samples, host_resident_bytes=np.full(20, MISSING)))
+    writer.close()
+    answer = host_memory(tmp_path)
+    assert answer.fields["summary"] is None and {len(column) for column in answer.columns.values()} == {0}
+
+
+def test_the_pool_is_told_at_the_rows_of_the_overview(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "run")
+    run = Reader().run(FileSource(tmp_path), "run").run
+    pool = pool_steps(run, DEVICE, overview(run, DEVICE, "train", None, None, 1000))
+    answer = Handlers(Reader()).pool(FileSource(tmp_path), "run", Stretch(DEVICE, "train", None, None, 500))
+    assert answer.fields["total_rows"] == 60 and {len(column) for column in answer.columns.values()} == {60}
+    assert int(answer.columns["peak_bytes"][answer.columns["step"] == 41][0]) >= 600 * MIB
+    named = {answer.fields["sources"][source] for source in answer.columns["pool_source"].tolist()}
+    assert {"measured", "traced"} <= named
+    assert len(answer.fields["growths"]) == len(pool.growths) and answer.fields["sentences"] == list(pool.sentences)
+
+
+def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed: list[int] = []
+    real = handlers.change_effects
+
+    def counted(*args: Any) -> Any:
+        computed.append(1)
+        return real(*args)
+
+    monkeypatch.setattr(handlers, "change_effects", counted)
+    write_small_run(tmp_path / "run")
+    of, source = Handlers(Reader()), FileSource(tmp_path)
+
+    def changes(first: int | None = None, last: int | None = None, session: str | None = None) -> Any:
+        stretch = Stretch(DEVICE, "train", first, last, 100, session)
+        return of.overview(source, "run", stretch).fields["changes"]
+
+    # WHEN the page zooms in and out
+    whole = changes()
+    assert [change["step"] for change in whole] == [0, 30] and whole[1]["peak_before_bytes"] < whole[1][
+        "peak_after_bytes"
+    ]
+    assert changes(10, 20) == changes(35, 50) == whole
+    # THEN the changes are computed once
+    assert len(computed) == 1
+    # WHEN a second session is added, they are computed again, and once for the session alone
+    write_small_run(tmp_path / "run", start=START + 1000)
+    changes()
+    changes(10, 20)
+    assert len(computed) == 2
+    session = of.overview(source, "run", Stretch(DEVICE, "train", None, None, 100)).fields["sessions"][0]["session"]
+    assert changes(session=session) == changes(5, 9, session) == whole and len(computed) == 3
+
+
+def test_the_answers_used_last_are_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN room for two responses, and for nothing else
+    write_small_run(tmp_path / "run")
+    reader = Reader(cache_bytes=2 * handlers._ANSWER_BYTES)
+    monkeypatch.setattr(reader, "load", Reader().load)
+    answers, source = Handlers(reader).answers, FileSource(tmp_path)
+    train, validation, predict = PHASES
+    first, second = (answers(source, "run", DEVICE, phase) for phase in (train, validation))
+    # WHEN the first is used again before a third comes
+    assert answers(source, "run", DEVICE, train) is first
+    answers(source, "run", DEVICE, predict)
+    # THEN the second goes
+    assert answers(source, "run", DEVICE, train) is first
+    assert answers(source, "run", DEVICE, validation) is not second
