@@ -166,9 +166,9 @@ def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(
 
 def test_answers_are_computed_once_for_each_version(logdir: pathlib.Path) -> None:
     handlers, source = Handlers(Reader()), FileSource(logdir)
-    first = handlers.answering.answers(source, "frozen", DEVICE, "train")
-    assert handlers.answering.answers(source, "frozen", DEVICE, "train") is first
-    assert handlers.answering.answers(source, "frozen", DEVICE, "validation") is not first
+    first = handlers.answers(source, "frozen", DEVICE, "train")
+    assert handlers.answers(source, "frozen", DEVICE, "train") is first
+    assert handlers.answers(source, "frozen", DEVICE, "validation") is not first
 
 
 def test_a_timeline_is_the_ledger_at_its_peak(client: Client) -> None:

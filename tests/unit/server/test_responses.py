@@ -105,13 +105,8 @@ def test_a_large_answer_is_encoded_once_and_as_any_other() -> None:
 def page(tmp_path: pathlib.Path) -> StaticFiles:
     directory = tmp_path / "static"
     (directory / "inner").mkdir(parents=True)
-    for name, content in (
-        ("index.js", b"js"),
-        ("style.css", b"body {}"),
-        (".gitattributes", b"*"),
-        ("inner/x.js", b""),
-    ):
-        (directory / name).write_bytes(content)
+    for name in ("index.js", "style.css", ".gitattributes", "inner/x.js"):
+        (directory / name).write_bytes(name.encode())
     (tmp_path / "secret.js").write_bytes(b"secret")
     return StaticFiles(directory)
 
