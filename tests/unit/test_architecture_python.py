@@ -419,7 +419,6 @@ WHOLE_ROOMS = {
     "reader/test_large_runs": "the reader's limits of memory, through the whole reader",
     "reader/test_live_files": "directories that change, through the whole reader",
     "reader/test_refused_names": "impossible steps and names in every kind of record",
-    "server/test_cached_answers": "caches of several handlers",
     "server/test_workers": "responses of all handlers on a run of several workers",
 }
 """Test files under tests/unit that are not about one module, and what they are about."""
