@@ -103,12 +103,6 @@ export function dragged(from: number, to: number, view: Range): Range | null {
   return Math.abs(to - from) > (view[1] - view[0]) / 200 ? [Math.min(from, to), Math.max(from, to)] : null;
 }
 
-interface StripInks {
-  ground: string;
-  text: string;
-  focus: string;
-}
-
 /** From this width on, in device pixels, a chunk is set off from its neighbour. */
 const APART = 4;
 
@@ -117,7 +111,7 @@ export function paintStrip(
   cells: readonly Cell[],
   fills: readonly BandFill[],
   marked: number | null,
-  inks: StripInks,
+  inks: { ground: string; text: string; focus: string },
 ): void {
   const context = canvas.getContext("2d");
   if (!context) return;

@@ -117,19 +117,13 @@ export interface Stretch {
   labels: readonly string[];
 }
 
-interface PlacedStretch {
-  from: number;
-  to: number;
-  label: string;
-}
-
 /** Stretches in pixels, clipped to the plot, each with the longest of its labels that fits. */
 export function placeStretches(
   stretches: readonly Stretch[],
   [low, high]: Range,
   widthOf: (label: string) => number,
   padding: number,
-): PlacedStretch[] {
+): { from: number; to: number; label: string }[] {
   return stretches
     .map(({ from, to, labels }) => ({ from: Math.max(from, low), to: Math.min(to, high), labels }))
     .filter(({ from, to }) => to > from)
@@ -181,18 +175,12 @@ export function timelineLine(layout: TimelineLayout, values: Float64Array, range
   };
 }
 
-interface StretchInks {
-  ground: string;
-  shade: string;
-  text: string;
-}
-
 /** Height of a lane of stretches, and the gap below it, in CSS pixels. */
 export const STRETCH_HEIGHT = 18;
 const GAP = 3;
 
 /** A lane of named stretches above the plot; lane 0 is next to it. */
-export function stretchLane(stretches: readonly Stretch[], lane: number, inks: StretchInks): Painter {
+export function stretchLane(stretches: readonly Stretch[], lane: number, inks: { ground: string; shade: string; text: string }): Painter {
   return (context, scale) => {
     const { ratio } = scale;
     const height = STRETCH_HEIGHT * ratio;

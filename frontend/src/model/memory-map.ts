@@ -107,12 +107,7 @@ const SOURCES: Record<string, string> = {
 const ownerLabel = (owner: ChunkOwner | null): string =>
   owner === null ? "owner unknown" : `${owner.layer ?? NOT_TIED}: ${groupLabel(owner)}`;
 
-interface ChunkFacts {
-  title: string;
-  facts: string[];
-}
-
-export function chunkFacts(map: MemoryMap, chunk: number): ChunkFacts {
+export function chunkFacts(map: MemoryMap, chunk: number): { title: string; facts: string[] } {
   const size = map.bytes[chunk] ?? 0;
   const place = `at ${addressText(map.address[chunk] ?? 0)}`;
   const bytes = `${formatBytes(size)} (${formatExact(size)})`;
@@ -285,17 +280,12 @@ export function wouldFit(map: FitMap, requested: number): Fit {
   };
 }
 
-interface RequestPlace {
-  holds: boolean | null;
-  sentence: string;
-}
-
 export function freeBySize(map: MemoryMap): number[] {
   const free = Array.from({ length: map.rows }, (_, chunk) => chunk).filter((chunk) => stateOf(map, chunk) === "free");
   return free.sort((a, b) => (map.bytes[b] ?? 0) - (map.bytes[a] ?? 0) || a - b);
 }
 
-export function requestPlace(map: MemoryMap, chunk: number, requested: number): RequestPlace {
+export function requestPlace(map: MemoryMap, chunk: number, requested: number): { holds: boolean | null; sentence: string } {
   const { rounded_bytes: needed } = wouldFit(map, requested);
   const size = map.bytes[chunk] ?? 0;
   const state = stateOf(map, chunk);

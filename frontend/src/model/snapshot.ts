@@ -71,12 +71,7 @@ export interface Snapshot extends SnapshotSummary {
   held_tensors: HeldTensorGroup[];
 }
 
-interface Owner {
-  layer: string | null;
-  bytes: number;
-}
-
-export function owners(ledger: readonly LedgerRow[]): Owner[] {
+export function owners(ledger: readonly LedgerRow[]): { layer: string | null; bytes: number }[] {
   const byLayer = new Map<string | null, number>();
   for (const row of ledger) byLayer.set(row.layer, (byLayer.get(row.layer) ?? 0) + row.bytes);
   return [...byLayer].map(([layer, bytes]) => ({ layer, bytes })).sort((a, b) => b.bytes - a.bytes);

@@ -147,14 +147,8 @@ export interface FoldedRow {
   row: (hidden: boolean) => ComponentChildren;
 }
 
-interface FoldedRowsProps {
-  rows: readonly FoldedRow[];
-  columns: number;
-  sums?: ComponentChildren;
-}
-
 /** One quiet row is shown: folding it saves nothing. */
-export function FoldedRows({ rows, columns, sums }: FoldedRowsProps) {
+export function FoldedRows({ rows, columns, sums }: { rows: readonly FoldedRow[]; columns: number; sums?: ComponentChildren }) {
   const [open, setOpen] = useState(false);
   const quiet = rows.filter((one) => one.quiet && !one.chosen);
   const folds = quiet.length > 1;

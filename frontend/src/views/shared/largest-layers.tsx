@@ -160,12 +160,7 @@ const Text = ({ of, kind }: { of: string; kind: string }) => (
   </td>
 );
 
-interface HeldTensorsProps {
-  held: readonly HeldTensorGroup[];
-  step: number;
-}
-
-function HeldTensorsTable({ held, step }: HeldTensorsProps) {
+function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; step: number }) {
   const { groups, more } = heldTensors(held);
   const hasLines = groups.some(({ line }) => line !== null);
   const exact = useExact();

@@ -10,14 +10,7 @@ import { schemeOf, useStore, useCategoryRow } from "./context";
 import { Swatch, rowClasses, rowEvents, useFigureText, FigureTable, UnitButton, FoldedRows } from "./figures";
 import { tipOf } from "./tips";
 
-interface SizeCellProps {
-  bytes: number | null;
-  unit: Unit;
-  tip?: string;
-  none?: string;
-}
-
-export function SizeCell({ bytes, unit, tip, none = "–" }: SizeCellProps) {
+export function SizeCell({ bytes, unit, tip, none = "–" }: { bytes: number | null; unit: Unit; tip?: string; none?: string }) {
   const text = useFigureText(unit);
   return (
     <td class="number" data-bytes={bytes ?? ""} data-tip={tip}>

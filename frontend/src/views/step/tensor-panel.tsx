@@ -106,13 +106,7 @@ function Holder({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   );
 }
 
-interface TensorPanelProps {
-  timeline: Timeline;
-  tensor: Tensor | null;
-  why: TensorWhy;
-}
-
-export function TensorPanel({ timeline, tensor, why }: TensorPanelProps) {
+export function TensorPanel({ timeline, tensor, why }: { timeline: Timeline; tensor: Tensor | null; why: TensorWhy }) {
   const store = useStore();
   const row = tensor?.rows[0] ?? 0;
   const { tensor: selected } = store.choices.value;

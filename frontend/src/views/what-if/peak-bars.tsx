@@ -26,12 +26,6 @@ interface StackedBar {
   segments: Segment[];
 }
 
-interface BarsLayout {
-  bars: StackedBar[];
-  top: number;
-  capacityInside: boolean;
-}
-
 function stacked(deltas: readonly GroupDelta[], bytesOf: (delta: GroupDelta) => number): Segment[] {
   let level = 0;
   return deltas.flatMap((delta) => {
@@ -42,7 +36,7 @@ function stacked(deltas: readonly GroupDelta[], bytesOf: (delta: GroupDelta) => 
   });
 }
 
-export function barsLayout(answer: WhatIf, deltas: readonly GroupDelta[]): BarsLayout {
+export function barsLayout(answer: WhatIf, deltas: readonly GroupDelta[]): { bars: StackedBar[]; top: number; capacityInside: boolean } {
   const { measured, peak_bytes, high_bytes, capacity_bytes } = answer;
   const bars: StackedBar[] = [
     ...(measured

@@ -236,12 +236,7 @@ function Choice({ name, label, options, fault }: ChoiceProps) {
   );
 }
 
-interface ConditionsFormProps {
-  answer: WhatIf | null;
-  fault: ConditionFault | null;
-}
-
-export function ConditionsForm({ answer, fault }: ConditionsFormProps) {
+export function ConditionsForm({ answer, fault }: { answer: WhatIf | null; fault: ConditionFault | null }) {
   const store = useStore();
   const { conditions } = store.choices.value;
   const { batchSize, capacity } = conditionHints(answer, appliedOf(store));

@@ -229,13 +229,7 @@ function Chunk({ map, chunk }: { map: MemoryMap; chunk: number | null }) {
   );
 }
 
-interface StripsProps {
-  map: MemoryMap;
-  colouring: Colouring;
-  requested: number | null;
-}
-
-function Strips({ map, colouring, requested }: StripsProps) {
+function Strips({ map, colouring, requested }: { map: MemoryMap; colouring: Colouring; requested: number | null }) {
   const store = useStore();
   const scheme = schemeOf(store);
   const [marked, mark] = useState<number | null>(null);
