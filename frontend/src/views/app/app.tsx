@@ -13,7 +13,7 @@ import { runColour } from "../../theme/palette";
 import { StoreContext, useStore, schemeOf, choicesFor, useFetched } from "../shared/context";
 import { goToSearch } from "../shared/controls";
 import { Downloads } from "../shared/export";
-import { Empty, Fault, Notices, Skeleton, WhyNoDevice } from "../shared/states";
+import { Await, Empty, Notices, WhyNoDevice } from "../shared/states";
 import { Tips } from "../shared/tips";
 import { Tabs, Toolbar, tabsOf } from "./toolbar";
 import { View } from "./view";
@@ -297,18 +297,7 @@ function Frame() {
   );
 }
 
-function Page() {
-  const store = useStore();
-  const { value, error } = store.answer.value;
-  const retry = (): void => void store.reload();
-  if (value === null) return error === null ? <Skeleton /> : <Fault sentence={error} retry={retry} />;
-  return (
-    <>
-      {error !== null && <Fault sentence={`Not up to date: ${error}`} retry={retry} />}
-      {value.runs.length === 0 ? <Empty /> : <Frame />}
-    </>
-  );
-}
+const Page = () => <Await loaded={useStore().answer.value}>{({ runs }) => (runs.length === 0 ? <Empty /> : <Frame />)}</Await>;
 
 export function App({ store }: { store: Store }) {
   return (

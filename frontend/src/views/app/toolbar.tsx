@@ -8,7 +8,7 @@ import { AXES } from "../../state/address";
 import type { Store } from "../../state/store";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
 import { useStore } from "../shared/context";
-import { Segments } from "../shared/controls";
+import { ChoiceSegments, Segments } from "../shared/controls";
 
 const LISTED = 500;
 
@@ -190,37 +190,32 @@ function DeviceField({ run }: { run: RunInfo }) {
   );
 }
 
-const QUESTIONS: readonly ViewName[] = ["what-if", "fit"];
-const QUESTION_NAMES = ["what if", "fit"] as const;
-type QuestionName = (typeof QUESTION_NAMES)[number];
-const nameOf = (view: ViewName): QuestionName => (view === "fit" ? "fit" : "what if");
-const viewOf = (name: QuestionName): ViewName => (name === "fit" ? "fit" : "what-if");
+/** The two views of one tab. */
+const QUESTIONS = { "what if": "what-if", fit: "fit" } as const satisfies Record<string, ViewName>;
 
 export function Toolbar() {
   const store = useStore();
   const run = store.primary.value;
   if (!run) return null;
-  const { view, axis } = store.choices.value;
+  const { view } = store.choices.value;
   return (
     <div class="toolbar">
       {run.devices.length > 0 && <DeviceField run={run} />}
       {run.phases.length > 1 && supports(view, "phase") && (
         <Segments named={false} label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
       )}
-      {QUESTIONS.includes(view) && (
+      {(view === "what-if" || view === "fit") && (
         <Segments
           named={false}
           label="question"
-          options={QUESTION_NAMES}
-          chosen={nameOf(view)}
-          choose={(name) => store.choose({ view: viewOf(name) })}
+          options={["what if", "fit"] as const}
+          chosen={view === "fit" ? "fit" : "what if"}
+          choose={(name) => store.choose({ view: QUESTIONS[name] })}
         />
       )}
       <Attempts />
       <StepSelector />
-      {supports(view, "axis") && (
-        <Segments named={false} label="x-axis" options={AXES} chosen={axis} choose={(chosen) => store.choose({ axis: chosen })} />
-      )}
+      {supports(view, "axis") && <ChoiceSegments of="axis" named={false} label="x-axis" options={AXES} />}
     </div>
   );
 }

@@ -1,10 +1,9 @@
 /** The shown view, once its data has arrived: what draws each view of the table in state/views.ts. */
 
-import type { ComponentChildren, FunctionComponent } from "preact";
+import type { FunctionComponent } from "preact";
 
 import type { Overview } from "../../model/overview";
 import type { RunInfo } from "../../model/run";
-import type { Loaded } from "../../state/resource";
 import type { ViewName } from "../../state/views";
 import { ActivationsView } from "../activations/activations-view";
 import { CompareView } from "../compare/compare-view";
@@ -17,22 +16,10 @@ import { LayersView } from "../layers/layers-view";
 import { OomView } from "../oom/oom-view";
 import { Diagnosis, OverviewView } from "../overview/overview-view";
 import { useStore } from "../shared/context";
-import { Fault, Nothing, Skeleton } from "../shared/states";
+import { Await, Nothing, Skeleton } from "../shared/states";
 import { StepView } from "../step/step-view";
 import { FitView } from "../what-if/fit-view";
 import { WhatIfView } from "../what-if/what-if-view";
-
-function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => ComponentChildren }) {
-  const store = useStore();
-  const retry = (): void => void store.reload();
-  if (loaded.value === null) return loaded.error === null ? <Skeleton /> : <Fault sentence={loaded.error} retry={retry} />;
-  return (
-    <>
-      {loaded.error !== null && <Fault sentence={`Not up to date: ${loaded.error}`} retry={retry} />}
-      {children(loaded.value)}
-    </>
-  );
-}
 
 type OfRun = FunctionComponent<{ run: RunInfo }>;
 

@@ -6,7 +6,7 @@ import { matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../..
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { WORDS } from "../../model/words";
 import { useStore, useCategoryRow } from "../shared/context";
-import { useFigureText, FigureTable, UnitButton, FoldedRows } from "../shared/figures";
+import { useFigureText, FigureTable, Panel, FoldedRows } from "../shared/figures";
 import { tipOf } from "../shared/tips";
 import { SizeCell, VersusRow } from "../shared/versus";
 
@@ -144,13 +144,7 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
   const { shown, folded } = foldDeltas(deltas);
   const small = deltas.filter((one) => !shown.includes(one));
   return (
-    <aside class="panel" aria-label="Categories of A and B">
-      <header class="panel-head">
-        <h2>
-          Categories
-          <UnitButton unit={unit} />
-        </h2>
-      </header>
+    <Panel label="Categories of A and B" title="Categories" unit={unit}>
       <FigureTable kind="versus" testid="versus">
         <thead>
           <tr>
@@ -184,6 +178,6 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
           <Peaks a={a} b={b} unit={unit} />
         </tbody>
       </FigureTable>
-    </aside>
+    </Panel>
   );
 }

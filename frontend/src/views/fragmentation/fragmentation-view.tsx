@@ -122,7 +122,7 @@ function SnapshotMap({ run, snapshot }: { run: RunInfo; snapshot: SnapshotSummar
   const store = useStore();
   const { device, step, phase } = snapshot;
   const { value, error } = store.mapList.value;
-  if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
+  if (error !== null) return <Fault sentence={error} />;
   if (value === null) return null;
   if (value.some((map) => map.step === step && map.phase === phase)) return <MapView run={run} place={{ device, step, phase }} />;
   const others = value.flatMap((map) => (map.step === null ? [] : [map.step]));

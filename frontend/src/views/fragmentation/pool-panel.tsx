@@ -20,7 +20,7 @@ import { WORDS, type WordName } from "../../model/words";
 import type { Choices } from "../../state/address";
 import { INKS, freeFill, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
-import { Figure, FigureTable, Swatch, UnitButton } from "../shared/figures";
+import { Figure, FigureTable, Swatch, Panel } from "../shared/figures";
 import { AXIS_INKS, capacityPainters, cellAt, edgesOf, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
 import { Known } from "../shared/states";
 
@@ -217,17 +217,17 @@ export function PoolPanel({ pool, row, mode }: { pool: PoolSteps; row: number; m
   const facts = poolFacts(pool, row);
   const unit: Unit = unitOf(Math.max(maximum(pool.pool_bytes), maximum(pool.peak_bytes)));
   return (
-    <aside class="panel" aria-label="Figures of one step">
-      <header class="panel-head">
-        <h2 data-testid="step" data-step={facts.step ?? ""}>
-          Step {facts.step ?? "?"}
-          <UnitButton unit={unit} />
-        </h2>
-        <p class="small one-line">
+    <Panel
+      label="Figures of one step"
+      step={facts.step}
+      unit={unit}
+      about={
+        <>
           {pool.phase}
           {mode !== null && ` · traced (${mode})`} · {instantText(facts.instant)}
-        </p>
-      </header>
+        </>
+      }
+    >
       <p class={`provenance ${facts.source}`} data-testid="provenance" data-kind={facts.source}>
         <span class="said" title={poolProvenance(facts)}>
           {poolProvenance(facts)}
@@ -243,6 +243,6 @@ export function PoolPanel({ pool, row, mode }: { pool: PoolSteps; row: number; m
           bytes form one chunk, 0/0 when nothing is free. Read it together with the utilisation.
         </p>
       </Known>
-    </aside>
+    </Panel>
   );
 }

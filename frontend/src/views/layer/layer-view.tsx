@@ -19,7 +19,7 @@ import { Chart } from "../shared/chart";
 import { schemeOf, useStore, useFetched, useFocus, isMuted, type Focus } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
-import { CategoryRows, Figure, FigureTable, UnitButton, useExact } from "../shared/figures";
+import { CategoryRows, Figure, FigureTable, Panel, useExact } from "../shared/figures";
 import { useStepsChart, rangeOf, rangeOfSome, stackSpec } from "../shared/frame";
 import { Known, Nothing } from "../shared/states";
 import { tipOf } from "../shared/tips";
@@ -145,17 +145,17 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
   const source = (category: Category, bytes: number): string =>
     bytes === 0 ? traced : `${formula(category, table, bytes, { optimizer, batch_size })}\n${traced}`;
   return (
-    <aside class="panel" aria-label="Figures of the layer at one step">
-      <header class="panel-head">
-        <h2 data-testid="step" data-step={at(steps.step, row) ?? ""}>
-          Step {at(steps.step, row) ?? "?"}
-          <UnitButton unit={unit} />
-        </h2>
-        <p class="small one-line">
+    <Panel
+      label="Figures of the layer at one step"
+      step={step}
+      unit={unit}
+      about={
+        <>
           {failed ? "measured at the failed allocation" : "traced at the peak"}
           {whole && total > 0 && ` · ${formatShare(total / whole)} of it`}
-        </p>
-      </header>
+        </>
+      }
+    >
       <FigureTable testid="layer-figures">
         <tbody>
           <CategoryRows {...{ bytes: figures, highest, total, whole: highestTotal, unit, source, hover }} hovered={focus.hovered} />
@@ -167,7 +167,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
       <Known>
         <Formulas {...fixed} />
       </Known>
-    </aside>
+    </Panel>
   );
 }
 

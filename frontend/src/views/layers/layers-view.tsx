@@ -22,7 +22,7 @@ import { SIZE_MEANINGS, rankOf } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
 import { matcher } from "../../state/runs";
 import { schemeOf, useStore, useFetched } from "../shared/context";
-import { Search, Segments } from "../shared/controls";
+import { Search, ChoiceSegments } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { UnitButton } from "../shared/figures";
 import { Fault, Nothing, Skeleton } from "../shared/states";
@@ -111,17 +111,11 @@ const layerFile = (layers: readonly LayerFigures[]): Table => ({
 
 function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotRef | null }) {
   const store = useStore();
-  const { grouping, layer } = store.choices.value;
+  const { layer } = store.choices.value;
   return (
     <div class="layers-bar">
       <Search label="Search layers by regular expression" placeholder="Search (regex)" />
-      <Segments
-        named={false}
-        label="group by"
-        options={GROUPINGS}
-        chosen={grouping}
-        choose={(chosen) => store.choose({ grouping: chosen })}
-      />
+      <ChoiceSegments of="grouping" named={false} label="group by" options={GROUPINGS} />
       <Source of={of} />
       <span class="small" role="status">
         {said}
@@ -155,7 +149,7 @@ export function LayersView({ overview }: { overview: Overview }) {
     drawing: () => <TreemapDrawing groups={groups} total={rankOf(all)} title={title} scheme={scheme} />,
   });
   if (!ready) return <Skeleton />;
-  const fault = error !== null && <Fault sentence={error} retry={() => void store.reload()} />;
+  const fault = error !== null && <Fault sentence={error} />;
   if (layers.length === 0)
     return (
       fault || (

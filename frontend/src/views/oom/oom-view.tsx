@@ -11,7 +11,7 @@ import { WORDS } from "../../model/words";
 import { INKS, fillOf, freeFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";
-import { CategoryRows, Figure, FigureTable, UnitButton, WordFigure } from "../shared/figures";
+import { CategoryRows, Figure, FigureTable, Panel, WordFigure } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
@@ -239,13 +239,7 @@ function FailurePanel({ oom }: { oom: Oom }) {
   for (const { category, bytes } of oom.ledger) sums.set(category, (sums.get(category) ?? 0) + bytes);
   const isKnown = oom.ledger.length > 0;
   return (
-    <aside class="panel" aria-label="Memory at the failure">
-      <header class="panel-head">
-        <h2>
-          At the failure
-          <UnitButton unit={unit} />
-        </h2>
-      </header>
+    <Panel label="Memory at the failure" title="At the failure" unit={unit}>
       {!isKnown && <p class="small">Breakdown unknown: no chunk has a known owner.</p>}
       <FigureTable testid="oom-categories">
         <tbody>
@@ -258,7 +252,7 @@ function FailurePanel({ oom }: { oom: Oom }) {
       </FigureTable>
       {isKnown && <ByLayer oom={oom} total={total} unit={unit} />}
       <RequestFacts oom={oom} unit={unit} />
-    </aside>
+    </Panel>
   );
 }
 
@@ -315,7 +309,7 @@ export function OomView({ run }: { run: RunInfo }) {
   const store = useStore();
   if (run.ooms === 0) return <NoFailure run={run} />;
   const { value, error } = store.ooms.value;
-  if (value === null) return error === null ? <Skeleton /> : <Fault sentence={error} retry={() => void store.reload()} />;
+  if (value === null) return error === null ? <Skeleton /> : <Fault sentence={error} />;
   const index = Math.min(store.choices.value.oom, value.length - 1);
   const oom = value[index];
   if (!oom) return <NoFailure run={run} />;

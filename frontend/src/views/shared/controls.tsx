@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Overview } from "../../model/overview";
+import type { Choices } from "../../state/address";
 import type { Store } from "../../state/store";
 import { supports } from "../../state/views";
 import { useStore } from "./context";
@@ -72,6 +73,17 @@ export function Segments<T extends string>({ label, named = true, options, chose
       ))}
     </div>
   );
+}
+
+type Worded = { [Name in keyof Choices]: Choices[Name] extends string ? Name : never }[keyof Choices];
+
+/** The same for one of the user's choices. */
+export function ChoiceSegments<Name extends Worded>({
+  of,
+  ...others
+}: Pick<SegmentsProps<Choices[Name]>, "label" | "named" | "options"> & { of: Name }) {
+  const store = useStore();
+  return <Segments {...others} chosen={store.choices.value[of]} choose={(option) => store.choose({ [of]: option })} />;
 }
 
 export function LegendItem({ kind, colour, children }: { kind: string; colour?: string; children: ComponentChildren }) {

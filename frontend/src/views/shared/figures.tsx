@@ -139,6 +139,32 @@ export function UnitButton({ unit }: { unit: Unit }) {
   );
 }
 
+interface PanelProps {
+  label: string;
+  /** The step that the figures are of; undefined with a title. */
+  step?: number | null;
+  title?: string;
+  unit: Unit;
+  about?: ComponentChildren;
+  children: ComponentChildren;
+}
+
+/** Figures beside a picture: what they are of, their unit, and a line about them. */
+export function Panel({ label, step, title = `Step ${step ?? "?"}`, unit, about, children }: PanelProps) {
+  return (
+    <aside class="panel" aria-label={label}>
+      <header class="panel-head">
+        <h2 {...(step !== undefined && { "data-testid": "step", "data-step": step ?? "" })}>
+          {title}
+          <UnitButton unit={unit} />
+        </h2>
+        {about !== undefined && <p class="small one-line">{about}</p>}
+      </header>
+      {children}
+    </aside>
+  );
+}
+
 export interface FoldedRow {
   key: string;
   /** Whether it may be folded: for all steps at once, so that no row comes or goes under the pointer. */

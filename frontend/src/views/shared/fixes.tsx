@@ -66,7 +66,7 @@ export function PossibleFixes({ run, oom, index, brief = false }: { run: RunInfo
   const store = useStore();
   const { value, error } = useFetched(store.fetched.fixes, [run, index]);
   if (value !== null) return <FixList found={value} oom={oom} brief={brief} />;
-  if (error !== null) return <Fault sentence={error} retry={() => void store.reload()} />;
+  if (error !== null) return <Fault sentence={error} />;
   return (
     <p class="small" role="status">
       Simulating training steps…

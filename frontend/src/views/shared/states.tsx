@@ -5,6 +5,7 @@ import { useEffect, useState, useRef } from "preact/hooks";
 
 import { codeSpans, plural } from "../../lib/bytes";
 import { whyNoDevice, type RunInfo } from "../../model/run";
+import type { Loaded } from "../../state/resource";
 import { useStore } from "./context";
 
 export function Code({ children, title }: { children: string; title: string }) {
@@ -89,14 +90,26 @@ export function Skeleton() {
   return <div class={useSlow(true) ? "skeleton shown" : "skeleton"} role="status" aria-label="Loading" />;
 }
 
-export function Fault({ sentence, retry }: { sentence: string; retry: () => void }) {
+export function Fault({ sentence }: { sentence: string }) {
+  const store = useStore();
   return (
     <div class="fault" role="alert">
       <p>{sentence}</p>
-      <button type="button" onClick={retry}>
+      <button type="button" onClick={() => void store.reload()}>
         Try again
       </button>
     </div>
+  );
+}
+
+/** What an answer shows once it has arrived; before that a skeleton or the error. */
+export function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => ComponentChildren }) {
+  if (loaded.value === null) return loaded.error === null ? <Skeleton /> : <Fault sentence={loaded.error} />;
+  return (
+    <>
+      {loaded.error !== null && <Fault sentence={`Not up to date: ${loaded.error}`} />}
+      {children(loaded.value)}
+    </>
   );
 }
 

@@ -7,7 +7,7 @@ import { groupKey, groupLabel, categoryMeaning, type Group } from "../../model/c
 import type { GroupDelta } from "../../model/compare";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore, useCategoryRow } from "./context";
-import { Swatch, rowClasses, rowEvents, useFigureText, FigureTable, UnitButton, FoldedRows } from "./figures";
+import { Swatch, rowClasses, rowEvents, useFigureText, FigureTable, Panel, FoldedRows } from "./figures";
 import { tipOf } from "./tips";
 
 export function SizeCell({ bytes, unit, tip, none = "–" }: { bytes: number | null; unit: Unit; tip?: string; none?: string }) {
@@ -99,13 +99,7 @@ export function MeasuredPanel({ label, testid, name, measured, predicted, deltas
   const whole = Math.max(peak ?? 0, predicted ?? 0);
   const unit = unitOf(whole);
   return (
-    <aside class="panel" aria-label={label}>
-      <header class="panel-head">
-        <h2>
-          By category
-          <UnitButton unit={unit} />
-        </h2>
-      </header>
+    <Panel label={label} title="By category" unit={unit}>
       <FigureTable kind="versus" testid={testid}>
         <thead>
           <tr>
@@ -129,6 +123,6 @@ export function MeasuredPanel({ label, testid, name, measured, predicted, deltas
           </tr>
         </tbody>
       </FigureTable>
-    </aside>
+    </Panel>
   );
 }

@@ -12,7 +12,7 @@ import type { Timeline } from "../../model/timeline";
 import { timelineFile, largestTensor, tensorOf, timeText } from "../../model/timeline-text";
 import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
 import { useStore, useFetched, schemeOf, useFocus, type Focus } from "../shared/context";
-import { Segments } from "../shared/controls";
+import { ChoiceSegments } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { LiveList } from "./live-list";
@@ -24,18 +24,12 @@ import { TensorPanel, type TensorWhy } from "./tensor-panel";
 
 function Chooser() {
   const store = useStore();
-  const choices = store.choices.value;
   return (
     <div class="timeline-bar">
-      <Segments label="stack by" options={STACKS} chosen={choices.stack} choose={(stack) => store.choose({ stack })} />
-      <Segments
-        label="x-axis"
-        options={TIMELINE_AXES}
-        chosen={choices.timelineAxis}
-        choose={(timelineAxis) => store.choose({ timelineAxis })}
-      />
-      <Segments label="drag" options={DRAGS} chosen={choices.dragging} choose={(dragging) => store.choose({ dragging })} />
-      <button type="button" class="quiet" disabled={choices.span === null} onClick={() => store.choose({ span: null })}>
+      <ChoiceSegments of="stack" label="stack by" options={STACKS} />
+      <ChoiceSegments of="timelineAxis" label="x-axis" options={TIMELINE_AXES} />
+      <ChoiceSegments of="dragging" label="drag" options={DRAGS} />
+      <button type="button" class="quiet" disabled={store.choices.value.span === null} onClick={() => store.choose({ span: null })}>
         Show whole step
       </button>
     </div>
@@ -43,21 +37,13 @@ function Chooser() {
 }
 
 function TensorBar({ timeline, tensors }: { timeline: Timeline; tensors: TensorBlocks }) {
-  const store = useStore();
-  const { tensorColouring, placement } = store.choices.value;
+  const { placement } = useStore().choices.value;
   const known = hasAddresses(timeline);
   const { addresses } = tensors;
   return (
     <div class="timeline-bar" data-testid="tensor-bar">
-      <Segments
-        label="colour by"
-        options={TENSOR_COLOURINGS}
-        chosen={tensorColouring}
-        choose={(chosen) => store.choose({ tensorColouring: chosen })}
-      />
-      {known && (
-        <Segments label="tensors" options={PLACEMENTS} chosen={placement} choose={(chosen) => store.choose({ placement: chosen })} />
-      )}
+      <ChoiceSegments of="tensorColouring" label="colour by" options={TENSOR_COLOURINGS} />
+      {known && <ChoiceSegments of="placement" label="tensors" options={PLACEMENTS} />}
       {!known && placement === "by address" && <span class="small">Addresses unknown: tensors are stacked.</span>}
       {addresses !== null && addresses.unknown > 0 && (
         <span class="small" data-testid="unplaced">
@@ -193,7 +179,7 @@ function NoTimeline({ run }: { run: RunInfo }) {
   const snapshots = store.snapshotList.value;
   const needed = [store.timelineList.value, store.whole.value, snapshots];
   const error = needed.find((loaded) => loaded.value === null && loaded.error !== null)?.error;
-  if (error) return <Fault sentence={error} retry={() => void store.reload()} />;
+  if (error) return <Fault sentence={error} />;
   if (snapshots.value === null || needed.some(({ value }) => value === null)) return <Skeleton />;
   return <NoTimelines snapshots={snapshots.value} run={run} phase={store.phase.value} />;
 }
@@ -204,11 +190,10 @@ export function StepView({ run }: { run: RunInfo }) {
   const shown = store.shownTimeline.value;
   const at = shown && `${shown.phase}/${shown.step}`;
   const { value, error } = useFetched(store.fetched.timelines, store.stepOf(shown));
-  const retry = (): void => void store.reload();
   if (!shown) return <NoTimeline run={run} />;
   return (
     <>
-      {listed.error !== null && <Fault sentence={`Not up to date: ${listed.error}`} retry={retry} />}
+      {listed.error !== null && <Fault sentence={`Not up to date: ${listed.error}`} />}
       {value ? (
         <StepTimeline key={`${run.run}/${store.device.value}/${at}`} timeline={value}>
           <Chooser />
@@ -219,7 +204,7 @@ export function StepView({ run }: { run: RunInfo }) {
           <div class="timeline-alone">
             <Chooser />
           </div>
-          {error === null ? <Skeleton /> : <Fault sentence={error} retry={retry} />}
+          {error === null ? <Skeleton /> : <Fault sentence={error} />}
         </>
       )}
     </>

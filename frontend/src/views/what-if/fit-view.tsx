@@ -203,7 +203,7 @@ export function FitView() {
   return (
     <div class="what-if fit" data-testid="fit" aria-busy={value === null && error === null}>
       <BudgetForm />
-      {error !== null && <Fault sentence={error} retry={() => void store.reload()} />}
+      {error !== null && <Fault sentence={error} />}
       {shown && <Answer plan={shown} />}
       {!shown && error === null && <Skeleton />}
     </div>

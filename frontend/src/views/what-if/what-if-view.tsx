@@ -290,7 +290,7 @@ export function WhatIfView({ run, device }: { run: RunInfo; device: string }) {
   return (
     <div class="what-if" data-testid="what-if" aria-busy={value === null && error === null}>
       <ConditionsForm answer={shown} fault={fault} />
-      {fault && !isOfCondition && <Fault sentence={fault.sentence} retry={() => void store.reload()} />}
+      {fault && !isOfCondition && <Fault sentence={fault.sentence} />}
       {fault && shown && <p class="last-answer small">Last answer: {unbroken(askedText(shown))}</p>}
       {shown && <Answer answer={shown} />}
       {!shown && error === null && <Skeleton />}

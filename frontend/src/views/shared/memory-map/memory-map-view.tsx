@@ -18,7 +18,7 @@ import {
 } from "../../../model/memory-map";
 import type { RunInfo } from "../../../model/run";
 import { schemeOf, useStore, useFetched } from "../context";
-import { Segments } from "../controls";
+import { ChoiceSegments } from "../controls";
 import { Swatch } from "../figures";
 import { Fault, NoticeList, Skeleton } from "../states";
 import { tipOf } from "../tips";
@@ -307,13 +307,7 @@ function MapBody({ place, map }: { place: Place; map: MemoryMap }) {
           {"oom" in place ? "" : `at the peak of step ${place.step} · `}
           {plural(map.rows, "chunk")}
         </span>
-        <Segments
-          named={false}
-          label="colour by"
-          options={COLOURINGS}
-          chosen={colouring}
-          choose={(chosen) => store.choose({ colouring: chosen })}
-        />
+        <ChoiceSegments of="colouring" named={false} label="colour by" options={COLOURINGS} />
       </header>
       <NoticeList sentences={map.not_available} />
       <Strips map={map} colouring={colouring} requested={requested} />
@@ -334,5 +328,5 @@ export function MapView({ run, place }: { run: RunInfo; place: Place }) {
   const at = JSON.stringify(place);
   const { value, error } = useFetched(store.fetched.maps, [run, place]);
   if (value) return <MapBody key={`${run.run}${at}`} place={place} map={value} />;
-  return error === null ? <Skeleton /> : <Fault sentence={error} retry={() => void store.reload()} />;
+  return error === null ? <Skeleton /> : <Fault sentence={error} />;
 }
