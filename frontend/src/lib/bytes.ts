@@ -145,6 +145,12 @@ export interface Table {
   rows: Cell[][];
 }
 
+/** A table with a row for each item; `columns` gives the cell of each column. */
+export const tableOf = <T>(items: readonly T[], columns: Record<string, (item: T) => Cell>): Table => ({
+  columns: Object.keys(columns),
+  rows: items.map((item) => Object.values(columns).map((of) => of(item))),
+});
+
 /** Prefixes text that a spreadsheet would read as a formula with an apostrophe: names come from strangers. */
 function csvCell(cell: Cell): string {
   if (cell === null || (typeof cell === "number" && !Number.isFinite(cell))) return "";

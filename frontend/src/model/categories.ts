@@ -70,3 +70,9 @@ export function groupLabel(group: Group): string {
 
 export const categoryLabel = (category: Category): string => LABELS[category];
 export const categoryMeaning = (category: Category): string => MEANINGS[category];
+
+/** The group of the stack that an owner belongs to: only weights are split into frozen and trainable. */
+export const groupOfOwner = ({ category, trainable }: Group): Group => ({
+  category,
+  trainable: category === "weights" ? trainable : null,
+});

@@ -1,7 +1,7 @@
 /** Two steps, of one run or of two, side by side: by category and by layer. */
 
 import { isMinor, formatBytes, formatDelta } from "../lib/bytes";
-import { CATEGORIES, groupKey, stackOrder, categoryLabel, groupLabel, type Category, type Group } from "./categories";
+import { CATEGORIES, groupKey, stackOrder, type Category, type Group } from "./categories";
 import type { LayerFigures } from "./layers";
 import type { Part } from "./overview";
 
@@ -100,8 +100,6 @@ export function matchCounts(deltas: readonly LayerDelta[]): Record<Match, number
   return counts;
 }
 
-const SHOWN = 3;
-
 interface Weights {
   from: number;
   to: number;
@@ -131,26 +129,12 @@ function weightsSentence({ from, to, moved }: Weights, sameRun: boolean): string
   return ` ${head}, ${sameRun ? `${bytes} became ${state}` : `${bytes} more ${state} in B`}.`;
 }
 
-/**
- * "B needs 180 MiB more than A: activations +98.0 MiB, …"; the changes are not named where a picture beside it shows them. `a` and `b` are
- * the measured peaks.
- */
-export function differenceSentence(
-  deltas: readonly GroupDelta[],
-  a: number | null,
-  b: number | null,
-  { sameRun, pictured }: { sameRun: boolean; pictured: boolean },
-): string {
+/** "B needs 180 MiB more than A."; `a` and `b` are the measured peaks. */
+export function differenceSentence(deltas: readonly GroupDelta[], a: number | null, b: number | null, sameRun: boolean): string {
   if (a === null || b === null) return "The peak of A or B is unknown: it was not measured.";
   const weights = weightsOf(deltas);
-  const others = deltas
-    .filter(({ group }) => group.category !== "weights")
-    .map(({ group, delta }) => ({ label: groupLabel(group), delta }));
-  // With moved bytes, weights have a sentence of their own.
-  const all = weights.moved === 0 ? [...others, { label: categoryLabel("weights"), delta: weights.to - weights.from }] : others;
-  const largest = all.filter(({ delta }) => delta !== 0).sort((x, y) => Math.abs(y.delta) - Math.abs(x.delta));
-  if (a === b && largest.length === 0 && weights.moved === 0) return "A and B use the same memory. Choose another run or step above.";
+  const isSame = weights.from === weights.to && deltas.every(({ group, delta }) => delta === 0 || group.category === "weights");
+  if (a === b && isSame && weights.moved === 0) return "A and B use the same memory. Choose another run or step above.";
   const head = a === b ? "A and B have the same peak" : `B needs ${formatBytes(Math.abs(b - a))} ${b > a ? "more" : "less"} than A`;
-  const named = largest.slice(0, SHOWN).map(({ label, delta }) => `${label} ${formatDelta(delta)}`);
-  return `${head}${named.length > 0 && !pictured ? `: ${named.join(", ")}` : ""}.${weightsSentence(weights, sameRun)}`;
+  return `${head}.${weightsSentence(weights, sameRun)}`;
 }

@@ -81,34 +81,30 @@ export function layerFigures(
     bytes[row.category] += row.bytes;
     owned.set(row.layer, bytes);
   }
-  const known = (table?.layers ?? []).map((layer): LayerFigures => {
-    const ofTable = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
-    const bytes = ledger === null ? ofTable : (owned.get(layer.path) ?? nothing());
-    owned.delete(layer.path);
-    const { path, type, trainable, parameters, output_shape, output_dtype, output_bytes, recomputed } = layer;
-    const facts = { path, type, trainable, training: trainingOf(layer), parameters, output_shape, output_dtype, output_bytes, recomputed };
-    return { ...facts, bytes, total: sum(bytes), persistent: sum(bytes, PERSISTENT), saved: sizes.get(path)?.saved ?? 0 };
-  });
-  const untied = table?.other_optimizer_bytes ?? 0;
-  if (ledger === null && untied > 0) {
-    owned.set(null, { ...nothing(), optimizer_state: untied });
-  }
-  const others = [...owned].map(([path, bytes]): LayerFigures => ({
+  const figuresOf = (path: string | null, layer: LayerRow | null, bytes: Record<Category, number>): LayerFigures => ({
     path,
-    type: null,
-    trainable: null,
-    training: null,
-    parameters: null,
-    output_shape: null,
-    output_dtype: null,
-    output_bytes: null,
-    recomputed: null,
+    type: layer?.type ?? null,
+    trainable: layer?.trainable ?? null,
+    training: layer && trainingOf(layer),
+    parameters: layer?.parameters ?? null,
+    output_shape: layer?.output_shape ?? null,
+    output_dtype: layer?.output_dtype ?? null,
+    output_bytes: layer?.output_bytes ?? null,
+    recomputed: layer?.recomputed ?? null,
     bytes,
     total: sum(bytes),
     persistent: sum(bytes, PERSISTENT),
     saved: sizes.get(path)?.saved ?? 0,
-  }));
-  return [...known, ...others];
+  });
+  const known = (table?.layers ?? []).map((layer) => {
+    const ofTable = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
+    const bytes = ledger === null ? ofTable : (owned.get(layer.path) ?? nothing());
+    owned.delete(layer.path);
+    return figuresOf(layer.path, layer, bytes);
+  });
+  const untied = table?.other_optimizer_bytes ?? 0;
+  if (ledger === null && untied > 0) owned.set(null, { ...nothing(), optimizer_state: untied });
+  return [...known, ...[...owned].map(([path, bytes]) => figuresOf(path, null, bytes))];
 }
 
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
@@ -228,30 +224,16 @@ export function outputFacts(layer: Pick<LayerFigures, "type" | "output_shape" | 
   return [missing(`a dimension is unknown, ${shapeText(layer)}`), source];
 }
 
-const DTYPE_BYTES: Record<string, number> = {
-  float64: 8,
-  float32: 4,
-  float16: 2,
-  bfloat16: 2,
-  int64: 8,
-  int32: 4,
-  int16: 2,
-  int8: 1,
-  uint8: 1,
-  bool: 1,
-  complex128: 16,
-  complex64: 8,
-  uint64: 8,
-  uint32: 4,
-  uint16: 2,
-};
-
-export const dtypeBytes = (dtype: string): number | null => DTYPE_BYTES[dtype] ?? null;
+/** Bytes of one element, null for an unknown dtype. */
+export function dtypeBytes(dtype: string): number | null {
+  const bits = dtype === "bool" ? 8 : /^(?:u?int|b?float|complex)(8|16|32|64|128)$/.exec(dtype)?.[1];
+  return bits === undefined ? null : Number(bits) / 8;
+}
 
 /** Bytes of the output for one example, null if a dimension or the dtype is unknown. */
 export function exampleBytes({ output_shape: shape, output_dtype: dtype }: LayerRow): number | null {
-  const size = DTYPE_BYTES[dtype ?? ""];
-  if (shape === null || size === undefined || shape.slice(1).some((one) => one < 0)) return null;
+  const size = dtypeBytes(dtype ?? "");
+  if (shape === null || size === null || shape.slice(1).some((one) => one < 0)) return null;
   return shape.slice(1).reduce((product, one) => product * one, size);
 }
 

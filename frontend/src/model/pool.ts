@@ -83,11 +83,8 @@ const minus = (from: number | null, ...others: readonly (number | null)[]): numb
   others.reduce<number | null>((rest, other) => (rest === null || other === null ? null : rest - other), from);
 
 export function poolFacts(pool: PoolSteps, row: number): PoolFacts {
-  const [bytes, capacity, largest] = [pool.pool_bytes, pool.capacity_bytes, pool.largest_free_bytes].map((column) => at(column, row)) as [
-    number | null,
-    number | null,
-    number | null,
-  ];
+  const [bytes, capacity] = [at(pool.pool_bytes, row), at(pool.capacity_bytes, row)];
+  const largest = at(pool.largest_free_bytes, row);
   const allocated = allocatedAt(pool, row);
   const unreserved = minus(capacity, bytes);
   return {

@@ -1,9 +1,8 @@
 /** Where the tensors of a step lie above each other: stacked, or in the order of their addresses. */
 
-import { CATEGORIES, PERSISTENT, categoryLabel, groupKey, type Group, type Category } from "./categories";
-import { sizesText } from "./snapshot";
-import { isLive, ownerOfRow, lineOfRow, shapeOfRow, groupOfOwner, type Timeline } from "./timeline";
-import { whatText } from "./timeline-text";
+import { CATEGORIES, PERSISTENT, categoryLabel, groupKey, type Group, type Category, groupOfOwner } from "./categories";
+import { isLive, ownerOfRow, lineOfRow, shapeOfRow, type Timeline } from "./timeline";
+import { whatText, sizesOfRow } from "./timeline-text";
 
 /** Rank of a row by how long it lives: persistent categories, others that live throughout, persistent ones for a part, transient ones. */
 function lifetimeRank(timeline: Timeline, row: number): number {
@@ -105,38 +104,25 @@ export const nextSort = ({ key, reversed }: LiveSort, clicked: LiveKey): LiveSor
 
 export const ascends = ({ key, reversed }: LiveSort): boolean => (key === "bytes") === reversed;
 
-function keyOf(timeline: Timeline, key: LiveKey): (row: number) => string | number | null {
-  switch (key) {
-    case "layer":
-      return (row) => ownerOfRow(timeline, row).layer;
-    case "category":
-      return (row) => categoryLabel(ownerOfRow(timeline, row).category);
-    case "operation":
-      return (row) => whatText(timeline, row);
-    case "shape":
-      return (row) => {
-        const shape = shapeOfRow(timeline, row);
-        return shape && sizesText(shape.shape);
-      };
-    case "dtype":
-      return (row) => shapeOfRow(timeline, row)?.dtype ?? null;
-    case "line":
-      return (row) => lineOfRow(timeline, row);
-    case "bytes":
-      return (row) => timeline.bytes[row] ?? 0;
-    case "allocated":
-      return (row) => timeline.start[row] ?? 0;
-    case "freed":
-      return (row) => timeline.end[row] ?? 0;
-  }
-}
+/** The value that a row is sorted by; null where it is unknown. */
+const VALUES: Record<LiveKey, (timeline: Timeline, row: number) => string | number | null> = {
+  layer: (timeline, row) => ownerOfRow(timeline, row).layer,
+  category: (timeline, row) => categoryLabel(ownerOfRow(timeline, row).category),
+  operation: whatText,
+  shape: sizesOfRow,
+  dtype: (timeline, row) => shapeOfRow(timeline, row)?.dtype ?? null,
+  bytes: ({ bytes }, row) => bytes[row] ?? 0,
+  allocated: ({ start }, row) => start[row] ?? 0,
+  freed: ({ end }, row) => end[row] ?? 0,
+  line: lineOfRow,
+};
 
 const natural = new Intl.Collator("en", { numeric: true });
 
 /** All rows in an order; unknown values come last, rows of one value largest first. */
 export function sortedRows(timeline: Timeline, sort: LiveSort): Uint32Array {
-  const value = keyOf(timeline, sort.key);
-  const values = Array.from({ length: timeline.rows }, (_, row) => value(row));
+  const value = VALUES[sort.key];
+  const values = Array.from({ length: timeline.rows }, (_, row) => value(timeline, row));
   const sign = ascends(sort) ? 1 : -1;
   const compare = (a: string | number | null, b: string | number | null): number => {
     if (a === null || b === null) return Number(a === null) - Number(b === null);

@@ -1,15 +1,14 @@
 /** A step's timeline in words: passes, times, rows and moments. */
 
-import { formatBytes, formatMilliseconds, plural, formatCount, formatExact, type Table } from "../lib/bytes";
+import { formatBytes, formatMilliseconds, plural, formatCount, formatExact, type Table, tableOf } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
-import { groupLabel } from "./categories";
+import { groupLabel, groupOfOwner } from "./categories";
 import { dtypeBytes } from "./layers";
 import { at } from "./overview";
 import { NOT_TIED } from "./run";
 import { sizesText } from "./snapshot";
 import {
   bandOf,
-  groupOfOwner,
   isLive,
   opOfRow,
   ownerOfRow,
@@ -179,46 +178,29 @@ export function momentSentence(timeline: Timeline, series: readonly Series[], la
   );
 }
 
-const COLUMNS = [
-  "layer",
-  "category",
-  "trainable",
-  "operation",
-  "shape",
-  "dtype",
-  "bytes",
-  "count",
-  "since_ns",
-  "until_ns",
-  "line",
-  "address",
-  "tensor",
-  "live_at_peak",
-];
-
 /** All rows; unknown values are null. Rows of one `tensor` are its requested bytes and its rounding. */
-export const timelineFile = (timeline: Timeline): Table => ({
-  columns: COLUMNS,
-  rows: Array.from({ length: timeline.rows }, (_, row) => {
-    const { layer, category, trainable } = ownerOfRow(timeline, row);
-    const [start, end] = [timeline.start[row] ?? 0, timeline.end[row] ?? 0];
-    const shape = shapeOfRow(timeline, row);
-    return [
-      layer,
-      category,
-      trainable,
-      opOfRow(timeline, row),
-      shape && sizesText(shape.shape),
-      shape && shape.dtype,
-      timeline.bytes[row] ?? null,
-      // An allocation is counted once, not again with its rounding.
-      category === "rounding" ? 0 : (timeline.count[row] ?? null),
-      start === 0 ? null : (timeline.time_ns[start] ?? null),
-      end >= timeline.moments ? null : (timeline.time_ns[end] ?? null),
-      lineOfRow(timeline, row),
-      at(timeline.address, row),
-      timeline.tensor[row] ?? null,
-      isLive(timeline, row, timeline.peak),
-    ];
-  }),
-});
+export function timelineFile(timeline: Timeline): Table {
+  const timeOf = (moment: number | undefined): number | null => timeline.time_ns[moment ?? -1] ?? null;
+  return tableOf([...timeline.start.keys()], {
+    layer: (row) => ownerOfRow(timeline, row).layer,
+    category: (row) => ownerOfRow(timeline, row).category,
+    trainable: (row) => ownerOfRow(timeline, row).trainable,
+    operation: (row) => opOfRow(timeline, row),
+    shape: (row) => sizesOfRow(timeline, row),
+    dtype: (row) => shapeOfRow(timeline, row)?.dtype ?? null,
+    bytes: (row) => at(timeline.bytes, row),
+    // An allocation is counted once, not again with its rounding.
+    count: (row) => (ownerOfRow(timeline, row).category === "rounding" ? 0 : at(timeline.count, row)),
+    since_ns: (row) => (timeline.start[row] === 0 ? null : timeOf(timeline.start[row])),
+    until_ns: (row) => timeOf(timeline.end[row]),
+    line: (row) => lineOfRow(timeline, row),
+    address: (row) => at(timeline.address, row),
+    tensor: (row) => at(timeline.tensor, row),
+    live_at_peak: (row) => isLive(timeline, row, timeline.peak),
+  });
+}
+
+export function sizesOfRow(timeline: Timeline, row: number): string | null {
+  const shape = shapeOfRow(timeline, row);
+  return shape && sizesText(shape.shape);
+}

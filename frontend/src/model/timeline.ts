@@ -1,7 +1,7 @@
 /** The timeline of one traced step: its live allocations at every moment. */
 
 import { maximum } from "../lib/search";
-import { CATEGORIES, groupKey, type Group } from "./categories";
+import { CATEGORIES, groupKey, type Group, groupOfOwner } from "./categories";
 import type { ChunkOwner } from "./memory-map";
 import { at, type Mode } from "./overview";
 import type { Phase } from "./run";
@@ -82,12 +82,6 @@ export const shapeOfRow = (timeline: Timeline, row: number): TensorShape | null 
   ownerOfRow(timeline, row).category === "rounding" ? null : (timeline.shapes[at(timeline.shape, row) ?? -1] ?? null);
 
 export const lineOfRow = (timeline: Timeline, row: number): string | null => timeline.lines[at(timeline.line, row) ?? -1] ?? null;
-
-/** The group of the stack that an owner belongs to: only weights are split into frozen and trainable. */
-export const groupOfOwner = ({ category, trainable }: Group): Group => ({
-  category,
-  trainable: category === "weights" ? trainable : null,
-});
 
 export interface Series {
   /** `groupKey` of a group, `layer:PATH`, `others` or `no_layer`. */

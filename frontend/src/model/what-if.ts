@@ -1,6 +1,7 @@
 /** What a run would need under other conditions, beside what was measured. */
 
-import { formatBytes, formatCount, plural, type Table } from "../lib/bytes";
+import { formatBytes, formatCount, plural, type Table, tableOf } from "../lib/bytes";
+import { groupOfOwner } from "./categories";
 import { groupDeltas, type GroupDelta } from "./compare";
 import type { LedgerRow } from "./snapshot";
 
@@ -59,17 +60,8 @@ export const METHOD_WORDS: Record<Method, string> = {
   unknown: "no prediction",
 };
 
-export const METHOD_NAMES: Record<Method, string> = {
-  recorded: "recorded",
-  replay: "replay",
-  two_sizes: "two sizes",
-  estimate: "estimate",
-  unknown: "unknown",
-};
-
-type Verdict = "fits" | "fails" | "unknown";
-
-export const verdictOf = ({ fits }: WhatIf): Verdict => (fits === null ? "unknown" : fits ? "fits" : "fails");
+export const verdictOf = ({ fits }: { fits: boolean | null }): "fits" | "fails" | "unknown" =>
+  fits === null ? "unknown" : fits ? "fits" : "fails";
 
 export const rangeText = (low: number | null, high: number | null): string =>
   low === null || high === null ? "" : `${formatBytes(low)} to ${formatBytes(high)}`;
@@ -106,14 +98,9 @@ export function recordedText({ recorded: { batch_sizes, peak_bytes } }: WhatIf):
   return `batch size ${sizes}${peak_bytes === null ? "" : `, median peak ${formatBytes(peak_bytes)}`}`;
 }
 
-/** Every category of either ledger in stack order, weights by trainability as well: measured, predicted, and the difference. */
-export const categoriesOf = ({ measured, ledger }: WhatIf): GroupDelta[] => {
-  const parts = (rows: readonly PlainRow[]) =>
-    rows.map(({ category, trainable, bytes }) => ({
-      group: { category, trainable: category === "weights" ? trainable : null },
-      bytes,
-      share: null,
-    }));
+/** Every category of both ledgers in stack order, weights by trainability as well: measured, predicted, and the difference. */
+export const ledgerDeltas = ({ measured, ledger }: Pick<WhatIf, "measured" | "ledger">): GroupDelta[] => {
+  const parts = (rows: readonly PlainRow[]) => rows.map(({ bytes, ...owner }) => ({ group: groupOfOwner(owner), bytes, share: null }));
   return groupDeltas(parts(measured?.ledger ?? []), parts(ledger));
 };
 
@@ -147,15 +134,14 @@ export function ledgerTable({ measured, ledger }: WhatIf): Table {
     return sums;
   });
   const rows = new Map([...ledger, ...(measured?.ledger ?? [])].map((row) => [keyOf(row), row]));
-  return {
-    columns: ["layer", "category", "trainable", "measured_bytes", "predicted_bytes"],
-    rows: [...rows].map(([key, { layer, category, trainable }]) => [
-      layer,
-      category,
-      trainable,
-      ...sides.map((sums) => sums.get(key) ?? (sums.size > 0 ? 0 : null)),
-    ]),
-  };
+  const side = (sums: Map<string, number> | undefined, key: string) => sums?.get(key) ?? (sums?.size ? 0 : null);
+  return tableOf([...rows], {
+    layer: ([, { layer }]) => layer,
+    category: ([, { category }]) => category,
+    trainable: ([, { trainable }]) => trainable,
+    measured_bytes: ([key]) => side(sides[0], key),
+    predicted_bytes: ([key]) => side(sides[1], key),
+  });
 }
 
 export const TIME_SOURCES = ["measured", "estimated"] as const;
@@ -207,18 +193,11 @@ export interface Plan {
 /** "+24 %", or "unknown". */
 export const timeText = (share: number | null): string => (share === null ? "unknown" : `+${Math.round(100 * share)} %`);
 
-export const rangeOf = ({ low_bytes, high_bytes }: Pick<PlanPoint, "low_bytes" | "high_bytes">): string =>
-  `${formatBytes(low_bytes)} to ${formatBytes(high_bytes)}`;
-
 /** The option that is the plan, or the one with the smallest peak if nothing fits; null without options. */
 export function chosenOption({ fits, options, high_bytes }: Plan): PlanOption | null {
   if (fits !== null && fits) return options.find((option) => option.fits) ?? null;
   return options.find((option) => option.high_bytes === high_bytes) ?? null;
 }
-
-type PlanVerdict = "fits" | "fails" | "unknown";
-
-export const planVerdict = ({ fits }: Plan): PlanVerdict => (fits === null ? "unknown" : fits ? "fits" : "fails");
 
 export function planSentence(plan: Plan): string {
   if (plan.fits === null) return plan.sentences[0] ?? "Unknown: there is no prediction.";
@@ -242,21 +221,11 @@ export function planPoint(plan: Plan): number | null {
 /** "2 segments: 55.9 MiB (51.1 MiB to 76.3 MiB), time of a step +23 %" */
 export function pointSentence(point: PlanPoint): string {
   const what = point.segments === 0 ? "as recorded" : plural(point.segments, "segment");
-  return `${what}: ${formatBytes(point.peak_bytes)} (${rangeOf(point)}), time of a step ${timeText(point.extra_time)}`;
+  return `${what}: ${formatBytes(point.peak_bytes)} (${rangeText(point.low_bytes, point.high_bytes)}), time of a step ${timeText(point.extra_time)}`;
 }
 
 /** The budget for which the plan is a point of the curve: the end of its range. */
 export const budgetOf = ({ high_bytes }: PlanPoint): string => `${high_bytes}B`;
-
-export function planDeltas({ measured, ledger }: Plan): GroupDelta[] {
-  const parts = (rows: readonly PlainRow[]) =>
-    rows.map(({ category, trainable, bytes }) => ({
-      group: { category, trainable: category === "weights" ? trainable : null },
-      bytes,
-      share: null,
-    }));
-  return groupDeltas(parts(measured?.ledger ?? []), parts(ledger));
-}
 
 /** Whether a plan that fits recomputes a layer, or the layer that it is in. */
 export function plannedLayers(plan: Plan | null): (path: string) => boolean {
@@ -265,18 +234,16 @@ export function plannedLayers(plan: Plan | null): (path: string) => boolean {
   return (path) => paths.some((one) => `${path}/`.startsWith(one));
 }
 
-export const optionsTable = ({ options }: Plan): Table => ({
-  columns: ["kind", "change", "peak_bytes", "low_bytes", "high_bytes", "fits", "extra_time"],
-  rows: options.map(({ kind, sentence, peak_bytes, low_bytes, high_bytes, fits, extra_time }) => [
-    kind,
-    sentence,
-    peak_bytes,
-    low_bytes,
-    high_bytes,
-    fits,
-    extra_time,
-  ]),
-});
+export const optionsTable = ({ options }: Plan): Table =>
+  tableOf(options, {
+    kind: ({ kind }) => kind,
+    change: ({ sentence }) => sentence,
+    peak_bytes: ({ peak_bytes }) => peak_bytes,
+    low_bytes: ({ low_bytes }) => low_bytes,
+    high_bytes: ({ high_bytes }) => high_bytes,
+    fits: ({ fits }) => fits,
+    extra_time: ({ extra_time }) => extra_time,
+  });
 
 export const CONDITIONS = ["batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"] as const;
 export type ConditionName = (typeof CONDITIONS)[number];
@@ -285,19 +252,7 @@ export type Conditions = Readonly<Record<ConditionName, string>>;
 export const AS_RECORDED: Conditions = { batch_size: "", capacity: "", freeze: "", unfreeze: "", optimizer: "", precision: "" };
 
 /** Optimizers by name, `momentum` being SGD with momentum. */
-export const OPTIMIZERS = [
-  "sgd",
-  "momentum",
-  "rmsprop",
-  "adagrad",
-  "lion",
-  "adam",
-  "adamw",
-  "adamax",
-  "nadam",
-  "adadelta",
-  "ftrl",
-] as const;
+export const OPTIMIZERS = ["sgd", "momentum", "rmsprop", "adagrad", "lion", "adam", "adamw", "adamax", "nadam", "adadelta", "ftrl"];
 export const PRECISIONS = ["float32", "mixed_float16", "mixed_bfloat16"] as const;
 
 export const isAsRecorded = (conditions: Conditions): boolean => CONDITIONS.every((name) => conditions[name] === "");

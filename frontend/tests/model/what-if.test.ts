@@ -4,7 +4,7 @@ import {
   AS_RECORDED,
   askedText,
   assumptionsOf,
-  categoriesOf,
+  ledgerDeltas,
   conditionHints,
   ledgerTable,
   pointOf,
@@ -16,11 +16,9 @@ import {
   budgetOf,
   chosenOption,
   optionsTable,
-  planDeltas,
   planNotes,
   planPoint,
   planSentence,
-  planVerdict,
   pointSentence,
   timeText,
   changedConditions,
@@ -121,7 +119,7 @@ describe("its figures", () => {
   });
 
   it("are by category, weights by trainability as well", () => {
-    const found = categoriesOf(answerOf()).map(({ group, from, to }) => [group.category, group.trainable, from / MIB, to / MIB]);
+    const found = ledgerDeltas(answerOf()).map(({ group, from, to }) => [group.category, group.trainable, from / MIB, to / MIB]);
     expect(found).toEqual([
       ["weights", false, 0, 10],
       ["weights", true, 40, 40],
@@ -153,7 +151,7 @@ describe("the largest batch size", () => {
 
 describe("a plan", () => {
   it("is the first change that fits", () => {
-    expect([planVerdict(plan), planSentence(plan)]).toEqual(["fits", "Fits into 80.0 MiB: recompute 2 segments with 6 layers"]);
+    expect([verdictOf(plan), planSentence(plan)]).toEqual(["fits", "Fits into 80.0 MiB: recompute 2 segments with 6 layers"]);
     expect(chosenOption(plan)?.kind).toBe("recompute");
     expect(planPoint(plan)).toBe(1);
   });
@@ -178,14 +176,14 @@ describe("a plan", () => {
       options: plan.options.map((one) => ({ ...one, fits: false })),
       sentences: ["The smallest peak is 56 MiB."],
     };
-    expect([planVerdict(smallest), planSentence(smallest)]).toEqual(["fails", "None of the simulated changes fits into 80.0 MiB"]);
+    expect([verdictOf(smallest), planSentence(smallest)]).toEqual(["fails", "None of the simulated changes fits into 80.0 MiB"]);
     expect(chosenOption(smallest)?.kind).toBe("recompute");
     expect(planNotes(smallest)).toEqual(["The smallest peak is 56 MiB."]);
   });
 
   it("says why it is unknown, once", () => {
     const unknown = { ...plan, fits: null, options: [], sentences: ["Unknown: no step.", "More."] };
-    expect([planVerdict(unknown), planSentence(unknown), planNotes(unknown)]).toEqual(["unknown", "Unknown: no step.", ["More."]]);
+    expect([verdictOf(unknown), planSentence(unknown), planNotes(unknown)]).toEqual(["unknown", "Unknown: no step.", ["More."]]);
   });
 
   it("is not on the curve if it does not recompute alone", () => {
@@ -199,7 +197,7 @@ describe("a plan", () => {
   });
 
   it("has the sums of both ledgers by category", () => {
-    const deltas = planDeltas(plan).map(({ group: { category }, from, to }) => [category, from / MIB, to / MIB]);
+    const deltas = ledgerDeltas(plan).map(({ group: { category }, from, to }) => [category, from / MIB, to / MIB]);
     expect(deltas).toEqual([
       ["weights", 20, 20],
       ["activations", 80, 40],

@@ -8,12 +8,11 @@ import { ledgerAt, type Plan } from "../../playground/training";
 import { parseTimeline, parseTimelines } from "../../src/api/timeline-answers";
 import { BlockPainter } from "../../src/charts/timeline-block-paint";
 import { rangeOfSpan, timelineCells } from "../../src/charts/timeline-layout";
-import { groupKey } from "../../src/model/categories";
+import { groupOfOwner, groupKey } from "../../src/model/categories";
 import {
   bandOf,
   bytesOfLayer,
   chosenTimeline,
-  groupOfOwner,
   groupSeries,
   layerSeries,
   liveRows,

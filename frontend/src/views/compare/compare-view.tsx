@@ -6,7 +6,7 @@ import { byteRange, cellEdges, xValues, type Range } from "../../charts/axis";
 import { stepPainter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
-import { unbroken, formatBytes, type Table } from "../../lib/bytes";
+import { unbroken, formatBytes, type Table, tableOf } from "../../lib/bytes";
 import { lowerBound } from "../../lib/search";
 import { changeBetween } from "../../model/answer";
 import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
@@ -182,19 +182,15 @@ function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[
   return useMemo(() => (ready ? layerFigures(table.value, ledger) : null), [ready, table.value, ledger]);
 }
 
-function deltaTable(layers: readonly LayerDelta[]): Table {
-  return {
-    columns: ["layer_a", "layer_b", "matched", "bytes_a", "bytes_b", "delta_bytes"],
-    rows: layers.map(({ from, to, match, delta }) => [
-      from?.path ?? null,
-      to?.path ?? null,
-      match,
-      from?.total ?? null,
-      to?.total ?? null,
-      delta,
-    ]),
-  };
-}
+const deltaTable = (layers: readonly LayerDelta[]): Table =>
+  tableOf(layers, {
+    layer_a: ({ from }) => from?.path ?? null,
+    layer_b: ({ to }) => to?.path ?? null,
+    matched: ({ match }) => match,
+    bytes_a: ({ from }) => from?.total ?? null,
+    bytes_b: ({ to }) => to?.total ?? null,
+    delta_bytes: ({ delta }) => delta,
+  });
 
 function Curves({ pair }: { pair: Pair }) {
   const store = useStore();
@@ -265,7 +261,7 @@ export function CompareView(props: CompareProps) {
       <div class="body">
         <div class="picture">
           <h2 class="verdict" data-testid="difference">
-            {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), { sameRun: a.run === b.run, pictured: true }))}
+            {unbroken(differenceSentence(deltas, peakOfSide(a), peakOfSide(b), a.run === b.run))}
           </h2>
           <Causes pair={pair} />
           <Waterfall {...drawn} />

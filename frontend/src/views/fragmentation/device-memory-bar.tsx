@@ -20,21 +20,11 @@ import { schemeOf, useStore, useFetched } from "../shared/context";
 import { Swatch } from "../shared/figures";
 import { tipOf } from "../shared/tips";
 
-function segmentFill(segment: Segment, scheme: Scheme): Fill {
-  switch (segment.part) {
-    case "in_use":
-      return fillOf(segment.category ?? "unattributed", segment.trainable, scheme);
-    case "free_largest":
-    case "pool_free":
-      return freeFill("largest", scheme);
-    case "free_other":
-      return freeFill("other", scheme);
-    case "process_other":
-    case "others":
-      return outsideFill(segment.part, scheme);
-    default:
-      return freeFill("unreserved", scheme);
-  }
+function segmentFill({ part, category, trainable }: Segment, scheme: Scheme): Fill {
+  if (part === "in_use") return fillOf(category ?? "unattributed", trainable, scheme);
+  if (part === "process_other" || part === "others") return outsideFill(part, scheme);
+  if (part === "free_other") return freeFill("other", scheme);
+  return freeFill(part === "free_largest" || part === "pool_free" ? "largest" : "unreserved", scheme);
 }
 
 function Bar({ memory }: { memory: DeviceMemory }) {

@@ -32,21 +32,10 @@ export const RATIOS = ["fragmentation", "utilisation"] as const satisfies readon
 
 export function seriesFill(name: PoolSeries, scheme: Scheme): Fill {
   const { used, accent, line } = INKS[scheme];
-  switch (name) {
-    case "free_largest":
-      return freeFill("largest", scheme);
-    case "free_other":
-      return freeFill("other", scheme);
-    case "unreserved":
-      return freeFill("unreserved", scheme);
-    case "allocated_bytes":
-    case "utilisation":
-      return { colour: used, pattern: "plain" };
-    case "fragmentation":
-      return { colour: accent, pattern: "plain" };
-    default:
-      return { colour: line, pattern: "plain" };
-  }
+  if (name === "unreserved") return freeFill(name, scheme);
+  if (name === "free_largest" || name === "free_other") return freeFill(name === "free_other" ? "other" : "largest", scheme);
+  const colour = name === "fragmentation" ? accent : name === "allocated_bytes" || name === "utilisation" ? used : line;
+  return { colour, pattern: "plain" };
 }
 
 interface Frame {

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf, plural, type Unit, type Table } from "../../lib/bytes";
+import { formatBytes, unitOf, plural, type Unit, type Table, tableOf } from "../../lib/bytes";
 import { CATEGORIES, categoryMeaning, type Category } from "../../model/categories";
 import {
   formula,
@@ -80,34 +80,20 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
   };
 }
 
-const layerFile = (layers: readonly LayerFigures[]): Table => ({
-  columns: [
-    "layer",
-    "type",
-    "training",
-    "recomputed",
-    "parameters",
-    "output",
-    "output_bytes",
-    "persistent_bytes",
-    "saved_bytes",
-    "total_bytes",
-    ...CATEGORIES,
-  ],
-  rows: layers.map((layer) => [
-    layer.path,
-    layer.type,
-    layer.training,
-    layer.recomputed,
-    layer.parameters,
-    shapeText(layer),
-    layer.output_bytes,
-    layer.persistent,
-    layer.saved,
-    layer.total,
-    ...CATEGORIES.map((category) => layer.bytes[category]),
-  ]),
-});
+const layerFile = (layers: readonly LayerFigures[]): Table =>
+  tableOf(layers, {
+    layer: ({ path }) => path,
+    type: ({ type }) => type,
+    training: ({ training }) => training,
+    recomputed: ({ recomputed }) => recomputed,
+    parameters: ({ parameters }) => parameters,
+    output: shapeText,
+    output_bytes: ({ output_bytes }) => output_bytes,
+    persistent_bytes: ({ persistent }) => persistent,
+    saved_bytes: ({ saved }) => saved,
+    total_bytes: ({ total }) => total,
+    ...Object.fromEntries(CATEGORIES.map((category) => [category, ({ bytes }: LayerFigures) => bytes[category]])),
+  });
 
 function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotRef | null }) {
   const store = useStore();

@@ -3,10 +3,10 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { formatBytes, formatCount, formatExact, type Unit } from "../../lib/bytes";
-import { categoryLabel } from "../../model/categories";
+import { categoryLabel, groupOfOwner } from "../../model/categories";
 import { NOT_TIED, namesOf, tail } from "../../model/run";
 import { sizesText } from "../../model/snapshot";
-import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, groupOfOwner, type Timeline } from "../../model/timeline";
+import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
 import {
   survivors,
   LARGEST_FIRST,

@@ -21,10 +21,10 @@ import {
   type TimelineLayout,
 } from "../../charts/timeline-layout";
 import { formatBytes } from "../../lib/bytes";
-import { groupKey, groupLabel } from "../../model/categories";
+import { groupKey, groupLabel, groupOfOwner } from "../../model/categories";
 import type { ChunkOwner } from "../../model/memory-map";
 import { NOT_TIED, namesOf } from "../../model/run";
-import { bytesOfLayer, groupOfOwner, groupSeries, layerSeries, type Timeline, type Series } from "../../model/timeline";
+import { bytesOfLayer, groupSeries, layerSeries, type Timeline, type Series } from "../../model/timeline";
 import { addressPlaces, stackOrder, type AddressPlaces } from "../../model/timeline-order";
 import { bandLabel } from "../../model/timeline-text";
 import type { Choices, TimelineAxis, StackName, Placement } from "../../state/address";

@@ -3,10 +3,10 @@
 import type { ComponentChildren } from "preact";
 
 import { addressText, formatExact } from "../../lib/bytes";
-import { categoryMeaning, groupLabel } from "../../model/categories";
+import { categoryMeaning, groupLabel, groupOfOwner } from "../../model/categories";
 import { NOT_TIED } from "../../model/run";
 import { holderOf } from "../../model/snapshot";
-import { groupOfOwner, ownerOfRow, type Timeline } from "../../model/timeline";
+import { ownerOfRow, type Timeline } from "../../model/timeline";
 import { isHeld } from "../../model/timeline-order";
 import { shapeText, sizeFormula, sizeText, atPeakText, lifetimeText, whatText, type Tensor } from "../../model/timeline-text";
 import { fillOf } from "../../theme/palette";

@@ -6,11 +6,11 @@ import { formatBytes, unbroken, plural } from "../../lib/bytes";
 import {
   budgetOf,
   optionsTable,
-  planDeltas,
+  ledgerDeltas,
   planNotes,
   planSentence,
-  planVerdict,
-  rangeOf,
+  verdictOf,
+  rangeText,
   timeText,
   chosenOption,
   type Plan,
@@ -50,7 +50,7 @@ function OptionRow({ option, isPlan }: { option: PlanOption; isPlan: boolean }) 
     >
       <th scope="row">{option.sentence}</th>
       <td class="number">{formatBytes(option.peak_bytes)}</td>
-      <td class="number">{rangeOf(option)}</td>
+      <td class="number">{rangeText(option.low_bytes, option.high_bytes)}</td>
       <td>{option.fits ? "yes" : "no"}</td>
       <td class="number">{timeText(option.extra_time)}</td>
     </tr>
@@ -132,7 +132,7 @@ function Facts({ plan }: { plan: Plan }) {
   if (peak === null || low === null || high === null) return null;
   return (
     <dl class="prediction">
-      <Fact name="peak_bytes" label="predicted peak" value={formatBytes(peak)} note={rangeOf({ low_bytes: low, high_bytes: high })} />
+      <Fact name="peak_bytes" label="predicted peak" value={formatBytes(peak)} note={rangeText(low, high)} />
       {recorded !== null && recorded !== peak && <Fact name="recorded_peak_bytes" label="unchanged" value={formatBytes(recorded)} />}
       {plan.segments.length > 0 && (
         <Fact name="extra_time" label="step time" value={timeText(time)} note={time === null ? "" : plan.time_source} />
@@ -152,7 +152,7 @@ function Answer({ plan }: { plan: Plan }) {
   return (
     <div class="answer">
       <div class="answer-head">
-        <h2 class="verdict" data-testid="plan-verdict" data-verdict={planVerdict(plan)} aria-live="polite">
+        <h2 class="verdict" data-testid="plan-verdict" data-verdict={verdictOf(plan)} aria-live="polite">
           {unbroken(planSentence(plan))}
         </h2>
         <Facts plan={plan} />
@@ -185,7 +185,7 @@ function Answer({ plan }: { plan: Plan }) {
             name={plan.fits === false ? "smallest" : "plan"}
             measured={plan.measured}
             predicted={plan.peak_bytes}
-            deltas={planDeltas(plan)}
+            deltas={ledgerDeltas(plan)}
           />
         </div>
       )}

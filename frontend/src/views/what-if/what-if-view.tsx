@@ -9,10 +9,9 @@ import { trains, type RunInfo } from "../../model/run";
 import {
   CONDITIONS,
   askedText,
-  METHOD_NAMES,
   METHOD_WORDS,
   assumptionsOf,
-  categoriesOf,
+  ledgerDeltas,
   largestText,
   ledgerTable,
   rangeText,
@@ -69,7 +68,7 @@ function Method({ answer }: { answer: WhatIf }) {
   const { method } = answer;
   return (
     <dl class="prediction">
-      <Fact name="method" label="method" value={METHOD_NAMES[method]} note={METHOD_WORDS[method]} />
+      <Fact name="method" label="method" value={method.replace("_", " ")} note={METHOD_WORDS[method]} />
       <Fact name="reproduced" label="replay" value={replayText(answer)} />
       <Fact name="recorded" label="recorded" value={recordedText(answer)} />
     </dl>
@@ -81,7 +80,7 @@ const Assumptions = ({ answer }: { answer: WhatIf }) => <NoticeList sentences={a
 function Answer({ answer }: { answer: WhatIf }) {
   const scheme = schemeOf(useStore());
   const { focus, hover } = useFocus();
-  const deltas = useMemo(() => categoriesOf(answer), [answer]);
+  const deltas = useMemo(() => ledgerDeltas(answer), [answer]);
   const drawn = { answer, deltas, focus, scheme };
   const isKnown = answer.peak_bytes !== null;
   useExport({

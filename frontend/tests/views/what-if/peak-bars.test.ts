@@ -1,12 +1,12 @@
 import { describe, expect, it } from "vitest";
 
-import { categoriesOf } from "../../../src/model/what-if";
+import { ledgerDeltas } from "../../../src/model/what-if";
 import { barsLayout } from "../../../src/views/what-if/peak-bars";
 import { MIB, answer } from "./what-if-cases";
 
 describe("the stacked bars", () => {
   it("stack the categories of both ledgers in the same order", () => {
-    const { bars } = barsLayout(answer, categoriesOf(answer));
+    const { bars } = barsLayout(answer, ledgerDeltas(answer));
     expect(bars.map(({ name, bytes }) => [name, (bytes ?? 0) / MIB])).toEqual([
       ["measured", 110],
       ["predicted", 200],
@@ -21,9 +21,9 @@ describe("the stacked bars", () => {
   });
 
   it("leave room for the range, and for the capacity where it is near", () => {
-    expect(barsLayout(answer, categoriesOf(answer))).toMatchObject({ capacityInside: true, top: 400 * 1.06 * MIB });
+    expect(barsLayout(answer, ledgerDeltas(answer))).toMatchObject({ capacityInside: true, top: 400 * 1.06 * MIB });
     const roomy = { ...answer, capacity_bytes: 4000 * MIB };
-    const { capacityInside, top } = barsLayout(roomy, categoriesOf(roomy));
+    const { capacityInside, top } = barsLayout(roomy, ledgerDeltas(roomy));
     expect(capacityInside).toBe(false);
     expect(top).toBeGreaterThan(210 * MIB);
     expect(top).toBeLessThan(260 * MIB);
@@ -31,6 +31,6 @@ describe("the stacked bars", () => {
 
   it("show the prediction alone where nothing was measured", () => {
     const alone = { ...answer, measured: null };
-    expect(barsLayout(alone, categoriesOf(alone)).bars.map(({ name }) => name)).toEqual(["predicted"]);
+    expect(barsLayout(alone, ledgerDeltas(alone)).bars.map(({ name }) => name)).toEqual(["predicted"]);
   });
 });
