@@ -14,11 +14,7 @@ NOTHING = "Nothing was recorded since %load_ext tb_memplugin."
 
 
 class Notebook:
-    """Records the trainings of one IPython shell, and shows them.
-
-    Args:
-        shell: The shell.
-    """
+    """Records the trainings of one IPython shell, and shows them."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -26,13 +22,11 @@ class Notebook:
         self._wrapping = Wrapping(self._recording)
 
     def load(self) -> None:
-        """Record every training from now on, and define the magic."""
         self._shell.register_magic_function(self.memory, magic_kind="line_cell", magic_name="memory")
         if not is_off():
             self._wrapping.install()
 
     def unload(self) -> None:
-        """Record nothing more, and write what was recorded."""
         self._wrapping.remove()
         self._recording.close()
         for magics in self._shell.magics_manager.magics.values():
@@ -66,14 +60,12 @@ _loaded: dict[int, Notebook] = {}
 
 
 def load_extension(shell: Any) -> None:
-    """Begin; again after `unload_extension`."""
     if id(shell) not in _loaded:
         _loaded[id(shell)] = Notebook(shell)
         _loaded[id(shell)].load()
 
 
 def unload_extension(shell: Any) -> None:
-    """End."""
     notebook = _loaded.pop(id(shell), None)
     if notebook is not None:
         notebook.unload()

@@ -66,12 +66,7 @@ def _on_device(run: Run, device: str | None) -> tuple[Run, str]:
 
 
 def plan_of_run(run: Run, budget: int | str, device: str | None = None, batch_size: int | None = None) -> Plan:
-    """The plan for a run, as `tb_memplugin.plan` returns it.
-
-    Raises:
-        RequestError: The budget or the batch size is malformed.
-        NotFoundError: The run has no such device.
-    """
+    """The plan for a run, as `tb_memplugin.plan` returns it, with the same errors."""
     size = checked_conditions(batch_size).batch_size
     return plan_for(*_on_device(run, device), capacity_bytes(budget, "budget"), size)
 

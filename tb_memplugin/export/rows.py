@@ -117,19 +117,13 @@ def _of_device(run: Run, device: str) -> Iterable[dict[str, Any]]:
     samples = take_samples(samples, known)
     snapshots = [one for one in run.snapshots if one.device == device]
     days = _days(samples.wall_time)
-    days_of_snapshots = _days(np.asarray([one.wall_time for one in snapshots], np.float64)).tolist()
+    snapshot_days = _days(np.asarray([one.wall_time for one in snapshots], np.float64)).tolist()
     for number, phase in enumerate(PHASES):
-        for day in sorted({*np.unique(days[samples.phase == number]).tolist(), *days_of_snapshots}):
-            part = dataclasses.replace(
-                run,
-                samples=take_samples(samples, (days == day) & (samples.phase == number)),
-                snapshots=tuple(
-                    one
-                    for one, of in zip(snapshots, days_of_snapshots, strict=True)
-                    if of == day and one.phase == phase
-                ),
-            )
-            record = _record(part, device, phase)
+        for day in sorted({*np.unique(days[samples.phase == number]).tolist(), *snapshot_days}):
+            of_day = take_samples(samples, (days == day) & (samples.phase == number))
+            dated = zip(snapshots, snapshot_days, strict=True)
+            traced = tuple(one for one, of in dated if of == day and one.phase == phase)
+            record = _record(dataclasses.replace(run, samples=of_day, snapshots=traced), device, phase)
             if record is not None:
                 yield record | {"day": float("nan") if day == MISSING else float(day * DAY_SECONDS)}
 
@@ -185,10 +179,9 @@ def unreadable(unit: ExportUnit, error: Exception) -> dict[str, Rows]:
 
 def rows_of_table(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
     """The rows of a table one by one, with times as `datetime` in UTC and None for NULL."""
-    columns = [_plain(column.kind, rows[column.name]) for column in TABLES[table].columns]
-    names = [column.name for column in TABLES[table].columns]
-    for values in zip(*columns, strict=True):
-        yield dict(zip(names, values, strict=True))
+    columns = {column.name: _plain(column.kind, rows[column.name]) for column in TABLES[table].columns}
+    for values in zip(*columns.values(), strict=True):
+        yield dict(zip(columns, values, strict=True))
 
 
 def _plain(kind: Kind, values: Values) -> list[Any]:
@@ -201,28 +194,20 @@ def _plain(kind: Kind, values: Values) -> list[Any]:
 
 def _run_tables(name: str, worker: str, run: Run) -> dict[str, Rows]:
     """The tables of one worker, without dead letters."""
-    return {
-        "samples": _samples(name, worker, run),
-        **{
-            table: _from_records(table, {"run": name, "worker": worker}, records)
-            for table, records in {
-                "peaks": daily_peaks(run),
-                "ledger": _of_snapshots(run, "ledger"),
-                "layers": [
-                    {
-                        **vars(layer),
-                        **{field: getattr(of, field) for field in ("reason", "optimizer", "wall_time")},
-                        "from_step": of.step,
-                        "position": position,
-                    }
-                    for of in run.layer_tables
-                    for position, layer in enumerate(of.layers)
-                ],
-                "held_tensors": _of_snapshots(run, "held_tensors"),
-                "failures": [vars(oom) for oom in run.ooms],
-            }.items()
-        },
+    records = {
+        "peaks": daily_peaks(run),
+        "ledger": _of_snapshots(run, "ledger"),
+        "layers": [
+            {**vars(of), **vars(layer), "from_step": of.step, "position": position}
+            for of in run.layer_tables
+            for position, layer in enumerate(of.layers)
+        ],
+        "held_tensors": _of_snapshots(run, "held_tensors"),
+        "failures": [vars(oom) for oom in run.ooms],
     }
+    about = {"run": name, "worker": worker}
+    tables = {table: _from_records(table, about, of_table) for table, of_table in records.items()}
+    return {"samples": _samples(name, worker, run), **tables}
 
 
 def _samples(name: str, worker: str, run: Run) -> Rows:

@@ -8,7 +8,7 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,16 @@ from tb_memplugin.model.layers import example_bytes, former_name, recorded_preci
 from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.recomputation import Segments, recomputed
-from tb_memplugin.prediction.sized_steps import LEFT_OUT, Rows, SizedStep, in_place, once_all_are_there, with_lifetimes
+from tb_memplugin.prediction.sized_steps import (
+    LEFT_OUT,
+    Rows,
+    SizedStep,
+    in_place,
+    once_all_are_there,
+    own_rows,
+    owned,
+    with_lifetimes,
+)
 
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
 _OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")
@@ -99,7 +108,7 @@ class Change:
         if self.without_slots or self.batches > 1:
             gone |= _of_update(requests)
         if self.batches > 1:
-            requests = in_place(requests, _by_update(requests) & _rows(requests, lambda one: one.category == "weights"))
+            requests = in_place(requests, _by_update(requests) & owned(requests, lambda one: one.category == "weights"))
         kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
         if self.halved:
             kept = np.where(_of_layers_passes(requests) & (kept > 0), kept // 2, kept)
@@ -139,19 +148,20 @@ class Change:
 
     def saved_rows(self, requests: StepRequests) -> Rows:
         """Which chunks are saved for the backward pass in addition."""
-        own = (requests.birth >= 0) & (requests.death < requests.events)
-        return own & _rows(requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES)
+        return own_rows(requests) & owned(
+            requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES
+        )
 
     def repeated_rows(self, requests: StepRequests) -> Rows:
         """Which chunks are results of recomputed layers and of those inside them."""
         layers = tuple(f"{path}/" for segment in self.recompute for path in segment)
-        return _rows(requests, lambda owner: owner.category == "activations" and f"{owner.layer}/".startswith(layers))
+        return owned(requests, lambda owner: owner.category == "activations" and f"{owner.layer}/".startswith(layers))
 
     def _scaled(self, requests: StepRequests) -> StepRequests:
         """The step whose update waits for all gradients, if it does so after the change."""
         if not self.tests_gradients:
             return requests
-        old = (requests.birth < 0) & _rows(requests, lambda owner: owner.category in PERSISTENT)
+        old = (requests.birth < 0) & owned(requests, lambda owner: owner.category in PERSISTENT)
         gradients = _last_gradients(requests)
         return once_all_are_there(requests, gradients, (_by_update(requests) | old) & ~gradients)
 
@@ -162,7 +172,7 @@ class Change:
         return recomputed(step, self.recompute, {path: size * batch for path, size in self.outputs.items() if batch})
 
     def _most_sizes(self, requests: StepRequests, sizes: Integers) -> Integers:
-        gone = _rows(
+        gone = owned(
             requests,
             lambda owner: (
                 (owner.layer in self.frozen and owner.category in _OF_TRAINING)
@@ -185,7 +195,7 @@ class Change:
         return np.where(gradients, LEFT_OUT, sizes)
 
     def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
-        return _rows(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
+        return owned(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
 
 
 def _is_of_model(layer: str | None) -> bool:
@@ -193,7 +203,7 @@ def _is_of_model(layer: str | None) -> bool:
 
 
 def _gradients(requests: StepRequests) -> Rows:
-    return _rows(requests, lambda owner: owner.category == "weight_gradients")
+    return owned(requests, lambda owner: owner.category == "weight_gradients")
 
 
 def _last_gradients(requests: StepRequests) -> Rows:
@@ -232,22 +242,18 @@ def _like_variables(requests: StepRequests, parts: int) -> Rows:
 
 def _of_layers_passes(requests: StepRequests) -> Rows:
     """Which chunks are activations, their gradients and temporaries of layers."""
-    return _rows(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
+    return owned(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
 
 
 def _of_update(requests: StepRequests) -> Rows:
     """Which chunks are temporaries of the recorded optimizer's update."""
-    return _by_update(requests) & _rows(requests, lambda owner: owner.category == "workspace")
+    return _by_update(requests) & owned(requests, lambda owner: owner.category == "workspace")
 
 
 def _by_update(requests: StepRequests) -> Rows:
     """Which chunks the ops of the recorded optimizer's update requested, by their names; shape [chunks]."""
     named = [_UPDATE.search(op.replace("_", "")) is not None for op in (*requests.ops, "")]
     return np.asarray(named, bool)[requests.op]
-
-
-def _rows(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> Rows:
-    return np.asarray([wanted(owner) for owner in requests.owners], bool)[requests.owner]
 
 
 def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepRequests | None = None) -> Change:

@@ -9,19 +9,12 @@ from collections.abc import Sequence
 
 from tb_memplugin.model import Layer
 
-SLOTS = {
-    "sgd": 0,
-    "momentum": 1,
-    "rmsprop": 1,
-    "adagrad": 1,
-    "lion": 1,
-    "adam": 2,
-    "adamw": 2,
-    "adamax": 2,
-    "nadam": 2,
-    "adadelta": 2,
-    "ftrl": 2,
-}
+_NAMES = (
+    ("sgd",),
+    ("momentum", "rmsprop", "adagrad", "lion"),
+    ("adam", "adamw", "adamax", "nadam", "adadelta", "ftrl"),
+)
+SLOTS = {name: slots for slots, names in enumerate(_NAMES) for name in names}
 """Slots that Keras's optimizers keep for each weight; ``momentum`` is SGD with momentum."""
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 MAX_GLOB_CHARACTERS = 1_000

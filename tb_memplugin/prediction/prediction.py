@@ -15,7 +15,7 @@ from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.evidence import Peaks
 from tb_memplugin.prediction.history import FailedRequest, Outcome, StepPeak, live_rows, most_live_bytes
-from tb_memplugin.prediction.sized_steps import SizedStep, as_recorded, event_order, in_use, start_map
+from tb_memplugin.prediction.sized_steps import SizedStep, as_recorded, event_order, in_use, owned, start_map
 
 SETTLED = 2
 """Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
@@ -73,7 +73,7 @@ def arrays_in_place(requests: StepRequests) -> int:
     """
     if is_gpu(requests.device):
         return 0
-    is_input = np.asarray([owner.category == "inputs" for owner in requests.owners], bool)[requests.owner]
+    is_input = owned(requests, lambda owner: owner.category == "inputs")
     stays = (requests.birth < 0) & (requests.death >= requests.events) & (requests.batch_power == 0)
     return int(requests.requested[is_input & stays & (requests.requested < ALWAYS_COPIED_BYTES)].sum())
 

@@ -9,13 +9,13 @@ forward pass, after a recomputation then.
 
 import dataclasses
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from tb_memplugin.model import GRADIENTS, Category, Integers, StepRequests
-from tb_memplugin.prediction.sized_steps import LATER_RESULTS, Rows, SizedStep, rearranged
+from tb_memplugin.prediction.sized_steps import LATER_RESULTS, SizedStep, own_rows, owned, rearranged
 
 Segments = tuple[tuple[str, ...], ...]
 """Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
@@ -61,29 +61,25 @@ class Parts:
 
     def __init__(self, requests: StepRequests) -> None:
         self.requests = requests
-        owners = requests.owners
-        own = (requests.birth >= 0) & (requests.death < requests.events)
+        own = own_rows(requests)
         backward_op = np.asarray([BACKWARD in op for op in (*requests.ops, "")], bool)[requests.op]
-        self.activations = own & self._of_category(("activations",)) & ~backward_op
+        self.activations = own & owned(requests, lambda one: one.category == "activations") & ~backward_op
         self.forward_end = int(requests.birth[self.activations].max(initial=-1))
-        results = own & self._of_category(RESULTS) & (requests.birth <= self.forward_end)
-        backward = (requests.birth > self.forward_end) & (backward_op | self._of_category(GRADIENTS))
-        batch = self._of_category(("inputs",)) & (requests.batch_power == 1)
+        results = own & owned(requests, lambda one: one.category in RESULTS) & (requests.birth <= self.forward_end)
+        backward = (requests.birth > self.forward_end) & (
+            backward_op | owned(requests, lambda one: one.category in GRADIENTS)
+        )
+        batch = owned(requests, lambda one: one.category == "inputs") & (requests.batch_power == 1)
         self._freed_inputs = np.flatnonzero(batch & (requests.death <= self.forward_end))
         self._forward = self._by_layer(np.flatnonzero(results & ~backward_op))
         self._ahead = self._by_layer(np.flatnonzero(results & backward_op & (requests.death > self.forward_end)))
         self._backward = self._by_layer(np.flatnonzero(backward))
         self._others: dict[str, Integers] = {}  # model to the births of the forward pass that are not its own, sorted
         self._inside: dict[str, list[str]] = {}  # path to the sorted paths of it and of what is inside it
-        for path in sorted({owner.layer for owner in owners if owner.layer is not None}):
+        for path in sorted({owner.layer for owner in requests.owners if owner.layer is not None}):
             parts = path.split("/")
             for depth in range(len(parts)):
                 self._inside.setdefault("/".join(parts[: depth + 1]), []).append(path)
-
-    def _of_category(self, categories: Iterable[Category]) -> Rows:
-        wanted = set(categories)
-        requests = self.requests
-        return np.asarray([owner.category in wanted for owner in requests.owners], bool)[requests.owner]
 
     def _by_layer(self, rows: Integers) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}

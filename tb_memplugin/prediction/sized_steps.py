@@ -5,14 +5,14 @@ they are trained, their results are kept for it.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.rules import ROUNDING
-from tb_memplugin.model import IN_USE, MISSING, Floats, Integers, MemoryMap, StepRequests, is_gpu
+from tb_memplugin.model import IN_USE, MISSING, ChunkOwner, Floats, Integers, MemoryMap, StepRequests, is_gpu
 
 LEFT_OUT = -1
 """Size of a chunk that does not exist under the conditions of a simulation."""
@@ -33,6 +33,16 @@ class SizedStep:
 
 def as_recorded(requests: StepRequests) -> SizedStep:
     return SizedStep(requests, requests.requested)
+
+
+def owned(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> Rows:
+    """Which chunks have a wanted owner, shape [chunks]."""
+    return np.asarray([wanted(owner) for owner in requests.owners], bool)[requests.owner]
+
+
+def own_rows(requests: StepRequests) -> Rows:
+    """Which chunks the step allocates and frees, shape [chunks]."""
+    return (requests.birth >= 0) & (requests.death < requests.events)
 
 
 def event_order(requests: StepRequests) -> list[int]:
@@ -103,7 +113,7 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
         for op, size in zip(one.op.tolist(), one.requested.tolist(), strict=True):
             if op >= 0:
                 known.setdefault(one.ops[op], set()).add(size)
-    tried = np.flatnonzero((first.birth >= 0) & (first.death < first.events) & (first.op >= 0))
+    tried = np.flatnonzero(own_rows(first) & (first.op >= 0))
     return frozenset(
         row
         for row in tried.tolist()
@@ -196,7 +206,7 @@ def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRe
     `unsaved` ones are freed in the forward pass, but for the last, as the first trained layer may save its input;
     `saved` ones are kept until the step ends.
     """
-    own = (requests.birth >= 0) & (requests.death < requests.events)
+    own = own_rows(requests)
     freed = requests.death.astype(np.float64)
     early = np.flatnonzero(unsaved & own)
     early = early[np.argsort(requests.birth[early], kind="stable")]

@@ -105,13 +105,6 @@ def thousand_exported(thousand: pathlib.Path, tmp_path_factory: pytest.TempPathF
     return tables
 
 
-def test_a_thousand_directories_and_several_processes(
-    thousand: pathlib.Path, thousand_exported: dict[str, list[str]], tmp_path: pathlib.Path
-) -> None:
-    write_with_beam([str(thousand)], tmp_path, MODES["several"])
-    assert tables_of(tmp_path, "*.parquet") == thousand_exported
-
-
 def test_a_killed_pipeline_is_run_again(
     thousand: pathlib.Path, thousand_exported: dict[str, list[str]], tmp_path: pathlib.Path
 ) -> None:
@@ -146,19 +139,3 @@ def test_a_directory_that_does_not_exist_is_a_dead_letter(logdir: pathlib.Path, 
     tables = tables_of(tmp_path / "beam", "*.parquet")
     assert len(tables["dead_letters"]) == 1 and "no directory" in tables["dead_letters"][0]
     assert len(tables["samples"]) == 64
-
-
-def test_rows_can_be_used_without_files(logdir: pathlib.Path) -> None:
-    from apache_beam.testing.util import assert_that, equal_to
-
-    from tb_memplugin.beam import ReadRuns
-
-    with beam.Pipeline() as pipeline:
-        peaks = (pipeline | beam.Create([str(logdir)]) | ReadRuns())["peaks"]
-        highest = (
-            peaks
-            | beam.Filter(lambda row: row["device"] == "GPU:0" and row["run"] in ("base", "wider"))
-            | beam.Map(lambda row: (row["run"], row["peak_bytes"]))
-            | beam.CombinePerKey(max)
-        )
-        assert_that(highest, equal_to([("base", 33 << 30), ("wider", 41 << 30)]))

@@ -47,11 +47,8 @@ class FailedTraining:
 
 
 def advice(session: Run, oom: Oom) -> Advice:
-    """The fixes of a failure. Takes up to some seconds.
-
-    Args:
-        session: The session that failed, with its requests, including steps that a later session repeats.
-        oom: The failure, on a device as the session names it.
+    """The fixes of a failure of a session, whose requests include steps that a later session repeats; on a device as
+    the session names it. Takes up to some seconds.
     """
     before = [one for one in session.requests if one.wall_time <= oom.wall_time]
     steps = () if oom.phase is None else recorded_program(before, oom.device, oom.phase)
@@ -87,12 +84,8 @@ def simulated_fixes(
 ) -> Advice:
     """The fixes of a failed training.
 
-    Args:
-        predictor: Predicts for the program that failed, from its steps alone: the failure itself is no evidence.
-        layers: The model's layers, in order, the first being the model itself.
-        failed: The training that failed.
-        evidence: What the run showed of batch sizes, which no fix contradicts.
-        units: Finds the layers that can be recomputed.
+    The predictor predicts from steps alone, as the failure itself is no evidence; no fix contradicts the `evidence`.
+    The first layer is the model itself; `units` finds those that can be recomputed.
     """
     here = predictor.predict(Conditions(batch_size=failed.batch_size, capacity_bytes=failed.capacity_bytes))
     if here.method == "unknown":

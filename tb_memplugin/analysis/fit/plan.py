@@ -29,6 +29,9 @@ FREEZING_TRIES = 5
 """Numbers of frozen layers that are simulated."""
 NAMED_CATEGORIES = 4
 """Categories that a sentence on the smallest peak names."""
+_BYTES = ("peak_bytes", "low_bytes", "high_bytes")
+_OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_BYTES)
+"""What a plan has of its option."""
 
 
 def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
@@ -113,16 +116,9 @@ class _Planner:
         return Plan(
             device=self._device,
             budget_bytes=self._budget,
-            fits=least.fits,
-            segments=least.segments,
-            batch_size=least.batch_size,
-            accumulation=least.accumulation,
-            peak_bytes=least.peak_bytes,
-            low_bytes=least.low_bytes,
-            high_bytes=least.high_bytes,
+            **{name: getattr(least, name) for name in _OF_OPTION},
             recorded_peak_bytes=self._same.peak_bytes,
             demand_bytes=peaks.demand_bytes,
-            extra_time=least.extra_time,
             time_source=self._units.time_source,
             code=code_of(least, self._optimizer, self._layers) if least.fits else "",
             options=tuple(options),

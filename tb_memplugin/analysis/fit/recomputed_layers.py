@@ -1,21 +1,14 @@
 """The finding on layers that the recorded training itself runs again in the backward pass. Pure."""
 
 import statistics
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import (
-    GRADIENTS,
-    Layer,
-    Run,
-    Snapshot,
-    StepRequests,
-    Timeline,
-    full_device_name,
-)
+from tb_memplugin.model import GRADIENTS, Layer, Run, Snapshot, StepRequests, Timeline, full_device_name
 from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.prediction.recomputation import BACKWARD, RESULTS
+from tb_memplugin.prediction.sized_steps import owned
 
 MAX_NAMES = 3
 """Most names of layers in a list, the first ones."""
@@ -25,15 +18,10 @@ _DRAWING = ("Dropout", "Noise")
 
 
 def recomputation_finding(run: Run, device: str, worker: str = "") -> str | None:
-    """What `keras.RematScope` or `tf.recompute_grad` save, and what they change; None if no layer is in one.
+    """What `keras.RematScope` or `tf.recompute_grad` save and change in a worker's run; None if no layer is in one.
 
     Layers that `remat` recomputes train as they would without it: there is nothing to find, unless XLA has merged the
     second run with the first.
-
-    Args:
-        run: The run of one worker, with its requests.
-        device: The device.
-        worker: The worker's name.
     """
     table = run.layer_tables[-1].layers if run.layer_tables else ()
     again = [layer for layer in table if layer.recomputed is not None]
@@ -61,7 +49,7 @@ def recomputation_finding(run: Run, device: str, worker: str = "") -> str | None
 def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
     costs = ""
     if requests.mode != "xla":
-        size = int(requests.requested[list(_repeated_rows(requests, paths))].sum())
+        size = int(requests.requested[_repeated_rows(requests, paths)].sum())
         steps = [one for one in run.requests if (one.device, one.phase) == (requests.device, requests.phase)]
         shares = [share for one in steps if (share := _share_of_time(run, one, paths)) is not None]
         if shares:
@@ -77,11 +65,11 @@ def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> 
     A result's request begins its op. The second run of some layers ends when the next gradient is requested.
     """
     line = next((one for one in run.timelines if _same_step(one, requests)), None)
-    rows = list(_repeated_rows(requests, paths))
+    rows = _repeated_rows(requests, paths)
     if line is None or line.duration_ns <= 0 or not rows:
         return None
-    of_gradients = np.asarray([owner.category in GRADIENTS for owner in requests.owners], np.bool_)
-    gradients = np.append(np.sort(requests.birth[of_gradients[requests.owner]]), requests.events)
+    of_gradients = owned(requests, lambda owner: owner.category in GRADIENTS)
+    gradients = np.append(np.sort(requests.birth[of_gradients]), requests.events)
     begins = np.sort(requests.birth[rows])
     ends, first = np.unique(gradients[np.searchsorted(gradients, begins)], return_index=True)
     taken = line.seconds_at(ends) - line.seconds_at(begins[first])
@@ -127,15 +115,13 @@ def _is_inside(layer: str | None, paths: Collection[str]) -> bool:
     return layer is not None and any(f"{layer}/".startswith(f"{path}/") for path in paths)
 
 
-def _repeated_rows(requests: StepRequests, paths: Collection[str]) -> Iterator[int]:
+def _repeated_rows(requests: StepRequests, paths: Collection[str]) -> list[int]:
     """Rows of the layers' results that the backward pass computes again."""
-    birth = requests.birth.tolist()
-    owners = [requests.owners[owner] for owner in requests.owner.tolist()]
-    gradients = [birth[row] for row, owner in enumerate(owners) if owner.category in GRADIENTS]
-    begin = min(gradients, default=requests.events)
-    for row, owner in enumerate(owners):
-        if owner.category == "activations" and birth[row] > begin and _is_inside(owner.layer, paths):
-            yield row
+    gradients = owned(requests, lambda owner: owner.category in GRADIENTS)
+    begin = int(requests.birth[gradients].min(initial=requests.events))
+    results = owned(requests, lambda owner: owner.category == "activations" and _is_inside(owner.layer, paths))
+    found: list[int] = np.flatnonzero(results & (requests.birth > begin)).tolist()
+    return found
 
 
 def _differences(anew: Sequence[Layer]) -> list[str]:

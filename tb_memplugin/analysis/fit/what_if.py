@@ -84,11 +84,7 @@ class RunPredictor:
         return None if capacity is None else self.predictor.largest_batch_size(capacity, conditions)
 
     def what_if(self, conditions: Conditions) -> WhatIf:
-        """The prediction under some conditions, and the largest batch size that fits.
-
-        Raises:
-            RequestError: A glob for layers matches none.
-        """
+        """The prediction, and the largest batch size that fits; `RequestError` if a glob for layers matches none."""
         error = unmatched(conditions, self.layers)
         if error is not None:
             raise RequestError(error[1], error[0])
@@ -170,11 +166,7 @@ def checked_conditions(
     optimizer: str | None = None,
     precision: str | None = None,
 ) -> Conditions:
-    """The conditions of a question, as `tb_memplugin.what_if` takes them.
-
-    Raises:
-        RequestError: One is malformed.
-    """
+    """The conditions of a question, as `tb_memplugin.what_if` takes them; `RequestError` if one is malformed."""
     size = None if batch_size is None else _whole(batch_size)
     if batch_size is not None and (size is None or not 1 <= size <= MAX_BATCH_SIZE):
         message = f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size!r:.80}"
@@ -190,10 +182,8 @@ def checked_conditions(
 
 
 def capacity_bytes(capacity: int | str, name: str = "capacity") -> int:
-    """Bytes of a capacity, or of what else has this name: a text with a unit such as ``"24GiB"``, or a number of bytes.
-
-    Raises:
-        RequestError: It is no size from 1 B to 1 PiB.
+    """Bytes of a capacity, or of what else has this name: a text such as ``"24GiB"``, or a number; `RequestError` if it
+    is no size from 1 B to 1 PiB.
     """
     size = parse_bytes(capacity) if isinstance(capacity, str) else _whole(capacity)
     if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
@@ -228,11 +218,7 @@ def _one_of(name: str, value: Any, known: Sequence[str]) -> str | None:
 
 
 def device_of(run: Run, device: str | None) -> str:
-    """The device of a question.
-
-    Raises:
-        NotFoundError: The run has no such device.
-    """
+    """The device of a question; `NotFoundError` if the run has no such device."""
     devices = devices_of(run)
     if not devices or (device is not None and device not in devices):
         raise NotFoundError(

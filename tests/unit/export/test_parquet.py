@@ -152,41 +152,6 @@ def test_a_killed_export_resumes(tmp_path: pathlib.Path) -> None:
     assert export_parquet(logs, to).unchanged == 8
 
 
-def test_what_cannot_be_read_keeps_its_rows_and_is_tried_again(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logs, to = tmp_path / "logs", tmp_path / "tables"
-    write_small_run(logs / "fails")
-    write_small_run(logs / "works")
-    export_parquet(logs, to)
-    rows = read(to, "samples")
-    for path in event_files(logs):
-        os.utime(path, ns=(1, 1))
-    with monkeypatch.context() as patched:
-        from tb_memplugin.export import rows as rows_module
-
-        read_unit = rows_module.read_unit
-
-        def fails(unit: Any) -> Any:
-            if unit.run == "fails":
-                raise OSError(5, "Input/output error")
-            return read_unit(unit)
-
-        patched.setattr(rows_module, "read_unit", fails)
-        exported = export_parquet(logs, to)
-    # THEN the other run is exported, and the reason is in the table
-    assert (exported.written, exported.failed) == (1, 1)
-    assert "could not be read" in str(exported)
-    assert read(to, "dead_letters") == [
-        {"run": "fails", "worker": "", "exported": False, "reason": "Input/output error"}
-    ]
-    assert read(to, "samples") == rows
-    # AND once it can be read, it is, and the reason goes
-    again = export_parquet(logs, to)
-    assert (again.written, again.unchanged, again.failed) == (1, 1, 0)
-    assert read(to, "dead_letters") == [] and read(to, "samples") == rows
-
-
 def test_text_that_arrow_cannot_hold_is_a_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tb_memplugin.export import rows as rows_module
 
@@ -256,13 +221,17 @@ def test_without_pyarrow_nothing_is_written(tmp_path: pathlib.Path, monkeypatch:
     assert not (tmp_path / "tables").exists()
 
 
-def test_a_worker_whose_files_could_not_be_read_once_is_exported_the_next_time(
+def test_what_cannot_be_read_keeps_its_rows_and_is_tried_again(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # GIVEN two workers, and a store that says how long the file of one is and then does not send it
+    # GIVEN exported workers, and a store that says how long the file of one is and then does not send it
     logs, to = tmp_path / "logs", tmp_path / "tables"
     for worker in ("w0", "w1"):
         write_small_run(logs / "exp", worker=worker)
+    export_parquet(logs, to)
+    rows = read(to, "samples")
+    for path in event_files(logs):
+        os.utime(path, ns=(1, 1))
     original = files.reader
 
     def reader(path: str) -> ReadAt:
@@ -273,13 +242,15 @@ def test_a_worker_whose_files_could_not_be_read_once_is_exported_the_next_time(
     with monkeypatch.context() as patch:
         patch.setattr(files, "reader", reader)
         exported = export_parquet(logs, to)
-    assert (exported.written, exported.failed) == (1, 1)
+    # THEN the other worker is exported, and the reason is in the table
+    assert (exported.written, exported.failed) == (1, 1) and "could not be read" in str(exported)
     (letter,) = read(to, "dead_letters")
-    assert letter["worker"] == "w1" and "cannot be read: 4017 of 8035 bytes" in letter["reason"]
-    # THEN it is not taken for unchanged: its length is the same
+    assert (letter["worker"], letter["exported"]) == ("w1", False)
+    assert "cannot be read: 4017 of 8035 bytes" in letter["reason"] and read(to, "samples") == rows
+    # AND once it can be read, it is, though its length is the same, and the reason goes
     again = export_parquet(logs, to)
     assert (again.written, again.unchanged, again.failed) == (1, 1, 0)
-    assert not read(to, "dead_letters")
+    assert read(to, "dead_letters") == [] and read(to, "samples") == rows
 
 
 def test_arrow_has_the_values_of_the_rows(tmp_path: pathlib.Path) -> None:

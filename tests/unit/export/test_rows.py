@@ -178,12 +178,6 @@ def test_what_fails_while_reading_is_a_dead_letter_without_the_path(
     assert [row["reason"] for row in rows_of_table("dead_letters", tables["dead_letters"])] == ["cannot open …/small"]
 
 
-def test_impossible_times_are_unknown() -> None:
-    times = module._times(np.asarray([0.0, 1.5, np.nan, np.inf, 1e300, -1e300, -1e11, 1e12]))
-    assert times.tolist()[:2] == [0, 1_500_000]
-    assert (times[2:] == module.MISSING).all()
-
-
 @pytest.mark.parametrize(("second", "year"), [(-1e11, None), (-6.2e10, 5), (0.0, 1970), (2.5e11, 9892), (2.6e11, None)])
 def test_a_clock_that_is_far_off_costs_the_time_only(tmp_path: pathlib.Path, second: float, year: int | None) -> None:
     writer = RunWriter(tmp_path / "exp")

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from export_cases import FIXTURES, TIMELINE_STEPS, recorded_ledger
 from reading_cases import make_timeline, write_small_run
-from timeline_cases import category_totals
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.export.trace_events import category_bytes, step_timelines, trace_events
+from tb_memplugin.export.trace_events import step_timelines, trace_events
 from tb_memplugin.model import MISSING
 
 
@@ -129,20 +128,6 @@ def test_unknown_rounding_is_not_in_the_numbers(tmp_path: pathlib.Path) -> None:
     name, timelines = step_timelines(str(tmp_path), None, 3)
     assert (timelines[0].rounding_bytes == MISSING).any()
     assert str(MISSING) not in trace_events(name, timelines).decode()
-
-
-@pytest.mark.parametrize("step", TIMELINE_STEPS)
-def test_categories_sum_to_the_ledger_at_the_peak(step: int) -> None:
-    _, (timeline,) = step_timelines(str(FIXTURES), "out_of_memory", step)
-    totals = category_bytes(timeline)
-    expected = category_totals(timeline)
-    assert {name: values.tolist() for name, values in totals.items()} == {
-        name: values.tolist() for name, values in expected.items()
-    }
-    by_category: collections.Counter[str] = collections.Counter()
-    for (_, category), size in recorded_ledger(timeline).items():
-        by_category[category] += size
-    assert {name: int(values[timeline.peak]) for name, values in totals.items() if values[timeline.peak]} == by_category
 
 
 def test_the_run_step_device_and_phase_select(tmp_path: pathlib.Path) -> None:

@@ -10,7 +10,6 @@ from requests_cases import THREE_LAYERS, hand_made_requests
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.model import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, ChunkOwner, StepRequests
 from tb_memplugin.prediction.cases import (
-    COMPILED_MARGIN,
     FEWER_RESULTS,
     OVERLAPPING_RESULTS,
     OVERLAPPING_RESULTS_ON_A_GPU,
@@ -67,22 +66,6 @@ def test_the_steps_of_the_closest_batch_size_are_simulated() -> None:
 def test_a_first_step_is_simulated_too_and_counts_for_no_uncertainty() -> None:
     case = make_case([step(first=True)], [step()], 4, Change())
     assert [one.requests.first for one in case.most] == [True, False]
-
-
-@pytest.mark.parametrize(("device", "mode"), [("GPU:0", "xla"), ("CPU:0", "xla"), ("GPU:0", "graph")])
-def test_compiled_steps_of_another_batch_size_on_a_gpu_have_a_wider_range(device: str, mode: str) -> None:
-    # GIVEN two recorded batch sizes, the second with requests of twice the size
-    unknown = np.full(len(THREE_LAYERS), UNKNOWN_POWER)
-    small = step(mode=mode, device=device, batch_power=unknown)
-    large = dataclasses.replace(small, batch_size=8, allocated=2 * small.allocated, requested=2 * small.requested)
-    recorded = make_case([], [small, large], 4, Change())
-    assert (recorded.transient_bytes, recorded.method) == ((0, 0, 0), "replay")
-    # WHEN another one is predicted: its chunks have three times the size, 11,520 B at most at a time
-    other = make_case([], [small, large], 12, Change())
-    assert [one.sizes.tolist() for one in other.most] == [(3 * small.requested).tolist()]
-    wider = round(COMPILED_MARGIN * 3 * 11_520) if (device, mode) == ("GPU:0", "xla") else 0
-    assert other.transient_bytes == (-wider, 0, wider)
-    assert other.method == ("estimate" if wider else "two_sizes") and len(other.sentences) == bool(wider)
 
 
 WEIGHTS = ChunkOwner("dense", "weights", True)

@@ -175,11 +175,6 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
     assert any("nothing is frozen" in one for one in nothing.assumptions)
 
 
-def test_half_precision_is_an_estimate_with_a_range() -> None:
-    before, after = (predictor().predict(one) for one in (Conditions(), Conditions(precision="mixed_float16")))
-    assert after.method == "estimate" and after.low_bytes < before.low_bytes < after.high_bytes
-
-
 # --- what is not known ----------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, START
+from reading_cases import MIB
 from requests_cases import hand_made_requests
 
-from tb_memplugin.model import ChunkOwner, Layer, StepRequests
+from tb_memplugin.model import Category, ChunkOwner, Layer, StepRequests
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
@@ -67,42 +67,19 @@ def chain(saves: int) -> StepRequests:
     events.append(("free gradient", LAYERS - saves))
     chunks = [event for event in events if not event[0].startswith("free")]
     trained = [layer >= LAYERS - saves for layer in range(LAYERS)]
-    owners = tuple(
-        ChunkOwner(
-            f"net/l{layer}",
-            "activation_gradients" if kind == "gradient" else "activations" if trained[layer] else "workspace",
-            trained[layer],
-        )
-        for kind, layer in chunks
-    )
-    count = len(chunks)
-    freed = [events.index((f"free {kind}", layer)) for kind, layer in chunks]
-    whole = np.asarray([0]), np.asarray([64 * SIZE])
-    return StepRequests(
-        step=1,
-        phase="train",
-        device=DEVICE,
-        wall_time=START,
-        mode="graph",
-        first=False,
-        batch_size=4,
-        capacity_bytes=64 * SIZE,
-        events=len(events),
-        address=_addresses(events, chunks),
-        allocated=np.full(count, SIZE),
-        requested=np.full(count, SIZE),
-        birth=np.asarray([events.index(chunk) for chunk in chunks]),
-        death=np.asarray(freed),
-        batch_power=np.ones(count, np.int64),
-        owner=np.arange(count),
-        op=np.full(count, -1),
-        owners=owners,
-        ops=(),
-        region_address=whole[0],
-        region_bytes=whole[1],
-        added_address=np.empty(0, np.int64),
-        added_bytes=np.empty(0, np.int64),
-    )
+    rows: list[tuple[str, Category, str, int, int, int]] = []
+    for kind, layer in chunks:
+        category: Category = "workspace"
+        if trained[layer]:
+            category = "activation_gradients" if kind == "gradient" else "activations"
+        born, freed = events.index((kind, layer)), events.index((f"free {kind}", layer))
+        rows.append((f"net/l{layer}", category, "", SIZE, born, freed))
+    made = hand_made_requests(tuple(rows))
+    flags = [trained[layer] for _, layer in chunks]
+    owners = tuple(dataclasses.replace(one, trainable=flag) for one, flag in zip(made.owners, flags, strict=True))
+    whole = {"region_address": np.asarray([0]), "region_bytes": np.asarray([64 * SIZE])}
+    address, op = _addresses(events, chunks), np.full(len(chunks), -1)
+    return dataclasses.replace(made, capacity_bytes=64 * SIZE, address=address, owners=owners, op=op, ops=(), **whole)
 
 
 def _addresses(

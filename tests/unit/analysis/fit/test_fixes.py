@@ -22,16 +22,8 @@ from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
 
-FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
 BATCH = 48
 OOM = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, verdict="capacity", op=None, batch_size=BATCH)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    directory = tmp_path_factory.mktemp("runs")
-    requests_cases.write_run(directory / "traced")
-    return Runs(directory)["traced"]
 
 
 def measured(run: Run, share: float, steps: slice = slice(1, None)) -> Run:
@@ -99,11 +91,6 @@ def test_a_run_without_requests_has_figures_and_no_advice(tmp_path: pathlib.Path
     assert oom.fixes == () and oom.in_use_bytes and oom.verdict is not None
     assert oom.not_available[-1] == "No fix could be simulated: no whole step was traced before."
     assert np.sum([row.bytes for row in oom.ledger]) == oom.in_use_bytes
-
-
-@pytest.fixture(scope="module")
-def refit() -> Run:
-    return tb_memplugin.load(FIXTURES / "refit")["net"]
 
 
 def test_units_are_in_the_order_of_the_model_though_random_ops_run_first(refit: Run) -> None:
@@ -191,12 +178,6 @@ def test_accumulation_keeps_the_effective_batch() -> None:
     assert program_fits(7, TOO_LARGE.capacity_bytes)
     of_a_prime = fixes(dataclasses.replace(TOO_LARGE, batch_size=47))["accumulation"]
     assert of_a_prime.change == "Gradient accumulation over 47 batches of 1"
-
-
-def test_a_training_in_half_precision_is_not_advised_it() -> None:
-    layers = [dataclasses.replace(layer, output_dtype="float16") for layer in TABLE.layers]
-    found, _ = simulated_fixes(Predictor(recorded_program(STEPS, DEVICE), layers), layers, TOO_LARGE)
-    assert found and "precision" not in {fix.kind for fix in found}
 
 
 def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:

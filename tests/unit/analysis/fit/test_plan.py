@@ -1,13 +1,11 @@
 """Plans for stored runs: within the budget as simulated, at the least cost first."""
 
 import dataclasses
-import pathlib
 from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
 import pytest
-import requests_cases
 
 import tb_memplugin
 from tb_memplugin.analysis.fit.plan_answer import PlanOption
@@ -17,15 +15,6 @@ from tb_memplugin.model import UNKNOWN_POWER, Run
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
-
-STORED = pathlib.Path(__file__).parents[3] / "fixtures" / "batch_sizes" / "cpu" / "Transformer" / "16"
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    directory = tmp_path_factory.mktemp("runs")
-    requests_cases.write_run(directory / "traced")
-    return tb_memplugin.load(directory)["traced"]
 
 
 def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:
@@ -38,8 +27,7 @@ def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:
 
 
 @pytest.mark.parametrize("share", [0.7, 0.5])
-def test_a_plan_is_within_its_budget_as_simulated(share: float) -> None:
-    (stored,) = tb_memplugin.load(STORED).values()
+def test_a_plan_is_within_its_budget_as_simulated(stored: Run, share: float) -> None:
     recorded = tb_memplugin.plan(stored, budget="1TiB").recorded_peak_bytes
     assert recorded is not None
     budget = int(share * recorded)
@@ -83,9 +71,8 @@ def test_where_nothing_fits_the_plan_says_the_smallest_peak(run: Run) -> None:
     assert "plan: none of the simulated changes fits" in str(plan)
 
 
-def test_where_nothing_is_predicted_the_plan_says_why_instead_of_a_smallest_peak() -> None:
+def test_where_nothing_is_predicted_the_plan_says_why_instead_of_a_smallest_peak(stored: Run) -> None:
     # GIVEN a run whose steps peak higher than its traced ones
-    (stored,) = tb_memplugin.load(STORED).values()
     devices = {
         name: dataclasses.replace(one, peak_bytes=one.peak_bytes * 5 // 4)
         for name, one in stored.samples.devices.items()
@@ -132,27 +119,28 @@ UNITS = {
 """The stored Transformer's layers between the sums of its residual connections."""
 
 
-def test_layers_that_a_second_pass_may_not_repeat_are_in_no_segment() -> None:
-    (stored,) = tb_memplugin.load(STORED).values()
-    run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
-    table, step = run.layer_tables[-1].layers, run.requests[-1]
-    assert [unit.first for unit, _ in units_of(run, step, table).found] == [0, 2, 3, 4]
+@pytest.fixture(scope="module")
+def transformer(stored: Run) -> Run:
+    return with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
+
+
+def test_layers_that_a_second_pass_may_not_repeat_are_in_no_segment(transformer: Run) -> None:
+    table, step = transformer.layer_tables[-1].layers, transformer.requests[-1]
+    assert [unit.first for unit, _ in units_of(transformer, step, table).found] == [0, 2, 3, 4]
     odd = dataclasses.replace(step, unrepeatable=("transformer/multi_head_attention_1/softmax",))
     # THEN what lies beside them is not recomputed together
-    left = [unit for unit, _ in units_of(run, odd, table).found]
+    left = [unit for unit, _ in units_of(transformer, odd, table).found]
     assert [(unit.first, unit.last) for unit in left] == [(0, 1), (2, 2), (4, 4)]
 
 
 @pytest.mark.long
-def test_a_larger_budget_costs_no_more_time() -> None:
-    (stored,) = tb_memplugin.load(STORED).values()
-    run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
+def test_a_larger_budget_costs_no_more_time(transformer: Run) -> None:
 
     def recomputing(budget: int) -> PlanOption:
-        (option,) = (one for one in tb_memplugin.plan(run, budget=budget).options if one.kind == "recompute")
+        (option,) = (one for one in tb_memplugin.plan(transformer, budget=budget).options if one.kind == "recompute")
         return option
 
-    smallest, recorded = recomputing(1).high_bytes, tb_memplugin.plan(run, budget="1TiB").high_bytes
+    smallest, recorded = recomputing(1).high_bytes, tb_memplugin.plan(transformer, budget="1TiB").high_bytes
     assert recorded is not None and smallest < recorded
     times = []
     for share in (-0.2, 0.0, 0.25, 0.5, 0.75, 0.95):
@@ -163,10 +151,8 @@ def test_a_larger_budget_costs_no_more_time() -> None:
     assert fitting == sorted(fitting, reverse=True)
 
 
-def test_the_plan_lies_on_its_curve_and_its_ledger_sums_to_its_peak() -> None:
-    (stored,) = tb_memplugin.load(STORED).values()
-    run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
-    whole = tb_memplugin.plan(run, budget="1TiB")
+def test_the_plan_lies_on_its_curve_and_its_ledger_sums_to_its_peak(transformer: Run) -> None:
+    whole = tb_memplugin.plan(transformer, budget="1TiB")
     assert whole.options[0].fits and len(whole.curve) > 2
     *saving, same = whole.curve
     assert (same.peak_bytes, same.extra_time, same.segments) == (whole.recorded_peak_bytes, 0.0, 0)
@@ -175,7 +161,7 @@ def test_the_plan_lies_on_its_curve_and_its_ledger_sums_to_its_peak() -> None:
     assert times == sorted(times, reverse=True) and len(set(times)) == len(times)
     # The end of a point's range as the budget gives that point, or one that costs no more.
     for point in saving:
-        plan = tb_memplugin.plan(run, budget=point.high_bytes)
+        plan = tb_memplugin.plan(transformer, budget=point.high_bytes)
         assert plan.fits and plan.segments and plan.extra_time is not None and plan.extra_time <= point.extra_time
         assert (plan.peak_bytes, plan.extra_time) in {(one.peak_bytes, one.extra_time) for one in plan.curve}
         assert sum(row.bytes for row in plan.ledger) == plan.peak_bytes
@@ -199,18 +185,15 @@ def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
     )
 
 
-def test_recomputation_is_combined_where_no_single_change_fits() -> None:
-    (stored,) = tb_memplugin.load(STORED).values()
-    run = with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
-    kinds = [one.kind for one in tb_memplugin.plan(run, budget=1).options]
+def test_recomputation_is_combined_where_no_single_change_fits(transformer: Run) -> None:
+    kinds = [one.kind for one in tb_memplugin.plan(transformer, budget=1).options]
     assert kinds[:3] == ["none", "recompute", "accumulate"]
     assert {"recompute_and_accumulate", "recompute_and_optimizer", "recompute_and_batch_size"} <= set(kinds)
-    assert not any("_and_" in one.kind for one in tb_memplugin.plan(run, budget="1TiB").options)
+    assert not any("_and_" in one.kind for one in tb_memplugin.plan(transformer, budget="1TiB").options)
 
 
-def test_recomputation_that_saves_nothing_is_no_option() -> None:
+def test_recomputation_that_saves_nothing_is_no_option(stored: Run) -> None:
     # GIVEN a layer graph with a single layer, so that nothing between two cut points can be freed
-    (stored,) = tb_memplugin.load(STORED).values()
     run = with_units(stored, lambda path: 0 if path == "transformer/dense_4" else None)
     plan = tb_memplugin.plan(run, budget="20MiB")
     assert not any(option.kind.startswith("recompute") for option in plan.options)

@@ -1,19 +1,17 @@
 """The conditions of a question as they are typed."""
 
 import dataclasses
-import pathlib
 import re
 from typing import Any
 
 import numpy as np
 import pytest
-import requests_cases
 from reading_cases import MIB
 
 import tb_memplugin
 from tb_memplugin.analysis.fit.what_if import capacity_bytes, checked_conditions
 from tb_memplugin.errors import RequestError
-from tb_memplugin.model import MISSING, Counters
+from tb_memplugin.model import MISSING, Counters, Run
 
 GIB = 1 << 30
 
@@ -70,9 +68,7 @@ def test_what_is_of_another_type_is_named(conditions: Any, sentence: str) -> Non
     assert str(raised.value).startswith(sentence) and raised.value.parameter == next(iter(conditions))
 
 
-def test_steps_that_were_each_traced_again_are_the_reason(tmp_path: pathlib.Path) -> None:
-    requests_cases.write_run(tmp_path / "traced")
-    run = tb_memplugin.load(tmp_path)["traced"]
+def test_steps_that_were_each_traced_again_are_the_reason(run: Run) -> None:
     # GIVEN a run in which the program changed at each traced step
     anew = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, first=True) for one in run.requests))
     reason = "Unknown: each traced training step is the first one after a change of the program, and so not typical."

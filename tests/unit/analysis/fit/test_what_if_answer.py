@@ -1,10 +1,9 @@
 """The answer to a what-if question, as it is read."""
 
 import dataclasses
-import pathlib
+from typing import Any
 
 import pytest
-import requests_cases
 from reading_cases import MIB
 
 import tb_memplugin
@@ -14,13 +13,6 @@ from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction, Reproduced
 from tb_memplugin.prediction.predictor import Enough
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    directory: pathlib.Path = tmp_path_factory.mktemp("runs")
-    requests_cases.write_run(directory / "traced")
-    return tb_memplugin.load(directory)["traced"]
 
 
 def test_the_figures_that_people_look_for_are_on_the_answer(run: Run) -> None:
@@ -63,30 +55,52 @@ def said(enough: Enough | None = None, **values: object) -> str:
     return verdict_sentence(dataclasses.replace(FITS, **values), enough)  # type: ignore[arg-type]
 
 
-def test_what_fits() -> None:
-    assert said() == "Fits: 484 MiB of 512 MiB"
-    assert said(capacity_bytes=None) == "Fits: 484 MiB"
-
-
-def test_memory_in_pieces() -> None:
-    assert said(Enough(700 * MIB, 650 * MIB), fits=False, fails_at=IN_PIECES) == (
-        "Does not fit: 484 MiB of 512 MiB would be enough, but no free chunk holds the 61.0 MiB requested by Relu, "
-        "layer net/conv1. At 700 MiB it fits: 650 MiB with free memory in pieces, and a reserve"
-    )
-    assert said(fits=False, fails_at=IN_PIECES, capacity_bytes=400 * MIB) == (
-        "Does not fit: 484 MiB needed, 400 MiB available, and no free chunk holds the 61.0 MiB requested by Relu, "
-        "layer net/conv1"
-    )
-
-
-def test_too_little_memory() -> None:
-    assert said(Enough(600 * MIB, 550 * MIB), fits=False, fails_at=SHORT, capacity_bytes=400 * MIB) == (
-        "Does not fit: 484 MiB needed, 400 MiB available. 61.0 MiB requested by Relu, layer net/conv1, 60.0 MiB free. "
-        "At 600 MiB it fits: 550 MiB with free memory in pieces, and a reserve"
-    )
-    # The allocator rounds requests up to 256 bytes.
-    exact = dataclasses.replace(IN_PIECES, requested_bytes=61 * MIB - 255, free_bytes=61 * MIB - 1)
-    assert "requested by" in said(fits=False, fails_at=exact)
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({}, "Fits: 484 MiB of 512 MiB"),
+        ({"capacity_bytes": None}, "Fits: 484 MiB"),
+        (
+            {"fits": False, "fails_at": IN_PIECES, "enough": Enough(700 * MIB, 650 * MIB)},
+            "Does not fit: 484 MiB of 512 MiB would be enough, but no free chunk holds the 61.0 MiB requested by Relu, "
+            "layer net/conv1. At 700 MiB it fits: 650 MiB with free memory in pieces, and a reserve",
+        ),
+        (
+            {"fits": False, "fails_at": IN_PIECES, "capacity_bytes": 400 * MIB},
+            "Does not fit: 484 MiB needed, 400 MiB available, and no free chunk holds the 61.0 MiB requested by Relu, "
+            "layer net/conv1",
+        ),
+        (
+            {"fits": False, "fails_at": SHORT, "capacity_bytes": 400 * MIB, "enough": Enough(600 * MIB, 550 * MIB)},
+            "Does not fit: 484 MiB needed, 400 MiB available. 61.0 MiB requested by Relu, layer net/conv1, 60.0 MiB "
+            "free. At 600 MiB it fits: 550 MiB with free memory in pieces, and a reserve",
+        ),
+        # A recorded failure that the simulation does not show.
+        ({"fits": False, "capacity_bytes": 400 * MIB}, "Does not fit: 484 MiB needed, 400 MiB available"),
+        (
+            {"fits": False, "assumptions": ("Recorded: batch size 4 failed.",)},
+            "Does not fit: Recorded: batch size 4 failed",
+        ),
+        (
+            {"fits": None, "capacity_bytes": 490 * MIB},
+            "Unknown: 490 MiB may not be enough; predicted peak 470 MiB to 500 MiB",
+        ),
+        # Why it may not be, if the peak is below.
+        (
+            {"fits": None},
+            "Unknown: 512 MiB may not be enough; predicted peak 470 MiB to 500 MiB, because free memory may be in "
+            "pieces",
+        ),
+        (
+            {"fits": None, "capacity_bytes": None},
+            "Unknown: the capacity is unknown; predicted peak 470 MiB to 500 MiB",
+        ),
+        ({"peak_bytes": None, "assumptions": ("Unknown: no steps.",)}, "Unknown: no steps."),
+        ({"peak_bytes": None}, "Unknown: there is no prediction."),
+    ],
+)
+def test_the_answer_in_words(values: dict[str, Any], sentence: str) -> None:
+    assert said(**values) == sentence
 
 
 @pytest.mark.parametrize(
@@ -95,29 +109,12 @@ def test_too_little_memory() -> None:
         ({"op": None}, " by layer net/conv1,"),
         ({"layer": None}, " by Relu,"),
         ({"op": None, "layer": None}, " 61.0 MiB requested, 60.0"),
+        # The allocator rounds requests up to 256 bytes.
+        ({"requested_bytes": 61 * MIB - 255, "free_bytes": 61 * MIB - 1}, "requested by"),
     ],
 )
-def test_an_unknown_op_or_layer_is_left_out(part: dict[str, None], words: str) -> None:
+def test_the_failed_request_in_words(part: dict[str, Any], words: str) -> None:
     assert words in said(fits=False, fails_at=dataclasses.replace(SHORT, **part))
-
-
-def test_a_recorded_failure_that_the_simulation_does_not_show() -> None:
-    assert said(fits=False, capacity_bytes=400 * MIB) == "Does not fit: 484 MiB needed, 400 MiB available"
-    recorded = "Recorded: batch size 4 ran out of memory in step 7, with 512 MiB"
-    assert said(fits=False, assumptions=(f"{recorded}.",)) == f"Does not fit: {recorded}"
-
-
-def test_what_is_unknown() -> None:
-    above = "Unknown: 490 MiB may not be enough; predicted peak 470 MiB to 500 MiB"
-    assert said(fits=None, capacity_bytes=490 * MIB) == above
-    # AND why it may not be, if the peak is below
-    below = (
-        "Unknown: 512 MiB may not be enough; predicted peak 470 MiB to 500 MiB, because free memory may be in pieces"
-    )
-    assert said(fits=None) == below
-    assert said(fits=None, capacity_bytes=None).startswith("Unknown: the capacity is unknown; predicted peak")
-    assert said(peak_bytes=None, assumptions=("Unknown: no steps.",)) == "Unknown: no steps."
-    assert said(peak_bytes=None) == "Unknown: there is no prediction."
 
 
 def test_names_from_a_run_are_cleaned() -> None:
