@@ -94,12 +94,7 @@ def test_a_reader_waits_for_what_the_runs_recorder_has_recorded(
 
 @pytest.mark.parametrize(
     ("recorder", "recording"),
-    [
-        (Recorder(), True),
-        (Recorder(closed=True), False),
-        (Recorder(paused=True), False),
-        (Recorder("runs/own"), False),
-    ],
+    [(Recorder(), True), (Recorder(closed=True), False), (Recorder(paused=True), False), (Recorder("runs/own"), False)],
 )
 def test_an_open_session_records_unless_it_is_paused_or_left_out(recorder: Recorder, recording: bool) -> None:
     assert not is_recording([])

@@ -20,10 +20,7 @@ MIB = 1 << 20
 
 
 def snapshot(weights: int, unattributed: int, replayed: int | None = 5, chunks: int = 7) -> Any:
-    rows = (
-        LedgerRow("dense", "weights", True, weights, 0),
-        LedgerRow(None, "unattributed", None, unattributed, 0),
-    )
+    rows = (LedgerRow("dense", "weights", True, weights, 0), LedgerRow(None, "unattributed", None, unattributed, 0))
     replay = None if replayed is None else Replay(replayed, 5, chunks, 7, 0)
     return dataclasses.replace(make_snapshot(0), ledger=rows, in_use_bytes=weights + unattributed, replay=replay)
 

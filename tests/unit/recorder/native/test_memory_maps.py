@@ -99,8 +99,7 @@ def test_an_allocator_without_memory_gives_no_map_and_stays_available(make: Any,
 
 
 @pytest.mark.parametrize(
-    ("dump", "said"),
-    [(make_dump(b"GPU_1_bfc"), "returned the map of GPU:1 instead"), (b"\xff\xff", "do not parse")],
+    ("dump", "said"), [(make_dump(b"GPU_1_bfc"), "returned the map of GPU:1 instead"), (b"\xff\xff", "do not parse")]
 )
 def test_another_map_turns_it_off(make: Any, warnings: list[str], dump: bytes, said: str) -> None:
     maps = make(Library(dump))

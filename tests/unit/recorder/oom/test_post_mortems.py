@@ -148,8 +148,7 @@ def test_dumps_of_a_failure_do_not_count_for_the_next_step(watched: Watched) -> 
 
 
 @pytest.mark.parametrize(
-    ("dumped", "preliminary", "device"),
-    [("GPU_1_bfc", False, "GPU:1"), (None, True, "GPU:1"), (None, False, "GPU:0")],
+    ("dumped", "preliminary", "device"), [("GPU_1_bfc", False, "GPU:1"), (None, True, "GPU:1"), (None, False, "GPU:0")]
 )
 def test_the_device_is_that_of_the_dump_then_of_the_waiting_step_then_the_first(
     watched: Watched, dumped: str | None, preliminary: bool, device: str

@@ -142,8 +142,7 @@ def test_after_three_tries_the_size_is_unknown(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("known", "said"),
-    [(True, "No batch is predicted to fit into 100 MiB."), (False, "How the peak grows is unknown.")],
+    ("known", "said"), [(True, "No batch is predicted to fit into 100 MiB."), (False, "How the peak grows is unknown.")]
 )
 def test_without_a_prediction_nothing_is_tried(monkeypatch: pytest.MonkeyPatch, known: bool, said: str) -> None:
     answer, tried, _ = search(monkeypatch, Predictor(101 * MIB, MIB, known), lambda size: 0, 100 * MIB)
