@@ -499,15 +499,6 @@ def owners_of(oom: Oom) -> list[ChunkOwner | None]:
     return [oom.map.owners[number] if number >= 0 else None for number in oom.map.owner.tolist()]
 
 
-def test_facts_are_those_of_the_devices_last_step() -> None:
-    recent = RecentSteps()
-    first, last = TraceFacts(mode="eager"), TraceFacts(mode="xla")
-    for facts in (first, last):
-        recent.add(GPU, made((0, MIB, 1, 2, INPUTS)), facts)
-    assert recent.facts(GPU) is last
-    assert recent.facts("GPU:1") == TraceFacts()
-
-
 @pytest.mark.parametrize(
     ("about", "uncertain", "exact"),
     [
@@ -541,16 +532,9 @@ def test_the_last_three_steps_of_a_phase_count() -> None:
     assert found == [1, 0, 0, 0, 0]
 
 
-def test_the_newest_step_decides_the_owner_of_a_place() -> None:
+def test_the_newest_step_of_the_failures_phase_comes_before_newer_ones_of_others() -> None:
     recent = RecentSteps()
     recent.add(GPU, made((0, MIB, -1, 20, INPUTS)), TraceFacts())
-    recent.add(GPU, made((0, MIB, -1, 20, ACTIVATIONS)), TraceFacts())
-    oom = recent.post_mortem(failed(8 * MIB), in_use((0, MIB)), TraceFacts(), (), None)
-    assert owners_of(oom) == [ACTIVATIONS]
-
-
-def test_a_step_of_the_failures_phase_comes_before_newer_ones_of_others() -> None:
-    recent = RecentSteps()
     recent.add(GPU, made((0, MIB, -1, 20, ACTIVATIONS)), TraceFacts())
     recent.add(GPU, made((0, MIB, -1, 20, INPUTS), phase="validation"), TraceFacts())
     recent.add("GPU:1", made((0, MIB, -1, 20, GRADIENTS)), TraceFacts())
@@ -615,15 +599,6 @@ def test_chunks_that_grew_with_the_batch_have_the_owners_of_the_smaller_ones(giv
     # THEN the batch says so; without it nothing is guessed from sizes
     assert owners_of(oom) == ([INPUTS, ACTIVATIONS] if given else [None, None])
     assert oom.batch_size == given
-
-
-@pytest.mark.parametrize(("given", "owner"), [(64, ACTIVATIONS), (None, None)])
-def test_a_given_batch_explains_a_chunk_among_many_unknown_ones(given: int | None, owner: ChunkOwner | None) -> None:
-    recent = RecentSteps()
-    recent.add(GPU, made((8, 3 * MIB, 1, 20, ACTIVATIONS)), TraceFacts())
-    chunks = in_use((0, 12 * MIB), (1 << 30, 101 * MIB), (2 << 30, 103 * MIB))
-    oom = recent.post_mortem(failed(None, op="new"), chunks, TraceFacts(), (), 16, given)
-    assert owners_of(oom) == [owner, None, None]
 
 
 def test_results_of_layers_in_validation_are_known_by_their_size() -> None:

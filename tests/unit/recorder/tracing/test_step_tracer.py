@@ -156,18 +156,14 @@ def test_the_first_step_is_learned_from_and_the_second_one_traced(tmp_path: path
     assert second.start["GPU:1"] is None
     assert [second.start["GPU:0"], second.end["GPU:0"]] == case.maps.given[-2:]
     assert case.observer.calls == ["begin", "end GPU:0", "end GPU:1", "close"] * 2
+    # ... of which the observer gets those at the start as chunks
+    assert case.observer.maps_at_start["GPU:1"] is None
+    assert case.observer.maps_at_start["GPU:0"].in_use_bytes == 1536
+    # AND a step is being traced from its beginning to its end
     assert not case.tracer.tracing
-
-
-def test_a_window_is_open_from_the_beginning_to_the_end_of_its_step(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path)
-    assert not case.tracer.tracing
-    case.tracer.begin(0, "train")
+    case.tracer.work_through(second)
+    case.tracer.begin(2, "train")
     assert case.tracer.tracing and not case.tracer.compiled
-    case.observer.traces += 1
-    assert case.tracer.compiled
-    case.tracer.end(0, "train", 0.0, 1.0, MIB)
-    assert not case.tracer.tracing
 
 
 def test_a_traced_step_costs_what_its_window_and_its_slowness_take(tmp_path: pathlib.Path) -> None:
@@ -234,14 +230,6 @@ def test_a_step_that_compiles_without_a_window_makes_the_next_one_traced(tmp_pat
     assert case.step(4) is not None
 
 
-def test_the_next_trace_is_due_a_quarter_of_a_second_after_the_first_one_began(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path, overhead=1e-9)
-    case.clock.profiler_seconds = 1e-6  # more than the budget
-    for number in range(2):
-        case.step(number, seconds=0.01)
-    assert case.tracer.due(2, "train").seconds == pytest.approx(0.24, abs=1e-3)
-
-
 @pytest.mark.parametrize("stopped", [False, True])
 def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Path, stopped: bool) -> None:
     case = Tracer(tmp_path, ("GPU:0",) if stopped else ())
@@ -262,11 +250,15 @@ def test_only_steps_that_were_asked_for_are_traced(tmp_path: pathlib.Path) -> No
 # --- profiles that wait -----------------------------------------------------------------------------------------------
 
 
-def test_while_two_profiles_wait_no_further_step_is_traced(tmp_path: pathlib.Path) -> None:
+def test_while_two_profiles_wait_no_further_step_is_traced(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     case = Tracer(tmp_path)
     waiting = [case.step(0), case.step(1, compiles=True)]
     assert None not in waiting and len(waiting) == MAX_WAITING
-    assert case.step(2) is None
+    # THEN it is left out at once and in silence
+    monkeypatch.setattr(step_tracer.background, "while_it_works", None)
+    assert case.step(2) is None and caplog.records == []
     case.tracer.work_through(waiting[0])
     assert case.step(3) is not None
     assert case.analyzed == waiting[:1]
@@ -302,21 +294,6 @@ def test_a_step_that_was_asked_for_waits_for_earlier_profiles(
     said = [record.message for record in caplog.records]
     assert (traced is not None) is in_time
     assert said == ([] if in_time else ["step 2 was not traced: earlier profiles took too long"])
-
-
-def test_a_step_that_was_not_asked_for_is_left_out_in_silence_and_at_once(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def wait(done: Any) -> bool:
-        raise AssertionError
-
-    monkeypatch.setattr(step_tracer.background, "while_it_works", wait)
-    case = Tracer(tmp_path)
-    case.step(0)
-    case.step(1, compiles=True)
-    with caplog.at_level(logging.WARNING, "tb_memplugin"):
-        assert case.step(2) is None
-    assert caplog.records == []
 
 
 def room(case: Tracer) -> int:
@@ -422,13 +399,6 @@ def test_handles_of_unknown_size_are_noted_as_unknown(tmp_path: pathlib.Path, mo
 
     monkeypatch.setattr(step_tracer, "resource_handle_bytes", fail)
     assert Tracer(tmp_path, ("CPU:0",)).observer.handles == {"CPU:0": None}
-
-
-def test_the_observer_gets_the_maps_at_the_start_as_chunks(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path)
-    case.step(0)
-    assert case.observer.maps_at_start["GPU:1"] is None
-    assert case.observer.maps_at_start["GPU:0"].in_use_bytes == 1536
 
 
 @pytest.mark.parametrize("replicated", [True, False], ids=["replicas", "workers"])
