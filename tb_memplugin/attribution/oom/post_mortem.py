@@ -4,7 +4,7 @@ import dataclasses
 
 from tb_memplugin.allocator import fit as bfc
 from tb_memplugin.attribution.results.ledger import ledger_of
-from tb_memplugin.model import FailedDuring, LedgerRow, MemoryMap, Oom, OomStatus, Phase, Verdict
+from tb_memplugin.model import FailedDuring, MemoryMap, Oom, OomStatus, Phase, Verdict
 from tb_memplugin.model.units import format_bytes
 
 
@@ -51,23 +51,17 @@ def post_mortem(
     The map has the chunks at the failure, with known owners. `needed_bytes` are what the step needs at least at once,
     even if free memory is in one piece.
     """
-    verdict: Verdict | None = None
-    reason = ""
-    ledger: tuple[LedgerRow, ...] = ()
-    if memory_map is not None:
-        ledger = ledger_of(memory_map)
-        verdict, reason = _verdict(memory_map, event)
-        capacity = memory_map.capacity_bytes
-        if verdict == "fragmentation" and needed_bytes and capacity and needed_bytes > capacity:
-            verdict = "capacity"
-            reason += (
-                f" Even with free memory in one piece, the step needs {format_bytes(needed_bytes)} of "
-                f"{format_bytes(capacity)}."
-            )
+    if memory_map is None:
+        in_use, pool_bytes, capacity = event.in_use_bytes, None, event.capacity_bytes
+    else:
+        in_use, pool_bytes, capacity = memory_map.in_use_bytes, memory_map.pool_bytes, memory_map.capacity_bytes
     pool = None if memory_map is None else bfc.pool_at(memory_map)
-    in_use = event.in_use_bytes if memory_map is None else memory_map.in_use_bytes
-    capacity = event.capacity_bytes if memory_map is None else memory_map.capacity_bytes
     free = None if in_use is None or capacity is None else max(0, capacity - in_use)
+    verdict, reason = (None, "") if memory_map is None else _verdict(memory_map, event)
+    if verdict == "fragmentation" and needed_bytes and capacity and needed_bytes > capacity:
+        verdict = "capacity"
+        needed = f"the step needs {format_bytes(needed_bytes)} of {format_bytes(capacity)}"
+        reason += f" Even with free memory in one piece, {needed}."
     if pool is None and free is not None:
         verdict, reason = _verdict_by_limit(event, free)
     return Oom(
@@ -76,11 +70,11 @@ def post_mortem(
         # Chunks may be missing from an incomplete map.
         largest_free_bytes=pool.largest_free_bytes if pool and memory_map and memory_map.complete else None,
         in_use_bytes=in_use,
-        pool_bytes=None if memory_map is None else memory_map.pool_bytes,
+        pool_bytes=pool_bytes,
         capacity_bytes=capacity,
         verdict=verdict,
         reason=reason,
-        ledger=ledger,
+        ledger=() if memory_map is None else ledger_of(memory_map),
         map=memory_map,
         not_available=_not_available(event, memory_map),
         batch_size=batch_size,

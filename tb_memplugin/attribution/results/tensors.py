@@ -6,7 +6,7 @@ gradients that were made dense.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ from tb_memplugin.model import Category, HeldTensorGroup, TensorShape
 from tb_memplugin.model.retaining_paths import common_path
 from tb_memplugin.model.snapshot import MADE_DENSE
 from tb_memplugin.model.tensors import dimensions, tensor_shape
-from tb_memplugin.model.trace import ConstantFact, TensorFact, VariableFact
+from tb_memplugin.model.trace import TensorFact, VariableFact
 
 _NAMES = "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16"
 _LATER = {16: "quint16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64"}
@@ -35,80 +35,48 @@ def tensor_groups(classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, .
     live = chunks.live(peak).tolist()
     before = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] < 0}
     since = {int(chunks.address[chunk]): chunk for chunk in live if chunks.birth[chunk] >= 0}
-    tensors = [*_held(facts.tensors, before, classifier, peak), *_held(facts.tensors_at_end, since, classifier, peak)]
-    lines = _lines(facts.tensors_at_end, classifier)
-    others = [
-        *_constants(live, classifier),
-        *_unowned_variables(facts.variables, before, since, classifier, peak),
-        *_dense_gradients(live, classifier, peak),
+
+    def categories(chunk: int | None) -> set[str]:
+        found = [] if chunk is None else classifier.owners(chunk, max(peak, 0))
+        return {owner.category for owner, _, _ in found}
+
+    held = [  # held tensors, data sets and captured constants
+        tensor
+        for tensors, chunk_at in ((facts.tensors, before), (facts.tensors_at_end, since))
+        for tensor in tensors
+        if tensor.category == "held_tensors" or tensor.held_by is not None
+        if tensor.category in categories(chunk_at.get(tensor.address))
     ]
-    groups = [*_grouped(tensors, lines), *_merged(others)]
+    others = [*_constants(live, classifier), *_dense_gradients(live, classifier, categories)]
+    for fact in facts.variables:
+        if not fact.of_model and fact.requested_bytes >= MIN_BYTES:
+            chunk = before.get(fact.start_address or 0, since.get(fact.end_address or 0))
+            if "other_state" in categories(chunk):
+                place = (fact.requested_bytes, f"variable `{fact.name.partition('#')[0].partition(':')[0]}`")
+                others.append(HeldTensorGroup(fact.shape, fact.dtype, 1, *place, category="other_state"))
+    groups = [*_grouped(held, _lines(facts.tensors_at_end, classifier)), *_merged(others)]
     return tuple(sorted(groups, key=lambda group: (-group.bytes, group.shape, group.dtype, group.held_by or "")))
 
 
-def _held(
-    tensors: Iterable[TensorFact], chunks: Mapping[int, int], classifier: Classifier, peak: int
-) -> Iterator[TensorFact]:
-    """The tensors in these chunks that have a holder: held tensors, data sets and captured constants."""
-    for tensor in tensors:
-        chunk = chunks.get(tensor.address)
-        named = tensor.category == "held_tensors" or tensor.held_by is not None
-        if named and chunk is not None and tensor.category in _categories(classifier, chunk, peak):
-            yield tensor
-
-
-def _categories(classifier: Classifier, chunk: int, peak: int) -> set[str]:
-    return {owner.category for owner, _, _ in classifier.owners(chunk, max(peak, 0))}
-
-
 def _constants(live: Iterable[int], classifier: Classifier) -> Iterator[HeldTensorGroup]:
-    for chunk in live:
-        fact = classifier.older.constants.get(chunk)
-        if fact is not None:
-            category: Category = "inputs" if fact.of_input else "other_state"
-            yield HeldTensorGroup(
-                fact.shape, fact.dtype, 1, fact.requested_bytes, _holder(fact), fact.line, category=category
-            )
+    for fact in filter(None, map(classifier.older.constants.get, live)):
+        category: Category = "inputs" if fact.of_input else "other_state"
+        of = "" if fact.function is None else f" of function `{fact.function}`"
+        holder = f"constant{of}" if fact.layer is None else f"constant in layer {fact.layer}"
+        yield HeldTensorGroup(fact.shape, fact.dtype, 1, fact.requested_bytes, holder, fact.line, category=category)
 
 
-def _holder(fact: ConstantFact) -> str:
-    of = "" if fact.function is None else f" of function `{fact.function}`"
-    return f"constant{of}" if fact.layer is None else f"constant in layer {fact.layer}"
-
-
-def _unowned_variables(
-    variables: Iterable[VariableFact],
-    before: Mapping[int, int],
-    since: Mapping[int, int],
-    classifier: Classifier,
-    peak: int,
+def _dense_gradients(
+    live: Iterable[int], classifier: Classifier, categories: Callable[[int], set[str]]
 ) -> Iterator[HeldTensorGroup]:
-    for fact in variables:
-        if not fact.of_model and fact.requested_bytes >= MIN_BYTES:
-            chunk = before.get(fact.start_address or 0, since.get(fact.end_address or 0))
-            if chunk is not None and "other_state" in _categories(classifier, chunk, peak):
-                holder = f"variable `{fact.name.partition('#')[0].partition(':')[0]}`"
-                yield HeldTensorGroup(fact.shape, fact.dtype, 1, fact.requested_bytes, holder, category="other_state")
-
-
-def _dense_gradients(live: Iterable[int], classifier: Classifier, peak: int) -> Iterator[HeldTensorGroup]:
     for chunk in live:
-        fact = classifier.execution.maker(chunk)
-        size = int(classifier.chunks.requested[chunk])
-        if fact is None or not fact.made_dense or size < MIN_BYTES:
+        fact, size = classifier.execution.maker(chunk), int(classifier.chunks.requested[chunk])
+        if fact is None or not fact.made_dense or size < MIN_BYTES or "weight_gradients" not in categories(chunk):
             continue
-        if "weight_gradients" in _categories(classifier, chunk, peak):
-            shape = fact.output_shapes[0] if fact.output_shapes else None
-            holder = f"sparse gradient of layer {fact.gradient_of}{MADE_DENSE}"
-            yield HeldTensorGroup(
-                shape if shape is not None and -1 not in shape else (),
-                next(iter(fact.output_dtypes), ""),
-                1,
-                size,
-                holder,
-                fact.line,
-                category="weight_gradients",
-            )
+        shape = (fact.output_shapes[0] if fact.output_shapes else None) or ()
+        holder = f"sparse gradient of layer {fact.gradient_of}{MADE_DENSE}"
+        known = (() if -1 in shape else shape, next(iter(fact.output_dtypes), ""))
+        yield HeldTensorGroup(*known, 1, size, holder, fact.line, category="weight_gradients")
 
 
 def _merged(singles: Iterable[HeldTensorGroup]) -> Iterator[HeldTensorGroup]:

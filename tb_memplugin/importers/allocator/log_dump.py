@@ -1,5 +1,6 @@
 """One allocator dump in a log, read line by line."""
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -125,13 +126,10 @@ class LogDump:
         """Whether this failure may be that of a request of one of the sizes, all that its message allows."""
         if allocator is not None and self.name not in ("", allocator):
             return False
-        return not sizes or any(self._may_have(size) for size in sizes)
-
-    def _may_have(self, requested: int) -> bool:
         if self.rounded_bytes is not None:
-            return self.rounded_bytes == rounded_bytes(requested)
-        about, uncertain = self.printed or (requested, 0)
-        return abs(requested - about) <= uncertain
+            return not sizes or self.rounded_bytes in map(rounded_bytes, sizes)
+        about, uncertain = self.printed or (0, math.inf)
+        return not sizes or any(abs(size - about) <= uncertain for size in sizes)
 
     def take(self, line: str) -> None:
         region = _REGION.search(line)

@@ -89,11 +89,7 @@ class DumpSummary(NamedTuple):
 
 
 def summarize_dump(data: bytes) -> DumpSummary:
-    """The figures of a complete dump, which may have no chunks.
-
-    Raises:
-        FormatError: The bytes are no dump.
-    """
+    """The figures of a complete dump, which may have no chunks."""
     dump = _message(data, len(data))
     chunks = _read_chunks(list(dump.chunk), len(data))
     name = dump.allocator_name.decode("utf-8", "replace")
@@ -108,11 +104,7 @@ def summarize_dump(data: bytes) -> DumpSummary:
 
 
 def pool_ranges(data: bytes) -> list[tuple[int, int]]:
-    """(begin, end) of the address ranges of a complete dump's pool; neighboring regions are one range.
-
-    Raises:
-        FormatError: The bytes are no dump.
-    """
+    """(begin, end) of the address ranges of a complete dump's pool; neighboring regions are one range."""
     chunks = _read_chunks(list(_message(data, len(data)).chunk), len(data))
     order = np.argsort(chunks.address)
     begin, end = chunks.address[order], (chunks.address + chunks.bytes)[order]

@@ -3,7 +3,7 @@
 import collections
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tb_memplugin.importers.profile import wire
@@ -100,6 +100,7 @@ class _ModuleReader:
         self._ends: dict[int, int] = {}
         self._schedule(module.entry_computation_id, set())
         self._position = {instruction: position for position, instruction in enumerate(self._order)}
+        self._operands = {number: tuple(one.operand_ids) for number, one in self._instructions.items()}
         self._users: dict[int, list[int]] = collections.defaultdict(list)
         self._last: dict[_Key, int] = {}
         self._readers: dict[_Key, list[int]] = collections.defaultdict(list)
@@ -261,7 +262,7 @@ class _ModuleReader:
         names = dict.fromkeys(self._own_names(number))
         if not names:
             copy = number in self._instructions and self._copies(self._instructions[number])
-            ways = (self._operands, self._users_of) if copy else (self._users_of, self._operands)
+            ways = (self._operands, self._users) if copy else (self._users, self._operands)
             names = dict.fromkeys(name for way in ways for name in self._searched(number, way))
         return tuple(name.decode("utf-8", "replace") for name in list(names)[:MAX_NAMES])
 
@@ -281,16 +282,9 @@ class _ModuleReader:
                     if inner.metadata.op_name not in _NO_OP and inner.opcode not in _SHARED:
                         yield inner.metadata.op_name
 
-    def _operands(self, number: int) -> Iterable[int]:
-        instruction = self._instructions.get(number)
-        return () if instruction is None else tuple(instruction.operand_ids)
-
-    def _users_of(self, number: int) -> Iterable[int]:
-        return self._users.get(number, ())
-
-    def _searched(self, number: int, neighbours: Any) -> Iterator[bytes]:
+    def _searched(self, number: int, neighbors: Mapping[int, Iterable[int]]) -> Iterator[bytes]:
         """Names of the nearest named instruction in one direction."""
-        seen, waiting = {number}, collections.deque(neighbours(number))
+        seen, waiting = {number}, collections.deque(neighbors.get(number, ()))
         while waiting and len(seen) < MAX_STEPS:
             next_number = waiting.popleft()
             if next_number in seen:
@@ -300,4 +294,4 @@ class _ModuleReader:
             if names:
                 yield from names
                 return
-            waiting.extend(neighbours(next_number))
+            waiting.extend(neighbors.get(next_number, ()))

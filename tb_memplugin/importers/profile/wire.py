@@ -3,7 +3,8 @@
 Without generated code there is no dependency on one protobuf release, and no conflict with the same messages of an
 imported TensorFlow. Objects for all of a profile's tens of thousands of events, with ten statistics each, would take
 most of the time. Instead, messages are read in parallel: the first field of each, then the second, and so on. Only the
-places of the fields of one long message are found one by one. See https://protobuf.dev/programming-guides/encoding.
+places of the fields of one long message are found one by one. A malformed message is a `FormatError`. See
+https://protobuf.dev/programming-guides/encoding.
 """
 
 import array
@@ -79,11 +80,7 @@ def joined(parts: Sequence[bytes]) -> Messages:
 
 
 def split(data: bytes, start: int, end: int) -> Fields:
-    """All fields of one message.
-
-    Raises:
-        FormatError: The message is malformed, or has more than `MAX_FIELDS` fields.
-    """
+    """All fields of one message; more than `MAX_FIELDS` are refused."""
     ends = array.array("q")
     at = before = search = start
     try:
@@ -142,11 +139,7 @@ def _after(data: bytes, at: int) -> int:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """(value, position after it) of the varint at a position.
-
-    Raises:
-        IndexError: The data ends within it.
-    """
+    """(value, position after it) of the varint at a position; `IndexError` if the data ends within it."""
     value = 0
     for shift in range(0, 70, 7):
         value |= (data[at] & 0x7F) << shift
@@ -161,21 +154,13 @@ def _damaged() -> FormatError:
 
 
 def heads(messages: Messages) -> Fields:
-    """The first field of each message.
-
-    Raises:
-        FormatError: A field is malformed.
-    """
+    """The first field of each message."""
     message = np.flatnonzero(messages.start < messages.end)
     return _fields_at(messages, message, messages.start[message])[0]
 
 
 def fields(messages: Messages) -> Iterator[Fields]:
-    """The messages' fields: of some thousand messages the first of each, the second of each, and so on.
-
-    Raises:
-        FormatError: A message is malformed.
-    """
+    """The messages' fields: of some thousand messages the first of each, the second of each, and so on."""
     for first in range(0, len(messages.start), _BLOCK):
         block = slice(first, first + _BLOCK)
         message = first + np.flatnonzero(messages.start[block] < messages.end[block])
@@ -203,11 +188,7 @@ def _fields_at(messages: Messages, message: Integers, start: Integers) -> tuple[
 
 
 def select(messages: Messages, *tags: int) -> list[Fields]:
-    """The fields with each tag; those of one message are in order.
-
-    Raises:
-        FormatError: A message is malformed.
-    """
+    """The fields with each tag; those of one message are in order."""
     found = [[_NO_FIELDS] for _ in tags]
     for field in fields(messages):
         for tag, parts in zip(tags, found, strict=True):

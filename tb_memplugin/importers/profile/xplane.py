@@ -301,29 +301,19 @@ def in_allocator_order(change: Any, in_use: Any) -> tuple[Any, int]:
     stamps outside the allocator's lock, so neighbors may be swapped. Event B follows A if ``in_use(A) + change(B) ==
     in_use(B)``.
     """
-    count = len(change)
-    order = np.arange(count)
     if not (in_use[:-1] + change[1:] != in_use[1:]).any():
-        return order, 0
-    before = (in_use - change).tolist()
-    after = in_use.tolist()
-    waiting = list(range(count))
-    placed: list[int] = []
+        return np.arange(len(change)), 0
+    before, after = (in_use - change).tolist(), in_use.tolist()
+    order = list(range(len(change)))
     missed = 0
     level = before[0] if before[0] not in set(after[1:_WINDOW]) else _first_level(before, after)
-    position = 0
-    while position < len(waiting):
-        ahead = waiting[position : position + _WINDOW]
-        following = next((index for index, event in enumerate(ahead) if before[event] == level), None)
-        if following is None:
-            missed += 1
-            following = 0
-        event = waiting.pop(position + following)
-        waiting.insert(position, event)
-        placed.append(event)
-        level = after[event]
-        position += 1
-    return np.asarray(placed), missed
+    for place in range(len(order)):
+        ahead = enumerate(order[place : place + _WINDOW])
+        following = next((index for index, event in ahead if before[event] == level), None)
+        missed += following is None
+        order.insert(place, order.pop(place + (following or 0)))
+        level = after[order[place]]
+    return np.asarray(order), missed
 
 
 _WINDOW = 64
