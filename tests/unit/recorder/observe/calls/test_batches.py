@@ -19,10 +19,15 @@ from tb_memplugin.recorder.observe.calls.batches import BatchNotes, FunctionInpu
 FLOAT = "float32"
 
 
+def window(*models: Any) -> BatchNotes:
+    notes = BatchNotes()
+    notes.begin(models)
+    return notes
+
+
 def facts_of(values: Any) -> BatchFacts:
     """What a window knows in which a call was given some values."""
-    notes = BatchNotes()
-    notes.begin([])
+    notes = window()
     notes.given(values)
     return notes.end()
 
@@ -30,6 +35,12 @@ def facts_of(values: Any) -> BatchFacts:
 def pairs(size: int, remainder: bool = False) -> Any:
     x, y = np.ones((10, 3), np.float32), np.ones(10, np.int64)
     return tf.data.Dataset.from_tensor_slices((x, y)).batch(size, drop_remainder=remainder)
+
+
+class Broken:
+    @property
+    def shape(self) -> Any:
+        raise RuntimeError
 
 
 @pytest.mark.parametrize(
@@ -41,9 +52,16 @@ def pairs(size: int, remainder: bool = False) -> Any:
         # If a layer's arguments differ, its first one is the input.
         ([(tf.ones((2, 3)), tf.ones((8, 3)))], 2, [((2, 3), FLOAT), ((8, 3), FLOAT)]),
         ([({"a": tf.ones((2, 3)), "b": tf.ones((8, 3))},)], None, [((2, 3), FLOAT), ((8, 3), FLOAT)]),
-        # Neither scalars nor variables nor other objects belong to it.
+        # Neither scalars nor variables nor other objects belong to it, nor what cannot be read.
         ([(tf.constant(1.0), tf.Variable(tf.ones(7)), "x", None, object(), 5), {}], None, []),
         ([(tf.ones((0, 3)),)], None, [((0, 3), FLOAT)]),
+        ([(tf.ones((2, 1)), Broken())], 2, [((2, 1), FLOAT)]),
+        ([(Broken(),)], None, []),
+        # Replicas have their parts.
+        ([(PerReplica((tf.ones((8, 3)), tf.ones((8, 3)))),), {}], 8, [((8, 3), FLOAT)] * 2),
+        ([(PerReplica((tf.ones((8, 3)), tf.ones((7, 3)))),), {}], None, [((8, 3), FLOAT), ((7, 3), FLOAT)]),
+        # No more than a hundred tensors are examined.
+        ([[tf.ones(2)] * 150], 2, [((2,), FLOAT)] * 100),
     ],
 )
 def test_a_batch_is_what_the_call_was_given(values: Any, size: int | None, components: Any) -> None:
@@ -63,10 +81,6 @@ def test_a_spec_of_unknown_rank_is_left_out() -> None:
     assert facts_of([data]).components == ()
 
 
-def test_no_more_than_a_hundred_tensors_are_examined() -> None:
-    assert len(facts_of([[tf.ones(2)] * 150]).components) == 100
-
-
 def test_the_calls_of_a_window_must_agree_and_none_outside_of_it_counts() -> None:
     notes = BatchNotes()
     notes.given([(tf.ones((2, 1)),), {}])
@@ -78,59 +92,40 @@ def test_the_calls_of_a_window_must_agree_and_none_outside_of_it_counts() -> Non
         assert notes.end().size == expected and not notes.active
 
 
-def test_the_call_that_takes_gradients_counts() -> None:
-    notes = BatchNotes()
-    notes.begin([])
+def test_the_call_that_takes_gradients_counts_and_a_size_that_the_program_names_is_believed() -> None:
+    notes = window()
     notes.given([(tf.ones((1, 3)),), {}])  # a policy acts
     with tf.GradientTape():
         notes.given([(tf.ones((9, 3)),), {}])
     assert notes.end() == BatchFacts(9, (((9, 3), FLOAT),))
-
-
-def test_a_batch_size_that_the_program_names_is_believed() -> None:
-    notes = BatchNotes()
-    notes.begin([])
-    notes.given([(tf.ones((20, 64, 3)),), {}])
-    assert notes.end(64) == BatchFacts(64, (((20, 64, 3), FLOAT),))
-
-
-def test_values_that_cannot_be_read_are_left_out() -> None:
-    class Broken:
-        @property
-        def shape(self) -> Any:
-            raise RuntimeError
-
-    assert facts_of([(tf.ones((2, 1)), Broken())]).size == 2
-    assert facts_of([(Broken(),)]) == BatchFacts()
+    assert notes.end(64) == BatchFacts(64, (((9, 3), FLOAT),))
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
 
+ROLLOUT = (tf.ones((20, 64, 32)), tf.ones((20, 64, 4)))
+BOXES = (tf.ones((8, 32, 32, 3)), [tf.ones((6, 4))] * 8)
 
-def of_function(values: Any, *inputs: tuple[int, ...]) -> int | None:
-    """The batch size of a call of a function whose model was given these shapes."""
-    notes, known = BatchNotes(), FunctionInputs()
+
+@pytest.mark.parametrize(
+    ("values", "inputs", "size"),
+    [
+        (BOXES, [(8, 32, 32, 3)], 8),
+        (BOXES, [], None),
+        # Patches of images, and a table beside the batch.
+        ((tf.ones((8, 32, 32, 3)), tf.ones(8)), [(8 * 64, 48)], 8),
+        ((tf.ones((8, 32)), tf.ones(4)), [(8, 32), (3, 32)], 8),
+        # Either of joined dimensions may be the batch; a label for each sequence says which one it is.
+        (ROLLOUT, [(1280, 32)], None),
+        (ROLLOUT, [(20, 64, 32)], 20),
+        ((tf.ones((20, 64, 32)), tf.ones(20)), [(1280, 32)], 20),
+    ],
+)
+def test_a_function_has_the_batch_that_its_model_is_given(values: Any, inputs: Any, size: int | None) -> None:
+    notes, known = window(), FunctionInputs()
     known.model_inputs.update(inputs)
-    notes.begin([])
     notes.given([values, {}], tf.function(lambda: None), known)
-    return notes.end().size
-
-
-def test_a_function_has_the_batch_that_its_model_is_given() -> None:
-    boxes = [tf.ones((6, 4))] * 8
-    assert of_function((tf.ones((8, 32, 32, 3)), boxes), (8, 32, 32, 3)) == 8
-    assert of_function((tf.ones((8, 32, 32, 3)), boxes)) is None
-    # Patches of images, and a table beside the batch.
-    assert of_function((tf.ones((8, 32, 32, 3)), tf.ones(8)), (8 * 64, 48)) == 8
-    assert of_function((tf.ones((8, 32)), tf.ones(4)), (8, 32), (3, 32)) == 8
-
-
-def test_either_of_joined_dimensions_may_be_the_batch() -> None:
-    rollout = (tf.ones((20, 64, 32)), tf.ones((20, 64, 4)))
-    assert of_function(rollout, (1280, 32)) is None
-    assert of_function(rollout, (20, 64, 32)) == 20
-    # A label for each sequence says which one it is.
-    assert of_function((tf.ones((20, 64, 32)), tf.ones(20)), (1280, 32)) == 20
+    assert notes.end().size == size
 
 
 def test_a_data_set_decides_between_candidates() -> None:
@@ -152,8 +147,7 @@ def test_a_function_may_take_its_data_from_around_it() -> None:
         for _ in data:
             pass
 
-    notes = BatchNotes()
-    notes.begin([])
+    notes = window()
     notes.given([(), {}], epoch, None)
     assert notes.end().size == 4
 
@@ -171,36 +165,49 @@ def test_a_function_shows_while_it_is_traced_what_its_model_is_given() -> None:
     assert notes.function_called(function, notes.tracing()) is known
 
 
-def test_replicas_have_their_parts() -> None:
-    for size, expected in ((8, 8), (7, None)):
-        value = PerReplica((tf.ones((8, 3)), tf.ones((size, 3))))
-        assert facts_of([(value,), {}]).size == expected
-
-
 # --- Keras's own count ------------------------------------------------------------------------------------------------
 
 
-def model(**compiled: Any) -> Any:
-    made = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+def model(kind: Any = keras.Sequential, **compiled: Any) -> Any:
+    made = kind([keras.Input((3,)), keras.layers.Dense(1)])
     made.compile("sgd", "mse", run_eagerly=True, **compiled)
     return made
 
 
-@pytest.mark.parametrize(("executions", "size"), [(1, 6), (2, 3)])
-def test_an_open_batch_is_as_large_as_keras_counts(executions: int, size: int) -> None:
-    other, trained = model(), model(steps_per_execution=executions)
+class Own(keras.Sequential):  # type: ignore[misc]
+    """A model whose own step may count something else."""
+
+    def train_step(self, data: Any) -> Any:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "executions", "replicas", "given", "examples", "size"),
+    [
+        (keras.Sequential, 1, 1, pairs(4), 6.0, 6),
+        (keras.Sequential, 2, 1, pairs(4), 6.0, 3),
+        (keras.Sequential, 1, 3, None, 6.0, 2),
+        (keras.Sequential, 1, 1, (tf.ones((9, 3)),), 6.0, 9),  # a known size is not counted
+        (Own, 1, 1, None, 6.0, None),
+        *((keras.Sequential, 2, 1, None, examples, None) for examples in (0.0, 5.0, -4.0)),
+    ],
+)
+def test_an_open_batch_is_as_large_as_keras_counts(
+    kind: Any, executions: int, replicas: int, given: Any, examples: float, size: int | None
+) -> None:
+    trained = model(kind, steps_per_execution=executions)
+    trained._distribute_strategy = SimpleNamespace(num_replicas_in_sync=replicas)
     trained._loss_tracker.count.assign(10.0)
-    notes = BatchNotes()
-    notes.begin([other, trained])
-    notes.given([pairs(4)])
-    trained._loss_tracker.count.assign_add(6.0)
+    notes = window(model(), trained, keras.Sequential(), type("Other", (), {})())
+    if given is not None:
+        notes.given([given])
+    trained._loss_tracker.count.assign_add(examples)
     assert notes.end().size == size
 
 
 def test_a_model_that_is_dropped_in_the_window_is_freed() -> None:
     dropped, trained = model(), model()
-    notes, gone = BatchNotes(), weakref.ref(dropped)
-    notes.begin([dropped, trained])
+    notes, gone = window(dropped, trained), weakref.ref(dropped)
     del dropped
     gc.collect()
     assert gone() is None
@@ -208,47 +215,9 @@ def test_a_model_that_is_dropped_in_the_window_is_freed() -> None:
     assert notes.end().size == 6
 
 
-@pytest.mark.parametrize("examples", [0.0, 5.0, -4.0])
-def test_a_count_that_is_no_number_of_batches_is_none(examples: float) -> None:
-    trained = model(steps_per_execution=2)
-    notes = BatchNotes()
-    notes.begin([trained])
-    trained._loss_tracker.count.assign_add(examples)
-    assert notes.end().size is None
-
-
-def test_a_batch_of_known_size_is_not_counted() -> None:
-    trained = model()
-    notes = BatchNotes()
-    notes.begin([trained])
-    notes.given([(tf.ones((9, 3)),), {}])
-    trained._loss_tracker.count.assign_add(6.0)
-    assert notes.end().size == 9
-
-
-def test_a_replica_has_its_part_of_the_batch() -> None:
-    trained = model()
-    trained._distribute_strategy = SimpleNamespace(num_replicas_in_sync=3)
-    notes = BatchNotes()
-    notes.begin([trained])
-    trained._loss_tracker.count.assign_add(6.0)
-    assert notes.end().size == 2
-
-
-def test_steps_of_the_programs_own_may_count_something_else() -> None:
-    class Own(keras.Sequential):  # type: ignore[misc]
-        def train_step(self, data: Any) -> Any:
-            return {}
-
-    trained = Own([keras.Input((3,)), keras.layers.Dense(1)])
-    trained.compile("sgd", "mse")
-    notes = BatchNotes()
-    notes.begin([trained, keras.Sequential(), type("Other", (), {})()])
-    trained._loss_tracker.count.assign_add(6.0)
-    assert notes.end().size is None
-
-
 # --- calls that fail --------------------------------------------------------------------------------------------------
+
+KERAS = "keras.src.trainer"
 
 
 def running(module: str, size: Any, call: Any, end: int = 0, **says: Any) -> Any:
@@ -261,47 +230,35 @@ def running(module: str, size: Any, call: Any, end: int = 0, **says: Any) -> Any
 
 
 @pytest.mark.parametrize(
-    ("module", "given", "size"),
+    ("module", "given", "end", "says", "size"),
     [
-        ("keras.src.trainer", 32, 32),
-        ("keras.src.trainer", 0, None),
-        ("keras.src.trainer", "32", None),
-        ("keras.src.trainer", None, None),
-        ("own", 32, None),
+        (KERAS, 32, 0, {}, 32),
+        (KERAS, 0, 0, {}, None),
+        (KERAS, "32", 0, {}, None),
+        (KERAS, None, 0, {}, None),
+        ("own", 32, 0, {}, None),
+        # The last batch may be smaller.
+        (KERAS, 32, 1, {"has_partial_batch": True, "partial_batch_size": 7}, 7),
+        (KERAS, 32, 0, {"has_partial_batch": True, "partial_batch_size": 7}, 32),
+        (KERAS, 32, 1, {"has_partial_batch": False}, 32),
+        (KERAS, 32, 1, {"has_partial_batch": None, "partial_batch_size": None}, None),
+        # Keras looks at the first batches of a generator.
+        (KERAS, 0, 0, {"_first_batches": [(np.ones((6, 3)), np.ones(6))]}, 6),
     ],
 )
-def test_the_batch_of_a_training_method_is_that_of_its_data(module: str, given: Any, size: int | None) -> None:
+def test_the_batch_of_a_training_method_is_that_of_its_data(
+    module: str, given: Any, end: int, says: Any, size: int | None
+) -> None:
     thread = threading.get_ident()
-    assert running(module, given, lambda: running_batch(thread)) == BatchFacts(size)
+    assert running(module, given, lambda: running_batch(thread), end, **says) == BatchFacts(size)
     assert running_batch(thread) == BatchFacts()
-
-
-@pytest.mark.parametrize(
-    ("says", "size"),
-    [
-        ({"has_partial_batch": True, "partial_batch_size": 7}, 7),
-        ({"has_partial_batch": False}, 32),
-        ({"has_partial_batch": None, "partial_batch_size": None}, None),
-    ],
-)
-def test_the_last_batch_may_be_smaller(says: Any, size: int | None) -> None:
-    thread = threading.get_ident()
-    assert running("keras.src.trainer", 32, lambda: running_batch(thread), 1, **says) == BatchFacts(size)
-    assert running("keras.src.trainer", 32, lambda: running_batch(thread), 0, **says) == BatchFacts(32)
-
-
-def test_the_batch_of_a_generator_is_that_of_the_batches_that_keras_looked_at() -> None:
-    thread = threading.get_ident()
-    batch = (np.ones((6, 3)), np.ones(6))
-    found = running("keras.src.trainer", 0, lambda: running_batch(thread), _first_batches=[batch])
-    assert found == BatchFacts(6)
 
 
 def test_a_failed_call_has_the_batch_that_it_was_given_or_that_of_its_training() -> None:
     notes = BatchNotes()
     notes.call_failed([(tf.ones((9, 3)),), {}])
     assert notes.failed == BatchFacts(9, (((9, 3), FLOAT),))
-    running("keras.src.trainer", 32, lambda: notes.call_failed([(pairs(4),), {}]))
+    running(KERAS, 32, lambda: notes.call_failed([(pairs(4),), {}]))
     assert notes.failed == BatchFacts(32, (((-1, 3), FLOAT), ((-1,), "int64")))
-    running("keras.src.trainer", 32, lambda: notes.call_failed([(tf.ones((9, 3)),), {}]))
+    running(KERAS, 32, lambda: notes.call_failed([(tf.ones((9, 3)),), {}]))
     assert notes.failed is not None and notes.failed.size == 9

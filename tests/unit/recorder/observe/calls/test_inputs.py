@@ -15,7 +15,7 @@ import tensorflow as tf
 from tb_memplugin.recorder.observe.calls import inputs
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
 from tb_memplugin.recorder.observe.calls.hooks import hooks
-from tb_memplugin.recorder.observe.calls.inputs import InputNotes, input_notes, note_running_fit, places
+from tb_memplugin.recorder.observe.calls.inputs import InputNotes, input_notes, note_running_fit
 
 
 @pytest.fixture
@@ -29,10 +29,14 @@ def eager(value: float = 1.0) -> Any:
     return tf.constant([value, value])
 
 
+def fail() -> Any:
+    raise RuntimeError
+
+
 # --- notes ------------------------------------------------------------------------------------------------------------
 
 
-def test_tensors_are_found_at_any_depth(notes: InputNotes) -> None:
+def test_tensors_are_found_at_any_depth_and_not_kept_alive(notes: InputNotes) -> None:
     tensors = [eager(number) for number in range(5)]
     ragged = tf.RaggedTensor.from_row_lengths(eager(), [1, 1])
     notes.data([tensors[0], (tensors[1], {"a": tensors[2], "b": [tensors[3]]}), None, "text", np.ones(2), ragged])
@@ -40,6 +44,9 @@ def test_tensors_are_found_at_any_depth(notes: InputNotes) -> None:
     assert all(notes.is_input(tensor) for tensor in (*tensors, ragged.values, ragged.row_splits))
     assert len(notes.tensors()) == 7
     assert not notes.is_input(eager())
+    del tensors, ragged
+    gc.collect()
+    assert notes.tensors() == []
 
 
 @pytest.mark.parametrize(
@@ -61,36 +68,26 @@ def test_no_more_values_of_a_call_are_examined_than_the_most(
     assert len(notes.tensors()) == count
 
 
-def test_notes_keep_no_tensor_alive(notes: InputNotes) -> None:
-    tensor = eager()
-    notes.data(tensor)
-    del tensor
-    gc.collect()
-    assert notes.tensors() == []
-
-
-def test_a_batch_ages_from_its_last_use(notes: InputNotes) -> None:
-    tensor = eager()
-    notes.data(tensor)
+def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(notes: InputNotes) -> None:
+    batch, data = eager(), eager()
+    notes.data(batch)
+    notes.dataset(data)
     between = time.perf_counter()
-    assert notes.is_input(tensor) and not notes.is_input(tensor, between)
-    notes.arguments([tensor])
-    assert notes.is_input(tensor, between)
+    assert notes.is_input(batch) and not notes.is_input(batch, between)
+    notes.arguments([batch, data])  # a step inside of `fit`
+    assert notes.is_input(batch, between) and notes.is_input(data, math.inf)
+    notes.data(data)
+    assert not notes.is_input(data, math.inf)
 
 
-def test_a_data_set_does_not_age_until_its_call_ends(notes: InputNotes) -> None:
-    tensor = eager()
-    notes.dataset(tensor)
-    notes.arguments([tensor])  # a step inside of `fit`
-    assert notes.is_input(tensor, math.inf)
-    notes.data(tensor)
-    assert not notes.is_input(tensor, math.inf)
-
-
-def test_nothing_is_noted_while_notes_are_not_taken() -> None:
-    notes, tensor = InputNotes(), eager()
-    notes.data(tensor)
-    assert notes.tensors() == [] and notes.begin() is None
+def test_nothing_is_noted_while_notes_are_not_taken_or_values_cannot_be_examined(
+    notes: InputNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "_tensorflow", fail)
+    for made in (notes, InputNotes()):
+        tensor = eager()
+        made.data(tensor)
+        assert made.tensors() == [] and made.begin() is None
 
 
 def test_a_result_that_is_passed_on_stays_a_result(notes: InputNotes) -> None:
@@ -102,12 +99,6 @@ def test_a_result_that_is_passed_on_stays_a_result(notes: InputNotes) -> None:
     # AND what an iterator gives is data in any case
     notes.data(result)
     assert notes.is_input(result)
-
-
-def test_a_function_calls_layers_once_that_was_noted(notes: InputNotes) -> None:
-    first, second = tf.function(abs), tf.function(abs)
-    notes.function(first)
-    assert notes.calls_layers(first) and not notes.calls_layers(second)
 
 
 def test_only_the_first_of_nested_calls_is_the_outermost(notes: InputNotes) -> None:
@@ -122,15 +113,6 @@ def test_only_the_first_of_nested_calls_is_the_outermost(notes: InputNotes) -> N
     found: list[Any] = []
     tf.function(lambda: found.append(notes.begin()))()
     assert found == [None]  # it is traced
-
-
-def test_values_that_cannot_be_examined_are_left_out(notes: InputNotes, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Any:
-        raise RuntimeError
-
-    monkeypatch.setattr(notes, "_tensorflow", fail)
-    notes.data(eager())
-    assert notes.tensors() == [] and notes.begin() is None
 
 
 # --- wrapped methods --------------------------------------------------------------------------------------------------
@@ -151,6 +133,11 @@ def dense() -> Any:
     return layer
 
 
+@tf.function
+def at_most_a_half(x: Any) -> None:
+    tf.debugging.assert_less(x, 0.5)
+
+
 def test_what_an_iterator_returns_is_data(observed: InputNotes) -> None:
     seen = [(observed.is_input(x), observed.is_input(y)) for x, y in tf.data.Dataset.from_tensors((eager(), eager()))]
     assert seen == [(True, True)]
@@ -160,21 +147,18 @@ def test_what_an_iterator_returns_is_data(observed: InputNotes) -> None:
 
 def test_a_function_that_calls_layers_is_given_data_and_returns_results(observed: InputNotes) -> None:
     layer = dense()
-    step = tf.function(lambda x, scale: layer(x) * scale)
+    step, other = tf.function(lambda x, scale: layer(x) * scale), tf.function(lambda x: x + 1)
     x, scale = tf.ones((4, 2)), tf.constant(3.0)
     for _ in range(2):  # as it is traced and afterwards
         result = step(x, scale=scale)
         assert observed.is_input(x) and observed.is_input(scale) and not observed.is_input(result)
-    assert observed.calls_layers(step)
     # AND its result is none when it is passed on
     step(result, scale)
     assert not observed.is_input(result)
-
-
-def test_a_function_without_layers_is_given_no_data(observed: InputNotes) -> None:
-    x = tf.ones((4, 2))
-    tf.function(lambda x: x + 1)(x)
-    assert not observed.is_input(x)
+    # AND one without layers is given none
+    y = tf.ones((4, 2))
+    other(y)
+    assert not observed.is_input(y) and observed.calls_layers(step) and not observed.calls_layers(other)
 
 
 def test_a_function_that_a_layer_calls_is_given_no_data(observed: InputNotes) -> None:
@@ -194,16 +178,23 @@ def test_a_function_that_a_layer_calls_is_given_no_data(observed: InputNotes) ->
 
 
 def test_the_batch_of_a_call_that_fails_is_noted(observed: InputNotes) -> None:
-    @tf.function
-    def step(x: Any) -> None:
-        tf.debugging.assert_less(x, 0.5)
-
     with pytest.raises(tf.errors.InvalidArgumentError):
-        step(tf.ones((7, 2)))
+        at_most_a_half(tf.ones((7, 2)))
     assert batch_notes.failed is not None and batch_notes.failed.size == 7
     # AND the next call is an outermost one again
     assert observed.begin() is True
     observed.end(True)
+
+
+def test_a_failure_that_the_outermost_call_handles_is_none_of_the_batch(observed: InputNotes) -> None:
+    class Careful(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                at_most_a_half(x)
+            return x
+
+    Careful()(tf.ones((7, 2)))
+    assert batch_notes.failed is None
 
 
 def test_a_window_knows_the_batch_of_its_outermost_call(observed: InputNotes) -> None:
@@ -238,18 +229,6 @@ def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: 
     assert observed.is_input(z)
 
 
-def test_models_are_counted_while_notes_are_taken(observed: InputNotes, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: list[Any] = []
-    monkeypatch.setattr(inputs.program_counters.models, "note", noted.append)
-    model = keras.Sequential([keras.Input((2,)), dense()])
-    assert any(one is model for one in noted)
-    hooks.release()
-    count = len(noted)
-    keras.Sequential([keras.Input((2,)), dense()])
-    assert len(noted) == count
-    hooks.acquire()
-
-
 @pytest.mark.parametrize("active", [False, True])
 @pytest.mark.parametrize(
     ("wrapper", "counter"),
@@ -275,30 +254,11 @@ def test_calls_of_functions_are_counted_unless_they_are_traced(
     observed: InputNotes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[Any] = []
-    monkeypatch.setattr(
-        inputs.program_counters.functions, "called", lambda function, before, args, kwargs: counted.append(function)
-    )
+    monkeypatch.setattr(inputs.program_counters.functions, "called", lambda function, *_: counted.append(function))
     inner = tf.function(lambda x: x + 1)
     outer = tf.function(lambda x: inner(x))
     outer(eager())
     assert len(counted) == 1 and counted[0] is outer
-
-
-def test_a_failure_that_the_outermost_call_handles_is_none_of_the_batch(observed: InputNotes) -> None:
-    @tf.function
-    def failing(x: Any) -> None:
-        tf.debugging.assert_less(x, 0.5)
-
-    class Careful(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, x: Any) -> Any:
-            try:
-                failing(x)
-            except tf.errors.InvalidArgumentError:
-                return x
-            raise AssertionError
-
-    Careful()(tf.ones((7, 2)))
-    assert batch_notes.failed is None
 
 
 @pytest.mark.parametrize(("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)])
@@ -318,30 +278,11 @@ def train(x):
     package = types.ModuleType(module)
     package.note = note_running_fit  # type: ignore[attr-defined]
     exec(code, vars(package))
-    x, validation = eager(), (eager(), eager())
+    x, validation, z = eager(), (eager(), eager()), eager()
     other = package.fit(x, validation_data=validation)
     assert [notes.is_input(one) for one in (x, *validation, other)] == [found] * 3 + [False]
-    z = eager()
     package.train(z)
     assert not notes.is_input(z)
-
-
-def test_a_stack_that_cannot_be_read_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def fail() -> Any:
-        asked.append(1)
-        raise RuntimeError
-
+    # AND a stack that cannot be read changes nothing
     monkeypatch.setattr(inputs, "running_functions", fail)
-    before = list(input_notes.tensors())
     note_running_fit()
-    assert asked == [1] and len(input_notes.tensors()) == len(before)
-
-
-def test_each_place_is_a_method_that_its_class_defines() -> None:
-    found = [(owner, name) for owner, name, _ in places()]
-    assert all(name in vars(owner) for owner, name in found)
-    names = [name for _, name in found]
-    assert {"_next_internal", "get_value", "_call", "__init__", *inputs.TRAINER_METHODS} <= set(names)
-    assert len(set(found)) == len(found)

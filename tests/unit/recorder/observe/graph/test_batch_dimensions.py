@@ -53,28 +53,29 @@ def test_a_layer_as_wide_as_the_batch_is_told_from_it(
     assert result(step, (first, B)) == powers
 
 
-def test_views_and_their_products_hold_the_batch_in_both_dimensions() -> None:
-    def logits(x: Any, y: Any) -> Any:
-        z = tf.concat([x, y], 0)
-        return tf.matmul(z, z, transpose_b=True)
-
-    for first in (B, None):
-        assert result(logits, (first, 48), (first, 48)) == (1, 1)
+def logits(x: Any, y: Any) -> Any:
+    z = tf.concat([x, y], 0)
+    return tf.matmul(z, z, transpose_b=True)
 
 
-def test_time_steps_are_no_examples() -> None:
-    def joined(x: Any) -> Any:
-        return tf.reshape(x, (-1, 7))
-
-    # Twice as many as examples, fixed or open; joined with them, and next to them.
-    for time in (2 * B, None):
-        assert result(joined, (B, time, 7)) == (1, 0)
-        assert result(tf.nn.relu, (B, time, 7)) == (1, 0, 0)
-    assert result(tf.nn.relu, (2 * B, B, 7)) == (0, 1, 0)  # the program names its batch
+def joined(x: Any) -> Any:
+    return tf.reshape(x, (-1, 7))
 
 
-def test_what_a_mask_leaves_follows_the_batch() -> None:
-    assert result(lambda x: tf.boolean_mask(x, x[:, 0] > 0), (B, 5)) == (1, 0)
+@pytest.mark.parametrize(
+    ("step", "shapes", "powers"),
+    [
+        # Views and their products hold the batch in both dimensions.
+        *((logits, ((first, 48), (first, 48)), (1, 1)) for first in (B, None)),
+        # Time steps are no examples: twice as many, fixed or open; joined with them, and next to them.
+        *((joined, ((B, time, 7),), (1, 0)) for time in (2 * B, None)),
+        *((tf.nn.relu, ((B, time, 7),), (1, 0, 0)) for time in (2 * B, None)),
+        (tf.nn.relu, ((2 * B, B, 7),), (0, 1, 0)),  # the program names its batch
+        (lambda x: tf.boolean_mask(x, x[:, 0] > 0), ((B, 5),), (1, 0)),
+    ],
+)
+def test_where_the_batch_is_among_other_sizes(step: Any, shapes: Any, powers: tuple[int, ...]) -> None:
+    assert result(step, *shapes) == powers
 
 
 def test_a_size_that_the_program_writes_down_is_unknown_beside_an_open_batch() -> None:

@@ -63,53 +63,45 @@ class Case:
 # --- saved for backward -----------------------------------------------------------------------------------------------
 
 
-def test_results_that_a_backward_op_reads_are_saved() -> None:
-    case = Case(
-        ("x", "Placeholder", [], "other"),
-        ("relu", "Relu", ["x"], F),
-        ("add", "AddV2", ["relu", "x"], F),
-        ("d_add", "ReluGrad", ["relu"], B),
-        ("d_x", "MatMul", ["d_add", "x"], B),
-        ("new", "AssignSub", ["add", "d_x"], U),
-    )
-    assert case.saved() == {"relu", "x"}
+RUN = [("a", "Relu", [], F), ("b", "Relu", [], F), ("d_a", "ReluGrad", ["a"], B), ("d_b", "ReluGrad", ["b"], B)]
+CALLED_AGAIN = [("a", "Relu", [], B), ("d_a", "ReluGrad", ["a"], B)]
+LOOP = [
+    ("list", "Placeholder", [], "other"),
+    ("value", "Relu", [], "other"),
+    ("push", "TensorListPushBack", ["list", "value"], "other"),
+]
+STEP = [
+    ("x", "Placeholder", [], "other"),
+    ("relu", "Relu", ["x"], F),
+    ("add", "AddV2", ["relu", "x"], F),
+    ("d_add", "ReluGrad", ["relu"], B),
+    ("d_x", "MatMul", ["d_add", "x"], B),
+    ("new", "AssignSub", ["add", "d_x"], U),
+]
 
 
-def test_ops_that_only_read_a_shape_save_nothing() -> None:
-    case = Case(("relu", "Relu", [], F), ("shape", "Shape", ["relu"], B), ("zeros", "Fill", ["shape"], B))
-    assert case.saved() == set()
-
-
-def test_what_tensorflow_does_not_run_saves_nothing() -> None:
-    ops = [("a", "Relu", [], F), ("b", "Relu", [], F), ("d_a", "ReluGrad", ["a"], B), ("d_b", "ReluGrad", ["b"], B)]
-    assert Case(*ops).saved() == {"a", "b"}
-    assert Case(*ops, outputs=("d_a",)).saved() == {"a"}
-
-
-def test_results_of_a_layer_that_runs_in_the_backward_pass_are_saved() -> None:
-    ops = [("a", "Relu", [], B), ("d_a", "ReluGrad", ["a"], B)]
-    assert Case(*ops).saved() == set()
-    assert Case(*ops, in_layer=("a",)).saved() == {"a"}
-
-
-def test_results_of_early_ops_are_saved_for_the_others() -> None:
-    case = Case(("a", "Relu", [], B), ("b", "Neg", ["a"], B), ("c", "Mul", ["b"], B))
-    assert case.saved(early=("a", "b")) == {"b"}
-
-
-def test_a_loop_saves_what_it_pushes_in_the_forward_pass() -> None:
-    case = Case(
-        ("list", "Placeholder", [], "other"),
-        ("value", "Relu", [], "other"),
-        ("push", "TensorListPushBack", ["list", "value"], "other"),
-    )
-    assert case.saved(call=Call(pass_name="forward")) == {"value"}
-    assert case.saved(call=Call(pass_name="backward")) == set()
-
-
-def test_outputs_that_the_callers_backward_pass_reads_are_saved() -> None:
-    case = Case(("a", "Relu", [], F), ("b", "Relu", [], F), outputs=("a", "b"))
-    assert case.saved(call=Call(saved_for_backward=frozenset({1, 7}))) == {"b"}
+@pytest.mark.parametrize(
+    ("case", "given", "saved"),
+    [
+        (Case(*STEP), {}, {"relu", "x"}),
+        # Ops that only read a shape save nothing, nor what TensorFlow does not run.
+        (Case(("relu", "Relu", [], F), ("shape", "Shape", ["relu"], B), ("zeros", "Fill", ["shape"], B)), {}, set()),
+        (Case(*RUN), {}, {"a", "b"}),
+        (Case(*RUN, outputs=("d_a",)), {}, {"a"}),
+        # Results of a layer that runs in the backward pass.
+        (Case(*CALLED_AGAIN), {}, set()),
+        (Case(*CALLED_AGAIN, in_layer=("a",)), {}, {"a"}),
+        # Results of early ops for the others.
+        (Case(("a", "Relu", [], B), ("b", "Neg", ["a"], B), ("c", "Mul", ["b"], B)), {"early": ("a", "b")}, {"b"}),
+        # What a loop pushes in the forward pass.
+        (Case(*LOOP), {"call": Call(pass_name="forward")}, {"value"}),
+        (Case(*LOOP), {"call": Call(pass_name="backward")}, set()),
+        # Outputs that the caller's backward pass reads.
+        (Case(*RUN[:2], outputs=("a", "b")), {"call": Call(saved_for_backward=frozenset({1, 7}))}, {"b"}),
+    ],
+)
+def test_results_that_a_backward_op_reads_are_saved(case: Case, given: dict[str, Any], saved: set[str]) -> None:
+    assert case.saved(**given) == saved
 
 
 @pytest.mark.parametrize(
@@ -216,13 +208,9 @@ def test_the_terms_of_a_sum_and_values_before_a_cast_are_gradients_too() -> None
     assert gradients(case, ("shape", 0, KERNEL))[0] == dict.fromkeys(("shape", "sum", "cast", "half"), "net/a")
 
 
-def test_a_product_of_gradients_ends_the_search() -> None:
-    case = Case(("a", "MatMul", [], B), ("b", "Mul", ["a"], B))
-    assert gradients(case, ("b", 0, KERNEL))[0] == {"b": "net/a"}
-
-
-def test_placeholders_are_no_gradients() -> None:
-    case = Case(("a", "Placeholder", [], B), ("b", "Identity", ["a"], B))
+@pytest.mark.parametrize("first", ["MatMul", "Placeholder"])
+def test_the_search_ends_at_products_of_gradients_and_at_placeholders(first: str) -> None:
+    case = Case(("a", first, [], B), ("b", "Mul" if first == "MatMul" else "Identity", ["a"], B))
     assert gradients(case, ("b", 0, KERNEL))[0] == {"b": "net/a"}
 
 

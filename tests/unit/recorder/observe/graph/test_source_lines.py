@@ -143,27 +143,32 @@ def project(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
     return directory
 
 
-def test_files_are_named_relative_to_the_working_directory(project: pathlib.Path) -> None:
-    files = SourceFiles([])
-    assert files.name(str(project / "train.py")) == "train.py"
-    assert files.name("train.py") == "train.py"
-    assert files.name(str(project / "models" / "unet.py")) == "models/unet.py"
-    assert files.name(str(project / "models" / ".." / "train.py")) == "train.py"
-
-
-def test_files_outside_have_no_directory(project: pathlib.Path) -> None:
-    files = SourceFiles([])
-    assert files.name(str(project.parent / "shared" / "losses.py")) == "losses.py"
-    assert files.name(str(project) + "_2/train.py") == "train.py"
-    assert files.name("../secret/losses.py") == "losses.py"
-
-
-def test_a_link_to_the_working_directory_is_the_working_directory(
-    project: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(project)
-    assert SourceFiles([]).name(str(link / "models" / "unet.py")) == "models/unet.py"
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("train.py", "train.py"),
+        ("/project/train.py", "train.py"),
+        ("/project/models/unet.py", "models/unet.py"),
+        ("/project/models/../train.py", "train.py"),
+        # Files outside have no directory.
+        ("/shared/losses.py", "losses.py"),
+        ("/project_2/train.py", "train.py"),
+        ("../secret/losses.py", "losses.py"),
+        # A link to the working directory is the working directory.
+        ("/link/models/unet.py", "models/unet.py"),
+        # Libraries, and code without a file, have no name.
+        ("/project/keras/src/layer.py", None),
+        ("/project/keras_models/unet.py", "keras_models/unet.py"),
+        ("/project/.venv/lib/python3.11/site-packages/lib/a.py", None),
+        (sysconfig.get_path("stdlib") + "/contextlib.py", None),
+        *((name, None) for name in ("<string>", "<frozen runpy>", "<stdin>", "")),
+    ],
+)
+def test_files_are_named_relative_to_the_working_directory(project: pathlib.Path, path: str, name: str | None) -> None:
+    (project.parent / "link").symlink_to(project)
+    inside = path.startswith(("/project", "/shared", "/link"))
+    files = SourceFiles([str(project / "keras")])
+    assert files.name(str(project.parent) + path if inside else path) == name
 
 
 @pytest.mark.parametrize("directory", ["/", "home"])
@@ -175,19 +180,6 @@ def test_a_working_directory_above_the_home_directory_names_no_directories(
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.chdir("/" if directory == "/" else tmp_path / directory)
     assert SourceFiles([]).name(str(home / "project" / "train.py")) == "train.py"
-
-
-def test_libraries_have_no_name(project: pathlib.Path) -> None:
-    files = SourceFiles([str(project / "keras")])
-    assert files.name(str(project / "keras" / "src" / "layer.py")) is None
-    assert files.name(str(project / "keras_models" / "unet.py")) == "keras_models/unet.py"
-    assert files.name(str(project / ".venv" / "lib" / "python3.11" / "site-packages" / "lib" / "a.py")) is None
-    assert files.name(sysconfig.get_path("stdlib") + "/contextlib.py") is None
-
-
-@pytest.mark.parametrize("name", ["<string>", "<frozen runpy>", "<stdin>", ""])
-def test_code_without_a_file_has_no_name(name: str) -> None:
-    assert SourceFiles([]).name(name) is None
 
 
 class Dense:

@@ -7,9 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -103,46 +100,6 @@ def test_it_keeps_no_object_alive() -> None:
 def test_tuples_are_refused() -> None:
     with pytest.raises(ValueError, match="cannot list tuples"):
         objects_of({tuple})
-
-
-def test_threads_that_fill_tuples_do_not_fail() -> None:
-    """`tuple(generator)` fails with SystemError if another thread refers to the tuple while it grows."""
-    failures: list[BaseException] = []
-    filled = [0]
-    stop = threading.Event()
-
-    def slowly() -> Iterator[int]:
-        for number in range(25):
-            if number % 5 == 0:
-                time.sleep(0)  # lets another thread run, as any instruction may
-            yield number
-
-    def fill() -> None:
-        try:
-            while not stop.is_set():
-                assert len(tuple(slowly())) == 25
-                filled[0] += 1
-        except BaseException as error:
-            failures.append(error)
-
-    gc.freeze()  # lists without the modules of other tests, so that more of them meet a tuple
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    threads = [threading.Thread(target=fill) for _ in range(3)]
-    try:
-        for thread in threads:
-            thread.start()
-        walks = 0
-        while not failures and (filled[0] < 1000 or walks < 200):
-            objects_of({_Wanted})
-            walks += 1
-    finally:
-        gc.unfreeze()
-        stop.set()
-        sys.setswitchinterval(interval)
-        for thread in threads:
-            thread.join()
-    assert failures == []
 
 
 def _python(version: str) -> str | None:

@@ -48,23 +48,6 @@ def test_a_tensor_has_its_kind_size_shape_and_place() -> None:
     assert fact == TensorFact("held_tensors", 5 * 7 * 4, address_of(tensor), (5, 7), "float32")
 
 
-def test_known_addresses_are_left_out() -> None:
-    tensor, other = make(5), make(6)
-    facts = HeldTensors().find({}, [address_of(tensor), None])
-    assert fact_of(facts, tensor) is None and fact_of(facts, other) is not None
-
-
-def test_input_data_and_constants_are_told_apart(notes: None) -> None:
-    batch, constant, sliced, held = make(5), make(6), make(7), make(8)
-    input_notes.data(batch)
-    concrete = tf.function(lambda: constant + 1).get_concrete_function()
-    data = tf.data.Dataset.from_tensors(sliced)
-    facts = HeldTensors().find({}, [], [concrete.graph])
-    categories = [fact and fact.category for fact in (fact_of(facts, one) for one in (batch, constant, sliced, held))]
-    assert categories == ["inputs", "other_state", "inputs", "held_tensors"]
-    del data
-
-
 def test_of_several_tensors_at_one_place_the_surest_kind_counts(notes: None) -> None:
     held = make(5)
     alias = tf.raw_ops.Reshape(tensor=held, shape=[5, 1])
@@ -140,12 +123,6 @@ def test_after_a_missed_object_all_are_searched_at_the_end(monkeypatch: pytest.M
     held._promotions.misses += 1
     held.finish([])
     assert searched == [1]
-
-
-def test_models_are_found_by_a_search_of_all_objects() -> None:
-    module = tf.Module()
-    held = HeldTensors()
-    assert any(one is module for one in held.find_models()) and any(one is module for one in held.models())
 
 
 def test_holders_are_named_for_held_tensors_only(notes: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,30 +98,6 @@ def test_all_kinds_of_objects_are_found() -> None:
     assert id(data._tensors[0]) in objects.dataset_tensors()
 
 
-def test_a_search_for_new_objects_finds_young_ones() -> None:
-    gc.collect()
-    objects = PythonObjects()
-    tensor = tf.constant([1.0])
-    objects.search_new()
-    assert contains(found(objects), tensor)
-
-
-def test_parts_of_a_model_are_no_models() -> None:
-    class Part(tf.Module):  # type: ignore[misc]
-        pass
-
-    inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    outer = keras.Sequential([keras.Input((2,)), inner])
-    whole = tf.Module()
-    whole.part = Part()
-    objects = PythonObjects()
-    objects.search_all()
-    models = objects.models()
-    assert contains(models, outer) and contains(models, whole)
-    assert not contains(models, inner) and not contains(models, outer._functional)
-    assert not contains(models, whole.part)
-
-
 def test_tensors_without_plain_bytes_are_left_out() -> None:
     plain, text = tf.constant([1.0]), tf.constant(["a"])
     variant = tf.raw_ops.EmptyTensorList(element_shape=[1], max_num_elements=1, element_dtype=tf.float32)
@@ -156,13 +132,6 @@ def test_objects_are_not_kept() -> None:
     del tensor, variable
     gc.collect()
     assert found(objects) == [] and objects._tensors == {} and objects.variables() == []
-
-
-def test_datasets_without_tensors_are_not_remembered() -> None:
-    objects = PythonObjects()
-    data = tf.data.Dataset.range(3)
-    objects._remember([data])
-    assert objects.dataset_tensors() == set() and not list(objects._datasets.values())
 
 
 def test_all_is_known_only_after_a_search_with_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,6 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.recorder.observe.model.layers import (
-    all_variables,
-    children,
-    is_layer,
-    is_module,
     own_variables,
     slots,
     variable_bytes,
@@ -67,14 +63,6 @@ def test_a_shared_layer_is_walked_once_and_siblings_of_one_name_are_numbered() -
 def test_modules_are_walked_by_their_attributes() -> None:
     found = dict.fromkeys(paths(Mlp()))
     assert list(found) == ["mlp", "mlp/head/out", "mlp/inner", "mlp/layers/0", "mlp/layers/1"]
-
-
-def test_layers_and_modules_are_told_apart() -> None:
-    layer, module = L.Dense(2), Dense(2)
-    assert [(is_layer(one), is_module(one)) for one in (layer, module, object())] == [
-        *((True, False), (False, True), (False, False))
-    ]
-    assert [name for name, _ in children(keras.Sequential([L.Dense(2, name="a")]))] == ["a"]
 
 
 def test_each_weight_is_owned_by_the_innermost_layer() -> None:
@@ -217,14 +205,6 @@ def test_averages_and_accumulated_gradients_serve_their_weights() -> None:
     assert len(found) == len(optimizer.variables)
 
 
-def test_one_weight_is_no_slot_of_itself() -> None:
-    optimizer = keras.optimizers.SGD(momentum=0.9)
-    weights = built(optimizer, (3,))
-    found = slots(optimizer)
-    assert not any(slot.variable is weights[0] for slot in found)
-    assert sorted(slot.of is weights[0] for slot in found) == [False, False, True]
-
-
 def test_a_weight_as_long_as_the_lists_is_no_slot() -> None:
     # GIVEN as many variables of the optimizer as weights: their own list is parallel to that of the weights, too
     optimizer = keras.optimizers.SGD()
@@ -263,13 +243,6 @@ def test_the_variables_of_a_wrapped_optimizer_are_found_once() -> None:
     assert len({id(slot.variable) for slot in found}) == len(found)
     assert sum(slot.of is weights[0] for slot in found) == 2
     assert {id(variable) for variable in optimizer.variables} <= {id(slot.variable) for slot in found}
-
-
-def test_variables_of_keras_3_are_a_list_and_of_legacy_optimizers_a_method() -> None:
-    first, second = object(), object()
-    assert all_variables(SimpleNamespace(variables=[first, second])) == [first, second]
-    assert all_variables(SimpleNamespace(variables=(first,))) == [first]
-    assert all_variables(SimpleNamespace(variables=lambda: (second,))) == [second]
 
 
 @pytest.fixture(scope="module")

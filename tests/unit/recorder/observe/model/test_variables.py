@@ -2,7 +2,6 @@
 
 import gc
 import weakref
-from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -16,8 +15,6 @@ from tb_memplugin.recorder.observe.model.variables import (
     FormerVariables,
     Variables,
     former_variables,
-    replicas,
-    tf_variable,
 )
 
 L = keras.layers
@@ -86,12 +83,6 @@ def test_facts_have_the_shape_dtype_and_address_of_the_value() -> None:
     (moved,) = (fact for fact in found.facts(CPU) if fact.name == kernel.name)
     assert moved.start_address == kernel.start_address != moved.end_address
     del before
-
-
-def test_addresses_are_read_only_if_asked_for() -> None:
-    found = Variables([(make_model(), None)], [], addresses=False)
-    assert set(found.start_addresses()) == {None}
-    assert None not in set(found.addresses())
 
 
 def test_metrics_belong_to_no_layer() -> None:
@@ -216,25 +207,6 @@ def test_the_signature_changes_with_the_variables() -> None:
     assert first == second != Variables([(make_model(), None)], []).signature()
     model.optimizer.add_variable((2,), name="new")
     assert Variables([(model, None)], []).signature() != first
-
-
-def test_distributed_variables_are_their_replicas() -> None:
-    variable, other = tf.Variable(1.0), tf.Variable(2.0)
-
-    class Mirrored:
-        values = (variable, other)
-
-    assert replicas(variable) == [variable] and replicas(object()) == []
-    assert all(one is two for one, two in zip(replicas(Mirrored()), (variable, other), strict=True))
-
-
-def test_the_variable_of_keras_is_tensorflows() -> None:
-    made = keras.Variable(1.0)
-    plain = tf.Variable(1.0)
-    assert tf_variable(made) is made.value and tf_variable(plain) is plain
-    assert tf_variable(None) is None
-    other = SimpleNamespace(_value=5)
-    assert tf_variable(other) is other
 
 
 def test_a_distributed_variable_has_the_owner_of_its_replicas() -> None:
