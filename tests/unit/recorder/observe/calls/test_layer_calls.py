@@ -247,12 +247,6 @@ def test_outside_of_a_window_no_gradient_is_noted(window: list[str], monkeypatch
             assert kept == []
 
 
-def test_what_is_flat_has_dicts_in_order_of_their_names_and_ragged_values() -> None:
-    ragged = tf.RaggedTensor.from_row_lengths([1.0, 2.0], [2])
-    found = list(layer_calls._flat([1, (2, {"b": 3, "a": 4}), ragged]))
-    assert found[:4] == [1, 2, 4, 3] and found[4] is ragged.flat_values
-
-
 def test_notes_go_with_their_graph() -> None:
     layer = built()
     concrete, notes = traced(lambda: layer(X))

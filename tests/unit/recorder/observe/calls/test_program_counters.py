@@ -186,44 +186,35 @@ def test_a_compiled_function_has_a_signature_for_each_shape() -> None:
     assert found is not None and found.signatures == 2
     assert found.reshaped == "the shape of argument 0 changed from (2,) to (3,)"
     assert signatures(((tf.ones(2),), {}), jit_compile=None) is None
-
-
-@pytest.mark.parametrize(
-    ("other", "count"),
-    [
-        (((tf.ones(2, tf.int32),), {}), 2),
-        (((np.ones(2, np.float32),), {}), 2),
-        (((tf.ones(2), 1), {}), 2),
-        (((tf.ones(2),), {"training": True}), 2),
-        ((([tf.ones(2)],), {}), 2),
-        (((tf.ones(2),), {}), 1),
-    ],
-)
-def test_whatever_changes_the_compiled_program_is_part_of_the_signature(other: Any, count: int) -> None:
-    found = signatures(((tf.ones(2),), {}), other)
-    assert found is not None and found.signatures == count and found.reshaped is None
+    named = signatures(((tf.ones(2),), {}), ((tf.ones(2),), {"training": True}))
+    assert named is not None and named.signatures == 2 and named.reshaped is None
 
 
 @pytest.mark.parametrize(
     ("first", "second", "count"),
     [
-        (object(), object(), 1),
-        (SimpleNamespace(shape=(2,)), SimpleNamespace(shape=(3,)), 1),
-        (np.ones(2), np.ones(3), 2),
-        ("a", "b", 2),
-        ({"k": 1}, {"k": 2}, 2),
-        ({"k": 1}, {"l": 1}, 2),
-        (None, 1, 2),
+        # Whatever changes the compiled program is part of the signature.
+        ((tf.ones(2),), (tf.ones(2, tf.int32),), 2),
+        ((tf.ones(2),), (np.ones(2, np.float32),), 2),
+        ((tf.ones(2),), (tf.ones(2), 1), 2),
+        ((tf.ones(2),), ([tf.ones(2)],), 2),
+        ((tf.ones(2),), (tf.ones(2),), 1),
+        # Plain values count, and other objects do not.
+        ((object(),), (object(),), 1),
+        ((SimpleNamespace(shape=(2,)),), (SimpleNamespace(shape=(3,)),), 1),
+        ((np.ones(2),), (np.ones(3),), 2),
+        (("a",), ("b",), 2),
+        (({"k": 1},), ({"k": 2},), 2),
+        (({"k": 1},), ({"l": 1},), 2),
+        ((None,), (1,), 2),
+        # Only the first items belong to it.
+        (([0] * 40,), ([0] * 32 + [1] * 8,), 1),
+        (([0] * 40,), ([0] * 31 + [1] * 9,), 2),
     ],
 )
-def test_plain_values_count_and_other_objects_do_not(first: Any, second: Any, count: int) -> None:
-    found = signatures(((first,), {}), ((second,), {}))
+def test_what_belongs_to_a_signature(first: Any, second: Any, count: int) -> None:
+    found = signatures((first, {}), (second, {}))
     assert found is not None and found.signatures == count
-
-
-def test_only_the_first_items_belong_to_a_signature() -> None:
-    found = signatures((([0] * 40,), {}), (([0] * 32 + [1] * 8,), {}), (([0] * 31 + [1] * 9,), {}))
-    assert found is not None and found.signatures == 2
 
 
 def test_signatures_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,11 +222,3 @@ def test_signatures_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -
     found = TracedFunction("step", None)
     assert [found.add_signature((size,)) for size in (1, 1, 2, 3)] == [True, False, True, False]
     assert found.signatures == 2
-
-
-def test_what_is_no_function_has_no_traces() -> None:
-    assert traces_of(object()) == 0
-    traces = FunctionTraces()
-    traces.called(SimpleNamespace(_jit_compile=True), 0, (), None)
-    traces.called(SimpleNamespace(), 0, (), {})
-    assert not any(found.traces for found in traces.functions.values())

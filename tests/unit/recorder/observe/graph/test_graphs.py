@@ -288,33 +288,6 @@ def test_gradients_that_nobody_differentiates_stay_backward_passes() -> None:
     assert all(fact.read_late is None for fact in facts.ops.values())
 
 
-@pytest.mark.parametrize("kind", ["jacobian", "vectorized_map"])
-def test_gradients_for_each_example_are_gradients_of_the_weight(kind: str) -> None:
-    layer, x = dense(), tf.ones((4, 3))
-
-    def gradient_of(one: Any) -> Any:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(layer(one[None]) ** 2)
-        return tape.gradient(loss, layer.kernel.value)
-
-    @tf.function
-    def step(values: Any) -> Any:
-        if kind == "vectorized_map":
-            return tf.vectorized_map(gradient_of, values)
-        with tf.GradientTape() as tape:
-            losses = tf.reduce_sum(layer(values) ** 2, -1)
-        return tape.jacobian(losses, layer.kernel.value)
-
-    step.get_concrete_function(x)
-    (facts,) = facts_of(layer)
-    made = [fact for name, fact in facts.ops.items() if fact.is_gradient and "/pfor/" in name]
-    assert any(fact.output_shapes == ((4, 3, 2),) for fact in made)
-    assert {fact.gradient_of for fact in made} == {"net/dense"}
-    assert {fact.pass_name for fact in made} == {"backward"}
-    forward = [name for name, fact in facts.ops.items() if fact.pass_name == "forward" and "/pfor/" in name]
-    assert bool(forward) is (kind == "vectorized_map")
-
-
 def test_large_constants_are_read_with_their_function_and_line() -> None:
     table, small = np.ones((16, 64), np.float32), np.ones(8, np.float32)
 

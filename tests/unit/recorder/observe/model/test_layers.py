@@ -176,41 +176,30 @@ def built(optimizer: Any, *shapes: tuple[int, ...]) -> list[Any]:
     return weights
 
 
-def served(optimizer: Any, weights: list[Any]) -> dict[str, int | None]:
-    """Path of each variable of the optimizer to the number of the weight that it serves."""
-    numbers = {id(weight): number for number, weight in enumerate(weights)}
-    found = slots(optimizer, weights)
-    assert len({id(slot.variable) for slot in found}) == len(found)
-    return {slot.variable.path: None if slot.of is None else numbers[id(slot.of)] for slot in found}
-
-
-def test_moments_serve_their_weights_and_scalars_serve_none() -> None:
-    optimizer = keras.optimizers.Adam(name="adam")  # Keras numbers the names that it gives
-    weights = built(optimizer, (3, 2), (5,))
-    assert served(optimizer, weights) == {
-        "adam/iteration": None,
-        "adam/learning_rate": None,
-        "adam/w0_momentum": 0,
-        "adam/w0_velocity": 0,
-        "adam/w1_momentum": 1,
-        "adam/w1_velocity": 1,
-    }
-
-
-def test_averages_and_accumulated_gradients_serve_their_weights() -> None:
-    optimizer = keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=4)
-    weights = built(optimizer, (3, 2), (5,))
-    found = served(optimizer, weights)
-    assert [number for number in found.values() if number is not None] == [0, 1, 0, 1]
-    assert len(found) == len(optimizer.variables)
-
-
-def test_a_weight_as_long_as_the_lists_is_no_slot() -> None:
-    # GIVEN as many variables of the optimizer as weights: their own list is parallel to that of the weights, too
-    optimizer = keras.optimizers.SGD()
-    weights = built(optimizer, (3,), (4,))
-    assert len(optimizer.variables) == len(weights)
-    assert set(served(optimizer, weights).values()) == {None}
+@pytest.mark.parametrize(
+    ("optimizer", "shapes", "served"),
+    [
+        (lambda: keras.optimizers.Adam(), ((3, 2), (5,)), [2, 2]),
+        (lambda: keras.optimizers.SGD(momentum=0.9), ((3,),), [1]),
+        # Averages and accumulated gradients.
+        (lambda: keras.optimizers.SGD(use_ema=True, gradient_accumulation_steps=4), ((3, 2), (5,)), [2, 2]),
+        # As many variables of the optimizer as weights: their own list is parallel to that of the weights, too.
+        (lambda: keras.optimizers.SGD(), ((3,), (4,)), [0, 0]),
+        # Rows and columns of matrices, placeholders for vectors.
+        (lambda: keras.optimizers.Adafactor(), ((8, 6), (5,)), [3, 3]),
+        (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), ((3,),), [2]),
+    ],
+)
+def test_slots_serve_their_weights_and_scalars_serve_none(optimizer: Any, shapes: Any, served: list[int]) -> None:
+    made = optimizer()
+    weights = built(made, *shapes)
+    found = slots(made, weights)
+    assert [sum(slot.of is weight for slot in found) for weight in weights] == served
+    assert sum(slot.of is not None for slot in found) == sum(served)
+    assert not any(slot.variable is weight for slot in found for weight in weights)
+    # AND all variables of the optimizer are found, each once
+    keys = [id(slot.variable) for slot in found]
+    assert len(set(keys)) == len(keys) and {id(variable) for variable in made.variables} <= set(keys)
 
 
 def test_placeholders_that_an_optimizer_does_not_list_serve_their_weights() -> None:
@@ -226,23 +215,6 @@ def test_placeholders_that_an_optimizer_does_not_list_serve_their_weights() -> N
     optimizer.names, optimizer.same = ["first", "second"], list(weights)
     optimizer.constants = [SimpleNamespace(value=1), SimpleNamespace(assign=print)]
     assert [(slot.variable is rows, slot.of) for slot in slots(optimizer)] == expected
-
-
-def test_adafactors_placeholders_serve_vectors_and_its_rows_and_columns_matrices() -> None:
-    optimizer = keras.optimizers.Adafactor()
-    weights = built(optimizer, (8, 6), (5,))
-    found = slots(optimizer)
-    shapes = [sorted(tuple(slot.variable.shape) for slot in found if slot.of is weight) for weight in weights]
-    assert shapes == [[(6,), (8,), (8, 6)], [(), (), (5,)]]
-
-
-def test_the_variables_of_a_wrapped_optimizer_are_found_once() -> None:
-    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam())
-    weights = built(optimizer, (3,))
-    found = slots(optimizer)
-    assert len({id(slot.variable) for slot in found}) == len(found)
-    assert sum(slot.of is weights[0] for slot in found) == 2
-    assert {id(variable) for variable in optimizer.variables} <= {id(slot.variable) for slot in found}
 
 
 @pytest.fixture(scope="module")
