@@ -101,7 +101,6 @@ class LayerWatch:
 
     @uncounted
     def remove(self) -> None:
-        """Stop observing; `install` starts it again."""
         model = self._model()
         if self._observing and model is not None:
             self._faults.run(OBSERVING, _note_seen, model)
@@ -109,7 +108,6 @@ class LayerWatch:
         self._faults.clean_up(OBSERVING, self.observer.remove)
 
     def abandon(self) -> None:
-        """Stop observing in a forked child."""
         self._observing = False
         self.observer.abandon()
 
@@ -154,7 +152,6 @@ class LayerWatch:
 
     @property
     def model_is_gone(self) -> bool:
-        """Whether there was a model and it does not exist any more."""
         return self._model is not _nothing and self._model() is None
 
     @property

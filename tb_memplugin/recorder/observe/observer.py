@@ -215,7 +215,6 @@ class ModelObserver:
             self._installed = True
 
     def remove(self) -> None:
-        """Stop observing and restore the wrapped functions."""
         if self._installed:
             self._installed = False
             window, self._window = self._window, None
@@ -243,12 +242,8 @@ class ModelObserver:
 
     def has_seen(self, model: Any) -> bool:
         """Whether any observer of the process saw a function that calls the model being traced."""
-        return any(
-            span.layer() is model
-            for notes in list(call_notes.graphs.values())
-            for span in notes.spans
-            if span.layer is not None
-        )
+        spans = (span for notes in list(call_notes.graphs.values()) for span in notes.spans)
+        return any(span.layer is not None and span.layer() is model for span in spans)
 
     def begin_window(
         self, read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None, batches_since: float = -math.inf
@@ -263,14 +258,9 @@ class ModelObserver:
             return {device: None if one is None else self._history[device].ownable(one) for device, one in maps.items()}
 
         self._held.watch()
-        window = ObservedWindow(
-            self._models(),
-            list(call_notes.optimizers),
-            self._held,
-            list(call_notes.graphs),
-            None if read_maps is None else read_chunks,
-            batches_since,
-        )
+        optimizers, graphs = list(call_notes.optimizers), list(call_notes.graphs)
+        read = None if read_maps is None else read_chunks
+        window = ObservedWindow(self._models(), optimizers, self._held, graphs, read, batches_since)
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
         self._window, self._batch = window, None
@@ -296,7 +286,6 @@ class ModelObserver:
         return dataclasses.replace(window.facts(device, graphs[1], gradients), batch=self._batch)
 
     def close_window(self) -> None:
-        """Let go of the window's facts after `end_window` for each device."""
         self._window = None
 
     def note_handle_size(self, device: str, size: int | None) -> None:
@@ -304,7 +293,7 @@ class ModelObserver:
         self._history[device] = ChunkHistory(size)
 
     def first_batches(self, device: str, before: MemoryMap, after: MemoryMap) -> None:
-        """Note the chunks of a phase's first batches, given the memory maps before and after their allocation."""
+        """Note the chunks of a phase's first batches, given the maps before and after their allocation."""
         self._history[device].first_batches(before, after)
 
     def recall(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:

@@ -3,9 +3,7 @@
 Only calls that take gradients count, if any does: a policy may act on one observation before it learns from many. Each
 names candidates: the first dimensions of its tensors, as far as they agree with what the model is called with. Where an
 iterator leaves the number of examples open, Keras counts it, or the data set states it. If candidates disagree, the
-batch size is unknown.
-
-Nothing is noted outside of profiler windows, except while a function is traced, and from a call that failed.
+batch size is unknown. Nothing is noted outside of profiler windows, except while a function is traced or a call fails.
 """
 
 import collections
@@ -65,7 +63,6 @@ class BatchNotes:
         self._iterator: Any = None
 
     def begin(self, models: Iterable[Any]) -> None:
-        """Begin a window in which some of these models may run."""
         found = list(models)
         self._models = [weakref.ref(model) for model in found]
         self._calls, self._stated, self._counts = [], set(), _counts(found)
@@ -86,10 +83,7 @@ class BatchNotes:
             size = _believed(sizes, _only(self._stated))
         return BatchFacts(size, components)
 
-    # --- calls --------------------------------------------------------------------------------------------------------
-
     def iterated(self, iterator: Any) -> None:
-        """Note the iterator that the program takes data from."""
         self._iterator = weakref.ref(iterator)
 
     def model_called(self, args: Any, kwargs: Any) -> None:
@@ -121,8 +115,7 @@ class BatchNotes:
             return None
 
     def given(self, values: Any, function: Any = None, known: FunctionInputs | None = None) -> None:
-        """Note what an outermost call was given, of a ``tf.function`` or of a layer, whose first argument is its
-        input."""
+        """Note what an outermost call was given: a ``tf.function``, or a layer, whose first argument is its input."""
         if not self.active or len(self._calls) >= MAX_CALLS:
             return
         try:
@@ -133,7 +126,6 @@ class BatchNotes:
             logger.debug("the batch of a call could not be read", exc_info=True)
 
     def call_failed(self, values: Any, function: Any = None, known: FunctionInputs | None = None) -> None:
-        """Note what a call was given that raised an exception."""
         try:
             call = self._call(values, function, known)
             size = _only(call.sizes)
@@ -188,18 +180,15 @@ def running_batch(thread: int) -> BatchFacts:
     return BatchFacts(_of_trainer(thread)[1])
 
 
-# --- Keras ------------------------------------------------------------------------------------------------------------
-
-
 def _counts(models: Iterable[Any]) -> dict[int, float]:
     """How many examples Keras has counted for the mean of each model's loss."""
     found = {}
     for model in models:
         try:
-            steps = [
-                getattr(getattr(type(model), name, None), "__module__", "") for name in ("train_step", "test_step")
-            ]
-            if all(str(module).startswith("keras.") for module in steps):  # other steps may count batches
+            steps = (getattr(type(model), name, None) for name in ("train_step", "test_step"))
+            if all(
+                str(getattr(step, "__module__", "")).startswith("keras.") for step in steps
+            ):  # other steps may count batches
                 found[id(model)] = float(model._loss_tracker.count.numpy())
         except Exception:
             continue

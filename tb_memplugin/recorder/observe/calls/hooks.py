@@ -1,12 +1,19 @@
 """Installs the wrappers while at least one observer needs them."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tb_memplugin.recorder.base.process import abandon_in_child
-from tb_memplugin.recorder.observe.calls.datasets import data_pipelines
-from tb_memplugin.recorder.observe.calls.inputs import input_notes, places
+from tb_memplugin.recorder.observe.calls.datasets import data_pipelines, makes_iterator
+from tb_memplugin.recorder.observe.calls.inputs import (
+    function_call,
+    input_notes,
+    makes_model,
+    next_element,
+    returns_data,
+    takes_data,
+)
 from tb_memplugin.recorder.observe.calls.layer_calls import (
     layer_call,
     optimizer_apply,
@@ -14,6 +21,7 @@ from tb_memplugin.recorder.observe.calls.layer_calls import (
     tape_gradient,
 )
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
+from tb_memplugin.recorder.observe.graph.frames import TRAINER_METHODS
 from tb_memplugin.recorder.observe.model.layers import packages
 
 
@@ -26,7 +34,6 @@ class Hooks:
         self._lock = threading.Lock()
 
     def acquire(self) -> None:
-        """Install the wrappers if they are not; pair it with `release`."""
         with self._lock:
             self._users += 1
             if self._users == 1:
@@ -39,7 +46,6 @@ class Hooks:
                     raise
 
     def release(self) -> None:
-        """Remove the wrappers after the last observer."""
         with self._lock:
             self._users = max(0, self._users - 1)
             if not self._users:
@@ -51,32 +57,18 @@ class Hooks:
         return self._lock.locked()
 
     def _abandon(self) -> None:
-        """Remove the wrappers in a forked child."""
         self._lock = threading.Lock()
         self._users = 0
         self._restore()
         call_notes.abandon()
 
     def _install(self) -> None:
-        import tensorflow as tf
-
-        for keras in packages():
-            self._wrap(keras.layers.Layer, "__call__", layer_call)
-            for optimizer, name, wrapper in _optimizers(keras):
-                owner = next(kind for kind in optimizer.__mro__ if name in vars(kind))
-                if not any(owner is kind for kind, *_ in self._originals):
-                    self._wrap(owner, name, wrapper)
-        for name in ("gradient", "jacobian", "batch_jacobian"):
-            self._wrap(tf.GradientTape, name, tape_gradient)
-        for owner, name, wrapper in places():
-            self._wrap(owner, name, wrapper)
+        for (owner, name), wrapper in places().items():
+            original = vars(owner)[name]
+            replacement = wrapper(original)
+            setattr(owner, name, replacement)
+            self._originals.append((owner, name, original, replacement))
         input_notes.active = data_pipelines.active = True
-
-    def _wrap(self, owner: Any, name: str, wrapper: Callable[[Any], Any]) -> None:
-        original = vars(owner)[name]
-        replacement = wrapper(original)
-        setattr(owner, name, replacement)
-        self._originals.append((owner, name, original, replacement))
 
     def _restore(self) -> None:
         call_notes.active = input_notes.active = data_pipelines.active = False
@@ -87,14 +79,37 @@ class Hooks:
         self._originals.clear()
 
 
-def _optimizers(keras: Any) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
-    """(class, name of the method that updates variables, its wrapper) of a package's optimizers."""
-    if hasattr(keras.optimizers.Optimizer, "apply"):
-        yield keras.optimizers.Optimizer, "apply", optimizer_apply
-        yield keras.optimizers.LossScaleOptimizer, "apply", optimizer_apply
-    else:
-        yield keras.optimizers.Optimizer, "apply_gradients", optimizer_apply_gradients
-        yield keras.optimizers.legacy.Optimizer, "apply_gradients", optimizer_apply_gradients
+def places() -> dict[tuple[Any, str], Callable[[Any], Any]]:
+    """(class that defines a method, its name) to the wrapper, for each method that this TensorFlow and Keras have."""
+    import tensorflow as tf
+    from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
+    from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+    methods: list[tuple[Any, str, Callable[[Any], Any]]] = [
+        *((tf.GradientTape, name, tape_gradient) for name in ("gradient", "jacobian", "batch_jacobian")),
+        (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", next_element),
+        (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
+        (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
+        (getattr(optional_ops, "_OptionalImpl", None), "get_value", returns_data),
+        (getattr(polymorphic_function, "Function", None), "_call", function_call),
+    ]
+    for keras in packages():
+        methods += [(keras.layers.Layer, "__call__", layer_call), (keras.Model, "__init__", makes_model)]
+        methods += [(keras.Model, name, takes_data) for name in TRAINER_METHODS]
+        optimizers = keras.optimizers
+        if hasattr(optimizers.Optimizer, "apply"):
+            methods += [
+                (one, "apply", optimizer_apply) for one in (optimizers.Optimizer, optimizers.LossScaleOptimizer)
+            ]
+        else:
+            kinds = (optimizers.Optimizer, optimizers.legacy.Optimizer)
+            methods += [(one, "apply_gradients", optimizer_apply_gradients) for one in kinds]
+    found: dict[tuple[Any, str], Callable[[Any], Any]] = {}
+    for kind, name, wrapper in methods:
+        owner = next((one for one in getattr(kind, "__mro__", ())[:-1] if name in vars(one)), None)
+        if owner is not None:
+            found[owner, name] = wrapper
+    return found
 
 
 hooks = Hooks()

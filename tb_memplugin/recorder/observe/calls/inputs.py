@@ -12,15 +12,13 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
-from tb_memplugin.recorder.observe.calls.datasets import makes_iterator
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters, traces_of
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
-from tb_memplugin.recorder.observe.graph.frames import DATASET_METHODS, TRAINER_METHODS, is_trainer, running_functions
-from tb_memplugin.recorder.observe.model.layers import model_classes
+from tb_memplugin.recorder.observe.graph.frames import DATASET_METHODS, is_trainer, running_functions
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -49,7 +47,6 @@ class InputNotes:
         self._kinds: Any = None
 
     def tensors(self) -> list[Any]:
-        """Input data that is still alive."""
         tensors = (note() for note in list(self._inputs.values()))
         return [tensor for tensor in tensors if tensor is not None]
 
@@ -75,7 +72,6 @@ class InputNotes:
                 self._results[id(tensor)] = tensor
 
     def function(self, function: Any) -> None:
-        """Note a ``tf.function`` that calls layers."""
         self._functions[id(function)] = function
 
     def calls_layers(self, function: Any) -> bool:
@@ -94,7 +90,6 @@ class InputNotes:
             return None
 
     def end(self, outermost: bool | None) -> None:
-        """End a call, given the result of its `begin`."""
         if outermost is not None:
             self._local.depth -= 1
 
@@ -162,30 +157,7 @@ def note_running_fit() -> None:
         logger.debug("the data of a running training could not be noted", exc_info=True)
 
 
-def places() -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
-    """(class, name of the method, wrapper) of each method to wrap that this TensorFlow has."""
-    from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
-    from tensorflow.python.eager.polymorphic_function import polymorphic_function
-
-    methods: Iterable[tuple[Any, str, Callable[[Any], Any]]] = (
-        (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", _next_element),
-        (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
-        (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
-        (getattr(optional_ops, "_OptionalImpl", None), "get_value", _returns_data),
-        (getattr(polymorphic_function, "Function", None), "_call", _function_call),
-        *((model, "__init__", _makes_model) for model in model_classes()),
-    )
-    for owner, name, wrapper in methods:
-        if owner is not None and name in vars(owner):
-            yield owner, name, wrapper
-    for model in model_classes():
-        for name in TRAINER_METHODS:
-            owner = next((kind for kind in model.__mro__ if name in vars(kind)), None)
-            if owner is not None:
-                yield owner, name, _takes_data
-
-
-def _returns_data(original: Any) -> Any:
+def returns_data(original: Any) -> Any:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
@@ -195,20 +167,20 @@ def _returns_data(original: Any) -> Any:
     return call
 
 
-def _next_element(original: Any) -> Any:
-    returns_data = _returns_data(original)
+def next_element(original: Any) -> Any:
+    take = returns_data(original)
 
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if input_notes.active:
             program_counters.datasets.iterated(self)
             batch_notes.iterated(self)
-        return returns_data(self, *args, **kwargs)
+        return take(self, *args, **kwargs)
 
     return call
 
 
-def _makes_model(original: Any) -> Any:
+def makes_model(original: Any) -> Any:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
@@ -218,7 +190,7 @@ def _makes_model(original: Any) -> Any:
     return init
 
 
-def _takes_data(original: Any) -> Any:
+def takes_data(original: Any) -> Any:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         if input_notes.active:
@@ -236,7 +208,7 @@ def _takes_data(original: Any) -> Any:
     return call
 
 
-def _function_call(original: Any) -> Any:
+def function_call(original: Any) -> Any:
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         outermost = input_notes.begin()

@@ -108,18 +108,12 @@ def leave(call: OpenCall, target: Any = None) -> None:
                 _forget_others(call.graph)
         if call.layer is not None and is_outermost(call.layer):
             call_notes.outermost_layers.add(call.layer)
-        call_notes.notes(call.graph).spans.append(
-            Span(
-                start=call.start,
-                end=call.graph.version,
-                depth=len(stack),
-                thread=threading.get_ident(),
-                kind=call.kind,
-                layer=None if call.layer is None else weakref.ref(call.layer),
-                targets=tuple(one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph),
-                recorded=call.kind == "backward" and tape_records(),
-            )
-        )
+        layer = None if call.layer is None else weakref.ref(call.layer)
+        targets = tuple(one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph)
+        recorded = call.kind == "backward" and tape_records()
+        ends, thread = (call.start, call.graph.version), threading.get_ident()
+        span = Span(*ends, len(stack), thread, call.kind, layer, targets, recorded)
+        call_notes.notes(call.graph).spans.append(span)
     except Exception:
         logger.debug("a %s call could not be observed", call.kind, exc_info=True)
 
@@ -128,8 +122,6 @@ logger = logging.getLogger("tb_memplugin")
 
 
 def layer_call(original: Any) -> Any:
-    """Wrap ``keras.layers.Layer.__call__``."""
-
     # functools.wraps keeps Keras's module name; AutoGraph does not convert functions of that module.
     @functools.wraps(original)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -157,8 +149,6 @@ def layer_call(original: Any) -> Any:
 
 
 def optimizer_apply(original: Any) -> Any:
-    """Wrap ``Optimizer.apply``."""
-
     @functools.wraps(original)
     def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
         opened = enter("update", None)
@@ -173,7 +163,7 @@ def optimizer_apply(original: Any) -> Any:
 
 
 def optimizer_apply_gradients(original: Any) -> Any:
-    """Wrap ``Optimizer.apply_gradients`` of Keras 2."""
+    """Of optimizers of Keras 2."""
 
     @functools.wraps(original)
     def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
@@ -200,7 +190,7 @@ def _update(optimizer: Any, opened: OpenCall | None, original: Any, *args: Any, 
 
 
 def tape_gradient(original: Any) -> Any:
-    """Wrap ``GradientTape.gradient``, ``jacobian`` and ``batch_jacobian``, whose argument is called ``source``."""
+    """Of ``gradient``, ``jacobian`` and ``batch_jacobian``, whose argument is called ``source``."""
 
     @functools.wraps(original)
     def gradient(self: Any, target: Any, *args: Any, **kwargs: Any) -> Any:

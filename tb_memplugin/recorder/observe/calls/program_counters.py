@@ -1,8 +1,7 @@
 """The counters of the program: models, traces and dataset caches, as rows of (kind, name) with their values.
 
-Traces and the signatures for which XLA compiles a `tf.function` are counted by the function's Python code, so that one
-that is made again counts as the same function. Which argument changed from one trace to the next is read from
-TensorFlow's descriptions of types.
+Traces, and the signatures for which XLA compiles a `tf.function`, are counted by the function's Python code, so that
+one that is made again counts as the same function.
 """
 
 import itertools

@@ -2,10 +2,9 @@
 
 A dimension has a power: 0 if it does not depend on the batch, 1 if it is in proportion to it, alone or joined with
 others, 2 if it is joined with itself. It is None where that is not known. Sizes alone do not tell: a layer may have as
-many features as there are examples.
-
-An output's dimension has the power of that of an input at the same axis; for products, transpositions and reductions
-the axis is known exactly. What is left follows from the rule that an op neither adds nor drops powers.
+many features as there are examples. An output's dimension has the power of that of an input at the same axis; for
+products, transpositions and reductions the axis is known exactly. What is left follows from the rule that an op neither
+adds nor drops powers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,8 +78,6 @@ class BatchDimensions:
         powers = {name: self.powers[at][index] for name, (at, index) in zip(placeholders, sources, strict=False)}
         return {name: one for name, one in powers.items() if one is not None}
 
-    # --- where the batch comes in -------------------------------------------------------------------------------------
-
     def _of_argument(self, shape: Shape | None) -> Powers | None:
         """A batch's first dimension, or the only one of its size."""
         if shape is None:
@@ -97,8 +94,6 @@ class BatchDimensions:
 
     def _may_hold(self, size: int) -> bool:
         return size == OPEN or (bool(self._batch) and size > 0 and size % (self._batch or 1) == 0)
-
-    # --- from op to op ------------------------------------------------------------------------------------------------
 
     def _inputs(self, number: int) -> Iterator[tuple[Shape, Powers]]:
         """Shapes and powers of an op's inputs, without scalars, shapes and axes."""
@@ -156,7 +151,6 @@ class BatchDimensions:
         return None
 
     def _constant(self, number: int, index: int) -> list[int] | None:
-        """The integers that an op is given as a constant."""
         sources = self._graph.inputs[number][index : index + 1]
         source = self._graph.ops[sources[0][0]] if sources else None
         if source is None or source.type != "Const":

@@ -1,7 +1,4 @@
-"""What a function graph's backward pass needs: the ops that make the gradients of variables, and the saved results.
-
-Backward ops that need no gradient are found, too, and ops that may reuse a buffer.
-"""
+"""What a function graph's backward pass needs: the ops that make the gradients of variables, and the saved results."""
 
 import collections
 from collections.abc import Set

@@ -189,8 +189,6 @@ def _callee(graph: Any, op: Any, attribute: str) -> Any:
 
 
 class _Graph:
-    """The analysis of one graph, step by step: layers and passes, gradients, saved for backward."""
-
     def __init__(self, graph: Any, reader: _Reader, call: Call, forward: OpLayers | None) -> None:
         self.graph = GraphOps(graph)
         self._notes = notes = call_notes.graphs.get(graph) or GraphNotes()

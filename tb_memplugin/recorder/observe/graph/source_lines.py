@@ -1,7 +1,6 @@
 """Lines of the user's code that call layers and ops: of the innermost frame outside TensorFlow, Keras and libraries.
 
 A layer that only Keras calls, inside `fit`, has the line that made it, if that is known, instead of the line of `fit`.
-
 The names of source files are stored so that they identify neither a person nor a machine.
 """
 

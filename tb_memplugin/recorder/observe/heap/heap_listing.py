@@ -66,7 +66,6 @@ def _filled(items: list[Any], sources: Iterable[Iterable[Any]]) -> Iterator[Any]
 
 
 def subclasses(kind: type) -> set[type]:
-    """A class and all classes below it."""
     return {kind}.union(*map(subclasses, kind.__subclasses__()))
 
 
@@ -86,7 +85,6 @@ class Promotions:
         self._callback: Any = None
 
     def start(self) -> None:
-        """Calling it again does nothing, as with `stop`."""
         if self._callback is not None:
             return
         self.misses += 1

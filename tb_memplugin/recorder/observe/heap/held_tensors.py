@@ -2,9 +2,6 @@
 
 A batch is input data in the step that uses it and in the next one, in which a loop may still refer to it. A batch that
 is alive afterwards is a held tensor, unless it was made before the first window: such data is often used again.
-
-Python's new objects are searched at every window. All of them are searched if some may be unknown and the memory map
-has a chunk without a known owner.
 """
 
 import dataclasses

@@ -4,8 +4,6 @@ Python can list the referrers of an object, but scans every object of the proces
 objects of a program with a Keras model), once per level. So the search goes the other way, within a time limit: breadth
 first from the program's own modules and running functions down to the tensors. The NumPy arrays and iterators that the
 program keeps, which no garbage collector knows, are found on the same way.
-
-A search takes up to 50 ms of the training's thread, so `HolderSearch` decides when it is worth that.
 """
 
 import collections
@@ -198,7 +196,6 @@ def _is_program(name: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_installed(name: str) -> bool:
-    """Whether a module belongs to a library or is built in."""
     if name == "__main__" or name in _LIBRARIES:
         return name != "__main__"
     module = sys.modules.get(name)
@@ -231,7 +228,6 @@ def _children(value: Any) -> Sequence[Any]:
 
 
 def _may_hold(value: Any) -> bool:
-    """Whether an object may refer to tensors of the program."""
     if not gc.is_tracked(value) or isinstance(value, _LEAVES):
         return False
     if isinstance(value, type):

@@ -15,8 +15,6 @@ from tb_memplugin.recorder.observe.model.layers import is_module, model_classes,
 
 
 class Captures:
-    """Remembers graphs and the tensors that they captured, weakly."""
-
     def __init__(self) -> None:
         self._graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # to the graph's version
         self._constants: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()

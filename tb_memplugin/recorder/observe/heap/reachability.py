@@ -1,10 +1,9 @@
 """Finds what nobody can reach any more but still exists, because it lies in reference cycles.
 
-Python's garbage collector frees such objects when it next runs, which can take long. It decides as this module does: an
-object that is referred to from outside of a set of objects, by its reference count, is reachable, and so is all that
-it refers to. What is left of the set is garbage. The set may be any: with a smaller one, less is called garbage.
-
-Nothing is collected and no code of an object is run. Costs about 2.5 s of processor time for a million objects.
+It decides as Python's garbage collector does: an object that is referred to from outside of a set of objects, by its
+reference count, is reachable, and so is all that it refers to. What is left of the set is garbage. The set may be any:
+with a smaller one, less is called garbage. Nothing is collected and no code of an object is run. Costs about 2.5 s of
+processor time for a million objects.
 """
 
 import collections

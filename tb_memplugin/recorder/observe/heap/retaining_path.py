@@ -132,7 +132,6 @@ class RetainingPaths:
 
 
 def _parts(node: Node) -> list[str]:
-    """The root, and the objects from it to a node."""
     parts: list[str] = []
     while node.parent is not None:
         if not is_attribute_dict(node, node.parent):

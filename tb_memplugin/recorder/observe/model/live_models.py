@@ -1,9 +1,8 @@
 """Counts the program's Keras models, and the bytes of their variables while any of them is alive.
 
 A model in reference cycles that nothing else refers to is gone for the program, but exists until Python's garbage
-collector runs.
-A model's variables may outlive it: a function graph that captured them, or an optimizer, keeps their memory. So the
-resource handle of each variable is referenced weakly, beside the model.
+collector runs. Its variables may outlive it: a function graph that captured them, or an optimizer, keeps their memory.
+So the resource handle of each variable is referenced weakly, beside the model.
 """
 
 import logging
@@ -55,8 +54,6 @@ class _Variable(NamedTuple):
 
 
 class _Model:
-    """A model, weakly, and what is known of its variables."""
-
     def __init__(self, model: Any, gone: Callable[[Any], None]) -> None:
         self.reference = weakref.ref(model, gone)
         self.optimizer: Callable[[], Any] = lambda: None

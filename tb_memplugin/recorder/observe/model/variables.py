@@ -143,19 +143,11 @@ class Variables:
         for part in replicas(value):
             if id(part) in self._by_id:
                 continue
-            defined = part.shape.is_fully_defined()
-            fact = VariableFact(
-                name=f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}",
-                role=role,
-                layer=layer,
-                trainable=trainable,
-                requested_bytes=tensor_size(part),
-                device=short_device(part.device),
-                start_address=None,
-                end_address=None,
-                shape=tuple(part.shape.as_list()) if defined else (),
-                dtype=part.dtype.name if defined else "",
-            )
+            name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}"
+            size, device = tensor_size(part), short_device(part.device)
+            known = part.shape.is_fully_defined()
+            shape, dtype = (tuple(part.shape.as_list()), part.dtype.name) if known else ((), "")
+            fact = VariableFact(name, role, layer, trainable, size, device, None, None, shape, dtype)
             entry = _Entry(part, fact, model, optimizer)
             self._entries.append(entry)
             self._by_id[id(part)] = entry.reference, entry
@@ -221,8 +213,6 @@ class FormerOptimizer:
 
 @dataclasses.dataclass(frozen=True)
 class _Owner:
-    """The last known owner of a variable: a model, and for a slot its optimizer."""
-
     role: VariableRole
     layer: str | None
     model: Callable[[], Any]  # a weak reference
@@ -271,7 +261,7 @@ class FormerVariables:
         return self._optimizers.setdefault(optimizer, FormerOptimizer(type(optimizer).__name__))
 
     def facts(self, handles: Iterable[Any]) -> list[VariableFact]:
-        """Facts about those resource handles of variables whose variable does not exist any more in Python."""
+        """Facts about the resource handles of variables that do not exist any more in Python."""
         variables = ((handle, getattr(handle, "_parent_trackable", None)) for handle in handles)
         gone = (handle for handle, variable in variables if isinstance(variable, weakref.ref) and variable() is None)
         return [fact for handle in gone if (fact := self._fact(handle)) is not None]
@@ -292,18 +282,10 @@ class FormerVariables:
         else:
             is_array = bool(shape.rank) and dtype.is_floating
             role, layer = _named(str(handle._name).partition(":")[0], is_array)
-        return VariableFact(
-            name=f"{handle._name}#{id(handle)}",
-            role=role,
-            layer=layer,
-            trainable=None,
-            requested_bytes=int(shape.num_elements()) * int(dtype.size),
-            device=short_device(handle.device),
-            start_address=address,
-            end_address=address,  # nobody assigns to it
-            shape=tuple(shape.as_list()),
-            dtype=dtype.name,
-        )
+        name, device = f"{handle._name}#{id(handle)}", short_device(handle.device)
+        size, sizes = int(shape.num_elements()) * int(dtype.size), tuple(shape.as_list())
+        # Nobody assigns to it: the address stays.
+        return VariableFact(name, role, layer, None, size, device, address, address, sizes, dtype.name)
 
 
 def _address(handle: Any, dtype: Any) -> int | None:

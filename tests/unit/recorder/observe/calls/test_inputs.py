@@ -233,9 +233,9 @@ def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: 
 @pytest.mark.parametrize(
     ("wrapper", "counter"),
     [
-        (inputs._next_element, "datasets.iterated"),
-        (inputs._makes_model, "models.note"),
-        (inputs._takes_data, "models.note"),
+        (inputs.next_element, "datasets.iterated"),
+        (inputs.makes_model, "models.note"),
+        (inputs.takes_data, "models.note"),
     ],
 )
 def test_a_wrapper_counts_while_notes_are_taken(
