@@ -8,7 +8,7 @@ import numpy as np
 
 from tb_memplugin.analysis.answers.questions import describe_answers
 from tb_memplugin.analysis.devices.device_table import describe_devices
-from tb_memplugin.analysis.host.host_memory import describe_host, host_summaries_of
+from tb_memplugin.analysis.growth.host_memory import describe_host, host_summaries
 from tb_memplugin.analysis.pool.pool_steps import PoolHistory, pool_history
 from tb_memplugin.analysis.steps.changes import table_at
 from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_range
@@ -78,7 +78,7 @@ def describe_run(
         "demand": {device: describe_demand(peak_demand(run, device)) for device in devices},
         "answers": {device: describe_answers(run, device, selection.phase, by_worker) for device in devices},
         "host_memory": {
-            worker: describe_host(summary) for worker, summary in host_summaries_of(by_worker or {"": run}).items()
+            worker: describe_host(summary) for worker, summary in host_summaries(by_worker or {"": run}).items()
         },
         "findings": list(run.findings),
         "notes": list(run.notes),

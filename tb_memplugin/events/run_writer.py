@@ -23,7 +23,6 @@ from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.events.kept_session import KeptSession, Summarize
 from tb_memplugin.model import (
     Counters,
-    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -137,10 +136,6 @@ class RunWriter:
             top = take_rows(samples, slice(row, row + 1))
             self._write("peak", top)
         self._keep(KeptSession.add_samples, samples)
-
-    def host(self, host: HostSamples) -> None:
-        """Write parts of host memory: as many rows as are due between two flushes."""
-        self._write("host", host)
 
     def activations(self, activations: LayerActivations) -> None:
         """Write activation bytes in order, in frames of bounded size."""

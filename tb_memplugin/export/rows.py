@@ -14,7 +14,7 @@ import numpy as np
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, highest_peak
 from tb_memplugin.events.frames.metadata import run_name
 from tb_memplugin.export.schema import TABLES, VERSION, Kind
-from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, take_samples
+from tb_memplugin.model import MISSING, PHASES, SAMPLE_COLUMNS, Floats, Integers, Phase, Run, take_samples
 from tb_memplugin.model.basics import fields_of, optional_column, optional_values
 from tb_memplugin.model.notes import thinned_note
 from tb_memplugin.reader.decode.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS
@@ -227,7 +227,7 @@ def _samples(name: str, worker: str, run: Run) -> Rows:
             "phase": [phases[at] for at in known.tolist()],
             "time": _times(samples.wall_time[known]),
             "epoch": samples.epoch[known],
-            "host_resident_bytes": samples.host_resident_bytes[known],
+            **{field: getattr(samples, field)[known] for field in SAMPLE_COLUMNS if field.endswith("_bytes")},
         }
         others = (column.name for column in TABLES["samples"].columns if column.name not in columns)
         parts.append(columns | {other: getattr(figures, other)[known] for other in others})

@@ -92,6 +92,8 @@ TABLES: Mapping[str, TableSchema] = {
             driver_total_bytes="total device memory, by the driver",
         ),
         Column("host_resident_bytes", "integer", "host RSS of the process", _UNKNOWN),
+        Column("tf_data_bytes", "integer", "elements in buffers and caches of `tf.data`, read at some steps", _UNKNOWN),
+        Column("pinned_pool_bytes", "integer", "TensorFlow's pool of pinned host memory, read at some steps", _UNKNOWN),
     ),
     "peaks": TableSchema(
         "a device in a phase on a day, at its highest peak",

@@ -4,7 +4,6 @@ Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero
 """
 
 from tb_memplugin.model.basics import MAX_STEP, MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_cpu, is_gpu
-from tb_memplugin.model.host import HOST_ALLOCATED, HOST_BYTES, HOST_COLUMNS, HOST_PARTS, HostMemory, HostSamples
 from tb_memplugin.model.layers import Layer, LayerTable
 from tb_memplugin.model.memory_map import (
     FREE,
@@ -30,6 +29,7 @@ from tb_memplugin.model.oom import (
 from tb_memplugin.model.requests import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, StepRequests
 from tb_memplugin.model.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo, with_layers_of
 from tb_memplugin.model.samples import (
+    SAMPLE_COLUMNS,
     DeviceSamples,
     LayerActivations,
     Samples,
@@ -62,10 +62,6 @@ __all__ = [
     "FIX_KINDS",
     "FREE",
     "GRADIENTS",
-    "HOST_ALLOCATED",
-    "HOST_BYTES",
-    "HOST_COLUMNS",
-    "HOST_PARTS",
     "IN_USE",
     "MAX_STEP",
     "MISSING",
@@ -74,6 +70,7 @@ __all__ = [
     "OWNER_SOURCES",
     "PERSISTENT",
     "PHASES",
+    "SAMPLE_COLUMNS",
     "SCRATCH_POWER",
     "SQUARE_POWER",
     "UNKNOWN_POWER",
@@ -92,8 +89,6 @@ __all__ = [
     "FixKind",
     "Floats",
     "HeldTensorGroup",
-    "HostMemory",
-    "HostSamples",
     "Integers",
     "Layer",
     "LayerActivations",

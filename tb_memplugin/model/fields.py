@@ -125,7 +125,8 @@ class Field:
 def fields_of(record: Any) -> tuple[Field, ...]:
     """The fields of a record type, in their order."""
     hints = typing.get_type_hints(record, include_extras=True)
-    return tuple(_field(one.name, hints[one.name]) for one in dataclasses.fields(record))
+    fields = [(_field(one.name, hints[one.name]), one.default) for one in dataclasses.fields(record)]
+    return tuple(dataclasses.replace(field, optional=field.optional or default is None) for field, default in fields)
 
 
 def stored_fields(record: Any) -> Iterator[Field]:

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from tb_memplugin.model.fields import MaybeSizes, NotStored, Size, Sizes, Table
-from tb_memplugin.model.host import HostMemory, HostSamples
 from tb_memplugin.model.layers import LayerTable
 from tb_memplugin.model.memory_map import MemoryMap
 from tb_memplugin.model.oom import Oom
@@ -112,7 +111,6 @@ class Session:
     """The records of one session.
 
     Attributes:
-        host: Parts of host memory; no rows if none were recorded.
         lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
         lost_activation_steps: The same for recorded activations.
     """
@@ -129,7 +127,6 @@ class Session:
     lost_steps: tuple[tuple[int, int], ...] = ()
     lost_activation_steps: tuple[tuple[int, int], ...] = ()
     counters: Counters | None = None
-    host: HostSamples = dataclasses.field(default_factory=HostSamples.none)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -152,7 +149,6 @@ class Run:
         requests: Requests of traced steps for replay, if requested.
         counters: Of each session that recorded them, in order of their start.
         ended: Whether the last session said that it ended; None if none of a recorder can say so.
-        host: Host memory by worker.
         thinning: Recorded samples for each one in `samples`: above 1 for a run with too many of them.
     """
 
@@ -173,7 +169,6 @@ class Run:
     requests: tuple[StepRequests, ...] = ()
     counters: tuple[Counters, ...] = ()
     ended: bool | None = None
-    host: Mapping[str, HostMemory] = dataclasses.field(default_factory=dict)
     thinning: int = 1
 
     def __repr__(self) -> str:

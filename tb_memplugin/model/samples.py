@@ -50,6 +50,10 @@ class Samples:
         wall_time: Time of the step's end, in seconds since the Unix epoch.
         host_resident_bytes: Resident memory of the process (host RSS), `MISSING` if unknown.
         devices: Device name (``GPU:0``) to its figures.
+        tf_data_bytes: Elements in buffers and caches of ``tf.data``, as its own model of the pipelines counts them;
+            read at some steps.
+        pinned_pool_bytes: TensorFlow's pool of host memory that is pinned for transfers to GPUs (``gpu_host_bfc``);
+            read at some steps.
     """
 
     step: Annotated[Sizes, _ROWS]
@@ -58,21 +62,26 @@ class Samples:
     wall_time: Annotated[Floats, _ROWS]
     host_resident_bytes: Annotated[MaybeSizes, _ROWS]
     devices: Annotated[Mapping[str, DeviceSamples], Most(256), _ROWS]
+    tf_data_bytes: Annotated[MaybeSizes, _ROWS] = None  # type: ignore[assignment]  # unknown
+    pinned_pool_bytes: Annotated[MaybeSizes, _ROWS] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        for name in ("tf_data_bytes", "pinned_pool_bytes"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.broadcast_to(np.int64(MISSING), len(self.step)))
 
     def __len__(self) -> int:
         return len(self.step)
 
 
+SAMPLE_COLUMNS = tuple(field.name for field in dataclasses.fields(Samples) if field.name != "devices")
+"""The columns of `Samples` that belong to no device."""
+
+
 def take_samples(samples: Samples, rows: slice | Sequence[int] | npt.NDArray[Any]) -> Samples:
     """The given rows of `samples`."""
-    return Samples(
-        step=samples.step[rows],
-        phase=samples.phase[rows],
-        epoch=samples.epoch[rows],
-        wall_time=samples.wall_time[rows],
-        host_resident_bytes=samples.host_resident_bytes[rows],
-        devices={name: take_figures(figures, rows) for name, figures in samples.devices.items()},
-    )
+    own = {name: getattr(samples, name)[rows] for name in SAMPLE_COLUMNS}
+    return Samples(**own, devices={name: take_figures(figures, rows) for name, figures in samples.devices.items()})
 
 
 def take_figures(figures: DeviceSamples, rows: slice | Sequence[int] | npt.NDArray[Any]) -> DeviceSamples:

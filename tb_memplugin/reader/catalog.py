@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Hashable, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events.frames.metadata import parse_tag, run_name
+from tb_memplugin.events.frames.metadata import GONE, parse_tag, run_name
 from tb_memplugin.reader.files.limits import Entry
 
 
@@ -41,7 +41,7 @@ def catalog_of(
             # Only the writers' spelling: "samples/s/01" would be read under another name.
             if tag is None or str(tag) != text:
                 unknown_tags += 1
-            else:
+            elif tag.stream != GONE:
                 tags.setdefault(name, []).append((worker, event_run, tag, mark))
         if unknown_tags:
             sentences.setdefault(name, []).append(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import HostMemory, Run, Session, SessionInfo
+from tb_memplugin.model import Run, Session, SessionInfo
 from tb_memplugin.model.notes import thinned_note
 from tb_memplugin.reader.decode.attempts import LaterSessions, hidden_by_losses
 from tb_memplugin.reader.decode.streams import MERGED
@@ -114,7 +114,6 @@ def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_att
             hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
             later.add(sessions[at])
     merged = {stream.field: stream.of_sessions(contents[stream], not all_attempts) for stream in MERGED}
-    merged["host"] = {worker: HostMemory(merged["samples"], merged["host"])}
     return Run(
         name=name,
         sessions=tuple(session.info.session for session in sessions),

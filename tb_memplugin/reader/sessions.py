@@ -21,7 +21,6 @@ from tb_memplugin.reader.decode.columns import join_samples, rows_not_in
 from tb_memplugin.reader.decode.decoding import DecodedTag, Piece
 from tb_memplugin.reader.decode.streams import (
     ACTIVATIONS,
-    HOST,
     MAPS,
     MERGED,
     META,
@@ -37,7 +36,7 @@ from tb_memplugin.reader.files.limits import Entry
 
 _FIRST_TABLE = 1
 """Sequence number of the first layer table: the first record holds the session's facts."""
-_ON_THE_WAY = (ACTIVATIONS, SNAPSHOTS, MAPS, TIMELINES, REQUESTS, PEAK, HOST)
+_ON_THE_WAY = (ACTIVATIONS, SNAPSHOTS, MAPS, TIMELINES, REQUESTS, PEAK)
 """Streams whose records are of steps that have samples."""
 
 JoinedSamples: TypeAlias = tuple[Samples, tuple[str, ...]]

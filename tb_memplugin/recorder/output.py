@@ -23,7 +23,6 @@ from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.counters import CounterRows
-from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TraceResult
 
@@ -163,7 +162,6 @@ class Output:
     the file is logged once and stops writing."""
 
     def __init__(self, settings: Settings, faults: Faults, samples: SampleBuffer, counters: CounterRows) -> None:
-        self.host_parts: HostParts | None = None
         self._settings = settings
         self._faults = faults
         self._samples = samples
@@ -225,7 +223,6 @@ class Output:
 
     def write_samples(self) -> None:
         samples = self._faults.run(KEPT, self._samples.take)
-        parts = None if self.host_parts is None else self._faults.run(KEPT, self.host_parts.take)
         counters = self._faults.run(KEPT, self._counters.take)
         dropped = self._samples.take_dropped()
         if self._faults.stopped(FILES):
@@ -234,8 +231,6 @@ class Output:
             self.write(RunWriter.samples, samples)
             if self._scalars is not None:
                 self._write_scalars(functools.partial(self._scalars.add, samples))
-        if parts is not None:
-            self.write(RunWriter.host, parts)
         if counters is not None:
             self.write(RunWriter.counters, counters)
         if dropped:

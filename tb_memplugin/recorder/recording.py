@@ -19,7 +19,6 @@ from tb_memplugin.recorder.base.private_directory import remove_abandoned
 from tb_memplugin.recorder.base.process import uncounted
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.counters import CounterRows, KeptRows, Value, session_ends
-from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.native.memory_maps import PINNED, MemoryMaps
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.heap.reachability import unreachable
@@ -31,9 +30,9 @@ from tb_memplugin.recorder.output import Output
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory
 from tb_memplugin.recorder.sampling.ordinary_steps import Clock, OrdinarySteps
-from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
+from tb_memplugin.recorder.sampling.sample_buffer import SAMPLE_INTEGERS, SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TracedStep
-from tb_memplugin.recorder.tracing.step_ends import StepEnds
+from tb_memplugin.recorder.tracing.step_ends import HostBuffers, StepEnds
 from tb_memplugin.recorder.tracing.step_tracer import StepTracer
 
 FLUSH_SECONDS = 5.0
@@ -45,10 +44,10 @@ POST_MORTEMS = "post-mortems of failed allocations"
 ABANDONED = "removing directories of killed processes"
 COUNTERS = "counters of models, traces and dataset caches"
 DRIVER = "figures of the GPU driver"
-HOST_PARTS = "parts of host memory"
+HOST_BUFFERS = "buffers in host memory"
 
 _NO_FIGURES = DriverFigures()
-_RESIDENT = 3  # the place of host RSS in a row of samples
+_RESIDENT = SAMPLE_INTEGERS.index("host_resident_bytes")
 
 
 @dataclasses.dataclass
@@ -131,7 +130,7 @@ class Recording:
         self._tracer = StepTracer(self._settings, self._devices, self._watch, self._faults, self._oom, self._maps)
         overhead, spend = self._settings.overhead, self._tracer.schedule.add_cost
         self._step_ends = StepEnds(self._names, self._maps, self._buffer, overhead, spend)
-        self._output.host_parts = self._host_parts = HostParts(self._maps, overhead, spend)
+        self._host_buffers = HostBuffers(self._maps, overhead, spend)
         self._watch.install()
         self._faults.run(DRIVER, self._open_driver)
         self._begun = True
@@ -238,7 +237,7 @@ class Recording:
         seconds = min(
             FLUSH_SECONDS,
             program_counters.due_in(),
-            self._host_parts.due_in(),
+            self._host_buffers.due_in(),
             self._step_ends.due_in(),
             self._next_watch - time.monotonic() if phase == "train" else math.inf,
             traced.seconds,
@@ -361,13 +360,11 @@ class Recording:
             self.drain()
 
     def _sample(self, opened: _OpenStep, step: int, wall_time: float) -> _Sample:
-        phase = PHASES.index(opened.phase)
-        resident = None
-        if self._host_parts.due_in() <= 0.0 and not self._tracer.tracing:  # reading tf.data's figures runs an operation
-            resident = self._faults.run(HOST_PARTS, self._host_parts.measure, step, phase, wall_time)
-        if resident is None:
-            resident = self._host.resident_bytes()
-        row = [step, phase, opened.epoch, resident]
+        buffers = None
+        if self._host_buffers.due_in() <= 0.0 and not self._tracer.tracing:  # reading tf.data's runs an operation
+            buffers = self._faults.run(HOST_BUFFERS, self._host_buffers.read)
+        row = [step, PHASES.index(opened.phase), opened.epoch, self._host.resident_bytes()]
+        row += buffers or (MISSING, MISSING)
         peaks, in_use = {}, {}
         for name, capacity in zip(self._names, self._capacities, strict=True):
             current, peak = allocator.memory_info(name)

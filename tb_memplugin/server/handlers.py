@@ -11,8 +11,7 @@ from tb_memplugin.analysis.answers.questions import describe_answers
 from tb_memplugin.analysis.answers.status import with_ranks
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
 from tb_memplugin.analysis.growth.change_effects import ChangeEffect, change_effects
-from tb_memplugin.analysis.host.host_memory import describe_host, host_summaries
-from tb_memplugin.analysis.host.host_parts import host_steps
+from tb_memplugin.analysis.growth.host_memory import describe_host, host_steps, host_summary
 from tb_memplugin.analysis.pool.pool_steps import POOL_SOURCES, pool_steps
 from tb_memplugin.analysis.steps import changes
 from tb_memplugin.analysis.steps.composition import first_described
@@ -163,19 +162,18 @@ class Handlers:
 
     def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
         of_worker = find_device(self._reader, source, run, stretch.device, stretch.session).run
-        (worker,) = of_worker.workers
-        summary = host_summaries(of_worker).get(worker)
+        summary = host_summary(of_worker)
         steps = stretch.first_step, stretch.last_step
-        view = host_steps(of_worker.host[worker], stretch.phase, *steps, limit=2 * stretch.points)
+        view = host_steps(of_worker.samples, stretch.phase, *steps, limit=2 * stretch.points)
         fields = {
             "run": run,
             "device": stretch.device,
             "phase": stretch.phase,
-            "worker": worker,
+            "worker": of_worker.workers[0],
             "total_rows": view.total_rows,
             "summary": None if summary is None else describe_host(summary),
         }
-        return Columns(fields, {**fields_of(view, "step", "wall_time", "host_resident_bytes"), **view.figures})
+        return Columns(fields, {**fields_of(view, "step", "wall_time", "host_resident_bytes"), **view.parts})
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         loaded = (

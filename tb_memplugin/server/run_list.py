@@ -16,7 +16,7 @@ import numpy as np
 from tb_memplugin.analysis.answers.status import run_status, worst
 from tb_memplugin.analysis.devices.worker_summary import of_sessions
 from tb_memplugin.analysis.findings import former_findings, growth_findings, recomputation_findings
-from tb_memplugin.analysis.host.host_memory import host_findings
+from tb_memplugin.analysis.growth.host_memory import host_findings
 from tb_memplugin.analysis.steps import facts
 from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.model import PHASES, Integers, full_device_name

@@ -112,7 +112,7 @@ RULES = (
     Rule("host-memory", "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
     Rule(
         "host-memory",
-        "(?P<h>file|shared_memory|pinned_pool|python_objects|cpu_pool|other|c_heap|c_heap_free|tf_data)_bytes",
+        "(?P<h>pinned_pool|tf_data|cpu|other)_bytes",
         "{run}: {h} of host memory up to step {step}",
     ),
     Rule("host-memory", "parts_sum", "{run}: sum of the parts of host memory up to step {step}", "sum of the parts"),

@@ -18,7 +18,6 @@ from tb_memplugin.model import (
     Category,
     DeviceSamples,
     HeldTensorGroup,
-    HostSamples,
     Layer,
     LayerActivations,
     LayerTable,
@@ -266,30 +265,8 @@ def samples_of(plan: Plan) -> Samples:
                 largest_free_bytes=largest,
             )
         },
-    )
-
-
-def host_of(samples: Samples) -> HostSamples:
-    """Parts of host memory at every sixteenth row."""
-    rows = np.arange(3, len(samples), 16)
-    sizes = {
-        "file_bytes": 370 * MIB,
-        "shared_memory_bytes": 0,
-        "pinned_pool_bytes": 0,
-        "cpu_pool_bytes": 512 * MIB,
-        "python_objects_bytes": 105 * MIB,
-        "c_heap_bytes": 800 * MIB,
-        "c_heap_free_bytes": 12 * MIB,
-        "tf_data_bytes": 48 * MIB,
-    }
-    return HostSamples.of(
-        {
-            "step": samples.step[rows],
-            "phase": samples.phase[rows],
-            "wall_time": samples.wall_time[rows],
-            "resident_bytes": samples.host_resident_bytes[rows],
-            **{name: np.full(len(rows), size) for name, size in sizes.items()},
-        }
+        # Read at every sixteenth row.
+        tf_data_bytes=np.where(np.arange(len(rows)) % 16 == 3, 48 * MIB, MISSING),
     )
 
 
@@ -301,7 +278,6 @@ def write_run(
         writer.layer_table(table_at(plan, began))
     samples = samples_of(plan)
     writer.samples(samples)
-    writer.host(host_of(samples))
     for step in plan.traced:
         writer.snapshot(snapshot_at(plan, step))
     for memory_map in maps:

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page
 from sample_runs import MIB
 
-from tb_memplugin.analysis.host.host_parts import RESIDENT
+from tb_memplugin.analysis.growth.host_memory import PART_NAMES
 
 
 @pytest.mark.reads
@@ -18,7 +18,7 @@ def test_the_parts_sum_to_rss_and_growth_is_judged(page: Page, address: str) -> 
         row.get_attribute("data-figure"): int(row.get_attribute("data-bytes") or 0)
         for row in section.locator("tr[data-figure]").all()
     }
-    assert sum(figures[name] for name in RESIDENT) == figures["host_resident_bytes"] == 1400 * MIB
+    assert sum(figures[name] for name in PART_NAMES) == figures["host_resident_bytes"] == 1400 * MIB
     assert figures["tf_data_bytes"] == 48 * MIB
     assert section.locator(".unit").inner_text() == "GiB"
     assert section.get_by_test_id("step").get_attribute("data-step") == "25"
@@ -32,4 +32,4 @@ def test_a_step_before_the_first_measurement_has_no_parts(page: Page, address: s
     frame = harness.open_tab(page, address, urlencode({"view": "host", "run": "frozen", "step": 1}))
     section = frame.get_by_role("region", name="Host memory", exact=True)
     assert "parts not measured up to this step" in section.get_by_test_id("host-step").inner_text()
-    assert section.locator("tr[data-figure=file_bytes]").get_attribute("data-bytes") in (None, "")
+    assert section.locator("tr[data-figure=tf_data_bytes]").get_attribute("data-bytes") in (None, "")

@@ -13,6 +13,7 @@ with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.events.frames import codec
     from tb_memplugin.events.frames.metadata import STREAMS, Tag
     from tb_memplugin.reader.decode.decoding import decode_tag
+    from tb_memplugin.reader.decode.streams import OF_TAG
     from tb_memplugin.reader.files.limits import Room
     from tb_memplugin.reader.files.source import StoredFrame, TagContent
 
@@ -30,7 +31,8 @@ def sealed(data: bytes) -> bytes:
 
 def one_input(data: bytes) -> None:
     """Decodes `data` as it is, then sealed as a frame of the stream that its header names."""
-    stream = STREAMS[data[6] % len(STREAMS)] if len(data) > 6 else STREAMS[0]
+    names = list(OF_TAG)
+    stream = names[data[6] % len(names)] if len(data) > 6 else names[0]
     tag = Tag("20260101T000000Z-00000000", stream, 0)
     frames = (StoredFrame(0, data), StoredFrame(1, sealed(data)))
     decoded = decode_tag(tag, TagContent("run", str(tag), frames), Room(256 << 20, 1 << 20))

@@ -1,7 +1,7 @@
 """The pool of pinned host memory that a recording names, against the kernel's own figure for those addresses.
 
-Trains on a GPU with batches that the host prepares, loads the run and prints the parts of host memory at its last
-measured step, their sum and RSS, and the resident bytes that /proc/self/smaps states for the pool's regions.
+Trains on a GPU with batches that the host prepares, loads the run and prints the recorded pool, the last map of it, and
+the resident bytes that /proc/self/smaps states for its regions.
 
 usage: python tests/gpu/pinned.py
 """
@@ -10,6 +10,20 @@ import re
 import tempfile
 
 STEPS = 300
+
+
+def ranges_of(dump: bytes) -> list[tuple[int, int]]:
+    """The address ranges of a memory map's chunks, those that touch each other together."""
+    from tb_memplugin.importers.allocator.memory_dump import read_dump
+
+    chunks = read_dump(dump, 0.0)
+    ranges: list[tuple[int, int]] = []
+    for begin, size in sorted(zip(chunks.address.tolist(), chunks.bytes.tolist(), strict=True)):
+        if ranges and ranges[-1][1] == begin:
+            ranges[-1] = ranges[-1][0], begin + size
+        else:
+            ranges.append((begin, begin + size))
+    return ranges
 
 
 def resident_in_smaps(ranges: list[tuple[int, int]]) -> int:
@@ -31,8 +45,8 @@ def main() -> None:
     import tensorflow as tf
 
     import tb_memplugin
-    from tb_memplugin.analysis.host.host_memory import host_summaries
-    from tb_memplugin.importers.allocator.memory_dump import pool_ranges, summarize_dump
+    from tb_memplugin.analysis.growth.host_memory import host_summary
+    from tb_memplugin.importers.allocator.memory_dump import summarize_dump
     from tb_memplugin.recorder.native.memory_maps import PINNED
 
     model = keras.Sequential([keras.Input((4096,)), keras.layers.Dense(1024), keras.layers.Dense(10)])
@@ -45,13 +59,11 @@ def main() -> None:
         dump = callback._session.recording._maps.read(PINNED)
         callback.close()
         run = tb_memplugin.load(directory)["run"]
-    (summary,) = host_summaries(run).values()
-    print(summary.sentence(), list(run.notes))
+    print(list(run.notes))
     print("map", None if dump is None else summarize_dump(dump))
-    print("smaps", None if dump is None else resident_in_smaps(pool_ranges(dump)))
-    print("state", summary.state)
-    if summary.state is not None:
-        print("sum of the parts − RSS", sum(summary.state.parts.values()) - summary.state.resident_bytes)
+    print("smaps", None if dump is None else resident_in_smaps(ranges_of(dump)))
+    pinned = run.samples.pinned_pool_bytes
+    print("recorded", pinned[pinned >= 0][-1:], "state", host_summary(run))
 
 
 if __name__ == "__main__":

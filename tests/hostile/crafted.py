@@ -15,10 +15,8 @@ from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.frames.metadata import Tag, frame_summary
 from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.model import (
-    HOST_COLUMNS,
     Counters,
     DeviceSamples,
-    HostSamples,
     LayerActivations,
     LedgerRow,
     Samples,
@@ -122,13 +120,9 @@ def objects(run: pathlib.Path) -> None:
     write_frames(run / "memory", frames)
 
 
-def host_memory(run: pathlib.Path) -> None:
-    """2,400,000 rows of the parts of host memory, and 500 frames of counters with texts."""
+def counters_with_texts(run: pathlib.Path) -> None:
+    """500 frames of counters."""
     frames = [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))]
-    for at in range(24):
-        rows = np.arange(100_000 * at, 100_000 * at + 100_000)
-        table = {name: rows if name == "step" else rows * 0 for name in HOST_COLUMNS}
-        frames.append((f"host/s/{at}", at, codec.encode(frame_of("host", HostSamples.of(table), at), 6)))
     texts = tuple(f"{at:0500}" for at in range(4096))
     for at in range(500):
         step = np.full(4096, at)
@@ -195,7 +189,7 @@ CRAFTED: dict[str, Callable[[pathlib.Path], None]] = {
     "700,000 strings per frame": strings,
     "values that stay wide": wide_values,
     "ledgers of 200,000 rows": objects,
-    "host memory of 2,400,000 rows": host_memory,
+    "2,048,000 rows of counters": counters_with_texts,
     "stray bytes": stray_bytes,
     "linked directories": links,
 }

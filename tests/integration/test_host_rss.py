@@ -8,7 +8,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.host.host_memory import host_growths, host_summaries
+from tb_memplugin.analysis.growth.host_memory import host_growth, host_parts, host_summary
 from tb_memplugin.model import MISSING
 
 MIB = 1 << 20
@@ -16,8 +16,8 @@ MIB = 1 << 20
 TRAIN = """
 import numpy as np, tensorflow as tf, keras, time
 import tb_memplugin
-from tb_memplugin.recorder import host_parts
-host_parts.SHARE = 4.0  # a measurement that a busy machine delays must not use up the budget of the whole run
+from tb_memplugin.recorder.tracing import step_ends
+step_ends.SHARE = 4.0  # a measurement that a busy machine delays must not use up the budget of the whole run
 kind, directory, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
 model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(32), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
@@ -43,43 +43,38 @@ def train(kind: str, directory: pathlib.Path, steps: int) -> Any:
     return tb_memplugin.load(directory)[kind]
 
 
-def check_rows(run: Any) -> Any:
-    """The measured parts, after a check of every row against the sample of its step."""
-    parts = run.host[""].parts
-    assert len(parts) >= 2
-    assert (parts.known_parts_bytes() + parts.other_bytes() == parts.resident_bytes).all()
-    assert (parts.other_bytes() >= 0).all()
-    place = np.searchsorted(run.samples.step, parts.step)
-    assert (run.samples.host_resident_bytes[place] == parts.resident_bytes).all()
-    assert (parts.file_bytes > 50 * MIB).all()  # TensorFlow's libraries
-    return parts
+def check_parts(run: Any) -> Any:
+    """The parts at the steps at which they are known, after a check of every row."""
+    parts = host_parts(run.samples)
+    known = np.flatnonzero(parts["other_bytes"] != MISSING)
+    assert len(known) >= 2
+    shown = {name: column[known] for name, column in parts.items()}
+    total = sum(np.where(column == MISSING, 0, column) for column in shown.values())
+    assert (total == run.samples.host_resident_bytes[known]).all()
+    assert (shown["other_bytes"] > 50 * MIB).all()  # TensorFlow's libraries
+    return run.samples.step[known], shown
 
 
-def test_arrays_kept_in_a_list_are_found_in_the_c_heap(tmp_path: pathlib.Path) -> None:
+def test_arrays_kept_in_a_list_are_found_in_the_other_memory(tmp_path: pathlib.Path) -> None:
     run = train("arrays", tmp_path, 400)
-    check_rows(run)
-    (found,) = host_growths(run)
-    assert found.trend.bytes_per_step == pytest.approx(800_000, rel=0.05)
-    grown = max(found.parts, key=lambda name: found.parts[name])
-    assert grown == "other_bytes"
-    if "c_heap_bytes" in found.allocated:
-        assert found.allocated["c_heap_bytes"] == pytest.approx(found.parts[grown], rel=0.1)
+    check_parts(run)
+    found = host_growth(run)
+    assert found is not None and found.trend.bytes_per_step == pytest.approx(800_000, rel=0.05)
+    assert max(found.parts, key=lambda name: found.parts[name]) == "other_bytes"
     assert found.sentence() in run.findings
 
 
 @pytest.mark.long
 def test_a_growing_cache_is_found_in_the_buffers_of_tf_data(tmp_path: pathlib.Path) -> None:
     run = train("cache", tmp_path, 400)
-    parts = check_rows(run)
-    known = np.flatnonzero(parts.tf_data_bytes != MISSING)
-    assert len(known) >= 2
+    steps, parts = check_parts(run)
     # An element is 256 × 65 floats; as many were cached as steps were trained, and some lie in the other buffers.
-    first, last = known[0], known[-1]
-    cached = (parts.step[last] - parts.step[first]) * 256 * 65 * 4
-    assert parts.tf_data_bytes[last] - parts.tf_data_bytes[first] == pytest.approx(cached, rel=0.1)
-    found = host_summaries(run)[""].growth
+    cached = (steps[-1] - steps[0]) * 256 * 65 * 4
+    assert parts["tf_data_bytes"][-1] - parts["tf_data_bytes"][0] == pytest.approx(cached, rel=0.1)
+    summary = host_summary(run)
+    found = None if summary is None else summary.growth
     assert found is not None and found.trend.bytes_per_step == pytest.approx(256 * 65 * 4, rel=0.1)
-    assert max(found.parts, key=lambda name: found.parts[name]) == "cpu_pool_bytes"
+    assert max(found.parts, key=lambda name: found.parts[name]) == "tf_data_bytes"
     assert "tf.data buffers" in found.sentence()
     # The CPU's allocator holds the cache: it is one finding, on CPU:0, with its cause.
     (finding,) = run.findings
@@ -89,6 +84,7 @@ def test_a_growing_cache_is_found_in_the_buffers_of_tf_data(tmp_path: pathlib.Pa
 @pytest.mark.long
 def test_a_healthy_run_gives_no_finding(tmp_path: pathlib.Path) -> None:
     run = train("healthy", tmp_path, 1200)
-    check_rows(run)
-    assert run.findings == ()
-    assert host_summaries(run)[""].sentence().startswith("Host RSS: no growth of ")
+    check_parts(run)
+    summary = host_summary(run)
+    assert run.findings == () and summary is not None
+    assert summary.sentence().startswith("Host RSS: no growth of ")

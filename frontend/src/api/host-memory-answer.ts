@@ -1,6 +1,6 @@
 /** The answer of the host memory route, checked and turned into the model. */
 
-import { HOST_ALLOCATED, HOST_PARTS, type HostMemory } from "../model/host-memory";
+import { HOST_PARTS, type HostMemory } from "../model/host-memory";
 import { PHASES } from "../model/run";
 import { maybe, number, object, oneOf, text } from "./check";
 import { readColumns } from "./columns";
@@ -15,4 +15,4 @@ const head = object<Pick<HostMemory, "run" | "device" | "phase" | "worker" | "to
 });
 
 export const parseHostMemory = (buffer: ArrayBuffer): HostMemory =>
-  readColumns(buffer, "host_memory", head, ["step", "wall_time", "host_resident_bytes", ...HOST_PARTS, ...HOST_ALLOCATED]).answer;
+  readColumns(buffer, "host_memory", head, ["step", "wall_time", "host_resident_bytes", ...HOST_PARTS]).answer;

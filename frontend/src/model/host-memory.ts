@@ -1,25 +1,14 @@
-/** Host memory of a worker over the steps: RSS at every step, its parts where they were measured. NaN means "unknown". */
+/** Host memory of a worker over the steps: RSS at every step, its parts where they are known. NaN means "unknown". */
 
 import { formatBytes } from "../lib/bytes";
 import { at } from "./overview";
 import type { Phase } from "./run";
 
 /** Disjoint parts of RSS, from the bottom of the stack; with `other_bytes` they sum to it. */
-export const HOST_PARTS = [
-  "file_bytes",
-  "shared_memory_bytes",
-  "pinned_pool_bytes",
-  "python_objects_bytes",
-  "cpu_pool_bytes",
-  "other_bytes",
-] as const;
+export const HOST_PARTS = ["pinned_pool_bytes", "tf_data_bytes", "cpu_bytes", "other_bytes"] as const;
 export type HostPart = (typeof HOST_PARTS)[number];
 
-/** Allocated memory, resident or not: it lies in the parts and overlaps. */
-export const HOST_ALLOCATED = ["c_heap_bytes", "c_heap_free_bytes", "tf_data_bytes"] as const;
-type HostAllocated = (typeof HOST_ALLOCATED)[number];
-
-export type HostMemory = Record<"step" | "wall_time" | "host_resident_bytes" | HostPart | HostAllocated, Float64Array> & {
+export type HostMemory = Record<"step" | "wall_time" | "host_resident_bytes" | HostPart, Float64Array> & {
   run: string;
   device: string;
   phase: Phase;
@@ -37,7 +26,7 @@ export interface HostFacts {
   measured_step: number | null;
   /** RSS at the measured step; the parts sum to it. */
   measured_bytes: number | null;
-  parts: Record<HostPart | HostAllocated, number | null>;
+  parts: Record<HostPart, number | null>;
 }
 
 /** Whether the parts were measured at a row. The remainder is known exactly then. */
@@ -56,22 +45,21 @@ export function measuredRows(host: HostMemory): Int32Array {
 
 export function hostFacts(host: HostMemory, row: number): HostFacts {
   const from = measuredRows(host)[row] ?? -1;
-  const names = [...HOST_PARTS, ...HOST_ALLOCATED];
   return {
     step: at(host.step, row),
     host_resident_bytes: at(host.host_resident_bytes, row),
     measured_step: from < 0 ? null : at(host.step, from),
     measured_bytes: from < 0 ? null : at(host.host_resident_bytes, from),
-    parts: Object.fromEntries(names.map((name) => [name, from < 0 ? null : at(host[name], from)])) as HostFacts["parts"],
+    parts: Object.fromEntries(HOST_PARTS.map((name) => [name, from < 0 ? null : at(host[name], from)])) as HostFacts["parts"],
   };
 }
 
 /** Parts with a known value other than 0 at any step. */
 export const shownParts = (host: HostMemory): HostPart[] => HOST_PARTS.filter((name) => host[name].some((bytes) => bytes > 0));
 
-/** The parts in a list, the highest of the stack first. Without a GPU nothing is pinned, and a row would say "unknown". */
+/** The parts in a list, the highest of the stack first. Pinned memory needs a GPU, and `CPU:0` must be recorded: no rows say "unknown" for them. */
 export const listedParts = (facts: HostFacts): HostPart[] =>
-  [...HOST_PARTS].reverse().filter((name) => name !== "pinned_pool_bytes" || facts.parts[name] !== null);
+  [...HOST_PARTS].reverse().filter((name) => facts.parts[name] !== null || name === "tf_data_bytes" || name === "other_bytes");
 
 /** "step 3: host RSS 1.0 GiB", for a screen reader. */
 export function hostSentence(host: HostMemory, row: number): string {

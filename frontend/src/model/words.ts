@@ -44,47 +44,18 @@ export const WORDS = {
     meaning: "resident memory of the training process",
     source: "the operating system's figure",
   },
-  file_bytes: {
-    label: "mapped files",
-    meaning: "resident pages of mapped files, such as TensorFlow's libraries",
-    source: "the operating system's figure",
-  },
-  shared_memory_bytes: {
-    label: "shared memory",
-    meaning: "resident pages of shared memory, without the pool of pinned memory where that is known",
-    source: "the operating system's figure",
-  },
   pinned_pool_bytes: {
     label: "pool of pinned memory",
-    meaning: "resident pages of TensorFlow's pool of host memory that is pinned for transfers to GPUs (gpu_host_bfc)",
-    source: "the allocator's memory map, and the operating system",
+    meaning: "TensorFlow's pool of host memory that is pinned for transfers to GPUs (gpu_host_bfc)",
+    source: "the allocator's memory map",
   },
-  python_objects_bytes: {
-    label: "Python objects",
-    meaning: "objects of up to 512 bytes, in the arenas of Python's allocator",
-    source: "Python's own figure",
-  },
-  cpu_pool_bytes: {
-    label: "pool of CPU:0",
-    meaning: "resident pages of the pool of TensorFlow's CPU allocator",
-    source: "the allocator's memory map, and the operating system",
-  },
+  cpu_bytes: { label: "memory of CPU:0", meaning: "allocated on CPU:0, without the buffers of tf.data", source: ALLOCATOR },
   other_bytes: {
     label: "other memory",
-    meaning: "RSS − the parts above: heaps, stacks and others",
+    meaning: "RSS − the parts above: heaps, stacks, free chunks of CPU:0 and others",
     source: "the operating system's RSS, less the other parts",
   },
   parts_sum: { label: "sum of the parts", meaning: "host RSS when the parts were measured", source: "the operating system's figure" },
-  c_heap_bytes: {
-    label: "C heap",
-    meaning: "allocated by malloc and not freed: NumPy arrays, larger Python objects, tensors on the CPU and the pool of CPU:0",
-    source: "the figure of glibc's allocator",
-  },
-  c_heap_free_bytes: {
-    label: "C heap: free",
-    meaning: "freed, and kept by glibc for later allocations",
-    source: "the figure of glibc's allocator",
-  },
   tf_data_bytes: {
     label: "tf.data buffers",
     meaning: "elements in buffers and caches of tf.data's pipelines",

@@ -1,15 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import {
-  HOST_ALLOCATED,
-  HOST_PARTS,
-  hostFacts,
-  hostSentence,
-  listedParts,
-  measuredRows,
-  shownParts,
-  type HostMemory,
-} from "../../src/model/host-memory";
+import { HOST_PARTS, hostFacts, hostSentence, listedParts, measuredRows, shownParts, type HostMemory } from "../../src/model/host-memory";
 
 const { NaN: unknown } = Number;
 
@@ -26,15 +17,10 @@ const HOST: HostMemory = {
   step: column(0, 1, 2, 3),
   wall_time: column(0, 1, 2, 3),
   host_resident_bytes: column(900, 1000, 1100, 1200),
-  file_bytes: column(unknown, 300, unknown, 300),
-  shared_memory_bytes: column(unknown, 0, unknown, 0),
   pinned_pool_bytes: column(unknown, unknown, unknown, unknown),
-  python_objects_bytes: column(unknown, 200, unknown, 250),
-  cpu_pool_bytes: column(unknown, unknown, unknown, unknown),
-  other_bytes: column(unknown, 500, unknown, 650),
-  c_heap_bytes: column(unknown, 480, unknown, 640),
-  c_heap_free_bytes: column(unknown, 10, unknown, 10),
-  tf_data_bytes: column(unknown, unknown, unknown, unknown),
+  tf_data_bytes: column(unknown, 0, unknown, 0),
+  cpu_bytes: column(unknown, 300, unknown, 350),
+  other_bytes: column(unknown, 700, unknown, 850),
 };
 
 describe("host memory", () => {
@@ -48,17 +34,18 @@ describe("host memory", () => {
   it("has no parts before the first measurement", () => {
     const facts = hostFacts(HOST, 0);
     expect(facts.measured_step).toBeNull();
-    expect([...HOST_PARTS, ...HOST_ALLOCATED].every((name) => facts.parts[name] === null)).toBe(true);
+    expect(HOST_PARTS.every((name) => facts.parts[name] === null)).toBe(true);
     expect([...measuredRows(HOST)]).toEqual([-1, 1, 1, 3]);
   });
 
   it("shows the parts that hold something, and leaves unknown ones out", () => {
-    expect(shownParts(HOST)).toEqual(["file_bytes", "python_objects_bytes", "other_bytes"]);
-    expect(hostFacts(HOST, 3).parts.tf_data_bytes).toBeNull();
+    expect(shownParts(HOST)).toEqual(["cpu_bytes", "other_bytes"]);
+    expect(hostFacts(HOST, 3).parts.pinned_pool_bytes).toBeNull();
   });
 
-  it("lists unknown parts, but pinned memory only where it is known", () => {
-    expect(listedParts(hostFacts(HOST, 3))).toEqual([...HOST_PARTS].reverse().filter((name) => name !== "pinned_pool_bytes"));
+  it("lists unknown parts, but pinned memory and that of the CPU only where they are known", () => {
+    expect(listedParts(hostFacts(HOST, 3))).toEqual(["other_bytes", "cpu_bytes", "tf_data_bytes"]);
+    expect(listedParts(hostFacts(HOST, 0))).toEqual(["other_bytes", "tf_data_bytes"]);
     const pinned = { ...HOST, pinned_pool_bytes: column(unknown, 0, unknown, 30) };
     expect(listedParts(hostFacts(pinned, 1))).toEqual([...HOST_PARTS].reverse());
   });

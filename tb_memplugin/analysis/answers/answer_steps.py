@@ -13,9 +13,9 @@ from tb_memplugin.analysis.growth.device_growth import (
     traced_of,
 )
 from tb_memplugin.analysis.growth.growth_causes import Cause
+from tb_memplugin.analysis.growth.host_memory import CPU, HostGrowth, host_growth
 from tb_memplugin.analysis.growth.session_growth import SessionGrowth, session_growth
 from tb_memplugin.analysis.growth.trend import Trend
-from tb_memplugin.analysis.host.host_memory import CPU, HostGrowth, host_growth_beside
 from tb_memplugin.analysis.steps.facts import device_phase, range_of
 from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Phase, Run
 from tb_memplugin.model.units import format_bytes
@@ -39,7 +39,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         if not can_show_growth(part, device):
             sentence = f"Too few steps: {steps:,}"
             return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
-        host = host_growth_beside(run, device)
+        host = host_growth(run)
         if host is not None:
             return _host_grows(host, device, main, figures)
         bound = growth_bound(run, device)

@@ -148,7 +148,7 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
 def examined(run: Run, device: str, phase: Phase) -> Run:
     """The part of a run in which growth is looked for: of a restarted training, whose memory starts anew in each
     session, the latest one with enough steps of the phase; the whole run if no session has them."""
-    sessions = runs_of_sessions(run, device)
+    sessions = runs_of_sessions(run, [device])
     return next((one for one in sessions if _has_enough(one, device, phase)), run)
 
 

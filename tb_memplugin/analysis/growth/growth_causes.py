@@ -49,13 +49,6 @@ def counters_of(run: Run, device: str) -> tuple[Counters | None, str]:
     return (found[-1] if found else None), own
 
 
-def counters_of_worker(run: Run, worker: str) -> Counters | None:
-    """The counters of the last session of a worker; `run` is the run of all workers, or of this one."""
-    of_run = len(run.workers) == 1
-    found = [counters for counters in run.counters if of_run or counters.worker == worker]
-    return found[-1] if found else None
-
-
 def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
     """The change of every counter from the end of `first_step` to that of `last_step`."""
     rows: dict[tuple[CounterKind, str | None], list[int]] = {}
@@ -147,16 +140,9 @@ def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | No
     return cause or (_functions(found, trend, whole) if functions else None)
 
 
-def host_cause_of(run: Run, worker: str, trend: Trend, samples: Samples) -> Cause | None:
-    """The cause of a trend of a worker's host RSS beyond the memory in use on ``CPU:0``; None if unknown.
-
-    Args:
-        run: The run of all workers, or of this one.
-        worker: The worker.
-        trend: The trend.
-        samples: The worker's samples.
-    """
-    counters = counters_of_worker(run, worker)
+def host_cause_of(run: Run, trend: Trend) -> Cause | None:
+    """The cause of a trend of a worker's host RSS beyond the memory in use on ``CPU:0``; None if unknown."""
+    samples, counters = run.samples, run.counters[-1] if run.counters else None
     found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
     cause = None if counters is None else _kept_arrays(counters, trend)

@@ -1,13 +1,13 @@
 """The sessions of a run that was restarted: each is a process of its own, whose memory starts anew. Pure."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import HOST_COLUMNS, DeviceSamples, Floats, HostMemory, HostSamples, Run, is_cpu, take_samples
+from tb_memplugin.model import Floats, Run, take_samples
 
 MAX_SESSIONS = 20
 """Most sessions that are told apart, the latest ones: each takes a look at all samples."""
@@ -35,11 +35,10 @@ def session_spans(run: Run) -> list[SessionSteps]:
     return [SessionSteps(*span) for span in zip(starts, [*starts[1:], np.inf], strict=True)][: -MAX_SESSIONS - 1 : -1]
 
 
-def runs_of_sessions(run: Run, device: str) -> Iterator[Run]:
-    """The samples of a device, and the snapshots, of each session alone, as `session_spans`."""
-    figures = run.samples.devices.get(device)
-    devices: Mapping[str, DeviceSamples] = {} if figures is None else {device: figures}
-    samples = dataclasses.replace(run.samples, devices=devices)
+def runs_of_sessions(run: Run, devices: Iterable[str]) -> Iterator[Run]:
+    """The samples of some devices, and the snapshots, of each session alone, as `session_spans`."""
+    recorded = run.samples.devices
+    samples = dataclasses.replace(run.samples, devices={name: recorded[name] for name in devices if name in recorded})
     for at, span in enumerate(session_spans(run)):
         yield dataclasses.replace(
             run,
@@ -49,16 +48,3 @@ def runs_of_sessions(run: Run, device: str) -> Iterator[Run]:
             counters=() if at else run.counters,
             session_starts=(span.begin,),
         )
-
-
-def host_of_sessions(run: Run, memory: HostMemory) -> Iterator[tuple[Run, HostMemory]]:
-    """The host memory of each session alone, and the run with its counters and the CPU alone, as `session_spans`."""
-    # The columns of many other devices would take long to copy.
-    cpus = {name: memory.samples.devices[name] for name in memory.samples.devices if is_cpu(name)}
-    every = dataclasses.replace(memory.samples, devices=cpus)
-    for at, span in enumerate(session_spans(run)):
-        samples = take_samples(every, span.rows(every.wall_time))
-        rows = span.rows(memory.parts.wall_time)
-        parts = HostSamples.of({name: getattr(memory.parts, name)[rows] for name in HOST_COLUMNS})
-        of_session = dataclasses.replace(run, counters=() if at else run.counters, session_starts=(span.begin,))
-        yield dataclasses.replace(of_session, samples=samples), HostMemory(samples, parts)

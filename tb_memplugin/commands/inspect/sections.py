@@ -1,11 +1,10 @@
 """Sections of a run as text for the terminal: answers, pool, host memory and failed allocations. Pure."""
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer
-from tb_memplugin.analysis.host.host_memory import HostSummary
-from tb_memplugin.analysis.host.host_parts import PART_NAMES
+from tb_memplugin.analysis.growth.host_memory import PART_NAMES, HostSummary
 from tb_memplugin.analysis.pool.pool_steps import PoolHistory, PoolSpan
 from tb_memplugin.analysis.steps.facts import step_name
 from tb_memplugin.model import Oom, Phase
@@ -55,23 +54,14 @@ def _span_line(span: PoolSpan) -> str:
 
 def host_lines(worker: str, summary: HostSummary) -> list[str]:
     """RSS of a worker, its parts, and its growth."""
-    resident, peak, state = summary.resident_bytes, summary.peak_bytes, summary.state
-    if resident is None or peak is None:
-        return []
-    sentences = [
-        f"RSS {format_bytes(resident)} at the last step, at most {format_bytes(peak)} at step {summary.peak_step}"
-    ]
+    resident, peak, state = format_bytes(summary.resident_bytes), format_bytes(summary.peak_bytes), summary.state
+    sentences = [f"RSS {resident} at the last step, at most {peak} at step {summary.peak_step}"]
     if state is not None:
-        parts = _named({name: size for name, size in state.parts.items() if size or name == "other_bytes"})
-        sentences.append(f"step {state.step}: RSS {format_bytes(state.resident_bytes)} = {' + '.join(parts)}")
-    if state is not None and state.allocated:
-        sentences.append(f"allocated in it, resident or not: {', '.join(_named(state.allocated))}")
+        sizes = {name: size for name, size in state.parts.items() if size or name == "other_bytes"}
+        parts = " + ".join(f"{PART_NAMES[name]} {format_bytes(size)}" for name, size in sizes.items())
+        sentences.append(f"step {state.step}: RSS {format_bytes(state.resident_bytes)} = {parts}")
     sentences.append(summary.sentence())
     return [f"{worker}, host memory:" if worker else "host memory:", *_wrapped(sentences)]
-
-
-def _named(sizes: Mapping[str, int]) -> list[str]:
-    return [f"{PART_NAMES[name]} {format_bytes(size)}" for name, size in sizes.items()]
 
 
 MAX_OWNERS = 12

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.devices.device_table import describe_devices
-from tb_memplugin.analysis.host.host_memory import host_summaries_of
+from tb_memplugin.analysis.growth.host_memory import host_summaries
 from tb_memplugin.analysis.pool.pool_steps import pool_history
 from tb_memplugin.analysis.steps.changes import layer_totals, table_at
 from tb_memplugin.analysis.steps.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
@@ -62,7 +62,7 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
         if demand is not None:
             parts.append("\n".join(demand_lines(_name(facts.device), demand_sentences(demand))))
     if selection == EVERYTHING:
-        for worker, summary in host_summaries_of(by_worker or {"": run}).items():
+        for worker, summary in host_summaries(by_worker or {"": run}).items():
             parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
     parts.extend(_layers_of_workers(run, selection, by_worker or {}))
     if len(run.activations):

@@ -176,7 +176,9 @@ def _value(
     if field.kind == "devices":
         return _devices(field, value, columns, only)
     if field.table:
-        return columns.texts(field) if field.kind == "texts" else columns.array(field, field.name)
+        if field.kind == "texts":
+            return columns.texts(field)
+        return None if field.optional and not columns.has(field) else columns.array(field, field.name)
     if value is None and field.optional:
         return None
     if field.kind == "record":
@@ -253,6 +255,9 @@ class _Columns:
     def texts(self, field: Field) -> tuple[str | None, ...]:
         column = self._column(field, field.name)
         return _texts(field, () if column is None and not self.rows(field) else column)
+
+    def has(self, field: Field) -> bool:
+        return field.name in self._tables.get(self._prefix + _table_of(field), {})
 
     def rows(self, field: Field) -> int:
         columns = self._tables.get(self._prefix + _table_of(field), {})

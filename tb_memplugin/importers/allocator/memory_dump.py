@@ -103,17 +103,6 @@ def summarize_dump(data: bytes) -> DumpSummary:
     )
 
 
-def pool_ranges(data: bytes) -> list[tuple[int, int]]:
-    """(begin, end) of the address ranges of a complete dump's pool; neighboring regions are one range."""
-    chunks = _read_chunks(list(_message(data, len(data)).chunk), len(data))
-    order = np.argsort(chunks.address)
-    begin, end = chunks.address[order], (chunks.address + chunks.bytes)[order]
-    if not len(begin):
-        return []
-    first = np.append(True, begin[1:] != end[:-1])
-    return list(zip(begin[first].tolist(), end[np.append(first[1:], True)].tolist(), strict=True))
-
-
 def looks_like_dump(data: bytes) -> bool:
     """Whether the bytes begin like a dump: field 1, the allocator's name, then field 2, the first bin."""
     named = len(data) > 2 and data[0] == 0x0A and data[1] < 0x80

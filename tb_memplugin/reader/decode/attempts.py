@@ -9,8 +9,6 @@ import numpy.typing as npt
 from tb_memplugin.model import (
     MISSING,
     PHASES,
-    HostSamples,
-    Integers,
     LayerActivations,
     Samples,
     Session,
@@ -26,7 +24,7 @@ from tb_memplugin.reader.decode.activation_rows import (
     part_of,
     table_of,
 )
-from tb_memplugin.reader.decode.columns import take_activations, take_host
+from tb_memplugin.reader.decode.columns import take_activations
 
 _TRAIN = PHASES.index("train")
 
@@ -80,27 +78,15 @@ class LaterSessions:
         """`samples` of the steps that were not trained again."""
         if not self._firsts or not len(samples):
             return samples
-        keep = self._not_repeated(samples.step)
+        at = np.searchsorted(self._firsts, samples.step, side="right") - 1
+        keep = (at < 0) | (samples.step > np.asarray(self._lasts)[at])
         return samples if keep.all() else take_rows(samples, keep)
-
-    def without_repeated_parts(self, host: HostSamples) -> HostSamples:
-        """`host` of the steps that were not trained again."""
-        keep = self._not_repeated(host.step)
-        return host if keep.all() else take_host(host, keep)
 
     def without_repeated_activations(self, activations: LayerActivations) -> LayerActivations:
         """`activations` without the bytes that later sessions replace."""
         for later, trained in self.activations:
             activations = without_repeated_cells(activations, later, trained)
         return activations
-
-    def _not_repeated(self, steps: Integers) -> npt.NDArray[np.bool_]:
-        """Mask of the steps that were not trained again."""
-        if not self._firsts:
-            return np.ones(len(steps), np.bool_)
-        at = np.searchsorted(self._firsts, steps, side="right") - 1
-        keep: npt.NDArray[np.bool_] = (at < 0) | (steps > np.asarray(self._lasts)[at])
-        return keep
 
     def _add_steps(self, first: int, last: int) -> None:
         # The ranges stay disjoint and sorted: those that overlap the new one are merged with it.

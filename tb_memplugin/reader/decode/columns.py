@@ -1,4 +1,4 @@
-"""Rows of samples, activations and parts of host memory: joining and selecting."""
+"""Rows of samples and activations: joining and selecting."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import HOST_COLUMNS, MISSING, DeviceSamples, HostSamples, Integers, LayerActivations, Samples
-from tb_memplugin.model.rows import Rows, flat, take_rows
+from tb_memplugin.model import MISSING, SAMPLE_COLUMNS, DeviceSamples, Integers, LayerActivations, Samples
+from tb_memplugin.model.rows import flat, take_rows
 from tb_memplugin.reader.decode.activation_rows import ActivationRows, activation_rows_of, part_of, table_of
 from tb_memplugin.reader.files.limits import MAX_SESSION_DEVICES
 
 DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))
-_OWN_FIELDS = ("step", "phase", "epoch", "wall_time", "host_resident_bytes")
 MAX_TABLE_BYTES = 512 << 20
 """Limit of one joined table of one run once it is read as a whole; beyond it, devices or rows are left out."""
 
@@ -73,7 +72,7 @@ def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
             )
         )
 
-    own = {field: flat(np.concatenate([getattr(part, field) for part in parts])) for field in _OWN_FIELDS}
+    own = {field: flat(np.concatenate([getattr(part, field) for part in parts])) for field in SAMPLE_COLUMNS}
     devices = {name: DeviceSamples(**{field: joined(name, field) for field in DEVICE_FIELDS}) for name in names}
     return Samples(**own, devices=devices), sentence
 
@@ -109,22 +108,9 @@ def tables_of(parts: Sequence[SamplesPart]) -> list[Samples]:
 
 def samples_bytes(samples: Samples) -> int:
     """Bytes of samples in memory."""
-    columns = [getattr(samples, field) for field in _OWN_FIELDS]
+    columns = [getattr(samples, field) for field in SAMPLE_COLUMNS]
     columns += [getattr(figures, field) for figures in samples.devices.values() for field in DEVICE_FIELDS]
     return 500 + sum(100 + (column.nbytes if column.strides != (0,) else 0) for column in columns)
-
-
-def join_host(parts: Sequence[HostSamples]) -> HostSamples:
-    """Concatenate the rows of `parts`; those of a single one are not copied."""
-    parts = [part for part in parts if len(part)]
-    if len(parts) <= 1:
-        return parts[0] if parts else HostSamples.none()
-    return HostSamples(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in HOST_COLUMNS})
-
-
-def take_host(host: HostSamples, rows: Rows) -> HostSamples:
-    """The given rows."""
-    return HostSamples(**{name: getattr(host, name)[rows] for name in HOST_COLUMNS})
 
 
 def shown_devices(counts: Mapping[str, int], rows: int, most: int, most_bytes: int) -> tuple[list[str], str | None]:

@@ -15,7 +15,6 @@ from tb_memplugin.events.frames.codec import Frame, FrameHead
 from tb_memplugin.events.frames.record_frames import object_bytes, read_frame
 from tb_memplugin.model import (
     Counters,
-    HostSamples,
     LayerActivations,
     LayerTable,
     MemoryMap,
@@ -34,10 +33,8 @@ from tb_memplugin.reader.decode.activation_rows import ActivationPart, Activatio
 from tb_memplugin.reader.decode.attempts import LaterSessions
 from tb_memplugin.reader.decode.columns import (
     join_activations,
-    join_host,
     join_samples,
     take_activations,
-    take_host,
 )
 from tb_memplugin.reader.decode.worker_samples import samples_of_workers
 
@@ -171,10 +168,6 @@ def _activations_of_workers(by_worker: Mapping[str, LayerActivations]) -> Joined
     return take_activations(table, np.argsort(table.step, kind="stable")), None
 
 
-def _joined_host(parts: Sequence[HostSamples]) -> Joined:
-    return join_host(parts), None
-
-
 def _samples(tag: str, words: str) -> Stream:
     return _rows(
         tag,
@@ -290,20 +283,6 @@ COUNTERS = Stream(
     ),
     objects=object_bytes(Counters),
 )
-HOST = _rows(
-    "host",
-    "parts of host memory",
-    lambda frame: read_frame(HostSamples, frame),
-    _joined_host,
-    lambda host, later: later.without_repeated_parts(host),
-    _joined_host,
-    take_host,
-    lambda by_worker: (
-        {worker: memory for of_worker in by_worker.values() for worker, memory in of_worker.items()},
-        None,
-    ),
-)
-
 ROLLUPS = Stream(
     "rollups",
     "",
@@ -317,9 +296,9 @@ ROLLUPS = Stream(
 )
 """They repeat what the other streams say, and are read instead of these; see `rollups`."""
 
-ALL = (SAMPLES, ACTIVATIONS, SNAPSHOTS, META, MAPS, OOM, TIMELINES, REQUESTS, COUNTERS, HOST, PEAK)
+ALL = (SAMPLES, ACTIVATIONS, SNAPSHOTS, META, MAPS, OOM, TIMELINES, REQUESTS, COUNTERS, PEAK)
 """All streams, in the order in which sentences name their losses."""
-BASIC = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM, COUNTERS, HOST})
+BASIC = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM, COUNTERS})
 """The streams that most answers need; the others are read if an answer is about them."""
 BASIC_FIGURES = BASIC - {SAMPLES} | {SAMPLE_FIGURES}
 """The same with few columns of the samples: enough for lists of workers."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, DeviceSamples, Integers, Samples, full_device_name
+from tb_memplugin.model import MISSING, SAMPLE_COLUMNS, DeviceSamples, Integers, Samples, full_device_name
 from tb_memplugin.reader.decode.columns import DEVICE_FIELDS, empty_samples, shown_devices
 from tb_memplugin.reader.files.limits import MAX_RUN_DEVICES
 
@@ -39,15 +39,9 @@ def samples_of_workers(by_worker: Mapping[str, Samples]) -> tuple[Samples, str |
     names, sentence = shown_devices(
         {name: len(rows) for name, (_, rows) in sources.items()}, len(step), MAX_RUN_DEVICES, MAX_COLUMN_BYTES
     )
-    samples = Samples(
-        step=step[order],
-        phase=np.concatenate([part.phase for part in every])[order],
-        epoch=np.concatenate([part.epoch for part in every])[order],
-        wall_time=np.concatenate([part.wall_time for part in every])[order],
-        host_resident_bytes=np.concatenate([part.host_resident_bytes for part in every])[order],
-        devices=_WorkerDevices({name: sources[name] for name in names}, len(step)),
-    )
-    return samples, sentence
+    own = {name: np.concatenate([getattr(part, name) for part in every])[order] for name in SAMPLE_COLUMNS}
+    devices = _WorkerDevices({name: sources[name] for name in names}, len(step))
+    return Samples(**own, devices=devices), sentence
 
 
 class _WorkerDevices(Mapping[str, DeviceSamples]):

@@ -1,35 +1,7 @@
-"""Reads this process's memory by address, only if it is mapped, and counts its resident pages."""
+"""Reads this process's memory by address, only if it is mapped."""
 
 import bisect
 import ctypes
-import mmap
-from collections.abc import Sequence
-
-import numpy as np
-
-
-def resident_bytes(ranges: Sequence[tuple[int, int]]) -> int | None:
-    """Bytes of the resident pages that lie wholly in `ranges`; None if a range is not mapped, or not on Linux.
-
-    Nothing is read at the addresses: the kernel is asked (``mincore``). Takes about 3 ms per GiB.
-
-    Args:
-        ranges: (begin, end) of each range.
-    """
-    mincore = getattr(ctypes.CDLL(None), "mincore", None)
-    if mincore is None:
-        return None
-    mincore.argtypes, mincore.restype = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p], ctypes.c_int
-    pages = 0
-    for begin, end in ranges:
-        first, last = -(-begin // mmap.PAGESIZE), end // mmap.PAGESIZE
-        if last <= first:
-            continue
-        states = np.zeros(last - first, np.uint8)
-        if mincore(first * mmap.PAGESIZE, (last - first) * mmap.PAGESIZE, states.ctypes.data):
-            return None
-        pages += int(np.count_nonzero(states & 1))
-    return pages * mmap.PAGESIZE
 
 
 class UnreadableError(Exception):
@@ -49,7 +21,6 @@ class MappedMemory:
         self._starts: list[int] = []
         self._ends: list[int] = []
         self._files: list[str] = []
-        self._shared: list[bool] = []
         # "7f52c0000000-7f52c0021000 r-xp 00000000 08:01 123  /usr/lib/libm.so.6", in ascending order
         for line in listing.splitlines():
             addresses, permissions, _, _, _, *path = line.split(None, 5)
@@ -58,23 +29,10 @@ class MappedMemory:
                 self._starts.append(int(start, 16))
                 self._ends.append(int(end, 16))
                 self._files.append(path[0] if path else "")
-                self._shared.append(permissions.endswith("s"))
 
     def file_of(self, address: int) -> str:
         """Path of the file mapped at an address, empty for anonymous memory."""
         return self._files[self._at(address)]
-
-    def is_shared(self, begin: int, end: int) -> bool:
-        """Whether all addresses from `begin` to `end` are mapped, as shared memory."""
-        while begin < end:
-            try:
-                mapping = self._at(begin)
-            except UnreadableError:
-                return False
-            if not self._shared[mapping]:
-                return False
-            begin = self._ends[mapping]
-        return True
 
     def paths_of(self, name: str) -> list[str]:
         return sorted({file for file in self._files if file.rpartition("/")[2] == name})

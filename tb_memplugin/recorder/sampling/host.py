@@ -2,12 +2,9 @@
 
 import dataclasses
 import os
-import re
-from typing import Any, NamedTuple
+from typing import Any
 
 from tb_memplugin.model import MISSING
-
-_RESIDENT = re.compile(rb"^Rss(Anon|File|Shmem):\s+(\d+) kB$", re.MULTILINE)
 
 
 class ResidentMemory:
@@ -36,38 +33,6 @@ class ResidentMemory:
         if self._statm is not None:
             os.close(self._statm)
             self._statm = None
-
-
-class ResidentParts(NamedTuple):
-    """Bytes of resident pages by kind, read at once; RSS is their sum."""
-
-    anonymous_bytes: int
-    file_bytes: int
-    shared_memory_bytes: int
-
-    @property
-    def resident_bytes(self) -> int:
-        """Host RSS."""
-        return self.anonymous_bytes + self.file_bytes + self.shared_memory_bytes
-
-
-def resident_parts(status: bytes | None = None) -> ResidentParts | None:
-    """Host RSS by kind of page; None if the system does not tell (only Linux does). Takes about 0.1 ms.
-
-    Args:
-        status: Contents of ``/proc/self/status``, None to read it.
-    """
-    if status is None:
-        try:
-            with open("/proc/self/status", "rb") as file:
-                status = file.read()
-        except OSError:
-            return None
-    sizes = {name: int(size) << 10 for name, size in _RESIDENT.findall(status)}
-    try:
-        return ResidentParts(sizes[b"Anon"], sizes[b"File"], sizes[b"Shmem"])
-    except KeyError:  # Linux before 4.5
-        return None
 
 
 @dataclasses.dataclass(frozen=True)

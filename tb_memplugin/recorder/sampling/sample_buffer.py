@@ -9,14 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.model import DeviceSamples, Samples
+from tb_memplugin.model import MISSING, SAMPLE_COLUMNS, DeviceSamples, Samples
 
 _DEVICE_FIGURES = tuple(field.name for field in dataclasses.fields(DeviceSamples))
 MAX_ROWS = 1 << 18
 """Most rows that wait: about 30 MiB for one device. More wait only if the files cannot be written for hours."""
 DROPPED = -1
 
-_COMMON_FIGURES = 4
+SAMPLE_INTEGERS = tuple(name for name in SAMPLE_COLUMNS if name != "wall_time")
+"""The order of a row's figures, before those of the devices."""
+_COMMON_FIGURES = len(SAMPLE_INTEGERS)
 _POOL = _DEVICE_FIGURES.index("pool_bytes")
 _LARGEST_FREE = _DEVICE_FIGURES.index("largest_free_bytes")
 
@@ -34,9 +36,9 @@ class SampleBuffer:
         self._lock = threading.Lock()
 
     def append(self, wall_time: float, row: tuple[int, ...]) -> int:
-        """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already. A row is (step, phase,
-        epoch, host_resident_bytes), then each device's figures in the order of the fields of `DeviceSamples`; `MISSING`
-        for a figure that is unknown, or not known yet."""
+        """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already. A row is
+        `SAMPLE_INTEGERS`, then each device's figures in the order of the fields of `DeviceSamples`; `MISSING` for a
+        figure that is unknown, or not known yet."""
         with self._lock:
             self._complete()
             return self._append(wall_time, row)
@@ -44,7 +46,8 @@ class SampleBuffer:
     def like(self, row: tuple[int, ...]) -> Callable[[tuple[float, ...]], None]:
         """A function that adds a short row, which has the other figures of the given one; valid until the next call. It
         takes no lock and builds no row. A short row is wall time, step, host_resident_bytes, and the bytes in use and
-        the peak of each device. It must not be called while another thread calls `append`."""
+        the peak of each device; the buffers in host memory are unknown in it. It must not be called while another
+        thread calls `append`."""
         with self._lock:
             self._complete()
             self._rest = row
@@ -54,7 +57,7 @@ class SampleBuffer:
         rest, figures = self._rest, len(_DEVICE_FIGURES)
         while self._short:
             wall_time, step, resident, *sizes = self._short.popleft()
-            row = [step, rest[1], rest[2], resident]
+            row = [step, rest[1], rest[2], resident, MISSING, MISSING]
             for at in range(len(self.devices)):
                 start = _COMMON_FIGURES + at * figures
                 row += (*sizes[2 * at : 2 * at + 2], *rest[start + 2 : start + figures])
@@ -97,11 +100,5 @@ class SampleBuffer:
         for at, device in enumerate(self.devices):
             start = _COMMON_FIGURES + at * len(_DEVICE_FIGURES)
             devices[device] = DeviceSamples(*columns[start : start + len(_DEVICE_FIGURES)])
-        return Samples(
-            step=columns[0],
-            phase=columns[1],
-            epoch=columns[2],
-            wall_time=np.asarray(times, np.float64),
-            host_resident_bytes=columns[3],
-            devices=devices,
-        )
+        own = dict(zip(SAMPLE_INTEGERS, columns[:_COMMON_FIGURES], strict=True))
+        return Samples(**own, wall_time=np.asarray(times, np.float64), devices=devices)

@@ -1,17 +1,20 @@
-"""`StepEnds`: measures the pool and its largest free chunk at step end, as the overhead budget allows."""
+"""What is measured at step end as the overhead budget allows: `StepEnds`, the pool and its largest free chunk;
+`HostBuffers`, TensorFlow's buffers in host memory."""
 
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tb_memplugin.importers.allocator.memory_dump import summarize_dump
-from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.model import MISSING
+from tb_memplugin.recorder.native.memory_maps import PINNED, MemoryMaps
+from tb_memplugin.recorder.observe.calls.datasets import data_pipelines
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 
-SHARE = 0.2  # share of the overhead budget that memory maps at step end may cost
+SHARE = 0.2  # share of the overhead budget that each of the two may cost
 MAX_WAITING = 16  # most maps that wait to be measured, for example while the background thread cannot write its files
-
 LOOK_SECONDS = 0.1  # time after which to look again whether they wait
+HOST_SECONDS = 0.2  # least time between two reads of `HostBuffers`
 
 
 class StepEnds:
@@ -69,3 +72,37 @@ class StepEnds:
     def _count(self, seconds: float) -> None:
         self._spent_seconds += seconds
         self._spend(seconds)
+
+
+class HostBuffers:
+    """Reads the buffers of ``tf.data`` and the pool of pinned memory on the training's thread, after some steps.
+
+    Args:
+        maps: Reads the memory map of pinned memory, if a GPU is recorded.
+        overhead, spend: As for `StepEnds`.
+    """
+
+    def __init__(self, maps: MemoryMaps, overhead: float, spend: Callable[[float], None]) -> None:
+        self._maps = maps
+        self._share = SHARE * overhead
+        self._spend = spend
+        self._began = time.perf_counter()
+        self._next = self._spent_seconds = 0.0
+
+    def due_in(self) -> float:
+        """Seconds until all reads so far cost at most their share of the run time; infinite without a budget."""
+        if self._share <= 0:
+            return math.inf
+        return self._began + max(self._next, self._spent_seconds / self._share) - time.perf_counter()
+
+    def read(self) -> tuple[int, int]:
+        """Bytes that ``tf.data`` buffers, and bytes of the pool of pinned memory; `MISSING` if unknown."""
+        began = time.perf_counter()
+        buffered = data_pipelines.buffered_bytes()
+        dump = self._maps.read(PINNED) if self._maps.available(PINNED) else None
+        pinned = MISSING if dump is None else summarize_dump(dump).pool_bytes
+        seconds = time.perf_counter() - began
+        self._next = began - self._began + HOST_SECONDS
+        self._spent_seconds += seconds
+        self._spend(seconds)
+        return MISSING if buffered is None else buffered, pinned

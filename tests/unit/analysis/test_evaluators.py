@@ -12,7 +12,7 @@ from tb_memplugin.analysis.devices.device_table import describe_devices
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.steps.facts import device_phase, main_phase
 from tb_memplugin.commands.inspect.table import format_run
-from tb_memplugin.model import HostMemory, HostSamples, Phase, Run, Samples
+from tb_memplugin.model import Phase, Run, Samples
 from tb_memplugin.reader.decode.columns import join_samples
 from tb_memplugin.reader.decode.worker_samples import samples_of_workers
 from unit.analysis.growth.test_device_growth import make_run
@@ -28,18 +28,12 @@ def samples_of(phase: Phase, leaks: bool, peak: int = 900 * MIB) -> Samples:
 
 
 def run_of(samples: Samples, worker: str = "") -> Run:
-    return make_run(
-        samples,
-        workers=(worker,),
-        host={worker: HostMemory(samples, HostSamples.none())},
-        session_starts=(START,),
-    )
+    return make_run(samples, workers=(worker,), session_starts=(START,))
 
 
 def merged(by_worker: dict[str, Run]) -> Run:
     samples, _ = samples_of_workers({worker: run.samples for worker, run in by_worker.items()})
-    host = {worker: memory for run in by_worker.values() for worker, memory in run.host.items()}
-    return make_run(samples, workers=tuple(by_worker), host=host, session_starts=(START, START))
+    return make_run(samples, workers=tuple(by_worker), session_starts=(START, START))
 
 
 @pytest.fixture
@@ -60,7 +54,7 @@ def test_an_evaluators_memory_is_that_of_its_validation_steps(by_worker: dict[st
     # The page reads the evaluator alone.
     assert answers(by_worker["evaluator"], "GPU:0")[1].sentence == growing.sentence
     assert answers(run, "trainer/GPU:0")[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
-    found = findings({"": run})
+    found = findings(by_worker)
     assert [sentence.split(" grows")[0] for sentence in found] == [
         "evaluator/GPU:0: memory in use at step end",
         "evaluator: host RSS",

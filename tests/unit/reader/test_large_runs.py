@@ -10,7 +10,7 @@ from reading_cases import DEVICE, equal, make_activations, make_samples, write_s
 from tb_memplugin.analysis.steps import changes
 from tb_memplugin.analysis.steps.facts import step_range
 from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import HOST_COLUMNS, MISSING, Counters, HostSamples
+from tb_memplugin.model import MISSING, Counters
 from tb_memplugin.reader import run_reader as reader_module
 from tb_memplugin.reader.decode import reading
 from tb_memplugin.reader.decode.columns import join_samples, samples_bytes, take_rows
@@ -164,10 +164,8 @@ def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPat
     assert [(epoch.epoch, epoch.last_step) for epoch in changes.epochs(samples)] == [(0, 4), (1, 9), (2, 14)]
 
 
-def test_counters_and_host_memory_count_against_the_limit(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN 4,000 rows of counters with texts of their own, and 4,000 of the parts of host memory
+def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN 4,000 rows of counters with texts of their own
     writer = RunWriter(tmp_path / "exp")
     writer.samples(make_samples(range(10), range(10)))
     for first in range(0, 4000, 500):
@@ -175,15 +173,12 @@ def test_counters_and_host_memory_count_against_the_limit(
         unknown = np.full(500, MISSING)
         texts = tuple(f"{step:090}" for step in steps)
         writer.counters(Counters(steps, ("traces",) * 500, texts, steps, unknown, (None,) * 500))
-        writer.host(HostSamples.of({name: steps if name == "step" else [0] * 500 for name in HOST_COLUMNS}))
     writer.close()
     everything = Reader().run(FileSource(tmp_path), "exp").run
-    assert len(everything.counters[0]) == 4000 and len(everything.host[""].parts) == 4000 and not everything.damage
-    # WHEN a run may take less than either of them does
+    assert len(everything.counters[0]) == 4000 and not everything.damage
+    # WHEN a run may take less than they do
     monkeypatch.setattr(reader_module, "MAX_RUN_BYTES", 300_000)
     run = Reader().run(FileSource(tmp_path), "exp").run
     # THEN the first frames are shown and the others counted
-    assert 0 < len(run.counters[0]) < 4000 and len(run.host[""].parts) < 4000
+    assert 0 < len(run.counters[0]) < 4000
     assert "not shown" in " ".join(run.damage)
-    # AND the host memory of the worker has the run's samples, not copies
-    assert run.host[""].samples is run.samples

@@ -25,7 +25,6 @@ from tb_memplugin.recorder import output
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings, checked_settings
 from tb_memplugin.recorder.counters import CounterRows
-from tb_memplugin.recorder.host_parts import HostParts
 from tb_memplugin.recorder.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, ScalarPoint
 from tb_memplugin.recorder.sampling import sample_buffer
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
@@ -172,21 +171,15 @@ def test_a_fault_in_a_roll_up_stops_only_these(
 
 def sample(made: Output, step: int, peak: int, epoch: int = 0) -> None:
     figures = (peak // 2, peak, *[MISSING] * 6)
-    made._samples.append(1000.0 + step, (step, 0, epoch, 300 * MIB, *figures))
+    made._samples.append(1000.0 + step, (step, 0, epoch, 300 * MIB, 7 * MIB, MISSING, *figures))
 
 
-def test_samples_counters_and_parts_of_host_memory_are_written_once(
-    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_and_counters_are_written_once(make: Make, tmp_path: pathlib.Path) -> None:
     made = make()
     made.write_out()
     empty = len(on_disk(tmp_path))
     sample(made, 3, 5 * MIB)
     made._counters.add(3, [("models_built", None, 2, MISSING, None)])
-    parts = HostParts(cast(Any, SimpleNamespace(available=lambda device: False)), 1.0, lambda seconds: None)
-    monkeypatch.setattr("tb_memplugin.recorder.host_parts.data_pipelines.buffered_bytes", lambda: None)
-    parts.measure(3, 0, 1003.0)
-    made.host_parts = parts
     made.write_out()
     written = len(on_disk(tmp_path))
     assert written > empty
@@ -196,8 +189,7 @@ def test_samples_counters_and_parts_of_host_memory_are_written_once(
     assert run.samples.step.tolist() == [3] and run.samples.devices["GPU:0"].peak_bytes.tolist() == [5 * MIB]
     (counters,) = run.counters
     assert counters.kind == ("models_built",) and counters.count.tolist() == [2]
-    (host,) = run.host.values()
-    assert host.parts.step.tolist() == [3]
+    assert run.samples.tf_data_bytes.tolist() == [7 * MIB] and run.samples.pinned_pool_bytes.tolist() == [MISSING]
 
 
 def test_dropped_steps_are_counted_in_one_sentence(

@@ -11,19 +11,15 @@ import { AXIS_INKS, cellAt, edgesOf, highest, rangeOf, rangeOfSome } from "../sh
 
 const COLOURS: Record<Scheme, Record<HostPart, string>> = {
   light: {
-    file_bytes: "#6f7a8c",
-    shared_memory_bytes: "#1d8a99",
     pinned_pool_bytes: "#8a4fb0",
-    python_objects_bytes: "#2453b8",
-    cpu_pool_bytes: "#0f8a60",
+    tf_data_bytes: "#2453b8",
+    cpu_bytes: "#0f8a60",
     other_bytes: "#b9650b",
   },
   dark: {
-    file_bytes: "#9aa5b8",
-    shared_memory_bytes: "#5cc4d2",
     pinned_pool_bytes: "#c79bea",
-    python_objects_bytes: "#7ba2f5",
-    cpu_pool_bytes: "#4fd0a0",
+    tf_data_bytes: "#7ba2f5",
+    cpu_bytes: "#4fd0a0",
     other_bytes: "#f7b552",
   },
 };

@@ -4,16 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import { unitOf, shareOf, unbroken, type Unit, type Table } from "../../lib/bytes";
 import { maximum, nearestIndex } from "../../lib/search";
-import {
-  HOST_ALLOCATED,
-  HOST_PARTS,
-  hostFacts,
-  hostSentence,
-  listedParts,
-  shownParts,
-  type HostFacts,
-  type HostMemory,
-} from "../../model/host-memory";
+import { HOST_PARTS, hostFacts, hostSentence, listedParts, shownParts, type HostFacts, type HostMemory } from "../../model/host-memory";
 import { at } from "../../model/overview";
 import type { RunInfo } from "../../model/run";
 import { WORDS, type WordName } from "../../model/words";
@@ -72,9 +63,6 @@ function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
           share={null}
           source={`${WORDS.host_resident_bytes.source}, step ${facts.step ?? "?"}`}
         />
-        {HOST_ALLOCATED.map((name) => (
-          <Figure key={name} {...common(name)} bytes={facts.parts[name]} share={null} source={`${WORDS[name].source}, ${when}`} />
-        ))}
       </tbody>
     </FigureTable>
   );
@@ -97,8 +85,7 @@ function Panel({ facts, unit }: { facts: HostFacts; unit: Unit }) {
       <Figures facts={facts} unit={unit} />
       <Known>
         <p class="small">
-          The parts sum to host RSS. The C heap and the buffers of tf.data are allocated memory, resident or not: they lie in the parts
-          above and overlap.
+          The parts sum to host RSS. They are allocated memory; where they exceed RSS, because some of it is not resident, they are unknown.
         </p>
       </Known>
     </aside>
@@ -106,7 +93,7 @@ function Panel({ facts, unit }: { facts: HostFacts; unit: Unit }) {
 }
 
 function hostFile(host: HostMemory): Table {
-  const columns = ["step", "host_resident_bytes", ...HOST_PARTS, ...HOST_ALLOCATED] as const;
+  const columns = ["step", "host_resident_bytes", ...HOST_PARTS] as const;
   return { columns: [...columns], rows: Array.from({ length: host.rows }, (_, row) => columns.map((name) => at(host[name], row))) };
 }
 

@@ -8,11 +8,11 @@ describe("the stack of host memory", () => {
     const host = {
       rows: 2,
       host_resident_bytes: Float64Array.of(900, 1000),
-      file_bytes: Float64Array.of(NaN, 300),
-      cpu_pool_bytes: Float64Array.of(NaN, NaN),
+      tf_data_bytes: Float64Array.of(NaN, 300),
+      cpu_bytes: Float64Array.of(NaN, NaN),
       other_bytes: Float64Array.of(NaN, 700),
     } as unknown as HostMemory;
-    const tops = boundaries(host, ["file_bytes", "cpu_pool_bytes", "other_bytes"]).map((column) => [...column]);
+    const tops = boundaries(host, ["tf_data_bytes", "cpu_bytes", "other_bytes"]).map((column) => [...column]);
     expect(tops).toEqual([
       [NaN, 300],
       [NaN, 300],

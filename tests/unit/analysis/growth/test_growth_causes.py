@@ -11,9 +11,9 @@ from reading_cases import MIB, make_samples, make_snapshot
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.growth.device_growth import find_growth, growth_bound
+from tb_memplugin.analysis.growth.host_memory import HostGrowth, host_growth, host_summary
 from tb_memplugin.analysis.growth.trend import find_trend
-from tb_memplugin.analysis.host.host_memory import host_growths, host_summaries
-from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, HostMemory, HostSamples, LedgerRow, Run, Snapshot
+from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, LedgerRow, Run, Snapshot
 from tb_memplugin.reader.merge import merge
 from unit.analysis.growth.test_device_growth import FLAT, STEPS, make_run, run_of
 
@@ -160,11 +160,17 @@ def test_the_line_of_the_held_tensors_that_grow_most_is_named() -> None:
 def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, **parts: Any) -> Run:
     samples = make_samples(range(len(device)), [900 * MIB] * len(device), in_use=device.tolist())
     samples = dataclasses.replace(samples, host_resident_bytes=host)
-    return make_run(samples, host={"": HostMemory(samples, HostSamples.none())}, **parts)
+    return make_run(samples, **parts)
+
+
+def growth_in(run: Run) -> HostGrowth:
+    growth = host_growth(run)
+    assert growth is not None
+    return growth
 
 
 def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
-    (growth,) = host_growths(host_run(values, counters=(counters(rows),)))
+    growth = growth_in(host_run(values, counters=(counters(rows),)))
     return None if growth.cause is None else growth.cause.text
 
 
@@ -183,11 +189,11 @@ def test_growing_host_memory_is_a_finding_with_its_cause() -> None:
 
 def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> None:
     explained = host_run(LEAK, LEAK)
-    assert host_growths(explained) == []
+    assert host_growth(explained) is None
     # It does grow, though, and the section on host memory says so.
-    summary = host_summaries(explained)[""]
-    assert summary.growth is not None and "grows" in summary.sentence()
-    (growth,) = host_growths(host_run(LEAK + STEPS * MIB // 2, LEAK))
+    summary = host_summary(explained)
+    assert summary is not None and summary.growth is not None and "grows" in summary.sentence()
+    growth = growth_in(host_run(LEAK + STEPS * MIB // 2, LEAK))
     assert growth.beyond_cpu.bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
     assert "(50.0 MiB of it beyond the memory of CPU:0)" in growth.sentence()
 
@@ -195,10 +201,10 @@ def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> N
 def test_a_growing_pool_of_the_cpu_explains_host_memory() -> None:
     # GIVEN a pool that grows twice as much as the memory in use
     run = host_run(FLAT + STEPS * MIB // 5, LEAK)
-    assert host_growths(run) != []
+    assert host_growth(run) is not None
     device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 5)
     samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
-    assert host_growths(dataclasses.replace(run, samples=samples)) == []
+    assert host_growth(dataclasses.replace(run, samples=samples)) is None
 
 
 def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory() -> None:
@@ -224,8 +230,9 @@ def test_steps_without_a_known_rss_do_not_count_as_rises() -> None:
 def test_the_host_memory_of_each_worker_is_judged_with_its_own_counters() -> None:
     samples = dataclasses.replace(make_samples(range(2000), [900 * MIB] * 2000), host_resident_bytes=LUMPS)
     traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY), worker="b")
-    host = {worker: HostMemory(samples, HostSamples.none()) for worker in ("a", "b")}
-    first, second = host_growths(make_run(samples, workers=("a", "b"), host=host, counters=(traces,)))
+    first, second = (
+        growth_in(make_run(samples, workers=(worker,), counters=(traces,) * (worker == "b"))) for worker in ("a", "b")
+    )
     assert first.worker == "a" and first.cause is None
     assert second.worker == "b" and second.cause is not None and second.cause.kind == "retracing"
 
@@ -263,8 +270,7 @@ def test_kept_iterators_are_named_as_the_cause() -> None:
 def test_kept_arrays_are_the_cause_of_growing_host_memory_at_their_rate(size: int, kind: str | None) -> None:
     resident = FLAT + STEPS * MIB // 10
     samples = dataclasses.replace(make_samples(range(2000), FLAT.tolist()), host_resident_bytes=resident)
-    host = {"": HostMemory(samples, HostSamples.none())}
-    (growth,) = host_growths(run_of(FLAT, counters=(kept("kept_arrays", size),), host=host))
+    growth = growth_in(make_run(samples, counters=(kept("kept_arrays", size),)))
     assert (growth.cause and growth.cause.kind) == kind
     if growth.cause is not None:
         assert growth.cause.text.startswith("list `seen` of Data keeps 500 NumPy arrays (50.0 MiB) more")

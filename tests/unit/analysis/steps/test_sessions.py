@@ -10,10 +10,10 @@ from tb_memplugin.analysis.answers.questions import answers, describe_answers
 from tb_memplugin.analysis.describe import describe_run
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.growth.device_growth import find_growth
-from tb_memplugin.analysis.host.host_memory import host_growths, host_summaries
+from tb_memplugin.analysis.growth.host_memory import host_growth, host_summary
 from tb_memplugin.analysis.steps.sessions import MAX_SESSIONS, session_spans
 from tb_memplugin.commands.inspect.table import format_run
-from tb_memplugin.model import HostMemory, HostSamples, Run, Samples
+from tb_memplugin.model import Run, Samples
 from tb_memplugin.reader.decode.columns import join_samples
 from tb_memplugin.reader.decode.worker_samples import samples_of_workers
 from unit.analysis.growth.test_device_growth import make_run
@@ -33,8 +33,7 @@ def session(first_step: int, steps: int, start: float, rate: int = MIB) -> Sampl
 def restarted(*sessions: Samples, worker: str = "") -> Run:
     samples, _ = join_samples(sessions)
     starts = tuple(float(one.wall_time[0]) - 1 for one in sessions)
-    host = {worker: HostMemory(samples, HostSamples.none())}
-    return make_run(samples, sessions=("s", "t"), workers=(worker,), session_starts=starts, host=host)
+    return make_run(samples, sessions=("s", "t"), workers=(worker,), session_starts=starts)
 
 
 def test_memory_that_grows_again_after_a_restart_is_found() -> None:
@@ -51,10 +50,11 @@ def test_host_rss_that_grows_again_after_a_restart_is_found() -> None:
     device = run.samples.devices["CPU:0"]
     flat = dataclasses.replace(device, in_use_bytes=device.in_use_bytes * 0 + 300 * MIB)
     samples = dataclasses.replace(run.samples, devices={"CPU:0": flat})
-    run = dataclasses.replace(run, samples=samples, host={"": HostMemory(samples, HostSamples.none())})
-    (growth,) = host_growths(run)
+    run = dataclasses.replace(run, samples=samples)
+    growth, summary = host_growth(run), host_summary(run)
+    assert growth is not None and summary is not None
     assert growth.trend.since_step > 200 and growth.trend.bytes_per_step == pytest.approx(MIB, rel=0.02)
-    assert host_summaries(run)[""].sentence() == growth.sentence() == findings({"": run})[0]
+    assert summary.sentence() == growth.sentence() == findings({"": run})[0]
 
 
 def test_after_a_short_session_the_one_before_it_counts() -> None:
@@ -68,9 +68,8 @@ def test_each_worker_of_a_restarted_training_has_its_own_sessions() -> None:
         "b": restarted(session(0, 440, START, rate=0), session(440, 5, LATER + 5, rate=0), worker="b"),
     }
     samples, _ = samples_of_workers({worker: run.samples for worker, run in by_worker.items()})
-    host = {worker: memory for run in by_worker.values() for worker, memory in run.host.items()}
     starts = tuple(sorted(start for run in by_worker.values() for start in run.session_starts))
-    run = make_run(samples, workers=("a", "b"), session_starts=starts, host=host)
+    run = make_run(samples, workers=("a", "b"), session_starts=starts)
     told = describe_run(run, by_worker=by_worker)
     for worker, own in by_worker.items():
         (alone,) = [answer for answer in describe_answers(own, "CPU:0") if answer["name"] == "growing"]
@@ -85,7 +84,7 @@ def test_each_worker_of_a_restarted_training_has_its_own_sessions() -> None:
 
 def test_a_leak_that_a_restart_mended_is_no_finding() -> None:
     run = restarted(session(0, 200, START), session(200, 240, LATER, rate=0))
-    assert findings({"": run}) == [] and host_summaries(run)[""].growth is None
+    assert findings({"": run}) == [] and host_growth(run) is None
     assert answers(run, "CPU:0")[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
     assert session_spans(dataclasses.replace(run, session_starts=(START,))) == []
     assert session_spans(dataclasses.replace(run, workers=("a", "b"))) == []

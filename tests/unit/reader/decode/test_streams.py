@@ -111,9 +111,4 @@ def test_a_frame_takes_the_bytes_of_its_columns_and_of_the_objects_of_its_rows()
 
 
 def test_a_stream_is_a_field_of_the_run_by_its_tag_unless_it_has_another() -> None:
-    assert (streams.MAPS.field, streams.OOM.field, streams.HOST.field, streams.PEAK.field) == (
-        "maps",
-        "ooms",
-        "host",
-        "samples",
-    )
+    assert (streams.MAPS.field, streams.OOM.field, streams.PEAK.field) == ("maps", "ooms", "samples")

@@ -10,7 +10,7 @@ import pytest
 
 from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.sampling import host
-from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory, resident_parts
+from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory
 
 BUSES = {"GPU:0": "0000:65:00.0", "GPU:1": "0000:17:00.0"}
 
@@ -49,16 +49,6 @@ def test_other_systems_have_no_host_rss(monkeypatch: pytest.MonkeyPatch) -> None
     memory.close()
     monkeypatch.delattr(host.os, "sysconf")
     ResidentMemory()
-
-
-def test_parts_are_kib_of_the_kernel_and_sum_to_rss() -> None:
-    parts = resident_parts(b"RssAnon:\t     300 kB\nRssFile:\t      20 kB\nRssShmem:\t       1 kB\n")
-    assert parts is not None
-    assert (parts.anonymous_bytes, parts.file_bytes, parts.shared_memory_bytes) == (307_200, 20_480, 1_024)
-    assert parts.resident_bytes == 328_704
-    # AND without a text, those of this process, which has more than that
-    now = resident_parts()
-    assert now is not None and now.resident_bytes > parts.resident_bytes
 
 
 class Memory:

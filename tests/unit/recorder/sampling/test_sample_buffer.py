@@ -8,7 +8,7 @@ from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.sampling import sample_buffer
 from tb_memplugin.recorder.sampling.sample_buffer import DROPPED, SampleBuffer
 
-COMMON = (0, MISSING, 300)
+COMMON = (0, MISSING, 300, 40, 50)
 
 
 def row(step: int, *devices: tuple[int, ...]) -> tuple[int, ...]:
@@ -31,7 +31,7 @@ def test_short_rows_are_like_the_row_that_they_follow() -> None:
     buffer = SampleBuffer(["GPU:0", "GPU:1"])
     buffer.append(1.0, row(0, (10, 20), (30, 40)))
     keep = buffer.like(
-        (1, 2, 8, 300, 0, 0, 1 << 30, 5, 6, 7, MISSING, MISSING, 0, 0, 1 << 31, 3, 4, 5, MISSING, MISSING)
+        (1, 2, 8, 300, 40, 50, 0, 0, 1 << 30, 5, 6, 7, MISSING, MISSING, 0, 0, 1 << 31, 3, 4, 5, MISSING, MISSING)
     )
     keep((2.0, 1, 400, 11, 21, 31, 41))
     keep((3.0, 2, 500, 12, 22, 32, 42))
@@ -43,6 +43,9 @@ def test_short_rows_are_like_the_row_that_they_follow() -> None:
     assert taken is not None and taken.step.tolist() == [0, 1, 2, 3, 4] and taken.wall_time.tolist() == [1, 2, 3, 4, 5]
     assert taken.phase.tolist() == [0, 2, 2, 0, 0] and taken.epoch.tolist() == [MISSING, 8, 8, MISSING, MISSING]
     assert taken.host_resident_bytes.tolist() == [300, 400, 500, 300, 600]
+    # Buffers in host memory are not read after ordinary steps.
+    assert taken.tf_data_bytes.tolist() == [40, MISSING, MISSING, 40, MISSING]
+    assert taken.pinned_pool_bytes.tolist() == [50, MISSING, MISSING, 50, MISSING]
     first, second = taken.devices.values()
     assert first.in_use_bytes.tolist() == [10, 11, 12, 13, 14] and second.peak_bytes.tolist() == [40, 41, 42, 43, 44]
     assert first.driver_process_bytes.tolist() == [MISSING, 5, 5, MISSING, MISSING]

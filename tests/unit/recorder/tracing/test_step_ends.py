@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from dump_cases import make_dump
 
+from tb_memplugin.importers.allocator.memory_dump import summarize_dump
+from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.tracing import step_ends
-from tb_memplugin.recorder.tracing.step_ends import LOOK_SECONDS, MAX_WAITING, SHARE, StepEnds
+from tb_memplugin.recorder.tracing.step_ends import LOOK_SECONDS, MAX_WAITING, SHARE, HostBuffers, StepEnds
 
 DUMP = make_dump(in_use=1536)
 
@@ -77,3 +79,31 @@ def test_while_many_maps_wait_none_is_read(monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_maps_or_budget_none_is_due() -> None:
     assert make(Buffer(), overhead=0).due_in() == math.inf
     assert StepEnds(["CPU:0"], Maps(), Buffer(), 0.005, lambda seconds: None).due_in() == math.inf  # type: ignore[arg-type]
+
+
+def test_buffers_in_host_memory_are_read_as_the_budget_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    spent: list[float] = []
+    monkeypatch.setattr(step_ends.time, "perf_counter", lambda: now[0])
+
+    def buffered() -> int:
+        now[0] += 0.01
+        return 7
+
+    monkeypatch.setattr(step_ends.data_pipelines, "buffered_bytes", buffered)
+    buffers = HostBuffers(Maps(), 0.005, spent.append)  # type: ignore[arg-type]
+    assert buffers.due_in() == 0
+    assert buffers.read() == (7, summarize_dump(DUMP).pool_bytes) and spent == [pytest.approx(0.01)]
+    assert buffers.due_in() == pytest.approx(0.01 / (SHARE * 0.005) - 0.01)
+    # Fast ones are not read more often than this.
+    fast = HostBuffers(Maps(), 100.0, spent.append)  # type: ignore[arg-type]
+    fast.read()
+    assert fast.due_in() == pytest.approx(step_ends.HOST_SECONDS - 0.01)
+    assert HostBuffers(Maps(), 0, spent.append).due_in() == math.inf  # type: ignore[arg-type]
+
+
+def test_buffers_that_cannot_be_read_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_ends.data_pipelines, "buffered_bytes", lambda: None)
+    maps = Maps()
+    monkeypatch.setattr(maps, "available", lambda device: False)
+    assert HostBuffers(maps, 1.0, lambda seconds: None).read() == (MISSING, MISSING)  # type: ignore[arg-type]
