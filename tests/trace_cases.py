@@ -68,20 +68,13 @@ class Recorder:
         columns = np.asarray(self.rows, np.int64).T
         none = np.full(len(self.rows), -1)
         empty = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
+        names = ("time_ps", "kind", "address", "allocated", "requested", "op", "region", "in_use", "available")
         return AllocationTrace(
+            **dict(zip(names, columns, strict=True)),
             device="GPU:0",
             allocator="GPU_0_bfc",
-            time_ps=columns[0],
-            kind=columns[1],
-            address=columns[2],
-            allocated=columns[3],
-            requested=columns[4],
-            op=columns[5],
-            region=columns[6],
             shape=none,
             dtype=none,
-            in_use=columns[7],
-            available=columns[8],
             fragmentation=np.full(len(self.rows), math.nan),
             thread=np.zeros(len(self.rows), np.int64),
             strings=tuple(self.strings),
@@ -94,8 +87,8 @@ class Recorder:
         )
 
 
-def ledger_of(trace: AllocationTrace, facts: TraceFacts) -> Snapshot:
-    return attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+def ledger_of(trace: AllocationTrace, facts: TraceFacts, **more: Any) -> Snapshot:
+    return attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None, **more)
 
 
 def rows(snapshot: Snapshot) -> dict[tuple[str | None, str], int]:

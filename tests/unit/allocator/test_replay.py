@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from map_cases import PlainAllocator, Region, free_regions
-from trace_cases import Recorder
+from trace_cases import Recorder, ledger_of, rows
 
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import owned_at, owned_map, step_chunks
-from tb_memplugin.attribution.results.ledger import attribute, ledger_of, peak_event
+from tb_memplugin.attribution.results import ledger
+from tb_memplugin.attribution.results.ledger import peak_event
 from tb_memplugin.attribution.results.step_requests import step_requests
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.model import IN_USE, MemoryMap, Replay
@@ -91,25 +92,16 @@ def test_events_before_the_first_and_after_the_second_map_are_left_out() -> None
 def test_a_trace_that_misses_an_event_between_the_maps_has_no_maps(missing: int) -> None:
     trace, start, end = step_with_neighbors()
     kept = np.arange(len(trace)) != missing
-    columns = {
-        field.name: getattr(trace, field.name)[kept]
-        for field in dataclasses.fields(trace)
-        if isinstance(getattr(trace, field.name), np.ndarray)
-    }
+    columns = {name: column[kept] for name, column in vars(trace).items() if isinstance(column, np.ndarray)}
     part = between_maps(dataclasses.replace(trace, **columns), start, end)
     assert len(part) == len(trace) - 1
     assert part.start_map is None and part.end_map is None
 
 
-def test_without_both_maps_the_trace_stays_as_it_is() -> None:
-    trace, start, end = step_with_neighbors()
-    assert between_maps(trace, start, None) is trace
-    assert between_maps(trace, None, end) is trace
-
-
 def test_maps_of_another_time_do_not_match() -> None:
     trace, start, end = step_with_neighbors()
-    assert between_maps(trace, end, start) is trace
+    for first, second in ((start, None), (None, end), (end, start)):
+        assert between_maps(trace, first, second) is trace
     assert between_maps(trace, free_regions((BASE, 64 * KIB)), end).start_map is not None  # before the first event
     assert between_maps(trace, free_regions((BASE, 64 * KIB)), memory_of_another_step()) is trace
 
@@ -126,18 +118,8 @@ def test_a_step_without_events_between_its_maps_has_the_ledger_of_its_start() ->
     facts = TraceFacts(variables=(variable,))
     classifier = Classifier(part, facts)
     replay = TraceReplay(part, peak_event(part))
-    snapshot = attribute(
-        part,
-        facts,
-        step=1,
-        phase="train",
-        wall_time=0.0,
-        capacity_bytes=None,
-        classifier=classifier,
-        replay=replay,
-    )
-    ledger = [(row.layer, row.category, row.bytes) for row in snapshot.ledger]
-    assert ledger == [("m/a", "weights", 1000), ("m/a", "rounding", 24)]
+    snapshot = ledger_of(part, facts, classifier=classifier, replay=replay)
+    assert rows(snapshot) == {("m/a", "weights"): 1000, ("m/a", "rounding"): 24}
     assert (snapshot.in_use_bytes, snapshot.pool_bytes, snapshot.capacity_bytes) == (1024, 4 * KIB, None)
     seen = step_chunks(classifier, 1, "train")
     assert owned_map(replay.map, seen, -1, {}).owner.tolist() == [0, -1]
@@ -159,21 +141,12 @@ def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
     facts = TraceFacts(variables=(variable,))
     classifier, peak = Classifier(part, facts), peak_event(part)
     replay = TraceReplay(part, peak)
-    snapshot = attribute(
-        part,
-        facts,
-        step=1,
-        phase="train",
-        wall_time=0.0,
-        capacity_bytes=None,
-        classifier=classifier,
-        replay=replay,
-    )
+    snapshot = ledger_of(part, facts, classifier=classifier, replay=replay)
     chunks = step_chunks(classifier, 1, "train")
     owned = owned_map(replay.map, owned_at(chunks, classifier, peak), peak, {})
     # THEN its weights are the variable's bytes, and every row of both ledgers is the same
-    assert [row.bytes for row in ledger_of(owned) if row.category == "weights"] == [5000]
-    assert set(ledger_of(owned)) == set(snapshot.ledger)
+    assert [row.bytes for row in ledger.ledger_of(owned) if row.category == "weights"] == [5000]
+    assert set(ledger.ledger_of(owned)) == set(snapshot.ledger)
     # AND the chunk is the variable's only once the old value is gone
     before = owned_at(chunks, classifier, 0)
     assert before.owners[before.owner[0]].category != "weights"

@@ -36,16 +36,6 @@ def test_bins_double_and_the_last_one_is_open() -> None:
     assert {size: bin_bytes(size) for size in sizes} == sizes
 
 
-def test_the_first_region_has_two_mib_and_each_next_one_twice_as_much() -> None:
-    simulator = Simulator(empty(), GROWING)
-    for _ in range(3):
-        assert simulator.request(2 * MIB) is not None
-    assert regions(simulator) == [2 * MIB, 4 * MIB]
-    assert simulator.request(8 * MIB) is not None
-    assert regions(simulator) == [2 * MIB, 4 * MIB, 8 * MIB]
-    assert simulator.pool_bytes == 14 * MIB
-
-
 def test_a_large_request_doubles_the_wanted_size_until_it_fits_and_the_next_region_is_not_doubled_again() -> None:
     simulator = Simulator(empty(), GROWING)
     assert simulator.request(5 * MIB) is not None
@@ -54,12 +44,6 @@ def test_a_large_request_doubles_the_wanted_size_until_it_fits_and_the_next_regi
     assert regions(simulator) == [8 * MIB, 8 * MIB]
     assert simulator.request(5 * MIB) is not None
     assert regions(simulator) == [8 * MIB, 8 * MIB, 16 * MIB]
-
-
-def test_the_last_region_is_what_is_left_of_the_limit() -> None:
-    simulator = Simulator(empty(), PoolRules(5 * MIB))
-    assert [simulator.request(size * MIB) is not None for size in (2, 3, 1)] == [True, True, False]
-    assert regions(simulator) == [2 * MIB, 3 * MIB]
 
 
 def test_a_pool_that_does_not_grow_has_all_of_the_limit_in_one_region() -> None:

@@ -9,25 +9,25 @@ from tb_memplugin.allocator.fit import verdict
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.log_dump import printed_bytes
-from tb_memplugin.importers.allocator.oom_log import Request, read_log, read_message
-from tb_memplugin.model import FREE, IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
+from tb_memplugin.importers.allocator.oom_log import LoggedFailure, Request, read_log, read_message
+from tb_memplugin.model import IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
 
 
 def listed(memory_map: MemoryMap) -> list[tuple[int, int, bool]]:
-    known = memory_map.state != UNKNOWN_STATE
-    return list(
-        zip(
-            memory_map.address[known].tolist(),
-            memory_map.bytes[known].tolist(),
-            (memory_map.state[known] == IN_USE).tolist(),
-            strict=True,
-        )
-    )
+    """Address, bytes and whether it is in use, of each known chunk."""
+    columns = zip(memory_map.address.tolist(), memory_map.bytes.tolist(), memory_map.state.tolist(), strict=True)
+    return [(address, size, state == IN_USE) for address, size, state in columns if state != UNKNOWN_STATE]
+
+
+def only(*lines: str) -> LoggedFailure:
+    """The one failure in a log."""
+    (found,) = read_log("\n".join(lines), 5.0)
+    return found
 
 
 @pytest.mark.parametrize("version", list(PREFIXES))
 def test_every_log_format_gives_the_same_chunks(version: str) -> None:
-    (failure,) = read_log("\n".join([*make_log(version), MESSAGE]), 5.0)
+    failure = only(*make_log(version), MESSAGE)
     assert failure.device == "GPU:0" and failure.map is not None
     assert listed(failure.map) == ALL
     assert failure.request.requested_bytes == 10 * 151 * 4
@@ -40,7 +40,7 @@ def test_every_log_format_gives_the_same_chunks(version: str) -> None:
 
 
 def test_without_the_message_only_the_rounded_request_is_known() -> None:
-    (failure,) = read_log("\n".join(make_log("2.21")), 5.0)
+    failure = only(*make_log("2.21"))
     assert (failure.request.requested_bytes, failure.request.op) == (6 * KIB, "model/dense/MatMul")
     assert any("rounds it up" in sentence for sentence in failure.notes)
 
@@ -50,7 +50,7 @@ def test_unrelated_lines_are_skipped() -> None:
     mixed = [
         other for line in lines for other in (line, "Epoch 3: loss 0.25", "W0000 00:00:1.5   99 x.cc:1] Free at 1")
     ]
-    (failure,) = read_log("\n".join(mixed), 5.0)
+    failure = only(*mixed)
     assert failure.map is not None and listed(failure.map) == ALL and failure.map.complete
 
 
@@ -58,7 +58,7 @@ def test_unrelated_lines_are_skipped() -> None:
 def test_missing_line_has_a_note_and_unknown_chunks(lost: int) -> None:
     lines = make_log("2.21")
     assert any(word in lines[lost] for word in ("region", "InUse", "Free ")), lines[lost]
-    (failure,) = read_log("\n".join(lines[:lost] + lines[lost + 1 :]), 5.0)
+    failure = only(*lines[:lost] + lines[lost + 1 :])
     taken = failure.map
     assert taken is not None and not taken.complete
     assert set(listed(taken)) <= set(ALL)
@@ -71,7 +71,7 @@ def test_missing_line_has_a_note_and_unknown_chunks(lost: int) -> None:
 
 def test_truncated_log_keeps_its_chunks() -> None:
     lines = make_log("2.21")[:13]
-    (failure,) = read_log("\n".join(lines), 5.0)
+    failure = only(*lines)
     assert failure.map is not None and not failure.map.complete
     assert listed(failure.map) == ALL[: len(listed(failure.map))]
     assert any("missing from the log" in sentence for sentence in failure.notes)
@@ -102,18 +102,6 @@ def test_tolerated_failure_is_skipped() -> None:
     with pytest.raises(FormatError, match="but 1 that TensorFlow tolerated"):
         read_log(line, 5.0)
     assert len(read_log("\n".join([line, *make_log("2.3"), line]), 5.0)) == 1
-
-
-def test_a_message_alone_is_a_failure_without_chunks() -> None:
-    (failure,) = read_log(MESSAGE, 5.0)
-    assert failure.map is None and failure.request.requested_bytes == 6040
-    assert "lacks the dump" in failure.notes[0]
-
-
-def test_a_free_chunk_is_free_and_a_used_one_is_used() -> None:
-    (failure,) = read_log("\n".join(make_log("2.21")), 5.0)
-    assert failure.map is not None
-    assert failure.map.state.tolist() == [IN_USE, FREE, IN_USE, FREE, IN_USE]
 
 
 @pytest.mark.parametrize("text", ["", "hello\nworld", "\n" * 50, "InUse at zz of size 5"])
@@ -164,7 +152,7 @@ def test_messages_have_size_op_and_device(message: str, expected: Request | None
 @pytest.mark.parametrize("version", ["1.0", "1.4"])
 def test_early_logs_list_chunks_in_use_before_free_ones(version: str) -> None:
     """The message lacks the type: of all element sizes, only 4 bytes make 5.9 KiB."""
-    (failure,) = read_log("\n".join([*make_log(version), *EARLY_MESSAGE]), 5.0)
+    failure = only(*make_log(version), *EARLY_MESSAGE)
     assert failure.map is not None and failure.map.complete and listed(failure.map) == ALL
     assert (failure.map.pool_bytes, failure.map.capacity_bytes) == (24 * KIB, 24 * KIB)
     assert failure.map.in_use_bytes == 17 * KIB
@@ -175,7 +163,7 @@ def test_early_logs_list_chunks_in_use_before_free_ones(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["1.0", "1.4"])
 def test_a_size_printed_for_readers_is_known_within_a_range(version: str) -> None:
-    (failure,) = read_log("\n".join(make_log(version)), 5.0)
+    failure = only(*make_log(version))
     assert failure.map is not None and failure.map.complete
     assert failure.request.requested_bytes == round(5.9 * KIB)
     assert failure.request.uncertain_bytes == 51
@@ -184,7 +172,7 @@ def test_a_size_printed_for_readers_is_known_within_a_range(version: str) -> Non
 
 def test_a_missing_line_of_an_early_log_leaves_unknown_chunks() -> None:
     lines = [line for line in make_log("1.4") if "Free at 0x7f1000000440" not in line]
-    (failure,) = read_log("\n".join(lines), 5.0)
+    failure = only(*lines)
     assert failure.map is not None and not failure.map.complete
     assert failure.notes[0] == "1 of 5 chunks are unknown: the log lacks their lines."
     assert set(listed(failure.map)) < set(ALL)
@@ -249,7 +237,7 @@ def node(name: str, kind: str, attributes: str = "") -> str:
 )
 def test_the_type_of_a_message_without_one_is_its_nodes(kind: str, attributes: str, name: str, size: int) -> None:
     message = "ResourceExhaustedError (see above for traceback): OOM when allocating tensor with shape[16,9]"
-    (failure,) = read_log(f"{message}\n\t {node('a/b', kind, attributes)}", 0.0)
+    failure = only(f"{message}\n\t {node('a/b', kind, attributes)}")
     assert failure.request == Request(16 * 9 * size, "a/b", f"[16,9] {name}", "GPU:0")
 
 
@@ -259,7 +247,7 @@ def test_a_nodes_type_does_not_contradict_the_allocator() -> None:
         "Ran out of memory trying to allocate 288B.  See logs for memory state",
         "OOM when allocating tensor with shape[9,16]",
     ]
-    (failure,) = read_log("\n".join([*lines, node("a", "Conv2D", "T=DT_FLOAT")]), 0.0)
+    failure = only(*lines, node("a", "Conv2D", "T=DT_FLOAT"))
     assert (failure.request.requested_bytes, failure.request.op) == (288, "a")
 
 
@@ -282,29 +270,12 @@ FAILED_CONV = "OOM when allocating tensor with shape[128,225,225,3]\n\t " + node
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_end_of_a_log_has_the_allocators_figures(prefix: str, end: str) -> None:
     lines = [prefix + line if "hunks" in line else line for line in (END_OF_LOG + FAILED_CONV).splitlines()]
-    (failure,) = read_log(end.join(lines), 0.0)
+    failure = only(end.join(lines))
     assert failure.request == Request(77_760_000, "conv1/Conv2D", "[128,225,225,3] float", "GPU:0")
     assert (failure.in_use_bytes, failure.capacity_bytes) == (208_404_480, 285_474_816)
-    oom = post_mortem(
-        OomEvent(
-            "",
-            "failed",
-            "GPU:0",
-            0.0,
-            requested_bytes=77_760_000,
-            in_use_bytes=failure.in_use_bytes,
-            capacity_bytes=failure.capacity_bytes,
-        ),
-        failure.map,
-    )
+    figures = {"in_use_bytes": failure.in_use_bytes, "capacity_bytes": failure.capacity_bytes}
+    oom = post_mortem(OomEvent("", "failed", "GPU:0", 0.0, requested_bytes=77_760_000, **figures), failure.map)
     assert (oom.free_bytes, oom.verdict) == (77_070_336, "capacity")
-
-
-def test_prefixes_before_the_statistics_are_skipped() -> None:
-    lines = (END_OF_LOG + FAILED_CONV).splitlines()
-    for prefix in ("[1,0]<stderr>:", "worker_1  | ", "E   "):
-        (failure,) = read_log("\n".join(prefix + line for line in lines), 0.0)
-        assert (failure.in_use_bytes, failure.capacity_bytes) == (208_404_480, 285_474_816), prefix
 
 
 def test_a_whole_summary_by_size_gives_the_bytes_in_use() -> None:
@@ -313,10 +284,10 @@ def test_a_whole_summary_by_size_gives_the_bytes_in_use() -> None:
         "2 Chunks of size 4096 totalling 8.0KiB",
         "Sum Total of in-use chunks: 16.8KiB",
     ]
-    (failure,) = read_log("\n".join(["Summary of in-use Chunks by size: ", *sizes]), 0.0)
+    failure = only("Summary of in-use Chunks by size: ", *sizes)
     assert failure.in_use_bytes == 35 * 256 + 2 * 4096
     # AND not if lines may be missing
-    (failure,) = read_log("\n".join(sizes), 0.0)
+    failure = only(*sizes)
     assert failure.in_use_bytes is None
 
 
@@ -338,7 +309,7 @@ def test_a_tensor_that_cannot_be_copied_is_a_failure() -> None:
         "InternalError: Failed copying input tensor from /job:localhost/replica:0/task:0/device:CPU:0 to "
         "/job:localhost/replica:0/task:0/device:GPU:1 in order to run _EagerConst: Dst tensor is not initialized."
     )
-    (failure,) = read_log(f"1 Chunks of size 189 totalling 189B\n{pool}\n{message}", 0.0)
+    failure = only(f"1 Chunks of size 189 totalling 189B\n{pool}\n{message}")
     assert failure.request == Request(None, "_EagerConst", device="GPU:1", copy=True)
     assert (failure.device, failure.capacity_bytes, failure.in_use_bytes) == ("GPU:1", 239_195, None)
     assert any("no memory for it" in note for note in failure.notes)
@@ -371,7 +342,7 @@ def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
     with pytest.raises(FormatError, match="no memory for a constant or an initial value: expected"):
         read_log("InvalidArgumentError: Cannot parse tensor from proto", 0.0)
     # AND with the allocator's dump it is the failed request
-    (failure,) = read_log(END_OF_LOG + text, 0.0)
+    failure = only(END_OF_LOG + text)
     assert failure.request == Request(832 * 216 * 4, shape="[832,216] float")
 
 
@@ -396,8 +367,8 @@ def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
 def test_a_message_alone_in_other_words(text: str, expected: Request) -> None:
     twice = "\n".join([text, "During handling of the above exception, another exception occurred:", text])
     for log in (text, twice):
-        (failure,) = read_log(log, 0.0)
-        assert failure.request == expected and failure.map is None
+        failure = only(log)
+        assert failure.request == expected and failure.map is None and "lacks the dump" in failure.notes[0]
 
 
 @pytest.mark.parametrize("text", [STATISTICS.partition("\n")[2], "Limit: 5\nInUse: 3", "size: 3\n" * 300])

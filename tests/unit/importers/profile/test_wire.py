@@ -60,12 +60,6 @@ def test_any_bytes_are_fields_within_their_message_or_an_error(parts: list[bytes
         pass
 
 
-@pytest.mark.parametrize("damaged", [b"\x08", b"\x08\xff", b"\x22\x05abc", b"\x0b", b"\xff" * 12])
-def test_damaged_messages_are_refused(damaged: bytes) -> None:
-    with pytest.raises(FormatError, match="truncated"):
-        list(wire.fields(wire.joined([b"\x08\x01", damaged])))
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(NUMBER, st.binary(max_size=200)), max_size=20))
 def test_a_message_is_split_into_its_fields(rows: list[tuple[int, bytes]]) -> None:
@@ -80,6 +74,8 @@ def test_a_message_is_split_into_its_fields(rows: list[tuple[int, bytes]]) -> No
 @pytest.mark.parametrize(
     "damaged", [b"\x08", b"\x08\xff", b"\x22\x05abc", b"\x0b\x00", b"\xff" * 12, b"\x22" + b"\xff" * 9]
 )
-def test_a_damaged_message_is_not_split(damaged: bytes) -> None:
+def test_damaged_messages_are_refused(damaged: bytes) -> None:
+    with pytest.raises(FormatError, match="truncated"):
+        list(wire.fields(wire.joined([b"\x08\x01", damaged])))
     with pytest.raises(FormatError, match="truncated"):
         wire.split(b"\x08\x01" + damaged, 0, 2 + len(damaged))

@@ -35,22 +35,25 @@ def profile(name: str) -> bytes:
     return gzip.decompress((PROFILES / f"{name}.xplane.pb.gz").read_bytes())
 
 
+def parsed(name: str) -> tuple[Any, Any]:
+    """A profile to change, and the plane of its host."""
+    space = XSpace()
+    space.ParseFromString(profile(name))
+    (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
+    return space, host
+
+
 def only_trace(name: str) -> AllocationTrace:
     (trace,) = read_traces(profile(name))
     return trace
 
 
 @pytest.mark.parametrize("name", sorted(TRUTH))
-def test_counts_are_those_of_tensorflows_protos(name: str) -> None:
+def test_figures_are_those_of_tensorflows_protos_of_the_allocator_and_of_xprof(name: str) -> None:
     trace, truth = only_trace(name), TRUTH[name]
     assert int((trace.kind == 1).sum()) == truth["allocations"]
     assert int((trace.kind == -1).sum()) == truth["deallocations"]
     assert int(trace.requested[trace.kind == 1].sum()) == truth["requested_bytes"]
-
-
-@pytest.mark.parametrize("name", sorted(TRUTH))
-def test_peak_and_start_are_those_of_the_allocator_and_of_xprof(name: str) -> None:
-    trace, truth = only_trace(name), TRUTH[name]
     peak = int(np.argmax(trace.in_use))
     assert trace.missed == 0
     assert trace.start_in_use == truth["start_bytes"]
@@ -96,36 +99,25 @@ def test_truncated_or_damaged_profiles_give_traces_or_an_error(part: float, byte
             assert len(trace.kind) == len(trace.address) == len(trace.in_use)
 
 
-def test_profile_without_memory_events_has_no_traces() -> None:
-    space = XSpace()
-    plane = space.planes.add(name=b"/host:CPU")
-    plane.lines.add(name=b"python").events.add(metadata_id=1)
-    assert read_traces(space.SerializeToString()) == ()
-
-
 def test_profile_of_several_hosts_is_refused() -> None:
-    space = XSpace()
-    space.ParseFromString(profile("graph"))
-    (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
+    space, host = parsed("graph")
     space.planes.add().CopyFrom(host)
     with pytest.raises(FormatError, match="2 hosts"):
         read_traces(space.SerializeToString())
 
 
-def test_memory_events_without_sizes_are_refused() -> None:
+def test_a_profile_without_memory_events_has_no_traces_and_without_their_sizes_is_refused() -> None:
     space = XSpace()
     plane = space.planes.add(name=b"/host:CPU")
-    entry = plane.event_metadata.add(key=7)
-    entry.value.name = b"MemoryAllocation"
     plane.lines.add(name=b"python").events.add(metadata_id=7)
+    assert read_traces(space.SerializeToString()) == ()
+    plane.event_metadata.add(key=7).value.name = b"MemoryAllocation"
     with pytest.raises(FormatError, match="lack their address"):
         read_traces(space.SerializeToString())
 
 
 def test_several_allocators_are_several_traces() -> None:
-    space = XSpace()
-    space.ParseFromString(profile("graph"))
-    (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
+    space, host = parsed("graph")
     names = {entry.key: entry.value.name for entry in host.stat_metadata}
     host.stat_metadata.add(key=99_999).value.name = b"GPU_1_bfc"
     for line in host.lines:
@@ -139,13 +131,6 @@ def test_several_allocators_are_several_traces() -> None:
     traces = read_traces(space.SerializeToString())
     assert [trace.device for trace in traces] == ["CPU:0", "GPU:1"]
     assert len(traces[0]) == len(traces[1])
-
-
-def test_module_without_buffer_assignment_or_of_other_bytes_is_left_out() -> None:
-    proto = hlo_class()()
-    proto.hlo_module.name = b"a_inference_step_1__.2"
-    assert read_module(proto.SerializeToString()) is None
-    assert read_module(b"\xff\xff\xff") is None
 
 
 def test_buffers_of_compiled_modules_have_shapes_that_take_their_bytes() -> None:
@@ -173,8 +158,7 @@ def test_a_buffer_beyond_its_tuple_or_of_an_unknown_type_has_no_shape() -> None:
 
 def test_a_module_without_a_schedule_runs_as_its_instructions_are_listed() -> None:
     # GIVEN the same module as TensorFlow 2.16 would have written it
-    space = XSpace()
-    space.ParseFromString(profile("xla"))
+    space, _ = parsed("xla")
     (data,) = (
         stat.bytes_value
         for plane in space.planes
@@ -207,15 +191,14 @@ def test_module_with_excessive_nesting_is_read_at_once_or_skipped(levels: int, c
             called = [level + 1] if level < levels else []
             instruction = computation.instructions.add(id=10 * level + call, opcode=b"call")
             instruction.called_computation_ids.extend(called)
-    # THEN it is read at once, or left out
+    # THEN it is read at once, or left out as one without a buffer assignment or other bytes are
+    assert read_module(hlo_class()().SerializeToString()) is None and read_module(b"\xff\xff\xff") is None
     module = read_module(proto.SerializeToString())
     assert (module is None) == (levels > 1000)
 
 
 def test_op_null_means_no_op() -> None:
-    space = XSpace()
-    space.ParseFromString(profile("graph"))
-    (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
+    space, host = parsed("graph")
     trace = only_trace("graph")
     name = max((trace.text(number) or "" for number in trace.op.tolist()), key=len)
     (entry,) = (entry for entry in host.stat_metadata if entry.value.name == name.encode())
@@ -225,33 +208,17 @@ def test_op_null_means_no_op() -> None:
     assert of_it.any() and set(renamed.op[of_it].tolist()) == {-1}
 
 
-def test_order_is_repaired_from_the_bytes_in_use() -> None:
+def test_order_is_repaired_from_the_bytes_in_use_and_missing_events_are_counted() -> None:
     change = np.asarray([256, 512, -256, 1024, -512])
     in_use = 1000 + np.cumsum(change)
-    shuffled = [0, 2, 1, 4, 3]
-    order, missed = in_allocator_order(change[shuffled], in_use[shuffled])
-    assert missed == 0
-    assert np.asarray(shuffled)[order].tolist() == [0, 1, 2, 3, 4]
+    for kept, gaps in (([0, 2, 1, 4, 3], 0), ([0, 1, 3], 1)):
+        order, missed = in_allocator_order(change[kept], in_use[kept])
+        assert missed == gaps and np.asarray(kept)[order].tolist() == sorted(kept)
 
 
-def test_missing_events_are_counted() -> None:
-    change = np.asarray([256, 512, 2048, 1024])
-    in_use = np.cumsum(change)
-    kept = [0, 1, 3]
-    assert in_allocator_order(change[kept], in_use[kept])[1] == 1
-
-
-@pytest.mark.parametrize(
-    ("allocator", "device"),
-    [
-        ("GPU_0_bfc", "GPU:0"),
-        ("GPU_11_bfc", "GPU:11"),
-        ("bfc_cpu_allocator_for_gpu", "CPU:0"),
-        ("gpu_host_bfc", "gpu_host_bfc"),
-    ],
-)
-def test_device_names(allocator: str, device: str) -> None:
-    assert device_name(allocator) == device
+def test_device_names() -> None:
+    names = {"GPU_11_bfc": "GPU:11", "bfc_cpu_allocator_for_gpu": "CPU:0", "gpu_host_bfc": "gpu_host_bfc"}
+    assert {name: device_name(name) for name in names} == names
 
 
 def test_a_profile_made_without_the_recorder_has_a_ledger_by_name_scopes() -> None:
