@@ -88,17 +88,12 @@ def test_only_trainable_weights_have_gradients_and_these_are_no_larger(name: str
         assert 0 < size <= 2 * layers[path]["trainable"], path
 
 
-@pytest.mark.parametrize("name", GRAPH)
+@pytest.mark.parametrize("name", NAMES)
 def test_saved_activations_match_keras_shapes(name: str) -> None:
-    held = sum(row.bytes for row in replayed(name).saved_for_backward)
-    assert held == pytest.approx(truth(name)["held_bytes"], rel=0.03)
-
-
-@pytest.mark.parametrize("name", XLA)
-def test_saved_activations_of_compiled_steps_have_a_similar_size(name: str) -> None:
+    held, expected = sum(row.bytes for row in replayed(name).saved_for_backward), truth(name)["held_bytes"]
     # The compiler saves results before and after an activation, and recomputes others.
-    held = sum(row.bytes for row in replayed(name).saved_for_backward)
-    assert 0.9 * truth(name)["held_bytes"] <= held <= 1.5 * truth(name)["held_bytes"]
+    least, most = (0.9, 1.5) if name in XLA else (0.97, 1.03)
+    assert least * expected <= held <= most * expected
 
 
 def test_vgg16_saves_its_published_size() -> None:
@@ -153,21 +148,6 @@ def live_by_layer(chunks: StepChunks, rows: Iterable[int], category: str) -> dic
         if owner.category == category:
             totals[owner.layer] += int(chunks.requested[row])
     return totals
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_chunks_of_weights_and_slots_match_keras(name: str) -> None:
-    trace, facts = recorded(name)
-    chunks = step_chunks(Classifier(trace, facts), 0, "train")
-    for event in (0, int(trace.in_use.argmax()) + 1, len(trace)):
-        live = chunks.live(event).tolist()
-        weights, slots = (live_by_layer(chunks, live, category) for category in ("weights", "optimizer_state"))
-        for path, layer in truth(name)["layers"].items():
-            assert slots[path] == 2 * layer["trainable"], path  # Adam keeps two
-            if event == 0 or not path.endswith("_bn"):
-                assert weights[path] == layer["weights"], path
-            else:  # half of these are moving statistics, whose new chunks began as workspace
-                assert layer["weights"] // 2 <= weights[path] <= layer["weights"], path
 
 
 @pytest.mark.parametrize("name", GRAPH)

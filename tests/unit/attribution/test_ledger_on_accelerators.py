@@ -38,11 +38,8 @@ def test_forward_pass_ends_at_its_last_allocation_without_op_executions() -> Non
     held = {row.layer: row.bytes for row in snapshot.saved_for_backward}
     assert held == {"m/a": 4096 + 2048}
     assert rows(snapshot)["m/a", "activations"] == 4096 + 2048
-
-
-def test_copy_of_the_input_for_a_weights_gradient_is_not_a_gradient() -> None:
-    found = rows(ledger_of(on_accelerator(unseen_step()), FACTS))
-    assert found["m/a", "weight_gradients"] == 1000
+    # AND the copy of the input for a weight's gradient is no gradient
+    assert rows(snapshot)["m/a", "weight_gradients"] == 1000
 
 
 def test_copies_in_another_layout_made_in_the_backward_pass() -> None:
@@ -70,13 +67,16 @@ def received(*senders: str, beside: tuple[str, ...] = ()) -> AllocationTrace:
     return dataclasses.replace(trace, strings=strings)
 
 
-def test_batch_sent_by_the_host_is_input() -> None:
-    assert rows(ledger_of(received("IteratorGetNext/_3"), FACTS)) == {(None, "inputs"): 4096}
-
-
-def test_batch_from_a_multi_device_iterator_is_input() -> None:
-    deals = received("placeholder/_7", "placeholder_1/_5", beside=("MultiDeviceIteratorFromStringHandle",))
-    assert rows(ledger_of(deals, FACTS)) == {(None, "inputs"): 4096}
+@pytest.mark.parametrize(
+    ("senders", "beside"),
+    [
+        (("IteratorGetNext/_3",), ()),  # by the host
+        (("placeholder/_7", "placeholder_1/_5"), ("MultiDeviceIteratorFromStringHandle",)),
+        ((), ("RemoteCall",)),  # a data set on the device
+    ],
+)
+def test_a_batch_that_was_sent_is_input(senders: tuple[str, ...], beside: tuple[str, ...]) -> None:
+    assert rows(ledger_of(received(*senders, beside=beside), FACTS)) == {(None, "inputs"): 4096}
 
 
 def test_batch_that_a_custom_loop_passes_to_a_function_is_input() -> None:
@@ -90,14 +90,9 @@ def test_batch_that_a_custom_loop_passes_to_a_function_is_input() -> None:
         assert (None, "inputs") not in rows(ledger_of(trace, dataclasses.replace(FACTS, graphs=(graph_facts,))))
 
 
-def test_batch_of_a_dataset_on_the_device_is_input() -> None:
-    assert rows(ledger_of(received(beside=("RemoteCall",)), FACTS)) == {(None, "inputs"): 4096}
-
-
 def test_tensor_is_not_input_if_something_else_was_sent_too() -> None:
-    assert (None, "inputs") not in rows(ledger_of(received("IteratorGetNext/_3", "layer/Cast/_5"), FACTS))
-    assert (None, "inputs") not in rows(ledger_of(received("placeholder/_7"), FACTS))
-    assert (None, "inputs") not in rows(ledger_of(received(), FACTS))
+    for senders in (("IteratorGetNext/_3", "layer/Cast/_5"), ("placeholder/_7",), ()):
+        assert (None, "inputs") not in rows(ledger_of(received(*senders), FACTS))
 
 
 def buffer(op: str, size: int, start: int, end: int, offset: int, *readers: str, **more: bool) -> Buffer:
@@ -174,9 +169,6 @@ def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader(
     )
     places = {category: 0x10000 * number for number, category in enumerate(sizes, 1)}
 
-    def made_and_read(category: str, step: Recorder, op: str) -> None:
-        step.run(op, [], [(places[category], sizes[category])])
-
     step = Recorder()
     step.run("a", [(0x1000, 256)])
     for category in ("activations", "workspace"):
@@ -185,9 +177,8 @@ def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader(
     step.run("da", [(0x2000, 256)])
     for category in ("activation_gradients", "weight_gradients"):
         step.event(1, places[category], sizes[category])
-    made_and_read("activations", step, "da")
-    made_and_read("activation_gradients", step, "da")
-    made_and_read("weight_gradients", step, "up")
+    for category, reader in (("activations", "da"), ("activation_gradients", "da"), ("weight_gradients", "up")):
+        step.run(reader, [], [(places[category], sizes[category])])
     trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", planned),))
     classifier = Classifier(trace, facts)
     found = {

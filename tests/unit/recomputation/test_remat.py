@@ -24,16 +24,16 @@ def make_model() -> keras.Model:
     return keras.Model(inputs, L.Dense(3, name="out")(tensor), name="small")
 
 
-def seeded(make: Any) -> Any:
-    keras.utils.set_random_seed(3)
-    return make()
+def recomputed_calls(model: Any) -> list[list[str]]:
+    return [[call.name for call in step.calls] for step in model.segmented_steps if hasattr(step, "calls")]
 
 
 def same_gradients(make: Any, cuts: Any, x: Any, tolerance: float = 1e-6) -> None:
     """Losses, gradients and every variable after a step, against the plain model."""
     results = []
     for use in (False, True):
-        plain = seeded(make)
+        keras.utils.set_random_seed(3)
+        plain = make()
         model = tb_memplugin.remat(plain, cuts) if use else plain
         with tf.GradientTape() as tape:
             outputs = model(x, training=True)
@@ -191,8 +191,7 @@ def with_layer(layer: Any) -> keras.Model:
 def test_layers_that_a_second_pass_would_not_repeat_run_once_and_are_named(layer: Any, why: str) -> None:
     with pytest.warns(UserWarning, match=f"Layer odd cannot be recomputed exactly: .*{why}.* runs once"):
         model = tb_memplugin.remat(with_layer(layer()), ["odd"])
-    recomputed = [[call.name for call in step.calls] for step in model.segmented_steps if hasattr(step, "calls")]
-    assert recomputed == [["first"]]
+    assert recomputed_calls(model) == [["first"]]
     model.compile("sgd", "mse")
     model.fit(X, X[:, :2], verbose=0)
     # AND where nothing else is left to recompute, they are refused
@@ -281,8 +280,7 @@ def test_the_global_seed_generator_is_repeated() -> None:
 
 def test_one_name_is_one_cut_and_other_values_are_refused() -> None:
     model = tb_memplugin.remat(make_model(), "drop")
-    recomputed = [[call.name for call in step.calls] for step in model.segmented_steps if hasattr(step, "calls")]
-    assert recomputed == [["first", "norm", "drop"]]
+    assert recomputed_calls(model) == [["first", "norm", "drop"]]
     with pytest.raises(RecomputationError, match=r"Pass names of layers, pairs of names, or a plan\. Received: 3"):
         tb_memplugin.remat(make_model(), 3)
 
@@ -304,30 +302,14 @@ def test_segments_that_do_not_follow_each_other_are_refused() -> None:
         tb_memplugin.remat("model", [])
 
 
-def made() -> keras.layers.Layer:
+def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it_and_after_an_error() -> None:
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
-    return layer
-
-
-def test_the_layers_call_is_back_after_the_models_call() -> None:
-    layer = made()
     with RecomputedLayer(layer).active():
         assert "call" in vars(layer)
     assert "call" not in vars(layer)
-
-
-def test_a_call_that_the_user_had_replaced_is_back_too() -> None:
-    layer = made()
-    layer.call = own = lambda inputs: inputs
-    with RecomputedLayer(layer).active():
-        assert layer.call is not own
-    assert layer.call is own
-
-
-def test_it_is_back_after_a_call_that_failed() -> None:
-    layer = made()
     layer.call = own = lambda inputs: inputs
     with pytest.raises(ZeroDivisionError), RecomputedLayer(layer).active():
+        assert layer.call is not own
         raise ZeroDivisionError
     assert layer.call is own

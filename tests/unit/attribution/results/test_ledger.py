@@ -54,14 +54,6 @@ def test_categories_follow_from_role_and_lifetime() -> None:
     assert [(row.layer, row.bytes) for row in snapshot.saved_for_backward] == [("m/a", 4096)]
 
 
-def test_forward_result_that_is_not_saved_is_workspace() -> None:
-    step = Recorder()
-    step.run("a", [(0x1000, 256)])
-    step.run("b", [(0x9000, 8192)], [(0x9000, 8192)])
-    step.run("da", [(0x20000, 256)])
-    assert rows(ledger_of(step.trace(), FACTS))["m/b", "workspace"] == 8192
-
-
 def test_an_output_that_no_backward_op_reads_is_not_saved_with_the_others_of_its_op() -> None:
     # GIVEN a loss: a value for each example, and the gradient of the logits, which alone the backward pass reads
     loss = OpFact(
@@ -172,51 +164,23 @@ def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_is_read()
     assert rows(snapshot)[None, "unattributed"] == 8192
 
 
-def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_python_fed() -> None:
-    # GIVEN a custom loop: an older batch that Python holds, and three older chunks that nothing is known of
-    chunks = [(0x90000, 8192, 8192), (0xA0000, 8192, 8192), (0xB0000, 8192, 8000), (0xC0000, 4096, 4096)]
+@pytest.mark.parametrize(("address", "size", "own"), [(0x90000, 8192, 8192), (0x91000, 4096, 8192)])
+def test_chunks_of_the_size_of_a_batch_that_python_fed_are_batches(address: int, size: int, own: int) -> None:
+    # GIVEN a custom loop: an older batch that Python holds, whole or as a replica's slice of it, and unknown chunks
+    chunks = [(0x90000, 8192, 8192), (0x92000, 8192, 8192), (0x94000, 8192, 8000), (0xC0000, 4096, 4096)]
     start = memory_map(chunks, [(0x90000, 1 << 20)])
-    fed = TensorFact("inputs", 8192, 0x90000)
+    fed = TensorFact("inputs", size, address)
     step = Recorder(start.in_use_bytes)
     step.run("a", [(0x1000, 4096)])
     trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
     found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(fed,))))
     # THEN the one of the same size is a batch
-    assert found[None, "inputs"] == 2 * 8192
-    assert found[None, "unattributed"] == 8000 + 4096
+    assert (found[None, "inputs"], found[None, "unattributed"]) == (2 * 8192, 8000 + 4096)
     # BUT a size that Python holds for another reason says nothing
     held = dataclasses.replace(fed, category="held_tensors")
     found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(held,))))
+    assert (found[None, "held_tensors"], found[None, "unattributed"]) == (own, 8192 + 8000 + 4096)
     assert (None, "inputs") not in found
-
-
-def test_a_slice_that_python_holds_owns_the_chunk_that_it_lies_in() -> None:
-    # GIVEN the second half of a chunk as a tensor, as of a batch that is divided among replicas, and chunks after it
-    chunks = [(0x90000, 8192, 8192), (0x92000, 8192, 8192), (0x94000, 8192, 8000)]
-    start = memory_map(chunks, [(0x90000, 1 << 20)])
-    half = TensorFact("inputs", 4096, 0x91000)
-    step = Recorder(start.in_use_bytes)
-    step.run("a", [(0x1000, 4096)])
-    trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
-    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(half,))))
-    # THEN the chunk is a batch, and so is the next one of its size
-    assert found[None, "inputs"] == 2 * 8192
-    assert found[None, "unattributed"] == 8000
-    # BUT a slice that Python holds for another reason owns its chunk only
-    held = dataclasses.replace(half, category="held_tensors")
-    found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(held,))))
-    assert found[None, "held_tensors"] == 8192
-    assert found[None, "unattributed"] == 8192 + 8000
-
-
-def test_variables_new_buffer_counts_as_weights_once_the_old_one_is_freed() -> None:
-    variable = VariableFact("w", "weights", "m/a", True, 2048, "GPU:0", 0x100, 0x8000)
-    update = OpFact("m/a", "update", assigns="w")
-    facts = TraceFacts(trainable=FACTS.trainable, graphs=graph(assign=update), variables=(variable,))
-    step = Recorder(2048)
-    step.run("assign", [(0x8000, 2048)], [(0x100, 2048)], region="temp")
-    found = rows(ledger_of(step.trace(), facts))
-    assert found == {("m/a", "weights"): 2048, ("m/a", "workspace"): 2048}
 
 
 def test_a_value_that_is_about_to_replace_a_variable_outside_an_optimizer_is_a_temporary() -> None:
@@ -271,23 +235,13 @@ def test_a_step_that_frees_more_than_was_in_use_has_no_owners() -> None:
     assert any("owners are unknown" in sentence for sentence in snapshot.not_available)
 
 
-def test_without_any_facts_the_ledger_still_closes() -> None:
-    snapshot = ledger_of(one_step().trace(), TraceFacts())
-    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
-
-
-def test_freeing_a_free_chunk_is_a_contradiction() -> None:
-    step = Recorder()
-    step.run("a", [(0x1000, 4096)], [(0x1000, 4096), (0x1000, 4096)])
-    assert chunks(step.trace()).unmatched_frees == 1
-
-
-def test_older_chunks_are_distinguished_from_new_ones() -> None:
+def test_freeing_a_free_chunk_is_a_contradiction_and_an_older_one_is_none() -> None:
     step = Recorder(4096)
     step.run("a", [(0x2000, 512)], [(0x1000, 4096)])
     found = chunks(step.trace())
-    assert found.birth.tolist() == [0, -1]
-    assert found.death.tolist() == [2, 1]
+    assert (found.birth.tolist(), found.death.tolist(), found.unmatched_frees) == ([0, -1], [2, 1], 0)
+    step.run("a", [], [(0x1000, 4096)])
+    assert chunks(step.trace()).unmatched_frees == 1
 
 
 @settings(max_examples=80, deadline=None)
@@ -380,15 +334,11 @@ def test_of_several_lines_the_one_that_made_most_of_them_counts_even_if_it_is_un
     assert groups(new, OLD, {"a": "train.py:10"}) == [LEAK]
 
 
-def test_a_step_that_makes_none_knows_no_line() -> None:
-    assert groups([], OLD, {}) == [LEAK]
-
-
 def test_a_group_has_what_the_paths_to_its_tensors_share() -> None:
     path = "module __main__ › history (list) › "
     old = [dataclasses.replace(tensor, retaining_path=f"{path}[{at}]") for at, tensor in enumerate(OLD)]
     assert groups([], old, {}) == [dataclasses.replace(LEAK, retaining_path=f"{path}[…]")]
-    # A path that is unknown does not count.
+    # A path that is unknown does not count, and a step that makes none of them knows no line.
     assert groups([], [old[0], OLD[1]], {}) == [dataclasses.replace(LEAK, retaining_path=f"{path}[0]")]
 
 

@@ -14,7 +14,27 @@ from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, VariableFac
 from unit.attribution.results.test_tensors import FLOAT, with_shapes
 
 BATCH = 16
-UINT8 = 4
+UINT8, HALF = 4, 19
+
+
+def power_of(
+    size: int,
+    category: Any = "workspace",
+    *,
+    op: str = "a",
+    text: str | None = None,
+    dtype: int = FLOAT,
+    region: str = "output",
+    device: str = "GPU:0",
+    layer: str | None = None,
+    **facts: Any,
+) -> int:
+    """The power of the only request of a step, by an op with these facts, of `size` bytes with a shape or without."""
+    step = Recorder()
+    step.run(op, [(0x1000, size)], region=region)
+    trace = step.trace() if text is None else with_shapes(step.trace(), {0: (text, dtype)})
+    classifier = Classifier(dataclasses.replace(trace, device=device), dataclasses.replace(FACTS, **facts))
+    return BatchPowers(classifier, BATCH).of(0, category, layer)
 
 
 @pytest.mark.parametrize(
@@ -39,36 +59,28 @@ def test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes(
 ) -> None:
     opened = OpFact("m/b", "forward", output_shapes=((-1, 3),), output_dtypes=("float32",))
     fact = OpFact("m/a", "forward", output_shapes=shapes, output_dtypes=dtypes)
-    facts = dataclasses.replace(FACTS, graphs=graph(a=fact, b=opened))
-    step = Recorder()
-    step.run("a", [(0x1000, size)])
-    trace = step.trace()
-    assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "workspace") == power
+    assert power_of(size, graphs=graph(a=fact, b=opened)) == power
 
 
-def power_of(text: str, dtype: int, size: int, device: str, region: str = "temp", op: str = "a") -> int:
+def scratch_power(text: str, dtype: int, size: int, device: str, region: str = "temp", op: str = "a") -> int:
     """The power of a request with a shape, by an op with an output of 16 × 64 floats for each example."""
     fact = OpFact("m/a", "forward", output_shapes=((-1, 16, 64),), output_dtypes=("float32",))
-    facts = dataclasses.replace(FACTS, graphs=graph(**{op: fact}))
-    step = Recorder()
-    step.run(op, [(0x1000, size)], region=region)
-    trace = dataclasses.replace(with_shapes(step.trace(), {0: (text, dtype)}), device=device)
-    return BatchPowers(Classifier(trace, facts), BATCH).of(0, "workspace")
+    return power_of(size, op=op, text=text, dtype=dtype, region=region, device=device, graphs=graph(**{op: fact}))
 
 
 def test_scratch_space_of_a_gpus_kernels_is_known_as_such_whatever_divides_it() -> None:
     for size in (113_264_787, 4096 * 4096):  # both as cuDNN requested them
-        assert power_of(f"[{size}]", UINT8, size, "GPU:0") == SCRATCH_POWER
-        assert power_of(f"[{size}]", UINT8, size, "GPU:0", op="CudnnRNNV3") == UNKNOWN_POWER
-    assert power_of("[5242945]", FLOAT, 20_971_780, "GPU:0", region="output", op="CudnnRNNV3") == SCRATCH_POWER
-    assert power_of("[113264787]", UINT8, 113_264_787, "CPU:0") == 0
-    assert power_of("[1000]", UINT8, 1000, "GPU:0") == 0
+        assert scratch_power(f"[{size}]", UINT8, size, "GPU:0") == SCRATCH_POWER
+        assert scratch_power(f"[{size}]", UINT8, size, "GPU:0", op="CudnnRNNV3") == UNKNOWN_POWER
+    assert scratch_power("[5242945]", FLOAT, 20_971_780, "GPU:0", region="output", op="CudnnRNNV3") == SCRATCH_POWER
+    assert scratch_power("[113264787]", UINT8, 113_264_787, "CPU:0") == 0
+    assert scratch_power("[1000]", UINT8, 1000, "GPU:0") == 0
 
 
 def test_a_kernel_that_joins_dimensions_requests_the_bytes_of_its_output() -> None:
     for device in ("CPU:0", "GPU:0"):
-        assert power_of("[256,64]", FLOAT, BATCH * 16 * 64 * 4, device) == 1
-        assert power_of("[256,128]", FLOAT, 2 * BATCH * 16 * 64 * 4, device) == UNKNOWN_POWER
+        assert scratch_power("[256,64]", FLOAT, BATCH * 16 * 64 * 4, device) == 1
+        assert scratch_power("[256,128]", FLOAT, 2 * BATCH * 16 * 64 * 4, device) == UNKNOWN_POWER
 
 
 @pytest.mark.parametrize(
@@ -82,12 +94,12 @@ def test_a_kernel_that_joins_dimensions_requests_the_bytes_of_its_output() -> No
     ],
 )
 def test_a_batch_grows_and_its_data_set_does_not(examples: int, text: str | None, power: int) -> None:
-    given = BatchFacts(BATCH, (((-1, 64), "float32"),))
-    facts = dataclasses.replace(FACTS, graphs=graph(), batch=given)
-    step = Recorder()
-    step.run("IteratorGetNext", [(0x1000, 256 * examples)])
-    trace = step.trace() if text is None else with_shapes(step.trace(), {0: (text, FLOAT)})
-    assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "inputs") == power
+    given = BatchFacts(BATCH, (((-1, 64), "float32"), ((5, 3), "uint8"), ((-1, -1), "int32")))
+    found = power_of(256 * examples, "inputs", op="IteratorGetNext", text=text, graphs=graph(), batch=given)
+    assert found == power
+    # AND is unknown if the shapes of the batch are
+    if text is None:
+        assert power_of(256 * examples, "inputs", op="IteratorGetNext", graphs=graph()) == UNKNOWN_POWER
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -105,14 +117,6 @@ def test_an_input_that_is_older_than_the_step(known: bool) -> None:
     assert [powers.of(chunk, "inputs") for chunk in (0, 1)] == [0, 1]
 
 
-def test_an_input_is_unknown_if_the_shapes_of_the_batch_are() -> None:
-    step = Recorder()
-    step.run("IteratorGetNext", [(0x1000, 256 * BATCH)])
-    trace = step.trace()
-    facts = dataclasses.replace(FACTS, graphs=graph())
-    assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "inputs") == UNKNOWN_POWER
-
-
 @pytest.mark.parametrize(("shape", "size", "power"), [((-1, 16, 64), 16 * 64, 1), ((1000, 64), 16 * 64, 0)])
 def test_an_embeddings_gradient_has_a_row_for_each_word_of_the_batch(
     shape: tuple[int, ...], size: int, power: int
@@ -121,23 +125,16 @@ def test_an_embeddings_gradient_has_a_row_for_each_word_of_the_batch(
     forward = OpFact("m/embedding", "forward", output_shapes=((-1, 16, 64),), output_dtypes=("float32",))
     requested = 4 * (BATCH * size if power else 1000 * 64)
     table = VariableFact("table", "weights", "m/embedding", True, 4 * 1000 * 64, "CPU:0", 0x9000000, 0x9000000)
-    facts = dataclasses.replace(FACTS, graphs=graph(a=fact, b=forward), variables=(table,))
-    text = ",".join(str(BATCH if one == -1 else one) for one in shape)
-    step = Recorder()
-    step.run("a", [(0x1000, requested)])
-    trace = with_shapes(step.trace(), {0: (f"[{text}]", FLOAT)})
-    assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "weight_gradients") == power
+    text = f"[{','.join(str(BATCH if one == -1 else one) for one in shape)}]"
+    graphs = graph(a=fact, b=forward)
+    assert power_of(requested, "weight_gradients", text=text, graphs=graphs, variables=(table,)) == power
 
 
 def test_an_output_of_open_dimensions_that_hold_no_whole_batch_is_unknown() -> None:
     # As cuDNN's recurrent kernels return: 256 bytes more than for the batch.
     fact = OpFact("m/a", "forward", output_shapes=((-1,),), output_dtypes=("float32",))
-    facts = dataclasses.replace(FACTS, graphs=graph(a=fact))
     for count, power in ((5_242_944 + 1, UNKNOWN_POWER), (BATCH * 1000, 1)):
-        step = Recorder()
-        step.run("a", [(0x1000, 4 * count)], region="output")
-        trace = with_shapes(step.trace(), {0: (f"[{count}]", FLOAT)})
-        assert BatchPowers(Classifier(trace, facts), BATCH).of(0, "activations") == power
+        assert power_of(4 * count, "activations", text=f"[{count}]", graphs=graph(a=fact)) == power
 
 
 WORDS = OpFact("m/words", "forward", output_shapes=((-1, 32, 64),), output_dtypes=("float16",))
@@ -161,7 +158,7 @@ def power_beside_words(
     step = Recorder()
     step.run("words", [(0x100000, 2 * BATCH * 32 * 64)])
     step.run("a", [(0x1000, size)], region=region)
-    shapes = {0: (f"[{BATCH},32,64]", 19), 1: (text, dtype)}
+    shapes = {0: (f"[{BATCH},32,64]", HALF), 1: (text, dtype)}
     trace = dataclasses.replace(with_shapes(step.trace(), shapes), device="CPU:0")
     return BatchPowers(Classifier(trace, facts), BATCH).of(1, category)
 
@@ -202,19 +199,19 @@ def test_the_update_of_an_embedding_has_a_row_for_each_word(rows: int, power: in
 
 def test_a_gradient_in_the_shape_of_its_kernel_does_not_grow_in_any_precision() -> None:
     gradient = OpFact("m/a", "backward", output_shapes=((-1, 48),), output_dtypes=("float16",))
-    found = power_beside_words(gradient, "[64,48]", 19, 2 * 64 * 48, category="weight_gradients", region="output")
+    found = power_beside_words(gradient, "[64,48]", HALF, 2 * 64 * 48, category="weight_gradients", region="output")
     assert found == 0
 
 
 def test_scratch_space_of_the_cpus_threads_does_not_grow() -> None:
     # As requested with batches of 4 to 32, whether or not these divide it.
     for op in ("einsum/Einsum", "conv/convolution"):
-        assert power_of("[12336]", UINT8, 12_336, "CPU:0", op=op) == 0
-    assert power_of("[12336]", UINT8, 12_336, "GPU:0") == SCRATCH_POWER
+        assert scratch_power("[12336]", UINT8, 12_336, "CPU:0", op=op) == 0
+    assert scratch_power("[12336]", UINT8, 12_336, "GPU:0") == SCRATCH_POWER
     for text, size in (("[32,1536,288]", 28_311_552), ("[112,1536,27]", 9_289_728)):
         for op in ("conv/Conv2DBackpropFilter", "conv/Conv2DBackpropInput_1"):
-            assert power_of(text, 19, size, "CPU:0", op=op) == 0
-        assert power_of(text, 19, size, "CPU:0", op="einsum/Einsum") == UNKNOWN_POWER
+            assert scratch_power(text, HALF, size, "CPU:0", op=op) == 0
+        assert scratch_power(text, HALF, size, "CPU:0", op="einsum/Einsum") == UNKNOWN_POWER
 
 
 def power_as_traced(
@@ -222,19 +219,12 @@ def power_as_traced(
     shape: tuple[int, ...],
     powers: tuple[int | None, ...] | None,
     has_shape: bool = True,
-    fixed: bool = False,
 ) -> int:
     """The power of an op's output of these sizes, with this shape and these powers in the traced function."""
     known = () if powers is None else (powers,)
     fact = OpFact("m/a", "forward", output_shapes=(shape,), output_dtypes=("float32",), batch_powers=known)
-    graphs = tuple(dataclasses.replace(one, fixed_batch=fixed) for one in graph(a=fact))
-    facts = dataclasses.replace(FACTS, graphs=graphs, variables=(KERNEL,))
-    step = Recorder()
-    step.run("a", [(0x1000, 4 * math.prod(sizes))], region="output")
-    trace = step.trace()
-    if has_shape:
-        trace = with_shapes(trace, {0: (f"[{','.join(map(str, sizes))}]", FLOAT)})
-    return BatchPowers(Classifier(trace, facts), BATCH).of(0, "activations")
+    text = f"[{','.join(map(str, sizes))}]" if has_shape else None
+    return power_of(4 * math.prod(sizes), "activations", text=text, graphs=graph(a=fact), variables=(KERNEL,))
 
 
 @pytest.mark.parametrize(
@@ -277,9 +267,6 @@ def test_eagerly_a_square_is_each_example_by_each_example_or_by_as_many_features
         (BATCH, "m/a", wide, 1),
         (BATCH, None, wide, SQUARE_POWER),
     ):
-        facts = dataclasses.replace(FACTS, mode="eager", graphs=(), variables=(variable,))
-        step = Recorder()
-        step.run("MatMul", [(0x1000, 4 * size * size)], region="output")
-        trace = with_shapes(step.trace(), {0: (f"[{size},{size}]", FLOAT)})
-        powers = BatchPowers(Classifier(trace, facts), BATCH)
-        assert powers.of(0, "activations", layer) == (0 if 4 * size * size <= 1024 else power)
+        eagerly: Any = {"mode": "eager", "graphs": (), "variables": (variable,), "layer": layer}
+        found = power_of(4 * size * size, "activations", op="MatMul", text=f"[{size},{size}]", **eagerly)
+        assert found == (0 if 4 * size * size <= 1024 else power)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from trace_cases import FACTS, Recorder, graph, one_step
+from trace_cases import FACTS, Recorder, graph, ledger_of, one_step
 
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.results.tensors import TensorShapes
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.model import TensorShape, Timeline
@@ -90,17 +89,12 @@ def test_older_chunks_have_the_shape_of_their_variable_or_tensor() -> None:
     classifier = Classifier(trace, facts)
     shapes = TensorShapes(classifier)
     old = {int(classifier.chunks.address[chunk]): shapes.of(chunk) for chunk in range(4, len(classifier.chunks))}
-    assert old == {
-        0x50000: TensorShape((32, 32), "float32"),
-        0x60000: None,
-        0x70000: TensorShape((500,), "int32"),
-    }
+    assert old == {0x50000: TensorShape((32, 32), "float32"), 0x60000: None, 0x70000: TensorShape((500,), "int32")}
 
 
 def taken(trace: AllocationTrace, facts: TraceFacts) -> Timeline:
     classifier = Classifier(trace, facts)
-    snapshot = attribute(trace, facts, step=7, phase="train", wall_time=1.0, capacity_bytes=None, classifier=classifier)
-    made = timeline(classifier, snapshot)
+    made = timeline(classifier, ledger_of(trace, facts, classifier=classifier))
     assert made is not None
     return made
 
@@ -109,14 +103,9 @@ def test_rows_of_a_timeline_have_address_shape_and_line() -> None:
     fact = dataclasses.replace(FACTS.graphs[0].ops["a"], line="train.py:42")
     facts = dataclasses.replace(FACTS, graphs=graph(**{**FACTS.graphs[0].ops, "a": fact}))
     made = taken(with_shapes(one_step(512).trace(), {0: ("[16,64]", FLOAT)}), facts)
-    rows = [
-        (
-            int(made.address[row]),
-            None if made.shape[row] < 0 else made.shapes[int(made.shape[row])],
-            None if made.line[row] < 0 else made.lines[int(made.line[row])],
-        )
-        for row in range(len(made))
-    ]
+    shapes, lines = (*made.shapes, None), (*made.lines, None)  # -1 is the last one
+    columns = zip(made.address.tolist(), made.shape.tolist(), made.line.tolist(), strict=True)
+    rows = [(address, shapes[shape], lines[line]) for address, shape, line in columns]
     assert rows == [
         (-1, None, None),  # unknown bytes
         (0x1000, TensorShape((16, 64), "float32"), "train.py:42"),

@@ -10,11 +10,10 @@ from gpu_cases import NAMES, XLA, recorded, replayed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timeline_cases import category_totals
-from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, one_step
+from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, ledger_of, one_step
 
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results import passes, timeline_rows
-from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.attribution.results.passes import Marks, bands
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.events.frames import codec
@@ -68,7 +67,7 @@ class IntervalModel:
 def worked(trace: AllocationTrace, facts: TraceFacts) -> tuple[Timeline, Snapshot]:
     """The step's timeline and its snapshot."""
     classifier = Classifier(trace, facts)
-    snapshot = attribute(trace, facts, step=7, phase="train", wall_time=1.0, capacity_bytes=None, classifier=classifier)
+    snapshot = ledger_of(trace, facts, classifier=classifier)
     taken = timeline(classifier, snapshot)
     assert taken is not None
     return taken, snapshot
@@ -216,19 +215,10 @@ def test_variable_owns_its_new_chunk_once_the_old_one_is_freed() -> None:
     assert live_at(taken, 2) == {("m/a", "weights", True): 2048}
 
 
-def test_variables_that_do_not_fit_into_the_bytes_in_use_are_in_no_moment() -> None:
-    variable = VariableFact("w", "weights", "m/a", True, 10_000_000, "GPU:0", 0x100, 0x100)
-    trace = one_step(start=4096).trace()
-    taken, snapshot = worked(trace, TraceFacts(variables=(variable,)))
-    check(taken, snapshot, trace)
-    assert {owner.category for owner in taken.owners} == {"unattributed"}
-
-
 def test_a_trace_that_misses_events_has_no_timeline() -> None:
     trace = one_step().trace(missed=1)
     classifier = Classifier(trace, FACTS)
-    snapshot = attribute(trace, FACTS, step=0, phase="train", wall_time=0.0, capacity_bytes=None, classifier=classifier)
-    assert timeline(classifier, snapshot) is None
+    assert timeline(classifier, ledger_of(trace, FACTS, classifier=classifier)) is None
 
 
 def test_without_facts_the_timeline_still_closes_and_has_a_note() -> None:
