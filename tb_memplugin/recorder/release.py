@@ -77,7 +77,9 @@ class _StandIn:
 
 def _collect() -> int:
     """Collect garbage as if the registry of gradients kept no graph alive; the number of graphs that are gone."""
-    registry = _registry()
+    from tensorflow.python.framework import ops
+
+    registry: dict[str, Any] = getattr(ops.gradient_registry, "_registry", {})
     stand_ins = _lend(registry)
     graphs = {reference for one in stand_ins.values() for reference in one.graphs}
     try:
@@ -85,12 +87,6 @@ def _collect() -> int:
     finally:
         _return(registry, stand_ins)
     return sum(reference() is None for reference in graphs)
-
-
-def _registry() -> dict[str, Any]:
-    from tensorflow.python.framework import ops
-
-    return getattr(ops.gradient_registry, "_registry", {})
 
 
 def _lend(registry: dict[str, Any]) -> dict[str, _StandIn]:

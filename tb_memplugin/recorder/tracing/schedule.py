@@ -1,5 +1,6 @@
 """Selects the steps to trace (`TraceSchedule`) and what is kept of them. Pure, so that it needs no profiler."""
 
+import collections
 import dataclasses
 import math
 from collections.abc import Collection
@@ -25,23 +26,9 @@ class _PhaseState:
     traced_peak_bytes: int = 0
     highest_peak_bytes: int = 0
 
-
-class _EarlyTraces:
-    """The early traces of the phase that is traced first."""
-
-    def __init__(self) -> None:
-        self._phase: str | None = None
-        self._times: list[float] = []  # that are left, since the recorder's start
-
-    def next(self, phase: str) -> float:
-        """When the next one is due in a phase; infinite for never."""
-        return self._times[0] if phase == self._phase and self._times else math.inf
-
-    def traced(self, phase: str, elapsed_seconds: float) -> None:
-        if self._phase is None:
-            self._phase, self._times = phase, [elapsed_seconds + seconds for seconds in EARLY_SECONDS]
-        elif elapsed_seconds >= self.next(phase):
-            del self._times[0]
+    @property
+    def grown(self) -> bool:
+        return self.highest_peak_bytes > self.traced_peak_bytes * PEAK_GROWTH
 
 
 class TraceSchedule:
@@ -63,10 +50,11 @@ class TraceSchedule:
         self._overhead = overhead
         self._trace_steps = None if trace_steps is None else frozenset(trace_steps)
         self._learns = True
-        self._phases: dict[str, _PhaseState] = {}
+        self._phases: dict[str, _PhaseState] = collections.defaultdict(_PhaseState)
         self._spent_seconds = self._elapsed_seconds = 0.0
         self._last_cost_seconds = FIRST_ESTIMATE_SECONDS
-        self._early = _EarlyTraces()
+        self._early_phase: str | None = None  # the one that was traced first
+        self._early_times: list[float] = []  # that are left, since the recorder's start
 
     def changed(self) -> None:
         """Handle a change of the layer table: earlier traces no longer hold."""
@@ -75,7 +63,7 @@ class TraceSchedule:
             state.traced_since_change = False
 
     def compiled(self, phase: str) -> None:
-        state = self._phases.setdefault(phase, _PhaseState())
+        state = self._phases[phase]
         state.steps_since_change = 1
         state.traced_since_change = False
 
@@ -93,7 +81,9 @@ class TraceSchedule:
         if self._overhead <= 0:
             return None
         self._elapsed_seconds = elapsed_seconds
-        return "trace" if self._due(phase, elapsed_seconds) else self._learning(phase)
+        state = self._phases[phase]
+        due = elapsed_seconds >= self._next_at(phase) if state.traced_since_change else state.steps_since_change >= 1
+        return "trace" if due else self._learning(phase)
 
     def due(self, phase: str, step: int, elapsed_seconds: float) -> Due:
         """Until when `wants` gives None for the steps of a phase after an untraced one; arguments as for `wants`."""
@@ -105,28 +95,23 @@ class TraceSchedule:
             return Due(step=min((one for one in self._trace_steps if one > step), default=math.inf))
         if self._overhead <= 0:
             return Due()
-        state = self._phases.setdefault(phase, _PhaseState())
+        state = self._phases[phase]
         if not state.traced_since_change:
             return Due(seconds=0.0)
-        highest = state.traced_peak_bytes * PEAK_GROWTH
-        grown = state.highest_peak_bytes > highest
-        at = min(self._early.next(phase), self._affordable_at(reserve=0 if grown else 1))
-        return Due(seconds=at - elapsed_seconds, peak_bytes=math.inf if grown else highest)
+        highest = math.inf if state.grown else state.traced_peak_bytes * PEAK_GROWTH
+        return Due(seconds=self._next_at(phase) - elapsed_seconds, peak_bytes=highest)
+
+    def _next_at(self, phase: str) -> float:
+        """When the next trace of a phase is due that was traced since the last change."""
+        # A trace that only spreads over the run leaves room for one after a new peak.
+        return min(self._next_early(phase), self._affordable_at(reserve=0 if self._phases[phase].grown else 1))
+
+    def _next_early(self, phase: str) -> float:
+        return self._early_times[0] if phase == self._early_phase and self._early_times else math.inf
 
     def _learning(self, phase: str) -> Wish | None:
-        state = self._phases.setdefault(phase, _PhaseState())
+        state = self._phases[phase]
         return "learn" if self._learns and not state.traced_since_change and not state.steps_since_change else None
-
-    def _due(self, phase: str, elapsed_seconds: float) -> bool:
-        state = self._phases.setdefault(phase, _PhaseState())
-        if not state.traced_since_change:
-            return state.steps_since_change >= 1
-        if elapsed_seconds >= self._early.next(phase):
-            return True
-        if state.highest_peak_bytes > state.traced_peak_bytes * PEAK_GROWTH:
-            return self.affordable(elapsed_seconds)
-        # A trace that only spreads over the run leaves room for one after a new peak.
-        return self.affordable(elapsed_seconds, reserve=1)
 
     def record_cost(self, phase: str, cost_seconds: float) -> None:
         """Handle the end of a step that was traced to learn; the next one is traced for its ledger."""
@@ -134,13 +119,17 @@ class TraceSchedule:
         self.add_cost(cost_seconds)
 
     def step_done(self, phase: str, peak_bytes: int, steps: int = 1) -> None:
-        state = self._phases.setdefault(phase, _PhaseState())
+        state = self._phases[phase]
         state.steps_since_change += steps
         state.highest_peak_bytes = max(state.highest_peak_bytes, peak_bytes)
 
     def traced(self, phase: str, peak_bytes: int, cost_seconds: float) -> None:
-        self._early.traced(phase, self._elapsed_seconds)
-        state = self._phases.setdefault(phase, _PhaseState())
+        if self._early_phase is None:
+            self._early_phase = phase
+            self._early_times = [self._elapsed_seconds + seconds for seconds in EARLY_SECONDS]
+        elif self._elapsed_seconds >= self._next_early(phase):
+            del self._early_times[0]
+        state = self._phases[phase]
         state.steps_since_change += 1
         state.traced_since_change = True
         # Only a still higher peak requests another trace.
@@ -153,9 +142,9 @@ class TraceSchedule:
         """Add recording time outside of a trace: analysis on the background thread, memory maps."""
         self._spent_seconds += seconds
 
-    def affordable(self, elapsed_seconds: float, reserve: int = 0) -> bool:
-        """Whether one trace, and `reserve` more, fit into the budget."""
-        return elapsed_seconds >= self._affordable_at(reserve)
+    def affordable(self, elapsed_seconds: float) -> bool:
+        """Whether one trace fits into the budget."""
+        return elapsed_seconds >= self._affordable_at(reserve=0)
 
     def _affordable_at(self, reserve: int) -> float:
         after = self._spent_seconds + self._last_cost_seconds * (1 + reserve)
