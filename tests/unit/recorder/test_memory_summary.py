@@ -109,23 +109,6 @@ def figures(monkeypatch: pytest.MonkeyPatch, dump: bytes | None, *names: str) ->
     monkeypatch.setattr(Maps, "dump", dump)
 
 
-def test_a_models_weights_are_found_with_their_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures(monkeypatch, make_dump(), "CPU:0")
-    model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(512, name="dense")], name="net")
-    model.compile("adam")
-    model.optimizer.build(model.trainable_variables)
-    model.optimizer.iterations.assign(7)
-    found = memory_summary(model)
-    (device,) = found.devices
-    weights = 4 * (256 * 512 + 512)
-    # Variables of other tests may exist, of models that are gone.
-    assert LayerSum("net/dense", weights, 2 * weights) in device.layers
-    # AND the device's figures are the allocator's and its map's
-    assert (device.allocated_bytes, device.peak_bytes, device.capacity_bytes) == (3 << 20, 5 << 20, 1 << 30)
-    assert (device.pool_bytes, device.free_bytes, device.largest_free_bytes) == (5888, 4352, 4096)
-    assert (found.models, found.step, found.notes) == (("net",), 6, ())
-
-
 def test_without_a_map_the_pool_is_unknown_and_a_note_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     figures(monkeypatch, None, "CPU:0", "GPU:0")
     found = memory_summary(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), devices=["CPU:0", "GPU:0"])

@@ -14,7 +14,6 @@ import tensorflow as tf
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline
 from requests_cases import hand_made_requests
 from rollup_cases import rollups_of
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import tb_memplugin
 from tb_memplugin.events.run_writer import RunWriter
@@ -241,51 +240,6 @@ def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
     assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
 
 
-@pytest.mark.parametrize("scalars", [False, True])
-def test_peaks_are_scalars_if_that_is_asked_for(make: Make, tmp_path: pathlib.Path, scalars: bool) -> None:
-    made = make(scalars=scalars)
-    sample(made, 3, 5 * MIB)
-    made.write_samples()
-    made.end_epoch()
-    made.end_epoch()
-    events = EventAccumulator(str(tmp_path / "memory"))
-    events.Reload()
-    found = {
-        tag: [(point.step, float(point.tensor_proto.float_val[0])) for point in events.Tensors(tag)]
-        for tag in events.Tags()["tensors"]
-        if tag.startswith("memory/")
-    }
-    expected = {
-        "memory/peak_bytes": [(3, 5.0 * MIB)] * 2,  # as it rises, and as the epoch ends
-        "memory/epoch_peak_bytes/train/GPU:0": [(3, 5.0 * MIB)],
-    }
-    assert found == (expected if scalars else {})
-
-
-def test_without_scalars_the_end_of_an_epoch_writes_nothing(make: Make, tmp_path: pathlib.Path) -> None:
-    made = make()
-    made.write(RunWriter.layer_table, make_table(7, unfrozen=True))
-    before = on_disk(tmp_path)
-    made.end_epoch()
-    assert on_disk(tmp_path) == before
-
-
-def test_a_fault_of_scalars_costs_scalars_only(
-    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = make(scalars=True)
-
-    def fail(samples: Any) -> Any:
-        raise ValueError
-
-    monkeypatch.setattr(made._scalars, "add", fail)
-    for step in (3, 4):
-        sample(made, step, MIB)
-        made.write_out()
-    assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.SCALARS]
-    assert tb_memplugin.load(tmp_path)["."].samples.step.tolist() == [3, 4]
-
-
 def test_all_results_of_a_traced_step_are_written(make: Make, tmp_path: pathlib.Path) -> None:
     made = make()
     requests = hand_made_requests(((None, "inputs", "op", 256, 0, 1),))
@@ -425,13 +379,6 @@ def test_a_file_that_is_let_go_of_is_never_destroyed(uploaded: None) -> None:
     assert sys.getrefcount(inner) == references + 1
     del file, inner
     assert File.destroyed == 0 and File.calls == ["gs://bucket/run", "wb"]
-
-
-def test_directories_are_made_by_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
-    monkeypatch.setattr(tf.io.gfile, "makedirs", made.append)
-    output.make_directories("gs://bucket/run/memory")
-    assert made == ["gs://bucket/run/memory"]
 
 
 TRAIN, VALIDATION = "memory/epoch_peak_bytes/train/CPU:0", "memory/epoch_peak_bytes/validation/CPU:0"
