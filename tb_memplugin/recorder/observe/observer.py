@@ -27,26 +27,26 @@ from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.graph.graphs import graph_facts
 from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
 from tb_memplugin.recorder.observe.heap.held_tensors import DeviceFacts, HeldTensors, ReadChunks
-from tb_memplugin.recorder.observe.model.layers import short_device
+from tb_memplugin.recorder.observe.model.layers import bytes_in_use, short_device
 from tb_memplugin.recorder.observe.model.variables import Variables, former_variables
 
 
 class ChunkHistory:
-    """Remembers chunks of one device, and the requested bytes of a variable's resource handle there, None if it has
-    none.
+    """Remembers chunks of one device, where each resource handle of a variable requested `handle_bytes`, None without.
 
-    Call its methods for each window in order, from one thread at a time, except `ownable`, which any thread may call.
+    Call its methods for each window in order, when all earlier ones are remembered, from one thread at a time, except
+    `ownable`, which any thread may call.
     """
 
     def __init__(self, handle_bytes: int | None = None) -> None:
-        self._handle_bytes = handle_bytes
+        self.handle_bytes = handle_bytes
         self._known: dict[int, KnownChunk] = {}
         self._input_sizes: set[int] = set()
 
     def first_batches(self, before: MemoryMap, after: MemoryMap) -> None:
         """Note the chunks that only the second map has as inputs: only the input pipeline ran between the maps."""
         for address, allocated, requested in _chunks_in_use(after) - _chunks_in_use(before):
-            if requested == self._handle_bytes:  # the iterator's handle
+            if requested == self.handle_bytes:  # the iterator's handle
                 continue
             self._known.setdefault(address, KnownChunk(allocated, requested, "inputs"))
             self._input_sizes.add(requested)
@@ -54,7 +54,7 @@ class ChunkHistory:
     def ownable(self, memory_map: MemoryMap) -> set[int]:
         """Addresses of the chunks in use that a variable or a tensor may own: all but variables' resource handles."""
         chunks = _chunks_in_use(memory_map)
-        return {address for address, _, requested in chunks if requested != self._handle_bytes}
+        return {address for address, _, requested in chunks if requested != self.handle_bytes}
 
     def add_to(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
         """The facts of a window with the known chunks from before it."""
@@ -66,7 +66,7 @@ class ChunkHistory:
                 if (address, chunk.allocated, chunk.requested) in in_use
             }
             facts = dataclasses.replace(facts, variables=self._with_addresses(facts, trace.start_map))
-        earlier = Earlier(dict(self._known), frozenset(self._input_sizes), self._handle_bytes)
+        earlier = Earlier(dict(self._known), frozenset(self._input_sizes), self.handle_bytes)
         return dataclasses.replace(facts, earlier=earlier)
 
     def _with_addresses(self, facts: TraceFacts, start: MemoryMap) -> tuple[VariableFact, ...]:
@@ -77,11 +77,8 @@ class ChunkHistory:
         contents. Variables of one size are matched only if there are as many such chunks as variables.
         """
         in_use = {address: requested for address, _, requested in _chunks_in_use(start)}
-        unmatched = [
-            fact
-            for fact in facts.variables
-            if fact.start_address is None or in_use.get(fact.start_address) != fact.requested_bytes
-        ]
+        places = ((fact, in_use.get(fact.start_address or 0)) for fact in facts.variables)
+        unmatched = [fact for fact, size in places if fact.start_address is None or size != fact.requested_bytes]
         if not unmatched:
             return facts.variables
         counts = Counter(fact.requested_bytes for fact in unmatched)
@@ -147,7 +144,7 @@ class ObservedWindow:
             self._start_in_use, variables.start_addresses(), graphs, variables.ids(), read_chunks, batches_since
         )
         variables.add_unowned(held.variables_of_no_model(), {fact.address for _, fact in self._tensors})
-        self._former = former_variables.facts(held.handles())
+        self._former = former_variables.facts(list(held.handles.values()))
         self._tensors_at_end: DeviceFacts = ()
         self._finished = False
 
@@ -176,25 +173,18 @@ class ObservedWindow:
 
 
 def _bytes_in_use() -> dict[str, int]:
-    """Bytes in use by device, of allocators that keep statistics."""
     import tensorflow as tf
 
-    in_use: dict[str, int] = {}
-    for device in tf.config.list_logical_devices():
-        name = short_device(device.name)
-        try:
-            in_use[name] = int(tf.config.experimental.get_memory_info(name)["current"])
-        except Exception:  # an allocator without statistics, such as the plain CPU allocator
-            continue
-    return in_use
+    names = {short_device(device.name) for device in tf.config.list_logical_devices()}
+    return {name: size for name in sorted(names) if (size := bytes_in_use(name)) is not None}
 
 
 class ModelObserver:
     """Knows the owners of the program's ops, variables and tensors, and the user's lines that call layers and ops.
 
-    The training's thread calls all methods except `first_batches`, `recall` and `remember`, which the background thread
-    calls, for each window in order. (After a failed step the training's thread calls `recall`, once the background
-    thread is idle.) The program may name the `batch_size` of the current step.
+    The training's thread calls the methods; the background thread uses the `history` of each device. (After a failed
+    step the training's thread does, once the background thread is idle.) The program may name the `batch_size` of the
+    current step.
     """
 
     def __init__(self, source_lines: bool = True) -> None:
@@ -206,7 +196,7 @@ class ModelObserver:
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._held = HeldTensors()
         self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # the key that they depend on, and the facts
-        self._history: dict[str, ChunkHistory] = collections.defaultdict(ChunkHistory)  # by device
+        self.history: dict[str, ChunkHistory] = collections.defaultdict(ChunkHistory)  # by device
 
     def install(self) -> None:
         """Start observing functions that are traced from now on. Calling it again does nothing."""
@@ -255,7 +245,7 @@ class ModelObserver:
 
         def read_chunks() -> Mapping[str, Set[int] | None]:
             maps = {} if read_maps is None else read_maps()
-            return {device: None if one is None else self._history[device].ownable(one) for device, one in maps.items()}
+            return {device: None if one is None else self.history[device].ownable(one) for device, one in maps.items()}
 
         self._held.watch()
         optimizers, graphs = list(call_notes.optimizers), list(call_notes.graphs)
@@ -277,7 +267,7 @@ class ModelObserver:
         window.finish(list(call_notes.graphs))
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
         variables = window.variables
-        others = self._held.captures.graphs()
+        others = list(self._held.captures.graphs)
         key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others], self._batch.size)
         graphs = self._graphs  # a finalizer may drop them meanwhile
         if graphs is None or graphs[0] != key:
@@ -287,24 +277,6 @@ class ModelObserver:
 
     def close_window(self) -> None:
         self._window = None
-
-    def note_handle_size(self, device: str, size: int | None) -> None:
-        """Set the chunk size of variables' resource handles on a device; call it before any other method for it."""
-        self._history[device] = ChunkHistory(size)
-
-    def first_batches(self, device: str, before: MemoryMap, after: MemoryMap) -> None:
-        """Note the chunks of a phase's first batches, given the maps before and after their allocation."""
-        self._history[device].first_batches(before, after)
-
-    def recall(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
-        """The facts of a window with the history of its chunks. All earlier windows must be remembered."""
-        return self._history[trace.device].add_to(facts, trace)
-
-    def remember(
-        self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
-    ) -> None:
-        """Note the chunks that a window left behind and the sizes of its batches, for the ledgers of later windows."""
-        self._history[trace.device].remember(trace, input_sizes, arguments)
 
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now, without a window, and the paths of its layers by their id."""

@@ -104,7 +104,7 @@ class StepAnalysis:
         for device in self._capacities:
             maps = [self._parse(dumps.get(device), device, time.time()) for dumps in (before, after)]
             if maps[0] is not None and maps[1] is not None:
-                self._watch.observer.first_batches(device, maps[0], maps[1])
+                self._watch.observer.history[device].first_batches(maps[0], maps[1])
 
     def analyze(self, traced: TracedStep) -> TraceResult:
         """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds; never raises."""
@@ -138,16 +138,16 @@ class StepAnalysis:
         whole = between_maps(profiled, start, end)
         failure = traced.at_failure.get(profiled.device)
         trace = whole if failure is None else between_maps(profiled, start, failure)
-        observer = self._watch.observer
+        history = self._watch.observer.history[profiled.device]
         facts = traced.facts[trace.device]
         if trace.start_map is None and self._maps.available(trace.device):
             facts = dataclasses.replace(facts, notes=(*facts.notes, _MISSED_EVENTS))
         observes = not self._faults.stopped(OBSERVING)
         if observes:
-            facts = observer.recall(facts, trace)
+            facts = history.add_to(facts, trace)
         classifier = Classifier(trace, facts)
         if observes and not trace.missed:
-            observer.remember(whole, classifier.older.input_sizes, facts.arguments)
+            history.remember(whole, classifier.older.input_sizes, facts.arguments)
         chunks = None if trace.missed else step_chunks(classifier, traced.step, traced.phase)
         if traced.only_learn:
             return _Analyzed(trace, classifier, chunks)
@@ -238,7 +238,7 @@ class StepAnalysis:
         traced = dataclasses.replace(traced, at_failure={device: at_failure})
         event = len(trace) - 1
         at_failure = TraceReplay(trace, event).map
-        facts = self._watch.observer.recall(traced.facts[device], trace)
+        facts = self._watch.observer.history[device].add_to(traced.facts[device], trace)
         classifier = Classifier(trace, facts)
         chunks = step_chunks(classifier, traced.step, traced.phase)
         batch = (batch_notes.failed or facts.batch).size

@@ -63,7 +63,7 @@ class StepTracer:
         for device in self._devices:
             if is_cpu(device) and maps.available(device) and settings.traces:
                 size = self._faults.run(OBSERVING, resource_handle_bytes, maps, device)
-                self._watch.observer.note_handle_size(device, size)
+                self._watch.observer.history[device].handle_bytes = size
 
     # --- the first batches of a phase ---------------------------------------------------------------------------------
 

@@ -44,18 +44,15 @@ class _OfThread(threading.local):
 
 
 class CallNotes:
-    """Process-wide notes. Any thread may trace a function and so take notes.
+    """Process-wide notes, taken while `active`. Any thread may trace a function and so take notes.
 
     Attributes:
-        active: Whether notes are taken.
         outermost_layers: Layers that no other layer called.
         recomputed: Layer that the backward pass traced last called again, to whether that call left all variables as
             they were.
         optimizers: Those with a traced update.
-        eager_paths: id of a layer to its path while a profiler window is open, else None.
-        eager_lines: `SourceLines` in such a window; None if they are not recorded.
-        eager_gradients: (address, requested bytes, weak reference to the variable) of the gradients of eager backward
-            passes in the window; None if there was no window.
+        eager_paths, eager_lines: While a profiler window is open, id of a layer to its path, and `SourceLines`.
+        eager_gradients: (address, requested bytes, weak reference to the variable) of those of the last window.
     """
 
     def __init__(self) -> None:

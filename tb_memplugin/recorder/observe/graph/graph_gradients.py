@@ -177,16 +177,11 @@ def early_ops(graph: GraphOps, layers: OpLayers, gradients: GradientOps) -> set[
         if number in seeds or any(source in dependent for source, _ in graph.inputs[number]):
             dependent.add(number)
     backward = (number for number in gradients.layer if layers.pass_name[number] == "backward")
-    if not all(number in dependent or _is_index(graph, number) for number in backward):
+    outputs = (graph.ops[number].outputs for number in backward if number not in dependent)
+    if not all(tensors and tensors[0].dtype.is_integer for tensors in outputs):  # but the rows of a sparse gradient
         return set()
     return {
         number
         for number, name in enumerate(layers.pass_name)
         if name == "backward" and number not in dependent and graph.types[number] not in _ZEROS
     }
-
-
-def _is_index(graph: GraphOps, number: int) -> bool:
-    """Whether an op makes integers: the row indices of a sparse gradient."""
-    outputs = graph.ops[number].outputs
-    return bool(outputs) and bool(outputs[0].dtype.is_integer)

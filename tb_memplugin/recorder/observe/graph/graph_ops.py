@@ -36,24 +36,15 @@ OwnerOf = Callable[[Any], VariableOwner | None]
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """Properties that a graph inherits from the op that calls it.
-
-    Attributes:
-        layer, pass_name: Of the calling op.
-        variables: Name of a placeholder of the caller to the variable that it stands for.
-        saved_for_backward: Indices of the callee's outputs that the backward pass reads.
-        gradients: Index of an output that is a variable's gradient to the variable's layer.
-        powers: Name of an argument to the powers of the batch in its dimensions; None of a graph that Python calls.
-        fixed: Whether the caller was traced for one batch size.
-    """
+    """Properties that a graph inherits from the op that calls it; `powers` is None of a graph that Python calls."""
 
     layer: str | None = None
     pass_name: Pass | None = None
-    variables: Mapping[str, VariableOwner] = dataclasses.field(default_factory=dict)
-    saved_for_backward: frozenset[int] = frozenset()
-    gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)
-    powers: Mapping[str, tuple[int | None, ...]] | None = None
-    fixed: bool = False
+    variables: Mapping[str, VariableOwner] = dataclasses.field(default_factory=dict)  # by placeholder of the caller
+    saved_for_backward: frozenset[int] = frozenset()  # indices of the callee's outputs that the backward pass reads
+    gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)  # index of an output to the layer
+    powers: Mapping[str, tuple[int | None, ...]] | None = None  # of the batch in an argument's dimensions, by name
+    fixed: bool = False  # whether the caller was traced for one batch size
 
 
 class GraphOps:
@@ -83,11 +74,8 @@ class GraphOps:
 
     def output(self, index: int) -> tuple[int, int] | None:
         """Producer of the graph's output: (op number, index of the op's output); None if the graph lacks it."""
-        if index >= len(self._outputs):
-            return None
-        tensor = self._outputs[index]
-        number = self.number.get(tensor.op.name)
-        return None if number is None else (number, tensor.value_index)
+        tensors = (tensor for tensor in self._outputs[index : index + 1] if tensor.op.name in self.number)
+        return next(((self.number[tensor.op.name], tensor.value_index) for tensor in tensors), None)
 
     def vectorized_from(self, number: int) -> int | None:
         """The op that an op computes for all iterations of a vectorized loop at once; None for other ops.

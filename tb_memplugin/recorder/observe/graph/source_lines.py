@@ -56,11 +56,9 @@ class SourceFiles:
 
     def name(self, file_name: str) -> str | None:
         """The stored name of a file; None for a library's file and for code without a file."""
-        try:
-            return self._names[file_name]
-        except KeyError:
-            self._names[file_name] = name = self._find(file_name)
-            return name
+        if file_name not in self._names:
+            self._names[file_name] = self._find(file_name)
+        return self._names[file_name]
 
     def _find(self, file_name: str) -> str | None:
         if not file_name or file_name.startswith("<"):
@@ -91,12 +89,10 @@ class ConstructorLines:
 
     def of(self, layer: Any) -> str | None:
         """The line that made a layer; None if none or several may have."""
-        try:
-            return self._known[layer]
-        except KeyError:
+        if layer not in self._known:
             self._read_sources()
-            self._known[layer] = line = self._find(layer)
-            return line
+            self._known[layer] = self._find(layer)
+        return self._known[layer]
 
     def _find(self, layer: Any) -> str | None:
         kind, name = type(layer).__name__, getattr(layer, "name", None)

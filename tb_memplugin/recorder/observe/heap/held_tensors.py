@@ -64,11 +64,11 @@ class HeldTensors(PythonObjects):
         if not self.complete and self._has_unowned(addresses, read_chunks):
             self.search_all()
             self._read_facts(addresses, graphs)
-        self._misses = self.misses
+        self._misses = self._promotions.misses
         return tuple((device, fact) for device, fact, _ in self._at_start)
 
     def _read_facts(self, variable_addresses: Set[int | None], graphs: Iterable[Any]) -> None:
-        self.captures.read([*graphs, *self.captures.graphs()])
+        self.captures.read([*graphs, *self.captures.graphs])
         self._at_start = list(self._entries(variable_addresses))
 
     def _has_unowned(self, variable_addresses: Set[int | None], read_chunks: ReadChunks | None) -> bool:
@@ -89,7 +89,7 @@ class HeldTensors(PythonObjects):
         The arguments are those of `find`, but as they are now.
         """
         self.search_new()
-        if self.misses != self._misses:
+        if self._promotions.misses != self._misses:
             self.search_all()
         self.add(input_notes.tensors())
         self.captures.read(graphs)
@@ -106,7 +106,8 @@ class HeldTensors(PythonObjects):
 
     def variables_of_no_model(self) -> list[Any]:
         """Variables that searches found beside the known ones."""
-        return [variable for variable in self.variables() if id(variable) not in self._known_variables]
+        variables = list(self.variables.values())
+        return [variable for variable in variables if id(variable) not in self._known_variables]
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> Iterator[Entry]:
         """One fact for each address; of several tensors there, the one with the most certain category.

@@ -16,7 +16,7 @@ from tb_memplugin.recorder.observe.model.layers import is_module, model_classes,
 
 class Captures:
     def __init__(self) -> None:
-        self._graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # to the graph's version
+        self.graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # to the graph's version
         self._constants: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._data: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._functions: dict[int, str] = {}
@@ -26,9 +26,9 @@ class Captures:
         for graph in graphs:
             while graph is not None and hasattr(graph, "captures"):
                 version = graph.version
-                if self._graphs.get(graph) == version:
+                if self.graphs.get(graph) == version:
                     break
-                self._graphs[graph] = version
+                self.graphs[graph] = version
                 tensors = self._data if graph.name.startswith(PIPELINE_FUNCTION) else self._constants
                 found = {id(external): external for external, _ in graph.captures if not hasattr(external, "graph")}
                 tensors.update(found)
@@ -37,9 +37,6 @@ class Captures:
         if len(self._functions) > 2 * (len(self._constants) + len(self._data)):
             alive = {*self._constants.keys(), *self._data.keys()}
             self._functions = {key: name for key, name in self._functions.items() if key in alive}
-
-    def graphs(self) -> list[Any]:
-        return list(self._graphs)
 
     def is_data(self, tensor: Any) -> bool:
         """Whether a function of an input pipeline captured the tensor."""
@@ -74,8 +71,8 @@ class PythonObjects:
         self._promotions = Promotions(_kinds, next_tensor_number)
         self._misses_found = 0
         self._tensors: dict[int, KnownTensor] = {}  # by id, as all below
-        self._handles: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.handles: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self.variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._models: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._datasets: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
@@ -92,11 +89,6 @@ class PythonObjects:
         young = [objects_of(kinds, generation) for generation in YOUNG]
         # Taken last: a collection on another thread may have moved some before their generation was listed.
         self._remember(chain(*young, self._promotions.take()))
-
-    @property
-    def misses(self) -> int:
-        """A number that grows whenever an object may have grown old unfound."""
-        return self._promotions.misses
 
     @property
     def complete(self) -> bool:
@@ -121,7 +113,7 @@ class PythonObjects:
                     self._datasets[id(item)] = item
             elif isinstance(item, tf.Variable):
                 if hasattr(item, "handle") and tf.executing_eagerly():
-                    self._variables[id(item)] = item
+                    self.variables[id(item)] = item
             elif isinstance(item, models) or is_module(item):
                 self._models[id(item)] = item
             elif isinstance(item, tf.__internal__.FuncGraph):
@@ -136,7 +128,7 @@ class PythonObjects:
         for tensor in tensors:
             key, dtype = id(tensor), tensor.dtype
             if dtype == tf.resource:
-                self._handles[key] = tensor
+                self.handles[key] = tensor
             elif dtype not in (tf.variant, tf.string) and (
                 key not in self._tensors or self._tensors[key].reference() is not tensor
             ):
@@ -149,12 +141,6 @@ class PythonObjects:
                 del self._tensors[key]
             else:
                 yield tensor, known
-
-    def handles(self) -> list[Any]:
-        return list(self._handles.values())
-
-    def variables(self) -> list[Any]:
-        return list(self._variables.values())
 
     def models(self) -> list[Any]:
         """Remembered models that are alive, without those that are part of another one."""

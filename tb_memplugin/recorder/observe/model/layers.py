@@ -173,9 +173,10 @@ def variable_address(variable: Any) -> int | None:
     if _copied.get(id(variable)) is variable:
         return None
     try:
-        before = _in_use(variable) if tensor_size(variable) >= _MIN_COPY_BYTES else None
+        device, size = short_device(variable.device), tensor_size(variable)
+        before = bytes_in_use(device) if size >= _MIN_COPY_BYTES else None
         value = variable.value()  # not read_value(), which copies to the default device
-        if before is not None and (_in_use(variable) or 0) - before >= tensor_size(variable):
+        if before is not None and (bytes_in_use(device) or 0) - before >= size:
             _copied[id(variable)] = variable
             return None
         return tensor_address(value)
@@ -183,12 +184,13 @@ def variable_address(variable: Any) -> int | None:
         return None
 
 
-def _in_use(variable: Any) -> int | None:
+def bytes_in_use(device: str) -> int | None:
+    """None of an allocator without statistics, such as the plain CPU allocator."""
     import tensorflow as tf
 
     try:
-        return int(tf.config.experimental.get_memory_info(short_device(variable.device))["current"])
-    except ValueError:
+        return int(tf.config.experimental.get_memory_info(device)["current"])
+    except Exception:
         return None
 
 

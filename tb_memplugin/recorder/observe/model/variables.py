@@ -71,10 +71,8 @@ class Variables:
         self._by_handle: dict[int, _Entry] = {}
         self._by_id: dict[int, tuple[Callable[[], Any], _Entry]] = {}  # with a weak reference, as ids are used again
         self._layers: list[Any] = []  # weak references, which remove the path of a layer that is gone
-        trees = sorted(
-            ((walk(model), model, optimizer) for model, optimizer in models),
-            key=lambda tree: (tree[2] is None, -len(tree[0])),
-        )
+        trees = [(walk(model), model, optimizer) for model, optimizer in models]
+        trees.sort(key=lambda tree: (tree[2] is None, -len(tree[0])))
         for nodes, model, optimizer in trees[:MAX_MODELS]:
             if id(model) not in self.paths:
                 self._add_model(nodes, model, optimizer)
@@ -92,6 +90,7 @@ class Variables:
             key = id(node.layer)
             if key not in paths:
                 paths[key] = node.path
+                # The callback's argument, the reference, is the default of `pop`.
                 self._layers.append(weakref.ref(node.layer, functools.partial(paths.pop, key)))
         self._add_weights(nodes, model)
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer

@@ -1,5 +1,6 @@
 """Which steps get a profiler window, its maps and facts, and what it costs; the profiler and time are fakes."""
 
+import collections
 import logging
 import pathlib
 from types import SimpleNamespace
@@ -35,13 +36,14 @@ class Observer:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.traces = 0
-        self.handles: dict[str, int | None] = {}
+        self.history: dict[str, Any] = collections.defaultdict(SimpleNamespace)
         self.calls: list[str] = []
         self.maps_at_start: Any = None
         self.fails = False
 
-    def note_handle_size(self, device: str, size: int | None) -> None:
-        self.handles[device] = size
+    @property
+    def handles(self) -> dict[str, int | None]:
+        return {device: known.handle_bytes for device, known in self.history.items()}
 
     def begin_window(self, maps: Any, batches_since: float) -> None:
         self.calls.append("begin")

@@ -31,7 +31,7 @@ def test_what_a_function_captured_is_a_constant_and_what_a_pipeline_captured_is_
     assert captures.is_data(data) and not captures.is_constant(data)
     assert not captures.is_constant(other) and not captures.is_data(other)
     # AND a graph is read with those around it
-    assert contains(captures.graphs(), function.graph)
+    assert contains(captures.graphs, function.graph)
 
 
 def test_captures_of_outer_graphs_are_read_and_tensors_of_graphs_are_none() -> None:
@@ -52,7 +52,7 @@ def test_captures_of_outer_graphs_are_read_and_tensors_of_graphs_are_none() -> N
     outer.get_concrete_function()
     captures = Captures()
     captures.read(graphs[-1:])
-    assert captures.is_constant(outside) and len(captures.graphs()) == 2
+    assert captures.is_constant(outside) and len(captures.graphs) == 2
     assert len(captures._constants) == 1
 
 
@@ -78,7 +78,7 @@ def test_graphs_and_tensors_are_not_kept() -> None:
     captures.read([graph])
     del graph, constant
     gc.collect()
-    assert captures.graphs() == [] and len(captures._constants) == 0
+    assert list(captures.graphs) == [] and len(captures._constants) == 0
 
 
 # --- objects ----------------------------------------------------------------------------------------------------------
@@ -92,9 +92,9 @@ def test_all_kinds_of_objects_are_found() -> None:
     objects = PythonObjects()
     objects.search_all()
     assert contains(found(objects), tensor)
-    assert contains(objects.variables(), variable)
+    assert contains(objects.variables.values(), variable)
     assert contains(objects.models(), model) and contains(objects.models(), module)
-    assert contains(objects.handles(), variable.handle)
+    assert contains(objects.handles.values(), variable.handle)
     assert id(data._tensors[0]) in objects.dataset_tensors()
 
 
@@ -105,7 +105,7 @@ def test_tensors_without_plain_bytes_are_left_out() -> None:
     objects = PythonObjects()
     objects.add([plain, text, variant, handle])
     assert len(found(objects)) == 1 and found(objects)[0] is plain
-    assert contains(objects.handles(), handle)
+    assert contains(objects.handles.values(), handle)
 
 
 def test_a_known_tensor_keeps_its_facts_and_one_at_its_id_has_none() -> None:
@@ -131,7 +131,7 @@ def test_objects_are_not_kept() -> None:
     objects._remember([variable])
     del tensor, variable
     gc.collect()
-    assert found(objects) == [] and objects._tensors == {} and objects.variables() == []
+    assert found(objects) == [] and objects._tensors == {} and list(objects.variables.values()) == []
 
 
 def test_all_is_known_only_after_a_search_with_a_watch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_all_is_known_only_after_a_search_with_a_watch(monkeypatch: pytest.Monke
     assert not objects.complete  # nothing says what grows old meanwhile
     objects.watch()
     try:
-        assert objects.misses > 0 and not objects.complete
+        assert objects._promotions.misses > 0 and not objects.complete
         objects.search_all()
         assert objects.complete
         objects._promotions.misses += 1

@@ -248,7 +248,7 @@ def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(monkeypa
     table = tf.Variable(tf.zeros((64, 1024)))
     assert module.variable_address(table) is not None
     in_use = iter((0, 64 * 1024 * 4))
-    monkeypatch.setattr(layers, "_in_use", lambda variable: next(in_use))
+    monkeypatch.setattr(layers, "bytes_in_use", lambda device: next(in_use))
     assert module.variable_address(table) is None
     # AND it is not read again
     assert module.variable_address(table) is None
