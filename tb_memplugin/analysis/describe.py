@@ -9,7 +9,7 @@ import numpy as np
 from tb_memplugin.analysis.answers.questions import describe_answers
 from tb_memplugin.analysis.devices.device_table import describe_devices
 from tb_memplugin.analysis.growth.host_memory import describe_host, host_summaries
-from tb_memplugin.analysis.pool.pool_steps import PoolHistory, pool_history
+from tb_memplugin.analysis.pool import PoolHistory, pool_history
 from tb_memplugin.analysis.steps.changes import table_at
 from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_range
 from tb_memplugin.model import MISSING, Fix, Layer, LayerActivations, Oom, Phase, Run, Snapshot, with_layers_of

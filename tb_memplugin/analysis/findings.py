@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from tb_memplugin.analysis.fit.recomputed_layers import recomputation_finding
-from tb_memplugin.analysis.growth.device_growth import growth_of
+from tb_memplugin.analysis.growth.device_growth import collector_finding, growth_of, session_growth
 from tb_memplugin.analysis.growth.host_memory import host_findings
-from tb_memplugin.analysis.growth.session_growth import collector_finding, session_growth
 from tb_memplugin.analysis.steps.facts import device_names
 from tb_memplugin.model import HeldTensorGroup, Run, Snapshot, full_device_name
 from tb_memplugin.model.basics import is_gpu

@@ -7,18 +7,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.analysis.answers.answer_memory import with_ranks
 from tb_memplugin.analysis.answers.questions import describe_answers
-from tb_memplugin.analysis.answers.status import with_ranks
 from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
-from tb_memplugin.analysis.growth.change_effects import ChangeEffect, change_effects
 from tb_memplugin.analysis.growth.host_memory import describe_host, host_steps, host_summary
-from tb_memplugin.analysis.pool.pool_steps import POOL_SOURCES, pool_steps
+from tb_memplugin.analysis.pool import POOL_SOURCES, pool_steps
 from tb_memplugin.analysis.steps import changes
-from tb_memplugin.analysis.steps.composition import first_described
+from tb_memplugin.analysis.steps.changes import ChangeEffect, change_effects
 from tb_memplugin.analysis.steps.facts import device_names
-from tb_memplugin.analysis.steps.overview import Overview, overview
-from tb_memplugin.analysis.steps.step_rows import snapshots_of, step_rows
-from tb_memplugin.analysis.steps.traced_steps import comparable_steps
+from tb_memplugin.analysis.steps.overview import Overview, first_described, overview
+from tb_memplugin.analysis.steps.step_rows import comparable_steps, snapshots_of, step_rows
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.answers.status import run_status, worst
+from tb_memplugin.analysis.answers.answer_memory import run_status, worst
 from tb_memplugin.analysis.devices.worker_summary import of_sessions
 from tb_memplugin.analysis.findings import former_findings, growth_findings, recomputation_findings
 from tb_memplugin.analysis.growth.host_memory import host_findings

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.answers.status import run_status
+from tb_memplugin.analysis.answers.answer_memory import run_status
 from tb_memplugin.analysis.growth.device_growth import find_growth
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, fitting_peak
 from tb_memplugin.analysis.steps.step_rows import phase_steps, snapshots_of

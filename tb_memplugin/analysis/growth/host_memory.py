@@ -14,16 +14,15 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.growth.device_growth import growth_of, jumps_text, phase_rows
 from tb_memplugin.analysis.growth.growth_causes import Cause, host_cause_of
-from tb_memplugin.analysis.growth.levelling import trend_between_jumps
 from tb_memplugin.analysis.growth.trend import (
     MIN_GROWTH_BYTES,
     MIN_GROWTH_SHARE,
     Trend,
     is_long_enough,
     smallest_growth,
+    trend_between_jumps,
 )
-from tb_memplugin.analysis.steps.facts import range_of, samples_phase
-from tb_memplugin.analysis.steps.sessions import runs_of_sessions
+from tb_memplugin.analysis.steps.facts import range_of, runs_of_sessions, samples_phase
 from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.units import format_bytes

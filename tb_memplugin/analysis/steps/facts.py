@@ -1,13 +1,14 @@
-"""Key figures of a run: steps, phases, devices and their peaks. Pure."""
+"""Key figures of a run: steps, phases, devices and their peaks; the sessions of a run that was restarted. Pure."""
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run, Samples, is_cpu
+from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu, take_samples
 from tb_memplugin.model.basics import last_known
 
 
@@ -197,3 +198,44 @@ def _device_facts(run: Run, device: str) -> DeviceFacts:
     snapshots = sum(one.device == device and not one.at_failure for one in run.snapshots)
     size, step = (None, None) if peak is None else (peak.bytes, peak.step)
     return DeviceFacts(device, capacity_of(run, device), size, step, snapshots)
+
+
+MAX_SESSIONS = 20
+"""Most sessions that are told apart, the latest ones: each takes a look at all samples."""
+
+
+class SessionSteps(NamedTuple):
+    """Wall times of a session in seconds since the epoch: from `begin` on, and before `end`."""
+
+    begin: float
+    end: float
+
+    def rows(self, wall_time: Floats) -> npt.NDArray[np.intp]:
+        """The rows of the session."""
+        return np.flatnonzero((wall_time >= self.begin) & (wall_time < self.end))
+
+
+def session_spans(run: Run) -> list[SessionSteps]:
+    """The sessions of a restarted run, the latest first, at most `MAX_SESSIONS`.
+
+    None for a run of one session, and for one of several workers, whose sessions overlap: ask for each worker's run.
+    """
+    if len(run.workers) != 1 or len(run.session_starts) < 2:
+        return []
+    starts = sorted(run.session_starts)
+    return [SessionSteps(*span) for span in zip(starts, [*starts[1:], np.inf], strict=True)][: -MAX_SESSIONS - 1 : -1]
+
+
+def runs_of_sessions(run: Run, devices: Iterable[str]) -> Iterator[Run]:
+    """The samples of some devices, and the snapshots, of each session alone, as `session_spans`."""
+    recorded = run.samples.devices
+    samples = dataclasses.replace(run.samples, devices={name: recorded[name] for name in devices if name in recorded})
+    for at, span in enumerate(session_spans(run)):
+        yield dataclasses.replace(
+            run,
+            samples=take_samples(samples, span.rows(samples.wall_time)),
+            snapshots=tuple(one for one in run.snapshots if span.begin <= one.wall_time < span.end),
+            # Those of the last session count.
+            counters=() if at else run.counters,
+            session_starts=(span.begin,),
+        )

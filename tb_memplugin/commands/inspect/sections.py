@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer
 from tb_memplugin.analysis.growth.host_memory import PART_NAMES, HostSummary
-from tb_memplugin.analysis.pool.pool_steps import PoolHistory, PoolSpan
+from tb_memplugin.analysis.pool import PoolHistory, PoolSpan
 from tb_memplugin.analysis.steps.facts import step_name
 from tb_memplugin.model import Oom, Phase
 from tb_memplugin.model.units import UNKNOWN, format_bytes

@@ -7,7 +7,7 @@ from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.describe import EVERYTHING, Selection, describe_activations
 from tb_memplugin.analysis.devices.device_table import describe_devices
 from tb_memplugin.analysis.growth.host_memory import host_summaries
-from tb_memplugin.analysis.pool.pool_steps import pool_history
+from tb_memplugin.analysis.pool import pool_history
 from tb_memplugin.analysis.steps.changes import layer_totals, table_at
 from tb_memplugin.analysis.steps.facts import DeviceFacts, device_facts, device_phase, main_phase, step_range
 from tb_memplugin.commands.inspect.devices import device_lines

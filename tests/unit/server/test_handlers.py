@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, START, make_samples, write_small_run
 
-from tb_memplugin.analysis.pool.pool_steps import pool_steps
+from tb_memplugin.analysis.pool import pool_steps
 from tb_memplugin.analysis.steps.overview import overview
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, PHASES

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reading_cases import MIB, make_oom, make_samples, make_snapshot
 
-from tb_memplugin.analysis.answers.status import RunStatus, run_status, with_ranks, worst
+from tb_memplugin.analysis.answers.answer_memory import RunStatus, run_status, with_ranks, worst
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Run
 from tb_memplugin.reader.files.file_source import FileSource

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, make_samples, make_snapshot
 
-from tb_memplugin.analysis.steps.traced_steps import (
+from tb_memplugin.analysis.steps.step_rows import (
     BatchChange,
     batch_changes,
     category_deltas,

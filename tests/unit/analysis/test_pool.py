@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, START, empty_activations, make_samples, make_snapshot
 
-from tb_memplugin.analysis.pool.pool_growth import MAX_SENTENCES
-from tb_memplugin.analysis.pool.pool_steps import MEASURED, POOL_SOURCES, PoolSteps, pool_history, pool_steps
+from tb_memplugin.analysis.pool import MAX_SENTENCES, MEASURED, POOL_SOURCES, PoolSteps, pool_history, pool_steps
 from tb_memplugin.analysis.steps.overview import overview
 from tb_memplugin.commands.inspect.sections import pool_lines
 from tb_memplugin.model import MISSING, Run, Snapshot
