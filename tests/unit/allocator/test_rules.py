@@ -36,16 +36,6 @@ def test_bins_double_and_the_last_one_is_open() -> None:
     assert {size: bin_bytes(size) for size in sizes} == sizes
 
 
-def test_a_large_request_doubles_the_wanted_size_until_it_fits_and_the_next_region_is_not_doubled_again() -> None:
-    simulator = Simulator(empty(), GROWING)
-    assert simulator.request(5 * MIB) is not None
-    assert regions(simulator) == [8 * MIB]
-    assert simulator.request(5 * MIB) is not None
-    assert regions(simulator) == [8 * MIB, 8 * MIB]
-    assert simulator.request(5 * MIB) is not None
-    assert regions(simulator) == [8 * MIB, 8 * MIB, 16 * MIB]
-
-
 def test_a_pool_that_does_not_grow_has_all_of_the_limit_in_one_region() -> None:
     simulator = Simulator(empty(), PoolRules(100 * MIB + 100, grows=False))
     assert simulator.request(1000) is not None

@@ -37,33 +37,6 @@ def test_chunk_is_split_if_the_remainder_is_half_of_it_or_128_mib(chunk: int, ro
     assert simulator.chunks() == [(BASE, given_bytes, rounded), *rest]
 
 
-def test_the_smallest_sufficient_chunk_is_chosen_and_of_equal_ones_the_lowest() -> None:
-    rows = [
-        (0, 4096, MISSING),
-        (4096, 256, 1),
-        (4352, 1024, MISSING),
-        (5376, 256, 1),
-        (5632, 1280, MISSING),
-        (6912, 256, 1),
-        (7168, 1024, MISSING),
-    ]
-    simulator = Simulator(memory_map(rows, [(0, 8192)]))
-    assert simulator.choose(1024) == 4352
-    assert simulator.choose(1025) == 5632
-    assert simulator.choose(1281) == 0
-    assert simulator.choose(4097) is None
-
-
-def test_free_chunks_merge_with_both_neighbors_but_never_across_regions() -> None:
-    # GIVEN two regions that are neighbors, each of two chunks in use
-    rows = [(0, 256, 1), (256, 256, 2), (512, 256, 3), (768, 256, 4)]
-    simulator = Simulator(memory_map(rows, [(0, 512), (512, 512)]))
-    for address in (256, 512, 768, 0):
-        assert simulator.free(address)
-    assert simulator.chunks() == [(0, 512, MISSING), (512, 512, MISSING)]
-    assert simulator.in_use_bytes == 0 and simulator.peak_bytes == 1024
-
-
 def test_impossible_calls_change_nothing() -> None:
     simulator = Simulator(memory_map([(0, 256, 7), (256, 768, MISSING)], [(0, 1024)]))
     before = simulator.chunks()
@@ -80,18 +53,6 @@ def test_an_allocation_can_be_made_as_it_was_recorded() -> None:
     simulator = Simulator(free_regions((0, 4096)))
     assert simulator.allocate(0, 100, 1024)
     assert simulator.chunks() == [(0, 1024, 100), (1024, 3072, MISSING)]
-
-
-def test_regions_come_and_go() -> None:
-    simulator = Simulator(free_regions((0, 1024)))
-    simulator.add_region(4096, 2048)
-    assert simulator.choose(2000) == 4096
-    assert simulator.allocate(4096, 2000)
-    assert not simulator.remove_region(4096, 2048)
-    assert simulator.free(4096)
-    assert simulator.remove_region(4096, 2048)
-    assert simulator.choose(2000) is None
-    assert simulator.chunks() == [(0, 1024, MISSING)]
 
 
 @given(STEPS, st.lists(st.integers(4, 200), min_size=1, max_size=4))

@@ -24,11 +24,6 @@ def test_memory_at_failure_sums_to_the_bytes_in_use() -> None:
     assert oom.verdict == "capacity" and (oom.free_bytes, oom.largest_free_bytes) == (8 * MIB, 6 * MIB)
 
 
-def test_fragmentation_is_free_memory_in_pieces() -> None:
-    oom = post_mortem(dataclasses.replace(DEATH, requested_bytes=8 * MIB), MAP)
-    assert oom.verdict == "fragmentation"
-
-
 def test_unknown_request_has_a_verdict_only_if_every_request_has_the_same() -> None:
     unknown = dataclasses.replace(DEATH, requested_bytes=None)
     assert post_mortem(unknown, MAP).verdict is None

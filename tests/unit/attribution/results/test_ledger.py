@@ -138,30 +138,18 @@ def test_older_chunks_get_owners_by_address_and_the_remainder_is_unattributed() 
     assert sum(found.values()) == snapshot.in_use_bytes == 500_000 + 21_504
 
 
-def test_older_chunk_that_a_layer_read_last_is_input() -> None:
-    # GIVEN a batch made before the window, which the backward pass reads; and a chunk that an unknown op drops
-    step = Recorder(12288)
-    step.run("a", [(0x1000, 4096)])
-    step.run("da", [(0x20000, 16384)], [(0x90000, 8192), (0x1000, 4096)])
-    step.run("unknown", [], [(0xA0000, 4096)])
-    snapshot = ledger_of(step.trace(), FACTS)
-    assert rows(snapshot)[None, "inputs"] == 8192
-    assert rows(snapshot)[None, "unattributed"] == 4096
-    # THEN it is also saved for the backward pass
-    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {None: 8192, "m/a": 4096}
-
-
-def test_prefetched_batches_are_recognized_by_the_size_of_the_one_that_is_read() -> None:
-    # GIVEN an older batch that the backward pass reads, an older prefetched one, and a new one
-    step = Recorder(3 * 8192)
+def test_older_chunks_that_a_layer_read_last_and_those_of_their_size_are_inputs() -> None:
+    # GIVEN a batch made before the window, which the backward pass reads, two prefetched ones, one of them received in the
+    # window, and a chunk that an unknown op drops
+    step = Recorder(2 * 8192 + 4096)
     step.run("a", [(0x1000, 4096)])
     step.event(1, 0xC0000, 8192, "SameWorkerRecvDone")
     step.run("da", [(0x20000, 16384)], [(0x90000, 8192), (0x1000, 4096)])
-    step.run("unknown", [], [(0xA0000, 8192)])
+    step.run("unknown", [], [(0xA0000, 8192), (0xB0000, 4096)])
     snapshot = ledger_of(step.trace(), FACTS)
-    # THEN all of that size are inputs
-    assert rows(snapshot)[None, "inputs"] == 3 * 8192
-    assert rows(snapshot)[None, "unattributed"] == 8192
+    assert (rows(snapshot)[None, "inputs"], rows(snapshot)[None, "unattributed"]) == (3 * 8192, 4096)
+    # THEN the one that is read is also saved for the backward pass
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {None: 8192, "m/a": 4096}
 
 
 @pytest.mark.parametrize(("address", "size", "own"), [(0x90000, 8192, 8192), (0x91000, 4096, 8192)])

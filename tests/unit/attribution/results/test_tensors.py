@@ -12,7 +12,6 @@ from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results.tensors import TensorShapes
 from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.model import TensorShape, Timeline
-from tb_memplugin.model.tensors import tensor_shape
 from tb_memplugin.model.trace import AllocationTrace, BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
 
 FLOAT, INT64, STRING = 1, 9, 7
@@ -125,8 +124,3 @@ def test_a_step_of_10000_tensors_keeps_a_row_for_each() -> None:
     assert len(made) == 10_000 and (made.count == 1).all() and len(made.time_ns) == 20_001
     assert not any("merged" in sentence or "moments" in sentence for sentence in made.not_available)
     assert sorted(set(made.address.tolist())) == [0x1000 * (place + 1) for place in range(10_000)]
-
-
-def test_a_tensor_of_no_elements_and_no_dtype() -> None:
-    assert tensor_shape((0, 5), "float32", 0) == TensorShape((0, 5), "float32")
-    assert tensor_shape(None, "float32", 4) is None and tensor_shape((1,), None, 4) is None

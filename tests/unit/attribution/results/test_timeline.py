@@ -29,12 +29,10 @@ STEP_FACTS = dataclasses.replace(
 
 
 class IntervalModel:
-    """The chunks in use after each event, added up from the raw events one at a time.
+    """The chunks in use at the start and after each event, added up from the raw events one at a time.
 
-    Attributes:
-        in_use: Bytes in use at the start and after each event.
-        new: The part of `in_use` that the step allocated, by the name of the requesting op.
-        rounding: Allocated minus requested bytes of these.
+    `new` is the part that the step allocated, by the name of the requesting op, `rounding` allocated minus requested
+    bytes of these.
     """
 
     def __init__(self, trace: AllocationTrace) -> None:
@@ -58,10 +56,6 @@ class IntervalModel:
             self.in_use.append(in_use)
             self.new.append({name: amount for name, amount in new.items() if amount})
             self.rounding.append(rounding)
-
-    def peak(self) -> int:
-        """Number of events before the first moment with most bytes in use."""
-        return self.in_use.index(max(self.in_use))
 
 
 def worked(trace: AllocationTrace, facts: TraceFacts) -> tuple[Timeline, Snapshot]:
@@ -101,7 +95,7 @@ def check(timeline: Timeline, snapshot: Snapshot, trace: AllocationTrace) -> Non
     """The timeline is the interval model of the raw events, and its peak is the snapshot's ledger."""
     model = IntervalModel(trace)
     assert totals(timeline).tolist() == [model.in_use[event] for event in timeline.event.tolist()]
-    assert int(timeline.event[timeline.peak]) == model.peak()
+    assert int(timeline.event[timeline.peak]) == model.in_use.index(max(model.in_use))
     assert timeline.in_use_bytes == snapshot.in_use_bytes == max(model.in_use)
     if timeline.events + 1 == len(timeline.event) and int(timeline.count.max()) == 1:  # neither compiled nor merged
         check_new_chunks(timeline, model)
@@ -148,30 +142,20 @@ def test_the_bands_are_the_passes() -> None:
     step = one_step()
     step.run("up", [(0x70000, 256)], [(0x70000, 256)])
     taken, _ = worked(step.trace(), STEP_FACTS)
-    assert [(band.name, band.start, band.end) for band in taken.bands] == [
-        ("forward", 0, 3),
-        ("backward", 3, 9),
-        ("update", 9, 10),
-    ]
+    bands = [(band.name, band.start, band.end) for band in taken.bands]
+    assert bands == [("forward", 0, 3), ("backward", 3, 9), ("update", 9, 10)]
 
 
-def test_two_steps_in_one_window_have_bands_each() -> None:
+def test_each_of_two_steps_in_one_window_has_bands_but_very_many_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     step = Recorder()
     for _ in range(2):
         step.run("a", [(0x1000, 4096)])
         step.run("da", [(0x20000, 16384)], [(0x1000, 4096), (0x20000, 16384)])
         step.run("up", [(0x70000, 256)], [(0x70000, 256)])
-    taken, _ = worked(step.trace(), STEP_FACTS)
-    assert [band.name for band in taken.bands] == ["forward", "backward", "update"] * 2
-
-
-def test_passes_of_very_many_steps_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "MAX_STEPS", 1)
-    step = Recorder()
-    for _ in range(2):
-        step.run("a", [(0x1000, 4096)])
-        step.run("da", [(0x20000, 16384)], [(0x1000, 4096), (0x20000, 16384)])
     trace = step.trace()
+    taken, _ = worked(trace, STEP_FACTS)
+    assert [band.name for band in taken.bands] == ["forward", "backward", "update"] * 2
+    monkeypatch.setattr(passes, "MAX_STEPS", 1)
     taken, snapshot = worked(trace, STEP_FACTS)
     check(taken, snapshot, trace)
     assert taken.bands == () and "more than" in taken.not_available[-1]
