@@ -139,8 +139,7 @@ def test_older_chunks_get_owners_by_address_and_the_remainder_is_unattributed() 
 
 
 def test_older_chunks_that_a_layer_read_last_and_those_of_their_size_are_inputs() -> None:
-    # GIVEN a batch made before the window, which the backward pass reads, two prefetched ones, one of them received in the
-    # window, and a chunk that an unknown op drops
+    # GIVEN an older batch that the backward pass reads, an older prefetched one, and one that the window receives
     step = Recorder(2 * 8192 + 4096)
     step.run("a", [(0x1000, 4096)])
     step.event(1, 0xC0000, 8192, "SameWorkerRecvDone")
