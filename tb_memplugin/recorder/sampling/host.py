@@ -1,5 +1,6 @@
 """Memory figures of the operating system and of NVIDIA's driver."""
 
+import contextlib
 import dataclasses
 import os
 from typing import Any
@@ -29,7 +30,6 @@ class ResidentMemory:
         return int(os.pread(self._statm, 128, 0).split()[1]) * self._page_bytes
 
     def close(self) -> None:
-        """Close the file descriptor."""
         if self._statm is not None:
             os.close(self._statm)
             self._statm = None
@@ -45,30 +45,20 @@ class DriverFigures:
 
 
 class Driver:
-    """Queries NVIDIA's management library (NVML), if it is installed and works.
-
-    Open it and read once on the training's thread, before the background thread does all later calls.
-
-    Args:
-        pci_bus_ids: Device name (``GPU:0``) to the GPU's PCI bus id as TensorFlow reports it: TensorFlow and the driver
-            number GPUs differently.
-
-    Attributes:
-        figures: The last figures by device.
-    """
+    """Queries NVIDIA's management library (NVML), if it is installed and works. Open it and read once on the training's
+    thread, before the background thread does all later calls. TensorFlow and the driver number GPUs differently: a
+    device (``GPU:0``) is found by its PCI bus id."""
 
     def __init__(self, pci_bus_ids: dict[str, str]) -> None:
-        self.figures: dict[str, DriverFigures] = {}
+        self.figures: dict[str, DriverFigures] = {}  # the last ones by device
         self._pci_bus_ids = pci_bus_ids
         self._handles: dict[str, Any] = {}
         self._library: Any = None
 
     def open(self) -> None:
         """Open the library, also again after `close`. Takes milliseconds."""
-        if self._pci_bus_ids and self._library is None:
-            self._open(self._pci_bus_ids)
-
-    def _open(self, pci_bus_ids: dict[str, str]) -> None:
+        if not self._pci_bus_ids or self._library is not None:
+            return
         try:
             import pynvml
         except ImportError:
@@ -78,15 +68,12 @@ class Driver:
         except pynvml.NVMLError:
             return
         self._library = pynvml
-        for device, bus in pci_bus_ids.items():
-            try:
+        for device, bus in self._pci_bus_ids.items():
+            with contextlib.suppress(pynvml.NVMLError):
                 self._handles[device] = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
-            except pynvml.NVMLError:
-                continue
 
     @property
     def answers(self) -> bool:
-        """Whether the driver answers for any GPU."""
         return bool(self._handles)
 
     def read(self) -> None:
@@ -101,17 +88,13 @@ class Driver:
         except library.NVMLError:
             return DriverFigures()
         process = MISSING
-        try:
-            mine = os.getpid()
+        with contextlib.suppress(library.NVMLError):
             for entry in library.nvmlDeviceGetComputeRunningProcesses(handle):
-                if entry.pid == mine and entry.usedGpuMemory is not None:
+                if entry.pid == os.getpid() and entry.usedGpuMemory is not None:
                     process = int(entry.usedGpuMemory)
-        except library.NVMLError:
-            pass
         return DriverFigures(process, int(memory.used), int(memory.total))
 
     def close(self) -> None:
-        """Shut the library down."""
         if self._library is not None:
             self._library.nvmlShutdown()
             self._library, self._handles = None, {}

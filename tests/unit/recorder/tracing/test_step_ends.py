@@ -57,7 +57,7 @@ def test_maps_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) 
     spent: list[float] = []
     ends = make(Buffer(), spend=spent.append)
     assert ends.due_in() == 0
-    ends._count(0.002)
+    ends._budget.count(0.002)
     assert spent == [0.002]
     assert ends.due_in() == pytest.approx(0.002 / (SHARE * 0.005))
     now[0] += 3
