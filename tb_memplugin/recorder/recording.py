@@ -69,16 +69,8 @@ class _Sample(NamedTuple):
 
 
 class Recording:
-    """Samples steps, traces some of them and writes the results.
-
-    The training's thread begins and ends steps; everything that takes time runs on the background thread, which holds
-    a recording only weakly.
-
-    Attributes:
-        on_tick: Called every few seconds on the background thread.
-        ordinary: Ends and begins steps while nothing else is due, if `uses_ordinary`.
-        uses_ordinary: Whether `ordinary.next` is asked before each `end_step` with the `begin_step` after it.
-    """
+    """Samples steps, traces some of them and writes the results. The training's thread begins and ends steps; all
+    that takes time runs on the background thread, which holds a recording only weakly."""
 
     @uncounted
     def __init__(
@@ -108,8 +100,8 @@ class Recording:
         self._paused = False
         self._begun = self._ending = False
         self._has_breakdown = False
-        self.on_tick: Job = lambda: None
-        self.uses_ordinary = False
+        self.on_tick: Job = lambda: None  # called every few seconds on the background thread
+        self.uses_ordinary = False  # whether `ordinary.next` is asked before each pair of `end_step` and `begin_step`
         self._next_watch = 0.0
         self._polled: float | None = None
         self._driver = Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})

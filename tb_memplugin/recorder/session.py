@@ -27,10 +27,6 @@ class RecordingSession:
 
     A session that is dropped without `close` pauses until the next one is made: memory may run out after the training.
     One that still exists when the process ends is closed then.
-
-    Attributes:
-        recording: None before `start`.
-        paused: Whether nothing is observed until `observe` or the next step.
     """
 
     closed = False
@@ -41,9 +37,9 @@ class RecordingSession:
         self._devices, self._unavailable = allocator.choose_devices(settings.devices)
         self.faults = Faults(weakly(self._note))
         self._watch = LayerWatch(self.faults, settings.source_lines)
-        self.recording: Recording | None = None
+        self.recording: Recording | None = None  # before `start`
         self._epoch = MISSING
-        self.paused = False
+        self.paused = False  # whether nothing is observed until `observe` or the next step
         self._pausing = threading.RLock()
         self._guards = 0  # blocks that are running, at whose end `leave_step` is called
         self._raised: RaisedError | None = None  # the last failed allocation in them

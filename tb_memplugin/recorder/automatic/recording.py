@@ -35,23 +35,17 @@ class AutomaticRecording:
 
     `Wrapping` asks for them. Nothing of TensorFlow is imported before the first of them.
 
-    Args:
-        log_dir: Directory of the runs.
-        run: Name of the first model's run; those of further models get ``-2``, ``-3`` and so on.
-        arguments: Arguments of `MemoryCallback` and `MemoryRecorder`, except `log_dir`.
-
-    Attributes:
-        latest: The run that was last asked for; None if none was.
-        unseen: Calls of ``GradientTape.gradient`` that belong to no recorded step.
-        ready_lists: Calls that the program gave a `CallbackList`, to which nothing is added.
+    The first model's run is named `run`; those of further models get ``-2``, ``-3`` and so on. `arguments` are those of
+    `MemoryCallback` and `MemoryRecorder`, except `log_dir`.
     """
 
     @uncounted
     def __init__(self, log_dir: str, run: str, arguments: Mapping[str, Any] | None = None) -> None:
         self.log_dir = absolute(log_dir)
         self.names: list[str] = []
-        self.latest: str | None = None
-        self.unseen = self.ready_lists = 0
+        self.latest: str | None = None  # the run that was last asked for
+        self.unseen = 0  # calls of ``GradientTape.gradient`` that belong to no recorded step
+        self.ready_lists = 0  # calls that the program gave a `CallbackList`, to which nothing is added
         self._run = run
         self._arguments = dict(arguments or {})
         self._process = os.getpid()

@@ -41,11 +41,8 @@ class Faults:
     def run(
         self, part: str, job: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
     ) -> _Result | None:
-        """The job's result; None if its part has stopped, or stops now because the job raises.
-
-        Args:
-            part: Noun phrase for the user that completes "… stopped".
-        """
+        """The job's result; None if its part has stopped, or stops now because the job raises. The part is a noun
+        phrase for the user that completes "… stopped"."""
         if part in self._stopped:
             return None
         try:

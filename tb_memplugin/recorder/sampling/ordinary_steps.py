@@ -50,13 +50,8 @@ class PassedSteps(NamedTuple):
 
 
 class OrdinarySteps:
-    """The training's thread calls all methods except `forbid`, which any thread may call, as it may read attributes.
-
-    Attributes:
-        step: Number of the running step.
-        began: Wall time of its beginning, by the recorder's clock.
-        passed: How many steps ended here since `allow`.
-    """
+    """The training's thread calls all methods except `forbid`, which any thread may call, as it may read `step`,
+    `began` (the running step's wall time by the recorder's clock) and `passed` (how many steps ended here since `allow`)."""
 
     __slots__ = (
         *("step", "began", "passed"),

@@ -41,9 +41,7 @@ class TraceSchedule:
 
     The training's thread calls all methods except `add_cost`, which any thread may call.
 
-    Args:
-        overhead: Share of run time that tracing may cost, 0 to trace nothing.
-        trace_steps: If given, exactly these training steps are traced, at any cost, and the first one to learn.
+    With `trace_steps`, exactly these training steps are traced, at any cost, and the first one to learn.
     """
 
     def __init__(self, overhead: float, trace_steps: Collection[int] | None = None) -> None:
