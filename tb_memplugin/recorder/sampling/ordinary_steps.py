@@ -51,7 +51,7 @@ class PassedSteps(NamedTuple):
 
 class OrdinarySteps:
     """The training's thread calls all methods except `forbid`, which any thread may call, as it may read `step`,
-    `began` (the running step's wall time by the recorder's clock) and `passed` (how many steps ended here since `allow`)."""
+    `began` (the running step's wall time by the recorder's clock) and `passed` (steps that ended since `allow`)."""
 
     __slots__ = (
         *("step", "began", "passed"),
