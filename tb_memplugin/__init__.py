@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from tb_memplugin.analysis.fit.plan_answer import Plan
     from tb_memplugin.analysis.fit.what_if_answer import WhatIf
     from tb_memplugin.commands.fit import what_if
-    from tb_memplugin.commands.loading import load
-    from tb_memplugin.commands.recorded_run import RecordedRun
+    from tb_memplugin.commands.loading import RecordedRun, load
     from tb_memplugin.errors import (
         FormatError,
         MemoryPluginError,
@@ -82,7 +81,7 @@ _MODULES = {
     "NotFoundError": "errors",
     "Plan": "analysis.fit.plan_answer",
     "RecomputationError": "errors",
-    "RecordedRun": "commands.recorded_run",
+    "RecordedRun": "commands.loading",
     "RecordingError": "errors",
     "RequestError": "errors",
     "Run": "model",

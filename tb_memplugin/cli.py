@@ -7,10 +7,9 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from tb_memplugin.commands import check, export, fit, import_files, inspect_runs, run, view
+from tb_memplugin.commands import check, export, fit, import_files, inspect_runs, report, run, view
 from tb_memplugin.commands.command_parser import EXIT_CODES, USER_ERROR, CommandParser
 from tb_memplugin.commands.doctor import command as doctor
-from tb_memplugin.commands.report import command as report
 from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.model.text import clean
 from tb_memplugin.version import __version__

@@ -3,8 +3,7 @@
 import time
 from typing import Any
 
-from tb_memplugin.commands.loading import load
-from tb_memplugin.commands.recorded_run import RecordedRun
+from tb_memplugin.commands.loading import RecordedRun, load
 from tb_memplugin.environment import SENTENCE, is_off
 from tb_memplugin.recorder.automatic.recording import AutomaticRecording
 from tb_memplugin.recorder.automatic.wrapping import Wrapping

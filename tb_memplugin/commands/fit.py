@@ -11,8 +11,7 @@ from tb_memplugin.analysis.fit.plan_answer import Plan, describe_plan
 from tb_memplugin.analysis.fit.what_if import Globs, RunPredictor, capacity_bytes, checked_conditions, device_of
 from tb_memplugin.analysis.fit.what_if_answer import WhatIf, describe_what_if
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
-from tb_memplugin.commands.loading import existing_runs
-from tb_memplugin.commands.recorded_run import RecordedRun
+from tb_memplugin.commands.loading import RecordedRun, existing_runs
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Run, with_layers_of
 from tb_memplugin.model.text import clean, unknown_name

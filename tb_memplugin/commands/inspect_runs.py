@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from tb_memplugin.analysis.describe import FORMAT, Selection, describe_run
 from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
-from tb_memplugin.commands.inspect.table import format_run
 from tb_memplugin.commands.loading import existing_runs
+from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import PHASES, Run
 from tb_memplugin.model.text import some, unknown_name

@@ -188,8 +188,8 @@ def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) 
 
     `given` is the directory as the user wrote it.
     """
-    from tb_memplugin.commands.inspect.table import format_run
     from tb_memplugin.commands.loading import Runs
+    from tb_memplugin.commands.run_text import format_run
 
     if not names:
         return "\n" + "\n\n".join(notes or [NOTHING])

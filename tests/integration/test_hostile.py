@@ -22,8 +22,8 @@ from reading_cases import (
 from servers import BASE, client_on
 
 from tb_memplugin import load
-from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, collect
-from tb_memplugin.commands.report.page import render
+from tb_memplugin.commands.report import render
+from tb_memplugin.commands.report_contents import MAX_DATA_BYTES, collect
 from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.frames.record_frames import frame_of

@@ -182,25 +182,17 @@ ROOMS: dict[str, set[str]] = {
     "beam": {"export"},
     "plugin": {"events.frames", "server"},
     "plugin_loader": {"plugin"},
-    # The text of a run for the terminal.
-    "commands.inspect": {
+    "commands": {
         "analysis",
         "analysis.answers",
         "analysis.devices",
-        "analysis.growth",
-        "analysis.steps",
-        "model",
-        "prediction",
-    },
-    "commands": {
-        "analysis",
         "analysis.fit",
+        "analysis.growth",
         "analysis.steps",
         "attribution.oom",
         "attribution.owners",
         "attribution.results",
         "attribution.trace",
-        "commands.inspect",
         "errors",
         "events",
         "events.frames",
@@ -209,24 +201,15 @@ ROOMS: dict[str, set[str]] = {
         "importers.profile",
         "model",
         "plugin_loader",
-        "reader",
-        "reader.decode",
-        "reader.files",
-        "recorder.automatic",
-        "environment",
-    },
-    # A file in place of the server: its routes, asked for the directory's own files.
-    "commands.report": {
-        "commands",
-        "errors",
-        "events.frames",
-        "model",
+        "prediction",
         "progress",
         "reader",
         "reader.decode",
         "reader.files",
+        "recorder.automatic",
         "server",
         "version",
+        "environment",
     },
     # Records, loads what it recorded and predicts from it, so it comes after these.
     "recorder.probing": {
@@ -249,7 +232,6 @@ ROOMS: dict[str, set[str]] = {
     "cli": {
         "commands",
         "commands.doctor",
-        "commands.report",
         "errors",
         "model",
         "version",
@@ -276,7 +258,7 @@ ROOMS: dict[str, set[str]] = {
 FOREIGN: dict[str, set[str]] = {
     "tensorflow": {"recomputation.*", "recorder.*", "summary"},
     "keras": {"recomputation.*", "recorder.*"},
-    "pandas": {"commands.recorded_run"},
+    "pandas": {"commands.loading"},
     "apache_beam": {"beam"},
     "pyarrow": {"export.parquet", "export.schema"},
     "pynvml": {"recorder.sampling.host"},

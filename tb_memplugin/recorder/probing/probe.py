@@ -9,8 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tb_memplugin.commands.loading import Runs
-from tb_memplugin.commands.recorded_run import RecordedRun
+from tb_memplugin.commands.loading import RecordedRun, Runs
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.progress import Progress

@@ -13,7 +13,7 @@ from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.analysis.growth.device_growth import find_growth, growth_of
 from tb_memplugin.analysis.steps.changes import validation_passes
 from tb_memplugin.analysis.steps.facts import main_phase, phases
-from tb_memplugin.commands.inspect.table import format_run
+from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.model import Phase, Run
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.reader.decode.columns import join_samples

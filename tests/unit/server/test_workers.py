@@ -25,7 +25,7 @@ from tb_memplugin.analysis import findings
 from tb_memplugin.analysis.describe import Selection, describe_run
 from tb_memplugin.analysis.steps import facts
 from tb_memplugin.commands.fit import predictor_of
-from tb_memplugin.commands.inspect.table import format_run
+from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files.file_source import FileSource

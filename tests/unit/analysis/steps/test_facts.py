@@ -12,7 +12,7 @@ from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.growth.device_growth import find_growth
 from tb_memplugin.analysis.growth.host_memory import host_growth, host_summary
 from tb_memplugin.analysis.steps.facts import MAX_SESSIONS, session_spans
-from tb_memplugin.commands.inspect.table import format_run
+from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.model import Run, Samples
 from tb_memplugin.reader.decode.columns import join_samples
 from tb_memplugin.reader.decode.worker_samples import samples_of_workers

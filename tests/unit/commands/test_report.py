@@ -1,23 +1,21 @@
 """A report's page and limits: data is never markup, and missing data is reported."""
 
 import base64
-import gzip
 import hashlib
 import html.parser
 import json
+import os
 import pathlib
 import re
 from typing import Any
 
 import pytest
-from reading_cases import MIB, make_map, make_samples, make_snapshot, write_small_run
+from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, write_small_run
 
 from tb_memplugin.cli import main
-from tb_memplugin.commands.report import contents as contents_module
-from tb_memplugin.commands.report import parts
-from tb_memplugin.commands.report.answers import Question, StoredAnswer
-from tb_memplugin.commands.report.contents import Contents, collect
-from tb_memplugin.commands.report.page import DATA_ID, escape_json, escape_script, render
+from tb_memplugin.commands import report_contents
+from tb_memplugin.commands.report import DATA_ID, escape_json, escape_script, render, write_report
+from tb_memplugin.commands.report_contents import Contents, Question, StoredAnswer, collect
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.events import run_writer
 from tb_memplugin.events.run_writer import RunWriter
@@ -101,8 +99,8 @@ def test_snapshots_and_maps_beyond_the_limits_are_reported(
         writer.snapshot(make_snapshot(step, activations=(500 if step == 1 else 100) * MIB))
         writer.memory_map(make_map(step))
     writer.close()
-    monkeypatch.setattr(parts, "MAX_SNAPSHOTS", 3)
-    monkeypatch.setattr(parts, "MAX_MAPS", 2)
+    monkeypatch.setattr(report_contents, "MAX_SNAPSHOTS", 3)
+    monkeypatch.setattr(report_contents, "MAX_MAPS", 2)
     found, _ = packed(tmp_path)
     # THEN the last ones and the peak's are there, and a sentence on each of the others
     assert [place["step"] for place in asked(found, "snapshot")] == ["1", "7", "8", "9"]
@@ -130,10 +128,9 @@ def test_the_size_is_limited_and_missing_responses_are_reported(tmp_path: pathli
         collect(tmp_path, max_data_bytes=10)
 
 
-def test_packed_responses_equal_the_servers(tmp_path: pathlib.Path) -> None:
+def test_answers_are_in_order_and_the_same_again(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "exp", allocator=True)
     found, _ = packed(tmp_path)
-    assert all(gzip.decompress(base64.b64decode(answer.packed)) == answer.body for answer in found.answers)
     assert found.answers[0].fields()["runs"][0]["run"] == "exp"
     assert next(answer for answer in found.answers if answer.question.route == "overview").fields()["rows"] == 60
     assert packed(tmp_path)[0] == found
@@ -150,24 +147,18 @@ def test_the_newest_runs_are_taken_unless_some_are_named(
         writer.close()
     # THEN a report has all runs, and names those that do not fit
     assert collect(tmp_path).runs == ("a", "b", "c") and not any("--run" in text for text in collect(tmp_path).absent)
-    monkeypatch.setattr(contents_module, "MAX_RUNS", 2)
+    monkeypatch.setattr(report_contents, "MAX_RUNS", 2)
     found = collect(tmp_path)
     assert found.runs == ("a", "b")
     assert found.absent[0] == "c is not in this report: without --run it contains the newest 2 runs."
-    monkeypatch.setattr(contents_module, "MAX_RUNS", 1)
+    monkeypatch.setattr(report_contents, "MAX_RUNS", 1)
     assert collect(tmp_path).absent[0].startswith("b, c are not in this report")
-    monkeypatch.setattr(contents_module, "NAMED_RUNS", 1)
+    monkeypatch.setattr(report_contents, "NAMED_RUNS", 1)
     assert collect(tmp_path).absent[0].startswith("b and 1 more are not in this report")
     named = collect(tmp_path, ["a", "a"])
     assert named.runs == ("a",) and not any("--run" in sentence for sentence in named.absent)
     with pytest.raises(NotFoundError, match="no run 'd'; available: a, b, c"):
         collect(tmp_path, ["d"])
-
-
-def test_more_runs_than_the_limit_are_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("a", "b"):
-        write_small_run(tmp_path / name)
-    monkeypatch.setattr(contents_module, "MAX_RUNS", 1)
     with pytest.raises(RequestError, match=r"at most 1 runs\. Received: 2"):
         collect(tmp_path, ["a", "b"])
 
@@ -188,3 +179,90 @@ def test_errors_are_one_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixtu
     assert not list(tmp_path.glob("*.html*"))
     assert main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "r.html")]) == 0
     assert "with exp\n" in capsys.readouterr().out
+
+
+@pytest.fixture
+def logdir(tmp_path: pathlib.Path) -> pathlib.Path:
+    write_small_run(tmp_path / "runs" / "exp")
+    return tmp_path / "runs"
+
+
+def test_an_existing_file_is_overwritten(logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text("old")
+    assert main(["report", str(logdir), "-o", str(file)]) == 0
+    assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
+
+
+def test_links_devices_pipes_and_directories_are_refused(
+    logdir: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, link, pipe = tmp_path / "precious", tmp_path / "link.html", tmp_path / "pipe.html"
+    target.write_text("precious")
+    os.symlink(target, link)
+    os.mkfifo(pipe)
+    for path in (str(link), str(pipe), str(tmp_path)):
+        assert main(["report", str(logdir), "-o", path]) == 2
+        assert "it is a link, a device or a directory" in capsys.readouterr().err
+    assert link.is_symlink() and pipe.is_fifo() and target.read_text() == "precious"
+
+
+def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(
+    logdir: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    os.symlink(target, tmp_path / "report.html.unfinished")
+    assert main(["report", str(logdir), "-o", str(tmp_path / "report.html")]) == 2
+    assert target.read_text() == "precious"
+
+
+def test_a_name_that_no_request_may_have_costs_only_its_answers(tmp_path: pathlib.Path) -> None:
+    # GIVEN a device whose name is longer than a request may be, as that of a worker can be, beside a good run
+    write_small_run(tmp_path / "runs" / "good")
+    writer = RunWriter(tmp_path / "runs" / "odd", worker="w" * 200)
+    writer.samples(make_samples([0], [1], device="d" * 4000))
+    writer.close()
+    contents, _ = write_report(str(tmp_path / "runs"), str(tmp_path / "report.html"))
+    assert set(contents.runs) == {"good", "odd"}
+    assert any("characters; at most" in why for _, why in contents.refusals)
+    assert any(answer.question.parameters.get("run") == "good" for answer in contents.answers)
+
+
+def write_tables(directory: pathlib.Path, tables: int, worker: str = "") -> None:
+    writer = RunWriter(directory, worker=worker)
+    writer.samples(make_samples(range(tables), [1000] * tables))
+    for step in range(tables):
+        writer.layer_table(make_table(step, unfrozen=bool(step % 2)))
+    writer.close()
+
+
+def tables_in(found: Contents) -> list[str]:
+    questions = [dict(answer.question.parameters) for answer in found.answers if answer.question.route == "layers"]
+    return sorted(question["step"] for question in questions if "step" in question)
+
+
+def test_the_layers_of_each_worker_are_in_a_report(tmp_path: pathlib.Path) -> None:
+    for worker in range(2):
+        write_tables(tmp_path / "run", 1 + worker, f"worker_{worker}")
+    found = collect(tmp_path)
+    answers = [answer.question.parameters for answer in found.answers if answer.question.route == "layers"]
+    devices = [dict(parameters).get("device") for parameters in answers if "step" in dict(parameters)]
+    assert devices == [None, "worker_0/CPU:0", "worker_1/CPU:0", "worker_1/CPU:0"]
+
+
+@pytest.mark.parametrize(("tables", "left_out"), [(3, 0), (4, 0), (5, 1), (9, 5)])
+def test_the_last_layer_tables_are_in_a_report(
+    tables: int, left_out: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_contents, "MAX_TABLES", 4)
+    write_tables(tmp_path / "run", tables)
+    found = collect(tmp_path)
+    assert tables_in(found) == [str(step) for step in range(left_out, tables)]
+    refused = [(question.parameters, why) for question, why in found.refusals if question.route == "layers"]
+    assert len(refused) == left_out
+    said = [sentence for sentence in found.absent if "layer tables" in sentence]
+    assert said == (
+        [f"{left_out} layer tables of run are not in this report: it contains the last 4."] if left_out else []
+    )

@@ -1,5 +1,6 @@
 """``tb-memplugin report``: the tab's page and its data in one standalone HTML file."""
 
+import argparse
 import base64
 import hashlib
 import html
@@ -7,12 +8,16 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tb_memplugin.commands.report.contents import MAX_DATA_BYTES, Contents, collect
+from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.server.responses import StaticFiles
+from tb_memplugin.model.text import clean
+from tb_memplugin.model.units import format_bytes
 from tb_memplugin.version import __version__
+
+if TYPE_CHECKING:
+    from tb_memplugin.commands.report_contents import Contents
 
 FORMAT = 1
 DATA_ID = "tb-memplugin-report"
@@ -38,18 +43,49 @@ _PAGE = """<!doctype html>
 """
 
 
-def write_report(
-    logdir: str, path: str, names: Sequence[str] = (), max_data_bytes: int = MAX_DATA_BYTES
-) -> tuple[Contents, int]:
+def add_command(commands: Commands) -> None:
+    report = commands.add_parser(
+        "report",
+        help="write a standalone HTML page",
+        description="Writes the Memory tab with the data of the selected runs into one HTML file that opens without "
+        "TensorBoard or network.",
+        examples=(
+            "tb-memplugin report runs -o memory.html",
+            "tb-memplugin report runs -o memory.html --run frozen --run all_trainable",
+        ),
+        exit_codes=EXIT_CODES,
+    )
+    report.add_logdir()
+    report.add_argument(
+        "-o", "--output", metavar="FILE.html", required=True, help="output file; overwritten if it exists"
+    )
+    report.add_argument(
+        "--run", metavar="R", action="append", default=[], help="run to include, up to 8 times (default: newest eight)"
+    )
+    report.set_defaults(command=_report)
+
+
+def _report(options: argparse.Namespace) -> int:
+    contents, size = write_report(options.logdir, options.output, options.run)
+    print(f"{clean(options.output)}: {format_bytes(size)}, with {clean(', '.join(contents.runs))}")
+    for sentence in contents.absent:
+        print(clean(sentence))
+    return 0
+
+
+def write_report(logdir: str, path: str, names: Sequence[str] = ()) -> "tuple[Contents, int]":
     """Write a report; return its contents and its size in bytes.
 
     Raises:
         NotFoundError: The directory or a run does not exist, or the file cannot be written.
-        RequestError: Too many runs, the list of runs exceeds `max_data_bytes`, or `path` is a link, a device or
-            a directory.
+        RequestError: Too many runs, the list of runs is too large, or `path` is a link, a device or a directory.
     """
+    # Other commands do not need the server, which is slow to import.
+    from tb_memplugin.commands.report_contents import collect
+    from tb_memplugin.server.responses import StaticFiles
+
     _check_output(path)
-    contents = collect(logdir, names, max_data_bytes)
+    contents = collect(logdir, names)
     script, _ = StaticFiles().read("index.js")
     page = render(contents, script.decode("utf-8")).encode("utf-8", "replace")
     unfinished = f"{path}.unfinished"
@@ -72,7 +108,7 @@ def _check_output(path: str) -> None:
         )
 
 
-def render(contents: Contents, script: str) -> str:
+def render(contents: "Contents", script: str) -> str:
     """The page, with `script` as its only code and `contents` as data."""
     code = escape_script(script)
     digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode()
@@ -103,22 +139,13 @@ def escape_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def report_data(contents: Contents) -> dict[str, Any]:
+def report_data(contents: "Contents") -> dict[str, Any]:
     """The data in the page of a report, as `frontend/src/api/embedded.ts` reads it."""
     return {
         "format": FORMAT,
         "absent": contents.absent,
         "answers": [
-            {
-                "route": answer.question.route,
-                "parameters": answer.question.parameters,
-                "status": answer.status,
-                "data": answer.packed,
-            }
-            for answer in contents.answers
+            {**answer.question._asdict(), "status": answer.status, "data": answer.packed} for answer in contents.answers
         ],
-        "refusals": [
-            {"route": question.route, "parameters": question.parameters, "why": sentence}
-            for question, sentence in contents.refusals
-        ],
+        "refusals": [{**question._asdict(), "why": sentence} for question, sentence in contents.refusals],
     }

@@ -1,4 +1,4 @@
-"""All devices side by side in the terminal: what is compared is of one kind, and sums say of what they are."""
+"""A run in the terminal: devices of one kind are compared; answers have a line each, with their details below."""
 
 import dataclasses
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from reading_cases import MIB, empty_activations, make_samples
 
+from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence
 from tb_memplugin.analysis.devices.device_table import describe_devices
-from tb_memplugin.commands.inspect.devices import device_lines
+from tb_memplugin.commands.run_text import answer_lines, device_lines
 from tb_memplugin.model import Run
 
 
@@ -35,3 +36,12 @@ def test_the_sum_says_of_which_devices_it_is(peaks: tuple[tuple[str, int], ...],
 
 def test_one_accelerator_beside_the_cpu_is_compared_with_nothing() -> None:
     assert lines_of(("GPU:0", 300), ("CPU:0", 5000)) == lines_of(("GPU:0", 300)) == ""
+
+
+def test_details_stand_below_their_answer() -> None:
+    evidence = AnswerEvidence("compare")
+    changed = Answer("changed", "CPU:0", "Unfroze 8", "ok", "measured", evidence, {}, ("One.", "Two " * 40))
+    lines = answer_lines("CPU:0", [changed, dataclasses.replace(changed, name="fits", details=(), status="failed")])
+    assert lines[:3] == ["CPU:0:", "  What changed?  Unfroze 8", "                 One."]
+    assert all(line.startswith(17 * " ") and len(line) <= 120 for line in lines[3:-1]) and len(lines) == 6
+    assert lines[-1] == f"  {QUESTIONS['fits']:<13}  Unfroze 8 (failed)"
