@@ -17,6 +17,7 @@ from tb_memplugin.recorder.doctor import checks
 from tb_memplugin.recorder.sampling.devices import Device
 
 MIB = 1 << 20
+BUS = "0000:65:00.0"
 
 
 def snapshot(weights: int, unattributed: int, replayed: int | None = 5, chunks: int = 7) -> Any:
@@ -125,26 +126,16 @@ def test_the_map_of_each_device_is_read(
 
 
 @pytest.mark.parametrize(
-    ("bus", "installed", "answers", "expected"),
+    ("bus", "installed", "answers", "ok", "sentence"),
     [
-        (None, True, True, (True, "not needed: no GPU is recorded")),
-        (
-            "0000:65:00.0",
-            False,
-            True,
-            (False, "other processes' memory on the GPU stays unknown: pip install nvidia-ml-py"),
-        ),
-        (
-            "0000:65:00.0",
-            True,
-            False,
-            (False, "NVIDIA's driver does not answer nvidia-ml-py: see whether nvidia-smi works here"),
-        ),
-        ("0000:65:00.0", True, True, (True, "answers for GPU:0, GPU:1")),
+        (None, True, True, True, "not needed: no GPU is recorded"),
+        (BUS, False, True, False, "other processes' memory on the GPU stays unknown: pip install nvidia-ml-py"),
+        (BUS, True, False, False, "NVIDIA's driver does not answer nvidia-ml-py: see whether nvidia-smi works here"),
+        (BUS, True, True, True, "answers for GPU:0, GPU:1"),
     ],
 )
 def test_the_driver_is_asked_if_a_gpu_is_recorded(
-    monkeypatch: pytest.MonkeyPatch, bus: str | None, installed: bool, answers: bool, expected: tuple[bool, str]
+    monkeypatch: pytest.MonkeyPatch, bus: str | None, installed: bool, answers: bool, ok: bool, sentence: str
 ) -> None:
     calls: list[str] = []
 
@@ -166,7 +157,7 @@ def test_the_driver_is_asked_if_a_gpu_is_recorded(
     devices(monkeypatch, "GPU:1", "GPU:0", bus=bus)
     monkeypatch.setattr(checks, "Driver", Driver)
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: installed or None)
-    assert checks._driver() == expected
+    assert checks._driver() == (ok, sentence)
     assert calls == (["open", "close"] if bus and installed else [])
 
 

@@ -105,20 +105,17 @@ def test_a_prediction_that_holds_is_the_answer(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("peak", "said"),
+    ("needed", "said"),
     [
-        (lambda size: None if size > 96 else size * MIB, "Memory ran out in the steps with batch size 100."),
-        (
-            lambda size: size * MIB + (5 * MIB if size > 96 else 0),
-            "Batch size 100 does not fit: its steps needed 105 MiB.",
-        ),
+        (None, "Memory ran out in the steps with batch size 100."),
+        (105 * MIB, "Batch size 100 does not fit: its steps needed 105 MiB."),
     ],
 )
 def test_a_prediction_that_does_not_hold_is_followed_by_a_lower_one(
-    monkeypatch: pytest.MonkeyPatch, peak: Any, said: str
+    monkeypatch: pytest.MonkeyPatch, needed: int | None, said: str
 ) -> None:
     predictor = Predictor(0, MIB)
-    answer, tried, _ = search(monkeypatch, predictor, peak, 100 * MIB)
+    answer, tried, _ = search(monkeypatch, predictor, lambda size: needed if size > 96 else size * MIB, 100 * MIB)
     assert (answer.batch_size, answer.verified, answer.peak_bytes) == (95, True, 95 * MIB)
     assert tried == [100, 95] and answer.sentences[1] == said
     # AND what is predicted is said for the whole capacity

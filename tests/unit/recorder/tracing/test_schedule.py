@@ -20,13 +20,27 @@ def simulate(
     peak: Callable[[int], int] = lambda step: 100,
     change_at: int | None = None,
     step_seconds: float = STEP_SECONDS,
+    when_due: bool = False,
 ) -> list[int]:
-    """Steps that were traced in a training of `steps` steps, the first of which compiles."""
+    """Steps that were traced in a training of `steps` steps, the first of which compiles.
+
+    With `when_due`, the schedule is only asked when something is due.
+    """
     traced, elapsed = [], 0.0
+    due, highest, passed = Due(seconds=-1.0), 0, 0
     for step in range(steps):
+        if elapsed < due.seconds and step < due.step and highest <= due.peak_bytes:
+            elapsed += step_seconds
+            highest, passed = max(highest, peak(step)), passed + 1
+            continue
+        if passed:
+            schedule.step_done("train", highest, passed)
+            highest = passed = 0
         if step == change_at:
             schedule.changed()
         wanted = schedule.wants("train", step, elapsed)
+        now = schedule.due("train", step, elapsed) if when_due and not wanted else Due(seconds=-1.0)
+        due = Due(now.seconds + elapsed, now.step, now.peak_bytes)
         elapsed += step_seconds + (TRACE_SECONDS if wanted else 0)
         if wanted == "learn":
             schedule.record_cost("train", TRACE_SECONDS)
@@ -36,37 +50,7 @@ def simulate(
         elif step in (0, change_at):
             schedule.compiled("train")
         else:
-            schedule.step_done("train", peak(step))
-    return traced
-
-
-def simulate_ordinary(schedule: TraceSchedule, steps: int, peak: Callable[[int], int] = lambda step: 100) -> list[int]:
-    """The same as `simulate`, of a schedule that is only asked when something is due."""
-    traced, elapsed = [], 0.0
-    due, highest, passed = Due(seconds=-1.0), 0, 0
-    for step in range(steps):
-        if elapsed < due.seconds and step < due.step and highest <= due.peak_bytes:
-            elapsed += STEP_SECONDS
-            highest, passed = max(highest, peak(step)), passed + 1
-            continue
-        if passed:
-            schedule.step_done("train", highest, passed)
-            highest = passed = 0
-        wanted = schedule.wants("train", step, elapsed)
-        now = schedule.due("train", step, elapsed)
-        due = Due(now.seconds + elapsed, now.step, now.peak_bytes)
-        elapsed += STEP_SECONDS + (TRACE_SECONDS if wanted else 0)
-        if wanted == "learn":
-            schedule.record_cost("train", TRACE_SECONDS)
-        elif wanted == "trace":
-            traced.append(step)
-            schedule.traced("train", peak(step), TRACE_SECONDS)
-        elif step == 0:
-            schedule.compiled("train")
-        else:
             highest, passed = peak(step), 1
-        if wanted:
-            due = Due(seconds=-1.0)
     return traced
 
 
@@ -86,7 +70,7 @@ def test_the_same_steps_are_traced_if_only_asked_when_due(
     overhead: float, trace_steps: list[int] | None, peak: Callable[[int], int]
 ) -> None:
     asked = simulate(TraceSchedule(overhead, trace_steps), 2000, peak)
-    assert simulate_ordinary(TraceSchedule(overhead, trace_steps), 2000, peak) == asked
+    assert simulate(TraceSchedule(overhead, trace_steps), 2000, peak, when_due=True) == asked
 
 
 def test_exactly_the_requested_steps_are_traced_once_that_is_asked_for() -> None:
