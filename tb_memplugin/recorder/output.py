@@ -1,4 +1,4 @@
-"""`Output`: what a recording writes into its run, `RunFiles`: the run's event file, `PeakScalars`: peaks as scalars.
+"""`Output`: a session's event file and what is written into it, also peaks as ordinary scalars (`PeakScalars`).
 TensorFlow's record writer writes the file if it is on a remote file system."""
 
 import contextlib

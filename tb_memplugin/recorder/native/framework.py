@@ -113,8 +113,8 @@ class Framework:
         return int(allocator(_not_null(state()), 0) or 0)  # NUMA node 0, the only one by default
 
     def gpu_allocator(self, number: int) -> int:
-        """Address of the allocator of a logical GPU. Call this only for `allocators.cuda_devices`: without CUDA support
-        or such a GPU, the library ends the process; it creates a missing allocator."""
+        """Address of the allocator of a logical GPU, made if missing. Call this only for `memory_maps.cuda_devices`:
+        without CUDA support or such a GPU, the library ends the process."""
         allocator = self._function(
             GPU_ALLOCATOR,
             ctypes.c_void_p,
