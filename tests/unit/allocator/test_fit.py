@@ -1,16 +1,17 @@
 """Fits and verdicts on hand-made maps (`golden/fits.json` has more), and against a search through all chunks."""
 
 import dataclasses
+import itertools
 import json
 
 import fit_cases
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from map_cases import memory_map
 from reading_cases import MIB, make_map
 
 from tb_memplugin.allocator import fit as bfc
-from tb_memplugin.model import FREE, IN_USE
+from tb_memplugin.model import MISSING
 
 MAP = make_map(3, capacity=16 * MIB)
 
@@ -55,23 +56,10 @@ def test_single_chunks_between_free_ones_are_blocking() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.booleans()), min_size=1, max_size=20), st.integers(1, 20_000))
 def test_request_fits_if_a_search_through_all_chunks_finds_one(blocks: list[tuple[int, bool]], asked: int) -> None:
-    sizes = np.asarray([256 * units for units, _ in blocks])
-    used = np.asarray([IN_USE if taken else FREE for _, taken in blocks])
-    count, total = len(sizes), int(sizes.sum())
-    taken = dataclasses.replace(
-        MAP,
-        address=np.cumsum(sizes) - sizes,
-        bytes=sizes,
-        state=used,
-        requested_bytes=sizes,
-        owner=np.full(count, -1),
-        source=np.zeros(count, np.int64),
-        since=np.zeros(count, np.int64),
-        region=np.zeros(count, np.int64),
-        pool_bytes=total,
-        capacity_bytes=total,
-        in_use_bytes=int(sizes[used == IN_USE].sum()),
-    )
+    sizes = [256 * units for units, _ in blocks]
+    places = itertools.accumulate(sizes, initial=0)
+    rows = [(at, size, size if used else MISSING) for at, size, (_, used) in zip(places, sizes, blocks, strict=False)]
+    taken = dataclasses.replace(memory_map(rows, [(0, sum(sizes))], capacity=sum(sizes)), device="CPU:0")
     fit = bfc.would_fit(taken, asked)
     free = [256 * units for units, in_use in blocks if not in_use]
     assert fit.fits == any(size >= asked for size in free)

@@ -4,11 +4,12 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import MIB, make_layer, make_map
+from map_cases import memory_map
+from reading_cases import MIB, make_layer
 
 from tb_memplugin.attribution.oom.owner_matching import OwnerMatching, batch_of, observed_batch
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
-from tb_memplugin.model import IN_USE, ChunkOwner, Layer, MemoryMap
+from tb_memplugin.model import ChunkOwner, Layer, MemoryMap
 
 INPUTS = ChunkOwner(None, "inputs", None)
 FIRST = ChunkOwner("net/first", "activations", True)
@@ -20,39 +21,14 @@ def step_of(
 ) -> StepChunks:
     """A step with chunks (bytes, birth, death, owner)."""
     owners = tuple(dict.fromkeys(owner for *_, owner in chunks))
-    size = np.asarray([chunk[0] for chunk in chunks])
-    return StepChunks(
-        step=3,
-        phase="train",
-        address=np.arange(len(chunks)) << 32,
-        allocated=size,
-        requested=size,
-        birth=np.asarray([chunk[1] for chunk in chunks]),
-        death=np.asarray([chunk[2] for chunk in chunks]),
-        owner=np.asarray([owners.index(chunk[3]) for chunk in chunks]),
-        owners=owners,
-        events=20,
-        ops=ops or {},
-    )
+    size, birth, death = (np.asarray([chunk[column] for chunk in chunks]) for column in range(3))
+    owner = np.asarray([owners.index(chunk[3]) for chunk in chunks])
+    return StepChunks(3, "train", np.arange(len(chunks)) << 32, size, size, birth, death, owner, owners, 20, ops or {})
 
 
 def chunks_of(*sizes: int) -> MemoryMap:
     """Chunks in use without owners."""
-    count = len(sizes)
-    none = np.full(count, -1)
-    size = np.asarray(sizes)
-    return dataclasses.replace(
-        make_map(5),
-        address=(np.arange(count) << 32) + 77,
-        bytes=size,
-        requested_bytes=size,
-        state=np.full(count, IN_USE),
-        owner=none,
-        source=np.zeros(count, np.int64),
-        since=none,
-        region=np.zeros(count, np.int64),
-        owners=(),
-    )
+    return memory_map([((at << 32) + 77, size, size) for at, size in enumerate(sizes)], [(77, 1 << 40)])
 
 
 def owners_of(join: OwnerMatching) -> list[ChunkOwner | None]:

@@ -85,19 +85,9 @@ OWNERS = (
 
 def step_chunks() -> StepChunks:
     """Two permanent chunks, one allocated by the first event and freed by the third, one without an owner."""
-    return StepChunks(
-        step=7,
-        phase="train",
-        address=np.asarray([0x100, 0x400, 0x800, 0xC00]),
-        allocated=np.asarray([256, 512, 512, 256]),
-        requested=np.asarray([200, 500, 500, 100]),
-        birth=np.asarray([-1, 0, -1, 1]),
-        death=np.asarray([3, 2, 3, 3]),
-        owner=np.asarray([0, 1, 2, 1]),
-        owners=OWNERS,
-        events=3,
-        ops={},
-    )
+    address, allocated, requested = [0x100, 0x400, 0x800, 0xC00], [256, 512, 512, 256], [200, 500, 500, 100]
+    columns = (address, allocated, requested, [-1, 0, -1, 1], [3, 2, 3, 3], [0, 1, 2, 1])  # birth, death, owner
+    return StepChunks(7, "train", *map(np.asarray, columns), OWNERS, 3, {})
 
 
 def test_chunks_of_the_map_have_the_owners_of_the_step_at_its_moment() -> None:
