@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,14 +13,7 @@ from keras.src.models.functional import Functional
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.recomputation.graph_model import CallSegment, SegmentedGraph, nested_models, segmented_steps
 from tb_memplugin.recomputation.recompute import Segment
-from tb_memplugin.recomputation.segments import (
-    Segments,
-    functional,
-    is_graph,
-    segments_between,
-    segments_from,
-    segments_of_layers,
-)
+from tb_memplugin.recomputation.segments import Segments, functional, is_graph, segments_of
 
 RUNS_ONCE = "It runs once, as without `remat`."
 
@@ -65,18 +58,6 @@ def remat(model: Any, plan_or_cuts: Any) -> Any:
             warnings.warn(f"{why} {RUNS_ONCE}", stacklevel=2)
         return recomputed
     return _subclassed(model, segments)
-
-
-def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
-    planned = getattr(plan_or_cuts, "segments", None)
-    if planned is not None:
-        return segments_of_layers(model, planned)
-    cuts = [plan_or_cuts] if isinstance(plan_or_cuts, str) else plan_or_cuts
-    if not isinstance(cuts, Collection):
-        raise RecomputationError(f"Pass names of layers, pairs of names, or a plan. Received: {plan_or_cuts!r:.80}")
-    if any(not isinstance(one, str) for one in cuts):
-        return segments_from(model, list(cuts))
-    return segments_between(model, list(cuts))
 
 
 def _has_segments(model: Any) -> bool:

@@ -5,7 +5,7 @@ Keras runs the graph.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -91,6 +91,18 @@ def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
         if not alive and len(makes) == 1 and times[call.name] == 1:
             yield prefix + call.name
         alive |= makes
+
+
+def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
+    planned = getattr(plan_or_cuts, "segments", None)
+    if planned is not None:
+        return segments_of_layers(model, planned)
+    cuts = [plan_or_cuts] if isinstance(plan_or_cuts, str) else plan_or_cuts
+    if not isinstance(cuts, Collection):
+        raise RecomputationError(f"Pass names of layers, pairs of names, or a plan. Received: {plan_or_cuts!r:.80}")
+    if any(not isinstance(one, str) for one in cuts):
+        return segments_from(model, list(cuts))
+    return segments_between(model, list(cuts))
 
 
 def segments_between(model: Any, cuts: Sequence[str]) -> Segments:

@@ -8,7 +8,7 @@ from tb_memplugin.attribution.owners.execution import GraphExecution
 from tb_memplugin.attribution.owners.older_chunks import OlderChunks, VariableChunks
 from tb_memplugin.attribution.trace.window import Owner, Window
 from tb_memplugin.model import Category, Integers
-from tb_memplugin.model.tensors import dimensions, matches
+from tb_memplugin.model.tensors import matches
 from tb_memplugin.model.trace import OpFact
 
 
@@ -75,9 +75,9 @@ class SavedForBackward:
 
     def _is_unread_output(self, fact: OpFact, chunk: int) -> bool:
         """Whether the chunk has the shape of an output that no backward op reads, and of no other output."""
-        trace, birth = self._window.trace, self._window.birth[chunk]
-        sizes = None if birth < 0 else dimensions(trace.text(int(trace.shape[birth])))
-        if sizes is None:
+        birth = self._window.birth[chunk]
+        sizes = None if birth < 0 else self._window.dimensions(birth)
+        if not sizes:
             return False
         fits = [index for index, shape in enumerate(fact.output_shapes) if shape is None or matches(shape, sizes)]
         return bool(fits) and set(fits) <= set(fact.unread_outputs)

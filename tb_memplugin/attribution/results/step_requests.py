@@ -26,7 +26,7 @@ from tb_memplugin.model import (
     StepRequests,
     is_gpu,
 )
-from tb_memplugin.model.tensors import DTYPE_BYTES, dimensions, matches
+from tb_memplugin.model.tensors import DTYPE_BYTES, matches
 from tb_memplugin.model.trace import OpFact, TraceFacts
 
 SMALL_BYTES = 1024
@@ -52,8 +52,8 @@ class BatchPowers:
     """Tells of each chunk of a trace how its size follows from the batch size; `batch` are the step's examples."""
 
     def __init__(self, classifier: Classifier, batch: int) -> None:
-        facts = classifier.window.facts
-        self._classifier, self._trace, self._batch = classifier, classifier.window.trace, batch
+        self._window, self._classifier, self._batch = classifier.window, classifier, batch
+        self._trace, facts = classifier.window.trace, classifier.window.facts
         weights = [variable for variable in facts.variables if variable.role == "weights"]
         self._weights = {variable.requested_bytes for variable in weights}
         self._weight_shapes = {variable.shape for variable in weights} - {()}
@@ -79,10 +79,6 @@ class BatchPowers:
         # An embedding's gradient has a row for each word of the batch; others are as large as their weights.
         return max(power, 0) if category == "weight_gradients" else power
 
-    def _sizes(self, birth: int) -> tuple[int, ...]:
-        """The dimensions in an event; empty if unknown."""
-        return dimensions(self._trace.text(int(self._trace.shape[birth]))) or ()
-
     def _unless_fixed(self, power: int, requested: int) -> int:
         """The power, but 0 for small requests and those of a weight's size."""
         return 0 if requested <= SMALL_BYTES or requested in self._weights else power
@@ -93,7 +89,7 @@ class BatchPowers:
             return UNKNOWN_POWER
         fact = self._classifier.execution.maker(chunk)
         trace = self._trace
-        sizes = self._sizes(birth)
+        sizes = self._window.dimensions(birth) or ()
         if fact is not None and fact.pass_name == "update":  # an embedding's has a row for each word of the batch
             return int(len(sizes) > 1 and sizes not in self._weight_shapes and self._holds_batch(sizes[:1]))
         if category == "weight_gradients" and sizes in self._weight_shapes:  # in the precision of the computation
@@ -130,7 +126,7 @@ class BatchPowers:
     def _of_input(self, chunk: int, birth: int, requested: int) -> int:
         """A batch grows, the data set that it is taken from does not."""
         address = int(self._classifier.chunks.address[chunk])
-        sizes = self._held.get(address) if birth < 0 else self._sizes(birth)
+        sizes = self._held.get(address) if birth < 0 else self._window.dimensions(birth) or ()
         if sizes:
             return int(sizes[0] == self._batch)
         if requested in self._of_batch:
@@ -147,7 +143,7 @@ class BatchPowers:
         chunks = self._classifier.chunks
         for birth, requested in zip(chunks.birth.tolist(), chunks.requested.tolist(), strict=True):
             of_input = birth >= 0 and requested in self._classifier.older.input_sizes
-            if of_input and self._sizes(birth)[:1] == (self._batch,):
+            if of_input and (self._window.dimensions(birth) or ())[:1] == (self._batch,):
                 sizes.add(requested)
         return frozenset(sizes)
 
@@ -159,7 +155,7 @@ class BatchPowers:
         joined: set[int] = set()
         fixed = {size for variable in facts.variables for size in variable.shape}
         for chunk, birth in enumerate(self._classifier.chunks.birth.tolist()):
-            sizes = () if birth < 0 else self._sizes(birth)
+            sizes = () if birth < 0 else self._window.dimensions(birth) or ()
             fact = self._classifier.requester(chunk) if sizes else None
             for shape, powers in () if fact is None else _outputs(fact):
                 if fact is None or shape is None or not matches(shape, sizes):

@@ -15,7 +15,7 @@ from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.model import Category, HeldTensorGroup, TensorShape
 from tb_memplugin.model.retaining_paths import common_path
 from tb_memplugin.model.snapshot import MADE_DENSE
-from tb_memplugin.model.tensors import dimensions, tensor_shape
+from tb_memplugin.model.tensors import tensor_shape
 from tb_memplugin.model.trace import TensorFact, VariableFact
 
 _NAMES = "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16"
@@ -127,7 +127,6 @@ class TensorShapes:
         variables = facts.variables
         self._at_start = _by_address(facts.tensors, ((one.start_address, one) for one in variables))
         self._at_end = _by_address(facts.tensors_at_end, ((one.end_address, one) for one in variables))
-        self._parsed: dict[int, tuple[int, ...] | None] = {}
         self._batch = facts.batch.size
 
     def of(self, chunk: int) -> TensorShape | None:
@@ -136,17 +135,10 @@ class TensorShapes:
         if birth < 0:
             return _known(self._at_start.get(address), requested)
         dtype = _DTYPES.get(int(trace.dtype[birth]))
-        shape = tensor_shape(self._dimensions(int(trace.shape[birth])), dtype, requested)
+        shape = tensor_shape(self._classifier.window.dimensions(birth), dtype, requested)
         if shape is None and int(chunks.death[chunk]) == len(trace):
             shape = _known(self._at_end.get(address), requested)
         return self._of_op(chunk, birth, requested) if shape is None else shape
-
-    def _dimensions(self, number: int) -> tuple[int, ...] | None:
-        """The dimensions in a string of the trace, parsed once."""
-        if number not in self._parsed:
-            text = self._trace.text(number)
-            self._parsed[number] = () if text == "[]" else dimensions(text)
-        return self._parsed[number]
 
     def _of_op(self, chunk: int, birth: int, requested: int) -> TensorShape | None:
         """The only shape of an output of the requesting op that takes the requested bytes."""

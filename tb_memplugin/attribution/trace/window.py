@@ -14,6 +14,7 @@ from tb_memplugin.attribution.trace.lifetimes import all_chunks, input_events, r
 from tb_memplugin.attribution.trace.op_names import OpNames, depends_on_gradients
 from tb_memplugin.model import Category
 from tb_memplugin.model.basics import distinct
+from tb_memplugin.model.tensors import dimensions
 from tb_memplugin.model.trace import AllocationTrace, Pass, TensorFact, TraceFacts
 
 Span = tuple[float, float]
@@ -131,6 +132,7 @@ class Window:
             for index in set(trace.op[(trace.kind == 1) & (trace.region != -1)].tolist())
             if index >= 0
         }
+        self._dimensions: dict[int, tuple[int, ...] | None] = {}
         self._tensors_at_end = {fact.address: fact for fact in facts.tensors_at_end}
 
     def outlives(self, chunk: int) -> bool:
@@ -145,6 +147,14 @@ class Window:
         """Name of the op that requested a chunk; None if the chunk is older or the event names no op."""
         birth = self.birth[chunk]
         return None if birth < 0 else self.trace.text(self.op[birth])
+
+    def dimensions(self, event: int) -> tuple[int, ...] | None:
+        """Dimensions of the tensor that an allocation is for; None if unknown."""
+        number = int(self.trace.shape[event])
+        if number not in self._dimensions:
+            text = self.trace.text(number)
+            self._dimensions[number] = () if text == "[]" else dimensions(text)
+        return self._dimensions[number]
 
     def last_reader_pass(self, chunk: int) -> Pass | None:
         """Pass of the op that ran last on the thread that freed a chunk; None if unknown or not freed."""

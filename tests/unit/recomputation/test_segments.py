@@ -6,12 +6,12 @@ import keras
 import pytest
 
 from tb_memplugin.errors import RecomputationError
-from tb_memplugin.recomputation.remat import segments_of
 from tb_memplugin.recomputation.segments import (
     cut_points,
     layer_order,
     segments_between,
     segments_from,
+    segments_of,
     segments_of_layers,
 )
 
