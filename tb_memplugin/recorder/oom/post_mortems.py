@@ -132,8 +132,8 @@ Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], Owned
 
 class OomWatch:
     """Makes the post-mortems of one recorder. The background thread adds to `recent` and calls `tick`, the training's
-    thread all other methods. Any thread may call `on_error` outside of steps. `write` writes a post-mortem to the run and
-    flushes it; if its second argument is True, it waits until that is done."""
+    thread all other methods. Any thread may call `on_error` outside of steps. `write` writes a post-mortem and flushes
+    the run; if its second argument is True, it waits until that is done."""
 
     def __init__(self, watch: LayerWatch, maps: FailureMaps, write: Callable[[Oom, bool], None]) -> None:
         self._maps = maps
