@@ -190,7 +190,6 @@ def _check_device(
 
 
 def _without_baseline(device: str, budget: Budget, before: Measured | None) -> tuple[CheckStatus, str]:
-    """Why a device cannot be compared with the baseline."""
     if before is None:
         return "new", "the baseline has no such run"
     if device in before.failures:
@@ -235,7 +234,6 @@ def _failure(run: Run, device: str, budget: Budget) -> tuple[str, int | None, Ph
 
 
 def _nothing(budget: Budget) -> str:
-    """What is said of a device without a value."""
     what = "no peak recorded" if budget.of == "peak" else "no traced step with its requests"
     return what + (f" in phase {' or '.join(budget.phases)}" if budget.phases else "")
 
@@ -256,7 +254,7 @@ def _live(run: Run, device: str, budget: Budget) -> Peak | None:
 
 
 def _doubts(found: Measured, highest: Peak) -> list[str]:
-    """Why the value of a device may have been higher."""
+    """Why the value may have been higher."""
     doubts = list(found.lost)
     if highest.at_step_end:
         doubts.append("the allocator keeps no peak: this is the memory in use at step end")

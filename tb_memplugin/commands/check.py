@@ -186,7 +186,6 @@ def format_checks(checks: Sequence[BudgetCheck], logdir: str) -> str:
 
 
 def ordered(checks: Sequence[BudgetCheck]) -> list[BudgetCheck]:
-    """Violations last."""
     return sorted(checks, key=lambda check: (check.status == "violated", check.status != "within"))
 
 
@@ -281,7 +280,6 @@ def _code(text: str) -> str:
 
 
 def _fails(status: CheckStatus, allow_new: bool) -> bool:
-    """Whether a check alone makes the exit code other than 0."""
     return status in ("violated", "unchecked") or (status == "new" and not allow_new)
 
 

@@ -144,7 +144,6 @@ def _print(options: argparse.Namespace, run: str, answer: Plan | WhatIf, describ
 
 
 def _only_run(options: argparse.Namespace) -> tuple[str, Run]:
-    """The run of --run, or the only one."""
     runs = existing_runs(options.logdir)
     if options.run is None and len(runs) > 1:
         raise RequestError(f"several runs: choose one with --run. Available: {', '.join(runs)}")

@@ -83,18 +83,15 @@ def export_parquet(logdir: str | os.PathLike[str], to: str | os.PathLike[str], *
     if "://" in to:
         raise RequestError(f"cannot write to {to}: pass a local directory, or use tb_memplugin.beam for object stores")
     own_recordings.write_under(logdir)
-    units = _selected(list(export_units(logdir)), runs)
+    units = list(export_units(logdir))
+    names = sorted({unit.run for unit in units})
+    for run in runs:
+        if run not in names:
+            raise NotFoundError(unknown_name("no run", run, names))
+    units = [unit for unit in units if not runs or unit.run in runs]
     directory = pathlib.Path(to)
     directory.mkdir(parents=True, exist_ok=True)
     return _export(units, directory)
-
-
-def _selected(units: Sequence[ExportUnit], runs: Sequence[str]) -> list[ExportUnit]:
-    names = {unit.run for unit in units}
-    for run in runs:
-        if run not in names:
-            raise NotFoundError(unknown_name("no run", run, sorted(names)))
-    return [unit for unit in units if not runs or unit.run in runs]
 
 
 def _export(units: Sequence[ExportUnit], directory: pathlib.Path) -> Exported:
@@ -114,9 +111,7 @@ def _export(units: Sequence[ExportUnit], directory: pathlib.Path) -> Exported:
             if tables is None:
                 unchanged += 1
                 continue
-            if mark is None:
-                # What was exported of it before stays.
-                tables = {"dead_letters": tables["dead_letters"]}
+            # Of a worker that cannot be read, what was exported before stays: it has dead letters only.
             for table, of_table in tables.items():
                 rows[table] += _write(directory / table, unit, of_table)
             lines.write(json.dumps([unit.run, unit.worker, mark]) + "\n")
@@ -184,7 +179,6 @@ def _lock(file: IO[str], directory: pathlib.Path) -> None:
 
 
 def _file_name(name: str) -> str:
-    """A name of a run or worker as one part of a path, different for each."""
     quoted = quote(name, safe="")
     if len(quoted) <= _MAX_NAME:
         return quoted

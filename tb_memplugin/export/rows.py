@@ -174,7 +174,8 @@ def unit_tables(unit: ExportUnit) -> tuple[dict[str, Rows], bool]:
 
 
 def unreadable(unit: ExportUnit, error: Exception) -> dict[str, Rows]:
-    return _joined([]) | {"dead_letters": _dead_letters(unit, False, [files.reason(error, unit.logdir)])}
+    """The only table of a worker that cannot be read at all."""
+    return {"dead_letters": _dead_letters(unit, False, [files.reason(error, unit.logdir)])}
 
 
 def rows_of_table(table: str, rows: Rows) -> Iterator[dict[str, Any]]:
@@ -193,7 +194,6 @@ def _plain(kind: Kind, values: Values) -> list[Any]:
 
 
 def _run_tables(name: str, worker: str, run: Run) -> dict[str, Rows]:
-    """The tables of one worker, without dead letters."""
     records = {
         "peaks": daily_peaks(run),
         "ledger": _of_snapshots(run, "ledger"),
@@ -266,7 +266,6 @@ def _times(seconds: Floats) -> Integers:
 
 
 def _joined(parts: Sequence[Mapping[str, Rows]]) -> dict[str, Rows]:
-    """The tables of several workers, one after the other."""
     return {table: _concatenated(table, [part[table] for part in parts]) for table in TABLES if table != "dead_letters"}
 
 

@@ -38,13 +38,7 @@ class TableSchema:
 
 
 _UNKNOWN = "unknown"
-_KINDS: Mapping[Any, Kind] = {
-    int: "integer",
-    bool: "flag",
-    float: "time",
-    tuple: "dimensions",
-    np.ndarray: "integer",
-}
+_KINDS: Mapping[Any, Kind] = {int: "integer", bool: "flag", float: "time", tuple: "dimensions", np.ndarray: "integer"}
 
 
 def _fields(record: type, **meanings: str | tuple[str, str]) -> tuple[Column, ...]:

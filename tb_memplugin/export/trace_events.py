@@ -100,7 +100,6 @@ def _of_device(pid: int, timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 def _counters(pid: int, timeline: Timeline, times: Sequence[float]) -> Iterator[dict[str, Any]]:
-    """The allocated bytes at each moment, and each category's where they change."""
     categories = {name: values.tolist() for name, values in category_bytes(timeline).items()}
     before: dict[str, int] = {}
     for moment in range(len(timeline.time_ns)):
@@ -137,12 +136,8 @@ def _allocations(pid: int, timeline: Timeline, times: Sequence[float]) -> Iterat
         about = {"pid": pid, "cat": owner.category, "id": f"{pid}.{row}"}
         layer, op = owner.layer or "not tied to a layer", _at(timeline.ops, int(timeline.op[row])) or owner.category
         yield about | {"ph": "b", "name": layer, "ts": times[start]}
-        yield about | {
-            "ph": "b",
-            "name": op,
-            "ts": times[start],
-            "args": {name: value for name, value in arguments.items() if value is not None},
-        }
+        known = {name: value for name, value in arguments.items() if value is not None}
+        yield about | {"ph": "b", "name": op, "ts": times[start], "args": known}
         yield about | {"ph": "e", "name": op, "ts": times[end]}
         yield about | {"ph": "e", "name": layer, "ts": times[end]}
 

@@ -71,7 +71,6 @@ class Case:
 
     @property
     def extra(self) -> list[int]:
-        """Sizes of the additional long-lived chunks."""
         return [size for _, size in self.change.extra]
 
     @property
@@ -81,7 +80,6 @@ class Case:
 
     @property
     def same_order(self) -> bool:
-        """Whether the least and the most steps request and free their chunks in the same order."""
         pairs = [(one.requests, other.requests) for one, other in zip(self.least, self.most, strict=True)]
         return all(
             np.array_equal(one.birth, other.birth) and np.array_equal(one.death, other.death) for one, other in pairs

@@ -84,7 +84,6 @@ class Change:
         is_estimate: bool = True,
         **fields: Any,
     ) -> "Change":
-        """The change with one more."""
         low, typical, high = (one + more for one, more in zip(self.transient_bytes, transient, strict=True))
         return dataclasses.replace(
             self,
@@ -106,7 +105,7 @@ class Change:
         requests = self._scaled(requests)
         gone = self._unsaved_rows(requests, _OF_PASSES)
         if self.without_slots or self.batches > 1:
-            gone |= _of_update(requests)
+            gone |= _by_update(requests) & owned(requests, lambda owner: owner.category == "workspace")
         if self.batches > 1:
             requests = in_place(requests, _by_update(requests) & owned(requests, lambda one: one.category == "weights"))
         kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
@@ -143,11 +142,9 @@ class Change:
 
     @property
     def is_halfway(self) -> bool:
-        """Whether the typical step is halfway between least and most."""
         return self.halved or (self.frees_gradients and not self.doubled)
 
     def saved_rows(self, requests: StepRequests) -> Rows:
-        """Which chunks are saved for the backward pass in addition."""
         return own_rows(requests) & owned(
             requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES
         )
@@ -158,7 +155,6 @@ class Change:
         return owned(requests, lambda owner: owner.category == "activations" and f"{owner.layer}/".startswith(layers))
 
     def _scaled(self, requests: StepRequests) -> StepRequests:
-        """The step whose update waits for all gradients, if it does so after the change."""
         if not self.tests_gradients:
             return requests
         old = (requests.birth < 0) & owned(requests, lambda owner: owner.category in PERSISTENT)
@@ -241,17 +237,11 @@ def _like_variables(requests: StepRequests, parts: int) -> Rows:
 
 
 def _of_layers_passes(requests: StepRequests) -> Rows:
-    """Which chunks are activations, their gradients and temporaries of layers."""
     return owned(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
 
 
-def _of_update(requests: StepRequests) -> Rows:
-    """Which chunks are temporaries of the recorded optimizer's update."""
-    return _by_update(requests) & owned(requests, lambda owner: owner.category == "workspace")
-
-
 def _by_update(requests: StepRequests) -> Rows:
-    """Which chunks the ops of the recorded optimizer's update requested, by their names; shape [chunks]."""
+    """By the names of their ops."""
     named = [_UPDATE.search(op.replace("_", "")) is not None for op in (*requests.ops, "")]
     return np.asarray(named, bool)[requests.op]
 
@@ -280,7 +270,7 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
 
 
 def _thawed(conditions: Conditions, layers: Sequence[Layer]) -> list[Layer]:
-    """The layers to unfreeze. Layers that are trained have weights that never are, such as statistics."""
+    """Layers that are trained have weights that never are, such as statistics."""
     if conditions.unfreeze is None:
         return []
     return [one for one in matching(layers, conditions.unfreeze) if one.weight_bytes and not one.trainable]
@@ -436,6 +426,6 @@ def _trained(layers: Sequence[Layer]) -> set[str]:
 
 
 def _before_first_trained(layers: Sequence[Layer], trained: Collection[str]) -> set[str]:
-    """Layers before the first trained one, without those that contain a trained one."""
+    """Without those that contain a trained one."""
     before = list(itertools.takewhile(lambda layer: layer.path not in trained, layers))
     return {one.path for one in before if not any(path.startswith(f"{one.path}/") for path in trained)}

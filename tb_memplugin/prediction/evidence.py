@@ -10,6 +10,17 @@ SMALLER = 0.98
 `test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
 
 
+def bisected(passing: int, failing: int, passes: Callable[[int], bool]) -> int:
+    """The number next to one that fails, between one that passes and one that fails."""
+    while abs(failing - passing) > 1:
+        middle = (passing + failing) // 2
+        if passes(middle):
+            passing = middle
+        else:
+            failing = middle
+    return passing
+
+
 def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Callable[[int], bool]) -> int:
     """The largest batch size below another that passes, of those above one that is known to; 0 if none does.
 
@@ -19,22 +30,11 @@ def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Calla
     passing, impossible = ran, ran + 1
     while impossible < below and possible(impossible):
         passing, impossible = impossible, min(impossible * 2, below)
-    while impossible - passing > 1:
-        middle = (passing + impossible) // 2
-        if possible(middle):
-            passing = middle
-        else:
-            impossible = middle
+    passing = bisected(passing, impossible, possible)
     failing = passing + 1
     while passing > ran and not passes(passing):
         failing, passing = passing, max(ran, min(passing - 1, int(passing * SMALLER)))
-    while failing - passing > 1:  # between two of these steps
-        middle = (passing + failing) // 2
-        if passes(middle):
-            passing = middle
-        else:
-            failing = middle
-    return passing
+    return bisected(passing, failing, passes)  # between two of these steps
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +52,6 @@ class Peaks:
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A batch size that ran out of memory: the allocator's limit, None if unknown, and the step."""
-
     batch_size: int
     capacity_bytes: int | None
     step: int
@@ -112,7 +110,6 @@ class Evidence:
         return [size for size, one in self.peaks.items() if one.capacity_bytes and one.capacity_bytes <= capacity_bytes]
 
     def largest(self, capacity_bytes: int) -> int:
-        """The largest batch size that is known to fit into a capacity; 0 without any."""
         return max((size for size in self.peaks if self.fits(size, capacity_bytes)), default=0)
 
     def smallest_failed(self, capacity_bytes: int) -> int | None:

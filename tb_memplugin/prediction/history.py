@@ -96,7 +96,7 @@ class StepPeak:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """The peaks of the simulated steps that passed, in order, the pool at the end, and the request that failed."""
+    """Of the steps that passed, in order; the pool at the end; and the request that failed."""
 
     peaks: tuple[StepPeak, ...]
     pool_bytes: int

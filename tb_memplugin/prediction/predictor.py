@@ -132,17 +132,15 @@ class Predictor:
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:
-        """The recorded batch sizes, the latest one last."""
+        """The latest one last."""
         return tuple(dict.fromkeys(one.batch_size for one in reversed(self._steps) if one.batch_size))[::-1]
 
     @property
     def batch_size(self) -> int | None:
-        """The latest recorded batch size."""
         return self.batch_sizes[-1] if self.batch_sizes else None
 
     @property
     def events(self) -> int:
-        """Of the latest recorded step."""
         return self._steps[-1].events if self._steps else 0
 
     @property
@@ -275,11 +273,9 @@ class Predictor:
         known = self._evidence_for(wanted).fits(batch_size, capacity_bytes)
         if known is not None:
             return known
-        return (
-            self._all_pass(wanted, capacity_bytes, 1, SIMULATED_STEPS)
-            if quick
-            else self._passes(wanted, capacity_bytes)
-        )
+        if quick:
+            return self._all_pass(wanted, capacity_bytes, 1, SIMULATED_STEPS)
+        return self._passes(wanted, capacity_bytes)
 
     def _passes(self, conditions: Conditions, capacity: int) -> bool:
         lasting = self._all_pass(conditions, capacity, LASTING_VARIANTS, LASTING_STEPS)
@@ -377,7 +373,6 @@ class Predictor:
         return self._evidence if same == RECORDED else NOTHING
 
     def reason_against(self, conditions: Conditions) -> str | None:
-        """Why there is no prediction, as a sentence."""
         if not self._steps:
             return self._absent or (
                 "Unknown: the run has no traced training step with its requests. Imported profiles and runs "

@@ -8,6 +8,7 @@ forward pass, after a recomputation then.
 """
 
 import dataclasses
+import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
@@ -52,13 +53,10 @@ class Part:
 
     @property
     def saved(self) -> Integers:
-        """Rows that stay for the backward pass if nothing is recomputed."""
         return np.concatenate([self.held, self.ahead])
 
 
 class Parts:
-    """Finds what layers request in a recorded step."""
-
     def __init__(self, requests: StepRequests) -> None:
         self.requests = requests
         own = own_rows(requests)
@@ -184,48 +182,37 @@ def _repeated(requests: StepRequests, segments: Segments, output_bytes: Sequence
     parts = _parts.get(requests)
     if parts is None:
         parts = _parts[requests] = Parts(requests)
-    found = [
-        (index, part)
-        for index, (layers, size) in enumerate(zip(segments, output_bytes, strict=True))
-        if (part := parts.of(layers, size)) is not None and len(part.saved)
-    ]
+    every = [parts.of(layers, size) for layers, size in zip(segments, output_bytes, strict=True)]
+    found = [part for part in every if part is not None and len(part.saved)]
     if not found:
         return None
     birth, death = requests.birth.astype(np.float64), requests.death.astype(np.float64)
     copies: list[int] = []  # rows that are requested again
     born: list[float] = []
     freed: list[float] = []
-    for number, (_, part) in enumerate(found):
-        following = found[number + 1][1] if number + 1 < len(found) else None
+    for part, following in itertools.zip_longest(found, found[1:]):
+        output = -1 if part.output is None else part.output
         rows = part.forward
+        # If no op of the backward pass reads the output, it is not computed again.
+        rows = rows[(rows != output) | (requests.death[rows] > part.back)]
         # Between the event before the first backward event and that one, in the order of the forward pass.
         first, done, span = part.back - 0.9, part.back - 0.1, part.end - part.begin + 1
         place = first + (done - first) * (requests.birth[rows] - part.begin) / span
         again = np.minimum(first + (done - first) * (requests.death[rows] - part.begin) / span, done)
         ends = np.where(requests.death[rows] > part.back, requests.death[rows], again)
-        for row, start, end in zip(rows.tolist(), place.tolist(), ends.tolist(), strict=True):
-            if row == part.output and requests.death[row] <= part.back:
-                continue  # no op of the backward pass reads it: it is not computed again
-            copies.append(row)
-            born.append(start)
-            freed.append(end)
-        for row in part.ahead.tolist():
-            copies.append(row)
-            born.append(done)
-            freed.append(float(requests.death[row]))
+        copies += [*rows.tolist(), *part.ahead.tolist()]
+        born += [*place.tolist(), *[done] * len(part.ahead)]
+        freed += [*ends.tolist(), *requests.death[part.ahead].tolist()]
         death[part.ahead] = birth[part.ahead] + 0.01  # not requested before the recomputation
         death[part.inputs] = done + 0.01  # which reads them
-        early = part.held[part.held != (-1 if part.output is None else part.output)]
+        early = part.held[part.held != output]
         last = len(early) - 1
         if last >= 0:
             consumer = requests.birth[early[np.minimum(np.arange(last + 1) + LATER_RESULTS, last)]]
             consumed = np.where(np.arange(last + 1) + LATER_RESULTS <= last, consumer, part.end) + 0.5
             death[early] = np.minimum(death[early], consumed)
         if part.output is not None:
-            until = part.back - 0.05  # its copy takes over
-            if following is not None:  # which is computed again from it
-                until = max(until if requests.death[part.output] > part.back else death[part.output], following.back)
-            elif requests.death[part.output] <= part.back:
-                until = death[part.output]
-            death[part.output] = until
+            # Its copy takes over, or the following segment is computed again from it.
+            until = part.back - 0.05 if requests.death[output] > part.back else death[output]
+            death[output] = until if following is None else max(until, following.back)
     return rearranged(requests, birth, death, copies, born, freed)

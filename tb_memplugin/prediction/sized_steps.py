@@ -88,7 +88,6 @@ def lasting_order(requests: StepRequests) -> list[int]:
 
 
 def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
-    """Rows of the allocation at the peak and of the first one in each added region."""
     entries = np.asarray(order, np.int64)
     rows = np.where(entries < 0, -1 - entries, entries)
     change = np.where(entries < 0, -requests.allocated[rows], requests.allocated[rows])
@@ -122,14 +121,13 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
 
 
 def older_rows(requests: StepRequests) -> list[int]:
-    """Rows of the chunks that are older than the step, in address order."""
+    """In address order."""
     rows = np.flatnonzero(requests.birth < 0)
     ordered: list[int] = rows[np.argsort(requests.address[rows], kind="stable")].tolist()
     return ordered
 
 
 def start_map(requests: StepRequests) -> MemoryMap:
-    """The memory map when the step began, without owners."""
     old = older_rows(requests)
     columns = (requests.address[old], requests.allocated[old], requests.requested[old])
     chunks = list(zip(*(column.tolist() for column in columns), strict=True))
@@ -172,7 +170,6 @@ def start_map(requests: StepRequests) -> MemoryMap:
 
 
 def empty_map(requests: StepRequests) -> MemoryMap:
-    """The memory map of the step's allocator before it took any memory."""
     started = start_map(requests)
     nothing: dict[str, Any] = {
         name: column[:0] for name, column in vars(started).items() if isinstance(column, np.ndarray)

@@ -12,7 +12,6 @@ from tb_memplugin.analysis.fit.what_if import (
     RunPredictor,
     capacity_bytes,
     checked_conditions,
-    describe_curve,
     device_of,
 )
 from tb_memplugin.analysis.fit.what_if_answer import describe_measured, describe_what_if, measured_snapshot
@@ -106,7 +105,7 @@ class WhatIfHandlers:
         described = {
             "run": loaded.run.name,
             **describe_what_if(answer),
-            "curve": describe_curve(predictor.curve(answer)),
+            "curve": predictor.curve(answer),
             "measured": describe_measured(measured_snapshot(loaded.run, device, answer.recorded_steps)),
         }
         return described, _answer_bytes(described, len(described["curve"]))

@@ -17,7 +17,7 @@ from tb_memplugin.model import Fix, FixKind, Layer, Oom, Run, Verdict, is_gpu
 from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions, globs_of
-from tb_memplugin.prediction.evidence import NOTHING, Evidence
+from tb_memplugin.prediction.evidence import NOTHING, Evidence, bisected
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import SPARE, Predictor
 
@@ -70,7 +70,6 @@ def advice(session: Run, oom: Oom) -> Advice:
 
 
 def with_advice(oom: Oom, found: Advice) -> Oom:
-    """The failure with its fixes."""
     notes = oom.not_available if found.note is None else (*oom.not_available, found.note)
     return dataclasses.replace(oom, fixes=found.fixes, not_available=notes)
 
@@ -113,8 +112,6 @@ def _other_request(here: Prediction, failed: FailedTraining) -> str | None:
 
 
 class _Finder:
-    """Finds the fixes of one failure."""
-
     def __init__(
         self, predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining, units: Callable[[], Units]
     ) -> None:
@@ -122,7 +119,6 @@ class _Finder:
         self._trained = [layer.path for layer in layers if layer.trainable_weight_bytes]
 
     def fixes(self) -> list[Fix]:
-        """The fixes, those that cost least first."""
         failed = self._failed
         largest = self._predictor.largest_batch_size(failed.capacity_bytes, below=failed.batch_size)
         # A batch of one example has no smaller one.
@@ -171,16 +167,11 @@ class _Finder:
 
     def _freezing(self) -> Fix | None:
         """Freezing as few layers as needed, from the model's first on; the last one stays trainable."""
-        failing, passing = 0, len(self._trained) - 1
-        if passing < 1 or not self._passes(self._frozen(passing)):
+        most = len(self._trained) - 1
+        if most < 1 or not self._passes(self._frozen(most)):
             return None
-        while passing - failing > 1:
-            middle = (failing + passing) // 2
-            if self._passes(self._frozen(middle), quick=True):
-                passing = middle
-            else:
-                failing = middle
-        while passing < len(self._trained) - 1 and not self._passes(self._frozen(passing)):
+        passing = bisected(most, 0, lambda count: self._passes(self._frozen(count), quick=True))
+        while passing < most and not self._passes(self._frozen(passing)):
             passing += 1
         paths = self._trained[:passing]
         which = f"the first {passing} trainable layers (up to {paths[-1]})" if passing > 1 else paths[0]
@@ -190,7 +181,6 @@ class _Finder:
         return Conditions(frozen=tuple(self._trained[:count]))
 
     def _capacity(self) -> Fix:
-        """A capacity at which the failed batch passes."""
         batch, capacity = self._failed.batch_size, self._failed.capacity_bytes
         found = self._predictor.enough_capacity(batch, capacity)
         if found is None:
@@ -215,7 +205,6 @@ class _Finder:
         return Fix("one_piece", change, sentence, enough=enough, peak_bytes=needed)
 
     def _precision(self) -> Fix | None:
-        """Mixed precision, as an estimate."""
         failed = self._failed
         if recorded_precision(self._layers) not in (None, "float32"):
             return None  # it computes in half precision already

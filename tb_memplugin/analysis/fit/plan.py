@@ -6,13 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint, code_of
-from tb_memplugin.analysis.fit.segment_search import (
-    Recomputing,
-    SegmentSearch,
-    Units,
-    units_of,
-    unsuitable_recording,
-)
+from tb_memplugin.analysis.fit.segment_search import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
 from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.model import Category, LedgerRow, Run
 from tb_memplugin.model.layers import recorded_precision
@@ -81,8 +75,6 @@ _WITH_RECOMPUTATION: dict[Kind, Kind] = {
 
 
 class _Planner:
-    """Plans for one run and one budget."""
-
     def __init__(self, predictor: RunPredictor, run: Run, device: str, budget: int, same: Conditions) -> None:
         self._predictor, self._layers, self._device, self._budget = (
             predictor.predictor,
@@ -267,18 +259,15 @@ def _with(conditions: Conditions, found: Recomputing | None) -> Conditions:
 
 
 def inside(root: str, segments: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
-    """Segments with the layers' names inside the model, as `remat` takes them."""
     return tuple(tuple(path.removeprefix(root) for path in segment) for segment in segments)
 
 
 def recompute_sentence(segments: Sequence[Sequence[str]]) -> str:
-    """What is recomputed, in few words."""
     layers = sum(len(segment) for segment in segments)
     return f"recompute {counted(len(segments), 'segment')} with {counted(layers, 'layer')}"
 
 
 def _holding(ledger: Sequence[LedgerRow]) -> str:
-    """The largest categories of a peak as the end of a sentence."""
     sums: collections.Counter[Category] = collections.Counter()
     for row in ledger:
         sums[row.category] += row.bytes

@@ -142,7 +142,6 @@ class Plan:
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    """The plan as a JSON object."""
     return {
         **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
         "segments": [list(segment) for segment in plan.segments],
@@ -182,7 +181,6 @@ def _span(one: Plan | PlanOption | PlanPoint) -> str:
 
 
 def format_time(share: float | None) -> str:
-    """Additional time as a percentage."""
     return "unknown" if share is None else f"+{100 * share:.0f} %"
 
 

@@ -125,7 +125,6 @@ def _repeated_rows(requests: StepRequests, paths: Collection[str]) -> list[int]:
 
 
 def _differences(anew: Sequence[Layer]) -> list[str]:
-    """In what a second run differs from the first one: sentences."""
     norms = [layer.path for layer in anew if layer.type == _WITH_STATISTICS]
     drawing = [layer.path for layer in anew if any(part in layer.type for part in _DRAWING)]
     sentences = []

@@ -128,7 +128,6 @@ def unit_costs(step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Seq
 
 
 def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
-    """Most bytes at once of a part's rows in its forward pass."""
     rows = part.forward
     changes = np.zeros(part.end - part.begin + 2, np.int64)
     np.add.at(changes, requests.birth[rows] - part.begin, sized[rows])
@@ -142,8 +141,6 @@ Spans: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class SegmentChoices:
-    """Chooses segments under different limits."""
-
     def __init__(self, costs: UnitCosts) -> None:
         self._costs = costs
         count = len(costs)
@@ -181,11 +178,9 @@ class SegmentChoices:
         return tuple(reversed(spans))
 
     def seconds(self, spans: Spans) -> float:
-        """Time of the additional forward passes."""
         return float(sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans)))
 
     def smallest(self) -> int:
-        """The fewest bytes that any segments need."""
         low, high = 0, int(max(self._costs.backward.max(initial=0), self._costs.after))
         while high - low > max(1, high >> 12):
             middle = (low + high) // 2
@@ -255,7 +250,6 @@ def unsuitable_recording(requests: StepRequests, layers: Sequence[Layer]) -> str
 
 
 def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units:
-    """The units of a recorded step; `run` has its timelines."""
     unsuitable = unsuitable_recording(requests, layers)
     if unsuitable is not None:
         return Units(sentences=(unsuitable,))
@@ -357,7 +351,6 @@ class SegmentSearch:
         return self._found[spans]
 
     def fits(self, found: Recomputing, budget: int) -> bool:
-        """Whether segments fit into the capacity with a peak within a budget."""
         return found.peaks.high_bytes <= budget and self._predictor.fits(self._with(found.segments))
 
     def _with(self, segments: Segments) -> Conditions:

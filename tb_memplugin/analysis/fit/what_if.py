@@ -2,7 +2,7 @@
 
 import dataclasses
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,9 +18,9 @@ from tb_memplugin.analysis.growth.growth_causes import retracing_of
 from tb_memplugin.analysis.steps.facts import device_facts, phases
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
+from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.units import SIZE_RULE, parse_bytes
 from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, SLOTS, Conditions, unmatched
-from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Enough, Predictor
 
@@ -33,18 +33,6 @@ Globs: TypeAlias = str | Collection[str]
 """A glob for paths of layers, several that commas separate, or a list of them."""
 
 MAX_CAPACITY_BYTES = 1 << 50
-
-
-@dataclasses.dataclass(frozen=True)
-class CurvePoint:
-    """Figures of the prediction for a batch size."""
-
-    batch_size: int
-    peak_bytes: int
-    low_bytes: int
-    high_bytes: int
-    fits: bool | None
-    fails_at: FailedRequest | None
 
 
 def devices_of(run: Run) -> list[str]:
@@ -79,7 +67,6 @@ class RunPredictor:
         return self.predictor.predict(dataclasses.replace(conditions, batch_size=batch))
 
     def largest_batch_size(self, conditions: Conditions) -> int | None:
-        """The largest batch size at which every simulated step fits; 0 if none does, None if that is unknown."""
         capacity = conditions.capacity_bytes or self.predictor.capacity_bytes
         return None if capacity is None else self.predictor.largest_batch_size(capacity, conditions)
 
@@ -107,36 +94,30 @@ class RunPredictor:
             return None
         return self.predictor.enough_capacity(batch, capacity, conditions)
 
-    def curve(self, answer: WhatIf) -> list[CurvePoint]:
-        """Predictions over batch sizes: from an eighth of the recorded one to beyond the largest that fits.
-
-        Each is the prediction for its batch size, as an answer of its own gives it.
+    def curve(self, answer: WhatIf) -> list[dict[str, Any]]:
+        """Predictions over batch sizes, as JSON objects: from an eighth of the recorded one to beyond the largest that
+        fits, fewer if a step has more events. Each is as an answer of its own gives it.
         """
         recorded = self.predictor.batch_size
         if recorded is None:
             return []
-        low = max(1, recorded // 8)
         asked, largest = answer.prediction.batch_size or 0, answer.largest_batch_size
-        high = min(MAX_BATCH_SIZE, max(recorded * 4, round((largest or 0) * 1.25), asked))
-        sizes = {recorded, *curve_sizes(self.predictor, low, high), *(size for size in (asked, largest) if size)}
-        curve = []
-        for size in sorted(sizes):
-            found = self.predictor.predict(dataclasses.replace(answer.conditions, batch_size=size))
-            if found.peak_bytes is not None and found.low_bytes is not None and found.high_bytes is not None:
-                span = found.low_bytes, found.high_bytes
-                curve.append(CurvePoint(size, found.peak_bytes, *span, found.fits, found.fails_at))
-        return curve
+        low, high = max(1, recorded // 8), max(recorded * 4, round((largest or 0) * 1.25), asked)
+        spread = curve_sizes(self.predictor, low, min(MAX_BATCH_SIZE, high))
+        sizes = sorted({recorded, *spread, *(size for size in (asked, largest) if size)})
+        found = [self.predictor.predict(dataclasses.replace(answer.conditions, batch_size=size)) for size in sizes]
+        names = ("batch_size", "peak_bytes", "low_bytes", "high_bytes", "fits")
+        return [
+            {**fields_of(one, *names), "fails_at": describe_failure(one.fails_at)}
+            for one in found
+            if one.peak_bytes is not None
+        ]
 
 
 def curve_sizes(predictor: Predictor, low: int, high: int) -> list[int]:
-    """Fewer if a step has more events."""
     points = max(FEWEST_CURVE_POINTS, min(CURVE_POINTS, CURVE_EVENTS // max(1, predictor.events)))
-    sizes: list[int] = np.unique(np.geomspace(low, high, points).round().astype(int)).tolist()
-    return sizes
-
-
-def describe_curve(points: list[CurvePoint]) -> list[Mapping[str, Any]]:
-    return [{**dataclasses.asdict(point), "fails_at": describe_failure(point.fails_at)} for point in points]
+    sizes: list[int] = np.geomspace(low, high, points).round().astype(int).tolist()
+    return sorted(set(sizes))
 
 
 def _without_steps(run: Run, device: str) -> str | None:
@@ -192,7 +173,6 @@ def capacity_bytes(capacity: int | str, name: str = "capacity") -> int:
 
 
 def _whole(number: Any) -> int | None:
-    """An integer of Python or NumPy; None for anything else."""
     try:
         return None if isinstance(number, bool) else operator.index(number)
     except TypeError:

@@ -75,7 +75,6 @@ class WhatIf:
 
 
 def describe_what_if(answer: WhatIf) -> dict[str, Any]:
-    """The answer as a JSON object."""
     prediction = answer.prediction
     return {
         "device": answer.device,
@@ -112,7 +111,7 @@ def _lines(answer: WhatIf) -> list[str]:
     recorded = ", ".join(map(str, answer.recorded_batch_sizes)) or "unknown"
     lines = [
         f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, "
-        f"capacity {format_bytes(prediction.capacity_bytes)}",
+        f"capacity {format_bytes(prediction.capacity_bytes)}"
     ]
     if prediction.reproduced.of:
         lines.append(
@@ -130,7 +129,6 @@ def _lines(answer: WhatIf) -> list[str]:
 
 
 def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
-    """Category and size at the predicted peak, from the top of the stack."""
     sums = collections.Counter[Category]()
     for row in prediction.ledger:
         sums[row.category] += row.bytes
@@ -153,7 +151,6 @@ def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
 
 
 def why_not(prediction: Prediction, enough: Enough | None) -> str:
-    """Why a training does not fit or may not fit, and the capacity at which it fits."""
     reason = (_needed if prediction.fits is False else _possible)(prediction)
     if enough is None:
         return reason
@@ -205,7 +202,6 @@ def measured_snapshot(run: Run, device: str, steps: Sequence[int]) -> Snapshot |
 
 
 def describe_measured(snapshot: Snapshot | None) -> dict[str, Any] | None:
-    """The step, the peak and the ledger of a snapshot as a JSON object."""
     if snapshot is None:
         return None
     return {**fields_of(snapshot, "step", "in_use_bytes"), "ledger": describe_rows(snapshot.ledger)}

@@ -131,7 +131,7 @@ def last_failed_batch(run: Run, device: str, steps: Sequence[StepRequests]) -> i
 
 
 def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]:
-    """Failed training steps of the program, the last one last."""
+    """The last one last."""
     begin = min((one.step for one in steps), default=0)
     failed = [one for one in _of_phase(run, device, _TRAIN) if (one.step or 0) >= begin]
     return sorted(failed, key=lambda one: one.wall_time)
@@ -142,7 +142,6 @@ def _of_phase(run: Run, device: str, phase: Phase) -> list[Oom]:
 
 
 def leak_sentence(growth: Growth) -> str:
-    """Why nothing is predicted while memory grows, and what to mend first."""
     trend = growth.trend
     owner = "" if growth.owner is None else f" ({', '.join((growth.owner[1].replace('_', ' '), *growth.origin()))})"
     return (

@@ -36,9 +36,18 @@ from tb_memplugin.export.rows import (
     unit_tables,
 )
 from tb_memplugin.export.schema import TABLES
+from tb_memplugin.model import Samples
 from tb_memplugin.reader.decode import reading
 
 Records = dict[str, list[dict[str, object]]]
+
+
+def write(directory: pathlib.Path, *records: Samples) -> None:
+    """A run of these samples."""
+    writer = RunWriter(directory)
+    for one in records:
+        writer.samples(one)
+    writer.close()
 
 
 def exported(logdir: pathlib.Path) -> Records:
@@ -134,9 +143,7 @@ def test_each_device_has_the_rows_of_its_own_worker(tmp_path: pathlib.Path) -> N
 def test_a_repeated_step_is_exported_once(tmp_path: pathlib.Path) -> None:
     # GIVEN a training that was resumed at step 3
     for steps, peak, start in ((range(6), 1000, START), (range(3, 9), 2000, START + 600)):
-        writer = RunWriter(tmp_path / "run")
-        writer.samples(make_samples(steps, [peak] * 6, start=start))
-        writer.close()
+        write(tmp_path / "run", make_samples(steps, [peak] * 6, start=start))
     rows = exported(tmp_path)["samples"]
     assert [(row["step"], row["peak_bytes"]) for row in rows] == [
         *((step, 1000) for step in range(3)),
@@ -180,9 +187,7 @@ def test_what_fails_while_reading_is_a_dead_letter_without_the_path(
 
 @pytest.mark.parametrize(("second", "year"), [(-1e11, None), (-6.2e10, 5), (0.0, 1970), (2.5e11, 9892), (2.6e11, None)])
 def test_a_clock_that_is_far_off_costs_the_time_only(tmp_path: pathlib.Path, second: float, year: int | None) -> None:
-    writer = RunWriter(tmp_path / "exp")
-    writer.samples(make_samples([0, 1], [100, 200], start=second))
-    writer.close()
+    write(tmp_path / "exp", make_samples([0, 1], [100, 200], start=second))
     rows = exported(tmp_path)
     times = [row["time"] for row in rows["samples"]]
     assert [None if time is None else time.year for time in times] == [year, year]  # type: ignore[attr-defined]
@@ -214,11 +219,12 @@ def peaks_of(directory: pathlib.Path) -> list[dict[str, object]]:
 
 def test_each_day_has_its_own_peak(tmp_path: pathlib.Path) -> None:
     # GIVEN steps of half a second on two days, with the highest peak on the first, and a validation on the second
-    writer = RunWriter(tmp_path / "run")
-    writer.samples(make_samples(range(4), [10, 40, 20, 30], start=NOON))
-    writer.samples(make_samples(range(4, 8), [15, 16, 35, 14], start=NOON + DAY_SECONDS))
-    writer.samples(make_samples([7], [25], phase="validation", start=NOON + DAY_SECONDS + 10))
-    writer.close()
+    write(
+        tmp_path / "run",
+        make_samples(range(4), [10, 40, 20, 30], start=NOON),
+        make_samples(range(4, 8), [15, 16, 35, 14], start=NOON + DAY_SECONDS),
+        make_samples([7], [25], phase="validation", start=NOON + DAY_SECONDS + 10),
+    )
     rows = {(one["phase"], one["day"]): one for one in peaks_of(tmp_path)}
     assert {key: (one["peak_bytes"], one["step"], one["samples"], one["last_step"]) for key, one in rows.items()} == {
         ("train", DAY): (40, 1, 4, 3),
@@ -231,9 +237,7 @@ def test_each_day_has_its_own_peak(tmp_path: pathlib.Path) -> None:
 
 
 def test_midnight_in_utc_divides_the_days(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "run")
-    writer.samples(make_samples(range(4), [1, 2, 3, 4], start=DAY + DAY_SECONDS - 1))
-    writer.close()
+    write(tmp_path / "run", make_samples(range(4), [1, 2, 3, 4], start=DAY + DAY_SECONDS - 1))
     assert [(one["day"], one["samples"], one["last_step"]) for one in peaks_of(tmp_path)] == [
         (DAY, 2, 1),
         (DAY + DAY_SECONDS, 2, 3),
@@ -264,9 +268,7 @@ def test_the_highest_at_step_end_stands_for_a_peak_that_the_allocator_does_not_k
 
 
 def test_an_impossible_time_is_an_unknown_day(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "run")
-    writer.samples(make_samples(range(2), [3, 4], start=1e15))
-    writer.close()
+    write(tmp_path / "run", make_samples(range(2), [3, 4], start=1e15))
     (row,) = peaks_of(tmp_path)
     assert row["day"] == pytest.approx(float("nan"), nan_ok=True) and row["peak_bytes"] == 4
 
@@ -310,9 +312,7 @@ def test_the_fingerprint_follows_the_files(tmp_path: pathlib.Path) -> None:
     before = fingerprint(unit)
     assert fingerprint(unit) == before
     # an appended session
-    writer = RunWriter(tmp_path / "small")
-    writer.samples(make_samples([60], [1]))
-    writer.close()
+    write(tmp_path / "small", make_samples([60], [1]))
     (unit,) = export_units(str(tmp_path))
     appended = fingerprint(unit)
     assert appended != before

@@ -124,28 +124,12 @@ def test_a_training_fits_or_fails_as_it_really_does(mib: int) -> None:
         assert (prediction.fails_at is not None) == (prediction.fits is False)
 
 
-@pytest.mark.parametrize("mib", [1000, 1030, 1060])
-def test_the_next_larger_batch_size_does_not_pass(mib: int) -> None:
-    of, capacity = predictor(), mib * MIB
-    largest = of.largest_batch_size(capacity)
-    assert largest is not None and largest > 100
-    assert of.passes(largest, capacity) and not of.passes(largest + 1, capacity)
-
-
 @pytest.mark.parametrize("mib", [40, 64, 100, 200])
 def test_the_largest_batch_size_passes_and_is_close_to_the_real_one(mib: int) -> None:
     advised = predictor().largest_batch_size(mib * MIB)
     assert advised is not None and program_fits(advised, mib * MIB, 6)
     largest = max(size for size in range(1, 400) if program_fits(size, mib * MIB, 6))
     assert advised >= 0.93 * largest - 1
-
-
-def test_no_batch_size_passes_where_the_weights_alone_do_not_fit() -> None:
-    assert predictor().largest_batch_size(2 * MIB) == 0  # which is not "unknown"
-    compiled = tuple(dataclasses.replace(one, mode="xla") for one in STEPS)
-    assert predictor(compiled).largest_batch_size(CAPACITY) is None
-    prediction = predictor().predict(Conditions(batch_size=1, capacity_bytes=2 * MIB))
-    assert prediction.fits is False and prediction.fails_at is not None
 
 
 def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> None:

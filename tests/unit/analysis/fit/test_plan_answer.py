@@ -41,10 +41,7 @@ def option(kind: Kind, **changed: Any) -> PlanOption:
             option("recompute_and_optimizer", segments=SEGMENTS),
             {"tb_memplugin.remat", "keras.optimizers.SGD", "model.compile"},
         ),
-        (
-            option("recompute_and_batch_size", segments=SEGMENTS),
-            {"tb_memplugin.remat", "model.compile", "batch_size"},
-        ),
+        (option("recompute_and_batch_size", segments=SEGMENTS), {"tb_memplugin.remat", "model.compile", "batch_size"}),
     ],
 )
 def test_the_lines_make_the_changes_of_the_option(chosen: PlanOption, expected: set[str]) -> None:

@@ -91,10 +91,7 @@ def said(enough: Enough | None = None, **values: object) -> str:
             "Unknown: 512 MiB may not be enough; predicted peak 470 MiB to 500 MiB, because free memory may be in "
             "pieces",
         ),
-        (
-            {"fits": None, "capacity_bytes": None},
-            "Unknown: the capacity is unknown; predicted peak 470 MiB to 500 MiB",
-        ),
+        ({"fits": None, "capacity_bytes": None}, "Unknown: the capacity is unknown; predicted peak 470 MiB to 500 MiB"),
         ({"peak_bytes": None, "assumptions": ("Unknown: no steps.",)}, "Unknown: no steps."),
         ({"peak_bytes": None}, "Unknown: there is no prediction."),
     ],
