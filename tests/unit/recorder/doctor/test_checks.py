@@ -6,6 +6,7 @@ import itertools
 import pathlib
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import keras
 import pytest
@@ -137,28 +138,16 @@ def test_the_map_of_each_device_is_read(
 def test_the_driver_is_asked_if_a_gpu_is_recorded(
     monkeypatch: pytest.MonkeyPatch, bus: str | None, installed: bool, answers: bool, ok: bool, sentence: str
 ) -> None:
-    calls: list[str] = []
-
-    class Driver:
-        def __init__(self, buses: dict[str, str]) -> None:
-            assert buses == {"GPU:1": bus, "GPU:0": bus}
-            self.answers = answers
-            self.figures: dict[str, None] = {}
-
-        def open(self) -> None:
-            calls.append("open")
-
-        def read(self) -> None:
-            self.figures = {"GPU:1": None, "GPU:0": None}
-
-        def close(self) -> None:
-            calls.append("close")
-
+    driver = mock.Mock(answers=answers, figures={})
+    driver.read.side_effect = lambda: driver.figures.update({"GPU:1": None, "GPU:0": None})
+    made = mock.Mock(return_value=driver)
     devices(monkeypatch, "GPU:1", "GPU:0", bus=bus)
-    monkeypatch.setattr(checks, "Driver", Driver)
+    monkeypatch.setattr(checks, "Driver", made)
     monkeypatch.setattr(checks.importlib.util, "find_spec", lambda name: installed or None)
     assert checks._driver() == (ok, sentence)
-    assert calls == (["open", "close"] if bus and installed else [])
+    asked = bool(bus and installed)
+    assert made.call_args_list == [mock.call({"GPU:1": bus, "GPU:0": bus})] * asked
+    assert driver.open.call_count == driver.close.call_count == asked
 
 
 @pytest.mark.parametrize(

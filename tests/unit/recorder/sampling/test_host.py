@@ -3,8 +3,8 @@
 import os
 import re
 import sys
-import types
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -60,47 +60,24 @@ class Process:
         self.pid, self.usedGpuMemory = pid, bytes_
 
 
-class Library(types.ModuleType):
+def install(monkeypatch: pytest.MonkeyPatch, **processes: list[Process]) -> Any:
     """NVML as `pynvml` shows it, with GPUs by bus id."""
-
-    class NVMLError(Exception):
-        pass
-
-    def __init__(self, processes: dict[str, list[Process]]) -> None:
-        super().__init__("pynvml")
-        self.processes = processes
-        self.opened = self.ended = 0
-        self.broken: set[str] = set()
-
-    def _check(self, call: str) -> None:
-        if call in self.broken:
-            raise self.NVMLError(call)
-
-    def nvmlInit(self) -> None:  # noqa: N802  # NVML's names
-        self._check("init")
-        self.opened += 1
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        self.ended += 1
-
-    def nvmlDeviceGetHandleByPciBusId(self, bus: bytes) -> str:  # noqa: N802
-        if bus.decode() not in self.processes:
-            raise self.NVMLError(bus)
-        return bus.decode()
-
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
-        self._check("memory")
-        return Memory
-
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Process]:  # noqa: N802
-        self._check("processes")
-        return self.processes[handle]
-
-
-def install(monkeypatch: pytest.MonkeyPatch, **processes: list[Process]) -> Library:
-    library = Library({BUSES[name.replace("_", ":")]: listed for name, listed in processes.items()})
+    listed = {BUSES[name.replace("_", ":")].encode(): found for name, found in processes.items()}
+    library = mock.Mock(NVMLError=type("NVMLError", (Exception,), {}))
+    handles = {bus: bus for bus in listed}
+    library.nvmlDeviceGetHandleByPciBusId.side_effect = lambda bus: handles.get(bus) or _raise(library.NVMLError)
+    library.nvmlDeviceGetMemoryInfo.return_value = Memory
+    library.nvmlDeviceGetComputeRunningProcesses.side_effect = listed.__getitem__
     monkeypatch.setitem(sys.modules, "pynvml", library)
     return library
+
+
+def _raise(error: type[Exception]) -> Any:
+    raise error
+
+
+def calls(library: Any) -> tuple[int, int]:
+    return library.nvmlInit.call_count, library.nvmlShutdown.call_count
 
 
 def test_the_driver_gives_this_processs_bytes_and_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,10 +101,10 @@ def test_a_process_whose_bytes_the_driver_hides_is_unknown(monkeypatch: pytest.M
     driver.read()
     unknown = {"GPU:0": DriverFigures(MISSING, 3 << 30, 24 << 30)}  # and GPU:1, which it does not know, is absent
     assert driver.figures == unknown
-    library.broken = {"processes"}
+    library.nvmlDeviceGetComputeRunningProcesses.side_effect = library.NVMLError
     driver.read()
     assert driver.figures == unknown
-    library.broken = {"memory"}
+    library.nvmlDeviceGetMemoryInfo.side_effect = library.NVMLError
     driver.read()
     assert driver.figures == {"GPU:0": DriverFigures()}
 
@@ -137,12 +114,12 @@ def test_the_driver_is_opened_once_and_again_after_closing(monkeypatch: pytest.M
     driver = Driver(BUSES)
     for _ in range(2):
         driver.open()
-    assert (library.opened, library.ended) == (1, 0)
+    assert calls(library) == (1, 0)
     for _ in range(2):
         driver.close()
-    assert (library.opened, library.ended) == (1, 1) and not driver.answers
+    assert calls(library) == (1, 1) and not driver.answers
     driver.open()
-    assert (library.opened, driver.answers) == (2, True)
+    assert calls(library) == (2, 1) and driver.answers
 
 
 def test_without_a_gpu_the_driver_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,13 +127,14 @@ def test_without_a_gpu_the_driver_is_not_opened(monkeypatch: pytest.MonkeyPatch)
     driver = Driver({})
     driver.open()
     driver.close()
-    assert (library.opened, library.ended) == (0, 0)
+    assert calls(library) == (0, 0)
 
 
 @pytest.mark.parametrize("installed", [False, True])
 def test_a_driver_that_is_missing_or_fails_answers_nothing(monkeypatch: pytest.MonkeyPatch, installed: bool) -> None:
     if installed:
-        install(monkeypatch, GPU_0=[]).broken = {"init"}
+        library = install(monkeypatch, GPU_0=[])
+        library.nvmlInit.side_effect = library.NVMLError
     else:
         monkeypatch.setitem(sys.modules, "pynvml", None)
     driver = Driver(BUSES)
