@@ -5,8 +5,7 @@ import plotStyle from "uplot/dist/uPlot.min.css?inline";
 
 import { embeddedSource, REPORT_ID } from "./api/embedded";
 import { httpSource } from "./api/http";
-import { createStore } from "./state/store";
-import { keepUp } from "./state/upkeep";
+import { createStore, keepUp } from "./state/store";
 import { App } from "./views/app/app";
 import { STYLES } from "./views/app/styles";
 

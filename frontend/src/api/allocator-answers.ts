@@ -3,11 +3,19 @@
 import { VERDICTS, type Fix, type Fixes, type Oom } from "../model/answer";
 import { CATEGORIES } from "../model/categories";
 import type { MemoryMap, Bin, ChunkOwner, MapRef, MapSummary, BlockingChunks, Region } from "../model/memory-map";
-import { PARTS, type DeviceMemory, type Segment } from "../model/pool";
+import { PARTS, POOL_SOURCES, type DeviceMemory, type Segment, type PoolGrowth, type PoolSteps } from "../model/pool";
 import { PHASES } from "../model/run";
-import { ledgerRow } from "./answers";
-import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
-import { readColumns } from "./columns";
+import {
+  BAND_NAMES,
+  splitRounding,
+  type Band,
+  type CompiledSpan,
+  type TensorShape,
+  type Timeline,
+  type TimelineRef,
+} from "../model/timeline";
+import { ledgerRow, MODES } from "./answers";
+import { flag, list, maybe, number, object, oneOf, text, readColumns, numbers, type Check } from "./check";
 
 const phase = oneOf(PHASES);
 const category = oneOf(CATEGORIES);
@@ -120,3 +128,70 @@ const deviceMemoryAnswer = object<DeviceMemory>({
   notes: list(text),
 });
 export const parseDeviceMemory = (json: unknown): DeviceMemory => deviceMemoryAnswer(json, "device_memory");
+
+const poolHead = object<Pick<PoolSteps, "run" | "device" | "phase" | "total_rows" | "sources" | "growths" | "sentences">>({
+  run: text,
+  device: text,
+  phase: oneOf(PHASES),
+  total_rows: number,
+  sources: list(oneOf(POOL_SOURCES)),
+  growths: list(
+    object<PoolGrowth>({ after_step: maybe(number), by_step: number, bytes: number, pool_bytes: number, peak_rise_bytes: maybe(number) }),
+  ),
+  sentences: list(text),
+});
+
+export const parsePool = (buffer: ArrayBuffer): PoolSteps =>
+  readColumns(buffer, "pool", poolHead, [
+    "step",
+    "wall_time",
+    "session",
+    "in_use_bytes",
+    "peak_bytes",
+    "capacity_bytes",
+    "pool_source",
+    "pool_bytes",
+    "largest_free_bytes",
+    "fragmentation",
+    "rounding_bytes",
+  ]).answer;
+
+const timelineFields: { [K in keyof TimelineRef]: Check<TimelineRef[K]> } = {
+  step: number,
+  phase: oneOf(PHASES),
+  device: text,
+  wall_time: number,
+  mode: oneOf(MODES),
+  in_use_bytes: number,
+  allocations: number,
+  moments: number,
+  peak: number,
+  events: number,
+  duration_ns: number,
+  not_available: list(text),
+};
+
+const timelinesAnswer = object<{ timelines: TimelineRef[] }>({ timelines: list(object<TimelineRef>(timelineFields)) });
+export const parseTimelines = (json: unknown): TimelineRef[] => timelinesAnswer(json, "timelines").timelines;
+
+type Head = TimelineRef & Pick<Timeline, "run" | "owners" | "ops" | "shapes" | "lines" | "bands" | "compiled" | "time_ns" | "event">;
+
+const timelineHead = object<Head>({
+  ...timelineFields,
+  run: text,
+  owners: list(object<ChunkOwner>({ layer: maybe(text), category: oneOf(CATEGORIES), trainable: maybe(flag) })),
+  ops: list(text),
+  shapes: list(object<TensorShape>({ shape: list(number), dtype: text })),
+  lines: list(text),
+  bands: list(object<Band>({ name: oneOf(BAND_NAMES), start: number, end: number })),
+  compiled: list(object<CompiledSpan>({ start: number, end: number })),
+  time_ns: numbers,
+  event: numbers,
+});
+
+const TIMELINE_COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line"] as const;
+
+export function parseTimeline(buffer: ArrayBuffer): Timeline {
+  const { answer } = readColumns(buffer, "timeline", timelineHead, TIMELINE_COLUMNS);
+  return splitRounding(answer);
+}

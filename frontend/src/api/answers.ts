@@ -1,13 +1,26 @@
 /** Each route's answer, checked and turned into the model. */
 
 import type { Activations } from "../model/activations";
+import { ANSWER_NAMES, ANSWER_SOURCES, ANSWER_STATUSES, EVIDENCE_VIEWS, type Answer, type Evidence } from "../model/answer";
 import { CATEGORIES, type Group } from "../model/categories";
+import type { DeviceBreakdown, DevicePart, DeviceRow, Devices, DeviceSteps, Imbalance, WorkerInfo } from "../model/devices";
 import { RECOMPUTED, type LayerRow, type LayersAnswer } from "../model/layers";
 import type { Epoch, Failure, LayerChange, Mode, Overview, SessionStart, SnapshotRef, Validation } from "../model/overview";
+import type { Demand } from "../model/pool";
 import { PHASES, RUN_STATUSES, type DeviceInfo, type RunInfo, type RunsAnswer } from "../model/run";
 import type { LedgerTotals, SavedRow, HeldTensorGroup, LedgerRow, Replay, Snapshot, SnapshotSummary } from "../model/snapshot";
-import { flag, list, maybe, number, object, oneOf, text, type Check } from "./check";
-import { readColumns } from "./columns";
+import {
+  METHODS,
+  TIME_SOURCES,
+  type CurvePoint,
+  type FailedRequest,
+  type PlainRow,
+  type WhatIf,
+  type Plan,
+  type PlanOption,
+  type PlanPoint,
+} from "../model/what-if";
+import { flag, list, maybe, number, object, oneOf, text, readColumns, type Check } from "./check";
 
 export const MODES: readonly Mode[] = ["graph", "eager", "xla"];
 const phase = oneOf(PHASES);
@@ -217,3 +230,167 @@ export function parseLedgerTotals(buffer: ArrayBuffer): LedgerTotals {
   const { answer, numbered } = readColumns(buffer, "ledger_totals", totalsHead, ["step", "wall_time", "in_use_bytes"]);
   return { ...answer, bytes: numbered("group", answer.groups) };
 }
+
+const figures: Check<Record<string, number>> = (value, where) => {
+  const given = object<Record<string, number>>({})(value, where);
+  for (const [name, one] of Object.entries(value as object)) given[name] = number(one, `${where}.${name}`);
+  return given;
+};
+
+const answersAnswer = object<{ answers: Answer[] }>({
+  answers: list(
+    object<Answer>({
+      name: oneOf(ANSWER_NAMES),
+      question: text,
+      sentence: text,
+      status: oneOf(ANSWER_STATUSES),
+      source: oneOf(ANSWER_SOURCES),
+      evidence: object<Evidence>({
+        view: oneOf(EVIDENCE_VIEWS),
+        step: maybe(number),
+        phase: maybe(oneOf(PHASES)),
+        other_step: maybe(number),
+        category: maybe(oneOf(CATEGORIES)),
+        layer: maybe(text),
+        zoom: maybe(list(number)),
+        oom: maybe(number),
+      }),
+      figures,
+      details: list(text),
+    }),
+  ),
+});
+export const parseAnswers = (json: unknown): Answer[] => answersAnswer(json, "answers").answers;
+
+const row = object<PlainRow>({ layer: maybe(text), category: oneOf(CATEGORIES), trainable: maybe(flag), bytes: number });
+
+const failed = maybe(
+  object<FailedRequest>({ op: maybe(text), layer: maybe(text), requested_bytes: number, free_bytes: number, largest_free_bytes: number }),
+);
+
+const point = object<CurvePoint>({
+  batch_size: number,
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+  fits: maybe(flag),
+  fails_at: failed,
+});
+
+const whatIf = object<WhatIf>({
+  run: text,
+  device: text,
+  batch_size: maybe(number),
+  capacity_bytes: maybe(number),
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
+  fits: maybe(flag),
+  sentence: text,
+  fails_at: failed,
+  enough_capacity_bytes: maybe(number),
+  largest_batch_size: maybe(number),
+  method: oneOf(METHODS),
+  reproduced: object<WhatIf["reproduced"]>({ addresses: number, of: number }),
+  assumptions: list(text),
+  recorded: object<WhatIf["recorded"]>({ batch_sizes: list(number), steps: list(number), peak_bytes: maybe(number) }),
+  ledger: list(row),
+  curve: list(point),
+  measured: maybe(object<NonNullable<WhatIf["measured"]>>({ step: number, in_use_bytes: number, ledger: list(row) })),
+});
+export const parseWhatIf = (json: unknown): WhatIf => whatIf(json, "what_if");
+
+const range = { peak_bytes: number, low_bytes: number, high_bytes: number };
+
+const plan = object<Plan>({
+  run: text,
+  device: text,
+  model: text,
+  budget_bytes: number,
+  fits: maybe(flag),
+  segments: list(list(text)),
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
+  recorded_peak_bytes: maybe(number),
+  demand_bytes: maybe(number),
+  extra_time: maybe(number),
+  time_source: oneOf(TIME_SOURCES),
+  code: text,
+  options: list(object<PlanOption>({ kind: text, sentence: text, ...range, fits: flag, extra_time: maybe(number) })),
+  curve: list(object<PlanPoint>({ ...range, extra_time: number, segments: number })),
+  ledger: list(row),
+  sentences: list(text),
+  measured: maybe(object<NonNullable<Plan["measured"]>>({ step: number, in_use_bytes: number, ledger: list(row) })),
+});
+export const parsePlan = (json: unknown): Plan => plan(json, "plan");
+
+const answer = object<{ demand: Demand | null }>({
+  demand: maybe(
+    object<Demand>({
+      step: number,
+      phase: oneOf(PHASES),
+      peak_bytes: number,
+      demand_bytes: number,
+      rounding_bytes: number,
+      unsplit_bytes: number,
+      sentences: list(text),
+    }),
+  ),
+});
+export const parseDemand = (json: unknown): { demand: Demand | null } => answer(json, "demand");
+
+/** A column of figures; NaN where one is unknown. */
+const column: Check<Float64Array> = (value, where) => Float64Array.from(list(maybe(number))(value, where), (one) => one ?? NaN);
+
+const workerInfo = object<WorkerInfo>({
+  worker: text,
+  sessions: number,
+  first_step: maybe(number),
+  last_step: maybe(number),
+  ended: flag,
+  last_wall_time: maybe(number),
+  status: maybe(text),
+  stopped_early: maybe(text),
+  clock_offset_seconds: maybe(number),
+});
+
+const devicePart = object<DevicePart>({ category: oneOf(CATEGORIES), trainable: maybe(flag), bytes: number });
+
+const deviceRow = object<DeviceRow>({
+  device: text,
+  worker: text,
+  name: text,
+  capacity_bytes: maybe(number),
+  peak_bytes: number,
+  peak_step: number,
+  last_in_use_bytes: maybe(number),
+  headroom_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  breakdown: maybe(
+    object<DeviceBreakdown>({
+      step: number,
+      peak_bytes: number,
+      parts: list(devicePart),
+    }),
+  ),
+  ooms: number,
+});
+
+const devicesAnswer = object<Devices>({
+  run: text,
+  rolled_up: flag,
+  phase: oneOf(PHASES),
+  workers: list(workerInfo),
+  devices: list(deviceRow),
+  imbalance: maybe(object<Imbalance>({ largest: text, smallest: text, bytes: number, sentence: text })),
+  sum_peak_bytes: number,
+  steps: object<DeviceSteps>({
+    step: column,
+    max_peak_bytes: column,
+    min_peak_bytes: column,
+    sum_in_use_bytes: maybe(column),
+  }),
+  damage: list(text),
+});
+export const parseDevices = (json: unknown): Devices => devicesAnswer(json, "devices");

@@ -2,8 +2,7 @@
 
 import { HOST_PARTS, type HostMemory } from "../model/host-memory";
 import { PHASES } from "../model/run";
-import { maybe, number, object, oneOf, text } from "./check";
-import { readColumns } from "./columns";
+import { maybe, number, object, oneOf, text, readColumns } from "./check";
 
 const head = object<Pick<HostMemory, "run" | "device" | "phase" | "worker" | "total_rows" | "summary">>({
   run: text,

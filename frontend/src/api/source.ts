@@ -3,16 +3,31 @@
 import type { Place } from "../model/memory-map";
 import type { Phase } from "../model/run";
 import { changedConditions, type Conditions } from "../model/what-if";
-import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "./allocator-answers";
-import { parseAnswers } from "./answer-answers";
-import { parseActivations, parseLayers, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "./answers";
-import { parseDemand } from "./demand-answer";
-import { parseDevices } from "./devices-answer";
+import {
+  parseDeviceMemory,
+  parseFixes,
+  parseMap,
+  parseMaps,
+  parseOoms,
+  parsePool,
+  parseTimeline,
+  parseTimelines,
+} from "./allocator-answers";
+import {
+  parseAnswers,
+  parseActivations,
+  parseLayers,
+  parseLedgerTotals,
+  parseOverview,
+  parseRuns,
+  parseSnapshot,
+  parseSnapshots,
+  parseDemand,
+  parseDevices,
+  parsePlan,
+  parseWhatIf,
+} from "./answers";
 import { parseHostMemory } from "./host-memory-answer";
-import { parsePlan } from "./plan-answer";
-import { parsePool } from "./pool-answer";
-import { parseTimeline, parseTimelines } from "./timeline-answers";
-import { parseWhatIf } from "./what-if-answer";
 
 /** An error with the server's own sentence. */
 export class Refused extends Error {

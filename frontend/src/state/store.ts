@@ -3,11 +3,13 @@
 import { computed, signal, effect, type ReadonlySignal, type Signal } from "@preact/signals";
 
 import type { Source } from "../api/source";
+import { later, touch } from "../lib/activity";
 import type { Overview } from "../model/overview";
 import { selectStep, type StepSelection } from "../model/step-selection";
 import { chosenTimeline, type TimelineRef } from "../model/timeline";
 import { sameStep, type Choices } from "./address";
 import { createChoices, keepAddress } from "./choices";
+import { followDarkMode, isVisible, onAddress, onReload } from "./host";
 import { createOverviews, createColumns, createRecords } from "./records";
 import type { Loaded } from "./resource";
 import { createResources } from "./resources";
@@ -96,4 +98,32 @@ export function createStore(source: Source) {
       fetched.retryFailed();
     },
   };
+}
+
+/** TensorBoard's own reload is off by default and at least 30 s apart: too slow to watch a training. */
+const POLL_MS = 5000;
+/** The server itself waits for a run that is being read, up to a second. */
+const SOON_MS = 200;
+
+/** Polls until the shown run has been read: there is nothing to show before. The page is busy meanwhile. */
+function pollWhileRead(store: Store): void {
+  const reading = computed(() => store.primary.value?.status === "reading" && store.answer.value.error === null);
+  const again = (): unknown => reading.peek() && later(SOON_MS, () => void store.poll().then(again));
+  effect(() => void (reading.value && again()));
+}
+
+export function keepUp(store: Store, live: boolean): void {
+  followDarkMode((dark) => {
+    store.dark.value = dark;
+    document.documentElement.dataset.scheme = dark ? "dark" : "light";
+    touch();
+  });
+  onAddress(store.follow);
+  void store.reload();
+  if (!live) return;
+  pollWhileRead(store);
+  onReload(() => void store.reload());
+  window.setInterval(() => {
+    if (isVisible()) void store.poll();
+  }, POLL_MS);
 }

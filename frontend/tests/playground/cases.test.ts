@@ -18,8 +18,7 @@ import {
 } from "../../playground/training";
 import { parseOoms } from "../../src/api/allocator-answers";
 import { parseActivations, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../../src/api/answers";
-import { WrongAnswer } from "../../src/api/check";
-import { decodeColumns } from "../../src/api/columns";
+import { WrongAnswer, decodeColumns } from "../../src/api/check";
 import { formatBytes } from "../../src/lib/bytes";
 import { topLayers, totalAt, type Activations } from "../../src/model/activations";
 import { frozenFindings } from "../../src/model/answer";

@@ -5,8 +5,8 @@ import { describe, expect, it } from "vitest";
 import { CASES } from "../../playground/cases";
 import { devicesOf } from "../../playground/devices";
 import { infoOf, type Plan } from "../../playground/training";
+import { parseDevices } from "../../src/api/answers";
 import { WrongAnswer } from "../../src/api/check";
-import { parseDevices } from "../../src/api/devices-answer";
 import { toCsv } from "../../src/lib/bytes";
 import {
   alignedStep,
@@ -27,7 +27,7 @@ import {
 import { preferredDevice, preferredLabel } from "../../src/model/run";
 import { DEFAULTS } from "../../src/state/address";
 import { barScale, deviceBar } from "../../src/views/devices/device-bars";
-import { commonCapacity, peaksSpec, seriesOf, sumSpec } from "../../src/views/devices/devices-spec";
+import { commonCapacity, peaksSpec, seriesOf, sumSpec } from "../../src/views/devices/devices-view";
 
 const planOf = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];
 const wire = (name: string): unknown => JSON.parse(JSON.stringify(devicesOf(planOf(name)))) as unknown;

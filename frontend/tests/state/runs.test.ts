@@ -1,29 +1,30 @@
-import { describe, expect, it } from "vitest";
+// @vitest-environment happy-dom
+import { beforeEach, describe, expect, it } from "vitest";
 
 import type { RunInfo } from "../../src/model/run";
 import { DEFAULTS, type Choices } from "../../src/state/address";
-import { colourIndex, matcher, primaryRun, selectedRuns, shownDevice, shownPhase } from "../../src/state/runs";
+import {
+  colourIndex,
+  matcher,
+  otherRun,
+  primaryRun,
+  selectedRuns,
+  showRun,
+  shownDevice,
+  shownPhase,
+  toggleRun,
+} from "../../src/state/runs";
+import { createStore } from "../../src/state/store";
+import { run as recorded, sourceOf } from "./store-cases";
 
-const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunInfo => ({
-  run: name,
-  version: "1",
-  sessions: 1,
-  workers: [""],
-  steps: 3,
-  first_step: 0,
-  last_step: 2,
-  started,
-  phases: ["train", "validation"],
-  devices: devices.map((device) => ({ device, capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 })),
-  most_loaded: devices.find((device) => device.startsWith("GPU")) ?? devices[0] ?? null,
-  activation_layers: 0,
-  ooms: 0,
-  status: "ok",
-  rank: 1000 - started,
-  findings: [],
-  notes: [],
-  damage: [],
-});
+beforeEach(() => window.history.replaceState(null, "", "#"));
+
+const run = (name: string, started: number, devices: string[] = ["CPU:0"]): RunInfo =>
+  recorded(name, started, {
+    phases: ["train", "validation"],
+    devices: devices.map((device) => ({ device, capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 })),
+    most_loaded: devices.find((device) => device.startsWith("GPU")) ?? devices[0] ?? null,
+  });
 
 describe("selection", () => {
   const many = Array.from({ length: 20 }, (_, index) => run(`run${index}`, index));
@@ -83,5 +84,61 @@ describe("selection", () => {
     expect(matcher("(").test("anything")).toBe(true);
     // The same sentence stands at the search for layers.
     expect(matcher("(").fault).not.toContain("run");
+  });
+});
+
+describe("the list of runs", () => {
+  it("is checked and unchecked one by one", async () => {
+    const { source } = sourceOf([recorded("a", 1), recorded("b", 2), recorded("c", 3)]);
+    const store = createStore(source);
+    await store.reload();
+    toggleRun(store, "a");
+    expect(store.choices.value.runs).toEqual(["c", "a"]);
+    toggleRun(store, "a");
+    expect(store.choices.value.runs).toEqual(["c"]);
+    toggleRun(store, "b");
+    toggleRun(store, "a");
+    store.choose({ primary: "c" });
+    toggleRun(store, "c");
+    expect([store.choices.value.runs, store.choices.value.primary]).toEqual([["a", "b"], null]);
+  });
+
+  it("keeps runs checked that the filter hides", async () => {
+    const { source } = sourceOf([recorded("a", 1), recorded("b", 2), recorded("c", 3)]);
+    const store = createStore(source);
+    await store.reload();
+    store.choose({ runs: ["a", "b"], filter: "b|c" });
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["b"]);
+    toggleRun(store, "c");
+    expect(new Set(store.choices.value.runs)).toEqual(new Set(["a", "b", "c"]));
+    toggleRun(store, "b");
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["c"]);
+    store.choose({ filter: "" });
+    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["a", "c"]);
+  });
+
+  it("selects a run without the step, zoom and attempt of the last one", async () => {
+    const { source } = sourceOf([recorded("a", 1), recorded("b", 2)]);
+    const store = createStore(source);
+    await store.reload();
+    store.choose({ runs: ["b"], step: 5, zoom: [1, 9], session: "s", oom: 2, layer: "kept" });
+    showRun(store, "a");
+    expect(store.choices.value).toMatchObject({
+      primary: "a",
+      runs: ["b", "a"],
+      step: null,
+      zoom: null,
+      session: null,
+      oom: 0,
+      layer: "kept",
+    });
+  });
+
+  it("offers another checked run for comparison, otherwise the same run", () => {
+    const [a, b, c] = [recorded("a", 1), recorded("b", 2, { devices: [] }), recorded("c", 3)] as const;
+    expect(otherRun([a, b, c], [a, b, c], a, DEFAULTS)?.run).toBe("c");
+    expect(otherRun([a, b, c], [a, b], a, DEFAULTS)?.run).toBe("a");
+    expect(otherRun([a, b, c], [a], a, { ...DEFAULTS, other: "c" })?.run).toBe("c");
+    expect(otherRun([], [], null, DEFAULTS)).toBeNull();
   });
 });

@@ -1,60 +1,14 @@
 // @vitest-environment happy-dom
-import { beforeEach, describe, expect, it, vi } from "vitest";
+import { signal } from "@preact/signals";
+import { beforeEach, describe, expect, it, vi, afterEach } from "vitest";
 
-import type { OverviewQuery, Source } from "../../src/api/source";
+import type { OverviewQuery } from "../../src/api/source";
 import type { Overview } from "../../src/model/overview";
-import type { RunInfo } from "../../src/model/run";
 import type { TimelineRef } from "../../src/model/timeline";
 import { DEFAULTS } from "../../src/state/address";
-import { otherRun, showRun, toggleRun } from "../../src/state/runs";
-import { createStore } from "../../src/state/store";
-
-const run = (name: string, started: number, changed: Partial<RunInfo> = {}): RunInfo => ({
-  run: name,
-  version: "1",
-  sessions: 1,
-  workers: [""],
-  steps: 100,
-  first_step: 0,
-  last_step: 99,
-  started,
-  phases: ["train"],
-  devices: [{ device: "GPU:0", capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 }],
-  most_loaded: "GPU:0",
-  activation_layers: 0,
-  ooms: 0,
-  status: "ok",
-  rank: 1000 - started,
-  findings: [],
-  notes: [],
-  damage: [],
-  ...changed,
-});
-
-const settled = async (): Promise<void> => {
-  for (let turn = 0; turn < 5; turn += 1) await new Promise((resume) => setTimeout(resume, 0));
-};
-
-/** Columns of an overview whose values are all unknown. */
-const UNKNOWN = { step: [], peak_bytes: [], traced: [], snapshot: [], snapshots: [], sessions: [], failures: [] };
-
-/** A source that answers with what it was asked; `asked` are the overviews, `fails` makes the list of runs fail. */
-function sourceOf(runs: readonly RunInfo[]) {
-  const asked: OverviewQuery[] = [];
-  const state = { runs, fails: false };
-  const overview = (query: OverviewQuery): Promise<Overview> => {
-    asked.push(query);
-    return Promise.resolve({ ...UNKNOWN, run: query.run, rows: query.span === null ? 100 : 7 } as unknown as Overview);
-  };
-  const source = {
-    runs: vi.fn(() => (state.fails ? Promise.reject(new Error("gone")) : Promise.resolve({ plugin_version: "1", runs: [...state.runs] }))),
-    hostRuns: () => Promise.resolve([]),
-    overview,
-    pool: () => new Promise(() => undefined),
-    ledgerTotals: () => new Promise(() => undefined),
-  } as unknown as Source;
-  return { source, asked, state };
-}
+import { toggleRun } from "../../src/state/runs";
+import { createStore, keepUp, type Store } from "../../src/state/store";
+import { run, settled, sourceOf } from "./store-cases";
 
 beforeEach(() => window.history.replaceState(null, "", "#"));
 
@@ -340,58 +294,95 @@ describe("a moment inside a step", () => {
   });
 });
 
-describe("the list of runs", () => {
-  it("is checked and unchecked one by one", async () => {
-    const { source } = sourceOf([run("a", 1), run("b", 2), run("c", 3)]);
-    const store = createStore(source);
-    await store.reload();
-    toggleRun(store, "a");
-    expect(store.choices.value.runs).toEqual(["c", "a"]);
-    toggleRun(store, "a");
-    expect(store.choices.value.runs).toEqual(["c"]);
-    toggleRun(store, "b");
-    toggleRun(store, "a");
-    store.choose({ primary: "c" });
-    toggleRun(store, "c");
-    expect([store.choices.value.runs, store.choices.value.primary]).toEqual([["a", "b"], null]);
+/** The browser's dark mode, and the frame that TensorBoard shows the page in. */
+describe("keeping the page up to date", () => {
+  const dark = { matches: false, tell: (): void => undefined };
+  const frame: { reload?: () => void } = {};
+
+  function kept(live: boolean) {
+    const store = {
+      dark: { value: false },
+      follow: vi.fn(),
+      reload: vi.fn(),
+      poll: vi.fn(() => Promise.resolve()),
+      primary: signal<{ status: string } | null>(null),
+      answer: signal<{ error: string | null }>({ error: null }),
+    };
+    keepUp(store as unknown as Store, live);
+    return store;
+  }
+
+  beforeEach(() => {
+    vi.useFakeTimers();
+    vi.stubGlobal("matchMedia", () => ({
+      get matches() {
+        return dark.matches;
+      },
+      addEventListener: (_: string, report: () => void) => (dark.tell = report),
+    }));
+    vi.stubGlobal("frameElement", frame);
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+    vi.unstubAllGlobals();
   });
 
-  it("keeps runs checked that the filter hides", async () => {
-    const { source } = sourceOf([run("a", 1), run("b", 2), run("c", 3)]);
-    const store = createStore(source);
-    await store.reload();
-    store.choose({ runs: ["a", "b"], filter: "b|c" });
-    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["b"]);
-    toggleRun(store, "c");
-    expect(new Set(store.choices.value.runs)).toEqual(new Set(["a", "b", "c"]));
-    toggleRun(store, "b");
-    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["c"]);
-    store.choose({ filter: "" });
-    expect(store.selected.value.map(({ run: name }) => name)).toEqual(["a", "c"]);
-  });
+  describe("a live page", () => {
+    it("loads at once and polls every five seconds while it can be seen", () => {
+      const store = kept(true);
+      expect([store.reload.mock.calls.length, store.poll.mock.calls.length]).toEqual([1, 0]);
+      vi.advanceTimersByTime(15_000);
+      expect(store.poll).toHaveBeenCalledTimes(3);
+      // TensorBoard hides a tab so.
+      vi.stubGlobal("innerHeight", 0);
+      vi.advanceTimersByTime(15_000);
+      expect(store.poll).toHaveBeenCalledTimes(3);
+      vi.stubGlobal("innerHeight", 700);
+      vi.advanceTimersByTime(5_000);
+      expect(store.poll).toHaveBeenCalledTimes(4);
+    });
 
-  it("selects a run without the step, zoom and attempt of the last one", async () => {
-    const { source } = sourceOf([run("a", 1), run("b", 2)]);
-    const store = createStore(source);
-    await store.reload();
-    store.choose({ runs: ["b"], step: 5, zoom: [1, 9], session: "s", oom: 2, layer: "kept" });
-    showRun(store, "a");
-    expect(store.choices.value).toMatchObject({
-      primary: "a",
-      runs: ["b", "a"],
-      step: null,
-      zoom: null,
-      session: null,
-      oom: 0,
-      layer: "kept",
+    it("polls soon while the shown run is being read, unless the server does not answer", async () => {
+      const store = kept(true);
+      await vi.advanceTimersByTimeAsync(1000);
+      expect(store.poll).toHaveBeenCalledTimes(0);
+      store.primary.value = { status: "reading" };
+      await vi.advanceTimersByTimeAsync(1100);
+      expect(store.poll).toHaveBeenCalledTimes(5);
+      store.answer.value = { error: "The server does not answer." };
+      await vi.advanceTimersByTimeAsync(1000);
+      expect(store.poll).toHaveBeenCalledTimes(6);
+      store.primary.value = { status: "ok" };
+      store.answer.value = { error: null };
+      await vi.advanceTimersByTimeAsync(1000);
+      expect(store.poll).toHaveBeenCalledTimes(6);
+    });
+
+    it("reloads when TensorBoard does", () => {
+      const store = kept(true);
+      frame.reload?.();
+      expect(store.reload).toHaveBeenCalledTimes(2);
     });
   });
 
-  it("offers another checked run for comparison, otherwise the same run", () => {
-    const [a, b, c] = [run("a", 1), run("b", 2, { devices: [] }), run("c", 3)] as const;
-    expect(otherRun([a, b, c], [a, b, c], a, DEFAULTS)?.run).toBe("c");
-    expect(otherRun([a, b, c], [a, b], a, DEFAULTS)?.run).toBe("a");
-    expect(otherRun([a, b, c], [a], a, { ...DEFAULTS, other: "c" })?.run).toBe("c");
-    expect(otherRun([], [], null, DEFAULTS)).toBeNull();
+  describe("any page", () => {
+    it("follows dark mode and addresses that others write", () => {
+      const store = kept(false);
+      for (const matches of [true, false]) {
+        dark.matches = matches;
+        dark.tell();
+        expect([store.dark.value, document.documentElement.dataset.scheme]).toEqual([matches, matches ? "dark" : "light"]);
+      }
+      window.dispatchEvent(new Event("hashchange"));
+      expect(store.follow).toHaveBeenCalledTimes(1);
+    });
+
+    it("of saved data loads once", () => {
+      delete frame.reload;
+      const store = kept(false);
+      vi.advanceTimersByTime(60_000);
+      expect([store.reload.mock.calls.length, store.poll.mock.calls.length]).toEqual([1, 0]);
+      expect(frame.reload).toBeUndefined();
+    });
   });
 });

@@ -2,21 +2,147 @@
 
 import { useEffect, useMemo } from "preact/hooks";
 
-import { unitOf, unbroken } from "../../lib/bytes";
+import { byteRange, cellEdges } from "../../charts/axis";
+import { betweenPainter, stepPainter, type Painter } from "../../charts/paint";
+import type { PlotSpec } from "../../charts/plot";
+import { capacityPainter } from "../../charts/rules";
+import { unitOf, unbroken, formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel, type Group } from "../../model/categories";
-import { breakdownNote, devicesFile, devicesSummary, groupsOf, type Devices } from "../../model/devices";
-import { fillOf } from "../../theme/palette";
+import { breakdownNote, devicesFile, devicesSummary, groupsOf, conspicuous, stepSentence, type Devices } from "../../model/devices";
+import { ofOneKind } from "../../model/run";
+import type { Choices } from "../../state/address";
+import { fillOf, INKS, runColour, type Scheme } from "../../theme/palette";
+import { Chart } from "../shared/chart";
 import { schemeOf, useStore, useCategoryRow } from "../shared/context";
 import { LegendItem, Search } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { Swatch, UnitButton } from "../shared/figures";
+import { useStepsChart, AXIS_INKS, highest, rangeOf, rangeOfSome } from "../shared/frame";
 import { Nothing } from "../shared/states";
-import { ConspicuousList } from "./conspicuous-list";
-import { barScale, deviceBar } from "./device-bars";
+import { barScale, deviceBar, DevicesDrawing } from "./device-bars";
 import { DeviceTable } from "./device-table";
-import { DevicesCharts } from "./devices-charts";
-import { DevicesDrawing } from "./devices-drawing";
-import { seriesColour, seriesOf } from "./devices-spec";
+
+function ConspicuousList({ devices }: { devices: Devices }) {
+  const store = useStore();
+  const entries = conspicuous(devices);
+  if (entries.length === 0) return null;
+  return (
+    <ul class="small conspicuous" data-testid="conspicuous" aria-label="Workers to look at first">
+      {entries.map(({ device, sentence }) => (
+        <li key={sentence}>
+          {device === null ? (
+            sentence
+          ) : (
+            <button type="button" class="link" title={`Select ${device}`} data-device={device} onClick={() => store.choose({ device })}>
+              {sentence}
+            </button>
+          )}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+type Series = "highest" | "lowest" | "sum";
+
+/** The lines that are drawn, with their labels. */
+export function seriesOf({ devices, steps }: Devices): { name: Series; label: string }[] {
+  if (ofOneKind(devices).length < 2) return [{ name: "highest", label: "measured peak" }];
+  return [
+    { name: "highest", label: "highest peak" },
+    { name: "lowest", label: "lowest peak" },
+    ...(steps.sum_in_use_bytes === null ? [] : [{ name: "sum" as const, label: "sum in use at step end" }]),
+  ];
+}
+
+/** Of the palette for lines without a category. */
+const seriesColour = (name: Series, scheme: Scheme): string =>
+  name === "highest" ? INKS[scheme].line : runColour(name === "lowest" ? 1 : 4, scheme);
+
+/** The answer has steps only: times of different workers are not one axis. */
+function frameOf({ steps }: Devices, { zoom }: Choices, scheme: Scheme) {
+  const edges = cellEdges(steps.step);
+  const range = rangeOfSome(steps.step, steps.step, { axis: "step", zoom }, null) ?? rangeOf(edges);
+  const common = { x: steps.step, xKind: "step" as const, range, yKind: "bytes" as const, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  return { edges, range, common };
+}
+
+/** The capacity that all compared devices have, null if they differ or it is unknown. */
+export function commonCapacity({ devices }: Devices): number | null {
+  const capacities = new Set(ofOneKind(devices).map(({ capacity_bytes }) => capacity_bytes));
+  const [only] = capacities;
+  return capacities.size === 1 ? (only ?? null) : null;
+}
+
+export function peaksSpec(devices: Devices, choices: Choices, scheme: Scheme): PlotSpec {
+  const { edges, range, common } = frameOf(devices, choices, scheme);
+  const { max_peak_bytes: most, min_peak_bytes: least } = devices.steps;
+  const ink = INKS[scheme];
+  const capacity = commonCapacity(devices);
+  const { max, capacityInside } = byteRange(highest(most, common.x, range), capacity);
+  const line = (name: Series, width: number) => ({ colour: seriesColour(name, scheme), width, dash: [] });
+  const several: Painter[] =
+    ofOneKind(devices.devices).length > 1
+      ? [
+          betweenPainter(edges, least, most, { colour: ink.faint, pattern: "plain", muted: false }, ink.background, 0.2),
+          stepPainter(edges, least, line("lowest", 1.5)),
+        ]
+      : [];
+  return {
+    ...common,
+    yMax: max,
+    painters: [
+      ...several,
+      stepPainter(edges, most, line("highest", 1.75)),
+      ...(capacity === null ? [] : [capacityPainter(capacity, `capacity ${formatBytes(capacity)}`, capacityInside, ink)]),
+    ],
+  };
+}
+
+/** Null where the sum is unknown or that of one device. */
+export function sumSpec(devices: Devices, choices: Choices, scheme: Scheme): PlotSpec | null {
+  const sum = devices.steps.sum_in_use_bytes;
+  if (sum === null || ofOneKind(devices.devices).length < 2) return null;
+  const { edges, range, common } = frameOf(devices, choices, scheme);
+  const painters = [stepPainter(edges, sum, { colour: seriesColour("sum", scheme), width: 1.75, dash: [] })];
+  return { ...common, yMax: byteRange(highest(sum, common.x, range), null).max, painters };
+}
+
+function DevicesCharts({ devices }: { devices: Devices }) {
+  const store = useStore();
+  const scheme = schemeOf(store);
+  const choices = store.choices.value;
+  const specs = useMemo(
+    () => ({ peaks: peaksSpec(devices, choices, scheme), sum: sumSpec(devices, choices, scheme) }),
+    [devices, choices.zoom, scheme],
+  );
+  const chart = useStepsChart(devices.steps.step, specs.peaks.x);
+  const describe = (row: number): string => stepSentence(devices, row);
+  const several = ofOneKind(devices.devices).length > 1;
+  const row = chart.cursor ?? chart.pin ?? chart.rest ?? 0;
+  return (
+    <section aria-label="Peaks over steps">
+      <p class="small one-line" data-testid="devices-at-step" data-step={devices.steps.step[row]}>
+        {describe(row)}
+      </p>
+      <Chart
+        {...chart}
+        height="small"
+        label={several ? "Highest and lowest peak of the devices over steps." : "Peak of the device over steps."}
+        spec={specs.peaks}
+        describe={describe}
+      />
+      {specs.sum && <Chart {...chart} height="small" label="Sum in use of all devices over steps." spec={specs.sum} describe={describe} />}
+      <p class="legend">
+        {seriesOf(devices).map(({ name, label }) => (
+          <LegendItem key={name} kind="line colour" colour={seriesColour(name, scheme)}>
+            {label}
+          </LegendItem>
+        ))}
+      </p>
+    </section>
+  );
+}
 
 /** The categories of the bars: a click selects one in every view. */
 function Legend({ groups, devices, scale }: { groups: readonly Group[]; devices: Devices; scale: number }) {

@@ -1,0 +1,54 @@
+/** Runs, and a source that lists them. */
+
+import { vi } from "vitest";
+
+import type { OverviewQuery, Source } from "../../src/api/source";
+import type { Overview } from "../../src/model/overview";
+import type { RunInfo } from "../../src/model/run";
+
+export const run = (name: string, started: number, changed: Partial<RunInfo> = {}): RunInfo => ({
+  run: name,
+  version: "1",
+  sessions: 1,
+  workers: [""],
+  steps: 100,
+  first_step: 0,
+  last_step: 99,
+  started,
+  phases: ["train"],
+  devices: [{ device: "GPU:0", capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 }],
+  most_loaded: "GPU:0",
+  activation_layers: 0,
+  ooms: 0,
+  status: "ok",
+  rank: 1000 - started,
+  findings: [],
+  notes: [],
+  damage: [],
+  ...changed,
+});
+
+export const settled = async (): Promise<void> => {
+  for (let turn = 0; turn < 5; turn += 1) await new Promise((resume) => setTimeout(resume, 0));
+};
+
+/** Columns of an overview whose values are all unknown. */
+const UNKNOWN = { step: [], peak_bytes: [], traced: [], snapshot: [], snapshots: [], sessions: [], failures: [] };
+
+/** A source that answers with what it was asked; `asked` are the overviews, `fails` makes the list of runs fail. */
+export function sourceOf(runs: readonly RunInfo[]) {
+  const asked: OverviewQuery[] = [];
+  const state = { runs, fails: false };
+  const overview = (query: OverviewQuery): Promise<Overview> => {
+    asked.push(query);
+    return Promise.resolve({ ...UNKNOWN, run: query.run, rows: query.span === null ? 100 : 7 } as unknown as Overview);
+  };
+  const source = {
+    runs: vi.fn(() => (state.fails ? Promise.reject(new Error("gone")) : Promise.resolve({ plugin_version: "1", runs: [...state.runs] }))),
+    hostRuns: () => Promise.resolve([]),
+    overview,
+    pool: () => new Promise(() => undefined),
+    ledgerTotals: () => new Promise(() => undefined),
+  } as unknown as Source;
+  return { source, asked, state };
+}
