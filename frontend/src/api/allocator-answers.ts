@@ -2,6 +2,7 @@
 
 import { VERDICTS, type Fix, type Fixes, type Oom } from "../model/answer";
 import { CATEGORIES } from "../model/categories";
+import { HOST_PARTS, type HostMemory } from "../model/host-memory";
 import type { MemoryMap, Bin, ChunkOwner, MapRef, MapSummary, BlockingChunks, Region } from "../model/memory-map";
 import { PARTS, POOL_SOURCES, type DeviceMemory, type Segment, type PoolGrowth, type PoolSteps } from "../model/pool";
 import { PHASES } from "../model/run";
@@ -195,3 +196,15 @@ export function parseTimeline(buffer: ArrayBuffer): Timeline {
   const { answer } = readColumns(buffer, "timeline", timelineHead, TIMELINE_COLUMNS);
   return splitRounding(answer);
 }
+
+const hostHead = object<Pick<HostMemory, "run" | "device" | "phase" | "worker" | "total_rows" | "summary">>({
+  run: text,
+  device: text,
+  phase: oneOf(PHASES),
+  worker: text,
+  total_rows: number,
+  summary: maybe(object<NonNullable<HostMemory["summary"]>>({ sentence: text, growth: maybe(object<object>({})) })),
+});
+
+export const parseHostMemory = (buffer: ArrayBuffer): HostMemory =>
+  readColumns(buffer, "host_memory", hostHead, ["step", "wall_time", "host_resident_bytes", ...HOST_PARTS]).answer;

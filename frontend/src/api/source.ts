@@ -12,6 +12,7 @@ import {
   parsePool,
   parseTimeline,
   parseTimelines,
+  parseHostMemory,
 } from "./allocator-answers";
 import {
   parseAnswers,
@@ -27,7 +28,6 @@ import {
   parsePlan,
   parseWhatIf,
 } from "./answers";
-import { parseHostMemory } from "./host-memory-answer";
 
 /** An error with the server's own sentence. */
 export class Refused extends Error {

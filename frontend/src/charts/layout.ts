@@ -23,7 +23,7 @@ export function stackLayout(x: Float64Array, bands: readonly Float64Array[]): St
 }
 
 /** Index of the band that holds `value` at a row, -1 above the stack. */
-export function bandAt(layout: StackLayout, row: number, value: number): number {
+export function bandAt(layout: Pick<StackLayout, "tops">, row: number, value: number): number {
   return layout.tops.findIndex(
     (top, index) => value <= (top[row] as number) && (top[row] as number) > (layout.tops[index - 1]?.[row] ?? 0),
   );

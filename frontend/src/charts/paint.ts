@@ -125,15 +125,15 @@ export function stackPainter(
 interface LineStyle {
   colour: string;
   width: number;
-  dash: readonly number[];
+  dash?: readonly number[];
 }
 
-function stroke(context: CanvasRenderingContext2D, scale: Scale, path: Path2D, style: LineStyle): void {
+export function stroke(context: CanvasRenderingContext2D, scale: Scale, path: Path2D, style: LineStyle): void {
   context.save();
   context.strokeStyle = style.colour;
   context.lineWidth = style.width * scale.ratio;
   context.lineJoin = "round";
-  context.setLineDash(style.dash.map((length) => length * scale.ratio));
+  context.setLineDash((style.dash ?? []).map((length) => length * scale.ratio));
   context.stroke(path);
   context.restore();
 }
@@ -280,12 +280,7 @@ export function linePainter(x: Float64Array, y: Float64Array, colour: string, wi
   return (context, scale) => {
     const path = new Path2D();
     trace(path, scale, x, y, [...x.keys()]);
-    context.save();
-    context.strokeStyle = colour;
-    context.lineWidth = width * scale.ratio;
-    context.lineJoin = "round";
-    context.stroke(path);
-    context.restore();
+    stroke(context, scale, path, { colour, width });
   };
 }
 

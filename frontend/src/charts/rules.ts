@@ -1,7 +1,7 @@
 /** Straight lines with words: capacity, marks, and the lane of epochs above the plot. */
 
 import { placeBlocks } from "./layout";
-import { stepPainter, type Painter } from "./paint";
+import { stepPainter, type Painter, stroke } from "./paint";
 
 export const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 
@@ -60,13 +60,11 @@ export function capacityPainter(
     if (inside) {
       const y = Math.round(scale.y(value)) + 0.5;
       if (across) {
-        context.strokeStyle = capacity;
-        context.lineWidth = 1.25 * scale.ratio;
-        context.setLineDash(CAPACITY_DASH.map((length) => length * scale.ratio));
-        context.beginPath();
-        context.moveTo(scale.left, y);
-        context.lineTo(scale.left + scale.width, y);
-        context.stroke();
+        stroke(context, scale, lineOf(scale.left, y, scale.left + scale.width, y), {
+          colour: capacity,
+          width: 1.25,
+          dash: CAPACITY_DASH,
+        });
       }
       write(label, y + 4 * scale.ratio);
     } else write(`↑ ${label}`, scale.top + 4 * scale.ratio);
@@ -74,42 +72,72 @@ export function capacityPainter(
   };
 }
 
+function lineOf(fromX: number, fromY: number, toX: number, toY: number): Path2D {
+  const path = new Path2D();
+  path.moveTo(fromX, fromY);
+  path.lineTo(toX, toY);
+  return path;
+}
+
 export function ruleAcross(x: number, colour: string, dash: readonly number[]): Painter {
   return (context, scale) => {
     const px = Math.round(scale.x(x)) + 0.5;
-    context.save();
-    context.strokeStyle = colour;
-    context.lineWidth = 1.25 * scale.ratio;
-    context.setLineDash(dash.map((length) => length * scale.ratio));
-    context.beginPath();
-    context.moveTo(px, scale.top);
-    context.lineTo(px, scale.top + scale.height);
-    context.stroke();
-    context.restore();
+    stroke(context, scale, lineOf(px, scale.top, px, scale.top + scale.height), { colour, width: 1.25, dash });
   };
 }
+
+/** Dashed lines across the plot where unused addresses are cut out. */
+export function cutsPainter(cuts: readonly number[], colour: string): Painter {
+  return (context, scale) => {
+    for (const value of cuts) {
+      const y = scale.y(value);
+      stroke(context, scale, lineOf(scale.left, y, scale.left + scale.width, y), { colour, width: 1, dash: [2, 4] });
+    }
+  };
+}
+
+interface Plate {
+  label: string;
+  weight?: string;
+  /** Room beside the label, in CSS pixels. */
+  pad: number;
+  alpha: number;
+  ink: string;
+  ground: string;
+}
+
+/** A label on a plate; `place` gives the plate's left end and its middle from its width. */
+export function plate(
+  context: CanvasRenderingContext2D,
+  ratio: number,
+  { label, weight = "", pad, alpha, ink, ground }: Plate,
+  place: (width: number) => [number, number],
+): void {
+  context.save();
+  context.font = `${weight}${11 * ratio}px ${FONT}`;
+  const [width, height] = [context.measureText(label).width + 2 * pad * ratio, PLATE_HEIGHT * ratio];
+  const [left, middle] = place(width);
+  context.globalAlpha = alpha;
+  context.fillStyle = ground;
+  context.beginPath();
+  context.roundRect(left, middle - height / 2, width, height, 3 * ratio);
+  context.fill();
+  context.globalAlpha = 1;
+  context.fillStyle = ink;
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  context.fillText(label, left + pad * ratio, middle + ratio);
+  context.restore();
+}
+
+const PLATE_HEIGHT = 18;
 
 /** A label on a plate in the plot, if `room`, a height in data units from `y` up, can hold it. */
 export function platePainter(y: number, room: number, label: string, ink: string, ground: string): Painter {
   return (context, scale) => {
-    const height = 18 * scale.ratio;
-    if (scale.y(y) - scale.y(y + room) < height + 4 * scale.ratio) return;
-    context.save();
-    context.font = `${11 * scale.ratio}px ${FONT}`;
-    const width = context.measureText(label).width + 14 * scale.ratio;
-    const middle = scale.y(y + room / 2);
-    const left = scale.left + 8 * scale.ratio;
-    context.globalAlpha = 0.9;
-    context.fillStyle = ground;
-    context.beginPath();
-    context.roundRect(left, middle - height / 2, width, height, 3 * scale.ratio);
-    context.fill();
-    context.globalAlpha = 1;
-    context.fillStyle = ink;
-    context.textBaseline = "middle";
-    context.textAlign = "left";
-    context.fillText(label, left + 7 * scale.ratio, middle + scale.ratio);
-    context.restore();
+    const { ratio } = scale;
+    if (scale.y(y) - scale.y(y + room) < (PLATE_HEIGHT + 4) * ratio) return;
+    plate(context, ratio, { label, pad: 7, alpha: 0.9, ink, ground }, () => [scale.left + 8 * ratio, scale.y(y + room / 2)]);
   };
 }
 

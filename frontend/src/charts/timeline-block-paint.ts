@@ -1,7 +1,7 @@
 /** Paints the blocks of a step's timeline; what does not change from one paint to the next is kept. */
 
 import type { Range } from "./axis";
-import { fillStyle, type BandFill, type Painter, type Scale } from "./paint";
+import { fillStyle, type BandFill, type Painter, type Scale, stroke } from "./paint";
 import { basesOf, StackWalk, type Blocks } from "./timeline-blocks";
 import { momentAt, timelineCells, type TimelineLayout, type Cell } from "./timeline-layout";
 
@@ -247,33 +247,7 @@ export function outlinePainter(
   return (context, scale) => {
     if (rows.length === 0) return;
     const path = new Path2D(outlinePath(blocks, layout, rows, range, scale));
-    context.save();
-    context.lineJoin = "round";
-    for (const [colour, width] of [
-      [inks.ground, 4.5],
-      [inks.line, 2.5],
-    ] as const) {
-      context.strokeStyle = colour;
-      context.lineWidth = width * scale.ratio;
-      context.stroke(path);
-    }
-    context.restore();
-  };
-}
-
-/** Dashed lines across the plot where unused addresses are cut out. */
-export function cutsPainter(cuts: readonly number[], colour: string): Painter {
-  return (context, scale) => {
-    context.save();
-    context.strokeStyle = colour;
-    context.lineWidth = scale.ratio;
-    context.setLineDash([2 * scale.ratio, 4 * scale.ratio]);
-    for (const value of cuts) {
-      context.beginPath();
-      context.moveTo(scale.left, scale.y(value));
-      context.lineTo(scale.left + scale.width, scale.y(value));
-      context.stroke();
-    }
-    context.restore();
+    stroke(context, scale, path, { colour: inks.ground, width: 4.5 });
+    stroke(context, scale, path, { colour: inks.line, width: 2.5 });
   };
 }

@@ -2,8 +2,8 @@
 
 import { lowerBound, maximum } from "../lib/search";
 import type { Range } from "./axis";
-import { fillStyle, type BandFill, type Painter, type Scale } from "./paint";
-import { FONT } from "./rules";
+import { fillStyle, type BandFill, type Painter, type Scale, stroke } from "./paint";
+import { FONT, plate } from "./rules";
 
 export interface TimelineLayout {
   /** Where each moment begins, and last where the step ends: one more than moments. */
@@ -39,10 +39,6 @@ export function momentAt(edges: Float64Array, x: number): number {
   const moment = edges[after] === x ? after : after - 1;
   return Math.min(Math.max(moment, 0), Math.max(last, 0));
 }
-
-/** The part of the stack that holds `value` at a moment, -1 above it. */
-export const partAt = ({ tops }: TimelineLayout, moment: number, value: number): number =>
-  tops.findIndex((top, index) => value <= (top[moment] ?? 0) && (top[moment] ?? 0) > (tops[index - 1]?.[moment] ?? 0));
 
 /** The range of the x-axis for a zoom from one moment to another; all of it without one, or where nothing would be seen. */
 export function rangeOfSpan(edges: Float64Array, span: readonly [number, number] | null): Range {
@@ -166,12 +162,7 @@ export function timelineLine(layout: TimelineLayout, values: Float64Array, range
       else path.lineTo(scale.left + from, y);
       path.lineTo(scale.left + to, y);
     });
-    context.save();
-    context.strokeStyle = colour;
-    context.lineWidth = width * scale.ratio;
-    context.lineJoin = "round";
-    context.stroke(path);
-    context.restore();
+    stroke(context, scale, path, { colour, width });
   };
 }
 
@@ -220,21 +211,10 @@ export function flagPainter(x: number, label: string, ink: string, ground: strin
     const { ratio } = scale;
     const place = scale.x(x);
     if (place < scale.left || place > scale.left + scale.width) return;
-    context.save();
-    context.font = `500 ${11 * ratio}px ${FONT}`;
-    const width = context.measureText(label).width + 12 * ratio;
-    const height = 18 * ratio;
-    const left = place + width + 4 * ratio > scale.left + scale.width ? place - width - 4 * ratio : place + 4 * ratio;
-    context.globalAlpha = 0.92;
-    context.fillStyle = ground;
-    context.beginPath();
-    context.roundRect(left, scale.top + 3 * ratio, width, height, 3 * ratio);
-    context.fill();
-    context.globalAlpha = 1;
-    context.fillStyle = ink;
-    context.textAlign = "left";
-    context.textBaseline = "middle";
-    context.fillText(label, left + 6 * ratio, scale.top + 3 * ratio + height / 2 + ratio);
-    context.restore();
+    const style = { label, weight: "500 ", pad: 6, alpha: 0.92, ink, ground };
+    plate(context, ratio, style, (width) => {
+      const fits = place + width + 4 * ratio <= scale.left + scale.width;
+      return [fits ? place + 4 * ratio : place - width - 4 * ratio, scale.top + 12 * ratio];
+    });
   };
 }

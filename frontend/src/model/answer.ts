@@ -1,12 +1,11 @@
 /** Answers to the four questions on a run. The server makes them; names are those of the HTTP API. */
 
 import { formatBytes, formatExact, formatShare } from "../lib/bytes";
-import type { Category } from "./categories";
+import { WORDS, type Category } from "./categories";
 import { at, breakdown, peakRow, type Overview } from "./overview";
 import type { Phase, RunInfo } from "./run";
 import type { LedgerRow } from "./snapshot";
 import { AS_RECORDED, type Conditions } from "./what-if";
-import { WORDS } from "./words";
 
 export const ANSWER_NAMES = ["fits", "growing", "fragmented", "changed"] as const;
 export type AnswerName = (typeof ANSWER_NAMES)[number];

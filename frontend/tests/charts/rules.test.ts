@@ -1,4 +1,4 @@
-import { describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 
 import type { Painter, Scale } from "../../src/charts/paint";
 import { capacitiesPainter, platePainter } from "../../src/charts/rules";
@@ -22,8 +22,7 @@ function seenOf(painters: readonly Painter[], height: number): Seen {
       if (name === "measureText") return () => ({ width: 40 });
       if (name === "fillRect") return () => (grounds += 1);
       if (name === "fillText") return (text: string) => seen.texts.push(grounds > seen.texts.length ? text : `bare ${text}`);
-      // A stepped line is a path of its own.
-      if (name === "stroke") return (path?: unknown) => (path === undefined ? (seen.across += 1) : (seen.stepped += 1));
+      if (name === "stroke") return ({ points }: FakePath) => (points === 2 ? (seen.across += 1) : (seen.stepped += 1));
       return () => undefined;
     },
     set: () => true,
@@ -40,9 +39,16 @@ const drawn = (values: Float64Array, inside: boolean): Seen =>
   );
 
 class FakePath {
-  moveTo(): void {}
-  lineTo(): void {}
+  points = 0;
+  moveTo(): void {
+    this.points += 1;
+  }
+  lineTo(): void {
+    this.points += 1;
+  }
 }
+beforeEach(() => vi.stubGlobal("Path2D", FakePath));
+afterEach(() => vi.unstubAllGlobals());
 
 describe("the capacity", () => {
   it("is one line where it never changes, and nothing where it is unknown", () => {
@@ -51,7 +57,6 @@ describe("the capacity", () => {
   });
 
   it("is a step where it changes, so that nothing measured lies above it", () => {
-    Object.assign(globalThis, { Path2D: FakePath });
     expect(drawn(column(9, 9, 6), true)).toEqual({ across: 0, stepped: 1, texts: ["limit 6"] });
     expect(drawn(column(9, 9, 6), false)).toEqual({ across: 0, stepped: 0, texts: ["↑ limit 6"] });
   });

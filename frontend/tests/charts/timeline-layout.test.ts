@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import {
   momentAt,
   orderEdges,
-  partAt,
   placeStretches,
   rangeOfSpan,
   spanOfRange,
@@ -43,9 +42,6 @@ describe("the stack", () => {
 
   it("adds up and is pointed at", () => {
     expect([...layout.total]).toEqual([1, 10, 3, 1]);
-    expect(partAt(layout, 2, 0.5)).toBe(0);
-    expect(partAt(layout, 2, 2.5)).toBe(1);
-    expect(partAt(layout, 0, 1.5)).toBe(-1);
   });
 
   it("keeps a peak that takes no time", () => {

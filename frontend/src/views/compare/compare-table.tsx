@@ -1,10 +1,9 @@
 /** A and B side by side: by category, and by layer with the largest change first. */
 
 import { signedFigure, unitOf, plural, formatExact, type Unit } from "../../lib/bytes";
-import { categoryLabel, categoryMeaning, groupKey } from "../../model/categories";
+import { categoryLabel, categoryMeaning, groupKey, WORDS } from "../../model/categories";
 import { matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../../model/compare";
 import { NOT_TIED, distinctNames } from "../../model/run";
-import { WORDS } from "../../model/words";
 import { useStore, useCategoryRow } from "../shared/context";
 import { useFigureText, FigureTable, Panel, FoldedRows } from "../shared/figures";
 import { tipOf } from "../shared/tips";

@@ -3,9 +3,8 @@
 import { LETTER, labelLines, shortened, waterfallLayout, type WaterfallLayout } from "../../charts/layout";
 import { FONT } from "../../charts/rules";
 import { formatBytes, formatDelta, plural } from "../../lib/bytes";
-import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
+import { categoryMeaning, groupKey, groupLabel, WORDS } from "../../model/categories";
 import { foldDeltas, type GroupDelta } from "../../model/compare";
-import { WORDS } from "../../model/words";
 import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { Patterns, svgFill } from "../shared/svg";

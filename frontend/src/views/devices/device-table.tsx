@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { formatBytes, formatCount, formatExact, type Unit } from "../../lib/bytes";
-import { groupLabel } from "../../model/categories";
+import { groupLabel, WORDS } from "../../model/categories";
 import {
   DEVICE_SORTS,
   ascends,
@@ -18,7 +18,6 @@ import {
   type WorkerInfo,
   type DeviceRow as Row,
 } from "../../model/devices";
-import { WORDS } from "../../model/words";
 import { matcher } from "../../state/runs";
 import { INKS, fillOf } from "../../theme/palette";
 import { useStore, schemeOf, isMuted } from "../shared/context";

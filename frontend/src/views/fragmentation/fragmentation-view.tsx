@@ -4,6 +4,7 @@ import { useMemo } from "preact/hooks";
 
 import type { PlotSpec } from "../../charts/plot";
 import { unbroken, formatBytes, type Table } from "../../lib/bytes";
+import { WORDS } from "../../model/categories";
 import { failureOf, modeLabel } from "../../model/overview";
 import {
   instantText,
@@ -19,7 +20,6 @@ import {
 } from "../../model/pool";
 import { isGpu, type RunInfo } from "../../model/run";
 import type { SnapshotSummary } from "../../model/snapshot";
-import { WORDS } from "../../model/words";
 import { Chart, type ChartProps } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";

@@ -5,6 +5,7 @@ import { barsPainter, betweenPainter, pointsPainter, stepPainter, type BandFill,
 import type { PlotSpec } from "../../charts/plot";
 import { unitOf, formatShare, shareOf, type Unit } from "../../lib/bytes";
 import { maximum } from "../../lib/search";
+import { WORDS, type WordName } from "../../model/categories";
 import {
   figureSource,
   fragmentationText,
@@ -16,7 +17,6 @@ import {
   type PoolFacts,
   type PoolSteps,
 } from "../../model/pool";
-import { WORDS, type WordName } from "../../model/words";
 import type { Choices } from "../../state/address";
 import { INKS, freeFill, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";

@@ -4,10 +4,9 @@ import { useMemo } from "preact/hooks";
 
 import { unitOf, formatWallTime, unbroken, formatBytes, formatShare, type Unit } from "../../lib/bytes";
 import { verdictSentence, whenSentence, type Oom } from "../../model/answer";
-import { CATEGORIES, categoryLabel, type Category } from "../../model/categories";
+import { CATEGORIES, categoryLabel, WORDS, type Category } from "../../model/categories";
 import { NOT_TIED, distinctNames, type RunInfo } from "../../model/run";
 import { owners } from "../../model/snapshot";
-import { WORDS } from "../../model/words";
 import { INKS, fillOf, freeFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { useExport } from "../shared/export";

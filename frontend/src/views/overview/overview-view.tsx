@@ -16,10 +16,9 @@ import {
   type Answer,
   type AnswerName,
 } from "../../model/answer";
-import { groupKey, groupLabel } from "../../model/categories";
+import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import { at, rowOfStep, effects, type Overview } from "../../model/overview";
 import { trains, type RunInfo } from "../../model/run";
-import { WORDS } from "../../model/words";
 import type { Choices } from "../../state/address";
 import { fillOf, runColour, runDash, INKS, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";

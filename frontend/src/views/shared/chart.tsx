@@ -8,6 +8,7 @@ import { placeMarks, type Mark } from "../../charts/layout";
 import { panned } from "../../charts/map-layout";
 import { Plot, placeOf, type Undo, type Outline, type PlotEvents, type PlotSpec } from "../../charts/plot";
 import { touch } from "../../lib/activity";
+import { actOnKey, zoomKeys } from "./controls";
 
 export interface ChartMark extends Mark {
   step: number;
@@ -123,26 +124,16 @@ function useKeys(props: ChartProps) {
       props.onZoom(middle - half, middle + half);
     };
     const pan = (share: number): void => props.onZoom(...panned(spec.range, props.whole ?? [-Infinity, Infinity], share, 0));
-    const actions: Record<string, () => void> = {
+    if (last < 0) return;
+    actOnKey(event, {
       ArrowLeft: () => move(cursor === null ? now : now - stride),
       ArrowRight: () => move(cursor === null ? now : now + stride),
       Home: () => move(0),
       End: () => move(last),
       Enter: () => props.onPin(now),
       " ": () => props.onPin(now),
-      "+": () => zoom(0.5),
-      "=": () => zoom(0.5),
-      "-": () => zoom(2),
-      "0": () => props.onReset(),
-      w: () => zoom(0.5),
-      s: () => zoom(2),
-      a: () => pan(-0.25),
-      d: () => pan(0.25),
-    };
-    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
-    if (!action || last < 0) return;
-    event.preventDefault();
-    action();
+      ...zoomKeys(zoom, pan, props.onReset),
+    });
   };
 }
 

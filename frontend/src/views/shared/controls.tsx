@@ -113,3 +113,20 @@ export function StackLegend({ overview, validation = true, ended = false }: Stac
     </p>
   );
 }
+
+/** The keys that zoom, pan and show all, the same in every chart. */
+export const zoomKeys = (zoom: (factor: number) => void, pan: (share: number) => void, reset: () => void): Record<string, () => void> => ({
+  ...Object.fromEntries(["+", "=", "w"].map((key) => [key, () => zoom(0.5)])),
+  ...Object.fromEntries(["-", "s"].map((key) => [key, () => zoom(2)])),
+  a: () => pan(-0.25),
+  d: () => pan(0.25),
+  "0": reset,
+});
+
+/** Does what a key is for, unless it is pressed with Ctrl, Alt or the like. */
+export function actOnKey(event: KeyboardEvent, actions: Record<string, () => void>): void {
+  const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
+  if (!action) return;
+  event.preventDefault();
+  action();
+}

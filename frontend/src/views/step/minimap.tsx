@@ -8,6 +8,7 @@ import { totalPath, rangeOfSpan, spanOfRange, type TimelineLayout } from "../../
 import { later } from "../../lib/activity";
 import type { Box } from "../shared/chart";
 import { useStore } from "../shared/context";
+import { zoomKeys, actOnKey } from "../shared/controls";
 
 const HEIGHT = 30;
 
@@ -22,11 +23,14 @@ interface Drag {
 
 function keysOf({ range, whole, show, reset }: Zoom): Record<string, () => void> {
   const middle = (range[0] + range[1]) / 2;
-  const pan = (share: number) => () => show(panned(range, whole, share, 0));
-  const zoom = (factor: number) => () => show(zoomed(range, whole, middle, factor, 0));
-  const [left, right, nearer, farther] = [pan(-0.25), pan(0.25), zoom(0.5), zoom(2)];
-  const all = { ArrowLeft: left, a: left, ArrowRight: right, d: right, "+": nearer, "=": nearer, w: nearer, "-": farther, s: farther };
-  return { ...all, Home: pan(-Infinity), End: pan(Infinity), "0": reset };
+  const pan = (share: number): void => show(panned(range, whole, share, 0));
+  return {
+    ...zoomKeys((factor) => show(zoomed(range, whole, middle, factor, 0)), pan, reset),
+    ArrowLeft: () => pan(-0.25),
+    ArrowRight: () => pan(0.25),
+    Home: () => pan(-Infinity),
+    End: () => pan(Infinity),
+  };
 }
 
 function useDrag(zoom: Zoom) {
@@ -74,7 +78,6 @@ export function Minimap({ layout, zoom, box, peak, label }: MinimapProps) {
   const length = whole[1] - whole[0];
   const path = useMemo(() => totalPath(layout, whole, box.width, HEIGHT), [layout, box.width]);
   const place = (value: number): string => `${(100 * (value - whole[0])) / length}%`;
-  const keys = keysOf(zoom);
   return (
     <div class="minimap" style={{ marginLeft: `${box.left}px`, width: `${box.width}px` }} {...useDrag(zoom)} onDblClick={zoom.reset}>
       <svg viewBox={`0 0 ${box.width} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
@@ -94,12 +97,7 @@ export function Minimap({ layout, zoom, box, peak, label }: MinimapProps) {
         aria-valuemax={100}
         aria-valuenow={Math.round((50 * (range[0] + range[1] - 2 * whole[0])) / length)}
         aria-valuetext={label}
-        onKeyDown={(event) => {
-          const act = event.ctrlKey || event.metaKey || event.altKey ? undefined : keys[event.key];
-          if (!act) return;
-          event.preventDefault();
-          act();
-        }}
+        onKeyDown={(event) => actOnKey(event, keysOf(zoom))}
       >
         <i data-grip="from" />
         <i data-grip="to" />

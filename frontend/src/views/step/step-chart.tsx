@@ -3,10 +3,11 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { xLabel, type Range } from "../../charts/axis";
+import { bandAt } from "../../charts/layout";
 import type { Outline, PlotSpec } from "../../charts/plot";
 import { BlockPainter, outlinePath } from "../../charts/timeline-block-paint";
 import { blockAt, countThin } from "../../charts/timeline-blocks";
-import { momentAt, partAt } from "../../charts/timeline-layout";
+import { momentAt } from "../../charts/timeline-layout";
 import { formatBytes, formatCount } from "../../lib/bytes";
 import { ownerOfRow, type Timeline } from "../../model/timeline";
 import { tensorOf, momentSentence, tensorLines } from "../../model/timeline-text";
@@ -35,7 +36,7 @@ interface StepChartProps {
 }
 
 function pointedAt(timeline: Timeline, { layout, series, tensors }: StepLook, moment: number, value: number): Pointed {
-  if (!tensors) return { part: series[partAt(layout, moment, value)]?.key ?? null, tensor: null };
+  if (!tensors) return { part: series[bandAt(layout, moment, value)]?.key ?? null, tensor: null };
   const row = blockAt(tensors.blocks, moment, value);
   if (row < 0) return NOWHERE;
   return { part: partOf(series, ownerOfRow(timeline, row)), tensor: timeline.tensor[row] ?? null };

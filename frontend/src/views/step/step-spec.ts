@@ -3,8 +3,8 @@
 import type { Range } from "../../charts/axis";
 import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { ruleAcross } from "../../charts/rules";
-import { cutsPainter, outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
+import { ruleAcross, cutsPainter } from "../../charts/rules";
+import { outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
 import { placedBlocks, stackedBlocks, type Blocks } from "../../charts/timeline-blocks";
 import {
   momentAt,

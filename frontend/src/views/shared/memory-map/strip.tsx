@@ -8,6 +8,7 @@ import { touch } from "../../../lib/activity";
 import { formatBytes } from "../../../lib/bytes";
 import { chunkFacts, type MemoryMap } from "../../../model/memory-map";
 import { inkOf, useStore, useSize } from "../context";
+import { actOnKey, zoomKeys } from "../controls";
 import type { MapColours } from "./colours";
 
 interface StripProps {
@@ -65,26 +66,15 @@ function useStripKeys({ map, first, end, marked, onMark }: StripProps, view: Vie
       if (middle < from || middle > to) view.show(middle - (to - from) / 2, middle + (to - from) / 2);
     };
     const stride = event.shiftKey ? 10 : 1;
-    const actions: Record<string, () => void> = {
+    const [address, bytes] = [map.address[now] ?? 0, map.bytes[now] ?? 0];
+    actOnKey(event, {
       ArrowLeft: () => move(own === null ? now : now - stride),
       ArrowRight: () => move(own === null ? now : now + stride),
       Home: () => move(first),
       End: () => move(end - 1),
-      "+": () => view.zoom(middleOf(now), 0.5),
-      "=": () => view.zoom(middleOf(now), 0.5),
-      w: () => view.zoom(middleOf(now), 0.5),
-      "-": () => view.zoom(middleOf(now), 2),
-      s: () => view.zoom(middleOf(now), 2),
-      a: () => view.pan(-0.25),
-      d: () => view.pan(0.25),
-      "0": view.reset,
-      Enter: () =>
-        view.show((map.address[now] ?? 0) - (map.bytes[now] ?? 0) / 8, (map.address[now] ?? 0) + (9 * (map.bytes[now] ?? 0)) / 8),
-    };
-    const action = event.ctrlKey || event.metaKey || event.altKey ? undefined : actions[event.key];
-    if (!action) return;
-    event.preventDefault();
-    action();
+      Enter: () => view.show(address - bytes / 8, address + (9 * bytes) / 8),
+      ...zoomKeys((factor) => view.zoom(middleOf(now), factor), view.pan, view.reset),
+    });
   };
 }
 

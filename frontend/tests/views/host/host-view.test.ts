@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { HostMemory } from "../../../src/model/host-memory";
-import { boundaries } from "../../../src/views/host/host-spec";
+import { boundaries } from "../../../src/views/host/host-view";
 
 describe("the stack of host memory", () => {
   it("ends at RSS where the parts were measured, and is unknown elsewhere", () => {
