@@ -98,7 +98,7 @@ class Loop:
 
 
 class Recording(AutomaticRecording):
-    """With loops that record nothing."""
+    """With loops that record nothing, and texts in place of callbacks."""
 
     on = True
     full = False
@@ -109,6 +109,9 @@ class Recording(AutomaticRecording):
 
     def records(self) -> bool:
         return self.on
+
+    def callback_for(self, model: Any) -> Any:
+        return f"callback of {id(model)}"
 
     def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> Any:
         if self.full:
@@ -362,28 +365,16 @@ class CallbackList:
         self.callbacks = callbacks
 
 
-class ModelRecording(AutomaticRecording):
-    """With objects in place of callbacks."""
-
-    on = True
-
-    def records(self) -> bool:
-        return self.on
-
-    def callback_for(self, model: Any) -> Any:
-        return f"callback of {id(model)}"
-
-
 @pytest.fixture
-def models() -> Iterator[ModelRecording]:
-    models = ModelRecording("runs", "name")
+def models() -> Iterator[Recording]:
+    models = Recording()
     wrapping = Wrapping(models)
     wrapping.models(keras_with(Model))
     yield models
     wrapping.remove()
 
 
-def test_a_callback_is_added_however_callbacks_are_passed(models: ModelRecording) -> None:
+def test_a_callback_is_added_however_callbacks_are_passed(models: Recording) -> None:
     model, given = Model(), ["theirs"]
     ours = f"callback of {id(model)}"
     assert model.fit(7) == (7, 1, [ours])
@@ -394,28 +385,28 @@ def test_a_callback_is_added_however_callbacks_are_passed(models: ModelRecording
     assert given == ["theirs"]
 
 
-def test_never_twice(models: ModelRecording, tmp_path: Any) -> None:
+def test_never_twice(models: Recording, tmp_path: Any) -> None:
     theirs = tb_memplugin.MemoryCallback(tmp_path)
     assert Model().fit(callbacks=[theirs])[2] == [theirs]
     ready = CallbackList(theirs)
     assert Model().evaluate(callbacks=ready) is ready and not list(models.notes())
 
 
-def test_a_list_of_the_programs_own_is_left_alone_and_said(models: ModelRecording) -> None:
+def test_a_list_of_the_programs_own_is_left_alone_and_said(models: Recording) -> None:
     ready = CallbackList("theirs")
     assert Model().fit(callbacks=ready)[2] is ready
     (note,) = models.notes()
     assert note.startswith("1 call of `fit`") and "CallbackList" in note
 
 
-def test_wrong_arguments_fail_as_before(models: ModelRecording) -> None:
+def test_wrong_arguments_fail_as_before(models: Recording) -> None:
     with pytest.raises(TypeError, match="wrong"):
         Model().fit(wrong=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"predict\(\) missing 1 required positional argument"):
         Model().predict()  # type: ignore[call-arg]
 
 
-def test_a_fault_of_ours_changes_nothing(models: ModelRecording, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_ours_changes_nothing(models: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(model: Any) -> Any:
         raise RuntimeError
 
@@ -424,14 +415,14 @@ def test_a_fault_of_ours_changes_nothing(models: ModelRecording, monkeypatch: py
     assert "could not be recorded" in next(models.notes())
 
 
-def test_while_the_program_records_itself_nothing_is_added(models: ModelRecording) -> None:
+def test_while_the_program_records_itself_nothing_is_added(models: Recording) -> None:
     models.on = False
     assert Model().fit(7) == (7, 1, None) and Model().train_on_batch(8) == 8
 
 
 def test_removal_restores_the_methods() -> None:
     before = dict(vars(Model))
-    wrapping = Wrapping(ModelRecording("runs", "name"))
+    wrapping = Wrapping(Recording())
     wrapping.models(keras_with(Model))
     wrapping.models(keras_with(Model))  # as tf_keras, where it is the same package
     assert vars(Model)["fit"].__wrapped__ is before["fit"]
