@@ -1,5 +1,6 @@
 """What exceptions as TensorFlow raises them, and the graphs of a program, say about a failed allocation."""
 
+import dataclasses
 import time
 
 import keras
@@ -30,71 +31,55 @@ def error_of(kind: type, message: str) -> BaseException:
     return error
 
 
+EXHAUSTED, MISSING, INTERNAL = (
+    tf.errors.ResourceExhaustedError,
+    tf.errors.NotFoundError,
+    tf.errors.InternalError,
+)
+REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc")  # 16 * 64 numbers of 4 bytes
+
+
 @pytest.mark.parametrize(
-    ("error", "request_"),
+    ("kind", "message", "request_"),
     [
-        (
-            error_of(tf.errors.ResourceExhaustedError, OOM),
-            # 16 * 64 numbers of 4 bytes
-            Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc"),
-        ),
-        (error_of(tf.errors.ResourceExhaustedError, "too many open files"), None),
-        (error_of(tf.errors.ResourceExhaustedError, "/data/BLOOM/x: too many open files"), None),
-        (error_of(tf.errors.ResourceExhaustedError, "/data/out of memory/x; Too many open files"), None),
-        (error_of(tf.errors.ResourceExhaustedError, f"/data/x: No space left on device\n{HINT}"), None),
-        (
-            error_of(tf.errors.ResourceExhaustedError, "failed to allocate memory [Op:Sqrt] name: "),
-            Request(op="Sqrt", eager=True),
-        ),
-        (
-            error_of(
-                tf.errors.ResourceExhaustedError, OOM.replace("{{node", "{{function_node __inference_f_1}}{{node")
-            ),
-            Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc"),
-        ),
-        (
-            error_of(tf.errors.ResourceExhaustedError, f"{OOM}\n\t [[IteratorGetNext]]"),
-            Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc", pipeline=True),
-        ),
-        (error_of(tf.errors.NotFoundError, NO_ALGORITHM), Request(op="net/conv/Conv2D", trials=True)),
-        (
-            error_of(tf.errors.NotFoundError, "No algorithm worked! RESOURCE_EXHAUSTED: scratch"),
-            Request(op=None, trials=True),
-        ),
-        (error_of(tf.errors.NotFoundError, "No algorithm worked! UNIMPLEMENTED"), None),
-        (error_of(tf.errors.NotFoundError, "RESOURCE_EXHAUSTED: a file"), None),
-        (error_of(tf.errors.InternalError, "Dst tensor is not initialized."), Request()),
-        (error_of(tf.errors.InternalError, "cuDNN launch failure"), None),
-        (RuntimeError(OOM), None),
-        (RuntimeError("Dst tensor is not initialized."), None),
+        (EXHAUSTED, OOM, REQUEST),
+        (EXHAUSTED, "too many open files", None),
+        (EXHAUSTED, "/data/BLOOM/x: too many open files", None),
+        (EXHAUSTED, "/data/out of memory/x; Too many open files", None),
+        (EXHAUSTED, f"/data/x: No space left on device\n{HINT}", None),
+        (EXHAUSTED, "failed to allocate memory [Op:Sqrt] name: ", Request(op="Sqrt", eager=True)),
+        (EXHAUSTED, OOM.replace("{{node", "{{function_node __inference_f_1}}{{node"), REQUEST),
+        (EXHAUSTED, f"{OOM}\n\t [[IteratorGetNext]]", dataclasses.replace(REQUEST, pipeline=True)),
+        (MISSING, NO_ALGORITHM, Request(op="net/conv/Conv2D", trials=True)),
+        (MISSING, "No algorithm worked! RESOURCE_EXHAUSTED: scratch", Request(op=None, trials=True)),
+        (MISSING, "No algorithm worked! UNIMPLEMENTED", None),
+        (MISSING, "RESOURCE_EXHAUSTED: a file", None),
+        (INTERNAL, "Dst tensor is not initialized.", Request()),
+        (INTERNAL, "cuDNN launch failure", None),
     ],
 )
-def test_a_request_is_read_from_errors_about_memory_only(error: BaseException, request_: Request | None) -> None:
-    assert memory_request(error) == request_
+def test_a_request_is_read_from_errors_about_memory_only(kind: type, message: str, request_: Request | None) -> None:
+    assert memory_request(error_of(kind, message)) == request_
+    assert memory_request(RuntimeError(message)) is None
 
 
 @pytest.mark.parametrize(
-    ("error", "request_"),
+    ("message", "request_"),
     [
         (
-            error_of(
-                tf.errors.InternalError,
-                'Autotuning failed for HLO: %cudnn-conv = (f32[8]) custom-call(), metadata={op_name="net/conv/Conv2D"} '
-                "with error:\nNOT_FOUND: No valid config found!",
-            ),
+            '%cudnn-conv = (f32[8]) custom-call(), metadata={op_name="net/conv/Conv2D"} with error:\n'
+            "NOT_FOUND: No valid config found!",
             Request(op="net/conv/Conv2D", trials=True),
         ),
-        (
-            error_of(tf.errors.InternalError, "Autotuning failed for HLO: %gemm = f32[8]\nNo valid config found!"),
-            Request(op=None, trials=True),
-        ),
-        (error_of(tf.errors.InternalError, "Autotuning failed for HLO: %gemm = f32[8]: a bug"), None),
-        (RuntimeError("Autotuning failed for HLO: x\nNo valid config found!"), None),
+        ("%gemm = f32[8]\nNo valid config found!", Request(op=None, trials=True)),
+        ("%gemm = f32[8]: a bug", None),
     ],
 )
-def test_a_request_in_autotuning_is_of_the_op_that_was_tried(error: BaseException, request_: Request | None) -> None:
+def test_a_request_in_autotuning_is_of_the_op_that_was_tried(message: str, request_: Request | None) -> None:
+    error = error_of(INTERNAL, f"Autotuning failed for HLO: {message}")
     assert memory_request(error) is None
     assert memory_request(error, [dump(0.0)]) == request_
+    assert memory_request(RuntimeError(str(error)), [dump(0.0)]) is None
 
 
 PROTO = """Cannot parse tensor from proto: goo.gle/debugstr
