@@ -14,13 +14,7 @@ EXIT_CODES = {0: "success", USER_ERROR: "an error, in one line on standard error
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser of `tb-memplugin` or of one of its commands.
-
-    Args:
-        examples: Command lines to show.
-        exit_codes: Exit code to its meaning.
-        named: As for `argparse.ArgumentParser`.
-    """
+    """A parser of `tb-memplugin` or of one of its commands, with examples and exit codes for its help."""
 
     def __init__(self, *, examples: Sequence[str] = (), exit_codes: Mapping[int, str] | None = None, **named: Any):
         parts = [named.pop("epilog", None) or ""]
@@ -30,11 +24,9 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(epilog="\n\n".join(filter(None, parts)) or None, formatter_class=_Help, **named)
 
     def add_logdir(self) -> None:
-        """Add the log directory, the first argument of most commands."""
         self.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
 
     def error(self, message: str) -> NoReturn:
-        """Print one line and exit."""
         self.exit(USER_ERROR, f"{self.prog}: {clean(message)} (see {self.prog} --help)\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -49,7 +41,6 @@ class CommandParser(argparse.ArgumentParser):
         return known, unknown
 
     def option_names(self) -> list[str]:
-        """The long names of the options."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -17,7 +17,6 @@ TABLES, PERFETTO = "parquet", "perfetto"
 
 
 def add_command(commands: Commands) -> None:
-    """Add the command with its options."""
     parser = commands.add_parser(
         "export",
         help="write tables for analysis, or a step for other viewers",

@@ -31,19 +31,17 @@ SAME_FAILURE_SECONDS = 11.0
 _DUMP_NAME = re.compile(r"\.(\d{15,17})$")
 
 
-@dataclasses.dataclass
-class Collected:
-    """Contents of the files."""
+class _Collected:
+    """Contents of the files, of logs with the time of their last change."""
 
-    dumps: list[MemoryMap] = dataclasses.field(default_factory=list)
-    failures: list[LoggedFailure] = dataclasses.field(default_factory=list)
-    times: list[float] = dataclasses.field(default_factory=list)
-    snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
-    timelines: list[Timeline] = dataclasses.field(default_factory=list)
+    def __init__(self) -> None:
+        self.dumps: list[MemoryMap] = []
+        self.failures: list[tuple[LoggedFailure, float]] = []
+        self.snapshots: list[Snapshot] = []
+        self.timelines: list[Timeline] = []
 
 
 def add_command(commands: Commands) -> None:
-    """Add the command with its options."""
     importing = commands.add_parser(
         "import",
         help="import a memory dump, a log or a profile",
@@ -78,7 +76,7 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
     name = run if run is not None else _run_name(paths[0])
     if not name or os.path.isabs(name) or ".." in name.split("/"):
         raise RequestError(f"--run must be a name relative to LOGDIR, such as exp1. Received: {name!r}")
-    collected = Collected()
+    collected = _Collected()
     for path in paths:
         _collect(path, collected)
     ooms = _post_mortems(collected)
@@ -110,7 +108,7 @@ def _run_name(path: str) -> str:
     return re.sub(r"[^0-9A-Za-z._-]+", "_", stem).strip("._") or "imported"
 
 
-def _collect(path: str, collected: Collected) -> None:
+def _collect(path: str, collected: _Collected) -> None:
     try:
         status = os.stat(path)
         if not stat.S_ISREG(status.st_mode):
@@ -130,7 +128,7 @@ def _collect(path: str, collected: Collected) -> None:
         raise FormatError(f"{path}: there is not enough memory to read the file") from None
 
 
-def _read(path: str, data: bytes, changed: float, collected: Collected) -> None:
+def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None:
     if path.endswith(".xplane.pb"):
         for trace in read_traces(data):
             step = len({snapshot.wall_time for snapshot in collected.snapshots} - {changed})
@@ -146,12 +144,10 @@ def _read(path: str, data: bytes, changed: float, collected: Collected) -> None:
     else:
         if len(data) > MAX_LOG_BYTES:
             raise FormatError(f"the log of {len(data)} bytes is larger than the limit of {MAX_LOG_BYTES}")
-        failures = read_log(data.decode("utf-8", "replace"), changed)
-        collected.failures.extend(failures)
-        collected.times.extend([changed] * len(failures))
+        collected.failures += [(one, changed) for one in read_log(data.decode("utf-8", "replace"), changed)]
 
 
-def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: Collected) -> None:
+def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: _Collected) -> None:
     """Add a step's ledger and timeline, attributed by op names alone."""
     facts = facts_from_names(trace)
     classifier = Classifier(trace, facts)
@@ -164,11 +160,11 @@ def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: C
         collected.timelines.append(inside)
 
 
-def _post_mortems(collected: Collected) -> list[Oom]:
+def _post_mortems(collected: _Collected) -> list[Oom]:
     """One failed allocation for each failure; a dump and a log with the same chunks are one failure."""
     dumps = _one_of_each_failure(collected.dumps)
     ooms: list[Oom] = []
-    for failure, wall_time in zip(collected.failures, collected.times, strict=True):
+    for failure, wall_time in collected.failures:
         same = next((dump for dump in dumps if _same_chunks(dump, failure.map)), None)
         memory_map = failure.map
         if same is not None and memory_map is not None:
@@ -205,9 +201,5 @@ def _one_of_each_failure(dumps: Sequence[MemoryMap]) -> list[MemoryMap]:
 
 
 def _same_chunks(dump: MemoryMap, logged: MemoryMap | None) -> bool:
-    return (
-        logged is not None
-        and np.array_equal(dump.address, logged.address)
-        and np.array_equal(dump.bytes, logged.bytes)
-        and np.array_equal(dump.state, logged.state)
-    )
+    columns = ("address", "bytes", "state")
+    return logged is not None and all(np.array_equal(getattr(dump, one), getattr(logged, one)) for one in columns)

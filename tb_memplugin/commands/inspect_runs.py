@@ -15,7 +15,6 @@ from tb_memplugin.model.text import some, unknown_name
 
 
 def add_command(commands: Commands) -> None:
-    """Add the command with its options."""
     inspect = commands.add_parser(
         "inspect",
         help="print recorded runs",

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -30,29 +30,8 @@ Column: TypeAlias = Integers | Floats | list[str | None] | list[bool | None]
 """One value for each row. Unknown is `MISSING` in an array of integers and None in a list."""
 Table: TypeAlias = Mapping[str, Column]
 _SNAPSHOT = {"step": int, "phase": str, "device": str}
-_LEDGER = {"layer": str, "category": str, "trainable": bool, "bytes": int, "rounding_bytes": int}
-_HELD = {
-    "shape": str,
-    "dtype": str,
-    "count": int,
-    "bytes": int,
-    "held_by": str,
-    "line": str,
-    "retaining_path": str,
-    "category": str,
-}
-_LAYER = {
-    "path": str,
-    "type": str,
-    "trainable": bool,
-    "parameters": int,
-    "weight_bytes": int,
-    "trainable_weight_bytes": int,
-    "optimizer_bytes": int,
-    "output_shape": str,
-    "output_dtype": str,
-    "output_bytes": int,
-}
+_NOT_SHOWN = ("unit", "recomputed")
+"""Fields of layers that are no columns."""
 
 
 def run_tables(run: Run) -> dict[str, Table]:
@@ -62,14 +41,16 @@ def run_tables(run: Run) -> dict[str, Table]:
     - ``ledger`` and ``held_tensors``: rows of all snapshots;
     - ``layers``: rows of all layer tables, `from_step` on.
     """
+    places = [((one.step, one.phase, one.device), one) for one in run.snapshots]
     return {
         "peaks": _peaks(run),
-        "ledger": _of_snapshots(run, "ledger", _LEDGER),
+        "ledger": _table(_SNAPSHOT, LedgerRow, [(at, row) for at, one in places for row in one.ledger]),
         "layers": _table(
-            {"from_step": int, **_LAYER},
-            [{"from_step": table.step, **_fields(layer)} for table in run.layer_tables for layer in table.layers],
+            {"from_step": int}, Layer, [((table.step,), layer) for table in run.layer_tables for layer in table.layers]
         ),
-        "held_tensors": _of_snapshots(run, "held_tensors", _HELD),
+        "held_tensors": _table(
+            _SNAPSHOT, HeldTensorGroup, [(at, group) for at, one in places for group in one.held_tensors]
+        ),
     }
 
 
@@ -98,25 +79,22 @@ def _peaks(run: Run) -> Table:
     }
 
 
-def _of_snapshots(run: Run, name: str, columns: Mapping[str, type]) -> Table:
-    rows = [
-        {"step": snapshot.step, "phase": snapshot.phase, "device": snapshot.device, **_fields(row)}
-        for snapshot in run.snapshots
-        for row in getattr(snapshot, name)
-    ]
-    return _table({**_SNAPSHOT, **columns}, rows)
+def _table(places: Mapping[str, type], record: type, rows: Sequence[tuple[tuple[Any, ...], Any]]) -> Table:
+    """Columns of the places of records and of their fields, from pairs of both."""
+    hints = {name: hint for name, hint in get_type_hints(record).items() if name not in _NOT_SHOWN}
+    table = {name: _column(kind, [at[place] for at, _ in rows]) for place, (name, kind) in enumerate(places.items())}
+    return table | {
+        name: _column(hint, [_shown(getattr(row, name)) for _, row in rows]) for name, hint in hints.items()
+    }
 
 
-def _fields(row: LedgerRow | HeldTensorGroup | Layer) -> dict[str, Any]:
-    fields = dataclasses.asdict(row)
-    shapes = {name: shape for name, shape in fields.items() if isinstance(shape, tuple)}
-    return fields | {name: f"[{', '.join(map(str, shape))}]" for name, shape in shapes.items()}
+def _column(hint: Any, values: list[Any]) -> Column:
+    is_integer = hint is int or (get_origin(hint) is not tuple and int in get_args(hint))
+    return optional_column(values) if is_integer else values
 
 
-def _table(columns: Mapping[str, type], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The named fields of the rows, as columns of the given types."""
-    values = {name: [row[name] for row in rows] for name in columns}
-    return {name: optional_column(values[name]) if kind is int else values[name] for name, kind in columns.items()}
+def _shown(value: Any) -> Any:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else value
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -209,7 +187,6 @@ def _values(oom: Oom) -> tuple[Any, ...]:
 
 
 def _simulated_once(oom: Oom, simulate: Callable[[], Oom]) -> Oom:
-    """A failure with the fixes of `simulate`, which takes up to some seconds."""
     found = SimulatedOnce.__new__(SimulatedOnce)
     recorded = {name: value for name, value in vars(oom).items() if name not in ("fixes", "not_available")}
     vars(found).update(recorded, _simulate=simulate)
@@ -250,7 +227,6 @@ class Runs(Mapping[str, RecordedRun]):
         return recorded_run(loaded.run, loaded.by_worker, findings=found, ooms=self._with_fixes(name, loaded))
 
     def _with_fixes(self, name: str, loaded: LoadedRun) -> tuple[Oom, ...]:
-        """The failures, the last ones with their fixes."""
 
         def simulated(oom: Oom) -> Oom:
             session = failed_session(self._reader, self._source, self._catalog[name], loaded, oom)

@@ -27,7 +27,6 @@ from tb_memplugin.model import (
     LayerTable,
     Oom,
     Phase,
-    Replay,
     Run,
     Snapshot,
     stack_order,
@@ -54,6 +53,8 @@ MAX_OWNERS = 12
 """Listed owners of memory at a failure; the others are summed in one line."""
 _WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights, frozen or trainable"}
 _WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
+_FRAGMENTATION = " (free bytes outside the largest free chunk)"
+_MARKS = {"ok": "", "warning": "warning", "failed": "failed", "unknown": "unknown"}
 _Item = TypeVar("_Item")
 
 
@@ -90,7 +91,9 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
             parts.extend(["\n".join(lines)] if lines else [])
         demand = peak_demand(run, facts.device) if selection.step is None and selection.phase is None else None
         if demand is not None:
-            parts.append("\n".join(demand_lines(_name(facts.device), demand_sentences(demand))))
+            parts.append(
+                "\n".join([f"{_name(facts.device)}, demand of the peak:", *_wrapped(demand_sentences(demand))])
+            )
     if selection == EVERYTHING:
         for worker, summary in host_summaries(by_worker or {"": run}).items():
             parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
@@ -148,21 +151,22 @@ def _snapshot_text(snapshot: Snapshot) -> str:
     for row in snapshot.ledger:
         key = (_name(row.layer) if row.layer is not None else "not tied to a layer", row.category.replace("_", " "))
         owners[key] = owners.get(key, 0) + row.bytes
+    replay, lines = snapshot.replay, [title, *_pool_text(snapshot)]
+    if replay is not None:
+        addresses = f"{replay.addresses:,} of {replay.of_addresses:,} addresses"
+        lines.append(f"  replay: {addresses}, {replay.chunks:,} of {replay.of_chunks:,} chunks")
+    categories = [
+        ((_WEIGHTS[trainable] if category == "weights" else category.replace("_", " "),), size)
+        for (category, trainable), size in reversed(group_sums(snapshot.ledger).items())  # from the top of the stack
+    ]
     parts = [
-        "\n".join([title, *_pool_text(snapshot), *_replay_text(snapshot.replay)]),
-        _shares("by category", _categories(snapshot), snapshot.in_use_bytes),
+        "\n".join(lines),
+        _shares("by category", categories, snapshot.in_use_bytes),
         _shares("by layer and category", sorted(owners.items(), key=lambda entry: -entry[1]), snapshot.in_use_bytes),
         _held_tensors(snapshot.held_tensors),
     ]
     parts.extend(f"  {clean(sentence)}" for sentence in snapshot.not_available)
     return "\n\n".join(part for part in parts if part)
-
-
-def _categories(snapshot: Snapshot) -> list[tuple[tuple[str, ...], int]]:
-    return [
-        ((_WEIGHTS[trainable] if category == "weights" else category.replace("_", " "),), size)
-        for (category, trainable), size in reversed(group_sums(snapshot.ledger).items())
-    ]
 
 
 def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
@@ -198,23 +202,11 @@ def _pool_text(snapshot: Snapshot) -> list[str]:
         lines.append(f"  pool {format_bytes(pool.pool_bytes)}, {share} in use, {format_bytes(free)} free")
         if largest is not None and other is not None and free:
             lines[-1] += f": largest chunk {format_bytes(largest)}, other chunks {format_bytes(other)}"
-        lines.append(f"  fragmentation {_fragmentation(snapshot.fragmentation, free)}")
+        known = UNKNOWN if snapshot.fragmentation is None else f"{100 * snapshot.fragmentation:.0f} %{_FRAGMENTATION}"
+        lines.append(f"  fragmentation {known if free else 'undefined: the pool is full'}")
     if rounding is not None:
         lines.append(f"  rounding {format_bytes(rounding)} (allocated − requested)")
     return lines
-
-
-def _replay_text(replay: Replay | None) -> list[str]:
-    if replay is None:
-        return []
-    addresses = f"{replay.addresses:,} of {replay.of_addresses:,} addresses"
-    return [f"  replay: {addresses}, {replay.chunks:,} of {replay.of_chunks:,} chunks"]
-
-
-def _fragmentation(figure: float | None, free: int) -> str:
-    if free == 0:
-        return "undefined: the pool is full"
-    return UNKNOWN if figure is None else f"{100 * figure:.0f} % (free bytes outside the largest free chunk)"
 
 
 def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int) -> str:
@@ -359,8 +351,9 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
     ]
     groups = sorted({group for column in columns for group in column}, key=lambda group: stack_order(*group))
     unit = unit_for([device["breakdown"]["peak_bytes"] for device in shown])
+    suffixes = {True: ", trainable", False: ", frozen", None: ""}
     rows = [
-        [_group(*group), *(format_figure(column.get(group, 0), unit) for column in columns)]
+        [group[0].replace("_", " ") + suffixes[group[1]], *(format_figure(one.get(group, 0), unit) for one in columns)]
         for group in reversed(groups)
         if any(column.get(group) for column in columns)
     ]
@@ -372,11 +365,6 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
     left_out = f"; the {len(shown)} of {len(traced)} with the highest peaks" if len(traced) > len(shown) else ""
     title = f"devices at {at}, {unit} at the peak{left_out}:"
     return f"{title}\n{format_table(['', *(clean(device['device']) for device in shown)], rows)}"
-
-
-def _group(category: str, trainable: bool | None) -> str:
-    suffix = {True: ", trainable", False: ", frozen", None: ""}[trainable]
-    return category.replace("_", " ") + suffix
 
 
 def _together(compared: Mapping[str, Any]) -> str:
@@ -406,10 +394,6 @@ def pool_lines(device: str, history: PoolHistory, phase: Phase = "train") -> lis
     if left_out > 0:
         lines.append(f"  {left_out} earlier lines are not shown")
     return lines + _wrapped(sentences[-MAX_LINES:])
-
-
-def demand_lines(device: str, sentences: Sequence[str]) -> list[str]:
-    return [f"{device}, demand of the peak:", *_wrapped(sentences)]
 
 
 def _wrapped(sentences: Iterable[str], first: str = "  ", following: str = "    ") -> list[str]:
@@ -474,9 +458,6 @@ def oom_lines(oom: Oom) -> list[str]:
         lines += [f"                {line}" for line in (fix.code or "").splitlines()]
     lines.extend(f"  {sentence}" for sentence in oom.not_available)
     return lines
-
-
-_MARKS = {"ok": "", "warning": "warning", "failed": "failed", "unknown": "unknown"}
 
 
 def answer_lines(device: str, answers: Sequence[Answer]) -> list[str]:

@@ -110,11 +110,7 @@ def _integer(name: str, value: str, least: int, most: int) -> int:
 
 
 class Sources:
-    """Chooses the source of each request. Thread-safe.
-
-    Args:
-        context: TensorBoard's `TBContext`; its fields may be None.
-    """
+    """Chooses the source of each request, given TensorBoard's `TBContext`, whose fields may be None. Thread-safe."""
 
     def __init__(self, context: Any) -> None:
         self._provider = getattr(context, "data_provider", None)
@@ -125,9 +121,7 @@ class Sources:
     def of(self, request: Request) -> tuple[str, Source]:
         """A name of the source, equal for requests to the same data, and the source.
 
-        Raises:
-            NotFoundError: There is none.
-            SourceError: The log directory cannot be read now.
+        Raises NotFoundError without one, and SourceError if the log directory cannot be read now.
         """
         of_directory = self._of_directory()
         if of_directory is not None:

@@ -31,11 +31,7 @@ Answer: TypeAlias = Callable[[Handlers, Source, Mapping[str, str]], "dict[str, A
 
 
 class Server:
-    """Responds to all requests of the plugin. Thread-safe.
-
-    Args:
-        context: TensorBoard's `TBContext`; its fields may be None.
-    """
+    """Responds to all requests of the plugin, given TensorBoard's `TBContext`. Thread-safe."""
 
     def __init__(self, context: Any) -> None:
         self._sources = Sources(context)
@@ -124,10 +120,14 @@ def _route(
     return tuple(name for parameter in parameters for name in parameter.names), answer
 
 
-_RUN = _named(requests.text_of, "run")
-_DEVICE, _ANY_DEVICE = _named(requests.text_of, "device"), _named(requests.optional_text_of, "device")
-_STEP, _ANY_STEP = _named(requests.step, "step"), _named(requests.optional_step, "step")
-_PHASE = _Parameter(("phase",), requests.phase)
+_RUN, _DEVICE = (_named(requests.text_of, name) for name in ("run", "device"))
+_ANY_DEVICE, _LAYER, _SESSION, _BUDGET = (
+    _named(requests.optional_text_of, name) for name in ("device", "layer", "session", "budget")
+)
+_STEP, _OOM = (_named(requests.step, name) for name in ("step", "oom"))
+_ANY_STEP = _named(requests.optional_step, "step")
+_PHASE, _POINTS = _Parameter(("phase",), requests.phase), _Parameter(("points",), requests.points)
+_STEPS = _Parameter(("first_step", "last_step"), requests.step_limits)
 _STRETCH = _Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
 _PLACE = _Parameter(("device", "step", "phase", "oom"), _place)
 _CONDITIONS = _Parameter(
@@ -135,39 +135,26 @@ _CONDITIONS = _Parameter(
 )
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
-    "runs": _route(lambda handlers: handlers.runs),
-    "answers": _route(lambda handlers: handlers.answers, _RUN, _ANY_DEVICE, _PHASE),
-    "devices": _route(lambda handlers: handlers.comparing.devices, _RUN, _PHASE),
-    "overview": _route(lambda handlers: handlers.overview, _RUN, _STRETCH),
-    "pool": _route(lambda handlers: handlers.pool, _RUN, _STRETCH),
-    "host_memory": _route(lambda handlers: handlers.host_memory, _RUN, _STRETCH),
-    "snapshots": _route(lambda handlers: handlers.snapshots, _RUN, _ANY_DEVICE),
-    "snapshot": _route(lambda handlers: handlers.snapshot, _RUN, _DEVICE, _STEP, _PHASE),
-    "ledger_totals": _route(
-        lambda handlers: handlers.ledger_totals,
-        _RUN,
-        _DEVICE,
-        _PHASE,
-        *(_named(requests.optional_text_of, name) for name in ("layer", "session")),
-    ),
-    "layers": _route(lambda handlers: handlers.layers, _RUN, _ANY_DEVICE, _ANY_STEP),
-    "activations": _route(
-        lambda handlers: handlers.activations,
-        _RUN,
-        _Parameter(("first_step", "last_step"), requests.step_limits),
-        _Parameter(("points",), requests.points),
-    ),
-    "timelines": _route(lambda handlers: handlers.allocator.timelines, _RUN, _ANY_DEVICE),
-    "timeline": _route(lambda handlers: handlers.allocator.timeline, _RUN, _DEVICE, _STEP, _PHASE),
-    "maps": _route(lambda handlers: handlers.allocator.maps, _RUN, _ANY_DEVICE),
-    "map": _route(lambda handlers: handlers.allocator.map, _RUN, _PLACE),
-    "oom": _route(lambda handlers: handlers.allocator.oom, _RUN),
-    "fixes": _route(lambda handlers: handlers.questions.fixes, _RUN, _named(requests.step, "oom")),
-    "device_memory": _route(lambda handlers: handlers.allocator.device_memory, _RUN, _DEVICE, _ANY_STEP),
-    "demand": _route(lambda handlers: handlers.questions.demand, _RUN, _ANY_DEVICE),
-    "plan": _route(
-        lambda handlers: handlers.questions.plan, _RUN, _ANY_DEVICE, _named(requests.optional_text_of, "budget")
-    ),
-    "what_if": _route(lambda handlers: handlers.questions.what_if, _RUN, _ANY_DEVICE, _CONDITIONS),
+    "runs": _route(lambda of: of.runs),
+    "answers": _route(lambda of: of.answers, _RUN, _ANY_DEVICE, _PHASE),
+    "devices": _route(lambda of: of.comparing.devices, _RUN, _PHASE),
+    "overview": _route(lambda of: of.overview, _RUN, _STRETCH),
+    "pool": _route(lambda of: of.pool, _RUN, _STRETCH),
+    "host_memory": _route(lambda of: of.host_memory, _RUN, _STRETCH),
+    "snapshots": _route(lambda of: of.snapshots, _RUN, _ANY_DEVICE),
+    "snapshot": _route(lambda of: of.snapshot, _RUN, _DEVICE, _STEP, _PHASE),
+    "ledger_totals": _route(lambda of: of.ledger_totals, _RUN, _DEVICE, _PHASE, _LAYER, _SESSION),
+    "layers": _route(lambda of: of.layers, _RUN, _ANY_DEVICE, _ANY_STEP),
+    "activations": _route(lambda of: of.activations, _RUN, _STEPS, _POINTS),
+    "timelines": _route(lambda of: of.allocator.timelines, _RUN, _ANY_DEVICE),
+    "timeline": _route(lambda of: of.allocator.timeline, _RUN, _DEVICE, _STEP, _PHASE),
+    "maps": _route(lambda of: of.allocator.maps, _RUN, _ANY_DEVICE),
+    "map": _route(lambda of: of.allocator.map, _RUN, _PLACE),
+    "oom": _route(lambda of: of.allocator.oom, _RUN),
+    "fixes": _route(lambda of: of.questions.fixes, _RUN, _OOM),
+    "device_memory": _route(lambda of: of.allocator.device_memory, _RUN, _DEVICE, _ANY_STEP),
+    "demand": _route(lambda of: of.questions.demand, _RUN, _ANY_DEVICE),
+    "plan": _route(lambda of: of.questions.plan, _RUN, _ANY_DEVICE, _BUDGET),
+    "what_if": _route(lambda of: of.questions.what_if, _RUN, _ANY_DEVICE, _CONDITIONS),
 }
 """Route to accepted parameters and handler."""

@@ -68,21 +68,18 @@ class RunList:
             described = {tags.name: self._facts_of(source, tags) for tags in changed}
         else:
             described = self._described(source, changed, self._patience, bool(known))
-        unread = {name: found for name, found in described.items() if isinstance(found, Exception)}
-        if unread and len(unread) == len(catalog):
-            raise next(iter(unread.values()))  # the source cannot be read
-        read = {
-            name: (catalog[name].version, found)
-            for name, found in described.items()
-            if not isinstance(found, Exception)
-        }
+        faults: dict[str, str] = {}
+        for name, found in described.items():
+            if not isinstance(found, Exception):
+                known[name] = catalog[name].version, found
+            elif len(described) == len(catalog) and all(isinstance(one, Exception) for one in described.values()):
+                raise found  # the source cannot be read
+            else:  # a run that vanished, or that cannot be read now, is read again for the next answer
+                faults[name] = f"cannot be read now: {found}"
         with self._lock:
-            self._known.update(read)
-        known.update(read)
-        # A run that vanished, or that cannot be read now, is read again for the next answer.
-        unknown = {name: being_read(catalog[name], f"cannot be read now: {error}") for name, error in unread.items()}
+            self._known.update({name: known[name] for name in described.keys() - faults.keys()})
         return [
-            known[name][1] if name in known else unknown.get(name) or being_read(tags) for name, tags in catalog.items()
+            known[name][1] if name in known else being_read(tags, faults.get(name)) for name, tags in catalog.items()
         ]
 
     def _facts_of(self, source: Source, tags: RunTags) -> _Described:
@@ -152,20 +149,12 @@ MAX_STEPS = 2 * MAX_RUN_ROWS
 
 @dataclasses.dataclass(frozen=True)
 class WorkerFacts:
-    """Key figures of the workers of one directory.
+    """Key figures of the workers of one directory; devices by the names of the whole run.
 
     Attributes:
-        workers, sessions: Names of the workers, and number of their sessions.
-        started: Start of the first session, None without any.
         training_steps, steps: Distinct training steps, and those of all records.
         phases: Indices into `PHASES`.
-        devices: By the names of the whole run.
-        ooms: Number of failed allocations.
-        findings, notes, damage: Sentences.
-        host_findings: Sentences on host memory, by worker.
         statuses: By worker.
-        ended: Whether the last session said that it ended.
-        recorded_until: Wall time of the last sample, None without any.
         is_thinned: Whether there are more samples than were read.
     """
 
@@ -290,12 +279,15 @@ class RunFacts:
         train = PHASES.index("train")
         training = distinct(NO_STEPS, *(run.samples.step[run.samples.phase == train] for _, run in runs))
         steps = distinct(traced, *(run.samples.step for _, run in runs))
-        growing = [growth_findings(worker, run) for worker, run in runs]
-        on_host = [host_findings(run) for _, run in runs]
-        statuses = [
-            run_status(run, bool(growths or host))
-            for (_, run), growths, host in zip(runs, growing, on_host, strict=True)
-        ]
+        found: list[str] = []
+        on_host: list[str] = []
+        statuses: list[RunStatus] = []
+        for worker, run in runs:
+            growths, of_host = growth_findings(worker, run), host_findings(run)
+            found += [*growths, *former_findings(run, worker)]
+            on_host += of_host
+            statuses.append(run_status(run, bool(growths or of_host)))
+        ends = [float(run.samples.wall_time.max()) for _, run in runs if len(run.samples)]
         return WorkerFacts(
             workers=loaded.run.workers,
             sessions=len(loaded.run.sessions),
@@ -309,20 +301,13 @@ class RunFacts:
                 for device in facts.device_facts(run)
             ),
             ooms=len(loaded.run.ooms),
-            findings=tuple(
-                sentence
-                for (worker, run), growths in zip(runs, growing, strict=True)
-                for sentence in [*growths, *former_findings(run, worker)]
-            )
-            + self._recomputation(source, tags, loaded),
-            host_findings=tuple(sentence for host in on_host for sentence in host),
+            findings=(*found, *self._recomputation(source, tags, loaded)),
+            host_findings=tuple(on_host),
             notes=loaded.run.notes,
             damage=loaded.run.damage,
             statuses=tuple(statuses),
             ended=loaded.run.ended is not False,
-            recorded_until=max(
-                (float(run.samples.wall_time.max()) for _, run in runs if len(run.samples)), default=None
-            ),
+            recorded_until=max(ends, default=None),
             is_thinned=loaded.run.thinning > 1,
         )
 
@@ -330,8 +315,7 @@ class RunFacts:
 def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integers) -> WorkerFacts:
     """The figures of a worker from the summaries of its sessions, whose steps count as recorded without a gap.
 
-    Args:
-        known_steps: Those of another worker, whose array one with the same steps shares.
+    `known_steps` are those of another worker, whose array one with the same steps shares.
     """
     summary = of_sessions(worker, sessions)
     first, last = summary.first_step, summary.last_step
@@ -349,13 +333,9 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
         phases=frozenset(PHASES.index(device.phase) for device in recorded),
         devices=tuple(
             facts.DeviceFacts(
-                full_device_name(worker, device.name),
-                device.capacity_bytes,
-                device.peak_bytes,
-                device.peak_step,
-                device.snapshots,
+                full_device_name(worker, one.name), one.capacity_bytes, one.peak_bytes, one.peak_step, one.snapshots
             )
-            for device in devices
+            for one in devices
         ),
         ooms=sum(device.ooms for device in devices),
         findings=(grows,) if summary.status == "growing" else (),

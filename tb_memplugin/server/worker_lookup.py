@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import MemoryMap, Phase, Run, Snapshot, Timeline, full_device_name
@@ -14,28 +14,20 @@ from tb_memplugin.reader.rollups import RollupReader
 from tb_memplugin.reader.run_reader import LoadedRun, Reader
 
 
-@dataclasses.dataclass(frozen=True)
-class FoundDevice:
-    """A device of a run.
-
-    Attributes:
-        loaded: The run, with the data of all workers or only of some.
-        run: The run of the device's worker.
-        own_name: The device's name there.
-    """
+class FoundDevice(NamedTuple):
+    """A run with the data of all workers or only of some, that of a device's worker, and the device's name there."""
 
     loaded: LoadedRun
     run: Run
     own_name: str
 
 
-def find_device(reader: Reader, source: Source, name: str, device: str, session: str | None = None) -> FoundDevice:
-    """Read the worker with `device` of the run called `name`, or only one session.
+# These raise NotFoundError if there is no such run, session, device or record, and SourceError if the source cannot be
+# read now.
 
-    Raises:
-        NotFoundError: There is no such run, session or device.
-        SourceError: The source cannot be read now.
-    """
+
+def find_device(reader: Reader, source: Source, name: str, device: str, session: str | None = None) -> FoundDevice:
+    """Read the worker with `device` of the run called `name`, or only one session."""
     tags = tags_with(reader, source, name, device)
     if session is not None:
         of_session(tags, session)
@@ -53,12 +45,7 @@ def find_device(reader: Reader, source: Source, name: str, device: str, session:
 
 
 def tags_with(reader: Reader, source: Source, name: str, device: str | None) -> RunTags:
-    """The tags of the run called `name`, or of a run with many workers those of the one that the device's name says.
-
-    Raises:
-        NotFoundError: There is no such run.
-        SourceError: The source cannot be read now.
-    """
+    """The tags of the run called `name`, or of a run with many workers those of the one that the device's name says."""
     if device is not None and "/" in device:
         rollups = RollupReader(reader)
         workers = rollups.workers(source, name)
@@ -99,11 +86,7 @@ _Record = TypeVar("_Record", Snapshot, MemoryMap, Timeline)
 def at_step(
     records: Iterable[_Record], device: str | None, step: int | None, phase: Phase, missing: str
 ) -> list[_Record]:
-    """The records of a device in a phase at a step; at least one.
-
-    Raises:
-        NotFoundError: There is none; the message is `missing` and the available steps.
-    """
+    """The records of a device in a phase at a step; at least one, else an error with `missing` and the steps."""
     candidates = [record for record in records if record.device == device and record.phase == phase]
     matches = [record for record in candidates if record.step == step]
     if not matches:

@@ -23,8 +23,7 @@ _IF_KNOWN = ("capacity_bytes", "last_in_use_bytes", "pool_bytes")
 def series_bytes(run: Run, known_steps: Integers) -> int:
     """Most bytes that the series of a worker take in its summary, and those of all workers together at its steps.
 
-    Args:
-        known_steps: Steps of another worker, which are put together with equal ones.
+    `known_steps` are those of another worker, which are put together with equal ones.
     """
     steps = run.samples.step
     together = 0 if np.array_equal(steps, known_steps) else _TOGETHER_BYTES
@@ -107,8 +106,7 @@ def _later(before: DeviceSummary, after: DeviceSummary) -> DeviceSummary:
 def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | None) -> DeviceSummary | None:
     """The summary, None if the peak is unknown.
 
-    Args:
-        steps: Those of the worker, whose array a device with the same steps shares; None for a summary without steps.
+    `steps` are those of the worker, whose array a device with the same steps shares; None for a summary without steps.
     """
     figures = run.samples.devices.get(device)
     if figures is not None:
