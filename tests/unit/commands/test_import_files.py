@@ -82,21 +82,18 @@ def test_an_unknown_file_is_refused_in_a_sentence_and_nothing_is_written(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_missing_file_and_a_run_outside_logdir_are_refused(
+def test_what_is_no_file_and_a_run_outside_logdir_are_refused(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["import", str(tmp_path / "none"), "--logdir", str(tmp_path)]) == 2
-    assert "cannot be read" in capsys.readouterr().err
-    (tmp_path / "a").write_bytes(make_dump())
-    assert main(["import", str(tmp_path / "a"), "--logdir", str(tmp_path), "--run", "../b"]) == 2
-    assert "--run must be a name relative to LOGDIR" in capsys.readouterr().err
-
-
-def test_pipes_and_devices_are_refused(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "pipe.log")
-    for path in (str(tmp_path / "pipe.log"), "/dev/zero", str(tmp_path)):
-        assert main(["import", path, "--logdir", str(tmp_path / "runs")]) == 2
-        assert f"{path} is not a regular file" in capsys.readouterr().err
+    (tmp_path / "a").write_bytes(make_dump())
+    no_file = "is not a regular file"
+    cases = [(tmp_path / "none", "cannot be read"), (tmp_path / "pipe.log", no_file), ("/dev/zero", no_file)]
+    for path, sentence in [*cases, (tmp_path, no_file)]:
+        assert main(["import", str(path), "--logdir", str(tmp_path / "runs")]) == 2
+        assert f"{path} {sentence}" in capsys.readouterr().err
+    assert main(["import", str(tmp_path / "a"), "--logdir", str(tmp_path / "runs"), "--run", "../b"]) == 2
+    assert "--run must be a name relative to LOGDIR" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 

@@ -18,7 +18,6 @@ from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.prediction import reproduce
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import what_if_handlers
@@ -41,19 +40,14 @@ def handlers() -> Handlers:
     return Handlers(Reader())
 
 
-def ask(handlers: Handlers, logdir: pathlib.Path | FileSource, **values: str) -> dict[str, Any]:
+def ask(handlers: Handlers, logdir: pathlib.Path | FileSource, route: str = "what_if", **values: str) -> dict[str, Any]:
     """The answer, as JSON."""
     source = logdir if isinstance(logdir, FileSource) else FileSource(logdir)
-    accepted, answer = DATA_ROUTES["what_if"]
+    accepted, answer = DATA_ROUTES[route]
     assert values.keys() <= set(accepted)
-    found: dict[str, Any] = json.loads(json.dumps(answer(handlers, source, {"run": "traced", **values})))
+    given = {"run": "traced", **values}
+    found: dict[str, Any] = json.loads(json.dumps(answer(handlers, source, given), allow_nan=False))
     return found
-
-
-def test_the_case_is_consistent() -> None:
-    traced = requests_cases.make_traced().values()
-    assert all(reproduce(one.requests).whole and len(one.requests) > 10 for one in traced)
-    assert all(sum(row.bytes for row in one.snapshot.ledger) == one.snapshot.in_use_bytes for one in traced)
 
 
 def test_the_recorded_conditions(handlers: Handlers, logdir: pathlib.Path) -> None:
@@ -107,7 +101,12 @@ def test_a_run_that_failed_is_asked_about_the_batch_that_failed(
     assert answers[""]["assumptions"][0] == "Recorded: batch size 12 ran out of memory in step 20, with 256 MiB."
     assert answers[""]["conditions"]["batch_size"] is None and answers[""]["largest_batch_size"] == 11
     assert 12 in [point["batch_size"] for point in answers[""]["curve"]]
-    # AND the terminal says the same
+    # AND a plan says the same, though the simulated peak is lower
+    (same, *others) = (plan := ask(handlers, tmp_path, "plan"))["options"]
+    assert same["batch_size"] == 12 and same["high_bytes"] < requests_cases.CAPACITY and not same["fits"]
+    assert plan["fits"] is True and any(option["fits"] for option in others)
+    assert ask(handlers, tmp_path, "plan", budget="1GiB")["options"][0]["fits"] is True
+    # AND so does the terminal
     assert main(["what-if", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "CPU:0: batch size 12, capacity 256 MiB" in printed and "fits: no" in printed
@@ -217,73 +216,44 @@ def test_bad_conditions(handlers: Handlers, logdir: pathlib.Path, values: dict[s
 
 
 def test_unknown_places(handlers: Handlers, logdir: pathlib.Path) -> None:
-    with pytest.raises(NotFoundError, match="no run"):
-        ask(handlers, logdir, run="other")
-    with pytest.raises(NotFoundError, match="no device 'GPU:7'"):
-        ask(handlers, logdir, device="GPU:7")
+    for values, sentence in (({"run": "other"}, "no run"), ({"device": "GPU:7"}, "no device 'GPU:7'")):
+        with pytest.raises(NotFoundError, match=sentence):
+            ask(handlers, logdir, **values)
 
 
-def test_an_answer_is_computed_once(logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Conditions] = []
-    real = RunPredictor.what_if
-
-    def counted(predictor: RunPredictor, conditions: Conditions) -> Any:
-        asked.append(conditions)
-        return real(predictor, conditions)
-
-    monkeypatch.setattr(RunPredictor, "what_if", counted)
-    handlers, source = Handlers(Reader()), FileSource(logdir)
-    handlers.runs(source)
-    threads = [threading.Thread(target=ask, args=(handlers, source)) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    ask(handlers, source, batch_size="8")
-    ask(handlers, source)
-    assert asked == [Conditions(), Conditions(batch_size=8)]
-
-
-def test_a_cached_answer_does_not_wait_for_one_that_is_computed(
-    logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_are_computed_once_and_one_at_a_time(logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handlers, source = Handlers(Reader()), FileSource(logdir)
     cached = ask(handlers, source)
+    asked: list[Conditions] = []
     begun, end = threading.Event(), threading.Event()
     real = RunPredictor.what_if
 
     def slow(predictor: RunPredictor, conditions: Conditions) -> Any:
+        asked.append(conditions)
         begun.set()
         assert end.wait(60)
         return real(predictor, conditions)
 
     monkeypatch.setattr(RunPredictor, "what_if", slow)
-    running = threading.Thread(target=ask, args=(handlers, source), kwargs={"batch_size": "8"})
-    running.start()
+    threads = [threading.Thread(target=ask, args=(handlers, source), kwargs={"batch_size": "8"}) for _ in range(3)]
+    for thread in threads:
+        thread.start()
     assert begun.wait(60)
+    # WHEN others ask meanwhile THEN a cached answer and another route do not wait
     found: list[dict[str, Any]] = []
     asking = threading.Thread(target=lambda: found.append(ask(handlers, source)))
     asking.start()
     asking.join(20)  # forever, if it waits for the other one
     is_answered = found == [cached]
+    snapshots = handlers.snapshots(source, "traced", None)["snapshots"]
     end.set()
-    running.join()
-    asking.join()
-    assert is_answered
-
-
-def plan_of(handlers: Handlers, logdir: pathlib.Path, **values: str) -> dict[str, Any]:
-    """The answer, as JSON."""
-    accepted, answer = DATA_ROUTES["plan"]
-    assert values.keys() <= set(accepted)
-    found: dict[str, Any] = json.loads(
-        json.dumps(answer(handlers, FileSource(logdir), {"run": "traced", **values}), allow_nan=False)
-    )
-    return found
+    for thread in (*threads, asking):
+        thread.join()
+    assert is_answered and snapshots and asked == [Conditions(batch_size=8)]
 
 
 def test_the_plan_is_that_of_the_library(logdir: pathlib.Path) -> None:
-    answer = plan_of(Handlers(Reader()), logdir, device=DEVICE, budget="20MiB")
+    answer = ask(Handlers(Reader()), logdir, "plan", device=DEVICE, budget="20MiB")
     plan = tb_memplugin.plan(tb_memplugin.load(logdir)["traced"], budget="20MiB")
     expected = json.loads(json.dumps(describe_plan(plan)))
     assert {name: answer[name] for name in expected} == expected
@@ -294,47 +264,9 @@ def test_the_plan_is_that_of_the_library(logdir: pathlib.Path) -> None:
 
 
 def test_the_budget_is_by_default_the_capacity(logdir: pathlib.Path) -> None:
-    answer = plan_of(Handlers(Reader()), logdir)
+    answer = ask(Handlers(Reader()), logdir, "plan")
     assert answer["budget_bytes"] == requests_cases.CAPACITY and answer["fits"] is True
     assert [option["kind"] for option in answer["options"]] == ["none"]
-
-
-def test_a_batch_that_ran_out_of_memory_does_not_fit_into_the_capacity(tmp_path: pathlib.Path) -> None:
-    # GIVEN a run of batch 4 whose last step, with batch 12, ran out of memory, though its simulated peak is lower
-    failed = make_oom(20)
-    object.__setattr__(failed, "batch_size", 12)
-    object.__setattr__(failed, "capacity_bytes", requests_cases.CAPACITY)
-    requests_cases.write_run(tmp_path / "traced", oom=failed)
-    handlers = Handlers(Reader())
-    answer = plan_of(handlers, tmp_path)
-    (same, *others) = answer["options"]
-    assert same["batch_size"] == 12 and same["high_bytes"] < requests_cases.CAPACITY and not same["fits"]
-    assert answer["fits"] is True and any(option["fits"] for option in others)
-    assert plan_of(handlers, tmp_path, budget="1GiB")["options"][0]["fits"] is True
-
-
-def test_plans_are_computed_once(logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers, real, asked = Handlers(Reader()), what_if_handlers.plan_for, []
-    entered, go_on = threading.Event(), threading.Event()
-
-    def slow(run: Any, device: str, budget: int | None) -> Any:
-        asked.append(budget)
-        entered.set()
-        assert go_on.wait(20)
-        return real(run, device, budget)
-
-    monkeypatch.setattr(what_if_handlers, "plan_for", slow)
-    threads = [threading.Thread(target=plan_of, args=(handlers, logdir), kwargs={"budget": "20MiB"}) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    assert entered.wait(20)
-    # Other routes answer meanwhile.
-    assert handlers.snapshots(FileSource(logdir), "traced", None)["snapshots"]
-    go_on.set()
-    for thread in threads:
-        thread.join(20)
-    plan_of(handlers, logdir, budget="20MiB")
-    assert asked == [20 * MIB]
 
 
 @pytest.fixture(scope="module")
@@ -342,11 +274,6 @@ def failed_logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
     requests_cases.write_run(directory / "failed", oom=FAILED)
     return directory
-
-
-def fixes_of(handlers: Handlers, source: FileSource, **values: str) -> dict[str, object]:
-    found: dict[str, object] = json.loads(json.dumps(DATA_ROUTES["fixes"][1](handlers, source, values)))
-    return found
 
 
 def test_the_fixes_are_those_of_the_library_and_computed_once(
@@ -359,11 +286,8 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(
     monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: calls.append(parts) or real(*parts))
     handlers, source = Handlers(Reader()), FileSource(failed_logdir)
     expected = {"run": "failed", "oom": 0, "fixes": [dataclasses.asdict(fix) for fix in oom.fixes], "note": None}
-    assert (
-        fixes_of(handlers, source, run="failed", oom="0")
-        == fixes_of(handlers, source, run="failed", oom="0")
-        == expected
-    )
+    for _ in range(2):
+        assert ask(handlers, source, "fixes", run="failed", oom="0") == expected
     assert len(calls) == 1
 
 
@@ -371,13 +295,13 @@ def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(
     failed_logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: pytest.fail("simulated"))
-    (oom,) = DATA_ROUTES["oom"][1](Handlers(Reader()), FileSource(failed_logdir), {"run": "failed"})["ooms"]
+    (oom,) = ask(Handlers(Reader()), failed_logdir, "oom", run="failed")["ooms"]
     assert oom["batch_size"] == 48 and "fixes" not in oom
 
 
 def test_unknown_failures(failed_logdir: pathlib.Path) -> None:
     handlers, source = Handlers(Reader()), FileSource(failed_logdir)
     with pytest.raises(NotFoundError, match="no failed allocation 1; it has 1"):
-        fixes_of(handlers, source, run="failed", oom="1")
+        ask(handlers, source, "fixes", run="failed", oom="1")
     with pytest.raises(RequestError, match="oom"):
-        fixes_of(handlers, source, run="failed", oom="-1")
+        ask(handlers, source, "fixes", run="failed", oom="-1")
