@@ -11,66 +11,16 @@ import tensorflow as tf
 from tb_memplugin.recorder.observe.calls.program_counters import (
     DatasetCaches,
     FunctionTraces,
-    changed_argument,
     traces_of,
 )
 from tb_memplugin.recorder.observe.model import live_models
 from tb_memplugin.recorder.observe.model.live_models import LiveModels
 
 
-def retraced(first: tuple[Any, ...], second: tuple[Any, ...]) -> str | None:
-    """Why a function of `x` and `scale` is traced again."""
-
-    @tf.function
-    def scaled(x: Any, scale: Any = 1, *rest: Any) -> Any:
-        return tf.nest.flatten(x)[0]
-
-    functions = [scaled.get_concrete_function(*arguments) for arguments in (first, second)]
-    return changed_argument(*(function.function_type for function in functions))
-
-
-ONES = tf.ones((32, 8))
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "phrase"),
-    [
-        ((ONES, 1), (ONES, 2), "argument `scale` changed from 1 to 2 (Python value)"),
-        ((ONES, "a"), (ONES, "b"), "argument `scale` changed its value (Python str)"),
-        ((ONES,), (tf.ones((31, 8)),), "the shape of argument `x` changed from (32, 8) to (31, 8)"),
-        ((ONES,), (tf.cast(ONES, tf.int32),), "the dtype of argument `x` changed from float32 to int32"),
-        ((ONES, 1), (ONES, tf.constant(1)), "argument `scale` changed its type"),
-        (([ONES, ONES],), ([ONES, tf.ones(3)],), "the shape of argument `x[1]` changed from (32, 8) to (3,)"),
-        (({"a": ONES},), ({"a": tf.ones(3)},), "the shape of argument `x['a']` changed from (32, 8) to (3,)"),
-        (([ONES],), ([ONES, ONES],), "argument `x` changed from 1 to 2 items"),
-        ((ONES, 1), (ONES, 1), None),
-    ],
-)
-def test_the_argument_that_changed_is_named(
-    first: tuple[Any, ...], second: tuple[Any, ...], phrase: str | None
-) -> None:
-    assert retraced(first, second) == phrase
-
-
 def called(traces: FunctionTraces, function: Any, *arguments: Any) -> None:
     before = traces_of(function)
     function(*arguments)
     traces.called(function, before, arguments, {})
-
-
-def test_traces_are_counted_by_function_and_not_by_call() -> None:
-    def times(x: Any, scale: int) -> Any:
-        return x * scale
-
-    traces, function = FunctionTraces(), tf.function(times)
-    for scale in (1, 1, 2, 2, 3):
-        called(traces, function, ONES, scale)
-    (known,) = traces.functions.values()
-    assert known.name == "times" and known.traces == 3 and known.signatures == 0
-    assert known.retraced == "argument `scale` changed from 2 to 3 (Python value)"
-    # A tf.function that is made anew from the same code counts as the same function.
-    called(traces, tf.function(times), ONES, 3)
-    assert len(traces.functions) == 1 and known.traces == 4 and known.retraced == "it was a new tf.function object"
 
 
 def test_xla_compiles_each_shape_although_the_function_is_not_traced_again() -> None:
@@ -81,12 +31,6 @@ def test_xla_compiles_each_shape_although_the_function_is_not_traced_again() -> 
     (known,) = traces.functions.values()
     assert known.traces == 2 and known.signatures == 4
     assert known.reshaped == "the shape of argument 0 changed from (3, 2) to (4, 2)"
-
-
-def test_an_object_that_is_no_function_raises_nothing() -> None:
-    traces = FunctionTraces()
-    traces.called(object(), 0, (), {})
-    assert traces.functions == {} and traces_of(object()) == 0
 
 
 def rows(count: int = 8) -> tf.data.Dataset:

@@ -148,6 +148,12 @@ def test_callable_objects_are_known_by_their_class() -> None:
     assert only(traces).traces == 2 and only(traces).name in ("Step", "__call__")
 
 
+def test_an_object_that_is_no_function_raises_nothing() -> None:
+    traces = FunctionTraces()
+    traces.called(object(), 0, (), {})
+    assert traces.functions == {} and traces_of(object()) == 0
+
+
 def test_functions_beyond_the_first_ones_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(function_traces, "MAX_FUNCTIONS", 2)
     traces = FunctionTraces()

@@ -108,14 +108,20 @@ def test_gradients_of_weights_do_not_hold_it() -> None:
     assert result(convolved, (B, 8, 8, B)) == (0, 0, 0, 0)
 
 
-def test_the_gradient_of_one_example_has_all_of_them() -> None:
-    def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.add_n([x[row] ** 2 for row in range(3)]))
-        return tape.gradient(loss, x)
+def test_gradients_of_examples_have_all_of_them() -> None:
+    def gradient(loss_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def step(x: Any) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                loss = tf.reduce_sum(loss_of(x))
+            return tape.gradient(loss, x)
 
-    assert result(step, (B, 4)) == (1, 0)
+        return step
+
+    assert result(gradient(lambda x: tf.add_n([x[row] ** 2 for row in range(3)])), (B, 4)) == (1, 0)
+    for first in (B, None):  # of a mean
+        powers = result(gradient(lambda x: tf.nn.moments(x, (0, 1, 2))[1] ** 2), (first, 8, 8, 3))
+        assert powers is None or (powers[0] != 0 and not any(powers[1:]))
 
 
 def test_what_is_drawn_for_each_example_is_as_open_as_they_are() -> None:
@@ -127,18 +133,6 @@ def test_what_is_drawn_for_each_example_is_as_open_as_they_are() -> None:
 
     assert result(generate, (None, 5)) == (None, 0, 0, 0)
     assert result(generate, (4, 5), batch=4) == (1, 0, 0, 0)
-
-
-def test_the_gradient_of_a_mean_has_all_examples() -> None:
-    def step(x: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            loss = tf.reduce_sum(tf.nn.moments(x, (0, 1, 2))[1] ** 2)
-        return tape.gradient(loss, x)
-
-    for first in (B, None):
-        powers = result(step, (first, 8, 8, 3))
-        assert powers is None or (powers[0] != 0 and not any(powers[1:]))
 
 
 def test_what_a_loop_collects_holds_it() -> None:

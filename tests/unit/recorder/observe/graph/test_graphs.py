@@ -26,6 +26,16 @@ def observed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     hooks.acquire()
     yield
     hooks.release()
+    kept.clear()
+
+
+kept: list[Any] = []
+
+
+def traced(function: Any, *arguments: Any) -> Any:
+    """Trace a function and keep its graph until the test ends."""
+    kept.append(function.get_concrete_function(*arguments))
+    return kept[-1]
 
 
 def dense(name: str = "dense") -> Any:
@@ -56,7 +66,7 @@ def test_the_ops_of_a_step_have_their_layer_their_pass_and_their_variable() -> N
         layer.kernel.assign_sub(gradient)
         return loss
 
-    concrete = step.get_concrete_function(x)
+    traced(step, x)
     (facts,) = facts_of(layer)
     assert facts.root and facts.name == "step" and facts.arguments == {"values"} and facts.callees == {}
     forward = next(fact for fact in ops_of(facts, "MatMul") if fact.pass_name == "forward")
@@ -68,7 +78,6 @@ def test_the_ops_of_a_step_have_their_layer_their_pass_and_their_variable() -> N
     assert assigned == ["dense/kernel"]
     # AND the batch is saved for the gradient of the kernel
     assert facts.ops["values"].saved_for_backward
-    del concrete
 
 
 def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> None:
@@ -88,14 +97,13 @@ def test_functions_that_a_function_calls_are_read_with_what_they_inherit() -> No
     def outer(values: Any) -> Any:
         return calls(layer(values))
 
-    concrete = outer.get_concrete_function(tf.ones((4, 3)))
+    traced(outer, tf.ones((4, 3)))
     found = graph_facts({id(layer): "net/dense", id(calls): "net/calls"}, lambda item: None)
     assert [(one.name, one.root) for one in found] == [("outer", True), ("inner", False)]
     ((label, index),) = next(iter(found[0].callees.values()))
     assert (label, index) == ("", 1) and len(found[0].callees) == 1
     relu = found[1].ops["inner_relu"]
     assert (relu.layer, relu.pass_name) == ("net/calls", "forward") and found[1].arguments == frozenset()
-    del concrete
 
 
 def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +115,7 @@ def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None
         values = tf.while_loop(lambda one: tf.reduce_sum(one) < 5, lambda one: (one + 1,), (values,))[0]
         return tf.cond(tf.reduce_sum(values) > 3, lambda: values * 2, lambda: values * 3)
 
-    concrete = step.get_concrete_function(tf.ones((4, 3)))
+    traced(step, tf.ones((4, 3)))
     found = facts_of(layer)
     labels = {label for callees in found[0].callees.values() for label, _ in callees}
     assert labels == {"body", "cond", "then", "else"} and len(found) == 5
@@ -116,7 +124,6 @@ def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None
     # AND no more graphs are read than the most
     monkeypatch.setattr(module, "MAX_GRAPHS", 3)
     assert len(facts_of(layer)) == 3
-    del concrete
 
 
 def test_layers_whose_second_pass_may_differ_are_named() -> None:
@@ -147,12 +154,11 @@ def test_layers_whose_second_pass_may_differ_are_named() -> None:
             loss = tf.reduce_sum(values) + tf.random.uniform([])
         return tape.gradient(loss, layer.kernel.value)
 
-    concrete = step.get_concrete_function(x)
+    traced(step, x)
     paths = {id(one): one.name for one in (layer, seeded, noise, looped, reads)}
     graphs = graph_facts(paths, lambda item: None)
     # THEN they are those that draw from TensorFlow's generator, also in a loop; variables and seeds are repeated
     assert frozenset().union(*(graph.unrepeatable for graph in graphs)) == {noise.name, looped.name}
-    del concrete
 
 
 def test_a_layer_that_changes_its_trainable_weight_in_the_forward_pass_is_named() -> None:
@@ -169,11 +175,10 @@ def test_a_layer_that_changes_its_trainable_weight_in_the_forward_pass_is_named(
         normed.layer.bias.assign_sub(gradient)
         return loss
 
-    concrete = step.get_concrete_function(tf.constant([1, 2]))
+    traced(step, tf.constant([1, 2]))
     paths = {id(layer): layer.name for layer in (normed, statistics, words)}
     graphs = graph_facts(paths, lambda item: None)
     assert frozenset().union(*(graph.unrepeatable for graph in graphs)) == {normed.name}
-    del concrete
 
 
 def test_graphs_whose_variables_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +263,7 @@ def test_a_gradient_that_another_tape_differentiates_is_part_of_the_forward_pass
             loss = tf.reduce_sum(inner.gradient(score, values) ** 2)
         return tape.gradient(loss, layer.kernel.value)
 
-    step.get_concrete_function(x)
+    traced(step, x)
     (facts,) = facts_of(layer)
     assert facts.ops["gradient_tape/TanhGrad"].pass_name == "forward"
     # What the outer pass reads of it is saved, as are the layer's results.
@@ -280,7 +285,7 @@ def test_gradients_that_nobody_differentiates_stay_backward_passes() -> None:
             loss = tf.reduce_sum((layer(values) + tf.reduce_sum(before)) ** 2)
         return second.gradient(loss, layer.kernel.value)
 
-    step.get_concrete_function(x)
+    traced(step, x)
     (facts,) = facts_of(layer)
     products = [fact for name, fact in facts.ops.items() if "gradient_tape/dense" in name and "/MatMul/" in name]
     assert len(products) == 2 and {fact.pass_name for fact in products} == {"backward"}

@@ -1,6 +1,5 @@
 """Which tensors Python holds beside the known variables, and what kind of data each is."""
 
-import functools
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +11,6 @@ import tensorflow as tf
 from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
-from tb_memplugin.recorder.observe.heap import holders
 from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects
 
@@ -65,28 +63,6 @@ def test_variables_of_no_model_are_told_from_known_ones() -> None:
     assert any(one is own for one in found) and not any(one is known for one in found)
 
 
-@pytest.mark.parametrize(
-    ("chunks", "searches"),
-    [
-        (None, True),  # unknown chunks may have any owner
-        ({CPU: None}, True),
-        ({CPU: {1}}, True),
-        ({CPU: set()}, False),
-        ({CPU: "own"}, False),
-    ],
-)
-def test_all_objects_are_searched_if_a_chunk_has_no_known_owner(
-    monkeypatch: pytest.MonkeyPatch, chunks: Any, searches: bool
-) -> None:
-    searched: list[int] = []
-    monkeypatch.setattr(PythonObjects, "search_all", lambda self: searched.append(1))
-    tensor = make(5)
-    if chunks and chunks[CPU] == "own":
-        chunks = {CPU: {address_of(tensor), 77}}
-    HeldTensors().find({}, [77], read_chunks=None if chunks is None else lambda: chunks)
-    assert bool(searched) is searches
-
-
 def test_tensors_that_are_new_at_the_end_are_told_from_those_at_the_start() -> None:
     held = HeldTensors()
     before = make(5)
@@ -123,23 +99,6 @@ def test_after_a_missed_object_all_are_searched_at_the_end(monkeypatch: pytest.M
     held._promotions.misses += 1
     held.finish([])
     assert searched == [1]
-
-
-def test_holders_are_named_for_held_tensors_only(notes: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN as much time as it takes in a process with the objects of many tests, and tensors that are no small part
-    monkeypatch.setattr(holders, "find_holders", functools.partial(holders.find_holders, seconds=60))
-    kept.extend([make(500_000), make(600_000)])
-    input_notes.data(kept[1])
-    held = HeldTensors()
-    held.find({CPU: 1}, [])
-    at_start, _ = held.finish([])
-    first, second = (fact_of(at_start, tensor) for tensor in kept)
-    kept.clear()
-    assert first is not None and first.held_by == f"list `kept` in module {__name__}"
-    assert second is not None and (second.category, second.held_by) == ("inputs", None)
-
-
-kept: list[Any] = []
 
 
 def test_tensors_in_reference_cycles_name_the_class_of_the_cycle() -> None:

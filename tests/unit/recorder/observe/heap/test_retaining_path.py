@@ -18,9 +18,7 @@ from tb_memplugin.recorder.observe.heap.holders import find_holders
 from tb_memplugin.recorder.observe.heap.retaining_path import (
     MAX_NAME_CHARACTERS,
     MAX_PATH_CHARACTERS,
-    Node,
     attributes,
-    is_attribute_dict,
 )
 
 history: list[Any] = []
@@ -223,21 +221,6 @@ def test_each_of_many_tensors_has_its_own_index() -> None:
     history.extend(Tensor() for _ in range(500))
     paths = [path for _, path in find_holders(list(history), seconds=5.0).values()]
     assert paths == [f"{MODULE} › history (list) › [{at}]" for at in range(500)]
-
-
-def test_only_the_dict_of_an_objects_attributes_is_left_out() -> None:
-    owner = Trainer(last=Tensor())
-    root = Node({"o": owner}, None, "module train")
-    node = Node(owner, root)
-    assert is_attribute_dict(Node(vars(owner), node), node)
-    assert not is_attribute_dict(Node(dict(vars(owner)), node), node)
-    assert not is_attribute_dict(Node(vars(owner), root), root)  # the dict of a root
-
-    class Named(dict):  # type: ignore[type-arg]
-        pass
-
-    container = Named()
-    assert not is_attribute_dict(Node(vars(container), Node(container, root)), Node(container, root))
 
 
 def test_attributes_are_read_without_running_code() -> None:
