@@ -29,29 +29,18 @@ def run(gone: list[int], error: type[BaseException] | None, seen: list[set[str]]
         raise error
 
 
-def check(gone: list[int], seen: list[set[str]]) -> None:
-    """Reading the variables, as the search for holders does, does not show the marker and keeps it."""
-    variables, gone_meanwhile = seen
-    assert {"gone", "error", "seen"} <= variables <= {"gone", "error", "seen", "frame", "variables"}
-    assert gone_meanwhile == set() and gone == [1]
-
-
-def test_it_ends_as_the_function_returns() -> None:
-    gone: list[int] = []
-    seen: list[set[str]] = []
-    run(gone, None, seen)
-    check(gone, seen)
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_it_ends_with_the_traceback_of_an_exception(error: type[BaseException]) -> None:
+@pytest.mark.parametrize("error", [None, KeyboardInterrupt, ValueError])
+def test_it_ends_with_the_function_or_with_the_traceback_of_its_exception(error: type[BaseException] | None) -> None:
     gone: list[int] = []
     seen: list[set[str]] = []
     try:
         run(gone, error, seen)
-    except error:
+    except (KeyboardInterrupt, ValueError):
         assert gone == []
-    check(gone, seen)
+    # THEN reading the variables, as the search for holders does, does not show the marker and keeps it
+    variables, gone_meanwhile = seen
+    assert {"gone", "error", "seen"} <= variables <= {"gone", "error", "seen", "frame", "variables"}
+    assert gone_meanwhile == set() and gone == [1]
 
 
 def test_it_reads_another_threads_functions() -> None:

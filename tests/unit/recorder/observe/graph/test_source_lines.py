@@ -64,21 +64,21 @@ def layers(graph: Graph, **passes: tuple[int, int]) -> Any:
     return SimpleNamespace(pass_name=names, in_layer=[False] * len(graph))
 
 
-def notes(**spans: tuple[int, int]) -> GraphNotes:
-    made = GraphNotes()
-    made.spans = [Span(*span, 0, 0, kind, None) for kind, span in spans.items()]  # type: ignore[arg-type]
-    return made
+def found(lines: SourceLines, graph: Any, **spans: tuple[int, int]) -> list[str | None]:
+    notes = GraphNotes()
+    notes.spans = [Span(*span, 0, 0, kind, None) for kind, span in spans.items()]  # type: ignore[arg-type]
+    return lines.of_graph(graph, layers(graph, **spans), notes)
 
 
 def test_the_innermost_line_outside_of_libraries_is_that_of_an_op(lines: SourceLines) -> None:
     graph = Graph({"a": [TRAIN, LIBRARY, ("models/unet.py", 7), LIBRARY], "b": [LIBRARY], "c": [TRAIN]}, {"c": "Const"})
-    assert lines.of_graph(graph, layers(graph), notes()) == ["models/unet.py:7", None, None]  # type: ignore[arg-type]
+    assert found(lines, graph) == ["models/unet.py:7", None, None]
 
 
 def test_stacks_are_read_once_and_one_without_a_stack_has_no_line(lines: SourceLines) -> None:
     graph = Graph({"a": [TRAIN], "b": None})
     for _ in range(2):
-        assert lines.of_graph(graph, layers(graph), notes()) == ["train.py:1", None]  # type: ignore[arg-type]
+        assert found(lines, graph) == ["train.py:1", None]
     assert graph.reads == ["a", "b"]
 
 
@@ -98,8 +98,8 @@ def test_gradients_have_the_line_of_their_forward_op_or_of_the_tape(lines: Sourc
     }
     graph = Graph(stacks)
     spans = {"backward": (4, 9), "update": (9, 11)}
-    found = lines.of_graph(graph, layers(graph, **spans), notes(**spans))  # type: ignore[arg-type]
-    assert found[4:] == ["train.py:8", "unet.py:2", "unet.py:3", "train.py:8", "train.py:8", "train.py:9", "train.py:9"]
+    made = found(lines, graph, **spans)
+    assert made[4:] == ["train.py:8", "unet.py:2", "unet.py:3", "train.py:8", "train.py:8", "train.py:9", "train.py:9"]
     # THEN of the calls of tape and optimizer, one stack each is read
     assert graph.reads[4:] == ["ones", "adam/mul"]
 
@@ -112,20 +112,20 @@ def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(
     lines = SourceLines()
     small = Graph({"a": [TRAIN], "b": [TRAIN]})
     for _ in range(3):  # what was read once costs nothing
-        assert lines.of_graph(small, layers(small), notes()) == ["train.py:1"] * 2  # type: ignore[arg-type]
+        assert found(lines, small) == ["train.py:1"] * 2
     # THEN a graph with more than that has no lines, and costs nothing
     larger = Graph({"c": [TRAIN], "d": [TRAIN]})
-    assert lines.of_graph(larger, layers(larger), notes()) == [None, None]  # type: ignore[arg-type]
+    assert found(lines, larger) == [None, None]
     assert larger.reads == []
     # AND one that needs no more still has
     update = Graph({"f": [UPDATE], "g": [UPDATE], "h": [UPDATE], "x": [TRAIN]}, {"x": "Const"})
     spans = {"update": (0, 3)}
-    found = lines.of_graph(update, layers(update, **spans), notes(**spans))  # type: ignore[arg-type]
-    assert found == ["train.py:9"] * 3 + [None] and update.reads == ["f"]
+    made = found(lines, update, **spans)
+    assert made == ["train.py:9"] * 3 + [None] and update.reads == ["f"]
     # UNTIL nothing is left
     last = Graph({"e": [TRAIN]})
-    assert lines.of_graph(last, layers(last), notes()) == [None]  # type: ignore[arg-type]
-    assert lines.of_graph(small, layers(small), notes()) == ["train.py:1"] * 2  # type: ignore[arg-type]
+    assert found(lines, last) == [None]
+    assert found(lines, small) == ["train.py:1"] * 2
 
 
 def test_the_line_of_a_stack_is_the_innermost_of_the_user(lines: SourceLines) -> None:
@@ -218,11 +218,11 @@ def test_layers_that_only_keras_calls_have_the_lines_that_made_them(
         Span(3, 4, 0, 0, "layer", lambda: unknown),
         Span(5, 6, 0, 0, "backward", None),
     ]
-    found = lines.of_graph(graph, layers(graph, backward=(5, 6)), spans)  # type: ignore[arg-type]
+    made = lines.of_graph(graph, layers(graph, backward=(5, 6)), spans)  # type: ignore[arg-type]
     # THEN a call of the program's own keeps its line, and a layer of an unknown origin that of `fit`
-    assert found[:5] == ["nets.py:1", "nets.py:3", "unet.py:3", "train.py:1", "train.py:8"]
+    assert made[:5] == ["nets.py:1", "nets.py:3", "unet.py:3", "train.py:1", "train.py:8"]
     # AND a gradient has the line of its forward op
-    assert found[5] == "nets.py:3"
+    assert made[5] == "nets.py:3"
 
 
 SOURCE = """\
@@ -267,8 +267,8 @@ def test_a_layer_was_made_where_its_class_is_called_with_its_name(
 ) -> None:
     write(tmp_path, monkeypatch, SOURCE)
     lines = own(tmp_path)
-    found = {one.name: lines.of(one) for one in (Dense("first"), Dense("second"), Conv2D("block12_conv"))}
-    assert found == {"first": "program.py:1", "second": "program.py:2", "block12_conv": "program.py:6"}
+    made = {one.name: lines.of(one) for one in (Dense("first"), Dense("second"), Conv2D("block12_conv"))}
+    assert made == {"first": "program.py:1", "second": "program.py:2", "block12_conv": "program.py:6"}
 
 
 @pytest.mark.parametrize(
