@@ -4,7 +4,6 @@ TensorFlow keeps a model of each pipeline for its autotuning: each buffer and ca
 A pipeline without autotuning has no model, and iterators over several devices do not return theirs.
 """
 
-import functools
 import logging
 import math
 import weakref
@@ -160,16 +159,12 @@ class DataPipelines:
 data_pipelines = DataPipelines()
 
 
-def makes_iterator(original: Any) -> Any:
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        try:
-            data_pipelines.note(self)
-        except Exception:  # recording must not stop the program
-            data_pipelines.active = False
-
-    return call
+def makes_iterator(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
+    original(self, *args, **kwargs)
+    try:
+        data_pipelines.note(self)
+    except Exception:  # recording must not stop the program
+        data_pipelines.active = False
 
 
 def _nodes(iterator: Any) -> list[Any] | None:

@@ -1,8 +1,9 @@
 """Installs the wrappers while at least one observer needs them."""
 
+import functools
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.recorder.observe.calls.datasets import data_pipelines, makes_iterator
@@ -23,6 +24,9 @@ from tb_memplugin.recorder.observe.calls.layer_calls import (
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.graph.frames import TRAINER_METHODS
 from tb_memplugin.recorder.observe.model.layers import packages
+
+Wrapper: TypeAlias = Callable[..., Any]
+"""Called instead of a method, with the method itself before its arguments."""
 
 
 class Hooks:
@@ -65,7 +69,7 @@ class Hooks:
     def _install(self) -> None:
         for (owner, name), wrapper in places().items():
             original = vars(owner)[name]
-            replacement = wrapper(original)
+            replacement = _wrapped(original, wrapper)
             setattr(owner, name, replacement)
             self._originals.append((owner, name, original, replacement))
         input_notes.active = data_pipelines.active = True
@@ -79,13 +83,22 @@ class Hooks:
         self._originals.clear()
 
 
-def places() -> dict[tuple[Any, str], Callable[[Any], Any]]:
+def _wrapped(original: Any, wrapper: Wrapper) -> Any:
+    # functools.wraps keeps Keras's module name; AutoGraph does not convert functions of that module.
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, self, *args, **kwargs)
+
+    return call
+
+
+def places() -> dict[tuple[Any, str], Wrapper]:
     """(class that defines a method, its name) to the wrapper, for each method that this TensorFlow and Keras have."""
     import tensorflow as tf
     from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
     from tensorflow.python.eager.polymorphic_function import polymorphic_function
 
-    methods: list[tuple[Any, str, Callable[[Any], Any]]] = [
+    methods: list[tuple[Any, str, Wrapper]] = [
         *((tf.GradientTape, name, tape_gradient) for name in ("gradient", "jacobian", "batch_jacobian")),
         (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", next_element),
         (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
@@ -104,7 +117,7 @@ def places() -> dict[tuple[Any, str], Callable[[Any], Any]]:
         else:
             kinds = (optimizers.Optimizer, optimizers.legacy.Optimizer)
             methods += [(one, "apply_gradients", optimizer_apply_gradients) for one in kinds]
-    found: dict[tuple[Any, str], Callable[[Any], Any]] = {}
+    found: dict[tuple[Any, str], Wrapper] = {}
     for kind, name, wrapper in methods:
         owner = next((one for one in getattr(kind, "__mro__", ())[:-1] if name in vars(one)), None)
         if owner is not None:

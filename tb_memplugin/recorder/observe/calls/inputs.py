@@ -6,7 +6,6 @@ stays one if it is passed on. A batch is input data only for a while: each note 
 are weak: they keep no tensor alive.
 """
 
-import functools
 import logging
 import math
 import threading
@@ -157,85 +156,63 @@ def note_running_fit() -> None:
         logger.debug("the data of a running training could not be noted", exc_info=True)
 
 
-def returns_data(original: Any) -> Any:
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+def returns_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    result = original(self, *args, **kwargs)
+    input_notes.data(result)
+    return result
+
+
+def next_element(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if input_notes.active:
+        program_counters.datasets.iterated(self)
+        batch_notes.iterated(self)
+    return returns_data(original, self, *args, **kwargs)
+
+
+def makes_model(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
+    original(self, *args, **kwargs)
+    if input_notes.active:
+        program_counters.models.note(self)
+
+
+def takes_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if input_notes.active:
+        program_counters.models.note(self)
+    values = [*args, *(kwargs.get(name) for name in _DATA_ARGUMENTS)]
+    note = input_notes.dataset if original.__name__ in DATASET_METHODS else input_notes.data
+    note(values)
+    try:
         result = original(self, *args, **kwargs)
-        input_notes.data(result)
-        return result
-
-    return call
-
-
-def next_element(original: Any) -> Any:
-    take = returns_data(original)
-
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if input_notes.active:
-            program_counters.datasets.iterated(self)
-            batch_notes.iterated(self)
-        return take(self, *args, **kwargs)
-
-    return call
+    finally:
+        input_notes.data(values)
+    program_counters.models.used(self)
+    return result
 
 
-def makes_model(original: Any) -> Any:
-    @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if input_notes.active:
-            program_counters.models.note(self)
-
-    return init
-
-
-def takes_data(original: Any) -> Any:
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if input_notes.active:
-            program_counters.models.note(self)
-        values = [*args, *(kwargs.get(name) for name in _DATA_ARGUMENTS)]
-        note = input_notes.dataset if original.__name__ in DATASET_METHODS else input_notes.data
-        note(values)
-        try:
-            result = original(self, *args, **kwargs)
-        finally:
-            input_notes.data(values)
-        program_counters.models.used(self)
-        return result
-
-    return call
-
-
-def function_call(original: Any) -> Any:
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        outermost = input_notes.begin()
-        if outermost is None:
-            return original(self, *args, **kwargs)
-        calls_before, traces_before, tracing = call_notes.traced_calls, traces_of(self), batch_notes.tracing()
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException:
-            if outermost:
-                batch_notes.call_failed([args, kwargs], self, batch_notes.function_called(self, tracing))
-            raise
-        finally:
-            input_notes.end(outermost)
-        if input_notes.active:
-            program_counters.functions.called(self, traces_before, args, kwargs)
-            for arg in args:
-                if hasattr(arg, "_iterator_resource"):
-                    program_counters.datasets.iterated(arg)
-        if call_notes.traced_calls != calls_before:
-            input_notes.function(self)
-        known = batch_notes.function_called(self, tracing)
-        if outermost and (input_notes.calls_layers(self) or (known is not None and known.trains)):
-            batch_notes.given([args, kwargs], self, known)
-        if outermost and input_notes.calls_layers(self):
-            input_notes.arguments([args, kwargs])
-            input_notes.results(result)
-        return result
-
-    return call
+def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    outermost = input_notes.begin()
+    if outermost is None:
+        return original(self, *args, **kwargs)
+    calls_before, traces_before, tracing = call_notes.traced_calls, traces_of(self), batch_notes.tracing()
+    try:
+        result = original(self, *args, **kwargs)
+    except BaseException:
+        if outermost:
+            batch_notes.call_failed([args, kwargs], self, batch_notes.function_called(self, tracing))
+        raise
+    finally:
+        input_notes.end(outermost)
+    if input_notes.active:
+        program_counters.functions.called(self, traces_before, args, kwargs)
+        for arg in args:
+            if hasattr(arg, "_iterator_resource"):
+                program_counters.datasets.iterated(arg)
+    if call_notes.traced_calls != calls_before:
+        input_notes.function(self)
+    known = batch_notes.function_called(self, tracing)
+    if outermost and (input_notes.calls_layers(self) or (known is not None and known.trains)):
+        batch_notes.given([args, kwargs], self, known)
+    if outermost and input_notes.calls_layers(self):
+        input_notes.arguments([args, kwargs])
+        input_notes.results(result)
+    return result

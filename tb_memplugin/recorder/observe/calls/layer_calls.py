@@ -5,7 +5,6 @@ of ops in the graph, or in eager mode a span on the profile's timeline. `enter` 
 never raise: they run inside the user's training code.
 """
 
-import functools
 import logging
 import threading
 import weakref
@@ -121,62 +120,48 @@ def leave(call: OpenCall, target: Any = None) -> None:
 logger = logging.getLogger("tb_memplugin")
 
 
-def layer_call(original: Any) -> Any:
-    # functools.wraps keeps Keras's module name; AutoGraph does not convert functions of that module.
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        opened, outermost = enter("layer", self), input_notes.begin()
-        if opened is not None and opened.graph is not None and is_outermost(self):
-            batch_notes.model_called(args, kwargs)
+def layer_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    opened, outermost = enter("layer", self), input_notes.begin()
+    if opened is not None and opened.graph is not None and is_outermost(self):
+        batch_notes.model_called(args, kwargs)
+    if outermost:
+        batch_notes.given([args, kwargs])
+        input_notes.arguments([args, kwargs])
+    try:
+        result = original(self, *args, **kwargs)
+    except BaseException:
         if outermost:
-            batch_notes.given([args, kwargs])
-            input_notes.arguments([args, kwargs])
-        try:
-            result = original(self, *args, **kwargs)
-        except BaseException:
-            if outermost:
-                batch_notes.call_failed([args, kwargs])
-            raise
-        finally:
-            input_notes.end(outermost)
-            if opened is not None:
-                leave(opened)
-        if outermost:
-            input_notes.results(result)
-        return result
-
-    return call
-
-
-def optimizer_apply(original: Any) -> Any:
-    @functools.wraps(original)
-    def apply(self: Any, grads: Any, trainable_variables: Any = None) -> Any:
-        opened = enter("update", None)
+            batch_notes.call_failed([args, kwargs])
+        raise
+    finally:
+        input_notes.end(outermost)
         if opened is not None:
-            given = trainable_variables is not None
-            variables = _listed(trainable_variables if given else getattr(self, "_trainable_variables", ()))
-            grads, trainable_variables = _listed(grads), variables if given else None
-            _note_gradients(variables, grads)
-        return _update(self, opened, original, grads, trainable_variables)
-
-    return apply
+            leave(opened)
+    if outermost:
+        input_notes.results(result)
+    return result
 
 
-def optimizer_apply_gradients(original: Any) -> Any:
+def optimizer_apply(original: Any, self: Any, /, grads: Any, trainable_variables: Any = None) -> Any:
+    opened = enter("update", None)
+    if opened is not None:
+        given = trainable_variables is not None
+        variables = _listed(trainable_variables if given else getattr(self, "_trainable_variables", ()))
+        grads, trainable_variables = _listed(grads), variables if given else None
+        _note_gradients(variables, grads)
+    return _update(self, opened, original, grads, trainable_variables)
+
+
+def optimizer_apply_gradients(original: Any, self: Any, /, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
     """Of optimizers of Keras 2."""
-
-    @functools.wraps(original)
-    def apply_gradients(self: Any, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        opened = enter("update", None)
-        if opened is not None:
-            grads_and_vars = _listed(grads_and_vars)
-            _note_gradients([variable for _, variable in grads_and_vars], [gradient for gradient, _ in grads_and_vars])
-        return _update(self, opened, original, grads_and_vars, *args, **kwargs)
-
-    return apply_gradients
+    opened = enter("update", None)
+    if opened is not None:
+        grads_and_vars = _listed(grads_and_vars)
+        _note_gradients([variable for _, variable in grads_and_vars], [gradient for gradient, _ in grads_and_vars])
+    return _update(self, opened, original, grads_and_vars, *args, **kwargs)
 
 
-def _update(optimizer: Any, opened: OpenCall | None, original: Any, *args: Any, **kwargs: Any) -> Any:
+def _update(optimizer: Any, opened: OpenCall | None, original: Any, /, *args: Any, **kwargs: Any) -> Any:
     try:
         if opened is not None:
             call_notes.optimizers.add(optimizer)
@@ -189,22 +174,17 @@ def _update(optimizer: Any, opened: OpenCall | None, original: Any, *args: Any, 
     return result
 
 
-def tape_gradient(original: Any) -> Any:
+def tape_gradient(original: Any, self: Any, /, target: Any, *args: Any, **kwargs: Any) -> Any:
     """Of ``gradient``, ``jacobian`` and ``batch_jacobian``, whose argument is called ``source``."""
-
-    @functools.wraps(original)
-    def gradient(self: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-        opened = enter("backward", None, self)
-        try:
-            result = original(self, target, *args, **kwargs)
-        finally:
-            if opened is not None:
-                leave(opened, target)
+    opened = enter("backward", None, self)
+    try:
+        result = original(self, target, *args, **kwargs)
+    finally:
         if opened is not None:
-            _note_gradients(args[0] if args else kwargs.get("sources", kwargs.get("source")), result)
-        return result
-
-    return gradient
+            leave(opened, target)
+    if opened is not None:
+        _note_gradients(args[0] if args else kwargs.get("sources", kwargs.get("source")), result)
+    return result
 
 
 def _listed(values: Any) -> Any:

@@ -136,7 +136,8 @@ def test_a_fault_stops_the_notes_and_not_the_program(monkeypatch: pytest.MonkeyP
     noted: list[Any] = []
     monkeypatch.setattr(module.data_pipelines, "active", True)
     monkeypatch.setattr(module.data_pipelines, "note", noted.append)
-    monkeypatch.setattr(Iterator, "__init__", makes_iterator(Iterator.__init__))
+    original = Iterator.__init__
+    monkeypatch.setattr(Iterator, "__init__", lambda self, value: makes_iterator(original, self, value))
     made = Iterator(3)
     assert made.value == 3 and noted == [made] and module.data_pipelines.active
 

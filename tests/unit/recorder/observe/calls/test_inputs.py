@@ -246,7 +246,7 @@ def test_a_wrapper_counts_while_notes_are_taken(
     monkeypatch.setattr(getattr(inputs.program_counters, owner), name, counted.append)
     monkeypatch.setattr(input_notes, "active", active)
     made = InputNotes()  # any object
-    wrapper(lambda self: None)(made)
+    wrapper(lambda self: None, made)
     assert [one is made for one in counted] == [True] * active
 
 

@@ -147,6 +147,15 @@ def test_a_call_that_fails_ends_and_its_batch_is_noted() -> None:
     assert call_notes.of_thread.stack == []
 
 
+def test_arguments_may_have_any_name() -> None:
+    class Named(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any, original: Any = None) -> Any:
+            return x if original is None else original
+
+    assert float(Named()(tf.zeros(()), original=tf.ones(()))) == 1.0
+    assert tf.function(lambda original: original + 1)(original=1) == 2
+
+
 def test_arguments_of_outermost_calls_are_data_and_their_results_are_not() -> None:
     x, layer = tf.ones((4, 3)), built()
     result = layer(x)
