@@ -204,23 +204,14 @@ def test_the_version_of_tensorflow_must_be_recent(
     assert grown == [("first", True), ("second", True)]  # other processes may use the GPUs
 
 
-class Point:
-    def __init__(self, value: str) -> None:
-        self.value = value
-        self.loaded = 0
-
-    def load(self) -> None:
-        self.loaded += 1
-
-
 @pytest.mark.parametrize("registered", [False, True])
 def test_the_tab_must_be_registered(monkeypatch: pytest.MonkeyPatch, registered: bool) -> None:
-    own, other = Point("tb_memplugin.plugin:MemoryPlugin"), Point("tensorboard.plugins.x:Y")
+    own, other = mock.Mock(value="tb_memplugin.plugin:MemoryPlugin"), mock.Mock(value="tensorboard.plugins.x:Y")
     points = [other, own] if registered else [other]
     monkeypatch.setattr(checks.importlib.metadata, "entry_points", lambda group: points)
     monkeypatch.setattr(checks.importlib.metadata, "version", lambda name: f"of {name}")
     ok, sentence = checks._tensorboard()
-    assert (ok, own.loaded, other.loaded) == (registered, int(registered), 0)
+    assert (ok, own.load.call_count, other.load.call_count) == (registered, int(registered), 0)
     expected = "version of tensorboard loads the Memory tab" if registered else "the Memory tab is not registered in"
     assert sentence.startswith(expected)
 

@@ -9,6 +9,7 @@ import types
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from dump_cases import CHUNKS, Chunk, make_dump
@@ -276,37 +277,23 @@ class Object:
         )
 
 
-class Allocators:
+def allocators_at(address: int) -> Any:
     """A fake `Framework`: one object is the allocator of every device."""
-
-    def __init__(self, address: int) -> None:
-        self.address = address
-        self.requests: list[int | str] = []
-
-    def cpu_allocator(self) -> int:
-        self.requests.append("CPU")
-        return self.address
-
-    def gpu_allocator(self, number: int) -> int:
-        self.requests.append(number)
-        return self.address
-
-    def gpu_host_allocator(self) -> int:
-        self.requests.append("pinned")
-        return self.address
+    kinds = ("cpu_allocator", "gpu_allocator", "gpu_host_allocator")
+    return mock.Mock(**{f"{kind}.return_value": address for kind in kinds})
 
 
 @pytest.mark.parametrize("name", framework.BFC_TYPES)
 def test_a_bfc_allocator_is_recognized_by_its_vtable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Object(name.encode())
-    fake = Allocators(made.address)
+    fake = allocators_at(made.address)
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
     monkeypatch.setattr(memory_maps, "cuda_devices", lambda: ["GPU:0", "GPU:1"])
     monkeypatch.delenv("TF_GPU_ALLOCATOR", raising=False)
-    assert memory_maps.find_allocator(fake, "CPU:0", made.memory) == made.address  # type: ignore[arg-type]
-    assert memory_maps.find_allocator(fake, "GPU:1", made.memory) == made.address  # type: ignore[arg-type]
-    assert memory_maps.find_allocator(fake, PINNED, made.memory) == made.address  # type: ignore[arg-type]
-    assert fake.requests == ["CPU", 1, "pinned"]
+    assert memory_maps.find_allocator(fake, "CPU:0", made.memory) == made.address
+    assert memory_maps.find_allocator(fake, "GPU:1", made.memory) == made.address
+    assert memory_maps.find_allocator(fake, PINNED, made.memory) == made.address
+    assert fake.mock_calls == [mock.call.cpu_allocator(), mock.call.gpu_allocator(1), mock.call.gpu_host_allocator()]
 
 
 @pytest.mark.parametrize(
@@ -321,7 +308,7 @@ def test_an_allocator_of_another_class_is_refused(name: bytes, shown: str, monke
     made = Object(name)
     monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
     with pytest.raises(UnreadableError, match=f"its allocator is a {shown}, not a BFC allocator"):
-        memory_maps.find_allocator(Allocators(made.address), "CPU:0", made.memory)  # type: ignore[arg-type]
+        memory_maps.find_allocator(allocators_at(made.address), "CPU:0", made.memory)
 
 
 @pytest.mark.parametrize(
@@ -340,10 +327,10 @@ def test_devices_without_a_bfc_allocator_are_refused_before_requesting_any(
     for name, value in setting.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(memory_maps, "cuda_devices", lambda: ["GPU:0", "GPU:1"])
-    fake = Allocators(0)
+    fake = allocators_at(0)
     with pytest.raises(UnreadableError, match=message):
-        memory_maps.find_allocator(fake, device, MappedMemory(""))  # type: ignore[arg-type]
-    assert not fake.requests
+        memory_maps.find_allocator(fake, device, MappedMemory(""))
+    assert not fake.mock_calls
 
 
 def test_pointers_are_followed_only_where_memory_is_mapped() -> None:

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -58,14 +59,6 @@ class Predictor:
         return SimpleNamespace(prediction=prediction, conditions=conditions)
 
 
-class Progress:
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-
-    def part(self, name: str) -> None:
-        self.parts.append(name)
-
-
 def search(
     monkeypatch: pytest.MonkeyPatch,
     predictor: Predictor,
@@ -87,10 +80,10 @@ def search(
 
     monkeypatch.setattr(largest, "train", train)
     monkeypatch.setattr(largest, "restored", lambda model: contextlib.nullcontext())
-    progress = Progress()
+    progress = mock.Mock()
     device = Device("GPU:0", own, None)
     answer = largest._search(None, None, device, predictor, capacity, progress)  # type: ignore[arg-type]
-    return answer, tried, progress.parts
+    return answer, tried, [call.args[0] for call in progress.part.call_args_list]
 
 
 def test_a_prediction_that_holds_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import pathlib
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -185,14 +186,6 @@ def test_the_model_is_restored_after_an_error_as_well() -> None:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-class Progress:
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-
-    def part(self, name: str) -> None:
-        self.parts.append(name)
-
-
 class Recorded:
     """Stands in for the recorder and the run that it writes; `trained` are the steps."""
 
@@ -225,7 +218,7 @@ class Recorded:
 
 
 def recorded(model: Any, log_dir: Any = None) -> Any:
-    return record(model, None, (4, 8), Device("GPU:0", None, None), log_dir, Progress())  # type: ignore[arg-type]
+    return record(model, None, (4, 8), Device("GPU:0", None, None), log_dir, mock.Mock())  # type: ignore[arg-type]
 
 
 def test_each_batch_size_has_a_step_that_compiles_and_three_traced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
