@@ -8,6 +8,7 @@ segments before it do not hold. Over the linear order of units this is a dynamic
 """
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -55,9 +56,13 @@ class Unit:
     output_bytes: int | None = None
 
 
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""First unit of each segment to recompute, and first unit after it."""
+
+
 @dataclasses.dataclass(frozen=True)
 class UnitCosts:
-    """Bytes and time of each unit of a step, in order; columns of shape [units].
+    """Bytes and time of each unit of a step, in order; columns of shape [units]. Chooses segments by them.
 
     Attributes:
         backward: Most bytes in use while the backward pass of a unit runs.
@@ -81,6 +86,85 @@ class UnitCosts:
 
     def __len__(self) -> int:
         return len(self.held)
+
+    @functools.cached_property
+    def _time(self) -> Integers:
+        """Whole parts of the time before each unit, of `TIME_PARTS`."""
+        scaled = np.concatenate([[0.0], np.cumsum(self.seconds)]) / (float(self.seconds.sum()) or 1.0) * TIME_PARTS
+        return np.rint(scaled).astype(np.int64)
+
+    @functools.cached_property
+    def _spans(self) -> list[tuple[Integers, Integers, Integers]]:
+        return [self._from(first) for first in range(len(self))]
+
+    def _from(self, first: int) -> tuple[Integers, Integers, Integers]:
+        """For the segments that begin with a unit: unit after each, most bytes in its backward pass, bytes saved."""
+        breaks = np.flatnonzero(~self.joins[first + 1 :])
+        end = first + 1 + (int(breaks[0]) if len(breaks) else len(self) - first - 1)
+        span = slice(first, end)
+        held = np.cumsum(self.held[span])
+        # All of the segment runs forward again when its backward pass begins, with the results in `start` still absent.
+        again = np.maximum.accumulate(held - self.held[span] + self.working[span])
+        most = np.maximum(np.maximum.accumulate(self.backward[span]), self.start[span] + again - held)
+        return np.arange(first + 1, end + 1), most, held - self.kept[span]
+
+    def choose(self, limit_bytes: int) -> Spans | None:
+        """The least time within some bytes; None if no segments are enough."""
+        best, back = self._run(limit_bytes, self._time)
+        enough = np.flatnonzero(self.after - best[-1] <= limit_bytes)
+        if not len(enough) or best[-1, enough[0]] <= _NEVER // 2:
+            return None
+        time, end = int(enough[0]), len(self)
+        spans: list[tuple[int, int]] = []
+        while end:
+            first, again = divmod(int(back[end, time]), 2)
+            if again:
+                spans.append((first, end))
+                time -= int(self._time[end] - self._time[first])
+            end = first
+        return tuple(reversed(spans))
+
+    def time_of(self, spans: Spans) -> float:
+        return float(sum(self.seconds[first:end].sum() for first, end in reversed(spans)))
+
+    def smallest(self) -> int:
+        low, high = 0, int(max(self.backward.max(initial=0), self.after))
+        while high - low > max(1, high >> 12):
+            middle = (low + high) // 2
+            best, _ = self._run(middle, np.zeros_like(self._time))
+            if best[-1, 0] > _NEVER // 2 and self.after - best[-1, 0] <= middle:
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _run(self, limit: int, time: Integers) -> tuple[Integers, Integers]:
+        """(bytes saved, at most, before each unit at each time; the unit before that and whether it is recomputed)."""
+        count, parts = len(self), int(time[-1]) + 1
+        best = np.full((count + 1, parts), _NEVER, np.int64)
+        best[0, 0] = 0
+        back = np.full((count + 1, parts), -1, np.int64)  # 2 × unit + whether the segment from there is recomputed
+        times = np.arange(parts)
+        for first in range(count):
+            here = best[first]
+            # What needs less time and saves as much is better.
+            here = np.where(here > np.concatenate([[_NEVER], np.maximum.accumulate(here)[:-1]]), here, _NEVER)
+            kept = np.where(self.backward[first] - here <= limit, here, _NEVER)
+            better = kept > best[first + 1]
+            best[first + 1][better], back[first + 1][better] = kept[better], 2 * first
+            after, most, saved = self._spans[first]
+            useful = saved > 0
+            after, most, saved = after[useful], most[useful], saved[useful]
+            filled = np.flatnonzero(here > _NEVER // 2)
+            if not len(after) or not len(filled):
+                continue
+            values = here[filled]
+            allowed = most[:, None] - values[None, :] <= limit
+            gained = values[None, :] + saved[:, None]
+            at = after[:, None] * parts + (times[filled][None, :] + (time[after] - time[first])[:, None])
+            allowed &= gained > best.flat[at]
+            best.flat[at[allowed]], back.flat[at[allowed]] = gained[allowed], 2 * first + 1
+        return best, back
 
 
 def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tuple[Unit, Part]]:
@@ -134,90 +218,6 @@ def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
     freed = rows[requests.death[rows] <= part.end]
     np.subtract.at(changes, requests.death[freed] - part.begin, sized[freed])
     return int(np.cumsum(changes).max())
-
-
-Spans: TypeAlias = tuple[tuple[int, int], ...]
-"""First unit of each segment to recompute, and first unit after it."""
-
-
-class SegmentChoices:
-    def __init__(self, costs: UnitCosts) -> None:
-        self._costs = costs
-        count = len(costs)
-        total = float(costs.seconds.sum()) or 1.0
-        scaled = np.concatenate([[0.0], np.cumsum(costs.seconds)]) / total * TIME_PARTS
-        self._time = np.rint(scaled).astype(np.int64)
-        self._spans = [self._from(first) for first in range(count)]
-
-    def _from(self, first: int) -> tuple[Integers, Integers, Integers]:
-        """For the segments that begin with a unit: unit after each, most bytes in its backward pass, bytes saved."""
-        costs = self._costs
-        breaks = np.flatnonzero(~costs.joins[first + 1 :])
-        end = first + 1 + (int(breaks[0]) if len(breaks) else len(costs) - first - 1)
-        span = slice(first, end)
-        held = np.cumsum(costs.held[span])
-        # All of the segment runs forward again when its backward pass begins, with the results in `start` still absent.
-        again = np.maximum.accumulate(held - costs.held[span] + costs.working[span])
-        most = np.maximum(np.maximum.accumulate(costs.backward[span]), costs.start[span] + again - held)
-        return np.arange(first + 1, end + 1), most, held - costs.kept[span]
-
-    def choose(self, limit_bytes: int) -> Spans | None:
-        """The least time within some bytes; None if no segments are enough."""
-        best, back = self._run(limit_bytes, self._time)
-        enough = np.flatnonzero(self._costs.after - best[-1] <= limit_bytes)
-        if not len(enough) or best[-1, enough[0]] <= _NEVER // 2:
-            return None
-        time, end = int(enough[0]), len(self._costs)
-        spans: list[tuple[int, int]] = []
-        while end:
-            first, again = divmod(int(back[end, time]), 2)
-            if again:
-                spans.append((first, end))
-                time -= int(self._time[end] - self._time[first])
-            end = first
-        return tuple(reversed(spans))
-
-    def seconds(self, spans: Spans) -> float:
-        return float(sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans)))
-
-    def smallest(self) -> int:
-        low, high = 0, int(max(self._costs.backward.max(initial=0), self._costs.after))
-        while high - low > max(1, high >> 12):
-            middle = (low + high) // 2
-            best, _ = self._run(middle, np.zeros_like(self._time))
-            if best[-1, 0] > _NEVER // 2 and self._costs.after - best[-1, 0] <= middle:
-                high = middle
-            else:
-                low = middle
-        return high
-
-    def _run(self, limit: int, time: Integers) -> tuple[Integers, Integers]:
-        """(bytes saved, at most, before each unit at each time; the unit before that and whether it is recomputed)."""
-        count, parts = len(self._costs), int(time[-1]) + 1
-        best = np.full((count + 1, parts), _NEVER, np.int64)
-        best[0, 0] = 0
-        back = np.full((count + 1, parts), -1, np.int64)  # 2 × unit + whether the segment from there is recomputed
-        times = np.arange(parts)
-        for first in range(count):
-            here = best[first]
-            # What needs less time and saves as much is better.
-            here = np.where(here > np.concatenate([[_NEVER], np.maximum.accumulate(here)[:-1]]), here, _NEVER)
-            kept = np.where(self._costs.backward[first] - here <= limit, here, _NEVER)
-            better = kept > best[first + 1]
-            best[first + 1][better], back[first + 1][better] = kept[better], 2 * first
-            after, most, saved = self._spans[first]
-            useful = saved > 0
-            after, most, saved = after[useful], most[useful], saved[useful]
-            filled = np.flatnonzero(here > _NEVER // 2)
-            if not len(after) or not len(filled):
-                continue
-            values = here[filled]
-            allowed = most[:, None] - values[None, :] <= limit
-            gained = values[None, :] + saved[:, None]
-            at = after[:, None] * parts + (times[filled][None, :] + (time[after] - time[first])[:, None])
-            allowed &= gained > best.flat[at]
-            best.flat[at[allowed]], back.flat[at[allowed]] = gained[allowed], 2 * first + 1
-        return best, back
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,9 +295,9 @@ class SegmentSearch:
     def __init__(self, predictor: Predictor, units: Units, conditions: Conditions) -> None:
         self._predictor, self._units, self._conditions = predictor, units, conditions
         step = predictor.sized_step(conditions)
-        self._choices = SegmentChoices(unit_costs(step, units.found, units.seconds))
+        self._costs = unit_costs(step, units.found, units.seconds)
         self._found: dict[Spans, Recomputing | None] = {}
-        self.smallest_bytes = self._choices.smallest()
+        self.smallest_bytes = self._costs.smallest()
         self.demand_bytes = peak_in_one_piece(step)
 
     def cheapest(self, budget: int) -> Recomputing | None:
@@ -307,12 +307,12 @@ class SegmentSearch:
         A choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
         """
         fitting, failing = self.smallest_bytes, self.demand_bytes
-        best = self._simulated(self._choices.choose(fitting))
+        best = self._simulated(self._costs.choose(fitting))
         if best is None or not self.fits(best, budget):
             return best
         for _ in range(MOST_TRIES - 1):
             limit = (fitting + failing) // 2
-            found = self._simulated(self._choices.choose(limit))
+            found = self._simulated(self._costs.choose(limit))
             if found is not None and self.fits(found, budget):
                 fitting = limit
                 best = min(best, found, key=lambda one: one.extra_time)
@@ -325,7 +325,7 @@ class SegmentSearch:
         peak.
         """
         for limit in np.linspace(self.smallest_bytes, self.demand_bytes, points + 1)[:-1].astype(int).tolist():
-            self._simulated(self._choices.choose(limit))
+            self._simulated(self._costs.choose(limit))
         kept: list[Recomputing] = []
         found = sorted(filter(None, self._found.values()), key=lambda one: (one.peaks.high_bytes, one.extra_time))
         for one in found:
@@ -345,7 +345,7 @@ class SegmentSearch:
             conditions = self._with(segments)
             predicted = None
             if self._predictor.reason_against(conditions) is None:
-                time = self._choices.seconds(spans) / self._units.step_seconds
+                time = self._costs.time_of(spans) / self._units.step_seconds
                 predicted = Recomputing(segments, time, self._predictor.peaks(conditions))
             self._found[spans] = predicted
         return self._found[spans]

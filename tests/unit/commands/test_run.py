@@ -6,15 +6,13 @@ import pathlib
 import re
 import subprocess
 import sys
-import threading
-import time
 import zipfile
 from collections.abc import Sequence
 
 import pytest
 from reading_cases import write_small_run
 
-from tb_memplugin.commands.run import NOTHING, add_arguments, ending, main, wait_for_threads
+from tb_memplugin.commands.run import NOTHING, add_arguments, ending, main
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -46,6 +44,7 @@ import atexit, threading, time
 atexit.register(print, "at exit")
 def late(): time.sleep(0.2); print("thread", __name__)
 threading.Thread(target=late).start()
+threading.Thread(target=time.sleep, args=[1000], daemon=True).start()  # not waited for
 print("end")
 """,
     "fork": "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\nprint(child > 0, flush=True)",
@@ -103,18 +102,6 @@ def test_modules_and_directories(tmp_path: pathlib.Path) -> None:
     assert compare(tmp_path, "package", "a")[0] == 0
     code, _, stderr = compare(tmp_path, "-m", "no_such_module")
     assert code == 1 and "No module named no_such_module" in stderr
-
-
-def test_the_programs_threads_are_waited_for_but_for_daemons(monkeypatch: pytest.MonkeyPatch) -> None:
-    release = threading.Event()
-    worker = threading.Thread(target=time.sleep, args=[0.2])
-    daemon = threading.Thread(target=release.wait, daemon=True)
-    for thread in (worker, daemon):
-        thread.start()
-    monkeypatch.setattr(threading, "enumerate", lambda: [threading.current_thread(), worker, daemon])
-    wait_for_threads()
-    assert daemon.is_alive() and not worker.is_alive()
-    release.set()
 
 
 def test_a_zip_file_is_run_as_a_directory_is(tmp_path: pathlib.Path) -> None:

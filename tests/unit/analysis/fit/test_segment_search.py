@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_memplugin.analysis.fit.segment_search import SegmentChoices, UnitCosts
+from tb_memplugin.analysis.fit.segment_search import UnitCosts
 
 Spans = tuple[tuple[int, int], ...]
 
@@ -73,7 +73,7 @@ def seconds(costs: UnitCosts, spans: Spans) -> float:
 def test_the_choice_needs_the_least_time_of_all_that_stay_within_the_limit(costs: UnitCosts, more: int) -> None:
     limit = needed(costs, ()) + more
     within = [spans for spans in every_choice(costs) if needed(costs, spans) <= limit]
-    choice = SegmentChoices(costs).choose(limit)
+    choice = costs.choose(limit)
     if not within:
         assert choice is None
     else:
@@ -83,4 +83,4 @@ def test_the_choice_needs_the_least_time_of_all_that_stay_within_the_limit(costs
 
 @given(unit_costs())
 def test_the_smallest_limit_is_that_of_the_best_choice(costs: UnitCosts) -> None:
-    assert SegmentChoices(costs).smallest() == min(needed(costs, spans) for spans in every_choice(costs))
+    assert costs.smallest() == min(needed(costs, spans) for spans in every_choice(costs))
