@@ -62,8 +62,6 @@ class BudgetCheck:
         status: ``unchecked``: a figure is unknown or a lower bound; ``new``: the baseline has no such run or device.
         reason: The figures, or why it could not be made.
         measured_bytes, step, phase: The highest value of the selected phases, None if unknown.
-        allowed_bytes: The highest allowed value.
-        baseline_bytes: The baseline's value.
     """
 
     run: str
@@ -86,8 +84,7 @@ class Measured:
         devices: All devices, by their names in the whole run.
         highest: Device to its highest value in the selected phases, None without one.
         failures: Device to a sentence on its last failure in these phases, its step and its phase.
-        lost: Sentences on steps that are not known.
-        unrecorded: Notes that name a device that was not recorded.
+        lost, unrecorded: Sentences on steps that are not known, and on devices that were not recorded.
     """
 
     devices: tuple[str, ...]

@@ -91,9 +91,7 @@ def assets() -> IO[bytes]:
 def start(logdir: str, host: str, port: int) -> str:
     """Start the server in a daemon thread and return the page's address.
 
-    Raises:
-        NotFoundError: The log directory does not exist.
-        RequestError: The server cannot listen on `host` and `port`.
+    Raises `NotFoundError` without the log directory, and `RequestError` if the server cannot listen there.
     """
     # Slow to import; other commands do not need it.
     from tensorboard import program

@@ -56,11 +56,7 @@ class ExportUnit:
 
 
 def export_units(logdir: str) -> Iterator[ExportUnit]:
-    """The workers under a log directory, by run and worker; opens no event file.
-
-    Raises:
-        NotFoundError: There is no such directory.
-    """
+    """The workers under a log directory, by run and worker; opens no event file. `NotFoundError` without one."""
     logdir = files.log_directory(logdir)
     found = directories.event_files(logdir)
     grouped: dict[tuple[str, str], list[str]] = {}
@@ -90,9 +86,7 @@ def fingerprint(unit: ExportUnit) -> str:
 def read_unit(unit: ExportUnit) -> LoadedRun | None:
     """The data of a worker; None if its files hold none of this plugin's.
 
-    Raises:
-        SourceError: A file or a directory cannot be read now: the data would be incomplete, and the fingerprint would
-            stay the same.
+    `SourceError` if a file or a directory cannot be read now: data would be missing, and the fingerprint the same.
     """
     source = FileSource(unit.logdir, found=directories.Found(unit.files, unit.damage))
     reader = Reader(cache_bytes=0)

@@ -191,11 +191,7 @@ TABLES: Mapping[str, TableSchema] = {
 
 
 def pyarrow() -> Any:
-    """The package.
-
-    Raises:
-        RequestError: It is not installed.
-    """
+    """The package; `RequestError` if it is not installed."""
     try:
         import pyarrow
     except ImportError as error:

@@ -93,9 +93,7 @@ class Case:
 
 
 def make_case(first: Sequence[StepRequests], steps: Sequence[StepRequests], batch: int | None, change: Change) -> Case:
-    """The recorded steps whose batch size is closest to the requested one (None if unknown), with their sizes; `first`
-    is the recorded first step, if any.
-    """
+    """The recorded steps whose batch size is closest to the requested one, with their sizes, after the first step."""
     chosen = steps if not batch else _closest(steps, batch)
     sized = [(one, sizes_for(one, batch, steps)) for one in (*first, *chosen)]
     least = [change.least(one, sizes.lower) for one, sizes in sized]

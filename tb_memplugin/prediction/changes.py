@@ -52,10 +52,7 @@ class Change:
         halved, doubled: Whether activations have two bytes instead of four, or four instead of two.
         tests_gradients: Whether the update waits for all gradients, which loss scaling tests together.
         frees_gradients: Whether it does not wait any more.
-        recompute: Segments of layers that are recomputed.
         outputs: Layer path to the bytes of its output for one example, for the last layer of each segment.
-        is_estimate: Whether the change is not exact.
-        sentences: What is assumed.
     """
 
     extra: tuple[tuple[ChunkOwner, int], ...] = ()

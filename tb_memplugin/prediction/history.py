@@ -79,12 +79,10 @@ class FailedRequest:
 
 @dataclasses.dataclass(frozen=True)
 class StepPeak:
-    """The peak of bytes in use in one simulated step.
+    """The peak of bytes in use in one simulated step: one of the given ones, by its index.
 
-    Attributes:
-        index: Index of the step among the given ones.
-        event: Number of its event at the peak in the order of this simulation, -1 for its start.
-        seed, distance: Of the order, as for `History.run`.
+    `event` is the number of its event at the peak in the order of this simulation, -1 for its start; the order is
+    that of `seed` and `distance`, as for `History.run`.
     """
 
     bytes: int
@@ -96,7 +94,7 @@ class StepPeak:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """Of the steps that passed, in order; the pool at the end; and the request that failed."""
+    """The peaks of the simulated steps that passed, in order, the pool at the end, and the request that failed."""
 
     peaks: tuple[StepPeak, ...]
     pool_bytes: int
@@ -124,13 +122,10 @@ def most_live_bytes(step: SizedStep, peak: StepPeak) -> int:
 
 
 class History:
-    """A training in simulation. Copies of it go on independently.
+    """A training in simulation of steps of one device. Copies of it go on independently.
 
-    Args:
-        steps: The steps that it can run, all of one device.
-        rules: The allocator's pool.
-        extra: Sizes of long-lived chunks to allocate first, in addition to the recorded ones.
-        may_fail: Rows of a first step's chunks whose requests may fail, as from `exploratory_rows`.
+    `extra` are sizes of long-lived chunks to allocate first, in addition to the recorded ones; requests of the first
+    step's rows in `may_fail` may fail, as from `exploratory_rows`.
     """
 
     def __init__(

@@ -92,14 +92,10 @@ class Enough:
 
 
 class Predictor:
-    """Predictions for one device of one run.
+    """Predictions for one device of one run, from the steps of `recorded_program`.
 
-    Args:
-        steps: Result of `recorded_program`.
-        layers: The model's layers.
-        measured_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
-        absent: Why there are no steps, as a sentence, if that is known.
-        evidence: What the run showed.
+    `measured_bytes` is the median peak of the run's steps with the latest recorded batch size, if known; `absent` says
+    why there are no steps, if that is known.
     """
 
     def __init__(

@@ -29,13 +29,9 @@ _OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_
 
 
 def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
-    """The cheapest change with which a run fits into a budget, and into its allocator.
+    """The cheapest change with which a run, with its requests, fits into a budget, and into its allocator.
 
-    Args:
-        run: A run with its requests.
-        device: One of its devices.
-        budget: The bytes that the peak may have; the allocator's limit if None.
-        batch_size: Examples in a batch; as recorded if None.
+    The budget is by default the allocator's limit, the batch size the recorded one.
     """
     predictor = RunPredictor(run, device)
     recorded = predictor.predict(Conditions(batch_size=batch_size))

@@ -29,18 +29,11 @@ _MODELS = ("Functional", "Model", "Sequential")
 
 @dataclasses.dataclass(frozen=True)
 class PlanOption:
-    """One change, simulated.
+    """One change, simulated; ``none`` is the training as recorded.
 
-    Attributes:
-        kind: What changes; ``none`` is the training as recorded.
-        sentence: The change, as a sentence.
-        segments: Names of the layers that are recomputed together, segment after segment, as `remat` takes them.
-        batch_size: Examples in a batch.
-        accumulation: Batches over which the optimizer sums gradients.
-        peak_bytes, low_bytes, high_bytes: Predicted peak and its range.
-        fits: Whether the whole range is within the budget.
-        extra_time: Additional time of a step as a share of the recorded one; None if unknown.
-        frozen: Names of the layers that are frozen.
+    `segments` are names of layers that are recomputed together, as `remat` takes them; gradients are summed over
+    `accumulation` batches; `extra_time` is a share of the recorded step's time, None if unknown. It `fits` if the whole
+    range of the peak is within the budget.
     """
 
     kind: Kind
@@ -58,13 +51,7 @@ class PlanOption:
 
 @dataclasses.dataclass(frozen=True)
 class PlanPoint:
-    """A point of the curve of peak against time: the least additional time of a step within a peak.
-
-    Attributes:
-        peak_bytes, low_bytes, high_bytes: Simulated peak and its range.
-        extra_time: Additional time of a step as a share of the recorded one.
-        segments: Number of recomputed segments; 0 for the training as recorded.
-    """
+    """The least additional time of a step, as a share of the recorded one, within a peak, by recomputation."""
 
     peak_bytes: int
     low_bytes: int

@@ -222,14 +222,9 @@ def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Units:
-    """Layers between neighboring cut points, in the order of the forward pass.
+    """Layers between cut points that save something, in the order of the forward pass, and what they request.
 
-    Attributes:
-        found: The units that save something, and what they request.
-        seconds: Time of each one's forward pass.
-        step_seconds: Time of the step.
-        time_source: Whether times are measured.
-        sentences: Why there are none, or what is assumed.
+    `seconds` are those of each one's forward pass; `sentences` say why there are none, or what is assumed.
     """
 
     found: tuple[tuple[Unit, Part], ...] = ()

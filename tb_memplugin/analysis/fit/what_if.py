@@ -44,10 +44,7 @@ def devices_of(run: Run) -> list[str]:
 class RunPredictor:
     """Answers questions about one device of a run that has its requests.
 
-    Attributes:
-        predictor: Predicts for the device.
-        steps: The recorded steps that predictions come from.
-        layers: The model's layers in these steps.
+    `predictor` predicts from the recorded `steps`, `layers` are the model's in these.
     """
 
     def __init__(self, run: Run, device: str) -> None:
