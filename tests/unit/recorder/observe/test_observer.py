@@ -1,18 +1,13 @@
 """The history of a device's chunks from one traced step to the next."""
 
-import contextlib
 import dataclasses
-import sys
-import types
 
 import pytest
-from dump_cases import field
 from map_cases import memory_map
 from trace_cases import FACTS, Recorder, ledger_of, rows
 
 from tb_memplugin.model import MISSING, MemoryMap
 from tb_memplugin.model.trace import AllocationTrace, KnownChunk, TraceFacts, VariableFact
-from tb_memplugin.recorder.native.memory_maps import resource_handle_bytes
 from tb_memplugin.recorder.observe.observer import ChunkHistory
 
 REGION = (0, 1 << 20)
@@ -124,43 +119,6 @@ def test_variables_of_one_size_are_not_matched_to_more_chunks_of_it() -> None:
     # BUT if a third variable has one of the chunks, the two others are theirs
     places = addresses(chunks, *lost, variable("third", 1000, 0x1000))
     assert sorted(places[:2]) == [0, 0x2000] and places[2] == 0x1000
-
-
-class FakeMaps:
-    """Memory maps of a device on which making resource handles allocates chunks of these sizes."""
-
-    def __init__(self, *sizes: int) -> None:
-        self.sizes, self.reads = sizes, 0
-
-    def read(self, device: str) -> bytes:
-        chunks = [(0, 512, 300), *((4096 * number, 256, size) for number, size in enumerate(self.sizes, 1))]
-        listed = b"".join(
-            field(3, field(1, address) + field(2, size) + field(3, requested) + field(8, 1))
-            for address, size, requested in (chunks if self.reads else chunks[:1])
-        )
-        self.reads += 1
-        return field(1, b"cpu_bfc") + listed + field(5, field(1, 1))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [([88] * 5, 88), ([88, 88, 300, 88, 88, 88], 88), ([88] * 4, None), ([88] * 6, None), ([], None)],
-)
-def test_a_resource_handle_has_the_size_of_as_many_chunks_as_handles(
-    sizes: list[int], expected: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[str] = []
-    tensorflow = types.SimpleNamespace(
-        init_scope=contextlib.nullcontext,
-        device=lambda name: contextlib.nullcontext(),
-        float32="float32",
-        raw_ops=types.SimpleNamespace(VarHandleOp=lambda **named: made.append(named["shared_name"])),
-    )
-    eager = types.SimpleNamespace(context=types.SimpleNamespace(anonymous_name=lambda: "anonymous"))
-    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
-    monkeypatch.setitem(sys.modules, "tensorflow.python.eager", eager)
-    assert resource_handle_bytes(FakeMaps(*sizes), "CPU:0") == expected  # type: ignore[arg-type]
-    assert made == ["anonymous"] * 5  # TensorFlow makes a handle of another name only once
 
 
 def test_free_chunks_are_not_remembered_as_batches() -> None:

@@ -197,14 +197,6 @@ def test_a_failure_that_the_outermost_call_handles_is_none_of_the_batch(observed
     assert batch_notes.failed is None
 
 
-def test_a_window_knows_the_batch_of_its_outermost_call(observed: InputNotes) -> None:
-    layer = dense()
-    step = tf.function(lambda x: layer(x))
-    batch_notes.begin([])
-    step(tf.ones((9, 2)))
-    assert batch_notes.end().size == 9
-
-
 def test_iterators_that_a_function_reads_are_noted(observed: InputNotes, monkeypatch: pytest.MonkeyPatch) -> None:
     noted: list[Any] = []
     monkeypatch.setattr(inputs.program_counters.datasets, "iterated", noted.append)

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -147,19 +148,15 @@ def test_a_call_that_fails_ends_and_its_batch_is_noted() -> None:
     assert call_notes.of_thread.stack == []
 
 
-def test_arguments_may_have_any_name() -> None:
-    class Named(keras.layers.Layer):  # type: ignore[misc]
-        def call(self, x: Any, original: Any = None) -> Any:
-            return x if original is None else original
-
-    assert float(Named()(tf.zeros(()), original=tf.ones(()))) == 1.0
-    assert tf.function(lambda original: original + 1)(original=1) == 2
-
-
 def test_arguments_of_outermost_calls_are_data_and_their_results_are_not() -> None:
-    x, layer = tf.ones((4, 3)), built()
-    result = layer(x)
-    assert input_notes.is_input(x) and not input_notes.is_input(result)
+    class Named(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any, original: Any) -> Any:
+            return x + original
+
+    x, y = tf.ones((4, 3)), tf.ones((4, 3))
+    result = Named()(x, original=y)  # an argument may have any name
+    assert input_notes.is_input(x) and input_notes.is_input(y) and not input_notes.is_input(result)
+    assert tf.function(lambda original: original + 1)(original=1) == 2
 
 
 def test_layers_that_the_backward_pass_calls_again_are_recomputed() -> None:
@@ -205,10 +202,15 @@ def test_after_the_last_observer_nothing_is_noted() -> None:
 
 
 def test_eager_calls_are_spans_while_a_window_is_open(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = built()
+    layer, lines = built(), iter(["train.py:7", None])
     monkeypatch.setattr(call_notes, "eager_paths", {id(layer): "net/outer"})
     layer(X)
     assert window == ["net/outer", "end"]  # and none of a layer that is not known
+    # AND they have the user's line, if that is known
+    monkeypatch.setattr(call_notes, "eager_lines", SimpleNamespace(calling=lambda layer: next(lines)))
+    layer(X)
+    layer(X)
+    assert window[2:] == ["net/outer\x1ftrain.py:7", "end", "net/outer", "end"]
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -226,22 +228,6 @@ def test_eager_backward_passes_and_updates_are_spans(window: list[str], persiste
     optimizer.build([kernel])
     optimizer.apply([tf.constant(1.0)], [kernel])
     assert window == ["(update)", "end"]
-
-
-def test_a_span_has_the_users_line(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    class Lines:
-        line: str | None = "train.py:7"
-
-        def calling(self, layer: Any = None) -> str | None:
-            return Lines.line
-
-    layer = built()
-    monkeypatch.setattr(call_notes, "eager_paths", {id(layer): "net"})
-    monkeypatch.setattr(call_notes, "eager_lines", Lines())
-    layer(X)
-    Lines.line = None
-    layer(X)
-    assert window == ["net\x1ftrain.py:7", "end", "net", "end"]
 
 
 def test_outside_of_a_window_no_gradient_is_noted(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

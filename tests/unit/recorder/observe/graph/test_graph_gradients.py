@@ -120,14 +120,6 @@ def test_outputs_of_saved_ops_that_no_backward_op_reads_are_known(reads: list[st
     assert {case.graph.ops[number].name: outputs for number, outputs in found.items()} == unread
 
 
-def test_what_tensorflow_does_not_run_reads_no_output() -> None:
-    case = Case(
-        ("loss", "Loss", [], F), ("d", "Mul", ["loss:1"], B), ("never", "Mul", ["loss"], B),
-        outputs=("d",), results={"loss": 2},
-    )  # fmt: skip
-    assert unread_outputs(case.graph, backward_reads(case.graph, case.layers), {0}) == {0: (0,)}
-
-
 def test_backward_ops_that_tensorflow_runs_read_outputs() -> None:
     case = Case(
         ("call", "PartitionedCall", [], F),
