@@ -1,11 +1,8 @@
 /** Made-up answers of the routes about the allocator, for the training of a plan. */
 
-import type { Fixes, Oom } from "../src/model/answer";
-import type { Bin, ChunkOwner, MapRef, BlockingChunks } from "../src/model/memory-map";
-import type { DeviceMemory, Segment } from "../src/model/pool";
-import type { LedgerRow } from "../src/model/snapshot";
 import { encodeColumns } from "./encode";
 import { ledgerAt, snapshotAt, type Plan } from "./training";
+import type { Bin, BlockingChunks, ChunkOwner, DeviceMemory, Fixes, LedgerRow, MapRef, MemorySegment, Oom } from "../src/schema";
 
 const BASE = 2 ** 46;
 const MIB = 2 ** 20;
@@ -82,6 +79,7 @@ export function mapRefOf(plan: Plan, step: number): MapRef {
     capacity_bytes,
     complete: true,
     not_available: [],
+    regions: [],
   };
 }
 
@@ -132,13 +130,14 @@ export function mapOf(plan: Plan, step: number): Uint8Array<ArrayBuffer> {
 
 export function deviceMemoryOf(plan: Plan, step: number): DeviceMemory {
   const { in_use_bytes, pool_bytes, capacity_bytes, device, phase } = snapshotAt(plan, step);
-  const sums = new Map<string, Segment>();
+  const sums = new Map<string, MemorySegment>();
   for (const { category, trainable, bytes } of ledgerAt(plan, step)) {
     const split = category === "weights" ? trainable : null;
     const key = `${category}/${split}`;
     sums.set(key, { part: "in_use", category, trainable: split, bytes: (sums.get(key)?.bytes ?? 0) + bytes });
   }
-  const rest = (part: Segment["part"], bytes: number): Segment[] => (bytes > 0 ? [{ part, category: null, trainable: null, bytes }] : []);
+  const rest = (part: MemorySegment["part"], bytes: number): MemorySegment[] =>
+    bytes > 0 ? [{ part, category: null, trainable: null, bytes }] : [];
   const total = plan.capacity ?? pool_bytes ?? in_use_bytes;
   const segments = [
     ...sums.values(),

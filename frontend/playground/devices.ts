@@ -1,8 +1,9 @@
 /** The answer of the devices route for a made-up training. */
 
-import { groupKey, type Group } from "../src/model/categories";
+import { groupKey } from "../src/model/categories";
 import { devicePlans, type PlannedDevice } from "./device-plans";
 import { peaksOf, snapshotAt, snapshotsOf, type Plan } from "./training";
+import type { Group } from "../src/schema";
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
@@ -30,6 +31,7 @@ function deviceOf({ device, worker, name, plan }: PlannedDevice) {
     headroom_bytes: plan.capacity === null ? null : plan.capacity - peak_bytes,
     pool_bytes: last?.pool_bytes ?? null,
     breakdown: last ? { step: last.step, peak_bytes: last.in_use_bytes, parts: partsAt(plan, last.step) } : null,
+    rows: plan.steps,
     ooms: 0,
   };
 }
@@ -54,6 +56,7 @@ export function devicesOf(plan: Plan) {
       sessions: 1,
       first_step: 0,
       last_step: plan.steps - 1,
+      rows: plan.steps,
       ended: true,
       last_wall_time: null,
       status: "ok",
@@ -62,16 +65,12 @@ export function devicesOf(plan: Plan) {
     })),
     devices,
     imbalance: largest && smallest && bytes > 0 ? { largest: largest.device, smallest: smallest.device, bytes, sentence } : null,
-    outliers: [],
-    outlier_count: 0,
+    most_loaded: ordered[0]?.device ?? null,
     sum_peak_bytes: sum(devices.map(({ peak_bytes }) => peak_bytes)),
     steps: {
       step,
       max_peak_bytes: step.map((row) => Math.max(...at(row))),
       min_peak_bytes: step.map((row) => Math.min(...at(row))),
-      p5_peak_bytes: null,
-      p50_peak_bytes: null,
-      p95_peak_bytes: null,
       sum_in_use_bytes: step.map((row) => sum(at(row).map((own) => Math.floor(own * 0.4)))),
     },
     damage: [],

@@ -4,12 +4,12 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 
 import type { Plugin, ViteDevServer } from "vite";
 
-import type { TimelineRef } from "../src/model/timeline";
 import { CASES, type Case } from "./cases";
 import { devicesOf } from "./devices";
 import { deviceMemoryOf, fixesOf, mapOf, mapRefOf, oomsOf } from "./allocator";
 import { activationsOf, infoOf, layersOf, ledgerTotalsOf, overviewOf, poolOf, snapshotAt, snapshotsOf, type Plan } from "./training";
 import { timelineOf, timelineRefOf } from "./timeline";
+import type { TimelineRef } from "../src/schema";
 
 interface Answer {
   type: string;

@@ -1,10 +1,8 @@
 /** Made-up answers of the timeline routes for the training of a plan: at the peak, its ledger is live. */
 
-import type { ChunkOwner } from "../src/model/memory-map";
-import type { Category } from "../src/model/categories";
-import type { Band, TimelineRef } from "../src/model/timeline";
 import { encodeColumns } from "./encode";
 import { ledgerAt, snapshotAt, type Plan } from "./training";
+import type { Band, Category, ChunkOwner, TimelineRef } from "../src/schema";
 
 interface Row {
   start: number;

@@ -1,13 +1,10 @@
 /** A made-up training: the answers of every route for one run. The same plan always gives the same figures. */
 
-import type { Verdict } from "../src/model/answer";
-import type { Category, Group } from "../src/model/categories";
-import type { LayersAnswer } from "../src/model/layers";
-import type { LayerChange, SnapshotRef } from "../src/model/overview";
-import type { RunInfo } from "../src/model/run";
-import { totalsOf, type HeldTensorGroup, type LedgerRow, type Snapshot, type SnapshotSummary } from "../src/model/snapshot";
+import { totalsOf } from "../src/model/snapshot";
 import { devicePlans } from "./device-plans";
 import { encodeColumns } from "./encode";
+import type * as schema from "../src/schema";
+import type { Category, Group, LayerChange, LayersAnswer, LedgerRow, RunInfo, Snapshot, SnapshotSummary } from "../src/schema";
 
 const MIB = 2 ** 20;
 
@@ -38,7 +35,7 @@ export interface Plan {
   /** Whether traced steps have no timelines, as those of earlier versions. */
   bare?: boolean;
   /** Verdicts of the failed steps, and whether their memory maps are missing. */
-  failures?: Verdict[];
+  failures?: schema.Verdict[];
   mapless?: boolean;
   /** How many layers have activation bytes that the training wrote itself; such a run has no allocator figures. */
   recorded?: number;
@@ -112,6 +109,7 @@ function summaryAt(plan: Plan, step: number): SnapshotSummary {
     mode: "graph",
     batch_size: 32,
     at_failure: false,
+    replay: null,
     wall_time: wallTime(step),
     in_use_bytes: used,
     pool_bytes: pool,
@@ -124,7 +122,7 @@ function summaryAt(plan: Plan, step: number): SnapshotSummary {
 }
 
 /** Groups of tensors that Python keeps alive, one more in each traced step. */
-function heldAt(plan: Plan, step: number): HeldTensorGroup[] {
+function heldAt(plan: Plan, step: number): schema.HeldTensorGroup[] {
   const count = 1 + Math.floor(step / plan.traceEvery);
   const total = ledgerAt(plan, step).find(({ category }) => category === "held_tensors")?.bytes ?? 0;
   const each = Math.floor(total / count / 4);
@@ -226,7 +224,7 @@ function rowsOf(plan: Plan, first: number, last: number, points: number): number
 export function overviewOf(plan: Plan, first: number, last: number, points: number): Uint8Array<ArrayBuffer> {
   const steps = rowsOf(plan, Math.max(first, 0), Math.min(last, plan.steps - 1), points);
   const traced = tracedSteps(plan);
-  const snapshots = traced.map((step): SnapshotRef => ({ ...summaryAt(plan, step), first_step: step }));
+  const snapshots = traced.map((step): schema.SnapshotRef => ({ ...summaryAt(plan, step), first_step: step }));
   const bytes = steps.map((step) => bytesAt(plan, step));
   const peaks = bytes.map(sum);
   const unknown = steps.map(() => NaN);
@@ -361,7 +359,7 @@ export function infoOf(plan: Plan): RunInfo {
     most_loaded: [...devices].sort((a, b) => b.peak_bytes - a.peak_bytes)[0]?.device ?? null,
     activation_layers: plan.recorded ?? 0,
     ooms: (plan.failures ?? []).length,
-    ...({ status: "ok", rank: 0 } as const),
+    ...({ status: "ok", rank: 0, ended: null, recorded_until: null } as const),
     findings: plan.findings ?? [],
     notes: plan.notes ?? [],
     damage: plan.damage ?? [],
@@ -391,6 +389,7 @@ export function layersOf(plan: Plan, step: number): LayersAnswer {
       output_shape: [-1, 64, 64, 64],
       output_dtype: "float32",
       output_bytes: index === 0 ? null : 4 * 16 * 64 ** 3, // null: the table was written before the batch size was known
+      unit: null,
       recomputed: null,
     })),
   };

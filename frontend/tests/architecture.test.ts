@@ -7,12 +7,13 @@ import { describe, expect, it } from "vitest";
 
 const ALLOWED: Record<string, readonly string[]> = {
   main: ["views", "state", "api"],
-  views: ["state", "charts", "theme", "model", "lib"],
-  state: ["api", "model", "lib"],
-  api: ["model", "lib"],
-  model: ["lib"],
+  views: ["state", "charts", "theme", "model", "schema", "lib"],
+  state: ["api", "model", "schema", "lib"],
+  api: ["model", "schema", "lib"],
+  model: ["schema", "lib"],
   charts: ["lib"],
-  theme: ["model"],
+  theme: ["model", "schema"],
+  schema: ["lib"],
   lib: [],
 };
 

@@ -2,7 +2,7 @@
 
 import { totalsOf } from "../model/snapshot";
 import { parseSnapshot } from "./answers";
-import { list, number, object, text, type Check } from "./check";
+import { list, number, object, text, type Check } from "../lib/check";
 import { Refused, jsonOf, routesOver, type Parameters, type Source } from "./source";
 
 /** Id of the element with the answers. */

@@ -1,6 +1,6 @@
 /** The plugin's routes. Every address is relative to the document's base, so that prefixes and nested frames work. */
 
-import { list, text } from "./check";
+import { list, text } from "../lib/check";
 import { Refused, jsonOf, routesOver, type Ask, type Source } from "./source";
 
 const get: Ask = async (route, parameters, signal) => {

@@ -1,33 +1,31 @@
 /** The answers that the page asks for, from the plugin's routes or from a saved report: each route with its parameters and its check. */
 
 import type { Place } from "../model/memory-map";
-import type { Phase } from "../model/run";
 import { changedConditions, type Conditions } from "../model/what-if";
 import {
+  parseActivations,
+  parseAnswers,
+  parseDemand,
   parseDeviceMemory,
+  parseDevices,
   parseFixes,
+  parseHostMemory,
+  parseLayers,
+  parseLedgerTotals,
   parseMap,
   parseMaps,
   parseOoms,
-  parsePool,
-  parseTimeline,
-  parseTimelines,
-  parseHostMemory,
-} from "./allocator-answers";
-import {
-  parseAnswers,
-  parseActivations,
-  parseLayers,
-  parseLedgerTotals,
   parseOverview,
+  parsePlan,
+  parsePool,
   parseRuns,
   parseSnapshot,
   parseSnapshots,
-  parseDemand,
-  parseDevices,
-  parsePlan,
+  parseTimeline,
+  parseTimelines,
   parseWhatIf,
 } from "./answers";
+import type { Phase } from "../schema";
 
 /** An error with the server's own sentence. */
 export class Refused extends Error {

@@ -1,16 +1,10 @@
 /** Recorded activation bytes of layers over steps, and the largest layers of them. */
 
 import { maximum } from "../lib/search";
+import type { ActivationsHead } from "../schema";
 
-export interface Activations {
-  run: string;
-  rows: number;
-  total_rows: number;
-  layers: string[];
-  step: Float64Array;
-  wall_time: Float64Array;
-  bytes: Float64Array[];
-}
+/** `bytes` has a column for each layer. */
+export type Activations = ActivationsHead & { rows: number; step: Float64Array; wall_time: Float64Array; bytes: Float64Array[] };
 
 export interface LayerSeries {
   /** Layer path; null for the sum of the layers that are not shown one by one. */

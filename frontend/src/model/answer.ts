@@ -1,44 +1,10 @@
 /** Answers to the four questions on a run. The server makes them; names are those of the HTTP API. */
 
 import { formatBytes, formatExact, formatShare } from "../lib/bytes";
-import { WORDS, type Category } from "./categories";
+import { WORDS } from "./categories";
 import { at, breakdown, peakRow, type Overview } from "./overview";
-import type { Phase, RunInfo } from "./run";
-import type { LedgerRow } from "./snapshot";
 import { AS_RECORDED, type Conditions } from "./what-if";
-
-export const ANSWER_NAMES = ["fits", "growing", "fragmented", "changed"] as const;
-export type AnswerName = (typeof ANSWER_NAMES)[number];
-export const ANSWER_STATUSES = ["ok", "warning", "failed", "unknown"] as const;
-export type AnswerStatus = (typeof ANSWER_STATUSES)[number];
-export const ANSWER_SOURCES = ["measured", "inferred", "unknown"] as const;
-type AnswerSource = (typeof ANSWER_SOURCES)[number];
-export const EVIDENCE_VIEWS = ["overview", "fragmentation", "oom", "compare"] as const;
-
-/** The place of the page that shows an answer; null where a part does not apply. */
-export interface Evidence {
-  view: (typeof EVIDENCE_VIEWS)[number];
-  step: number | null;
-  phase: Phase | null;
-  other_step: number | null;
-  category: Category | null;
-  layer: string | null;
-  zoom: number[] | null;
-  oom: number | null;
-}
-
-export interface Answer {
-  name: AnswerName;
-  question: string;
-  sentence: string;
-  status: AnswerStatus;
-  source: AnswerSource;
-  evidence: Evidence;
-  /** Numbers by name; names of sizes end in `_bytes`. */
-  figures: Record<string, number>;
-  /** Sentences on what the first one leaves out. */
-  details: string[];
-}
+import type { Answer, AnswerStatus, Fix, Oom, RunInfo } from "../schema";
 
 export const STATUS_WORDS: Record<AnswerStatus, string> = { ok: "OK", warning: "Warning", failed: "Failed", unknown: "Unknown" };
 
@@ -84,31 +50,6 @@ export function answerTip({ figures, source, evidence, details }: Answer): strin
   return [...details, ...Object.entries(figures).map(([name, value]) => figureText(name, value)), ...known].join("\n");
 }
 
-export const VERDICTS = ["fragmentation", "capacity"] as const;
-export type Verdict = (typeof VERDICTS)[number];
-
-export interface Fix {
-  kind: string;
-  change: string;
-  sentence: string;
-  batch_size: number | null;
-  capacity_bytes: number | null;
-  /** Layers to freeze, as globs. */
-  freeze: string | null;
-  /** Whether the training passes with it in a simulation; null for an estimate. */
-  enough: boolean | null;
-  budget_bytes: number | null;
-  peak_bytes: number | null;
-  code: string | null;
-}
-
-/** The possible fixes of a failure, which take seconds to simulate. */
-export interface Fixes {
-  fixes: Fix[];
-  /** Why there are none, or what their simulation shows differently; null without. */
-  note: string | null;
-}
-
 export function fixWord({ enough }: Fix): "fits" | "fails" | "estimate" {
   if (enough === null) return "estimate";
   return enough ? "fits" : "fails";
@@ -134,33 +75,6 @@ export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch
 export function fixBudget({ kind, budget_bytes: budget }: Fix): string | null {
   if (kind === "accumulation") return "";
   return budget === null ? null : sizeText(budget);
-}
-
-export interface Oom {
-  status: string;
-  step: number | null;
-  phase: Phase | null;
-  /** "step", or where else memory ran out: "between_steps" or "building"; null for an imported file. */
-  during: string | null;
-  device: string;
-  wall_time: number;
-  requested_bytes: number | null;
-  free_bytes: number | null;
-  largest_free_bytes: number | null;
-  in_use_bytes: number | null;
-  pool_bytes: number | null;
-  capacity_bytes: number | null;
-  verdict: Verdict | null;
-  reason: string;
-  op: string | null;
-  layer: string | null;
-  /** The user's line that called the layer or op, such as "train.py:42". */
-  line: string | null;
-  shape: string | null;
-  batch_size: number | null;
-  chunks: number | null;
-  ledger: LedgerRow[];
-  not_available: string[];
 }
 
 /** Whether memory was too small or fragmented, in one sentence with its figures. */

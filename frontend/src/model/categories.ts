@@ -1,28 +1,9 @@
 /** The categories of memory, and the name and meaning of each figure, the same in every view. */
 
-export const CATEGORIES = [
-  "weights",
-  "optimizer_state",
-  "other_state",
-  "held_tensors",
-  "inputs",
-  "activations",
-  "weight_gradients",
-  "activation_gradients",
-  "workspace",
-  "rounding",
-  "unattributed",
-] as const;
-export type Category = (typeof CATEGORIES)[number];
+import { CATEGORIES, type Category, type Group } from "../schema";
 
 /** Categories that outlive a step: the lower part of the stack. */
 export const PERSISTENT: readonly Category[] = ["weights", "optimizer_state", "other_state", "held_tensors"];
-
-/** A category, split by `trainable` where that applies; null where it does not. */
-export interface Group {
-  category: Category;
-  trainable: boolean | null;
-}
 
 export const ROUNDING_MEANING = "allocated − requested: 256-byte rounding and unsplit remainders";
 

@@ -1,9 +1,10 @@
 /** Two steps, of one run or of two, side by side: by category and by layer. */
 
 import { isMinor, formatBytes, formatDelta } from "../lib/bytes";
-import { CATEGORIES, groupKey, stackOrder, type Category, type Group } from "./categories";
+import { groupKey, stackOrder } from "./categories";
 import type { LayerFigures } from "./layers";
 import type { Part } from "./overview";
+import { CATEGORIES, type Category, type Group } from "../schema";
 
 export interface GroupDelta {
   group: Group;

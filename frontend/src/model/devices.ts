@@ -1,59 +1,9 @@
 /** Every device of a run side by side. Field names are those of the HTTP API. */
 
 import { formatBytes, plural, type Table } from "../lib/bytes";
-import { groupKey, stackOrder, type Group } from "./categories";
-import { ofOneKind, type Phase } from "./run";
-
-export interface WorkerInfo {
-  /** Empty for the process without a name. */
-  worker: string;
-  sessions: number;
-  first_step: number | null;
-  last_step: number | null;
-  /** Its last session said that it ended. */
-  ended: boolean;
-  last_wall_time: number | null;
-  /** As in the list of runs; host memory does not count. */
-  status: string | null;
-  /** A sentence, if it recorded nothing while the others went on. */
-  stopped_early: string | null;
-  /** Against the first worker's clock; null if unknown. */
-  clock_offset_seconds: number | null;
-}
-
-export interface DevicePart extends Group {
-  bytes: number;
-}
-
-/** The categories at the peak of a traced step. */
-export interface DeviceBreakdown {
-  step: number;
-  peak_bytes: number;
-  parts: DevicePart[];
-}
-
-export interface DeviceRow {
-  device: string;
-  worker: string;
-  /** Without the worker. */
-  name: string;
-  capacity_bytes: number | null;
-  peak_bytes: number;
-  peak_step: number;
-  last_in_use_bytes: number | null;
-  /** Capacity − peak. */
-  headroom_bytes: number | null;
-  pool_bytes: number | null;
-  breakdown: DeviceBreakdown | null;
-  ooms: number;
-}
-
-export interface Imbalance {
-  largest: string;
-  smallest: string;
-  bytes: number;
-  sentence: string;
-}
+import { groupKey, stackOrder } from "./categories";
+import { ofOneKind } from "./run";
+import type { DeviceRow, DevicesAnswer, Group, GroupBytes, TracedPeak, WorkerInfo } from "../schema";
 
 /** Columns over the steps; NaN where unknown. */
 export interface DeviceSteps {
@@ -64,21 +14,7 @@ export interface DeviceSteps {
   sum_in_use_bytes: Float64Array | null;
 }
 
-export interface Devices {
-  run: string;
-  /** Read from roll-ups: there are too many workers, and nobody reads their devices line by line. */
-  rolled_up: boolean;
-  phase: Phase;
-  workers: WorkerInfo[];
-  /** In natural order: by worker, then by number. */
-  devices: DeviceRow[];
-  imbalance: Imbalance | null;
-  /** Sum of the peaks of the accelerators, or of all devices without one: at no step is more in use on all of them together. */
-  sum_peak_bytes: number;
-  steps: DeviceSteps;
-  /** Sentences on what is left out for its size. */
-  damage: string[];
-}
+export type Devices = Omit<DevicesAnswer, "steps"> & { steps: DeviceSteps };
 
 /** Columns to sort by; "device" is the natural order. */
 export const DEVICE_SORTS = ["device", "peak_bytes", "peak_step", "headroom_bytes", "capacity_bytes", "pool_bytes", "ooms"] as const;
@@ -180,7 +116,7 @@ export function groupsOf(devices: readonly DeviceRow[]): Group[] {
 }
 
 /** The parts of a breakdown from the bottom of the stack, without empty ones. */
-export const stackedParts = ({ parts }: DeviceBreakdown): DevicePart[] =>
+export const stackedParts = ({ parts }: TracedPeak): GroupBytes[] =>
   parts.filter(({ bytes }) => bytes > 0).sort((a, b) => stackOrder(a) - stackOrder(b));
 
 /** The step of every breakdown if it is the same, else null. */

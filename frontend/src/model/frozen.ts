@@ -1,9 +1,10 @@
 /** The stack split into frozen and trainable. */
 
 import { formatBytes } from "../lib/bytes";
-import { PERSISTENT, categoryLabel, type Category } from "./categories";
-import type { LayerChange, Overview } from "./overview";
+import { PERSISTENT, categoryLabel } from "./categories";
+import type { Overview } from "./overview";
 import type { LedgerTotals } from "./snapshot";
+import type { Category, LayerChange } from "../schema";
 
 export type Side = "frozen" | "trainable" | "other";
 export const SIDES: readonly Side[] = ["frozen", "trainable", "other"];

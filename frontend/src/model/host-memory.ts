@@ -2,22 +2,13 @@
 
 import { formatBytes } from "../lib/bytes";
 import { at } from "./overview";
-import type { Phase } from "./run";
+import type { HostMemoryHead } from "../schema";
 
 /** Disjoint parts of RSS, from the bottom of the stack; with `other_bytes` they sum to it. */
 export const HOST_PARTS = ["pinned_pool_bytes", "tf_data_bytes", "cpu_bytes", "other_bytes"] as const;
 export type HostPart = (typeof HOST_PARTS)[number];
 
-export type HostMemory = Record<"step" | "wall_time" | "host_resident_bytes" | HostPart, Float64Array> & {
-  run: string;
-  device: string;
-  phase: Phase;
-  worker: string;
-  rows: number;
-  total_rows: number;
-  /** On growth over the steps of the run's main phase; null without a known RSS. */
-  summary: { sentence: string; growth: object | null } | null;
-};
+export type HostMemory = HostMemoryHead & { rows: number } & Record<"step" | "wall_time" | "host_resident_bytes" | HostPart, Float64Array>;
 
 /** Host memory at one step; the parts are those of the last step up to it at which they were measured, null before the first one. */
 export interface HostFacts {

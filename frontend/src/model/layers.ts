@@ -1,44 +1,16 @@
 /** The model's layer table at a step. */
 
 import { formatBytes, plural, formatCount, formatExact } from "../lib/bytes";
-import { CATEGORIES, PERSISTENT, ROUNDING_MEANING, type Category } from "./categories";
+import { PERSISTENT, ROUNDING_MEANING } from "./categories";
 import { NOT_TIED } from "./run";
-import { layerSizes, rankOf, type LedgerRow, type SavedRow } from "./snapshot";
-
-/** How the backward pass computes a layer a second time: exactly, or with statistics updated and random numbers drawn again. */
-export const RECOMPUTED = ["exact", "anew"] as const;
-type Recomputed = (typeof RECOMPUTED)[number];
-
-export interface LayerRow {
-  path: string;
-  type: string;
-  trainable: boolean;
-  parameters: number;
-  weight_bytes: number;
-  trainable_weight_bytes: number;
-  optimizer_bytes: number;
-  output_shape: number[] | null;
-  output_dtype: string | null;
-  output_bytes: number | null;
-  /** Null: the backward pass does not compute it again. */
-  recomputed: Recomputed | null;
-}
+import { layerSizes, rankOf } from "./snapshot";
+import { CATEGORIES, type Category, type Layer, type LayersAnswer, type LedgerRow, type Recomputed, type SavedRow } from "../schema";
 
 type Training = "frozen" | "trainable" | "no weights";
 
 /** A layer without weights is neither frozen nor trainable, whatever its flag: counts of layers leave it out. */
-export const trainingOf = ({ trainable, weight_bytes }: Pick<LayerRow, "trainable" | "weight_bytes">): Training =>
+export const trainingOf = ({ trainable, weight_bytes }: Pick<Layer, "trainable" | "weight_bytes">): Training =>
   weight_bytes === 0 ? "no weights" : trainable ? "trainable" : "frozen";
-
-export interface LayersAnswer {
-  run: string;
-  step: number;
-  reason: string;
-  optimizer: string | null;
-  other_optimizer_bytes: number;
-  other_state_bytes: number;
-  layers: LayerRow[];
-}
 
 export interface LayerFigures {
   path: string | null;
@@ -81,7 +53,7 @@ export function layerFigures(
     bytes[row.category] += row.bytes;
     owned.set(row.layer, bytes);
   }
-  const figuresOf = (path: string | null, layer: LayerRow | null, bytes: Record<Category, number>): LayerFigures => ({
+  const figuresOf = (path: string | null, layer: Layer | null, bytes: Record<Category, number>): LayerFigures => ({
     path,
     type: layer?.type ?? null,
     trainable: layer?.trainable ?? null,
@@ -231,7 +203,7 @@ export function dtypeBytes(dtype: string): number | null {
 }
 
 /** Bytes of the output for one example, null if a dimension or the dtype is unknown. */
-export function exampleBytes({ output_shape: shape, output_dtype: dtype }: LayerRow): number | null {
+export function exampleBytes({ output_shape: shape, output_dtype: dtype }: Layer): number | null {
   const size = dtypeBytes(dtype ?? "");
   if (shape === null || size === null || shape.slice(1).some((one) => one < 0)) return null;
   return shape.slice(1).reduce((product, one) => product * one, size);
@@ -245,13 +217,13 @@ function times(bytes: number, one: number): string {
 
 const approximately = (bytes: number, one: number): string => (bytes % one === 0 ? "=" : "≈");
 
-function ofWeights(layer: LayerRow): string {
+function ofWeights(layer: Layer): string {
   const { parameters, weight_bytes: bytes } = layer;
   if (parameters === 0 || bytes === 0) return "as traced; no weights in the layer table";
   return `${formatCount(parameters)} parameters × ${times(bytes, parameters)} B = ${formatExact(bytes)}`;
 }
 
-function ofOutput(layer: LayerRow, bytes: number, batch: number | null): string {
+function ofOutput(layer: Layer, bytes: number, batch: number | null): string {
   const one = exampleBytes(layer);
   if (one === null || one === 0) return "as traced; output size unknown";
   const sizes = [...(batch === null ? [] : [batch]), ...(layer.output_shape ?? []).slice(1)].join(" × ");
@@ -266,7 +238,7 @@ export interface FormulaStep {
 }
 
 /** The formula of a category's bytes in a layer; "as traced" where none is known. */
-export function formula(category: Category, layer: LayerRow | null, bytes: number, { optimizer, batch_size }: FormulaStep): string {
+export function formula(category: Category, layer: Layer | null, bytes: number, { optimizer, batch_size }: FormulaStep): string {
   if (category === "rounding") return ROUNDING_MEANING;
   if (layer === null) return "as traced; the layer is not in the layer table";
   const trainable = layer.trainable_weight_bytes;

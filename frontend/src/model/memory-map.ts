@@ -2,81 +2,16 @@
 
 import { addressText, formatBytes, formatExact, formatCount } from "../lib/bytes";
 import { lowerBound } from "../lib/search";
-import { groupLabel, type Group } from "./categories";
+import { groupLabel } from "./categories";
 import { at } from "./overview";
-import { NOT_TIED, isGpu, type Phase } from "./run";
+import { NOT_TIED, isGpu } from "./run";
+import type { BlockingChunks, ChunkOwner, MapHead, Phase } from "../schema";
 
 /** A map of a traced step, or of a failure by its number. */
 export type Place = { device: string; step: number; phase: Phase } | { oom: number };
 
-export interface MapRef {
-  step: number | null;
-  phase: Phase | null;
-  device: string;
-  wall_time: number;
-  chunks: number;
-  in_use_bytes: number | null;
-  pool_bytes: number | null;
-  capacity_bytes: number | null;
-  complete: boolean;
-  not_available: string[];
-}
-
-export interface ChunkOwner extends Group {
-  layer: string | null;
-}
-
-export interface Region {
-  address: number;
-  bytes: number;
-}
-
-/** Free chunks of one of the allocator's bins: from `bin_bytes` to twice that. */
-export interface Bin {
-  bin_bytes: number;
-  chunks: number;
-  free_bytes: number;
-}
-
-/** Chunks in use between two free chunks, by owner. */
-export interface BlockingChunks {
-  /** Index into the owners, -1: unknown. */
-  owner: number;
-  chunks: number;
-  bytes: number;
-  /** The largest free chunk that would form without one of them. */
-  joined_bytes: number;
-}
-
-export interface MapSummary {
-  free_bytes: number;
-  largest_free_bytes: number;
-  unreserved_bytes: number | null;
-  rounding_bytes: number | null;
-  owned_bytes: number;
-  owner_unknown_bytes: number;
-  unknown_bytes: number;
-  bins: Bin[];
-  blocking_chunks: BlockingChunks[];
-}
-
-export interface MemoryMap extends MapRef {
-  run: string;
-  rows: number;
-  states: string[];
-  sources: string[];
-  owners: ChunkOwner[];
-  regions: Region[];
-  summary: MapSummary;
-  address: Float64Array;
-  bytes: Float64Array;
-  requested_bytes: Float64Array;
-  state: Float64Array;
-  owner: Float64Array;
-  source: Float64Array;
-  since: Float64Array;
-  region: Float64Array;
-}
+type MapColumn = "address" | "bytes" | "requested_bytes" | "state" | "owner" | "source" | "since" | "region";
+export type MemoryMap = MapHead & { rows: number } & Record<MapColumn, Float64Array>;
 
 export const COLOURINGS = ["category", "layer", "age"] as const;
 export type Colouring = (typeof COLOURINGS)[number];

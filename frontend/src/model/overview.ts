@@ -2,97 +2,25 @@
 
 import { formatBytes, formatDelta, plural } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
-import { groupLabel, type Group } from "./categories";
-import { shortName, type Phase } from "./run";
+import { groupLabel } from "./categories";
+import { shortName } from "./run";
+import type { Failure, Group, LayerChange, Mode, OverviewHead, SnapshotRef } from "../schema";
 
-export type Mode = "graph" | "eager" | "xla";
-
-export interface SnapshotRef {
-  step: number;
-  phase: Phase;
-  mode: Mode | null;
-  /** Examples in the step's batch; null if unknown. */
-  batch_size: number | null;
-  /** Whether the step ran out of memory, and its breakdown is that at the failed allocation. */
-  at_failure: boolean;
-  /** The first step that it describes: its own, or an earlier one at which the layer table changed. */
-  first_step: number;
-}
-
-export interface LayerChange {
-  step: number;
-  reason: string;
-  frozen_weight_bytes: number;
-  trainable_weight_bytes: number;
-  /** Weights of trainable layers that are never trained, such as the moving statistics of batch normalizations. */
-  statistics_bytes: number;
-  /** Weights of frozen layers that unfreezing would train. */
-  unfreezing_weight_bytes: number;
-  optimizer_bytes: number;
-  /** Of these, bytes not tied to a layer. */
-  other_optimizer_bytes: number;
-  frozen_layers: number;
-  trainable_layers: number;
-  became_trainable: string[];
-  became_frozen: string[];
-  /** Highest measured peak of the steps before and after it, from every step of the run, and its step; null where there is none. */
-  peak_before_bytes: number | null;
-  peak_before_step: number | null;
-  peak_after_bytes: number | null;
-  peak_after_step: number | null;
-}
-
-export interface Epoch {
-  epoch: number;
-  first_step: number;
-  last_step: number;
-}
-
-export interface Validation {
-  after_step: number;
-  batches: number;
-  peak_bytes: number | null;
-}
-
-/** A step of the phase that ran out of memory on the device. */
-export interface Failure {
-  oom: number;
-  step: number;
-  reason: string;
-}
-
-export interface SessionStart {
-  session: string;
-  first_step: number;
-}
-
-export interface Overview {
-  run: string;
-  device: string;
-  phase: Phase;
-  rows: number;
-  total_rows: number;
-  groups: Group[];
-  snapshots: SnapshotRef[];
-  changes: LayerChange[];
-  epochs: Epoch[];
-  validations: Validation[];
-  failures: Failure[];
-  sessions: SessionStart[];
-  step: Float64Array;
-  epoch: Float64Array;
-  wall_time: Float64Array;
-  in_use_bytes: Float64Array;
-  peak_bytes: Float64Array;
-  capacity_bytes: Float64Array;
-  host_resident_bytes: Float64Array;
-  driver_process_bytes: Float64Array;
-  driver_used_bytes: Float64Array;
-  driver_total_bytes: Float64Array;
-  snapshot: Float64Array;
-  traced: Float64Array;
-  bytes: Float64Array[];
-}
+type OverviewColumn =
+  | "step"
+  | "epoch"
+  | "wall_time"
+  | "in_use_bytes"
+  | "peak_bytes"
+  | "capacity_bytes"
+  | "host_resident_bytes"
+  | "driver_process_bytes"
+  | "driver_used_bytes"
+  | "driver_total_bytes"
+  | "snapshot"
+  | "traced";
+/** `bytes` has a column for each group. */
+export type Overview = OverviewHead & { rows: number; bytes: Float64Array[] } & Record<OverviewColumn, Float64Array>;
 
 export function at(column: Float64Array, row: number): number | null {
   const value = column[row];

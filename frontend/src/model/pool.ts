@@ -2,45 +2,23 @@
 
 import { formatBytes, formatExact, formatShare } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
-import { groupLabel, type Category } from "./categories";
+import { groupLabel } from "./categories";
 import { at } from "./overview";
-import type { Phase } from "./run";
+import type { Demand, DeviceMemory, MemoryPart, MemorySegment, PoolHead, PoolSource } from "../schema";
 
-/** How the pool of a step is known: not at all, from the step's trace at its peak, measured at the step's end, or at its failed allocation. */
-export const POOL_SOURCES = ["unknown", "traced", "measured", "failed"] as const;
-export type PoolSource = (typeof POOL_SOURCES)[number];
-
-export interface PoolGrowth {
-  /** The earlier step; null for the first one of a session. */
-  after_step: number | null;
-  by_step: number;
-  bytes: number;
-  pool_bytes: number;
-  /** How far the session's highest peak rose meanwhile. */
-  peak_rise_bytes: number | null;
-}
-
-export interface PoolSteps {
-  run: string;
-  device: string;
-  phase: Phase;
-  rows: number;
-  total_rows: number;
-  sources: PoolSource[];
-  growths: PoolGrowth[];
-  sentences: string[];
-  step: Float64Array;
-  wall_time: Float64Array;
-  session: Float64Array;
-  in_use_bytes: Float64Array;
-  peak_bytes: Float64Array;
-  capacity_bytes: Float64Array;
-  pool_source: Float64Array;
-  pool_bytes: Float64Array;
-  largest_free_bytes: Float64Array;
-  fragmentation: Float64Array;
-  rounding_bytes: Float64Array;
-}
+type PoolColumn =
+  | "step"
+  | "wall_time"
+  | "session"
+  | "in_use_bytes"
+  | "peak_bytes"
+  | "capacity_bytes"
+  | "pool_source"
+  | "pool_bytes"
+  | "largest_free_bytes"
+  | "fragmentation"
+  | "rounding_bytes";
+export type PoolSteps = PoolHead & { rows: number } & Record<PoolColumn, Float64Array>;
 
 type Instant = "step end" | "peak" | "failed allocation";
 
@@ -190,45 +168,7 @@ export function poolGrows(pool: PoolSteps): boolean | null {
   return capacity === undefined ? null : capacity - first.pool_bytes >= 256;
 }
 
-export const PARTS = [
-  "in_use",
-  "free_largest",
-  "free_other",
-  "pool_free",
-  "process_other",
-  "others",
-  "device_free",
-  "unreserved",
-  "headroom",
-] as const;
-type DevicePart = (typeof PARTS)[number];
-
-export interface Segment {
-  part: DevicePart;
-  category: Category | null;
-  trainable: boolean | null;
-  bytes: number;
-}
-
-export interface DeviceMemory {
-  run: string;
-  device: string;
-  step: number;
-  phase: Phase;
-  /** Whether the step ran out of memory, and this is at its failed allocation. */
-  at_failure: boolean;
-  in_use_bytes: number;
-  pool_bytes: number | null;
-  capacity_bytes: number | null;
-  total_bytes: number | null;
-  driver_process_bytes: number | null;
-  driver_used_bytes: number | null;
-  driver_total_bytes: number | null;
-  segments: Segment[];
-  notes: string[];
-}
-
-const LABELS: Record<DevicePart, string> = {
+const LABELS: Record<MemoryPart, string> = {
   in_use: "in use",
   free_largest: "free: largest chunk",
   free_other: "free: other chunks",
@@ -240,7 +180,7 @@ const LABELS: Record<DevicePart, string> = {
   headroom: "headroom",
 };
 
-const MEANINGS: Record<DevicePart, string> = {
+const MEANINGS: Record<MemoryPart, string> = {
   in_use: "allocated to tensors",
   free_largest: "reserved by TensorFlow, not in use: the largest free chunk",
   free_other: "reserved by TensorFlow, not in use: all other free chunks",
@@ -252,17 +192,17 @@ const MEANINGS: Record<DevicePart, string> = {
   headroom: "capacity − in use: free in the pool or unreserved",
 };
 
-export function segmentLabel(segment: Segment): string {
+export function segmentLabel(segment: MemorySegment): string {
   const { part, category, trainable } = segment;
   return part === "in_use" && category !== null ? groupLabel({ category, trainable }) : LABELS[part];
 }
 
-export const segmentMeaning = ({ part }: Segment): string => MEANINGS[part];
+export const segmentMeaning = ({ part }: MemorySegment): string => MEANINGS[part];
 
-export const segmentKey = ({ part, category, trainable }: Segment): string =>
+export const segmentKey = ({ part, category, trainable }: MemorySegment): string =>
   [part, category, trainable].filter((one) => one !== null).join(":");
 
-export const inPool = ({ part }: Segment): boolean => ["in_use", "free_largest", "free_other", "pool_free"].includes(part);
+export const inPool = ({ part }: MemorySegment): boolean => ["in_use", "free_largest", "free_other", "pool_free"].includes(part);
 
 /** "TensorFlow's pool holds 256 MiB: 167 MiB in use, 89.0 MiB free. …", from the pool to other processes. */
 export function deviceMemorySentence(memory: DeviceMemory, format: (bytes: number) => string): string {
@@ -275,16 +215,6 @@ export function deviceMemorySentence(memory: DeviceMemory, format: (bytes: numbe
 
 const othersSentence = (process: number | null, all: number | null, format: (bytes: number) => string): string =>
   all !== null && process !== null && all > process ? ` Other processes use ${format(all - process)}.` : "";
-
-export interface Demand {
-  step: number;
-  phase: Phase;
-  peak_bytes: number;
-  demand_bytes: number;
-  rounding_bytes: number;
-  unsplit_bytes: number;
-  sentences: string[];
-}
 
 interface DemandPart {
   name: "demand" | "rounding" | "unsplit";

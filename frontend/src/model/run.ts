@@ -1,6 +1,7 @@
 /** A run's entry in the list of runs. Field names are those of the HTTP API. */
 
 import { formatBytes, plural } from "../lib/bytes";
+import type { DeviceFacts, Phase, RunInfo, RunStatus } from "../schema";
 
 /** Stands for a layer's name where memory has none. */
 export const NOT_TIED = "not tied to a layer";
@@ -26,49 +27,6 @@ export function distinctNames(paths: readonly string[]): string[] {
 export function namesOf(paths: readonly string[]): Map<string, string> {
   const names = distinctNames(paths);
   return new Map(paths.map((path, index) => [path, names[index] ?? path]));
-}
-
-export const PHASES = ["train", "validation", "predict"] as const;
-export type Phase = (typeof PHASES)[number];
-
-export interface DeviceInfo {
-  device: string;
-  capacity_bytes: number | null;
-  peak_bytes: number | null;
-  peak_step: number | null;
-  snapshots: number;
-}
-
-export const RUN_STATUSES = ["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"] as const;
-type RunStatus = (typeof RUN_STATUSES)[number];
-
-export interface RunInfo {
-  run: string;
-  status: RunStatus;
-  /** Its place in the order in which to open runs: the worst first. */
-  rank: number;
-  version: string;
-  sessions: number;
-  workers: string[];
-  steps: number;
-  first_step: number | null;
-  last_step: number | null;
-  started: number | null;
-  phases: Phase[];
-  devices: DeviceInfo[];
-  /** The device with the largest share of its capacity in use; null if no peak is known. */
-  most_loaded: string | null;
-  activation_layers: number;
-  ooms: number;
-  /** Sentences on memory that grows over the steps. */
-  findings: string[];
-  notes: string[];
-  damage: string[];
-}
-
-export interface RunsAnswer {
-  plugin_version: string;
-  runs: RunInfo[];
 }
 
 export const STATUS_LABELS: Record<RunStatus, string> = {
@@ -115,7 +73,7 @@ const isCpu = (device: string): boolean => kindOf(device) === "CPU";
 export const isGpu = (device: string): boolean => kindOf(device) === "GPU";
 
 /** The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs. */
-export function ofOneKind<Device extends Pick<DeviceInfo, "device">>(devices: readonly Device[]): readonly Device[] {
+export function ofOneKind<Device extends Pick<DeviceFacts, "device">>(devices: readonly Device[]): readonly Device[] {
   const accelerators = devices.filter(({ device }) => !isCpu(device));
   return accelerators.length > 0 ? accelerators : devices;
 }

@@ -1,75 +1,8 @@
 /** The breakdown of one step: traced, or at its failure. */
 
 import { formatBytes, formatCount } from "../lib/bytes";
-import { PERSISTENT, groupKey, stackOrder, type Category, type Group } from "./categories";
-import type { Mode } from "./overview";
-import type { Phase } from "./run";
-
-export interface SnapshotSummary {
-  step: number;
-  phase: Phase;
-  device: string;
-  mode: Mode | null;
-  /** Examples in the step's batch; null if unknown. */
-  batch_size: number | null;
-  /** Whether the step ran out of memory, and this is its breakdown at the failed allocation. */
-  at_failure: boolean;
-  wall_time: number;
-  in_use_bytes: number;
-  pool_bytes: number | null;
-  largest_free_bytes: number | null;
-  capacity_bytes: number | null;
-  fragmentation: number | null;
-  rounding_bytes: number | null;
-  not_available: string[];
-}
-
-export interface LedgerRow {
-  layer: string | null;
-  category: Category;
-  trainable: boolean | null;
-  /** Requested bytes, or rounding; allocated bytes where the request is unknown. */
-  bytes: number;
-  /** How many of them were not requested: none, all of them in category `rounding`, null where it is unknown. */
-  rounding_bytes: number | null;
-}
-
-export interface SavedRow {
-  layer: string | null;
-  bytes: number;
-}
-
-/** Tensors of one shape and dtype that one holder keeps: a Python object, a function, a data set or an optimizer. */
-export interface HeldTensorGroup {
-  shape: number[];
-  dtype: string;
-  count: number;
-  bytes: number;
-  /** The holder, such as "list `history` in module __main__" or "data set"; null if unknown. */
-  held_by: string | null;
-  /** The Python line that made them, e.g. "train.py:42"; null if unknown. */
-  line: string | null;
-  /** The references from a Python module or function to them, "…" where they differ; null if unknown. */
-  retaining_path: string | null;
-  category: Category;
-}
-
-/** How much of the step its replay reproduced from the memory map at its start. */
-export interface Replay {
-  addresses: number;
-  of_addresses: number;
-  chunks: number;
-  of_chunks: number;
-  peak_bytes: number;
-}
-
-export interface Snapshot extends SnapshotSummary {
-  run: string;
-  replay: Replay | null;
-  ledger: LedgerRow[];
-  saved_for_backward: SavedRow[];
-  held_tensors: HeldTensorGroup[];
-}
+import { PERSISTENT, groupKey, stackOrder } from "./categories";
+import type { Group, HeldTensorGroup, LedgerRow, LedgerTotalsHead, Phase, Replay, SavedRow, Snapshot } from "../schema";
 
 export function owners(ledger: readonly LedgerRow[]): { layer: string | null; bytes: number }[] {
   const byLayer = new Map<string | null, number>();
@@ -154,19 +87,11 @@ export function replayText({ addresses, of_addresses, chunks, of_chunks }: Repla
   return `replay: ${placed} of ${allocations} addresses, ${same} of ${all} chunks`;
 }
 
-export interface LedgerTotals {
-  run: string;
-  device: string;
-  phase: Phase;
-  layer: string | null;
-  rows: number;
-  groups: Group[];
-  step: Float64Array;
-  wall_time: Float64Array;
-  /** Of the whole device at the step's peak. */
-  in_use_bytes: Float64Array;
-  bytes: Float64Array[];
-}
+/** `in_use_bytes` is that of the whole device at the step's peak, `bytes` has a column for each group. */
+export type LedgerTotals = LedgerTotalsHead & { rows: number; bytes: Float64Array[] } & Record<
+    "step" | "wall_time" | "in_use_bytes",
+    Float64Array
+  >;
 
 /** The totals of given snapshots, ordered by step, then by bytes in use. */
 export function totalsOf(

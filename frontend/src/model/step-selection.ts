@@ -1,7 +1,8 @@
 /** The one selected step: every view shows it, or the traced step that its breakdown comes from. Pure. */
 
 import { lowerBound } from "../lib/search";
-import { at, peakRow, provenance, rowOfStep, type Overview, type SnapshotRef } from "./overview";
+import { at, peakRow, provenance, rowOfStep, type Overview } from "./overview";
+import type { SnapshotRef } from "../schema";
 
 export interface StepSelection {
   /** The overview with the step's row: the shown one, or that of the whole run if the step is outside of the zoom. */

@@ -1,8 +1,9 @@
 /** Where the tensors of a step lie above each other: stacked, or in the order of their addresses. */
 
-import { CATEGORIES, PERSISTENT, categoryLabel, groupKey, type Group, type Category, groupOfOwner } from "./categories";
+import { PERSISTENT, categoryLabel, groupKey, groupOfOwner } from "./categories";
 import { isLive, ownerOfRow, lineOfRow, shapeOfRow, type Timeline } from "./timeline";
 import { whatText, sizesOfRow } from "./timeline-text";
+import { CATEGORIES, type Category, type Group } from "../schema";
 
 /** Rank of a row by how long it lives: persistent categories, others that live throughout, persistent ones for a part, transient ones. */
 function lifetimeRank(timeline: Timeline, row: number): number {

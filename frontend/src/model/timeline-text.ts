@@ -7,18 +7,8 @@ import { dtypeBytes } from "./layers";
 import { at } from "./overview";
 import { NOT_TIED } from "./run";
 import { sizesText } from "./snapshot";
-import {
-  bandOf,
-  isLive,
-  opOfRow,
-  ownerOfRow,
-  lineOfRow,
-  shapeOfRow,
-  type BandName,
-  type Series,
-  type Timeline,
-  type TensorShape,
-} from "./timeline";
+import { bandOf, isLive, opOfRow, ownerOfRow, lineOfRow, shapeOfRow, type Series, type Timeline } from "./timeline";
+import type { BandName, TensorShape } from "../schema";
 
 export interface Tensor {
   number: number;

@@ -1,75 +1,28 @@
 /** The timeline of one traced step: its live allocations at every moment. */
 
 import { maximum } from "../lib/search";
-import { CATEGORIES, groupKey, type Group, groupOfOwner } from "./categories";
-import type { ChunkOwner } from "./memory-map";
-import { at, type Mode } from "./overview";
-import type { Phase } from "./run";
+import { groupKey, groupOfOwner } from "./categories";
+import { at } from "./overview";
+import { type Band, CATEGORIES, type ChunkOwner, type Group, type TensorShape, type TimelineHead, type TimelineRef } from "../schema";
 
-export const BAND_NAMES = ["forward", "backward", "backward_and_update", "update"] as const;
-export type BandName = (typeof BAND_NAMES)[number];
-
-export interface Band {
-  name: BandName;
-  start: number;
-  end: number;
-}
-
-/** Moments during which a compiled module runs: XLA's buffer assignment gives the order of allocations, not their times. */
-export interface CompiledSpan {
-  start: number;
-  end: number;
-}
-
-export interface TensorShape {
-  shape: number[];
-  dtype: string;
-}
-
-export interface TimelineRef {
-  step: number;
-  phase: Phase;
-  device: string;
-  wall_time: number;
-  mode: Mode;
-  in_use_bytes: number;
-  allocations: number;
-  moments: number;
-  peak: number;
-  events: number;
-  duration_ns: number;
-  not_available: string[];
-}
-
-export interface Timeline extends TimelineRef {
-  run: string;
-  rows: number;
-  owners: ChunkOwner[];
-  ops: string[];
-  shapes: TensorShape[];
-  /** Python lines, as "train.py:42". */
-  lines: string[];
-  bands: Band[];
-  compiled: CompiledSpan[];
-  time_ns: number[];
-  event: number[];
-  start: Float64Array;
-  end: Float64Array;
+type TimelineColumn =
+  | "start"
+  | "end"
   /** As in a ledger: requested bytes, or rounding; allocated bytes where the request is unknown. */
-  bytes: Float64Array;
+  | "bytes"
   /** Allocations in the row; 0 where they are unknown. */
-  count: Float64Array;
-  owner: Float64Array;
-  op: Float64Array;
+  | "count"
+  | "owner"
+  | "op"
   /** Number of the row's tensor: a tensor's bytes and its rounding are two rows beside each other. Ascending. */
-  tensor: Float64Array;
-  rounding_bytes: Float64Array;
+  | "tensor"
+  | "rounding_bytes"
   /** As in memory maps; NaN where unknown. */
-  address: Float64Array;
+  | "address"
   /** Indices into `shapes` and `lines`; NaN where unknown. */
-  shape: Float64Array;
-  line: Float64Array;
-}
+  | "shape"
+  | "line";
+export type Timeline = TimelineHead & { rows: number } & Record<TimelineColumn, Float64Array>;
 
 const NOBODY: ChunkOwner = { layer: null, category: "unattributed", trainable: null };
 

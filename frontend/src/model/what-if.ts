@@ -3,54 +3,7 @@
 import { formatBytes, formatCount, plural, type Table, tableOf } from "../lib/bytes";
 import { groupOfOwner } from "./categories";
 import { groupDeltas, type GroupDelta } from "./compare";
-import type { LedgerRow } from "./snapshot";
-
-export const METHODS = ["recorded", "replay", "two_sizes", "estimate", "unknown"] as const;
-type Method = (typeof METHODS)[number];
-
-export type PlainRow = Omit<LedgerRow, "rounding_bytes">;
-
-export interface CurvePoint {
-  batch_size: number;
-  peak_bytes: number;
-  low_bytes: number;
-  high_bytes: number;
-  /** As in the answer for this batch size; null if it may not fit, or if the capacity is unknown. */
-  fits: boolean | null;
-  fails_at: FailedRequest | null;
-}
-
-export interface FailedRequest {
-  op: string | null;
-  layer: string | null;
-  requested_bytes: number;
-  free_bytes: number;
-  largest_free_bytes: number;
-}
-
-export interface WhatIf {
-  run: string;
-  device: string;
-  batch_size: number | null;
-  capacity_bytes: number | null;
-  peak_bytes: number | null;
-  low_bytes: number | null;
-  high_bytes: number | null;
-  fits: boolean | null;
-  sentence: string;
-  fails_at: FailedRequest | null;
-  /** If it does not fit, a capacity at which it does; null if that is unknown. */
-  enough_capacity_bytes: number | null;
-  /** 0 if no batch size fits, null if that is unknown. */
-  largest_batch_size: number | null;
-  method: Method;
-  reproduced: { addresses: number; of: number };
-  assumptions: string[];
-  recorded: { batch_sizes: number[]; steps: number[]; peak_bytes: number | null };
-  ledger: PlainRow[];
-  curve: CurvePoint[];
-  measured: { step: number; in_use_bytes: number; ledger: PlainRow[] } | null;
-}
+import type { CurvePoint, FailedRequest, Method, PlainRow, Plan, PlanOption, PlanPoint, WhatIf } from "../schema";
 
 export const METHOD_WORDS: Record<Method, string> = {
   recorded: "measured in this run",
@@ -142,52 +95,6 @@ export function ledgerTable({ measured, ledger }: WhatIf): Table {
     measured_bytes: ([key]) => side(sides[0], key),
     predicted_bytes: ([key]) => side(sides[1], key),
   });
-}
-
-export const TIME_SOURCES = ["measured", "estimated"] as const;
-
-export interface PlanOption {
-  /** "none" for the training as recorded; combinations are joined by "_and_". */
-  kind: string;
-  sentence: string;
-  peak_bytes: number;
-  low_bytes: number;
-  high_bytes: number;
-  fits: boolean;
-  /** Additional time of a step as a share of the recorded one; null if unknown. */
-  extra_time: number | null;
-}
-
-export interface PlanPoint {
-  peak_bytes: number;
-  low_bytes: number;
-  high_bytes: number;
-  extra_time: number;
-  segments: number;
-}
-
-export interface Plan {
-  run: string;
-  device: string;
-  model: string;
-  budget_bytes: number;
-  /** Null if nothing can be predicted. If false, the figures are those of the smallest peak that was found. */
-  fits: boolean | null;
-  /** Names of layers inside the model, segment after segment. */
-  segments: string[][];
-  peak_bytes: number | null;
-  low_bytes: number | null;
-  high_bytes: number | null;
-  recorded_peak_bytes: number | null;
-  demand_bytes: number | null;
-  extra_time: number | null;
-  time_source: (typeof TIME_SOURCES)[number];
-  code: string;
-  options: PlanOption[];
-  curve: PlanPoint[];
-  ledger: PlainRow[];
-  sentences: string[];
-  measured: WhatIf["measured"];
 }
 
 /** "+24 %", or "unknown". */

@@ -1,12 +1,12 @@
 /** The user's choices, encoded in the page's address. Unreadable text gives the defaults. */
 
-import { CATEGORIES, type Category } from "../model/categories";
 import { DEVICE_SORTS, type DeviceSort } from "../model/devices";
 import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layers";
 import { COLOURINGS, type Colouring } from "../model/memory-map";
-import { PHASES, RUN_SORTS, type Phase, type RunSort } from "../model/run";
+import { RUN_SORTS, type RunSort } from "../model/run";
 import { AS_RECORDED, CONDITIONS, changedConditions, type ConditionName, type Conditions } from "../model/what-if";
 import { VIEW_NAMES, type ViewName } from "./views";
+import { CATEGORIES, type Category, PHASES, type Phase } from "../schema";
 
 /** `parse` gives the default for what it cannot read, and `print` writes nothing for the default. */
 export interface Codec<T> {

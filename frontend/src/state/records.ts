@@ -3,13 +3,14 @@
 import { computed, effect, type ReadonlySignal } from "@preact/signals";
 
 import type { OverviewQuery, Span, TotalsQuery } from "../api/source";
-import type { Overview, SessionStart } from "../model/overview";
-import { preferredDevice, type RunInfo } from "../model/run";
+import type { Overview } from "../model/overview";
+import { preferredDevice } from "../model/run";
 import { AS_RECORDED, type Conditions } from "../model/what-if";
 import { NOTHING, nearer, type Loaded, type Resource } from "./resource";
 import type { Resources, StepRef } from "./resources";
 import { phaseBeside, type ChoicesSignal, type Shown } from "./runs";
 import type { Need } from "./views";
+import type { RunInfo, SessionStart } from "../schema";
 
 /** Fetches what `questions` gives, and keeps it until it gives something else. */
 function keepFetched<Args extends unknown[], T>(resource: Resource<Args, T>, questions: () => readonly Args[]): void {

@@ -2,9 +2,9 @@
 
 import type { OverviewQuery, Source, Span, TotalsQuery } from "../api/source";
 import type { Place } from "../model/memory-map";
-import type { Phase, RunInfo } from "../model/run";
 import type { Conditions } from "../model/what-if";
 import { limiter, Resource, Shelf } from "./resource";
+import type { Phase, RunInfo } from "../schema";
 
 const AT_ONCE = 4;
 

@@ -4,10 +4,11 @@ import { batch, signal, computed, effect, type ReadonlySignal } from "@preact/si
 
 import type { Source } from "../api/source";
 import { busy } from "../lib/activity";
-import { preferredDevice, preferredPhase, type RunInfo, type RunsAnswer, type Phase } from "../model/run";
+import { preferredDevice, preferredPhase } from "../model/run";
 import type { Choices } from "./address";
 import type { Loaded } from "./resource";
 import { VIEWS, shownView, type Need, type ViewName } from "./views";
+import type { Phase, RunInfo, RunsAnswer } from "../schema";
 
 export function createRuns(source: Source) {
   const answer = signal<Loaded<RunsAnswer>>({ value: null, error: null, loading: true });

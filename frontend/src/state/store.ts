@@ -6,7 +6,7 @@ import type { Source } from "../api/source";
 import { later, touch } from "../lib/activity";
 import type { Overview } from "../model/overview";
 import { selectStep, type StepSelection } from "../model/step-selection";
-import { chosenTimeline, type TimelineRef } from "../model/timeline";
+import { chosenTimeline } from "../model/timeline";
 import { sameStep, type Choices } from "./address";
 import { createChoices, keepAddress } from "./choices";
 import { followDarkMode, isVisible, onAddress, onReload } from "./host";
@@ -15,6 +15,7 @@ import type { Loaded } from "./resource";
 import { createResources } from "./resources";
 import { createRuns, createShown, type ChoicesSignal, type Shown } from "./runs";
 import { supports } from "./views";
+import type { TimelineRef } from "../schema";
 
 interface Overviews {
   whole: ReadonlySignal<Loaded<Overview>>;

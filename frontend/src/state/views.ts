@@ -1,6 +1,6 @@
 /** The views: what each is called, what can be selected in it, what is fetched for it, and when it is shown. */
 
-import type { RunInfo } from "../model/run";
+import type { RunInfo } from "../schema";
 
 /** What can be selected in some views; a run, a device, a layer and a category in all of them. */
 type Selection =

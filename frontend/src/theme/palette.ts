@@ -4,7 +4,7 @@
  * tests/theme/palette.test.ts checks each pair as colour-blind readers see it, and against the runs' colours and the background.
  */
 
-import type { Category } from "../model/categories";
+import type { Category } from "../schema";
 
 export type Scheme = "light" | "dark";
 

@@ -51,6 +51,7 @@ describe("a saved report", () => {
     const evidence = { view: "oom", step: 12, phase: "train", other_step: null, category: null, layer: null, zoom: null, oom: 0 };
     const fits = {
       name: "fits",
+      device: "CPU:0",
       question: "Fits?",
       sentence: "OOM at step 12",
       status: "failed",
@@ -61,9 +62,17 @@ describe("a saved report", () => {
     const unknown = { ...fits, status: "unknown", source: "unknown", figures: {} };
     const source = embeddedSource(
       reportOf([
-        answer("answers", { run: "a", device: "CPU:0", phase: "train" }, { answers: [{ ...fits, figures: { requested_bytes: 96 } }] }),
-        answer("answers", { run: "b", phase: "train" }, { answers: [unknown] }),
-        answer("answers", { run: "c", phase: "train" }, { answers: [{ ...unknown, figures: { peak_bytes: "7" } }] }),
+        answer(
+          "answers",
+          { run: "a", device: "CPU:0", phase: "train" },
+          { run: "a", phase: "train", answers: [{ ...fits, figures: { requested_bytes: 96 } }] },
+        ),
+        answer("answers", { run: "b", phase: "train" }, { run: "a", phase: "train", answers: [unknown] }),
+        answer(
+          "answers",
+          { run: "c", phase: "train" },
+          { run: "a", phase: "train", answers: [{ ...unknown, figures: { peak_bytes: "7" } }] },
+        ),
       ]),
     );
     expect(await source.answers("a", "CPU:0", "train", never)).toEqual([{ ...fits, figures: { requested_bytes: 96 } }]);
@@ -76,6 +85,7 @@ describe("a saved report", () => {
     const recorded = {
       run: "a",
       device: "CPU:0",
+      conditions: { batch_size: null, capacity_bytes: null, freeze: null, unfreeze: null, optimizer: null, precision: null },
       batch_size: 4,
       capacity_bytes: null,
       peak_bytes: null,

@@ -10,17 +10,15 @@ import {
   whenSentence,
   frozenFindings,
   growthFindings,
-  type Answer,
-  type Fix,
-  type Oom,
 } from "../../src/model/answer";
-import type { RunInfo } from "../../src/model/run";
 import { AS_RECORDED } from "../../src/model/what-if";
 import { MIB, column, unknown, OVERVIEW } from "./overview-cases";
+import type { Answer, Fix, Oom, RunInfo } from "../../src/schema";
 
 const EVIDENCE = { step: null, phase: null, other_step: null, category: null, layer: null, zoom: null, oom: null };
 const FITS: Answer = {
   name: "fits",
+  device: "GPU:0",
   question: "Fits?",
   sentence: "Fits: 1.0 of 2.0 GiB, 1.0 GiB headroom",
   status: "ok",
@@ -227,6 +225,8 @@ describe("findings", () => {
     first_step: 0,
     last_step: 0,
     started: null,
+    ended: null,
+    recorded_until: null,
     phases: ["train"],
     devices: ["GPU:0", "GPU:1"].map((device) => ({ device, capacity_bytes: null, peak_bytes: null, peak_step: null, snapshots: 0 })),
     most_loaded: null,

@@ -1,6 +1,7 @@
 import { expect, it } from "vitest";
 
-import { CATEGORIES, PERSISTENT, stackOrder, type Group } from "../../src/model/categories";
+import { PERSISTENT, stackOrder } from "../../src/model/categories";
+import { CATEGORIES, type Group } from "../../src/schema";
 
 it("has persistent memory below transient memory", () => {
   expect(CATEGORIES.slice(0, PERSISTENT.length)).toEqual(PERSISTENT);

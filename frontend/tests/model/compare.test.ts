@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 
-import { CATEGORIES, type Category } from "../../src/model/categories";
 import { foldDeltas, groupDeltas, layerDeltas, matchCounts, differenceSentence, type GroupDelta } from "../../src/model/compare";
 import type { LayerFigures } from "../../src/model/layers";
+import { CATEGORIES, type Category } from "../../src/schema";
 
 const nothing = Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
 

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 
-import type { Group } from "../../src/model/categories";
 import { costSentences, splitBySide, type SidePart } from "../../src/model/frozen";
-import type { LayerChange, Overview } from "../../src/model/overview";
+import type { Overview } from "../../src/model/overview";
 import type { LedgerTotals } from "../../src/model/snapshot";
+import type { Group, LayerChange } from "../../src/schema";
 
 const GROUPS: Group[] = [
   { category: "weights", trainable: false },

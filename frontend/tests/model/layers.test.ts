@@ -11,10 +11,9 @@ import {
   exampleBytes,
   formula,
   type LayerFigures,
-  type LayersAnswer,
-  type LayerRow,
 } from "../../src/model/layers";
-import { rankOf, type LedgerRow } from "../../src/model/snapshot";
+import { rankOf } from "../../src/model/snapshot";
+import type { Layer, LayersAnswer, LedgerRow } from "../../src/schema";
 
 const layer = (
   path: string,
@@ -33,6 +32,7 @@ const layer = (
   output_shape: [-1, 8, -1],
   output_dtype: "float32",
   output_bytes,
+  unit: null,
   recomputed: null,
 });
 
@@ -208,7 +208,7 @@ describe("groupLayers", () => {
 const unknown = { optimizer: null, batch_size: null };
 
 describe("the formula behind a figure", () => {
-  const row: LayerRow = {
+  const row: Layer = {
     path: "conv",
     type: "Conv2D",
     trainable: true,
@@ -219,6 +219,7 @@ describe("the formula behind a figure", () => {
     output_shape: [-1, 64, 64, 64],
     output_dtype: "float32",
     output_bytes: null,
+    unit: null,
     recomputed: null,
   };
 

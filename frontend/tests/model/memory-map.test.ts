@@ -46,7 +46,7 @@ const MAP: MemoryMap = {
     free_bytes: 1024,
     largest_free_bytes: 1024,
     unreserved_bytes: null,
-    rounding_bytes: null,
+    rounding_bytes: 0,
     owned_bytes: 4096,
     owner_unknown_bytes: 3072,
     unknown_bytes: 1024,

@@ -1,6 +1,7 @@
 /** An overview of four steps, of which one was traced. */
 
-import { type LayerChange, type Overview } from "../../src/model/overview";
+import { type Overview } from "../../src/model/overview";
+import type { LayerChange } from "../../src/schema";
 
 export const MIB = 2 ** 20;
 export const column = (...values: number[]): Float64Array => Float64Array.from(values);

@@ -14,9 +14,9 @@ import {
   effects,
   initialTable,
   isFreezing,
-  type LayerChange,
 } from "../../src/model/overview";
 import { MIB, column, OVERVIEW, unknown, change } from "./overview-cases";
+import type { LayerChange } from "../../src/schema";
 
 describe("rows of an overview", () => {
   it("have a value or null", () => {

@@ -11,7 +11,6 @@ import {
   poolSentence,
   poolRowOf,
   unchangedPool,
-  PARTS,
   deviceMemorySentence,
   inPool,
   segmentKey,
@@ -19,9 +18,8 @@ import {
   segmentMeaning,
   demandParts,
   type PoolSteps,
-  type DeviceMemory,
-  type Segment,
 } from "../../src/model/pool";
+import { MEMORY_PARTS, type DeviceMemory, type MemorySegment } from "../../src/schema";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 const KIB = 1024;
@@ -218,7 +216,11 @@ describe("the sentence on a device's memory", () => {
 });
 
 describe("the parts of the bar", () => {
-  const segment = (part: Segment["part"], category: Segment["category"] = null, trainable: boolean | null = null): Segment => ({
+  const segment = (
+    part: MemorySegment["part"],
+    category: MemorySegment["category"] = null,
+    trainable: boolean | null = null,
+  ): MemorySegment => ({
     part,
     category,
     trainable,
@@ -226,16 +228,16 @@ describe("the parts of the bar", () => {
   });
 
   it("have keys and labels of their own", () => {
-    const all = PARTS.map((part) => segment(part));
-    expect(new Set(all.map(segmentKey)).size).toBe(PARTS.length);
-    expect(new Set(all.map(segmentLabel)).size).toBe(PARTS.length);
+    const all = MEMORY_PARTS.map((part) => segment(part));
+    expect(new Set(all.map(segmentKey)).size).toBe(MEMORY_PARTS.length);
+    expect(new Set(all.map(segmentLabel)).size).toBe(MEMORY_PARTS.length);
     expect(all.every((one) => segmentMeaning(one).length > 5 && segmentLabel(one).split(" ").length <= 4)).toBe(true);
     expect(segmentKey(segment("in_use", "weights", false))).toBe("in_use:weights:false");
     expect(segmentLabel(segment("in_use", "weights", false))).toBe("weights, frozen");
   });
 
   it("lie in the pool or outside", () => {
-    expect(PARTS.filter((part) => inPool(segment(part)))).toEqual(["in_use", "free_largest", "free_other", "pool_free"]);
+    expect(MEMORY_PARTS.filter((part) => inPool(segment(part)))).toEqual(["in_use", "free_largest", "free_other", "pool_free"]);
   });
 });
 
@@ -247,6 +249,9 @@ describe("the parts of a peak", () => {
     demand_bytes: 150,
     rounding_bytes: 10,
     unsplit_bytes: 40,
+    pool_bytes: 256,
+    one_region_bytes: null,
+    growing_bytes: null,
     sentences: [],
   };
 

@@ -1,7 +1,8 @@
 import { expect, it, describe } from "vitest";
 
-import { peakOf, runFacts, sortedRuns, whyNoDevice, distinctNames, namesOf, type RunInfo } from "../../src/model/run";
+import { peakOf, runFacts, sortedRuns, whyNoDevice, distinctNames, namesOf } from "../../src/model/run";
 import { MIB } from "./overview-cases";
+import type { RunInfo } from "../../src/schema";
 
 it("the facts of a run are its steps, the peaks that were measured, and what is wrong", () => {
   const device = (name: string, peak_bytes: number | null) => ({

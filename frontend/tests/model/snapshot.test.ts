@@ -1,18 +1,8 @@
 import { describe, expect, it } from "vitest";
 
 import { parseSnapshot } from "../../src/api/answers";
-import {
-  owners,
-  MAX_GROUPS,
-  heldTensors,
-  holderOf,
-  replayText,
-  sizesText,
-  totalsOf,
-  type LedgerRow,
-  type HeldTensorGroup,
-  type Snapshot,
-} from "../../src/model/snapshot";
+import { owners, MAX_GROUPS, heldTensors, holderOf, replayText, sizesText, totalsOf } from "../../src/model/snapshot";
+import type { HeldTensorGroup, LedgerRow, Snapshot } from "../../src/schema";
 
 const row = (layer: string | null, category: LedgerRow["category"], trainable: boolean | null, bytes: number): LedgerRow => ({
   layer,

@@ -1,7 +1,7 @@
 /** A timeline of eight stored rows, in an order that the stack must not keep. */
 
-import type { Category } from "../../src/model/categories";
 import { splitRounding, type Timeline, type StoredTimeline } from "../../src/model/timeline";
+import type { Category } from "../../src/schema";
 
 interface Row {
   category: Category;

@@ -24,14 +24,14 @@ import {
   changedConditions,
   isAsRecorded,
   type Conditions,
-  type CurvePoint,
-  type WhatIf,
 } from "../../src/model/what-if";
 import { MIB, option, plan } from "../views/what-if/plan-cases";
+import type { CurvePoint, WhatIf } from "../../src/schema";
 
 const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
   run: "a",
   device: "CPU:0",
+  conditions: { batch_size: null, capacity_bytes: null, freeze: null, unfreeze: null, optimizer: null, precision: null },
   batch_size: 4,
   capacity_bytes: 512 * MIB,
   peak_bytes: 165 * MIB,

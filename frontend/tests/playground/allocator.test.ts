@@ -5,8 +5,7 @@ import { describe, expect, it } from "vitest";
 import { deviceMemoryOf, mapOf, mapRefOf, oomsOf } from "../../playground/allocator";
 import { CASES } from "../../playground/cases";
 import { layersOf, snapshotAt, infoOf, type Plan } from "../../playground/training";
-import { parseDeviceMemory, parseMap, parseMaps, parseOoms } from "../../src/api/allocator-answers";
-import { parseLayers } from "../../src/api/answers";
+import { parseDeviceMemory, parseLayers, parseMap, parseMaps, parseOoms } from "../../src/api/answers";
 import { stripCells } from "../../src/charts/map-layout";
 import { formatBytes } from "../../src/lib/bytes";
 import { growthFindings, verdictSentence, whenSentence } from "../../src/model/answer";
@@ -77,7 +76,7 @@ describe("sentences about the allocator", () => {
 
   it("come through the wire", () => {
     const one = plan("two-runs");
-    expect(parseMaps(wire({ maps: [mapRefOf(one, 3)] }))).toEqual([mapRefOf(one, 3)]);
+    expect(parseMaps(wire({ run: "r", maps: [mapRefOf(one, 3)] }))).toEqual([mapRefOf(one, 3)]);
     expect(parseLayers(wire(layersOf(one, 3)))).toEqual(layersOf(one, 3));
     expect(parseLayers(wire(layersOf(one, 3))).layers.map(({ output_bytes }) => output_bytes)).toEqual([null, 2 ** 24, 2 ** 24]);
   });
@@ -103,7 +102,7 @@ describe("the device's memory", () => {
 });
 
 describe("post-mortems", () => {
-  const ooms = parseOoms(wire({ ooms: oomsOf(plan("oom")) }));
+  const ooms = parseOoms(wire({ run: "r", ooms: oomsOf(plan("oom")) }));
 
   it("say what happened and why", () => {
     expect(ooms.map((oom) => whenSentence(oom))).toEqual(["Step 43 ran out of memory on GPU:0", "Step 44 ran out of memory on GPU:0"]);

@@ -16,9 +16,16 @@ import {
   snapshotsOf,
   type Plan,
 } from "../../playground/training";
-import { parseOoms } from "../../src/api/allocator-answers";
-import { parseActivations, parseLedgerTotals, parseOverview, parseRuns, parseSnapshot, parseSnapshots } from "../../src/api/answers";
-import { WrongAnswer, decodeColumns } from "../../src/api/check";
+import {
+  parseActivations,
+  parseLedgerTotals,
+  parseOoms,
+  parseOverview,
+  parseRuns,
+  parseSnapshot,
+  parseSnapshots,
+} from "../../src/api/answers";
+import { WrongAnswer, decodeColumns } from "../../src/lib/check";
 import { formatBytes } from "../../src/lib/bytes";
 import { topLayers, totalAt, type Activations } from "../../src/model/activations";
 import { frozenFindings } from "../../src/model/answer";
@@ -61,7 +68,7 @@ describe.each(plans)("%s", (_, plan) => {
     const { runs } = parseRuns(JSON.parse(JSON.stringify({ plugin_version: "1", runs: [infoOf(plan)] })));
     expect(runs).toEqual([infoOf(plan)]);
     expect(overview.groups).toEqual(GROUPS);
-    expect(parseSnapshots(JSON.parse(JSON.stringify({ snapshots: snapshotsOf(plan) })))).toEqual(snapshotsOf(plan));
+    expect(parseSnapshots(JSON.parse(JSON.stringify({ run: "r", snapshots: snapshotsOf(plan) })))).toEqual(snapshotsOf(plan));
     const snapshot = snapshotAt(plan, 3);
     expect(parseSnapshot(JSON.parse(JSON.stringify(snapshot)))).toEqual(snapshot);
   });
@@ -246,7 +253,7 @@ describe("what is saved as a drawing", () => {
 
   it("holds the pool, the request and the categories of a failure", () => {
     const [plan] = CASES["oom-without-map"]?.plans as [Plan];
-    const [oom] = parseOoms(JSON.parse(JSON.stringify({ ooms: oomsOf(plan) })));
+    const [oom] = parseOoms(JSON.parse(JSON.stringify({ run: "r", ooms: oomsOf(plan) })));
     if (!oom) throw new Error("no failure");
     expect(oom.chunks).toBeNull();
     const { pool, categories } = oomBars(oom, "light");

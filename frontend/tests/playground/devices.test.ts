@@ -6,7 +6,7 @@ import { CASES } from "../../playground/cases";
 import { devicesOf } from "../../playground/devices";
 import { infoOf, type Plan } from "../../playground/training";
 import { parseDevices } from "../../src/api/answers";
-import { WrongAnswer } from "../../src/api/check";
+import { WrongAnswer } from "../../src/lib/check";
 import { toCsv } from "../../src/lib/bytes";
 import {
   alignedStep,
@@ -21,13 +21,13 @@ import {
   stepSentence,
   workerFacts,
   workerTitle,
-  type DeviceRow,
   type Devices,
 } from "../../src/model/devices";
 import { preferredDevice, preferredLabel } from "../../src/model/run";
 import { DEFAULTS } from "../../src/state/address";
 import { barScale, deviceBar } from "../../src/views/devices/device-bars";
 import { commonCapacity, peaksSpec, seriesOf, sumSpec } from "../../src/views/devices/devices-view";
+import type { DeviceRow } from "../../src/schema";
 
 const planOf = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];
 const wire = (name: string): unknown => JSON.parse(JSON.stringify(devicesOf(planOf(name)))) as unknown;
@@ -105,7 +105,7 @@ describe("many devices", () => {
     const workers = Array.from({ length: 2 }, (_, at) => ({
       ...(two.workers[0] as Devices["workers"][0]),
       worker: `worker_${at}`,
-      status: at === 1 ? "growing" : "ok",
+      status: at === 1 ? ("growing" as const) : ("ok" as const),
     }));
     expect(conspicuous({ ...two, rolled_up: true, workers })).toEqual([{ device: "worker_1/GPU:0", sentence: "worker_1: memory grows" }]);
     expect(conspicuous({ ...two, workers })).toEqual([]);

@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { CASES } from "../../playground/cases";
 import { timelineOf, timelineRefOf } from "../../playground/timeline";
 import { ledgerAt, type Plan } from "../../playground/training";
-import { parseTimeline, parseTimelines } from "../../src/api/allocator-answers";
+import { parseTimeline, parseTimelines } from "../../src/api/answers";
 import { BlockPainter } from "../../src/charts/timeline-block-paint";
 import { rangeOfSpan, timelineCells } from "../../src/charts/timeline-layout";
 import { groupOfOwner, groupKey } from "../../src/model/categories";
@@ -174,7 +174,7 @@ describe("what is chosen", () => {
 
   it("comes through the wire", () => {
     const ref = timelineRefOf(plan("compiled"), 3);
-    expect(parseTimelines(JSON.parse(JSON.stringify({ timelines: [ref] })))).toEqual([ref]);
+    expect(parseTimelines(JSON.parse(JSON.stringify({ run: "r", timelines: [ref] })))).toEqual([ref]);
     expect(read(plan("compiled"))).toMatchObject(ref);
   });
 });

@@ -1,10 +1,9 @@
 import { describe, expect, it } from "vitest";
 
-import { CATEGORIES } from "../../src/model/categories";
 import { DEVICE_SORTS } from "../../src/model/devices";
 import { GROUPINGS, SORT_KEYS } from "../../src/model/layers";
 import { COLOURINGS } from "../../src/model/memory-map";
-import { PHASES, RUN_SORTS } from "../../src/model/run";
+import { RUN_SORTS } from "../../src/model/run";
 import { CONDITIONS } from "../../src/model/what-if";
 import {
   AXES,
@@ -27,6 +26,7 @@ import {
   type Codec,
 } from "../../src/state/address";
 import { VIEW_NAMES } from "../../src/state/views";
+import { CATEGORIES, PHASES } from "../../src/schema";
 
 /** Numbers from 0 to 1, the same in every run (mulberry32). */
 function numbersOf(seed: number): () => number {

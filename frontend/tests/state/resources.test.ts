@@ -3,8 +3,8 @@ import { computed, effect, signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
 
 import type { Source } from "../../src/api/source";
-import type { RunInfo } from "../../src/model/run";
 import { createResources } from "../../src/state/resources";
+import type { RunInfo } from "../../src/schema";
 
 const MIB = 2 ** 20;
 const LIMIT = 16 * MIB;

@@ -1,7 +1,6 @@
 // @vitest-environment happy-dom
 import { beforeEach, describe, expect, it } from "vitest";
 
-import type { RunInfo } from "../../src/model/run";
 import { DEFAULTS, type Choices } from "../../src/state/address";
 import {
   colourIndex,
@@ -16,6 +15,7 @@ import {
 } from "../../src/state/runs";
 import { createStore } from "../../src/state/store";
 import { run as recorded, sourceOf } from "./store-cases";
+import type { RunInfo } from "../../src/schema";
 
 beforeEach(() => window.history.replaceState(null, "", "#"));
 

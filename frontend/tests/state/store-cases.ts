@@ -4,7 +4,7 @@ import { vi } from "vitest";
 
 import type { OverviewQuery, Source } from "../../src/api/source";
 import type { Overview } from "../../src/model/overview";
-import type { RunInfo } from "../../src/model/run";
+import type { RunInfo } from "../../src/schema";
 
 export const run = (name: string, started: number, changed: Partial<RunInfo> = {}): RunInfo => ({
   run: name,
@@ -15,6 +15,8 @@ export const run = (name: string, started: number, changed: Partial<RunInfo> = {
   first_step: 0,
   last_step: 99,
   started,
+  ended: null,
+  recorded_until: null,
   phases: ["train"],
   devices: [{ device: "GPU:0", capacity_bytes: null, peak_bytes: 1, peak_step: 0, snapshots: 0 }],
   most_loaded: "GPU:0",

@@ -4,11 +4,11 @@ import { beforeEach, describe, expect, it, vi, afterEach } from "vitest";
 
 import type { OverviewQuery } from "../../src/api/source";
 import type { Overview } from "../../src/model/overview";
-import type { TimelineRef } from "../../src/model/timeline";
 import { DEFAULTS } from "../../src/state/address";
 import { toggleRun } from "../../src/state/runs";
 import { createStore, keepUp, type Store } from "../../src/state/store";
 import { run, settled, sourceOf } from "./store-cases";
+import type { TimelineRef } from "../../src/schema";
 
 beforeEach(() => window.history.replaceState(null, "", "#"));
 

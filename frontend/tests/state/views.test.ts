@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import type { RunInfo } from "../../src/model/run";
 import { VIEWS, VIEW_NAMES, offeredViews, shownView, supports } from "../../src/state/views";
+import type { RunInfo } from "../../src/schema";
 
 const run = (changed: Partial<RunInfo>): RunInfo =>
   ({ devices: [{ device: "GPU:0" }], ooms: 0, activation_layers: 0, ...changed }) as unknown as RunInfo;

@@ -11,7 +11,6 @@ import {
 } from "culori";
 import { describe, expect, it } from "vitest";
 
-import { CATEGORIES, type Category } from "../../src/model/categories";
 import {
   CATEGORY_COLOURS,
   INKS,
@@ -25,6 +24,7 @@ import {
   sequence,
   type Scheme,
 } from "../../src/theme/palette";
+import { CATEGORIES, type Category } from "../../src/schema";
 
 const colourOf = (css: string): Color => {
   const parsed = parse(css);

@@ -3,8 +3,8 @@
 import { useRef, useState, useEffect } from "preact/hooks";
 
 import { formatBytes, plural, unbroken } from "../../lib/bytes";
-import { ANSWER_NAMES, STATUS_WORDS, answerTip, type Answer, type AnswerName, type AnswerStatus } from "../../model/answer";
-import { whyNoDevice, RUN_SORTS, STATUS_LABELS, peakOf, runFacts, sortedRuns, type RunInfo } from "../../model/run";
+import { STATUS_WORDS, answerTip } from "../../model/answer";
+import { whyNoDevice, RUN_SORTS, STATUS_LABELS, peakOf, runFacts, sortedRuns } from "../../model/run";
 import { CLEARED_IN_ORDER, cleared } from "../../state/choices";
 import { showRun, toggleRun } from "../../state/runs";
 import type { Store } from "../../state/store";
@@ -17,6 +17,7 @@ import { Await, Empty, Notices, WhyNoDevice } from "../shared/states";
 import { Tips } from "../shared/tips";
 import { Tabs, Toolbar, tabsOf } from "./toolbar";
 import { View } from "./view";
+import { ANSWER_NAMES, type Answer, type AnswerName, type AnswerStatus, type RunInfo } from "../../schema";
 
 /** Told apart by shape as well as by colour: a tick, an exclamation mark, a cross, a question mark. */
 const ICONS: Record<AnswerStatus, string> = {

@@ -2,13 +2,14 @@
 
 import { useRef } from "preact/hooks";
 
-import { preferredLabel, type RunInfo } from "../../model/run";
+import { preferredLabel } from "../../model/run";
 import { peakWord, stepNote, tracedNeighbours, tracedSteps, type StepSelection } from "../../model/step-selection";
 import { AXES } from "../../state/address";
 import type { Store } from "../../state/store";
 import { VIEWS, offeredViews, supports, type ViewName } from "../../state/views";
 import { useStore } from "../shared/context";
 import { ChoiceSegments, Segments } from "../shared/controls";
+import type { RunInfo } from "../../schema";
 
 const LISTED = 500;
 

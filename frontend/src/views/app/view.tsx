@@ -3,7 +3,6 @@
 import type { FunctionComponent } from "preact";
 
 import type { Overview } from "../../model/overview";
-import type { RunInfo } from "../../model/run";
 import type { ViewName } from "../../state/views";
 import { ActivationsView } from "../activations/activations-view";
 import { CompareView } from "../compare/compare-view";
@@ -20,6 +19,7 @@ import { Await, Nothing, Skeleton } from "../shared/states";
 import { StepView } from "../step/step-view";
 import { FitView } from "../what-if/fit-view";
 import { WhatIfView } from "../what-if/what-if-view";
+import type { RunInfo } from "../../schema";
 
 type OfRun = FunctionComponent<{ run: RunInfo }>;
 

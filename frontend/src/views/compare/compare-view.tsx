@@ -12,7 +12,6 @@ import { changeBetween } from "../../model/answer";
 import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
 import { layerFigures, type LayerFigures } from "../../model/layers";
 import { at, breakdown, provenance, rowSentence, type Overview } from "../../model/overview";
-import type { RunInfo } from "../../model/run";
 import { counterpartRow, defaultRow } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
 import { runColour, INKS, type Scheme } from "../../theme/palette";
@@ -23,6 +22,7 @@ import { useStepsChart, AXIS_INKS, highest, lastKnown, placesOf, rangeOf, startO
 import { NoticeList } from "../shared/states";
 import { Categories, CompareTable } from "./compare-table";
 import { Waterfall, WaterfallDrawing } from "./waterfall";
+import type { RunInfo } from "../../schema";
 
 const stepOf = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
 

@@ -2,10 +2,11 @@
 
 import { byteRange } from "../../charts/axis";
 import { formatBytes } from "../../lib/bytes";
-import { groupKey, groupLabel, type Group } from "../../model/categories";
-import { stackedParts, groupsOf, sortedDevices, type DeviceRow, type Devices, type DeviceSort } from "../../model/devices";
+import { groupKey, groupLabel } from "../../model/categories";
+import { stackedParts, groupsOf, sortedDevices, type Devices, type DeviceSort } from "../../model/devices";
 import { INKS, fillOf, type Fill, type Scheme } from "../../theme/palette";
 import { Patterns, SvgDrawing, svgFill } from "../shared/svg";
+import type { DeviceRow, Group } from "../../schema";
 
 interface BarSegment {
   key: string;

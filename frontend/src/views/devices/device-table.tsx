@@ -15,8 +15,6 @@ import {
   type DeviceLine,
   type Devices,
   type DeviceSort,
-  type WorkerInfo,
-  type DeviceRow as Row,
 } from "../../model/devices";
 import { matcher } from "../../state/runs";
 import { INKS, fillOf } from "../../theme/palette";
@@ -25,6 +23,7 @@ import { useExact, rowClasses, useFigureText } from "../shared/figures";
 import { Filler, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
 import { tipOf } from "../shared/tips";
 import { deviceBar } from "./device-bars";
+import type { DeviceRow as Row, WorkerInfo } from "../../schema";
 
 const percent = (share: number): string => `${(share * 100).toFixed(3)}%`;
 

@@ -7,7 +7,7 @@ import { betweenPainter, stepPainter, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { capacityPainter } from "../../charts/rules";
 import { unitOf, unbroken, formatBytes } from "../../lib/bytes";
-import { groupKey, groupLabel, type Group } from "../../model/categories";
+import { groupKey, groupLabel } from "../../model/categories";
 import { breakdownNote, devicesFile, devicesSummary, groupsOf, conspicuous, stepSentence, type Devices } from "../../model/devices";
 import { ofOneKind } from "../../model/run";
 import type { Choices } from "../../state/address";
@@ -21,6 +21,7 @@ import { useStepsChart, AXIS_INKS, highest, rangeOf, rangeOfSome } from "../shar
 import { Nothing } from "../shared/states";
 import { barScale, deviceBar, DevicesDrawing } from "./device-bars";
 import { DeviceTable } from "./device-table";
+import type { Group } from "../../schema";
 
 function ConspicuousList({ devices }: { devices: Devices }) {
   const store = useStore();

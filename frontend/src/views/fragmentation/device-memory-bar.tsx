@@ -4,23 +4,14 @@ import { useRef } from "preact/hooks";
 
 import { formatBytes, formatShare, unbroken } from "../../lib/bytes";
 import { instantOf } from "../../model/overview";
-import {
-  deviceMemorySentence,
-  inPool,
-  segmentKey,
-  segmentLabel,
-  segmentMeaning,
-  demandParts,
-  type DeviceMemory,
-  type Segment,
-} from "../../model/pool";
-import type { RunInfo } from "../../model/run";
+import { deviceMemorySentence, inPool, segmentKey, segmentLabel, segmentMeaning, demandParts } from "../../model/pool";
 import { fillOf, freeFill, outsideFill, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore, useFetched } from "../shared/context";
 import { Swatch } from "../shared/figures";
 import { tipOf } from "../shared/tips";
+import type { DeviceMemory, MemorySegment, RunInfo } from "../../schema";
 
-function segmentFill({ part, category, trainable }: Segment, scheme: Scheme): Fill {
+function segmentFill({ part, category, trainable }: MemorySegment, scheme: Scheme): Fill {
   if (part === "in_use") return fillOf(category ?? "unattributed", trainable, scheme);
   if (part === "process_other" || part === "others") return outsideFill(part, scheme);
   if (part === "free_other") return freeFill("other", scheme);

@@ -15,11 +15,9 @@ import {
   usualInstant,
   poolGrows,
   type PoolFacts,
-  type PoolSource,
   type PoolSteps,
 } from "../../model/pool";
-import { isGpu, type RunInfo } from "../../model/run";
-import type { SnapshotSummary } from "../../model/snapshot";
+import { isGpu } from "../../model/run";
 import { Chart, type ChartProps } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";
@@ -29,6 +27,7 @@ import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, Nothing, NoticeList } from "../shared/states";
 import { DemandSection, DeviceMemoryBar } from "./device-memory-bar";
 import { PoolPanel, PARTS, RATIOS, ratiosSpec, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-panel";
+import type { PoolSource, RunInfo, SnapshotSummary } from "../../schema";
 
 const SENTENCES = 5;
 

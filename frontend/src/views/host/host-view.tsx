@@ -20,7 +20,6 @@ import {
   type HostPart,
 } from "../../model/host-memory";
 import { at } from "../../model/overview";
-import type { RunInfo } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { INKS, type Fill, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
@@ -30,6 +29,7 @@ import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
 import { useStepsChart, AXIS_INKS, cellAt, edgesOf, highest, rangeOf, rangeOfSome } from "../shared/frame";
 import { Known } from "../shared/states";
+import type { RunInfo } from "../../schema";
 
 const COLOURS: Record<Scheme, Record<HostPart, string>> = {
   light: {

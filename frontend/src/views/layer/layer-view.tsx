@@ -7,9 +7,9 @@ import { stackLayout } from "../../charts/layout";
 import type { PlotSpec } from "../../charts/plot";
 import { formatBytes, formatCount, formatExact, unitOf, formatShare, type Table } from "../../lib/bytes";
 import { maximum, nearestIndex } from "../../lib/search";
-import { categoryLabel, CATEGORIES, type Category } from "../../model/categories";
-import { formula, outputFacts, shapeText, trainingOf, type FormulaStep, type LayerRow } from "../../model/layers";
-import { at, measuredAt, type SnapshotRef } from "../../model/overview";
+import { categoryLabel } from "../../model/categories";
+import { formula, outputFacts, shapeText, trainingOf, type FormulaStep } from "../../model/layers";
+import { at, measuredAt } from "../../model/overview";
 import { shortName } from "../../model/run";
 import type { LedgerTotals } from "../../model/snapshot";
 import { batchSizeAt } from "../../model/step-selection";
@@ -23,6 +23,7 @@ import { CategoryRows, Figure, FigureTable, Panel, useExact } from "../shared/fi
 import { useStepsChart, rangeOf, rangeOfSome, stackSpec } from "../shared/frame";
 import { Known, Nothing } from "../shared/states";
 import { tipOf } from "../shared/tips";
+import { CATEGORIES, type Category, type Layer, type SnapshotRef } from "../../schema";
 
 interface LayerSteps {
   step: Float64Array;
@@ -98,7 +99,7 @@ interface Moment extends FormulaStep {
   steps: LayerSteps;
   row: number;
   isMissing: boolean;
-  table: LayerRow | null;
+  table: Layer | null;
 }
 
 interface TableProps {
@@ -171,7 +172,7 @@ function Figures({ shown, fixed, focus, hover }: TableProps) {
   );
 }
 
-function Output({ of }: { of: LayerRow }) {
+function Output({ of }: { of: Layer }) {
   const { output_bytes: bytes } = of;
   const text = useExact() ? formatExact : formatBytes;
   return (
@@ -181,7 +182,7 @@ function Output({ of }: { of: LayerRow }) {
   );
 }
 
-function Head({ layer, table }: { layer: string; table: LayerRow | null }) {
+function Head({ layer, table }: { layer: string; table: Layer | null }) {
   const store = useStore();
   const known = table && [
     table.type,

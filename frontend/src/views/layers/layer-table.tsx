@@ -3,7 +3,7 @@
 import { useEffect, useMemo } from "preact/hooks";
 
 import { formatBytes, formatCount, formatFigure, formatShare, type Unit } from "../../lib/bytes";
-import { CATEGORIES, categoryLabel, categoryMeaning, type Category } from "../../model/categories";
+import { categoryLabel, categoryMeaning } from "../../model/categories";
 import { countText, outputFacts, shapeText, sizesText, type LayerFigures, type LayerGroup, type SortKey } from "../../model/layers";
 import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS, sizesOfPhase, type LayerSizes } from "../../model/snapshot";
@@ -12,6 +12,7 @@ import { schemeOf, useStore } from "../shared/context";
 import { Swatch, useFigureText } from "../shared/figures";
 import { Filler, useScrollWindow } from "../shared/long-table";
 import { tipOf } from "../shared/tips";
+import { CATEGORIES, type Category } from "../../schema";
 
 const ROW_HEIGHT = 28;
 

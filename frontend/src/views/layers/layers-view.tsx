@@ -3,7 +3,7 @@
 import { useMemo } from "preact/hooks";
 
 import { formatBytes, unitOf, plural, type Unit, type Table, tableOf } from "../../lib/bytes";
-import { CATEGORIES, categoryMeaning, type Category } from "../../model/categories";
+import { categoryMeaning } from "../../model/categories";
 import {
   formula,
   aboveTotal,
@@ -14,9 +14,8 @@ import {
   shapeText,
   type LayerFigures,
   type LayerGroup,
-  type LayersAnswer,
 } from "../../model/layers";
-import { at, instantOf, measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
+import { at, instantOf, measuredAt, provenance, type Overview } from "../../model/overview";
 import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS, rankOf } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
@@ -28,6 +27,7 @@ import { UnitButton } from "../shared/figures";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { LayerTable, type Explain } from "./layer-table";
 import { Treemap, TreemapDrawing } from "./treemap";
+import { CATEGORIES, type Category, type LayersAnswer, type SnapshotRef } from "../../schema";
 
 /** The layer table and the ledger of a row: from its own trace, otherwise from the trace of its breakdown. */
 function useFigures(overview: Overview, row: number) {

@@ -3,9 +3,9 @@
 import { useMemo } from "preact/hooks";
 
 import { unitOf, formatWallTime, unbroken, formatBytes, formatShare, type Unit } from "../../lib/bytes";
-import { verdictSentence, whenSentence, type Oom } from "../../model/answer";
-import { CATEGORIES, categoryLabel, WORDS, type Category } from "../../model/categories";
-import { NOT_TIED, distinctNames, type RunInfo } from "../../model/run";
+import { verdictSentence, whenSentence } from "../../model/answer";
+import { categoryLabel, WORDS } from "../../model/categories";
+import { NOT_TIED, distinctNames } from "../../model/run";
 import { owners } from "../../model/snapshot";
 import { INKS, fillOf, freeFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
@@ -16,6 +16,7 @@ import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
 import { Patterns, SvgDrawing, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
+import { CATEGORIES, type Category, type Oom, type RunInfo } from "../../schema";
 
 const [WIDTH, LABEL, ROW] = [960, 190, 26];
 

@@ -6,19 +6,10 @@ import { byteRange, xValues, type Range } from "../../charts/axis";
 import { bandAt, stackLayout } from "../../charts/layout";
 import { diamondsPainter, stackPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
 import { formatBytes, unbroken } from "../../lib/bytes";
-import {
-  frozenFindings,
-  growthFindings,
-  isSteady,
-  verdictSentence,
-  whenSentence,
-  type Finding,
-  type Answer,
-  type AnswerName,
-} from "../../model/answer";
+import { frozenFindings, growthFindings, isSteady, verdictSentence, whenSentence, type Finding } from "../../model/answer";
 import { groupKey, groupLabel, WORDS } from "../../model/categories";
 import { at, rowOfStep, effects, type Overview } from "../../model/overview";
-import { trains, type RunInfo } from "../../model/run";
+import { trains } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { fillOf, runColour, runDash, INKS, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
@@ -46,6 +37,7 @@ import {
 } from "../shared/frame";
 import { Sentence } from "../shared/states";
 import { StepPanel, panelUnit } from "../shared/step-panel";
+import type { Answer, AnswerName, RunInfo } from "../../schema";
 
 interface OtherRun {
   overview: Overview;

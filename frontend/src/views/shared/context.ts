@@ -4,14 +4,12 @@ import { createContext } from "preact";
 import { useContext, useMemo, useState, useEffect, useRef, useLayoutEffect } from "preact/hooks";
 
 import { later } from "../../lib/activity";
-import type { Evidence } from "../../model/answer";
-import type { Category } from "../../model/categories";
-import type { RunInfo } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { NOTHING, type Loaded, type Resource } from "../../state/resource";
 import type { Store } from "../../state/store";
 import { supports } from "../../state/views";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
+import type { AnswerEvidence, Category, RunInfo } from "../../schema";
 
 export const StoreContext = createContext<Store | null>(null);
 
@@ -90,7 +88,7 @@ export function useFetched<Args extends unknown[], T>(resource: Resource<Args, T
 }
 
 /** Choices without a part that the evidence does not name stay; the whole range is shown unless it names steps. */
-export function choicesFor({ view, step, phase, other_step, category, layer, zoom, oom }: Evidence, run: RunInfo): Partial<Choices> {
+export function choicesFor({ view, step, phase, other_step, category, layer, zoom, oom }: AnswerEvidence, run: RunInfo): Partial<Choices> {
   if (supports(view, "failure")) return { view, oom: oom ?? 0, mapZooms: [] };
   const [first, last] = zoom ?? [];
   return {

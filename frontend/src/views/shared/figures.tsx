@@ -4,10 +4,11 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { formatBytes, formatCount, formatFigure, formatShare, isMinor, plural, shareOf, type Unit } from "../../lib/bytes";
-import { CATEGORIES, categoryLabel, categoryMeaning, WORDS, type Category, type WordName } from "../../model/categories";
+import { categoryLabel, categoryMeaning, WORDS, type WordName } from "../../model/categories";
 import { fillOf, type Fill } from "../../theme/palette";
 import { useStore, schemeOf, useCategoryRow } from "./context";
 import { tipOf } from "./tips";
+import { CATEGORIES, type Category } from "../../schema";
 
 export const useExact = (): boolean => useStore().choices.value.exact;
 

@@ -1,10 +1,10 @@
 /** Possible fixes of a failure: each that is a condition or a budget is a button that opens What if or Fit with it filled in. */
 
 import { unbroken, formatBytes } from "../../lib/bytes";
-import { fixBudget, fixConditions, fixWord, type Fix, type Fixes, type Oom } from "../../model/answer";
-import type { RunInfo } from "../../model/run";
+import { fixBudget, fixConditions, fixWord } from "../../model/answer";
 import { useStore, useFetched } from "./context";
 import { Code, Fault } from "./states";
+import type { Fix, Fixes, Oom, RunInfo } from "../../schema";
 
 /** What to change; all figures are in the tooltip. `brief`: without the peak and the code. `said`: the fix before it said the same. */
 function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean; said: boolean }) {

@@ -10,11 +10,11 @@ import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Span } fr
 import { formatBytes } from "../../lib/bytes";
 import { lowerBound, nearestIndex } from "../../lib/search";
 import { effectSentence, effectTitle, effects, isFreezing, at, rowSentence, type Overview } from "../../model/overview";
-import type { Phase, RunInfo } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import type { ChartMark } from "./chart";
 import { useStore } from "./context";
+import type { Phase, RunInfo } from "../../schema";
 
 export interface Places {
   x: Float64Array;
@@ -124,7 +124,7 @@ export function changeRules(overview: Overview, places: Places, kind: XKind, ink
   });
   const restarted = overview.sessions
     .slice(1)
-    .map(({ first_step }) => ruleAcross(markEdge(kind, places, overview, first_step), ink.faint, [1, 3]));
+    .flatMap(({ first_step: step }) => (step === null ? [] : [ruleAcross(markEdge(kind, places, overview, step), ink.faint, [1, 3])]));
   const failed = overview.failures.map(({ step }) => ruleAcross(markEdge(kind, places, overview, step), ink.capacity, []));
   return [...changed, ...restarted, ...failed];
 }

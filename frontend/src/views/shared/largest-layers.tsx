@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import { later } from "../../lib/activity";
 import { formatExact, formatCount, unitOf, type Unit } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
-import { measuredAt, provenance, type Overview, type SnapshotRef } from "../../model/overview";
+import { measuredAt, provenance, type Overview } from "../../model/overview";
 import { distinctNames } from "../../model/run";
 import {
   SIZE_MEANINGS,
@@ -16,14 +16,13 @@ import {
   replayText,
   sizesText,
   type LayerSizes,
-  type Snapshot,
-  type HeldTensorGroup,
 } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore, useFetched } from "./context";
 import { FigureTable, useFigureText, useExact } from "./figures";
 import { Known } from "./states";
 import { tipOf } from "./tips";
+import type { HeldTensorGroup, Snapshot, SnapshotRef } from "../../schema";
 
 const SHOWN = 2;
 

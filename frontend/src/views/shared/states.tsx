@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState, useRef } from "preact/hooks";
 
 import { codeSpans, plural } from "../../lib/bytes";
-import { whyNoDevice, type RunInfo } from "../../model/run";
+import { whyNoDevice } from "../../model/run";
 import type { Loaded } from "../../state/resource";
 import { useStore } from "./context";
 
@@ -53,6 +53,7 @@ import tb_memplugin
 
 with tf.summary.create_file_writer("runs/exp1/memory").as_default():
     tb_memplugin.summary.layer_activations({"block1_conv1": 205_520_896}, step=step)`;
+import type { RunInfo } from "../../schema";
 
 const IMPORT = "tb-memplugin import training.log --logdir runs";
 

@@ -3,12 +3,13 @@
 import type { ComponentChildren } from "preact";
 
 import { unitOf, isMinor, type Unit } from "../../lib/bytes";
-import { groupKey, groupLabel, categoryMeaning, type Group } from "../../model/categories";
+import { groupKey, groupLabel, categoryMeaning } from "../../model/categories";
 import type { GroupDelta } from "../../model/compare";
 import { fillOf } from "../../theme/palette";
 import { schemeOf, useStore, useCategoryRow } from "./context";
 import { Swatch, rowClasses, rowEvents, useFigureText, FigureTable, Panel, FoldedRows } from "./figures";
 import { tipOf } from "./tips";
+import type { Group } from "../../schema";
 
 export function SizeCell({ bytes, unit, tip, none = "–" }: { bytes: number | null; unit: Unit; tip?: string; none?: string }) {
   const text = useFigureText(unit);

@@ -22,7 +22,6 @@ import {
 } from "../../charts/timeline-layout";
 import { formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel, groupOfOwner } from "../../model/categories";
-import type { ChunkOwner } from "../../model/memory-map";
 import { NOT_TIED, namesOf } from "../../model/run";
 import { bytesOfLayer, groupSeries, layerSeries, type Timeline, type Series } from "../../model/timeline";
 import { addressPlaces, stackOrder, type AddressPlaces } from "../../model/timeline-order";
@@ -31,6 +30,7 @@ import type { Choices, TimelineAxis, StackName, Placement } from "../../state/ad
 import { INKS, LAYERS_TOLD_APART, fillOf, layerColour, type Scheme } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/context";
 import { AXIS_INKS } from "../shared/frame";
+import type { ChunkOwner } from "../../schema";
 
 /** Parts of the figures, of the stack, and of the colors of tensors. */
 type Parting = Exclude<StackName, "tensor">;

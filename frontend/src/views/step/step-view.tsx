@@ -6,8 +6,6 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Range } from "../../charts/axis";
 import { BlockPainter } from "../../charts/timeline-block-paint";
 import { plural, unitOf, formatBytes } from "../../lib/bytes";
-import type { RunInfo } from "../../model/run";
-import type { SnapshotSummary } from "../../model/snapshot";
 import type { Timeline } from "../../model/timeline";
 import { timelineFile, largestTensor, tensorOf, timeText } from "../../model/timeline-text";
 import { DRAGS, PLACEMENTS, STACKS, TENSOR_COLOURINGS, TIMELINE_AXES } from "../../state/address";
@@ -21,6 +19,7 @@ import { NOWHERE, StepChart, type Pointed } from "./step-chart";
 import { StepDrawing } from "./step-drawing";
 import { partingOf, stepParts, stepLook, stepSpec, tensorBlocks, hasAddresses, type StepLook, type TensorBlocks } from "./step-spec";
 import { TensorPanel, type TensorWhy } from "./tensor-panel";
+import type { RunInfo, SnapshotSummary } from "../../schema";
 
 function Chooser() {
   const store = useStore();

@@ -13,8 +13,6 @@ import {
   rangeText,
   timeText,
   chosenOption,
-  type Plan,
-  type PlanOption,
 } from "../../model/what-if";
 import { schemeOf, useStore, useDraft } from "../shared/context";
 import { useExport } from "../shared/export";
@@ -22,6 +20,7 @@ import { Fact } from "../shared/fact";
 import { Code, Known, Fault, NoticeList, Skeleton } from "../shared/states";
 import { MeasuredPanel } from "../shared/versus";
 import { PlanCurve, PlanCurveDrawing } from "./plan-curve";
+import type { Plan, PlanOption } from "../../schema";
 
 function BudgetForm() {
   const store = useStore();

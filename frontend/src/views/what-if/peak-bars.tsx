@@ -3,13 +3,14 @@
 import { byteRange } from "../../charts/axis";
 import { FONT } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
-import { groupLabel, groupKey, type Group } from "../../model/categories";
+import { groupLabel, groupKey } from "../../model/categories";
 import type { GroupDelta } from "../../model/compare";
-import { rangeText, type WhatIf } from "../../model/what-if";
+import { rangeText } from "../../model/what-if";
 import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { Patterns, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
+import type { Group, WhatIf } from "../../schema";
 
 interface Segment {
   key: string;

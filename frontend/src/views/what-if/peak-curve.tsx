@@ -8,12 +8,13 @@ import type { Undo, PlotSpec } from "../../charts/plot";
 import { capacityPainter, ruleAcross } from "../../charts/rules";
 import { later } from "../../lib/activity";
 import { unbroken, formatBytes, formatCount } from "../../lib/bytes";
-import { pointOf, pointText, type CurvePoint, type WhatIf } from "../../model/what-if";
+import { pointOf, pointText } from "../../model/what-if";
 import { INKS, type Scheme } from "../../theme/palette";
 import { Chart, type ChartMark } from "../shared/chart";
 import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { AXIS_INKS } from "../shared/frame";
+import type { CurvePoint, WhatIf } from "../../schema";
 
 const COLOUR: Record<Scheme, string> = { light: "#2453b8", dark: "#7ba2f5" };
 const BAND = 0.22;

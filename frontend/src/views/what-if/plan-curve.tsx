@@ -3,11 +3,12 @@
 import { byteRange } from "../../charts/axis";
 import { FONT } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
-import { planPoint, pointSentence, timeText, type Plan, type PlanPoint } from "../../model/what-if";
+import { planPoint, pointSentence, timeText } from "../../model/what-if";
 import { INKS, type Ink, type Scheme } from "../../theme/palette";
 import { useSize } from "../shared/context";
 import { ByteAxis } from "../shared/svg";
 import { tipOf } from "../shared/tips";
+import type { Plan, PlanPoint } from "../../schema";
 
 /** Least width of the time axis, so that a cheap plan does not look expensive. */
 const LEAST_TIME = 0.1;

@@ -5,7 +5,7 @@ import { useRef, useMemo } from "preact/hooks";
 
 import { unbroken, formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel } from "../../model/categories";
-import { trains, type RunInfo } from "../../model/run";
+import { trains } from "../../model/run";
 import {
   CONDITIONS,
   askedText,
@@ -24,7 +24,6 @@ import {
   PRECISIONS,
   isAsRecorded,
   conditionHints,
-  type WhatIf,
   type ConditionName,
   type Conditions,
 } from "../../model/what-if";
@@ -38,6 +37,7 @@ import { tipOf } from "../shared/tips";
 import { MeasuredPanel } from "../shared/versus";
 import { PeakBars, PeakBarsDrawing } from "./peak-bars";
 import { PeakCurve } from "./peak-curve";
+import type { RunInfo, WhatIf } from "../../schema";
 
 const SAVED = { width: 560, height: 420 };
 

@@ -3,10 +3,10 @@ import { h, render } from "preact";
 import { beforeEach, expect, it } from "vitest";
 
 import type { Source } from "../../../src/api/source";
-import type { RunInfo } from "../../../src/model/run";
 import { createStore } from "../../../src/state/store";
 import { Tabs, Toolbar } from "../../../src/views/app/toolbar";
 import { StoreContext } from "../../../src/views/shared/context";
+import type { RunInfo } from "../../../src/schema";
 
 const device = (name: string, peak_bytes: number): RunInfo["devices"][0] => ({
   device: name,
@@ -24,6 +24,8 @@ const RUN: RunInfo = {
   first_step: 0,
   last_step: 99,
   started: 1,
+  ended: null,
+  recorded_until: null,
   status: "ok",
   rank: 0,
   phases: ["train"],

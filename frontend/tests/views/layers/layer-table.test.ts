@@ -3,13 +3,13 @@ import { h, render } from "preact";
 import { expect, it } from "vitest";
 
 import type { Source } from "../../../src/api/source";
-import { CATEGORIES, type Category } from "../../../src/model/categories";
 import { groupOf, type LayerFigures, type SortKey } from "../../../src/model/layers";
 import { plannedLayers } from "../../../src/model/what-if";
 import { createStore } from "../../../src/state/store";
 import { LayerTable } from "../../../src/views/layers/layer-table";
 import { StoreContext } from "../../../src/views/shared/context";
 import { plan } from "../what-if/plan-cases";
+import { CATEGORIES, type Category } from "../../../src/schema";
 
 const MIB = 2 ** 20;
 const BYTES = { weights: 4 * MIB, held_tensors: 238 * MIB, rounding: 100 };

@@ -3,13 +3,13 @@ import { h, render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it } from "vitest";
 
-import type { Oom } from "../../../src/model/answer";
 import type { MemoryMap } from "../../../src/model/memory-map";
 import type { Store } from "../../../src/state/store";
 import { seriesFill } from "../../../src/views/fragmentation/pool-panel";
 import { Request, oomBars } from "../../../src/views/oom/oom-view";
 import { StoreContext } from "../../../src/views/shared/context";
 import { mapColours } from "../../../src/views/shared/memory-map/colours";
+import type { Oom } from "../../../src/schema";
 
 /** Widths in percent of what is drawn, by its figure, and of the request. */
 function widths(changed: Partial<Oom>): Record<string, number> {

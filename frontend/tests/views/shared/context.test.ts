@@ -1,11 +1,10 @@
 import { describe, expect, it } from "vitest";
 
-import type { Evidence } from "../../../src/model/answer";
-import type { RunInfo } from "../../../src/model/run";
 import { choicesFor } from "../../../src/views/shared/context";
+import type { AnswerEvidence, RunInfo } from "../../../src/schema";
 
 const RUN = { run: "exp", phases: ["train"] } as unknown as RunInfo;
-const NONE: Evidence = {
+const NONE: AnswerEvidence = {
   view: "overview",
   step: null,
   phase: null,

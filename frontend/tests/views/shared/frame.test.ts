@@ -4,7 +4,6 @@ import { act } from "preact/test-utils";
 import { describe, expect, it, afterEach, vi } from "vitest";
 
 import type { Overview } from "../../../src/model/overview";
-import type { RunInfo } from "../../../src/model/run";
 import { DEFAULTS, type Choices } from "../../../src/state/address";
 import type { Store } from "../../../src/state/store";
 import { StoreContext } from "../../../src/views/shared/context";
@@ -23,6 +22,7 @@ import {
   zoomOf,
   useStepsChart,
 } from "../../../src/views/shared/frame";
+import type { RunInfo } from "../../../src/schema";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 const choices = (changed: Partial<Choices>): Choices => ({ ...DEFAULTS, ...changed });

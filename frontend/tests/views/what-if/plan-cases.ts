@@ -1,12 +1,22 @@
 /** A plan with a curve, two segments and both ledgers. */
 
-import type { Plan, PlanOption, PlanPoint } from "../../../src/model/what-if";
+import type { Plan, PlanOption, PlanPoint } from "../../../src/schema";
 
 export const MIB = 2 ** 20;
 
 const range = (mib: number) => ({ peak_bytes: mib * MIB, low_bytes: (mib - 4) * MIB, high_bytes: (mib + 4) * MIB });
 
-export const option = (kind: string, mib: number): PlanOption => ({ kind, sentence: kind, ...range(mib), fits: false, extra_time: null });
+export const option = (kind: PlanOption["kind"], mib: number): PlanOption => ({
+  kind,
+  sentence: kind,
+  segments: [],
+  batch_size: null,
+  accumulation: 1,
+  ...range(mib),
+  fits: false,
+  extra_time: null,
+  frozen: [],
+});
 const point = (mib: number, extra_time: number, segments: number): PlanPoint => ({ ...range(mib), extra_time, segments });
 
 export const plan: Plan = {
@@ -14,6 +24,8 @@ export const plan: Plan = {
   device: "CPU:0",
   model: "net",
   budget_bytes: 80 * MIB,
+  batch_size: null,
+  accumulation: 1,
   fits: true,
   segments: [
     ["a", "b"],

@@ -1,6 +1,6 @@
 /** An answer with a curve and a measured step. */
 
-import { type CurvePoint, type WhatIf } from "../../../src/model/what-if";
+import type { CurvePoint, WhatIf } from "../../../src/schema";
 
 export const MIB = 2 ** 20;
 
@@ -16,6 +16,7 @@ const point = (batchSize: number, mib: number): CurvePoint => ({
 export const answer: WhatIf = {
   run: "a",
   device: "CPU:0",
+  conditions: { batch_size: null, capacity_bytes: null, freeze: null, unfreeze: null, optimizer: null, precision: null },
   batch_size: 8,
   capacity_bytes: 400 * MIB,
   peak_bytes: 200 * MIB,

@@ -1,11 +1,12 @@
 /** Colours of the chunks of a memory map, by category, layer or age. Pure. */
 
 import type { BandFill } from "../../../charts/paint";
-import { categoryLabel, categoryMeaning, groupKey, groupLabel, stackOrder, type Category, type Group } from "../../../model/categories";
+import { categoryLabel, categoryMeaning, groupKey, groupLabel, stackOrder } from "../../../model/categories";
 import { largestLayers, ownerOf, stateOf, type MemoryMap, type Colouring } from "../../../model/memory-map";
 import { at } from "../../../model/overview";
 import { NOT_TIED, distinctNames } from "../../../model/run";
 import { INKS, LAYERS_TOLD_APART, ageColour, fillOf, freeFill, layerColour, type Scheme } from "../../../theme/palette";
+import type { Category, Group } from "../../../schema";
 
 interface Kind {
   name: string;

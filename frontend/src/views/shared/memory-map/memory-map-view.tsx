@@ -16,7 +16,6 @@ import {
   type Colouring,
   type Place,
 } from "../../../model/memory-map";
-import type { RunInfo } from "../../../model/run";
 import { schemeOf, useStore, useFetched } from "../context";
 import { ChoiceSegments } from "../controls";
 import { Swatch } from "../figures";
@@ -24,6 +23,7 @@ import { Fault, NoticeList, Skeleton } from "../states";
 import { tipOf } from "../tips";
 import { mapColours } from "./colours";
 import { Strip, StripAxis } from "./strip";
+import type { RunInfo } from "../../../schema";
 
 const MIB = 2 ** 20;
 const SHOWN = 5;

@@ -107,3 +107,10 @@ export function readColumns<Head extends object, Name extends string>(
   const numbered = (name: string, of: readonly unknown[]): Float64Array[] => of.map((_, index) => read.column(`${name}/${index}`));
   return { answer: { ...check(read.head, where), rows: read.rows, ...columns }, numbered };
 }
+
+/** Numbers by name. */
+export const figures: Check<Record<string, number>> = (value, where) => {
+  const given = object<Record<string, number>>({})(value, where);
+  for (const [name, one] of Object.entries(value as object)) given[name] = number(one, `${where}.${name}`);
+  return given;
+};

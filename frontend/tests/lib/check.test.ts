@@ -1,8 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms } from "../../src/api/allocator-answers";
-import { parseRuns, parseSnapshots } from "../../src/api/answers";
-import { WrongAnswer, flag, list, maybe, number, numbers, object, oneOf, text, decodeColumns, readColumns } from "../../src/api/check";
+import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms, parseRuns, parseSnapshots } from "../../src/api/answers";
+import { WrongAnswer, flag, list, maybe, number, numbers, object, oneOf, text, decodeColumns, readColumns } from "../../src/lib/check";
 
 /** An answer in the wire's binary form, written by hand: length, head, zero bytes up to a multiple of 8, columns. */
 function binary(head: object, columns: readonly (readonly number[])[], rows: number): ArrayBuffer {
@@ -107,6 +106,7 @@ describe("the names on the wire", () => {
     capacity_bytes: null,
     complete: true,
     not_available: [],
+    regions: [],
   };
   const oom = {
     status: "failed",
@@ -119,26 +119,34 @@ describe("the names on the wire", () => {
   };
 
   it("of memory maps", () => {
-    const summary = { free_bytes: 0, largest_free_bytes: 0, owned_bytes: 0, owner_unknown_bytes: 512, unknown_bytes: 0, bins: [] };
+    const summary = {
+      free_bytes: 0,
+      largest_free_bytes: 0,
+      rounding_bytes: 0,
+      owned_bytes: 0,
+      owner_unknown_bytes: 512,
+      unknown_bytes: 0,
+      bins: [],
+    };
     const head = { ...map, rows: 1, columns: ["bytes"], run: "r", states: ["free"], sources: [], owners: [], regions: [] };
     const blocking = [{ owner: -1, chunks: 1, bytes: 2, joined_bytes: 3 }];
     const read = parseMap(binary({ ...head, summary: { ...summary, blocking_chunks: blocking } }, [[512]], 1));
     expect([read.summary.blocking_chunks, read.summary.owner_unknown_bytes, [...read.bytes]]).toEqual([blocking, 512, [512]]);
     expect(() => parseMap(binary({ ...head, summary: { ...summary, pins: blocking } }, [[512]], 1))).toThrow("map.summary.blocking_chunks");
-    expect(parseMaps({ maps: [map] })).toEqual([map]);
+    expect(parseMaps({ run: "r", maps: [map] })).toEqual([map]);
   });
 
   it("of post-mortems, where most figures may be missing", () => {
-    expect(parseOoms({ ooms: [oom] })).toMatchObject([{ status: "failed", step: null, free_bytes: null }]);
-    expect(() => parseOoms({ ooms: [{ ...oom, verdict: "bad luck" }] })).toThrow("oom.ooms[0].verdict");
+    expect(parseOoms({ run: "r", ooms: [oom] })).toMatchObject([{ status: "failed", step: null, free_bytes: null }]);
+    expect(() => parseOoms({ run: "r", ooms: [{ ...oom, verdict: "bad luck" }] })).toThrow("oom.ooms[0].verdict");
   });
 
   it("of fixes, or of the reason why there are none", () => {
     const conditions = { batch_size: null, capacity_bytes: 9, freeze: null, budget_bytes: null, peak_bytes: 8, code: "limit(9)" };
     const fixes = [{ kind: "limit", change: "Capacity 9 B", sentence: "More memory.", enough: true, ...conditions }];
-    expect(parseFixes({ fixes, note: null })).toEqual({ fixes, note: null });
-    expect(parseFixes({ fixes: [], note: "Unknown." })).toEqual({ fixes: [], note: "Unknown." });
-    expect(() => parseFixes({ note: null })).toThrow("fixes.fixes should be a list");
+    expect(parseFixes({ run: "r", oom: 0, fixes, note: null })).toMatchObject({ fixes, note: null });
+    expect(parseFixes({ run: "r", oom: 0, fixes: [], note: "Unknown." })).toMatchObject({ fixes: [], note: "Unknown." });
+    expect(() => parseFixes({ run: "r", oom: 0, note: null })).toThrow("fixes.fixes should be a list");
   });
 
   it("of the device's memory", () => {
@@ -161,8 +169,8 @@ describe("the names on the wire", () => {
       in_use_bytes: 1,
       not_available: [],
     };
-    expect(parseSnapshots({ snapshots: [snapshot] })).toMatchObject([{ phase: "predict", mode: "xla", pool_bytes: null }]);
-    expect(() => parseSnapshots({ snapshots: [{ ...snapshot, phase: "build" }] })).toThrow("train, validation, predict");
+    expect(parseSnapshots({ run: "r", snapshots: [snapshot] })).toMatchObject([{ phase: "predict", mode: "xla", pool_bytes: null }]);
+    expect(() => parseSnapshots({ run: "r", snapshots: [{ ...snapshot, phase: "build" }] })).toThrow("train, validation, predict");
     expect(() => parseRuns({ plugin_version: "1", runs: {} })).toThrow("runs.runs should be a list");
   });
 });

@@ -1,0 +1,981 @@
+/** The server's answers and their checks, made by `python -m tb_memplugin.server.answer_types`. */
+
+import { figures, flag, list, maybe, number, numbers, object, oneOf, text } from "./lib/check";
+
+export const PHASES = [
+  "train",
+  "validation",
+  "predict",
+] as const;
+export type Phase = (typeof PHASES)[number];
+export const MODES = [
+  "graph",
+  "eager",
+  "xla",
+] as const;
+export type Mode = (typeof MODES)[number];
+export const CATEGORIES = [
+  "weights",
+  "optimizer_state",
+  "other_state",
+  "held_tensors",
+  "inputs",
+  "activations",
+  "weight_gradients",
+  "activation_gradients",
+  "workspace",
+  "rounding",
+  "unattributed",
+] as const;
+export type Category = (typeof CATEGORIES)[number];
+export const RECOMPUTED = [
+  "exact",
+  "anew",
+] as const;
+export type Recomputed = (typeof RECOMPUTED)[number];
+export const OWNER_SOURCES = [
+  "none",
+  "variable",
+  "held_tensor",
+  "trace",
+  "earlier_step",
+  "size",
+] as const;
+export type OwnerSource = (typeof OWNER_SOURCES)[number];
+export const BAND_NAMES = [
+  "forward",
+  "backward",
+  "backward_and_update",
+  "update",
+] as const;
+export type BandName = (typeof BAND_NAMES)[number];
+export const VERDICTS = [
+  "fragmentation",
+  "capacity",
+] as const;
+export type Verdict = (typeof VERDICTS)[number];
+export const OOM_STATUSES = [
+  "failed",
+  "survived",
+  "failing",
+  "tolerated",
+] as const;
+export type OomStatus = (typeof OOM_STATUSES)[number];
+export const FAILED_DURING = [
+  "step",
+  "between_steps",
+  "building",
+] as const;
+export type FailedDuring = (typeof FAILED_DURING)[number];
+export const FIX_KINDS = [
+  "batch",
+  "recompute",
+  "accumulation",
+  "freezing",
+  "one_piece",
+  "limit",
+  "precision",
+] as const;
+export type FixKind = (typeof FIX_KINDS)[number];
+export const RUN_STATUSES = [
+  "failed",
+  "growing",
+  "fragmented",
+  "training",
+  "ok",
+  "reading",
+  "unknown",
+] as const;
+export type RunStatus = (typeof RUN_STATUSES)[number];
+export const ANSWER_NAMES = [
+  "fits",
+  "growing",
+  "fragmented",
+  "changed",
+] as const;
+export type AnswerName = (typeof ANSWER_NAMES)[number];
+export const ANSWER_STATUSES = [
+  "ok",
+  "warning",
+  "failed",
+  "unknown",
+] as const;
+export type AnswerStatus = (typeof ANSWER_STATUSES)[number];
+export const ANSWER_SOURCES = [
+  "measured",
+  "inferred",
+  "unknown",
+] as const;
+export type AnswerSource = (typeof ANSWER_SOURCES)[number];
+export const EVIDENCE_VIEWS = [
+  "overview",
+  "fragmentation",
+  "oom",
+  "compare",
+] as const;
+export type EvidenceView = (typeof EVIDENCE_VIEWS)[number];
+export const MEMORY_PARTS = [
+  "in_use",
+  "free_largest",
+  "free_other",
+  "pool_free",
+  "process_other",
+  "others",
+  "unreserved",
+  "headroom",
+  "device_free",
+] as const;
+export type MemoryPart = (typeof MEMORY_PARTS)[number];
+export const PLAN_KINDS = [
+  "none",
+  "recompute",
+  "accumulate",
+  "recompute_and_accumulate",
+  "freeze",
+  "batch_size",
+  "optimizer",
+  "precision",
+  "recompute_and_optimizer",
+  "recompute_and_batch_size",
+] as const;
+export type PlanKind = (typeof PLAN_KINDS)[number];
+export const TIME_SOURCES = [
+  "measured",
+  "estimated",
+] as const;
+export type TimeSource = (typeof TIME_SOURCES)[number];
+export const POOL_SOURCES = [
+  "unknown",
+  "traced",
+  "measured",
+  "failed",
+] as const;
+export type PoolSource = (typeof POOL_SOURCES)[number];
+export const METHODS = [
+  "recorded",
+  "replay",
+  "two_sizes",
+  "estimate",
+  "unknown",
+] as const;
+export type Method = (typeof METHODS)[number];
+export const CAUSE_KINDS = [
+  "models_alive",
+  "models_unreachable",
+  "models_gone",
+  "dataset_cache",
+  "kept_arrays",
+  "kept_iterators",
+  "compilation",
+  "retracing",
+] as const;
+export type CauseKind = (typeof CAUSE_KINDS)[number];
+
+export const band = object({
+  name: oneOf(BAND_NAMES),
+  start: number,
+  end: number,
+});
+export type Band = ReturnType<typeof band>;
+
+export const chunkOwner = object({
+  layer: maybe(text),
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+});
+export type ChunkOwner = ReturnType<typeof chunkOwner>;
+
+export const compiledSpan = object({
+  start: number,
+  end: number,
+});
+export type CompiledSpan = ReturnType<typeof compiledSpan>;
+
+export const deviceFacts = object({
+  device: text,
+  capacity_bytes: maybe(number),
+  peak_bytes: maybe(number),
+  peak_step: maybe(number),
+  snapshots: number,
+});
+export type DeviceFacts = ReturnType<typeof deviceFacts>;
+
+export const epoch = object({
+  epoch: number,
+  first_step: number,
+  last_step: number,
+});
+export type Epoch = ReturnType<typeof epoch>;
+
+export const fix = object({
+  kind: oneOf(FIX_KINDS),
+  change: text,
+  sentence: text,
+  enough: maybe(flag),
+  batch_size: maybe(number),
+  capacity_bytes: maybe(number),
+  freeze: maybe(text),
+  budget_bytes: maybe(number),
+  peak_bytes: maybe(number),
+  code: maybe(text),
+});
+export type Fix = ReturnType<typeof fix>;
+
+export const groupBytes = object({
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+  bytes: number,
+});
+export type GroupBytes = ReturnType<typeof groupBytes>;
+
+export const heldTensorGroup = object({
+  shape: list(number),
+  dtype: text,
+  count: number,
+  bytes: number,
+  held_by: maybe(text),
+  line: maybe(text),
+  retaining_path: maybe(text),
+  category: oneOf(CATEGORIES),
+});
+export type HeldTensorGroup = ReturnType<typeof heldTensorGroup>;
+
+export const layer = object({
+  path: text,
+  type: text,
+  trainable: flag,
+  parameters: number,
+  weight_bytes: number,
+  trainable_weight_bytes: number,
+  optimizer_bytes: number,
+  output_shape: maybe(list(number)),
+  output_dtype: maybe(text),
+  output_bytes: maybe(number),
+  unit: maybe(number),
+  recomputed: maybe(oneOf(RECOMPUTED)),
+});
+export type Layer = ReturnType<typeof layer>;
+
+export const ledgerRow = object({
+  layer: maybe(text),
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+  bytes: number,
+  rounding_bytes: maybe(number),
+});
+export type LedgerRow = ReturnType<typeof ledgerRow>;
+
+export const memorySegment = object({
+  part: oneOf(MEMORY_PARTS),
+  category: maybe(oneOf(CATEGORIES)),
+  trainable: maybe(flag),
+  bytes: number,
+});
+export type MemorySegment = ReturnType<typeof memorySegment>;
+
+export const planPoint = object({
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+  extra_time: number,
+  segments: number,
+});
+export type PlanPoint = ReturnType<typeof planPoint>;
+
+export const poolGrowth = object({
+  after_step: maybe(number),
+  by_step: number,
+  bytes: number,
+  pool_bytes: number,
+  peak_rise_bytes: maybe(number),
+});
+export type PoolGrowth = ReturnType<typeof poolGrowth>;
+
+export const replay = object({
+  addresses: number,
+  of_addresses: number,
+  chunks: number,
+  of_chunks: number,
+  peak_bytes: number,
+});
+export type Replay = ReturnType<typeof replay>;
+
+export const reproduced = object({
+  addresses: number,
+  of: number,
+});
+export type Reproduced = ReturnType<typeof reproduced>;
+
+export const savedRow = object({
+  layer: maybe(text),
+  bytes: number,
+});
+export type SavedRow = ReturnType<typeof savedRow>;
+
+export const tensorShape = object({
+  shape: list(number),
+  dtype: text,
+});
+export type TensorShape = ReturnType<typeof tensorShape>;
+
+export const validationPass = object({
+  after_step: number,
+  batches: number,
+  peak_bytes: maybe(number),
+});
+export type ValidationPass = ReturnType<typeof validationPass>;
+
+export const answerEvidence = object({
+  view: oneOf(EVIDENCE_VIEWS),
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  other_step: maybe(number),
+  category: maybe(oneOf(CATEGORIES)),
+  layer: maybe(text),
+  zoom: maybe(list(number)),
+  oom: maybe(number),
+});
+export type AnswerEvidence = ReturnType<typeof answerEvidence>;
+
+export const failedRequest = object({
+  op: maybe(text),
+  layer: maybe(text),
+  requested_bytes: number,
+  free_bytes: number,
+  largest_free_bytes: number,
+});
+export type FailedRequest = ReturnType<typeof failedRequest>;
+
+export const planOption = object({
+  kind: oneOf(PLAN_KINDS),
+  sentence: text,
+  segments: list(list(text)),
+  batch_size: maybe(number),
+  accumulation: number,
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+  fits: flag,
+  extra_time: maybe(number),
+  frozen: list(text),
+});
+export type PlanOption = ReturnType<typeof planOption>;
+
+export const cause = object({
+  kind: oneOf(CAUSE_KINDS),
+  text: text,
+  short: text,
+  count: number,
+  bytes: maybe(number),
+});
+export type Cause = ReturnType<typeof cause>;
+
+export const trend = object({
+  since_step: number,
+  last_step: number,
+  bytes_per_step: number,
+  from_bytes: number,
+  to_bytes: number,
+});
+export type Trend = ReturnType<typeof trend>;
+
+export const hostState = object({
+  step: number,
+  resident_bytes: number,
+  parts: figures,
+});
+export type HostState = ReturnType<typeof hostState>;
+
+export const group = object({
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+});
+export type Group = ReturnType<typeof group>;
+
+export const snapshotRef = object({
+  step: number,
+  phase: oneOf(PHASES),
+  mode: maybe(oneOf(MODES)),
+  batch_size: maybe(number),
+  at_failure: flag,
+  first_step: number,
+});
+export type SnapshotRef = ReturnType<typeof snapshotRef>;
+
+export const layerChange = object({
+  step: number,
+  reason: text,
+  became_trainable: list(text),
+  became_frozen: list(text),
+  frozen_weight_bytes: number,
+  trainable_weight_bytes: number,
+  statistics_bytes: number,
+  unfreezing_weight_bytes: number,
+  optimizer_bytes: number,
+  other_optimizer_bytes: number,
+  frozen_layers: number,
+  trainable_layers: number,
+  peak_before_bytes: maybe(number),
+  peak_before_step: maybe(number),
+  peak_after_bytes: maybe(number),
+  peak_after_step: maybe(number),
+});
+export type LayerChange = ReturnType<typeof layerChange>;
+
+export const failure = object({
+  oom: number,
+  step: number,
+  reason: text,
+});
+export type Failure = ReturnType<typeof failure>;
+
+export const sessionStart = object({
+  session: text,
+  first_step: maybe(number),
+});
+export type SessionStart = ReturnType<typeof sessionStart>;
+
+export const activationsHead = object({
+  run: text,
+  total_rows: number,
+  layers: list(text),
+});
+export type ActivationsHead = ReturnType<typeof activationsHead>;
+
+export const mapRef = object({
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  device: text,
+  wall_time: number,
+  in_use_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  complete: flag,
+  not_available: list(text),
+  chunks: number,
+  regions: list(number),
+});
+export type MapRef = ReturnType<typeof mapRef>;
+
+export const region = object({
+  address: number,
+  bytes: number,
+});
+export type Region = ReturnType<typeof region>;
+
+export const bin = object({
+  bin_bytes: number,
+  chunks: number,
+  free_bytes: number,
+});
+export type Bin = ReturnType<typeof bin>;
+
+export const blockingChunks = object({
+  owner: number,
+  chunks: number,
+  bytes: number,
+  joined_bytes: number,
+});
+export type BlockingChunks = ReturnType<typeof blockingChunks>;
+
+export const timelineRef = object({
+  step: number,
+  phase: oneOf(PHASES),
+  device: text,
+  wall_time: number,
+  mode: oneOf(MODES),
+  in_use_bytes: number,
+  peak: number,
+  events: number,
+  duration_ns: number,
+  not_available: list(text),
+  allocations: number,
+  moments: number,
+});
+export type TimelineRef = ReturnType<typeof timelineRef>;
+
+export const workerInfo = object({
+  worker: text,
+  sessions: number,
+  first_step: maybe(number),
+  last_step: maybe(number),
+  last_wall_time: maybe(number),
+  status: oneOf(RUN_STATUSES),
+  ended: maybe(flag),
+  rows: maybe(number),
+  stopped_early: maybe(text),
+  clock_offset_seconds: maybe(number),
+});
+export type WorkerInfo = ReturnType<typeof workerInfo>;
+
+export const imbalance = object({
+  largest: text,
+  smallest: text,
+  bytes: number,
+  sentence: text,
+});
+export type Imbalance = ReturnType<typeof imbalance>;
+
+export const comparedSteps = object({
+  step: list(number),
+  max_peak_bytes: list(maybe(number)),
+  min_peak_bytes: list(maybe(number)),
+  sum_in_use_bytes: maybe(list(maybe(number))),
+});
+export type ComparedSteps = ReturnType<typeof comparedSteps>;
+
+export const plainRow = object({
+  layer: maybe(text),
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+  bytes: number,
+});
+export type PlainRow = ReturnType<typeof plainRow>;
+
+export const recordedSteps = object({
+  batch_sizes: list(number),
+  steps: list(number),
+  peak_bytes: maybe(number),
+});
+export type RecordedSteps = ReturnType<typeof recordedSteps>;
+
+export const askedConditions = object({
+  batch_size: maybe(number),
+  capacity_bytes: maybe(number),
+  freeze: maybe(text),
+  unfreeze: maybe(text),
+  optimizer: maybe(text),
+  precision: maybe(text),
+});
+export type AskedConditions = ReturnType<typeof askedConditions>;
+
+export const demand = object({
+  sentences: list(text),
+  step: number,
+  phase: oneOf(PHASES),
+  peak_bytes: number,
+  demand_bytes: number,
+  rounding_bytes: number,
+  unsplit_bytes: number,
+  pool_bytes: number,
+  one_region_bytes: maybe(number),
+  growing_bytes: maybe(number),
+});
+export type Demand = ReturnType<typeof demand>;
+
+export const runInfo = object({
+  run: text,
+  version: text,
+  sessions: number,
+  workers: list(text),
+  steps: number,
+  first_step: maybe(number),
+  last_step: maybe(number),
+  started: maybe(number),
+  status: oneOf(RUN_STATUSES),
+  ended: maybe(flag),
+  recorded_until: maybe(number),
+  rank: number,
+  phases: list(oneOf(PHASES)),
+  devices: list(deviceFacts),
+  most_loaded: maybe(text),
+  ooms: number,
+  activation_layers: number,
+  findings: list(text),
+  notes: list(text),
+  damage: list(text),
+});
+export type RunInfo = ReturnType<typeof runInfo>;
+
+export const fixes = object({
+  run: text,
+  oom: number,
+  fixes: list(fix),
+  note: maybe(text),
+});
+export type Fixes = ReturnType<typeof fixes>;
+
+export const tracedPeak = object({
+  step: number,
+  peak_bytes: number,
+  parts: list(groupBytes),
+});
+export type TracedPeak = ReturnType<typeof tracedPeak>;
+
+export const layersAnswer = object({
+  run: text,
+  step: number,
+  reason: text,
+  layers: list(layer),
+  optimizer: maybe(text),
+  other_optimizer_bytes: number,
+  other_state_bytes: number,
+});
+export type LayersAnswer = ReturnType<typeof layersAnswer>;
+
+export const oom = object({
+  chunks: maybe(number),
+  status: oneOf(OOM_STATUSES),
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  device: text,
+  wall_time: number,
+  requested_bytes: maybe(number),
+  free_bytes: maybe(number),
+  largest_free_bytes: maybe(number),
+  in_use_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  verdict: maybe(oneOf(VERDICTS)),
+  reason: text,
+  op: maybe(text),
+  layer: maybe(text),
+  shape: maybe(text),
+  ledger: list(ledgerRow),
+  not_available: list(text),
+  line: maybe(text),
+  batch_size: maybe(number),
+  during: maybe(oneOf(FAILED_DURING)),
+});
+export type Oom = ReturnType<typeof oom>;
+
+export const deviceMemory = object({
+  step: number,
+  phase: oneOf(PHASES),
+  at_failure: flag,
+  in_use_bytes: number,
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  run: text,
+  device: text,
+  total_bytes: maybe(number),
+  segments: list(memorySegment),
+  notes: list(text),
+  driver_process_bytes: maybe(number),
+  driver_used_bytes: maybe(number),
+  driver_total_bytes: maybe(number),
+});
+export type DeviceMemory = ReturnType<typeof deviceMemory>;
+
+export const poolHead = object({
+  run: text,
+  device: text,
+  phase: oneOf(PHASES),
+  total_rows: number,
+  sources: list(oneOf(POOL_SOURCES)),
+  growths: list(poolGrowth),
+  sentences: list(text),
+});
+export type PoolHead = ReturnType<typeof poolHead>;
+
+export const snapshotSummary = object({
+  step: number,
+  phase: oneOf(PHASES),
+  device: text,
+  wall_time: number,
+  mode: maybe(oneOf(MODES)),
+  in_use_bytes: number,
+  pool_bytes: maybe(number),
+  largest_free_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  fragmentation: maybe(number),
+  rounding_bytes: maybe(number),
+  not_available: list(text),
+  replay: maybe(replay),
+  batch_size: maybe(number),
+  at_failure: flag,
+});
+export type SnapshotSummary = ReturnType<typeof snapshotSummary>;
+
+export const snapshot = object({
+  run: text,
+  step: number,
+  phase: oneOf(PHASES),
+  device: text,
+  wall_time: number,
+  mode: maybe(oneOf(MODES)),
+  in_use_bytes: number,
+  pool_bytes: maybe(number),
+  largest_free_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  fragmentation: maybe(number),
+  rounding_bytes: maybe(number),
+  ledger: list(ledgerRow),
+  saved_for_backward: list(savedRow),
+  not_available: list(text),
+  replay: maybe(replay),
+  held_tensors: list(heldTensorGroup),
+  batch_size: maybe(number),
+  at_failure: flag,
+});
+export type Snapshot = ReturnType<typeof snapshot>;
+
+export const timelineHead = object({
+  step: number,
+  phase: oneOf(PHASES),
+  device: text,
+  wall_time: number,
+  mode: oneOf(MODES),
+  in_use_bytes: number,
+  peak: number,
+  events: number,
+  duration_ns: number,
+  not_available: list(text),
+  owners: list(chunkOwner),
+  ops: list(text),
+  shapes: list(tensorShape),
+  lines: list(text),
+  bands: list(band),
+  compiled: list(compiledSpan),
+  run: text,
+  allocations: number,
+  moments: number,
+  time_ns: numbers,
+  event: numbers,
+});
+export type TimelineHead = ReturnType<typeof timelineHead>;
+
+export const answer = object({
+  question: text,
+  name: oneOf(ANSWER_NAMES),
+  device: maybe(text),
+  sentence: text,
+  status: oneOf(ANSWER_STATUSES),
+  source: oneOf(ANSWER_SOURCES),
+  evidence: answerEvidence,
+  figures: figures,
+  details: list(text),
+});
+export type Answer = ReturnType<typeof answer>;
+
+export const curvePoint = object({
+  batch_size: number,
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+  fits: maybe(flag),
+  fails_at: maybe(failedRequest),
+});
+export type CurvePoint = ReturnType<typeof curvePoint>;
+
+export const hostGrowth = object({
+  worker: text,
+  trend: trend,
+  jumps: list(list(number)),
+  first_step: maybe(number),
+  last_step: maybe(number),
+  parts: figures,
+  cpu_bytes_per_step: number,
+  cause: maybe(cause),
+});
+export type HostGrowth = ReturnType<typeof hostGrowth>;
+
+export const ledgerTotalsHead = object({
+  run: text,
+  device: text,
+  phase: oneOf(PHASES),
+  layer: maybe(text),
+  groups: list(group),
+});
+export type LedgerTotalsHead = ReturnType<typeof ledgerTotalsHead>;
+
+export const overviewHead = object({
+  run: text,
+  device: text,
+  phase: oneOf(PHASES),
+  total_rows: number,
+  groups: list(group),
+  snapshots: list(snapshotRef),
+  changes: list(layerChange),
+  epochs: list(epoch),
+  validations: list(validationPass),
+  failures: list(failure),
+  sessions: list(sessionStart),
+});
+export type OverviewHead = ReturnType<typeof overviewHead>;
+
+export const mapsAnswer = object({
+  run: text,
+  maps: list(mapRef),
+});
+export type MapsAnswer = ReturnType<typeof mapsAnswer>;
+
+export const mapSummary = object({
+  free_bytes: number,
+  largest_free_bytes: number,
+  unreserved_bytes: maybe(number),
+  rounding_bytes: number,
+  owned_bytes: number,
+  owner_unknown_bytes: number,
+  unknown_bytes: number,
+  bins: list(bin),
+  blocking_chunks: list(blockingChunks),
+});
+export type MapSummary = ReturnType<typeof mapSummary>;
+
+export const timelinesAnswer = object({
+  run: text,
+  timelines: list(timelineRef),
+});
+export type TimelinesAnswer = ReturnType<typeof timelinesAnswer>;
+
+export const measuredStep = object({
+  step: number,
+  in_use_bytes: number,
+  ledger: list(plainRow),
+});
+export type MeasuredStep = ReturnType<typeof measuredStep>;
+
+export const demandAnswer = object({
+  run: text,
+  device: text,
+  demand: maybe(demand),
+});
+export type DemandAnswer = ReturnType<typeof demandAnswer>;
+
+export const runsAnswer = object({
+  plugin_version: text,
+  runs: list(runInfo),
+});
+export type RunsAnswer = ReturnType<typeof runsAnswer>;
+
+export const deviceRow = object({
+  name: text,
+  peak_bytes: number,
+  peak_step: number,
+  last_in_use_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  rows: maybe(number),
+  ooms: number,
+  device: text,
+  worker: text,
+  headroom_bytes: maybe(number),
+  breakdown: maybe(tracedPeak),
+});
+export type DeviceRow = ReturnType<typeof deviceRow>;
+
+export const oomsAnswer = object({
+  run: text,
+  ooms: list(oom),
+});
+export type OomsAnswer = ReturnType<typeof oomsAnswer>;
+
+export const snapshotsAnswer = object({
+  run: text,
+  snapshots: list(snapshotSummary),
+});
+export type SnapshotsAnswer = ReturnType<typeof snapshotsAnswer>;
+
+export const answersAnswer = object({
+  run: text,
+  device: maybe(text),
+  phase: oneOf(PHASES),
+  answers: list(answer),
+});
+export type AnswersAnswer = ReturnType<typeof answersAnswer>;
+
+export const hostSummary = object({
+  sentence: text,
+  resident_bytes: number,
+  peak_bytes: number,
+  peak_step: number,
+  state: maybe(hostState),
+  steps: number,
+  bound_bytes: number,
+  growth: maybe(hostGrowth),
+});
+export type HostSummary = ReturnType<typeof hostSummary>;
+
+export const mapHead = object({
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  device: text,
+  wall_time: number,
+  in_use_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  complete: flag,
+  not_available: list(text),
+  run: text,
+  chunks: number,
+  states: list(text),
+  sources: list(text),
+  owners: list(chunkOwner),
+  regions: list(region),
+  summary: mapSummary,
+});
+export type MapHead = ReturnType<typeof mapHead>;
+
+export const whatIf = object({
+  run: text,
+  device: text,
+  conditions: askedConditions,
+  batch_size: maybe(number),
+  capacity_bytes: maybe(number),
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
+  fits: maybe(flag),
+  sentence: text,
+  fails_at: maybe(failedRequest),
+  enough_capacity_bytes: maybe(number),
+  largest_batch_size: maybe(number),
+  method: oneOf(METHODS),
+  reproduced: reproduced,
+  assumptions: list(text),
+  recorded: recordedSteps,
+  ledger: list(plainRow),
+  curve: list(curvePoint),
+  measured: maybe(measuredStep),
+});
+export type WhatIf = ReturnType<typeof whatIf>;
+
+export const plan = object({
+  device: text,
+  budget_bytes: number,
+  fits: maybe(flag),
+  segments: list(list(text)),
+  batch_size: maybe(number),
+  accumulation: number,
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
+  recorded_peak_bytes: maybe(number),
+  demand_bytes: maybe(number),
+  extra_time: maybe(number),
+  time_source: oneOf(TIME_SOURCES),
+  code: text,
+  options: list(planOption),
+  curve: list(planPoint),
+  ledger: list(plainRow),
+  sentences: list(text),
+  model: text,
+  run: text,
+  measured: maybe(measuredStep),
+});
+export type Plan = ReturnType<typeof plan>;
+
+export const devicesAnswer = object({
+  run: text,
+  rolled_up: flag,
+  phase: oneOf(PHASES),
+  workers: list(workerInfo),
+  devices: list(deviceRow),
+  most_loaded: maybe(text),
+  imbalance: maybe(imbalance),
+  sum_peak_bytes: number,
+  steps: comparedSteps,
+  damage: list(text),
+});
+export type DevicesAnswer = ReturnType<typeof devicesAnswer>;
+
+export const hostMemoryHead = object({
+  run: text,
+  device: text,
+  phase: oneOf(PHASES),
+  worker: text,
+  total_rows: number,
+  summary: maybe(hostSummary),
+});
+export type HostMemoryHead = ReturnType<typeof hostMemoryHead>;

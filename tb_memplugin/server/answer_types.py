@@ -1,0 +1,302 @@
+"""The objects in the answers of all routes: each field with its type, taken from the records where these have it.
+
+``frontend/src/schema.ts`` follows from it, with a check of each object. Run as
+``python -m tb_memplugin.server.answer_types PATH`` to write it there; tests hold it and stored answers against this.
+"""
+
+import dataclasses
+import graphlib
+import pathlib
+import re
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
+
+from tb_memplugin.analysis.answers.answer import (
+    Answer,
+    AnswerEvidence,
+    AnswerName,
+    AnswerSource,
+    AnswerStatus,
+    EvidenceView,
+)
+from tb_memplugin.analysis.devices.device_memory import MemorySegment, Part
+from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint, TimeSource
+from tb_memplugin.analysis.fit.what_if import CurvePoint
+from tb_memplugin.analysis.growth.growth_causes import Cause, CauseKind
+from tb_memplugin.analysis.growth.host_memory import HostGrowth, HostState, HostSummary
+from tb_memplugin.analysis.growth.trend import Trend
+from tb_memplugin.analysis.pool import PoolGrowth, PoolSource
+from tb_memplugin.analysis.steps.changes import Epoch, LayerTotals, ValidationPass
+from tb_memplugin.analysis.steps.facts import DeviceFacts
+from tb_memplugin.model import (
+    Band,
+    BandName,
+    Category,
+    ChunkOwner,
+    CompiledSpan,
+    FailedDuring,
+    Fix,
+    FixKind,
+    HeldTensorGroup,
+    Integers,
+    Layer,
+    LayerTable,
+    LedgerRow,
+    MemoryMap,
+    Mode,
+    Oom,
+    OomStatus,
+    OwnerSource,
+    Phase,
+    Replay,
+    SavedRow,
+    Snapshot,
+    TensorShape,
+    Timeline,
+    Verdict,
+)
+from tb_memplugin.model.groups import GroupBytes, TracedPeak
+from tb_memplugin.model.layers import Recomputed
+from tb_memplugin.model.worker_summary import DeviceSummary, RunStatus, WorkerSummary
+from tb_memplugin.prediction.demand import Demand
+from tb_memplugin.prediction.history import FailedRequest
+from tb_memplugin.prediction.prediction import Method, Reproduced
+
+Fields: TypeAlias = dict[str, Any]
+
+NAMED: Mapping[str, tuple[str, Any]] = {
+    "PHASES": ("Phase", Phase),
+    "MODES": ("Mode", Mode),
+    "CATEGORIES": ("Category", Category),
+    "RECOMPUTED": ("Recomputed", Recomputed),
+    "OWNER_SOURCES": ("OwnerSource", OwnerSource),
+    "BAND_NAMES": ("BandName", BandName),
+    "VERDICTS": ("Verdict", Verdict),
+    "OOM_STATUSES": ("OomStatus", OomStatus),
+    "FAILED_DURING": ("FailedDuring", FailedDuring),
+    "FIX_KINDS": ("FixKind", FixKind),
+    "RUN_STATUSES": ("RunStatus", RunStatus),
+    "ANSWER_NAMES": ("AnswerName", AnswerName),
+    "ANSWER_STATUSES": ("AnswerStatus", AnswerStatus),
+    "ANSWER_SOURCES": ("AnswerSource", AnswerSource),
+    "EVIDENCE_VIEWS": ("EvidenceView", EvidenceView),
+    "MEMORY_PARTS": ("MemoryPart", Part),
+    "PLAN_KINDS": ("PlanKind", Kind),
+    "TIME_SOURCES": ("TimeSource", TimeSource),
+    "POOL_SOURCES": ("PoolSource", PoolSource),
+    "METHODS": ("Method", Method),
+    "CAUSE_KINDS": ("CauseKind", CauseKind),
+}
+"""List of the texts that a field may have -> the name of their type, and the type."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Object:
+    """An object of `OBJECTS`, or a list of them."""
+
+    name: str
+    many: bool = True
+    optional: bool = False
+
+
+def _row(**fields: Any) -> Fields:
+    return fields
+
+
+def _of(record: Any, *without: str) -> dict[str, Any]:
+    hints = typing.get_type_hints(record, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(record) if field.name not in without}
+
+
+def _only(record: Any, *names: str) -> dict[str, Any]:
+    hints = typing.get_type_hints(record, include_extras=True)
+    return {name: hints[name] for name in names}
+
+
+_TEXTS: TypeAlias = tuple[str, ...]
+_SIZE: TypeAlias = int | None
+_DEVICE = {"run": str, "device": str, "phase": Phase}
+_POOL = ("in_use_bytes", "pool_bytes", "capacity_bytes")
+_RECORDS = (
+    *(Band, ChunkOwner, CompiledSpan, DeviceFacts, Epoch, Fix, GroupBytes, HeldTensorGroup, Layer, LedgerRow),
+    *(MemorySegment, PlanPoint, PoolGrowth, Replay, Reproduced, SavedRow, TensorShape, TracedPeak, ValidationPass),
+    *(AnswerEvidence, CurvePoint, PlanOption, Cause, HostGrowth, HostState, Trend),
+)
+"""Those that answers hold as they are."""
+
+OBJECTS: Mapping[str, Fields] = {
+    **{record.__name__: _of(record) for record in _RECORDS},
+    "Group": _only(GroupBytes, "category", "trainable"),
+    # Runs and their steps.
+    "RunInfo": _row(run=str, version=str, sessions=int, workers=_TEXTS, steps=int, first_step=_SIZE, last_step=_SIZE)
+    | _row(started=float | None, status=RunStatus, ended=bool | None, recorded_until=float | None, rank=int)
+    | _row(phases=tuple[Phase, ...], devices=tuple[DeviceFacts, ...], most_loaded=str | None, ooms=int)
+    | _row(activation_layers=int, findings=_TEXTS, notes=_TEXTS, damage=_TEXTS),
+    "RunsAnswer": _row(plugin_version=str, runs=Object("RunInfo")),
+    "SnapshotRef": _only(Snapshot, "step", "phase", "mode", "batch_size", "at_failure") | _row(first_step=int),
+    "LayerChange": _row(step=int, reason=str, became_trainable=_TEXTS, became_frozen=_TEXTS)
+    | _of(LayerTotals)
+    | {f"peak_{when}_{what}": _SIZE for when in ("before", "after") for what in ("bytes", "step")},
+    "Failure": _row(oom=int, step=int, reason=str),
+    "SessionStart": _row(session=str, first_step=_SIZE),
+    "OverviewHead": _DEVICE
+    | _row(total_rows=int, groups=Object("Group"), snapshots=Object("SnapshotRef"), changes=Object("LayerChange"))
+    | _row(epochs=tuple[Epoch, ...], validations=tuple[ValidationPass, ...])
+    | _row(failures=Object("Failure"), sessions=Object("SessionStart")),
+    "LedgerTotalsHead": _DEVICE | _row(layer=str | None, groups=Object("Group")),
+    "PoolHead": _DEVICE
+    | _row(total_rows=int, sources=tuple[PoolSource, ...], growths=tuple[PoolGrowth, ...], sentences=_TEXTS),
+    "ActivationsHead": _row(run=str, total_rows=int, layers=_TEXTS),
+    "LayersAnswer": _row(run=str) | _of(LayerTable, "wall_time"),
+    # Traced and failed steps.
+    "SnapshotSummary": _of(Snapshot, "ledger", "saved_for_backward", "held_tensors"),
+    "SnapshotsAnswer": _row(run=str, snapshots=Object("SnapshotSummary")),
+    "Snapshot": _row(run=str) | _of(Snapshot),
+    "MapRef": _only(MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
+    | _row(chunks=int, regions=tuple[int, ...]),
+    "MapsAnswer": _row(run=str, maps=Object("MapRef")),
+    "Region": _row(address=int, bytes=int),
+    "Bin": _row(bin_bytes=int, chunks=int, free_bytes=int),
+    "BlockingChunks": _row(owner=int, chunks=int, bytes=int, joined_bytes=int),
+    "MapSummary": _row(free_bytes=int, largest_free_bytes=int, unreserved_bytes=_SIZE, rounding_bytes=int)
+    | _row(owned_bytes=int, owner_unknown_bytes=int, unknown_bytes=int)
+    | _row(bins=Object("Bin"), blocking_chunks=Object("BlockingChunks")),
+    "MapHead": _only(MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
+    | _row(run=str, chunks=int, states=_TEXTS, sources=_TEXTS, owners=tuple[ChunkOwner, ...])
+    | _row(regions=Object("Region"), summary=Object("MapSummary", many=False)),
+    "TimelineRef": _only(Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events")
+    | _only(Timeline, "duration_ns", "not_available")
+    | _row(allocations=int, moments=int),
+    "TimelinesAnswer": _row(run=str, timelines=Object("TimelineRef")),
+    "TimelineHead": _only(Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events")
+    | _only(Timeline, "duration_ns", "not_available", "owners", "ops", "shapes", "lines", "bands", "compiled")
+    | _row(run=str, allocations=int, moments=int, time_ns=Integers, event=Integers),
+    "Oom": _row(chunks=_SIZE) | _of(Oom, "identifier", "fixes", "map"),
+    "OomsAnswer": _row(run=str, ooms=Object("Oom")),
+    "Fixes": _row(run=str, oom=int, fixes=tuple[Fix, ...], note=str | None),
+    "DeviceMemory": _only(Snapshot, "step", "phase", "at_failure", *_POOL)
+    | _row(run=str, device=str, total_bytes=_SIZE, segments=tuple[MemorySegment, ...], notes=_TEXTS)
+    | {f"driver_{name}_bytes": _SIZE for name in ("process", "used", "total")},
+    "HostSummary": _row(sentence=str) | _of(HostSummary),
+    "HostMemoryHead": _DEVICE
+    | _row(worker=str, total_rows=int, summary=Object("HostSummary", many=False, optional=True)),
+    # The four answers, and all devices side by side.
+    "Answer": _row(question=str) | _of(Answer),
+    "AnswersAnswer": _row(run=str, device=str | None, phase=Phase, answers=tuple[Answer, ...]),
+    "WorkerInfo": _only(WorkerSummary, "worker", "sessions", "first_step", "last_step", "last_wall_time", "status")
+    | _row(ended=bool | None, rows=_SIZE, stopped_early=str | None, clock_offset_seconds=float | None),
+    "DeviceRow": _only(DeviceSummary, "name", "peak_bytes", "peak_step", "last_in_use_bytes", "capacity_bytes")
+    | _only(DeviceSummary, "pool_bytes", "rows", "ooms")
+    | _row(device=str, worker=str, headroom_bytes=_SIZE, breakdown=TracedPeak | None),
+    "Imbalance": _row(largest=str, smallest=str, bytes=int, sentence=str),
+    "ComparedSteps": _row(step=tuple[int, ...], max_peak_bytes=tuple[_SIZE, ...], min_peak_bytes=tuple[_SIZE, ...])
+    | _row(sum_in_use_bytes=tuple[_SIZE, ...] | None),
+    "DevicesAnswer": _row(
+        run=str, rolled_up=bool, phase=Phase, workers=Object("WorkerInfo"), devices=Object("DeviceRow")
+    )
+    | _row(most_loaded=str | None, imbalance=Object("Imbalance", many=False, optional=True), sum_peak_bytes=int)
+    | _row(steps=Object("ComparedSteps", many=False), damage=_TEXTS),
+    # Predictions.
+    "FailedRequest": _of(FailedRequest, "step"),
+    "PlainRow": _of(LedgerRow, "rounding_bytes"),
+    "MeasuredStep": _row(step=int, in_use_bytes=int, ledger=Object("PlainRow")),
+    "RecordedSteps": _row(batch_sizes=tuple[int, ...], steps=tuple[int, ...], peak_bytes=_SIZE),
+    "AskedConditions": _row(batch_size=_SIZE, capacity_bytes=_SIZE, freeze=str | None, unfreeze=str | None)
+    | _row(optimizer=str | None, precision=str | None),
+    "WhatIf": _row(run=str, device=str, conditions=Object("AskedConditions", many=False), batch_size=_SIZE)
+    | _row(capacity_bytes=_SIZE, peak_bytes=_SIZE, low_bytes=_SIZE, high_bytes=_SIZE, fits=bool | None, sentence=str)
+    | _row(fails_at=FailedRequest | None, enough_capacity_bytes=_SIZE, largest_batch_size=_SIZE, method=Method)
+    | _row(reproduced=Reproduced, assumptions=_TEXTS, recorded=Object("RecordedSteps", many=False))
+    | _row(ledger=Object("PlainRow"), curve=tuple[CurvePoint, ...])
+    | _row(measured=Object("MeasuredStep", many=False, optional=True)),
+    "Demand": _row(sentences=_TEXTS) | _of(Demand),
+    "DemandAnswer": _row(run=str, device=str, demand=Object("Demand", many=False, optional=True)),
+    "Plan": _of(Plan)
+    | _row(run=str, ledger=Object("PlainRow"), measured=Object("MeasuredStep", many=False, optional=True)),
+}
+"""Name of an object to its fields."""
+ROUTES: Mapping[str, str] = {
+    "runs": "RunsAnswer",
+    "answers": "AnswersAnswer",
+    "devices": "DevicesAnswer",
+    "overview": "OverviewHead",
+    "ledger_totals": "LedgerTotalsHead",
+    "pool": "PoolHead",
+    "layers": "LayersAnswer",
+    "oom": "OomsAnswer",
+    "maps": "MapsAnswer",
+    "map": "MapHead",
+    "snapshots": "SnapshotsAnswer",
+    "snapshot": "Snapshot",
+    "device_memory": "DeviceMemory",
+    "what_if": "WhatIf",
+    "plan": "Plan",
+    "demand": "DemandAnswer",
+    "host_memory": "HostMemoryHead",
+    "timelines": "TimelinesAnswer",
+    "timeline": "TimelineHead",
+    "fixes": "Fixes",
+    "activations": "ActivationsHead",
+}
+"""Route to the object of its answer."""
+
+
+_CHECKS = {str: "text", bool: "flag", int: "number", float: "number"}
+
+
+def texts_of(literal: Any) -> tuple[str, ...]:
+    """The texts of a literal, or of a union of them."""
+    parts = get_args(literal)
+    return parts if get_origin(literal) is Literal else tuple(text for one in parts for text in texts_of(one))
+
+
+def _check(hint: Any) -> str:
+    """The TypeScript expression that checks a field."""
+    if isinstance(hint, Object):
+        check = hint.name[0].lower() + hint.name[1:]
+        check = f"list({check})" if hint.many else check
+        return f"maybe({check})" if hint.optional else check
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _check(parts[0])
+    if types.NoneType in parts:
+        return f"maybe({_check(Union[tuple(one for one in parts if one is not types.NoneType)])})"  # noqa: UP007
+    if hint in _CHECKS:
+        return _CHECKS[hint]
+    if hint == Integers:
+        return "numbers"
+    if dataclasses.is_dataclass(hint):
+        return _check(Object(hint.__name__, many=False))  # type: ignore[union-attr]
+    if origin is tuple:
+        return f"list({_check(parts[0])})"
+    if origin is Mapping:
+        return "figures"
+    return f"oneOf({next(name for name, (_, literal) in NAMED.items() if texts_of(literal) == texts_of(hint))})"
+
+
+def typescript() -> str:
+    """The types and checks of all objects; each comes after those that it consists of."""
+    lines = ["/** The server's answers and their checks, made by `python -m tb_memplugin.server.answer_types`. */", ""]
+    lines += ['import { figures, flag, list, maybe, number, numbers, object, oneOf, text } from "./lib/check";', ""]
+    for constant, (name, literal) in NAMED.items():
+        texts = "".join(f'  "{text}",\n' for text in texts_of(literal))
+        lines += [f"export const {constant} = [\n{texts}] as const;"]
+        lines += [f"export type {name} = (typeof {constant})[number];"]
+    checks = {name: {field: _check(hint) for field, hint in fields.items()} for name, fields in OBJECTS.items()}
+    constants = {f"{name[0].lower()}{name[1:]}": name for name in OBJECTS}
+    needed = {
+        name: {constants[word] for check in of.values() for word in re.findall(r"\w+", check) if word in constants}
+        for name, of in checks.items()
+    }
+    for name in graphlib.TopologicalSorter(needed).static_order():
+        body = "".join(f"  {field}: {check},\n" for field, check in checks[name].items())
+        lines.append(f"\nexport const {name[0].lower()}{name[1:]} = object({{\n{body}}});")
+        lines.append(f"export type {name} = ReturnType<typeof {name[0].lower()}{name[1:]}>;")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    pathlib.Path(sys.argv[1]).write_text(typescript(), encoding="utf-8")

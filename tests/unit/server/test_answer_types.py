@@ -1,0 +1,87 @@
+"""The declared objects are those of the stored answers, and the page's checks are made from them."""
+
+import base64
+import dataclasses
+import gzip
+import json
+import pathlib
+import struct
+import types
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import pytest
+
+from tb_memplugin.model import Integers
+from tb_memplugin.server.answer_types import OBJECTS, ROUTES, Object, texts_of, typescript
+from tb_memplugin.server.routes import DATA_ROUTES
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def stored() -> dict[str, list[Any]]:
+    """Route to the JSON of its stored answers."""
+    found: dict[str, list[Any]] = {}
+    for path in (ROOT / "tests" / "fixtures" / "answers").glob("*.json"):
+        for one in json.loads(path.read_text())["answers"]:
+            body = gzip.decompress(base64.b64decode(one["data"]))
+            if one["status"] == 200:
+                head = body if body[:1] == b"{" else body[4 : 4 + struct.unpack_from("<I", body)[0]]
+                found.setdefault(one["route"], []).append(json.loads(head))
+    return found
+
+
+STORED = stored()
+
+
+def faults(place: str, value: Any, hint: Any) -> Iterator[str]:
+    """Where a value differs from its declared type."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        yield from faults(place, value, parts[0])
+    elif isinstance(hint, Object) and not (value is None and hint.optional):
+        for one in value if hint.many else [value]:
+            yield from object_faults(f"{place} › {hint.name}", one, OBJECTS[hint.name])
+    elif value is None:
+        if not (types.NoneType in parts or isinstance(hint, Object)):
+            yield f"{place}: null"
+    elif types.NoneType in parts:
+        yield from faults(place, value, Union[tuple(one for one in parts if one is not types.NoneType)])  # noqa: UP007
+    elif dataclasses.is_dataclass(hint):
+        yield from object_faults(place, value, OBJECTS[hint.__name__])  # type: ignore[union-attr]
+    elif origin is tuple:
+        for one in value:
+            yield from faults(place, one, parts[0])
+    elif origin is Mapping or hint == Integers:
+        values = value.values() if isinstance(value, dict) else value
+        if not all(isinstance(one, int | float) for one in values):
+            yield f"{place}: {value!r:.60}"
+    elif hint in (str, bool, int, float):
+        if not isinstance(value, (int, float) if hint is float else hint) or isinstance(value, bool) != (hint is bool):
+            yield f"{place}: {value!r:.60}"
+    elif value not in texts_of(hint):
+        yield f"{place}: {value!r:.60}"
+
+
+def object_faults(place: str, value: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
+    if value.keys() != fields.keys():
+        yield f"{place}: {sorted(value.keys() ^ fields.keys())}"
+    for name in value.keys() & fields.keys():
+        yield from faults(f"{place} › {name}", value[name], fields[name])
+
+
+@pytest.mark.parametrize("route", sorted(STORED.keys() & ROUTES.keys()))
+def test_stored_answers_have_the_declared_fields(route: str) -> None:
+    for answer in STORED[route]:
+        head = {name: value for name, value in answer.items() if name not in ("rows", "columns")}
+        assert not list(object_faults(route, head, OBJECTS[ROUTES[route]]))
+
+
+def test_every_route_is_declared_and_stored() -> None:
+    assert set(ROUTES) == set(DATA_ROUTES)
+    assert set(ROUTES) <= set(STORED)
+
+
+def test_the_pages_types_are_made_from_these() -> None:
+    written = (ROOT / "frontend" / "src" / "schema.ts").read_text(encoding="utf-8")
+    assert written == typescript(), "run python -m tb_memplugin.server.answer_types frontend/src/schema.ts"
