@@ -48,12 +48,8 @@ def add_command(commands: Commands) -> None:
 
 
 def _export(options: argparse.Namespace) -> int:
-    if options.format == TABLES:
-        return _tables(options)
-    return _step(options)
-
-
-def _tables(options: argparse.Namespace) -> int:
+    if options.format != TABLES:
+        return _step(options)
     for name in ("step", "device", "phase"):
         if getattr(options, name) is not None:
             raise RequestError(f"--{name} is for --format {PERFETTO}; tables contain every step and device")

@@ -7,7 +7,7 @@ import itertools
 import json
 import os
 import struct
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.errors import NotFoundError, RequestError
@@ -19,7 +19,7 @@ from tb_memplugin.progress import Progress
 from tb_memplugin.reader.catalog import RunTags, no_records
 from tb_memplugin.reader.decode.streams import BASIC, MAPS, TIMELINES
 from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.files.source import Listing, NewestFrames, Source, TagContent
+from tb_memplugin.reader.files.source import Listing, Source
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.responses import COLUMNS_TYPE, data_body
@@ -142,33 +142,21 @@ class _Collected:
         self.refusals.append((question, f"Not in this report: {why}."))
 
 
-class _ChosenRuns:
-    """A source restricted to some runs. They are listed once, so that a report is consistent."""
+class _ChosenRuns(FileSource):
+    """The source of a report: its runs are listed once, so that it is consistent."""
 
-    def __init__(self, source: Source, names: Sequence[str]) -> None:
-        self._source, self._names = source, frozenset(names)
-        self._listing: Listing | None = None
+    _chosen: Listing | None = None
+
+    def choose(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._chosen = {run: tags for run, tags in super().listing().items() if run_name(run)[0] in names}
 
     def listing(self) -> Listing:
-        if self._listing is None:
-            everything = self._source.listing()
-            self._listing = {run: tags for run, tags in everything.items() if run_name(run)[0] in self._names}
-        return self._listing
-
-    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        return self._source.read(wanted)
+        return super().listing() if self._chosen is None else self._chosen
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
-        return {run: damage for run, damage in self._source.damage().items() if run_name(run)[0] in self._names}
-
-    def event_runs(self) -> Mapping[str, Hashable]:
-        return {run: tuple(tags.items()) for run, tags in self.listing().items()}
-
-    def listing_of(self, event_runs: Collection[str]) -> Listing:
-        return {run: tags for run, tags in self.listing().items() if run in event_runs}
-
-    def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
-        return self._source.newest(event_runs, stream)
+        every = super().damage()
+        return {run: found for run, found in every.items() if self._chosen is None or run_name(run)[0] in self._names}
 
 
 def collect(
@@ -180,10 +168,11 @@ def collect(
         NotFoundError: The directory or a run does not exist, or there are no runs.
         RequestError: Too many runs, or the list of runs exceeds `max_data_bytes`.
     """
-    source = FileSource(logdir)
+    source = _ChosenRuns(logdir)
     catalog = Reader().catalog(source)
     chosen = _chosen(catalog.values(), os.fspath(logdir), list(dict.fromkeys(names)))
-    collected = _Collected(_ChosenRuns(source, chosen), max_data_bytes)
+    source.choose(chosen)
+    collected = _Collected(source, max_data_bytes)
     listed = collected.take("runs")
     if listed is None:
         raise RequestError(f"the list of runs exceeds the report's limit of {max_data_bytes} bytes; pass fewer --run")

@@ -194,13 +194,7 @@ class Handlers:
         return {"run": run, **describe_snapshot(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))}
 
     def ledger_totals(
-        self,
-        source: Source,
-        run: str,
-        device: str,
-        phase: Phase,
-        layer: str | None = None,
-        session: str | None = None,
+        self, source: Source, run: str, device: str, phase: Phase, layer: str | None = None, session: str | None = None
     ) -> Columns:
         found = find_device(self._reader, source, run, device, session)
         snapshots = snapshots_of(found.run, found.own_name, phase)

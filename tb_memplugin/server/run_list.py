@@ -121,24 +121,12 @@ class RunList:
 def being_read(tags: RunTags, fault: str | None = None) -> Facts:
     """What is known of a run before it has been read, or if a fault keeps it from being read."""
     return {
-        "run": tags.name,
+        **_entry(tags, [], facts.StepRange(0, None, None), 0),
         "version": f"{tags.version} being read",
         "sessions": len({(entry[0], entry[2].session) for entry in tags.tags}),
         "workers": sorted({entry[0] for entry in tags.tags}),
-        "steps": 0,
-        "first_step": None,
-        "last_step": None,
-        "started": None,
         "status": "reading" if fault is None else "unknown",
         "ended": False,
-        "recorded_until": None,
-        "phases": [],
-        "devices": [],
-        "most_loaded": None,
-        "activation_layers": 0,
-        "ooms": 0,
-        "findings": [],
-        "notes": [],
         "damage": [*([] if fault is None else [f"run {tags.name} {fault}"]), *tags.damage],
     }
 
@@ -204,40 +192,11 @@ class RunFacts:
         if not steps.steps and layers:
             # The run has only activations.
             steps = facts.range_of(self._reader.activation_rows(source, tags.name).step)
-        devices = sorted(
-            (device for worker in workers for device in worker.devices),
-            key=lambda device: facts.device_order(device.device),
-        )
         sentences = [*tags.damage, *(sentence for worker in workers for sentence in worker.damage)]
         if len(every) > MAX_STEPS:
             sentences.append(f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} are")
-        found = [sentence for worker in workers for sentence in worker.findings]
-        found += [sentence for worker in workers for sentence in worker.host_findings]
-        ends = [worker.recorded_until for worker in workers if worker.recorded_until is not None]
-        starts = [worker.started for worker in workers if worker.started is not None]
-        return {
-            "run": tags.name,
-            "version": tags.version,
-            "sessions": sum(worker.sessions for worker in workers),
-            "workers": [name for worker in workers for name in worker.workers],
-            "steps": steps.steps,
-            "first_step": steps.first_step,
-            "last_step": steps.last_step,
-            "started": min(starts, default=None),
-            "status": worst([status for worker in workers for status in worker.statuses]),
-            "ended": all(worker.ended for worker in workers),
-            "recorded_until": max(ends, default=None),
-            "phases": [PHASES[at] for at in sorted(frozenset().union(*(worker.phases for worker in workers)))],
-            "devices": [dataclasses.asdict(device) for device in devices],
-            "most_loaded": facts.most_loaded(
-                {device.device: (device.peak_bytes, device.capacity_bytes) for device in devices}
-            ),
-            "activation_layers": layers,
-            "ooms": sum(worker.ooms for worker in workers),
-            "findings": found,
-            "notes": list(dict.fromkeys(note for worker in workers for note in worker.notes)),
-            "damage": list(dict.fromkeys([*(sentences if len(workers) == 1 else limited(sentences)), *damage])),
-        }
+        damage = tuple(dict.fromkeys([*(sentences if len(workers) == 1 else limited(sentences)), *damage]))
+        return {**_entry(tags, workers, steps, layers), "damage": list(damage)}
 
     def _of_many(self, source: Source, runs: WorkerRuns) -> tuple[list[WorkerFacts], int]:
         """The figures of many workers, from their roll-ups, or of up to `MAX_WORKERS` without one from their histories.
@@ -350,3 +309,32 @@ def _union(steps: Integers, others: Integers) -> Integers:
     if np.array_equal(steps, others) or not len(others):
         return steps
     return distinct(steps, others)[: MAX_STEPS + 1]
+
+
+def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: facts.StepRange, layers: int) -> Facts:
+    """The entry of a run but for its damage."""
+    devices = sorted(
+        (device for worker in workers for device in worker.devices),
+        key=lambda device: facts.device_order(device.device),
+    )
+    found = [sentence for worker in workers for sentence in worker.findings]
+    ends = [worker.recorded_until for worker in workers if worker.recorded_until is not None]
+    starts = [worker.started for worker in workers if worker.started is not None]
+    return {
+        "run": tags.name,
+        "version": tags.version,
+        "sessions": sum(worker.sessions for worker in workers),
+        "workers": [name for worker in workers for name in worker.workers],
+        **dataclasses.asdict(steps),
+        "started": min(starts, default=None),
+        "status": worst([status for worker in workers for status in worker.statuses]),
+        "ended": all(worker.ended for worker in workers),
+        "recorded_until": max(ends, default=None),
+        "phases": [PHASES[at] for at in sorted(frozenset().union(*(worker.phases for worker in workers)))],
+        "devices": [dataclasses.asdict(device) for device in devices],
+        "most_loaded": facts.most_loaded({one.device: (one.peak_bytes, one.capacity_bytes) for one in devices}),
+        "activation_layers": layers,
+        "ooms": sum(worker.ooms for worker in workers),
+        "findings": found + [sentence for worker in workers for sentence in worker.host_findings],
+        "notes": list(dict.fromkeys(note for worker in workers for note in worker.notes)),
+    }
