@@ -337,15 +337,6 @@ export const answerEvidence = object({
 });
 export type AnswerEvidence = ReturnType<typeof answerEvidence>;
 
-export const failedRequest = object({
-  op: maybe(text),
-  layer: maybe(text),
-  requested_bytes: number,
-  free_bytes: number,
-  largest_free_bytes: number,
-});
-export type FailedRequest = ReturnType<typeof failedRequest>;
-
 export const planOption = object({
   kind: oneOf(PLAN_KINDS),
   sentence: text,
@@ -523,6 +514,15 @@ export const comparedSteps = object({
   sum_in_use_bytes: maybe(list(maybe(number))),
 });
 export type ComparedSteps = ReturnType<typeof comparedSteps>;
+
+export const failedRequest = object({
+  op: maybe(text),
+  layer: maybe(text),
+  requested_bytes: number,
+  free_bytes: number,
+  largest_free_bytes: number,
+});
+export type FailedRequest = ReturnType<typeof failedRequest>;
 
 export const plainRow = object({
   layer: maybe(text),
@@ -748,16 +748,6 @@ export const answer = object({
 });
 export type Answer = ReturnType<typeof answer>;
 
-export const curvePoint = object({
-  batch_size: number,
-  peak_bytes: number,
-  low_bytes: number,
-  high_bytes: number,
-  fits: maybe(flag),
-  fails_at: maybe(failedRequest),
-});
-export type CurvePoint = ReturnType<typeof curvePoint>;
-
 export const hostGrowth = object({
   worker: text,
   trend: trend,
@@ -818,6 +808,16 @@ export const timelinesAnswer = object({
   timelines: list(timelineRef),
 });
 export type TimelinesAnswer = ReturnType<typeof timelinesAnswer>;
+
+export const curvePoint = object({
+  batch_size: number,
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+  fits: maybe(flag),
+  fails_at: maybe(failedRequest),
+});
+export type CurvePoint = ReturnType<typeof curvePoint>;
 
 export const measuredStep = object({
   step: number,

@@ -24,7 +24,6 @@ from tb_memplugin.analysis.answers.answer import (
 )
 from tb_memplugin.analysis.devices.device_memory import MemorySegment, Part
 from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint, TimeSource
-from tb_memplugin.analysis.fit.what_if import CurvePoint
 from tb_memplugin.analysis.growth.growth_causes import Cause, CauseKind
 from tb_memplugin.analysis.growth.host_memory import HostGrowth, HostState, HostSummary
 from tb_memplugin.analysis.growth.trend import Trend
@@ -123,7 +122,7 @@ _POOL = ("in_use_bytes", "pool_bytes", "capacity_bytes")
 _RECORDS = (
     *(Band, ChunkOwner, CompiledSpan, DeviceFacts, Epoch, Fix, GroupBytes, HeldTensorGroup, Layer, LedgerRow),
     *(MemorySegment, PlanPoint, PoolGrowth, Replay, Reproduced, SavedRow, TensorShape, TracedPeak, ValidationPass),
-    *(AnswerEvidence, CurvePoint, PlanOption, Cause, HostGrowth, HostState, Trend),
+    *(AnswerEvidence, PlanOption, Cause, HostGrowth, HostState, Trend),
 )
 """Those that answers hold as they are."""
 
@@ -203,6 +202,8 @@ OBJECTS: Mapping[str, Fields] = {
     "FailedRequest": _of(FailedRequest, "step"),
     "PlainRow": _of(LedgerRow, "rounding_bytes"),
     "MeasuredStep": _row(step=int, in_use_bytes=int, ledger=Object("PlainRow")),
+    "CurvePoint": _row(batch_size=int, peak_bytes=int, low_bytes=int, high_bytes=int, fits=bool | None)
+    | _row(fails_at=FailedRequest | None),
     "RecordedSteps": _row(batch_sizes=tuple[int, ...], steps=tuple[int, ...], peak_bytes=_SIZE),
     "AskedConditions": _row(batch_size=_SIZE, capacity_bytes=_SIZE, freeze=str | None, unfreeze=str | None)
     | _row(optimizer=str | None, precision=str | None),
@@ -210,7 +211,7 @@ OBJECTS: Mapping[str, Fields] = {
     | _row(capacity_bytes=_SIZE, peak_bytes=_SIZE, low_bytes=_SIZE, high_bytes=_SIZE, fits=bool | None, sentence=str)
     | _row(fails_at=FailedRequest | None, enough_capacity_bytes=_SIZE, largest_batch_size=_SIZE, method=Method)
     | _row(reproduced=Reproduced, assumptions=_TEXTS, recorded=Object("RecordedSteps", many=False))
-    | _row(ledger=Object("PlainRow"), curve=tuple[CurvePoint, ...])
+    | _row(ledger=Object("PlainRow"), curve=Object("CurvePoint"))
     | _row(measured=Object("MeasuredStep", many=False, optional=True)),
     "Demand": _row(sentences=_TEXTS) | _of(Demand),
     "DemandAnswer": _row(run=str, device=str, demand=Object("Demand", many=False, optional=True)),
