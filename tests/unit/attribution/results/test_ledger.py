@@ -243,19 +243,6 @@ def test_every_ledger_sums_to_the_bytes_in_use(actions: list[tuple[int, int]], s
     assert split_rounding(snapshot.ledger) == snapshot.ledger
 
 
-def eager_step(backward: str) -> AllocationTrace:
-    """A layer's result that outlives an eager step, with a backward pass of the given span."""
-    step = Recorder()
-    step.run("MatMul", [(0x1000, 4096)])
-    step.run("MatMul", [(0x9000, 1024)], [(0x9000, 1024)])
-    trace = step.trace()
-    first, second = trace.ops.start_ps.tolist()
-    spans = np.asarray([(0, first - 1, first + 1, 0), (0, second - 1, second + 2, 1)], np.int64).T
-    names = (*trace.strings, "m/a", backward)
-    layers = Intervals(spans[0], spans[1], spans[2], spans[3] + len(trace.strings))
-    return dataclasses.replace(trace, strings=names, layers=layers)
-
-
 @pytest.mark.parametrize(
     ("backward", "held_by", "category"),
     [
@@ -265,9 +252,18 @@ def eager_step(backward: str) -> AllocationTrace:
     ],
 )
 def test_what_a_persistent_tape_keeps_beyond_the_step_is_an_activation(backward, held_by, category) -> None:
+    # GIVEN a layer's result that outlives an eager step, with a backward pass of the given span
+    step = Recorder()
+    step.run("MatMul", [(0x1000, 4096)])
+    step.run("MatMul", [(0x9000, 1024)], [(0x9000, 1024)])
+    trace = step.trace()
+    first, second = trace.ops.start_ps.tolist()
+    spans = np.asarray([(0, first - 1, first + 1, 0), (0, second - 1, second + 2, 1)], np.int64).T
+    layers = Intervals(spans[0], spans[1], spans[2], spans[3] + len(trace.strings))
+    trace = dataclasses.replace(trace, strings=(*trace.strings, "m/a", backward), layers=layers)
     tensor = TensorFact("held_tensors", 4096, 0x1000, (1024,), "float32", held_by)
     facts = TraceFacts(trainable=FACTS.trainable, tensors_at_end=(tensor,), mode="eager")
-    snapshot = ledger_of(eager_step(backward), facts)
+    snapshot = ledger_of(trace, facts)
     assert {row.category: row.bytes for row in snapshot.ledger}[category] == 4096
     saved = {row.layer: row.bytes for row in snapshot.saved_for_backward}
     assert saved == ({"m/a": 4096} if category == "activations" else {})
@@ -301,17 +297,18 @@ OLD = [kept(0x1000), kept(0x3000)]
 LEAK = HeldTensorGroup((32, 32), "float32", 2, 2 * BYTES, HISTORY)
 
 
-def test_older_tensors_have_the_line_of_their_like_that_the_step_made() -> None:
-    assert groups([("a", kept(0x5000))], OLD, {"a": "train.py:10"}) == [dataclasses.replace(LEAK, line="train.py:10")]
-
-
 @pytest.mark.parametrize(
-    "new",
-    [kept(0x5000, CACHE), kept(0x5000, None), kept(0x5000, shape=(1024,))],
-    ids=["another holder", "an unknown holder", "another shape"],
+    ("new", "line"),
+    [
+        (kept(0x5000), "train.py:10"),
+        (kept(0x5000, CACHE), None),
+        (kept(0x5000, None), None),
+        (kept(0x5000, shape=(1024,)), None),
+    ],
+    ids=["their like", "another holder", "an unknown holder", "another shape"],
 )
-def test_other_tensors_of_the_step_tell_nothing_about_them(new: TensorFact) -> None:
-    assert groups([("a", new)], OLD, {"a": "train.py:10"}) == [LEAK]
+def test_older_tensors_have_the_line_of_their_like_that_the_step_made(new: TensorFact, line: str | None) -> None:
+    assert groups([("a", new)], OLD, {"a": "train.py:10"}) == [dataclasses.replace(LEAK, line=line)]
 
 
 def test_of_several_lines_the_one_that_made_most_of_them_counts_even_if_it_is_unknown() -> None:
@@ -340,7 +337,7 @@ def test_a_tensor_that_lives_at_the_peak_is_counted_with_its_line() -> None:
     )
 
 
-def constants_step(*sizes: int, start: tuple[int, ...] = ()) -> AllocationTrace:
+def constants_step(*sizes: int) -> AllocationTrace:
     """A step in which TensorFlow allocates chunks without an op that stay, beside the layer's."""
     step = Recorder()
     step.run("layer", [(0x1000, 512)])
@@ -370,6 +367,9 @@ def test_constants_of_a_function_belong_to_the_layer_that_uses_them() -> None:
         (80_000, "constant in layer m/a", "a.py:3", "other_state"),
         (4096, "constant of function `step`", "a.py:3", "other_state"),
     ]
+    # AND those of an input pipeline are inputs
+    snapshot = ledger_of(constants_step(80_000), with_constants(constant(80_000, of_input=True)))
+    assert rows(snapshot)[None, "inputs"] == 80_000
 
 
 def test_constants_of_one_size_in_several_layers_each_have_a_chunk_or_have_no_layer() -> None:
@@ -387,11 +387,6 @@ def test_more_chunks_than_constants_are_theirs_only_if_nothing_else_is_likely() 
     # AND a batch has the same size
     batches = dataclasses.replace(facts, earlier=Earlier(input_sizes=frozenset({80_000})))
     assert "m/a" not in state_of(ledger_of(constants_step(80_000, 80_000), batches))
-
-
-def test_constants_of_an_input_pipeline_are_inputs() -> None:
-    snapshot = ledger_of(constants_step(80_000), with_constants(constant(80_000, of_input=True)))
-    assert rows(snapshot)[None, "inputs"] == 80_000
 
 
 def test_a_variable_of_no_model_and_a_sparse_gradient_made_dense_are_named() -> None:

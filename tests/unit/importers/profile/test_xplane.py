@@ -71,6 +71,11 @@ def test_compiled_modules_are_read_from_the_same_file() -> None:
         assert 0 <= buffer.offset <= buffer.offset + buffer.bytes <= largest.bytes
         assert buffer.start <= buffer.end
     assert not only_trace("graph").modules
+    # AND buffers have shapes that take their bytes
+    buffers = [buffer for one in module.allocations for buffer in one.buffers]
+    known = [(buffer.shape, buffer.bytes) for buffer in buffers if buffer.shape is not None]
+    assert len(known) > 0.9 * len(buffers) and (TensorShape((2048, 512), "float32"), 2048 * 512 * 4) in known
+    assert all(math.prod(shape.shape) * DTYPE_BYTES[shape.dtype] == size for shape, size in known)
 
 
 def test_layer_spans_of_eager_steps_are_read() -> None:
@@ -131,17 +136,6 @@ def test_several_allocators_are_several_traces() -> None:
     traces = read_traces(space.SerializeToString())
     assert [trace.device for trace in traces] == ["CPU:0", "GPU:1"]
     assert len(traces[0]) == len(traces[1])
-
-
-def test_buffers_of_compiled_modules_have_shapes_that_take_their_bytes() -> None:
-    modules = read_traces(profile("xla"))[0].modules
-    buffers = [buffer for module in modules for one in module.allocations for buffer in one.buffers]
-    shapes = [buffer.shape for buffer in buffers if buffer.shape is not None]
-    assert len(shapes) > 0.9 * len(buffers)
-    for buffer in buffers:
-        if buffer.shape is not None:
-            assert math.prod(buffer.shape.shape) * DTYPE_BYTES[buffer.shape.dtype] == buffer.bytes
-    assert TensorShape((2048, 512), "float32") in shapes
 
 
 def test_a_buffer_beyond_its_tuple_or_of_an_unknown_type_has_no_shape() -> None:
