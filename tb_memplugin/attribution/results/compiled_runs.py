@@ -125,6 +125,7 @@ def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, 
     the allocation's size, unused bytes being workspace.
     """
     chunks, plans, allocation = classifier.chunks, classifier.plans, run.allocations[chunk]
+    positions = run.positions.positions
     edges = [start, *run.moments[1:].tolist(), end]
     name, begin = run.module.function or run.module.name, int(chunks.address[chunk])
     workspace, unused_op = Owner(None, "workspace", None), f"{name}: unused by its buffers"
@@ -132,9 +133,8 @@ def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, 
     since: dict[int, tuple[int, Buffer]] = {}  # by identity of the live buffers
     unused_since, unused = 0, 0
     for at in range(len(edges)):
-        live: dict[int, Buffer] = {}
-        if at < len(run.positions.positions):
-            live = {id(one): one for one in without_overlaps(allocation.buffers, run.positions.positions[at])}
+        placed = without_overlaps(allocation.buffers, positions[at]) if at < len(positions) else []
+        live = {id(buffer): buffer for buffer in placed}
         for number in [number for number in since if number not in live]:
             first, buffer = since.pop(number)
             owner = classifier.window.layer_owner(*plans.role(buffer, forward_end))
@@ -144,7 +144,7 @@ def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, 
         for number, buffer in live.items():
             since.setdefault(number, (at, buffer))
         empty = allocation.bytes - sum(buffer.bytes for buffer in live.values())
-        if empty != unused or at == len(run.positions.positions):
+        if empty != unused or at == len(positions):
             yield Row(edges[unused_since], edges[at], workspace, unused, 0, unused_op)
             unused_since, unused = at, empty
     requested = int(chunks.requested[chunk])
@@ -178,7 +178,7 @@ def place_positions(run: ModuleRun, times: Integers, peak: int) -> tuple[Integer
     begin, end = int(times[first]), int(times[last + 1])
     if not first <= peak <= last:
         placed = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
-        return (_events_up_to(placed, measured, first, last), placed, np.zeros(count, np.int64))
+        return _events_up_to(placed, measured, first, last), placed, np.zeros(count, np.int64)
     # The bytes in use stay at the peak until the next event: within that time, the module's peak keeps its own time.
     peak_begin, peak_end = int(times[peak]), int(times[peak + 1]) - 1
     middle = min(max(begin + (end - begin) * at // count, peak_begin), max(peak_begin, peak_end))
@@ -187,7 +187,7 @@ def place_positions(run: ModuleRun, times: Integers, peak: int) -> tuple[Integer
     side = np.sign(np.arange(count) - at)
     follows = _events_up_to(placed, measured, first, last)
     follows = np.where(side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak))
-    return (follows, placed, np.where(follows == peak, side, 0))
+    return follows, placed, np.where(follows == peak, side, 0)
 
 
 def _events_up_to(times: Integers, measured: Integers, first: int, last: int) -> Integers:

@@ -31,21 +31,13 @@ _FIELDS = (
     *("dtype", "op", "region", "shape", "allocator"),
 )
 """The columns of memory events, those of `AllocationTrace` and the allocator's name; the last four are texts."""
-_STATISTICS = {
-    b"addr": "address",
-    b"allocation_bytes": "allocated",
-    b"requested_bytes": "requested",
-    b"bytes_allocated": "in_use",
-    b"bytes_available": "available",
-    b"data_type": "dtype",
-    b"tf_op": "op",
-    b"region_type": "region",
-    b"shape": "shape",
-    b"allocator_name": "allocator",
-}
+_STATISTICS = (
+    *(b"addr", b"allocation_bytes", b"requested_bytes", b"bytes_allocated", b"bytes_available"),
+    *(b"data_type", b"tf_op", b"region_type", b"shape", b"allocator_name"),
+)
+"""The statistics of a memory event in the order of its columns behind time, kind and thread."""
 _FRAGMENTATION = -1
-_COLUMNS = {b"fragmentation": _FRAGMENTATION} | {key: _FIELDS.index(field) for key, field in _STATISTICS.items()}
-"""Statistic of a memory event to its column."""
+_COLUMNS = {b"fragmentation": _FRAGMENTATION} | {name: column for column, name in enumerate(_STATISTICS, start=3)}
 _TEXTS, _ALLOCATOR = _FIELDS.index("op"), _FIELDS.index("allocator")
 _SPANS = {"ops": 2, "calls": 3, "layers": 4}
 # Tags of the fields of XSpace, XPlane, XLine, metadata entries, XEvent and XStat.
