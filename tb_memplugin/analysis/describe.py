@@ -1,7 +1,7 @@
 """A run as the JSON object of ``tb-memplugin inspect --format json``. Pure."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,12 @@ import numpy as np
 from tb_memplugin.analysis.answers.questions import describe_answers
 from tb_memplugin.analysis.devices.device_table import describe_devices
 from tb_memplugin.analysis.growth.host_memory import describe_host, host_summaries
-from tb_memplugin.analysis.pool import PoolHistory, pool_history
+from tb_memplugin.analysis.pool import pool_history
 from tb_memplugin.analysis.steps.changes import table_at
 from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_range
-from tb_memplugin.model import MISSING, Fix, Layer, LayerActivations, Oom, Phase, Run, Snapshot, with_layers_of
+from tb_memplugin.model import MISSING, LayerActivations, Oom, Phase, Run, Snapshot, with_layers_of
+from tb_memplugin.model.basics import fields_of
+from tb_memplugin.model.plain import as_json
 from tb_memplugin.prediction.demand import describe_demand, peak_demand
 
 FORMAT = 1
@@ -57,24 +59,18 @@ def describe_run(
         "first_step": steps.first_step,
         "last_step": steps.last_step,
         "devices": {
-            facts.device: {
-                "capacity_bytes": facts.capacity_bytes,
-                "peak_bytes": facts.peak_bytes,
-                "peak_step": facts.peak_step,
-            }
+            facts.device: fields_of(facts, "capacity_bytes", "peak_bytes", "peak_step")
             for facts in device_facts(run)
-            if selection.device in (None, facts.device)
+            if facts.device in devices
         },
         "compared": describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
         if selection.device is None
         else None,
-        "layers": [describe_layer(layer) for layer in (table.layers if table is not None else ())],
+        "layers": as_json(table.layers if table is not None else ()),
         "activations": describe_activations(run.activations),
         "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
-        "oom": [
-            {**describe_oom(oom), "fixes": describe_fixes(oom.fixes)} for oom in run.ooms if selection.includes(oom)
-        ],
-        "pool": {device: _describe_pool(pool_history(run, device)) for device in devices},
+        "oom": [{**describe_oom(oom), "fixes": as_json(oom.fixes)} for oom in run.ooms if selection.includes(oom)],
+        "pool": {device: as_json(pool_history(run, device)) for device in devices},
         "demand": {device: describe_demand(peak_demand(run, device)) for device in devices},
         "answers": {device: describe_answers(run, device, selection.phase, by_worker) for device in devices},
         "host_memory": {
@@ -84,18 +80,6 @@ def describe_run(
         "notes": list(run.notes),
         "damage": list(run.damage),
     }
-
-
-def _describe_pool(history: PoolHistory) -> dict[str, Any]:
-    """The pool over the steps: spans, and sentences on its growth."""
-    return {"spans": [dataclasses.asdict(span) for span in history.spans], "sentences": list(history.sentences)}
-
-
-def describe_layer(layer: Layer) -> dict[str, Any]:
-    """All fields of a layer."""
-    described = dataclasses.asdict(layer)
-    described["output_shape"] = None if layer.output_shape is None else list(layer.output_shape)
-    return described
 
 
 def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
@@ -121,35 +105,10 @@ def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
 
 def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]:
     """All fields of a snapshot; without ledger, saved for backward and held tensors if `ledger` is false."""
-    described: dict[str, Any] = {
-        field.name: getattr(snapshot, field.name)
-        for field in dataclasses.fields(snapshot)
-        if field.name not in ("ledger", "saved_for_backward", "not_available", "held_tensors", "replay")
-    }
-    described["not_available"] = list(snapshot.not_available)
-    described["replay"] = None if snapshot.replay is None else dataclasses.asdict(snapshot.replay)
-    if ledger:
-        described["ledger"] = [dataclasses.asdict(row) for row in snapshot.ledger]
-        described["saved_for_backward"] = [dataclasses.asdict(row) for row in snapshot.saved_for_backward]
-        described["held_tensors"] = [
-            {**dataclasses.asdict(group), "shape": list(group.shape)} for group in snapshot.held_tensors
-        ]
+    described: dict[str, Any] = as_json(snapshot, () if ledger else ("ledger", "saved_for_backward", "held_tensors"))
     return described
 
 
 def describe_oom(oom: Oom) -> dict[str, Any]:
     """All fields of a failed allocation except its chunks and the fixes, which take seconds to simulate."""
-    described: dict[str, Any] = {
-        field.name: getattr(oom, field.name)
-        for field in dataclasses.fields(oom)
-        if field.name not in ("identifier", "ledger", "fixes", "map", "not_available")
-    }
-    described["chunks"] = None if oom.map is None else len(oom.map)
-    described["ledger"] = [dataclasses.asdict(row) for row in oom.ledger]
-    described["not_available"] = list(oom.not_available)
-    return described
-
-
-def describe_fixes(fixes: Iterable[Fix]) -> list[dict[str, Any]]:
-    """Possible fixes, the cheapest one first."""
-    return [dataclasses.asdict(fix) for fix in fixes]
+    return {**as_json(oom, ("identifier", "fixes", "map")), "chunks": None if oom.map is None else len(oom.map)}

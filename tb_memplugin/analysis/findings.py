@@ -36,13 +36,7 @@ def former_bytes(snapshot: Snapshot) -> dict[str, int]:
 
 
 def former_finding(run: Run, device: str, worker: str = "") -> str | None:
-    """The finding on a device's last breakdown, of training if there is one; None if these bytes are few.
-
-    Args:
-        run: The run of one worker.
-        device: The device.
-        worker: The worker's name.
-    """
+    """The finding on a device's last breakdown, of training if there is one; None if these bytes are few."""
     snapshot = _last_breakdown(run, device)
     sizes = {} if snapshot is None else former_bytes(snapshot)
     total = sum(sizes.values())
@@ -127,22 +121,16 @@ def _last_breakdown(run: Run, device: str) -> Snapshot | None:
 
 
 def former_findings(run: Run, worker: str = "") -> list[str]:
-    """The findings on all devices of one worker's run."""
     return _on_devices(former_finding, run, worker)
 
 
 def findings(by_worker: Mapping[str, Run]) -> list[str]:
-    """The findings by device, and then on host memory by worker.
-
-    Args:
-        by_worker: Worker name to the run of that worker, with devices under their own names.
-    """
+    """The findings by device, and then on host memory by worker; devices of a worker's run have their own names."""
     of_devices = [sentence for worker, run in by_worker.items() for sentence in device_findings(worker, run)]
     return of_devices + [sentence for run in by_worker.values() for sentence in host_findings(run)]
 
 
 def device_findings(worker: str, run: Run) -> list[str]:
-    """The findings on the devices of one worker."""
     return (
         growth_findings(worker, run)
         + former_findings(run, worker)
@@ -152,7 +140,6 @@ def device_findings(worker: str, run: Run) -> list[str]:
 
 
 def recomputation_findings(run: Run, worker: str = "") -> list[str]:
-    """The findings on recomputed layers, on all devices of one worker's run."""
     return _on_devices(recomputation_finding, run, worker)
 
 

@@ -4,8 +4,7 @@ It is measured at step end, or else from the step's trace at the peak, or unknow
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -27,10 +26,8 @@ class PoolGrowth:
     """A change of the pool between two steps at which it is known.
 
     Attributes:
-        after_step: The earlier step, None for the first one of a session.
-        by_step: The later step.
+        after_step: None for the first one of a session.
         bytes: The difference; for the first step of a session, the whole pool.
-        pool_bytes: The pool at the later step.
         peak_rise_bytes: Rise of the session's highest peak between the steps; None if no peak is known.
     """
 
@@ -41,7 +38,6 @@ class PoolGrowth:
     peak_rise_bytes: int | None
 
     def sentence(self) -> str:
-        """The change as text."""
         if self.after_step is None:
             return f"The pool was {format_bytes(self.pool_bytes)} at step {self.by_step}."
         when = f"Between step {self.after_step} and step {self.by_step}"
@@ -60,105 +56,62 @@ class PoolGrowth:
         return f"{grew}: no free chunk was large enough for a request, although the highest peak did not rise."
 
 
-class PoolPoints(NamedTuple):
-    """The moments of one session at which the pool is known, in order of time; arrays of equal length."""
-
-    step: Integers
-    pool_bytes: Integers
-    highest_bytes: Integers
-    """The highest peak of the session so far."""
-
-
-def pool_points(run: Run, device: str) -> list[PoolPoints]:
-    """The known sizes of a device's pool by session, in all phases: measured, or else from traced steps."""
-    moments = _moments(run, device)
-    moments = moments.take(np.argsort(moments.wall_time, kind="stable"))
-    session = sessions_of(run, moments.wall_time)
-    points = []
-    for index in np.unique(session[moments.pool_bytes != MISSING]).tolist():
-        rows = moments.take(np.flatnonzero(session == index))
-        known = rows.pool_bytes != MISSING
-        highest = np.maximum.accumulate(np.maximum(rows.peak_bytes, 0))
-        points.append(PoolPoints(rows.step[known], rows.pool_bytes[known], highest[known]))
-    return points
-
-
 def sessions_of(run: Run, wall_time: Floats) -> Integers:
     """Index of the session of each moment."""
     starts = np.sort(np.asarray(run.session_starts, np.float64))
     return np.searchsorted(starts, wall_time, side="right").astype(np.int64)
 
 
-def pool_growths(points: PoolPoints) -> list[PoolGrowth]:
-    """Every change of the pool within a session, in order of time."""
-    changes = np.flatnonzero(np.diff(points.pool_bytes, prepend=0))
-    highest = points.highest_bytes
-    return [
-        PoolGrowth(
-            after_step=int(points.step[at - 1]) if at else None,
-            by_step=int(points.step[at]),
-            bytes=int(points.pool_bytes[at] - (points.pool_bytes[at - 1] if at else 0)),
-            pool_bytes=int(points.pool_bytes[at]),
-            peak_rise_bytes=int(highest[at] - (highest[at - 1] if at else 0)) if highest[at] else None,
-        )
-        for at in changes[-MAX_GROWTHS:].tolist()
-    ]
-
-
-def pool_sentences(points: PoolPoints, growths: Sequence[PoolGrowth]) -> list[str]:
-    """Sentences on the growth of one session's pool."""
-    sentences = [growth.sentence() for growth in growths]
-    last = int(points.step[-1])
-    if growths and growths[-1].by_step < last:
-        sentences.append(f"From step {growths[-1].by_step} to step {last} the known pool sizes are the same.")
-    return sentences
-
-
-def shortened(sentences: Sequence[str]) -> list[str]:
-    """The last `MAX_SENTENCES` sentences, after one that counts the others."""
+def _growths(run: Run, device: str) -> tuple[list[PoolGrowth], list[str]]:
+    """Every change of a device's pool within a session, in all phases and in order of time; and sentences on them."""
+    moments = _moments(run, device)
+    moments = moments[np.argsort(moments[:, 1], kind="stable")]
+    session = sessions_of(run, moments[:, 1])
+    found: list[PoolGrowth] = []
+    sentences: list[str] = []
+    for index in np.unique(session[moments[:, 3] != MISSING]).tolist():
+        step, _, peak, pool = moments[session == index].astype(np.int64).T
+        known = pool != MISSING
+        highest = np.maximum.accumulate(np.maximum(peak, 0))[known]  # peak of the session so far
+        step, pool = step[known], pool[known]
+        growths = [
+            PoolGrowth(
+                after_step=int(step[at - 1]) if at else None,
+                by_step=int(step[at]),
+                bytes=int(pool[at] - (pool[at - 1] if at else 0)),
+                pool_bytes=int(pool[at]),
+                peak_rise_bytes=int(highest[at] - (highest[at - 1] if at else 0)) if highest[at] else None,
+            )
+            for at in np.flatnonzero(np.diff(pool, prepend=0))[-MAX_GROWTHS:].tolist()
+        ]
+        found += growths
+        sentences += [growth.sentence() for growth in growths]
+        if growths and growths[-1].by_step < step[-1]:
+            sentences.append(f"From step {growths[-1].by_step} to step {step[-1]} the known pool sizes are the same.")
     left_out = len(sentences) - MAX_SENTENCES
-    if left_out <= 0:
-        return list(sentences)
-    return [f"{left_out} earlier changes are not shown.", *sentences[left_out:]]
+    if left_out > 0:
+        sentences = [f"{left_out} earlier changes are not shown.", *sentences[left_out:]]
+    return found[-MAX_GROWTHS:], sentences
 
 
-class _Moments(NamedTuple):
-    step: Integers
-    wall_time: Floats
-    peak_bytes: Integers
-    pool_bytes: Integers
-
-    def take(self, rows: npt.NDArray[np.intp]) -> "_Moments":
-        return _Moments(self.step[rows], self.wall_time[rows], self.peak_bytes[rows], self.pool_bytes[rows])
-
-
-def _moments(run: Run, device: str) -> _Moments:
-    """Traced steps, then samples: at equal times the peak precedes the step's end."""
+def _moments(run: Run, device: str) -> Floats:
+    """Step, wall time, peak and pool (`MISSING` if unknown) of traced steps, and then of samples: at equal times the
+    peak precedes the step's end. The pool of a step is measured, or else from its trace."""
     samples, figures = run.samples, run.samples.devices.get(device)
+    of_samples: Floats = np.empty((0, 4))
     measured_steps: set[tuple[int, int]] = set()
-    rows = np.empty(0, np.intp)
-    pool = np.empty(0, np.int64)
     if figures is not None:
         measured = measured_pools(figures)
         measured_steps.update(zip(samples.step[measured].tolist(), samples.phase[measured].tolist(), strict=True))
-        rows = np.flatnonzero(~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured))
-        pool = np.where(measured, figures.pool_bytes, MISSING)[rows]
+        pool = np.where(measured, figures.pool_bytes, MISSING)
+        of_samples = np.stack([samples.step, samples.wall_time, figures.peak_bytes, pool], axis=1)
+        of_samples = of_samples[~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured)]
     traced = [
-        snapshot
-        for snapshot in run.snapshots
-        if snapshot.device == device
-        and snapshot.pool is not None
-        and (snapshot.step, PHASES.index(snapshot.phase)) not in measured_steps
+        (one.step, one.wall_time, one.in_use_bytes, one.pool_bytes)
+        for one in run.snapshots
+        if one.device == device and one.pool is not None and (one.step, PHASES.index(one.phase)) not in measured_steps
     ]
-    peaks = figures.peak_bytes[rows] if figures is not None else pool
-    return _Moments(
-        step=np.append(np.asarray([snapshot.step for snapshot in traced], np.int64), samples.step[rows]),
-        wall_time=np.append(
-            np.asarray([snapshot.wall_time for snapshot in traced], np.float64), samples.wall_time[rows]
-        ),
-        peak_bytes=np.append(np.asarray([snapshot.in_use_bytes for snapshot in traced], np.int64), peaks),
-        pool_bytes=np.append(np.asarray([snapshot.pool_bytes for snapshot in traced], np.int64), pool),
-    )
+    return np.concatenate([np.asarray(traced, np.float64).reshape(-1, 4), of_samples])
 
 
 PoolSource: TypeAlias = Literal["unknown", "traced", "measured", "failed"]
@@ -179,14 +132,11 @@ class PoolSteps:
     traced rows.
 
     Attributes:
-        session: Index of the row's session.
-        in_use_bytes: Allocated at step end.
         peak_bytes: Allocated at the peak; at traced steps the bytes of the ledger.
         source: Index into `POOL_SOURCES`.
         pool_bytes, largest_free_bytes, fragmentation (float64, NaN): At the time given by `source`.
         rounding_bytes: At the peak of traced steps.
         growths: Changes of the pool between steps at which it is known, by session.
-        sentences: The changes as text.
     """
 
     session: Integers
@@ -201,7 +151,6 @@ class PoolSteps:
     sentences: tuple[str, ...]
 
     def free_bytes(self) -> Integers:
-        """Free bytes of the pool."""
         allocated = np.where(self.source == MEASURED, self.in_use_bytes, self.peak_bytes)
         free: Integers = np.where(self.source == UNKNOWN, MISSING, self.pool_bytes - allocated)
         return free
@@ -227,12 +176,7 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         pool[row] = at_peak.pool_bytes
         largest[row] = MISSING if at_peak.largest_free_bytes is None else at_peak.largest_free_bytes
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
-    growths: list[PoolGrowth] = []
-    sentences: list[str] = []
-    for points in pool_points(run, device):
-        changes = pool_growths(points)
-        growths += changes
-        sentences += pool_sentences(points, changes)
+    growths, sentences = _growths(run, device)
     return PoolSteps(
         session=sessions_of(run, view.wall_time),
         in_use_bytes=view.figures.in_use_bytes,
@@ -242,8 +186,8 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         largest_free_bytes=largest,
         fragmentation=ratio,
         rounding_bytes=rounding,
-        growths=tuple(growths[-MAX_GROWTHS:]),
-        sentences=tuple(shortened(sentences)),
+        growths=tuple(growths),
+        sentences=tuple(sentences),
     )
 
 
@@ -252,13 +196,8 @@ class PoolSpan:
     """Successive steps with the same pool; steps with an unknown pool in between are skipped.
 
     Attributes:
-        first_step, last_step: First and last step, inclusive.
-        known_steps: Number of steps with a known pool.
         source: ``measured`` at step end, or ``traced`` at the peak.
-        pool_bytes: The pool.
-        least_free_bytes, most_free_bytes: Range of the free bytes.
-        least_largest_free_bytes: Minimum of the largest free chunk; None if unknown.
-        most_fragmentation: Maximum fragmentation; None if unknown.
+        least_largest_free_bytes, most_fragmentation: None if unknown.
     """
 
     first_step: int
@@ -281,7 +220,6 @@ class PoolHistory:
 
 
 def pool_history(run: Run, device: str) -> PoolHistory:
-    """The pool of a device over all steps of its `device_phase`."""
     view = overview(run, device, device_phase(run, device), None, None, limit=MAX_ROWS)
     pool = pool_steps(run, device, view)
     return PoolHistory(tuple(pool_spans(view, pool)), pool.sentences)

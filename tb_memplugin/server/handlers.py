@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.answers.answer_memory import with_ranks
 from tb_memplugin.analysis.answers.questions import describe_answers
-from tb_memplugin.analysis.describe import describe_layer, describe_snapshot
+from tb_memplugin.analysis.describe import describe_snapshot
 from tb_memplugin.analysis.growth.host_memory import describe_host, host_steps, host_summary
 from tb_memplugin.analysis.pool import POOL_SOURCES, pool_steps
 from tb_memplugin.analysis.steps import changes
@@ -22,6 +22,7 @@ from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.model import downsample as reduce
 from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.groups import ledger_totals
+from tb_memplugin.model.plain import as_json
 from tb_memplugin.model.text import some
 from tb_memplugin.reader.catalog import RunTags
 from tb_memplugin.reader.files.source import Source
@@ -162,16 +163,16 @@ class Handlers:
         of_worker = find_device(self._reader, source, run, stretch.device, stretch.session).run
         summary = host_summary(of_worker)
         steps = stretch.first_step, stretch.last_step
-        view = host_steps(of_worker.samples, stretch.phase, *steps, limit=2 * stretch.points)
+        total, columns = host_steps(of_worker.samples, stretch.phase, *steps, limit=2 * stretch.points)
         fields = {
             "run": run,
             "device": stretch.device,
             "phase": stretch.phase,
             "worker": of_worker.workers[0],
-            "total_rows": view.total_rows,
+            "total_rows": total,
             "summary": None if summary is None else describe_host(summary),
         }
-        return Columns(fields, {**fields_of(view, "step", "wall_time", "host_resident_bytes"), **view.parts})
+        return Columns(fields, columns)
 
     def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         loaded = (
@@ -217,7 +218,7 @@ class Handlers:
         return {
             "run": run,
             **fields_of(table, "step", "reason", "optimizer", "other_optimizer_bytes", "other_state_bytes"),
-            "layers": [describe_layer(layer) for layer in table.layers],
+            "layers": as_json(table.layers),
         }
 
     def activations(self, source: Source, run: str, steps: tuple[int | None, int | None], points: int) -> Columns:

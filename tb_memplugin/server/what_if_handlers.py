@@ -4,7 +4,6 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from tb_memplugin.analysis.describe import describe_fixes
 from tb_memplugin.analysis.fit.fixes import advice
 from tb_memplugin.analysis.fit.plan import plan_for
 from tb_memplugin.analysis.fit.plan_answer import describe_plan
@@ -17,6 +16,7 @@ from tb_memplugin.analysis.fit.what_if import (
 from tb_memplugin.analysis.fit.what_if_answer import describe_measured, describe_what_if, measured_snapshot
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.model import with_layers_of
+from tb_memplugin.model.plain import as_json
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.demand import describe_demand, peak_demand
 from tb_memplugin.reader.decode.streams import BASIC, REQUESTS, TIMELINES
@@ -69,7 +69,7 @@ class WhatIfHandlers:
         def compute() -> tuple[dict[str, Any], int]:
             tags = self._reader.tags(source, run)
             found = advice(*failed_session(self._reader, source, tags, loaded, loaded.run.ooms[index]))
-            described = {"run": run, "oom": index, "fixes": describe_fixes(found.fixes), "note": found.note}
+            described = {"run": run, "oom": index, "fixes": as_json(found.fixes), "note": found.note}
             return described, _SHORT_ANSWER_BYTES
 
         return self._once(("fixes", run, index), loaded.version, compute)

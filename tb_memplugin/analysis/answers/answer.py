@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.model import Category, Phase
+from tb_memplugin.model.plain import as_json
 
 AnswerName: TypeAlias = Literal["fits", "growing", "fragmented", "changed"]
 AnswerStatus: TypeAlias = Literal["ok", "warning", "failed", "unknown"]
@@ -47,12 +48,9 @@ class Answer:
     """An answer on one device.
 
     Attributes:
-        name: The question's name.
         device: None for a run without allocator data.
         sentence: A few words with one or two numbers.
         status: ``unknown`` if the data does not answer the question.
-        source: How it is known.
-        evidence: Where it is shown.
         figures: The numbers behind the sentence; sizes in bytes under names that end in ``_bytes``.
         details: Sentences on what the first one leaves out.
     """
@@ -68,24 +66,12 @@ class Answer:
 
     @property
     def question(self) -> str:
-        """The question as text."""
         return QUESTIONS[self.name]
 
 
 def known(**figures: int | float | None) -> dict[str, int | float]:
-    """The figures that are known."""
     return {name: value for name, value in figures.items() if value is not None}
 
 
 def describe_answer(answer: Answer) -> dict[str, Any]:
-    """All fields of an answer as a JSON object."""
-    described = dataclasses.asdict(answer)
-    zoom = answer.evidence.zoom
-    described["evidence"]["zoom"] = None if zoom is None else list(zoom)
-    return {
-        "name": answer.name,
-        "question": answer.question,
-        **described,
-        "figures": dict(answer.figures),
-        "details": list(answer.details),
-    }
+    return {**as_json(answer), "question": answer.question}

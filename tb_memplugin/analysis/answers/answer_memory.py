@@ -12,7 +12,7 @@ from tb_memplugin.analysis.answers.answer import Answer, AnswerEvidence, AnswerS
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, device_phase, fitting_peak
 from tb_memplugin.analysis.steps.step_rows import step_rows
 from tb_memplugin.model import MISSING, Oom, Phase, Pool, Run, is_cpu, take_samples
-from tb_memplugin.model.basics import last_known
+from tb_memplugin.model.basics import fields_of, last_known
 from tb_memplugin.model.samples import measured_pools
 from tb_memplugin.model.units import format_bytes
 from tb_memplugin.model.worker_summary import RunStatus
@@ -74,10 +74,7 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
         return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
     status = _judgement(state.pool.free_bytes, state.largest_free_bytes, state.pool.pool_bytes, state.capacity_bytes)
     figures = known(
-        free_bytes=state.pool.free_bytes,
-        largest_free_bytes=state.largest_free_bytes,
-        pool_bytes=state.pool.pool_bytes,
-        capacity_bytes=state.capacity_bytes,
+        **fields_of(state.pool, "free_bytes", "largest_free_bytes", "pool_bytes"), capacity_bytes=state.capacity_bytes
     )
     sentence = _free(state.pool.free_bytes, state.largest_free_bytes) + (" at step end" if state.at_step_end else "")
     evidence = AnswerEvidence("fragmentation", step=state.step, phase=phase)
@@ -88,7 +85,6 @@ class _SinceFailure(NamedTuple):
     """What follows the newest failed allocation of a device; the whole run without one.
 
     Attributes:
-        run: The run with the steps after the failure only.
         failure: The failure, and its index in the run's.
         fits_again: The first step after it, None without a peak after it: the failure is the last that is known.
     """
@@ -123,23 +119,15 @@ def _failure_sentence(oom: Oom) -> str:
 
 def _failed(device: str, index: int, oom: Oom) -> Answer:
     details = (oom.outcome,) if oom.status == "survived" else ()
-    figures = known(
-        requested_bytes=oom.requested_bytes,
-        in_use_bytes=oom.in_use_bytes,
-        free_bytes=oom.free_bytes,
-        largest_free_bytes=oom.largest_free_bytes,
-        capacity_bytes=oom.capacity_bytes,
-    )
-    evidence = _at_failure(index, oom)
+    sizes = ("requested_bytes", "in_use_bytes", "free_bytes", "largest_free_bytes", "capacity_bytes")
+    evidence, figures = _at_failure(index, oom), known(**fields_of(oom, *sizes))
     return Answer("fits", device, _failure_sentence(oom), "failed", "measured", evidence, figures, details)
 
 
 def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:
     free, largest = oom.free_bytes, oom.largest_free_bytes
-    figures = known(
-        requested_bytes=oom.requested_bytes, free_bytes=free, largest_free_bytes=largest, pool_bytes=oom.pool_bytes
-    )
-    evidence = _at_failure(index, oom)
+    sizes = ("requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes")
+    evidence, figures = _at_failure(index, oom), known(**fields_of(oom, *sizes))
     if free is None or largest is None:
         sentence = "No memory map of the failure" if free is None else f"{format_bytes(free)} free, chunks unknown"
         return Answer("fragmented", device, sentence, "unknown", "unknown", evidence, figures)
@@ -214,11 +202,7 @@ TRAINING_SECONDS = 60
 
 
 def run_status(run: Run, grows: bool) -> RunStatus:
-    """The status of a worker's run.
-
-    Args:
-        grows: Whether growing device or host memory was found.
-    """
+    """The status of a worker's run; `grows` says whether growing device or host memory was found."""
     phases = {device: device_phase(run, device) for device in device_names(run)}
     if run.ooms and any(fits(run, device, phase).status == "failed" for device, phase in phases.items()):
         return "failed"
@@ -231,19 +215,13 @@ def run_status(run: Run, grows: bool) -> RunStatus:
 
 
 def worst(statuses: Sequence[RunStatus]) -> RunStatus:
-    """The status of a run with workers of these statuses."""
     found = [status for status in WORST_FIRST if status in statuses]
     return found[0] if found else "ok" if "ok" in statuses else "unknown"
 
 
 def with_ranks(runs: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
-    """The entries of a list of runs, each with its place in the order in which to open them, and the runs that still
-    train marked as such.
-
-    Args:
-        runs: Entries of ``GET runs``.
-        now: Seconds since the epoch.
-    """
+    """The entries of ``GET runs``, each with its place in the order in which to open them, and the runs that still
+    train at `now` (seconds since the epoch) marked as such."""
     order = sorted(range(len(runs)), key=lambda at: _place(runs[at]))
     ranks = {at: rank for rank, at in enumerate(order)}
     return [{**run, "status": _at(run, now), "rank": ranks[at]} for at, run in enumerate(runs)]

@@ -22,10 +22,11 @@ from tb_memplugin.analysis.growth.device_growth import (
 )
 from tb_memplugin.analysis.growth.growth_causes import Cause
 from tb_memplugin.analysis.growth.host_memory import CPU, HostGrowth, host_growth
-from tb_memplugin.analysis.growth.trend import MIN_JUMP_BYTES, MIN_JUMP_SHARE, MIN_JUMP_STEPS, Trend
+from tb_memplugin.analysis.growth.trend import MIN_JUMP_STEPS, Trend, least_jump
 from tb_memplugin.analysis.steps.facts import device_phase, range_of
 from tb_memplugin.analysis.steps.step_rows import step_rows
-from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Phase, Run, full_device_name
+from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Phase, Run, full_device_name
+from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.units import format_bytes
 
 
@@ -71,10 +72,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         zoom=_zoom(trend),
     )
     figures |= known(
-        bytes_per_step=trend.bytes_per_step,
-        since_step=trend.since_step,
-        from_bytes=trend.from_bytes,
-        to_bytes=trend.to_bytes,
+        **fields_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
         owner_bytes=None if owner is None else growth.owner_bytes,
         capacity_step=growth.capacity_step,
         **_cause_figures(growth.cause),
@@ -102,37 +100,23 @@ def _details(growth: Growth, owner: tuple[str | None, str] | None) -> tuple[str,
 
 
 def _rate(trend: Trend) -> str:
-    rate, per = (
-        (trend.bytes_per_step, "/step")
-        if trend.bytes_per_step >= 1
-        else (1e3 * trend.bytes_per_step, " per 1,000 steps")
-    )
-    return f"+{format_bytes(round(rate))}{per} since step {trend.since_step}"
+    steps, per = (1, "/step") if trend.bytes_per_step >= 1 else (1000, " per 1,000 steps")
+    return f"+{format_bytes(round(steps * trend.bytes_per_step))}{per} since step {trend.since_step}"
 
 
 def _zoom(trend: Trend) -> tuple[int, int] | None:
     return (trend.since_step, trend.last_step) if trend.last_step > trend.since_step else None
 
 
-def _cause_figures(cause: Cause | None) -> dict[str, int]:
-    return (
-        {}
-        if cause is None
-        else {"cause_count": cause.count} | ({} if cause.bytes is None else {"cause_bytes": cause.bytes})
-    )
+def _cause_figures(cause: Cause | None) -> dict[str, int | float]:
+    return {} if cause is None else known(cause_count=cause.count, cause_bytes=cause.bytes)
 
 
 def _sessions_grow(growth: SessionGrowth, phase: Phase, figures: dict[str, int | float]) -> Answer:
-    """The memory grows from one training of the process to the next."""
     cause = growth.cause
     sentence = growth.short() + ("" if cause is None else f": {cause.short}")
-    figures = figures | known(
-        bytes_per_session=growth.bytes_per_session,
-        sessions=growth.sessions,
-        from_bytes=growth.from_bytes,
-        to_bytes=growth.to_bytes,
-        **_cause_figures(cause),
-    )
+    sizes = fields_of(growth, "bytes_per_session", "sessions", "from_bytes", "to_bytes")
+    figures = figures | sizes | _cause_figures(cause)
     source: AnswerSource = "measured" if cause is None else "inferred"
     evidence = AnswerEvidence("overview", phase=phase)
     return Answer("growing", growth.device, sentence, "warning", source, evidence, figures, (growth.sentence(),))
@@ -149,14 +133,13 @@ def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, 
         since_step=trend.since_step,
         from_host_bytes=trend.from_bytes,
         to_host_bytes=trend.to_bytes,
+        **_cause_figures(cause),
     )
-    figures |= _cause_figures(cause)
     source: AnswerSource = "measured" if cause is None else "inferred"
     return Answer("growing", device, sentence, "warning", source, evidence, figures)
 
 
 def _known_steps(run: Run, device: str, phase: Phase) -> int:
-    """The number of steps of a phase at which the device was measured or traced."""
     figures = run.samples.devices.get(device)
     steps = np.asarray([one.step for one in run.snapshots if one.device == device and one.phase == phase], np.int64)
     if figures is not None:
@@ -186,8 +169,7 @@ def answers(
     """The answers in the order of `QUESTIONS`, from every step of the run; all unknown without a device.
 
     Args:
-        run, device: The run and one of its devices.
-        phase: The phase to look at; by default its `device_phase`.
+        phase: By default the `device_phase`.
         by_worker: As for `describe_run`. Growth is looked for in the run of the device's worker, whose sessions are
             known there.
     """
@@ -206,7 +188,6 @@ def answers(
 
 
 def _of_worker(run: Run, device: str, by_worker: Mapping[str, Run]) -> tuple[Run, str]:
-    """The run of a device's worker, and the device's name there."""
     for worker, own in by_worker.items():
         name = device.removeprefix(f"{worker}/") if worker else device
         if device == full_device_name(worker, name) and name in own.samples.devices:
@@ -217,7 +198,6 @@ def _of_worker(run: Run, device: str, by_worker: Mapping[str, Run]) -> tuple[Run
 def describe_answers(
     run: Run, device: str | None, phase: Phase | None = None, by_worker: Mapping[str, Run] | None = None
 ) -> list[dict[str, Any]]:
-    """The answers as JSON objects."""
     return [describe_answer(answer) for answer in answers(run, device, phase, by_worker)]
 
 
@@ -228,19 +208,15 @@ def changed(run: Run, device: str, phase: Phase) -> Answer:
         return _changed(device, phase, max(changes, key=lambda one: (abs(one.delta_bytes or 0), one.step)))
     rows = step_rows(run, device, phase)
     is_known = rows.devices[device].peak_bytes != MISSING
-    known_peaks = rows.devices[device].peak_bytes[is_known]
+    peaks = rows.devices[device].peak_bytes[is_known]
     measured = range_of(rows.step[is_known], run.thinning > 1).steps
     evidence = AnswerEvidence("overview", phase=phase)
     figures = {"steps": measured}
-    if measured < 2 or (measured < MIN_JUMP_STEPS and _varies(known_peaks)):
+    # In a series too short for a jump, peaks that differ considerably may be one.
+    if measured < 2 or (measured < MIN_JUMP_STEPS and np.ptp(peaks) >= least_jump(int(peaks.min()))):
         sentence = f"Too few steps to compare: {measured}"
         return Answer("changed", device, sentence, "unknown", "unknown", evidence, figures)
     return Answer("changed", device, f"No changes in {measured:,} steps", "ok", "measured", evidence, figures)
-
-
-def _varies(peaks: Integers) -> bool:
-    """Whether the peaks differ considerably, in a series too short for a jump."""
-    return bool(np.ptp(peaks) >= max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * int(peaks.min())))
 
 
 def _changed(device: str, phase: Phase, change: StepChange) -> Answer:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tb_memplugin.analysis.growth.trend import MIN_JUMP_BYTES, MIN_JUMP_SHARE, Jump, largest_jump
+from tb_memplugin.analysis.growth.trend import Jump, largest_jump, least_jump
 from tb_memplugin.analysis.steps.changes import ChangeEffect, Level, change_effects
 from tb_memplugin.analysis.steps.step_rows import (
     BatchChange,
@@ -54,7 +54,6 @@ class StepChange:
 
     @property
     def delta_bytes(self) -> int | None:
-        """Change of the peak; None if it was not measured on both sides."""
         if self.before is None or self.after is None:
             return None
         return self.after.peak_bytes - self.before.peak_bytes
@@ -62,58 +61,38 @@ class StepChange:
     def sentence(self) -> str:
         """The change with its cause and its effect on the peak, in few words."""
         where = f"Step {self.step}" if self.after_step is None else f"Steps {self.after_step} to {self.step}"
-        return f"{where}: {self._what()}"
-
-    def _what(self) -> str:
-        if self._is_former:
+        if not self.deliberate and (self.slots_bytes or self.others_bytes):
             kept = "earlier model" if self.others_bytes else "earlier optimizer"
-            return f"{kept} stays, {signed_bytes(self.others_bytes + self.slots_bytes)}"
+            return f"{where}: {kept} stays, {signed_bytes(self.others_bytes + self.slots_bytes)}"
         title = ", ".join(self.titles)
         size = None if self.delta_bytes is None else signed_bytes(self.delta_bytes)
         if not title:
-            return f"peak {size}"
-        return title if size is None else f"{title}, {size}"
+            return f"{where}: peak {size}"
+        return f"{where}: {title}" if size is None else f"{where}: {title}, {size}"
 
     def details(self) -> tuple[str, ...]:
         """What the sentence leaves out: the categories of the change, and what stays of earlier optimizers."""
         found = []
         if self.parts:
-            found.append(f"Mainly {self._parts()}.")
+            unit = unit_for(delta for _, delta in self.parts)
+            named = (
+                f"{category.replace('_', ' ')} {'+' if delta >= 0 else '−'}{format_figure(abs(delta), unit)}"
+                for category, delta in self.parts
+            )
+            found.append(f"Mainly {', '.join(named)} {unit}.")
         if self.slots_bytes or self.others_bytes:
-            found.append(self._former())
+            what = "New model: variables of the earlier one"
+            if not self.others_bytes:
+                what = "Compiled again: slots of the earlier optimizer"
+            found.append(f"{what} stay, {signed_bytes(self.others_bytes + self.slots_bytes)}.")
             found.append(
                 f"Earlier optimizers and models take {format_bytes(self.former_bytes)} in all. "
                 "`tb_memplugin.release_unused()` between two trainings frees them."
             )
         return tuple(found)
 
-    @property
-    def _is_former(self) -> bool:
-        """Whether all that is known to have changed is what stays of earlier optimizers and models."""
-        return not self.deliberate and bool(self.slots_bytes or self.others_bytes)
-
-    def _parts(self) -> str:
-        """The categories with their changes in one unit: "optimizer state +113, activations +131 MiB"."""
-        if not self.parts:
-            return ""
-        unit = unit_for(delta for _, delta in self.parts)
-        named = (f"{category.replace('_', ' ')} {_signed(delta, unit)}" for category, delta in self.parts)
-        return f"{', '.join(named)} {unit}"
-
-    def _former(self) -> str:
-        if self.others_bytes:
-            return (
-                f"New model: variables of the earlier one stay, {signed_bytes(self.others_bytes + self.slots_bytes)}."
-            )
-        return f"Compiled again: slots of the earlier optimizer stay, {signed_bytes(self.slots_bytes)}."
-
-
-def _signed(delta: int, unit: str) -> str:
-    return f"{'+' if delta >= 0 else '−'}{format_figure(abs(delta), unit)}"
-
 
 def signed_bytes(delta: int) -> str:
-    """A change of a size with its sign."""
     return f"{'+' if delta >= 0 else '−'}{format_bytes(abs(delta))}"
 
 
@@ -155,32 +134,22 @@ def _counts(change: StepChange) -> bool:
     if change.deliberate or change.slots_bytes or change.others_bytes:
         return True
     delta = change.delta_bytes
-    return delta is not None and change.before is not None and abs(delta) >= _considerable(change.before.peak_bytes)
-
-
-def _considerable(size: int) -> float:
-    """The least change of a size that is considerable."""
-    return max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * size)
+    return delta is not None and change.before is not None and abs(delta) >= least_jump(change.before.peak_bytes)
 
 
 def _of_tables(effect: ChangeEffect, batches: Sequence[BatchChange]) -> StepChange:
     """A change of the layer table, and of the batch size between the same traced steps."""
-    titles = [
-        f"{verb} {_layers(paths)}" for verb, paths in (("unfroze", effect.unfrozen), ("froze", effect.frozen)) if paths
-    ]
-    titles += [one.title for one in batches]
-    deliberate = bool(titles)
-    if not titles:
-        titles = [effect.reason if len(effect.reason) <= MAX_REASON_CHARACTERS else "the layer table changed"]
-    return StepChange(effect.step, None, tuple(titles), deliberate, effect.before, effect.after)
+    became = (("unfroze", effect.unfrozen), ("froze", effect.frozen))
+    titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [one.title for one in batches]
+    reason = effect.reason if len(effect.reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
+    return StepChange(effect.step, None, tuple(titles or [reason]), bool(titles), effect.before, effect.after)
 
 
 def _of_batch(change: BatchChange, steps: Integers, peaks: Integers) -> StepChange:
     first = first_of_level(steps, peaks, change)
+    step, since = (change.after.step, change.before.step) if first is None else (first, None)
     before, after = (level_at(steps, peaks, one.step) for one in change)
-    unknown = first is None
-    step = change.after.step if first is None else first
-    return StepChange(step, change.before.step if unknown else None, (change.title,), True, before, after)
+    return StepChange(step, since, (change.title,), True, before, after)
 
 
 def _of_former(
@@ -213,7 +182,6 @@ def _of_jump(
 
 
 def level_at(steps: Integers, peaks: Integers, step: int) -> Level | None:
-    """The peak of a step; `steps` ascending, with their `peaks`."""
     at = int(np.searchsorted(steps, step))
     if at == len(steps) or steps[at] != step or peaks[at] == MISSING:
         return None
@@ -232,7 +200,7 @@ def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
 
 def _with_former(change: StepChange, before: Snapshot, after: Snapshot) -> StepChange:
     was, now = former_of(before), former_of(after)
-    least = _considerable(before.in_use_bytes)
+    least = least_jump(before.in_use_bytes)
     slots, others = now.slots - was.slots, now.others - was.others
     if slots + others < least:
         return change
@@ -243,7 +211,6 @@ def _with_former(change: StepChange, before: Snapshot, after: Snapshot) -> StepC
 
 
 def _main_parts(deltas: dict[Category, int], whole: int) -> tuple[tuple[Category, int], ...]:
-    """The largest changes: of persistent categories, and of others that change as the whole does."""
     named = [
         (category, delta)
         for category, delta in deltas.items()

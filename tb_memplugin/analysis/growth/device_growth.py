@@ -7,7 +7,7 @@ trains one model after another, each for too few steps to show growth.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -62,9 +62,7 @@ class Growth:
     """A finding.
 
     Attributes:
-        device: The device.
-        phase: The phase whose steps grow.
-        at_peak: True if the peak grows, False if the memory in use at step end does.
+        at_peak: Whether the peak grows; if not, the memory in use at step end does.
         trend: The growth. Its rate leaves out jumps; its levels are as measured.
         jumps: Step and size in bytes of each jump since the trend began, which are no part of its rate.
         owner: Layer and category with the largest growth between traced steps, or in recorded activations; None if
@@ -94,7 +92,6 @@ class Growth:
     capacity_step: int | None
 
     def sentence(self) -> str:
-        """The finding as text."""
         trend = self.trend
         series = f"peak memory of a {step_name(self.phase)}" if self.at_peak else "memory in use at step end"
         text = (
@@ -117,11 +114,9 @@ class Growth:
         return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
 
     def span(self) -> str:
-        """Between which traced steps the owner grew, as a clause; empty if unknown."""
         return "" if self.owner_steps is None else " from step {} to step {}".format(*self.owner_steps)
 
     def origin(self) -> tuple[str, ...]:
-        """What keeps the added held tensors alive and what made them, as far as they are known."""
         parts = (self.held_by and f"kept alive by {self.held_by}", self.line and f"made at {self.line}")
         return tuple(part for part in parts if part)
 
@@ -133,7 +128,6 @@ def jumps_text(jumps: Iterable[tuple[int, int]]) -> str:
 
 
 def find_growth(run: Run) -> list[Growth]:
-    """Find growing memory, at most one finding per device."""
     return [growth for device in run.samples.devices if (growth := growth_of(run, device)) is not None]
 
 
@@ -182,7 +176,6 @@ def growth_bound(run: Run, device: str) -> int | None:
 
 
 def can_show_growth(run: Run, device: str) -> bool:
-    """Whether a device has enough measured steps of its `device_phase` for a trend."""
     return _has_enough(run, device, device_phase(run, device))
 
 
@@ -238,7 +231,8 @@ def _owner(
     candidates: dict[tuple[str | None, str], int] = {}
     steps = None
     if len(snapshots) >= 2 and snapshots[-1].step > snapshots[0].step:
-        candidates = _differences(_sums(snapshots[0]), _sums(snapshots[-1]))
+        first = _sums(snapshots[0])
+        candidates = {name: size - first[name] for name, size in _sums(snapshots[-1]).items()}
         steps = snapshots[0].step, snapshots[-1].step
     if not any(size > 0 for size in candidates.values()):
         candidates, steps = _activation_growth(run.activations, trend), None
@@ -274,7 +268,7 @@ def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | N
     by_group: Counter[HeldKey] = Counter()
     by_holder: Counter[str] = Counter()
     for snapshot, sign in ((snapshots[-1], 1), (snapshots[0], -1)):
-        for group in _held_tensors(snapshot):
+        for group in (one for one in snapshot.held_tensors if one.category == "held_tensors"):
             by_group[_held_key(group)] += sign * group.bytes
             if group.held_by is not None:
                 by_holder[group.held_by] += sign * group.bytes
@@ -282,29 +276,20 @@ def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | N
     grown = [key for key, added in by_group.items() if added > 0 and held_by in (None, key[2])]
     most = max(grown, key=lambda key: by_group[key], default=None)
     # A step that made none of them does not know their line.
-    groups = (group for snapshot in reversed(snapshots) for group in _held_tensors(snapshot))
-    return held_by, next((group.line for group in groups if group.line and _held_key(group) == most), None)
-
-
-def _held_tensors(snapshot: Snapshot) -> list[HeldTensorGroup]:
-    return [group for group in snapshot.held_tensors if group.category == "held_tensors"]
+    groups = (group for snapshot in reversed(snapshots) for group in snapshot.held_tensors if group.line)
+    kept = (group for group in groups if group.category == "held_tensors" and _held_key(group) == most)
+    return held_by, next((group.line for group in kept), None)
 
 
 def _held_key(group: HeldTensorGroup) -> HeldKey:
     return group.shape, group.dtype, group.held_by
 
 
-def _sums(snapshot: Snapshot) -> dict[tuple[str | None, str], int]:
-    sums: dict[tuple[str | None, str], int] = {}
+def _sums(snapshot: Snapshot) -> Counter[tuple[str | None, str]]:
+    sums: Counter[tuple[str | None, str]] = Counter()
     for row in snapshot.ledger:
-        sums[row.layer, row.category] = sums.get((row.layer, row.category), 0) + row.bytes
+        sums[row.layer, row.category] += row.bytes
     return sums
-
-
-def _differences(
-    first: Mapping[tuple[str | None, str], int], last: Mapping[tuple[str | None, str], int]
-) -> dict[tuple[str | None, str], int]:
-    return {name: size - first.get(name, 0) for name, size in last.items()}
 
 
 def _activation_growth(activations: LayerActivations, trend: Trend) -> dict[tuple[str | None, str], int]:
@@ -349,11 +334,9 @@ class SessionGrowth:
     cause: Cause | None
 
     def short(self) -> str:
-        """The rate in a few words."""
         return f"+{format_bytes(round(self.bytes_per_session))} per training since the {_ordinal(self.first)}"
 
     def sentence(self) -> str:
-        """The finding as text."""
         text = (
             f"{self.device}: memory in use grows by {format_bytes(round(self.bytes_per_session))} from one training of "
             f"this process to the next, from {format_bytes(self.from_bytes)} after the {_ordinal(self.first)} to "

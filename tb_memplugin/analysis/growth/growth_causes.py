@@ -108,9 +108,7 @@ class Cause:
     """Why memory grows.
 
     Attributes:
-        kind: The kind of cause.
         text: It, to follow "Cause: ", with its numbers.
-        short: It, in a few words.
         count: Models, datasets, compilations or traces that were added.
         bytes: Their bytes, None if unknown.
     """
@@ -123,20 +121,13 @@ class Cause:
 
 
 def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | None:
-    """The cause of a trend of a device's memory; None if the counters do not tell it.
-
-    Args:
-        run: The run.
-        device: The device.
-        trend: The trend.
-        functions: Whether functions may have made it.
-    """
+    """The cause of a trend of a device's memory, with `functions` also these; None if the counters do not tell it."""
     counters, own = counters_of(run, device)
     found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
     cause = _models({one.kind: one for one in found if one.name == own}, whole, trend.to_bytes)
     if own == _HOST:
-        cause = cause or _cached(found, trend) or (None if counters is None else _kept_iterators(counters))
+        cause = cause or _cached(found, trend) or _kept_iterators(counters)
     return cause or (_functions(found, trend, whole) if functions else None)
 
 
@@ -145,11 +136,11 @@ def host_cause_of(run: Run, trend: Trend) -> Cause | None:
     samples, counters = run.samples, run.counters[-1] if run.counters else None
     found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
-    cause = None if counters is None else _kept_arrays(counters, trend)
+    cause = _kept_arrays(counters, trend)
     # What its variables and batches take on a recorded CPU is no part of this trend.
     if not any(device.rpartition("/")[2] == _HOST for device in samples.devices):
         models = _models({one.kind: one for one in found if one.name == _HOST}, whole)
-        cause = cause or models or _cached(found, trend) or (None if counters is None else _kept_iterators(counters))
+        cause = cause or models or _cached(found, trend) or _kept_iterators(counters)
     if cause is not None:
         return cause
     coinciding = [one for one in found if one.kind in FUNCTION_KINDS and _coincides(samples, one, trend)]
@@ -162,38 +153,37 @@ def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause
     return _models({one.kind: one for one in found if one.name == device}, left_bytes, left_bytes)
 
 
-def _kept_arrays(counters: Counters, trend: Trend) -> Cause | None:
+def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
     """The holder of NumPy arrays whose bytes grow at the rate of a trend."""
-    for name, rows in _by_holder(counters, "kept_arrays"):
-        first, last = rows[0], rows[-1]
-        steps = int(counters.step[last] - counters.step[first])
-        added, count = (int(column[last] - column[first]) for column in (counters.bytes, counters.count))
+    for name, since, steps, count, added in _by_holder(counters, "kept_arrays"):
         if steps > 0 and count > 0 and _explains(added / steps, trend.bytes_per_step):
-            since = int(counters.step[first])
             text = f"{name} keeps {counted(count, 'NumPy array')} ({format_bytes(added)}) more than at step {since}"
             return Cause("kept_arrays", text, f"NumPy arrays in {name}", count, added)
     return None
 
 
-def _kept_iterators(counters: Counters) -> Cause | None:
+def _kept_iterators(counters: Counters | None) -> Cause | None:
     """The holder of more and more iterators over data sets, each of which has buffers."""
-    for name, rows in _by_holder(counters, "kept_iterators"):
-        first, last = rows[0], rows[-1]
-        count = int(counters.count[last] - counters.count[first])
+    for name, since, _, count, _ in _by_holder(counters, "kept_iterators"):
         if count >= MIN_ITERATORS:
-            since = int(counters.step[first])
             text = f"{name} keeps {count} iterators over data sets more than at step {since}, each with its buffers"
             return Cause("kept_iterators", text, f"iterators in {name}", count, None)
     return None
 
 
-def _by_holder(counters: Counters, kind: CounterKind) -> Iterator[tuple[str, list[int]]]:
-    """Holders with their rows, in which they were among those of the most."""
+def _by_holder(counters: Counters | None, kind: CounterKind) -> Iterator[tuple[str, int, int, int, int]]:
+    """Holders, the first step at which each was among those of the most; and the steps, the count and the bytes that
+    were added until the last one."""
+    if counters is None:
+        return
     rows: dict[str, list[int]] = {}
     for at, (one, name) in enumerate(zip(counters.kind, counters.name, strict=True)):
         if one == kind and name is not None and int(counters.count[at]) > 0:
             rows.setdefault(name, []).append(at)
-    yield from rows.items()
+    columns = (counters.step, counters.count, counters.bytes)
+    for name, of_name in rows.items():
+        steps, count, added = (int(column[of_name[-1]] - column[of_name[0]]) for column in columns)
+        yield name, int(counters.step[of_name[0]]), steps, count, added
 
 
 def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
@@ -201,7 +191,6 @@ def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
 
 
 def _functions(found: Iterable[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
-    """Compilations, or else traces."""
     kinds = [[one for one in found if one.kind == kind] for kind in FUNCTION_KINDS]
     return next((cause for of_kind in kinds if (cause := _function(of_kind, trend, whole)) is not None), None)
 
@@ -260,7 +249,6 @@ def _models(here: Mapping[str, CounterGrowth], whole: float, in_use_bytes: float
 
 
 def _cache(cache: CounterGrowth, trend: Trend) -> Cause | None:
-    """A dataset that is cached in memory while its elements are read."""
     if not cache.bytes or not _explains(cache.bytes, trend.bytes_per_step):
         return None
     text = f"the dataset is cached in memory, {format_bytes(cache.bytes)} for each batch"
@@ -268,7 +256,6 @@ def _cache(cache: CounterGrowth, trend: Trend) -> Cause | None:
 
 
 def _function(candidates: list[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
-    """The function that was compiled or traced most often."""
     one = max(candidates, key=lambda candidate: candidate.added, default=None)
     if one is None or not one.steady:
         return None

@@ -23,8 +23,10 @@ from tb_memplugin.analysis.growth.trend import (
     trend_between_jumps,
 )
 from tb_memplugin.analysis.steps.facts import range_of, runs_of_sessions, samples_phase
-from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu
+from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run, Samples, is_cpu
+from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.downsample import extreme_rows
+from tb_memplugin.model.plain import as_json
 from tb_memplugin.model.units import format_bytes
 
 CPU = "CPU:0"
@@ -102,16 +104,13 @@ class HostGrowth:
 
     @property
     def beyond_cpu(self) -> Trend:
-        """The growth with the rate of what grows beyond the memory of ``CPU:0``."""
         return _beyond(self.trend, self.cpu_bytes_per_step)
 
     @property
     def is_finding(self) -> bool:
-        """Whether most of it is beyond the memory of ``CPU:0``."""
         return _grows_beyond(self.trend, self.cpu_bytes_per_step)
 
     def sentence(self) -> str:
-        """The growth as text."""
         trend = self.trend
         text = (
             f"{self.worker + ': host' if self.worker else 'Host'} RSS grows by "
@@ -153,7 +152,6 @@ class HostSummary:
     growth: HostGrowth | None
 
     def sentence(self) -> str:
-        """The growth, or its absence, as text."""
         if self.growth is not None:
             return self.growth.sentence()
         if not self.steps:
@@ -192,8 +190,7 @@ def host_summaries(by_worker: Mapping[str, Run]) -> dict[str, HostSummary]:
 
 
 def describe_host(summary: HostSummary) -> dict[str, Any]:
-    """All fields of a summary, and its sentence."""
-    return {**dataclasses.asdict(summary), "sentence": summary.sentence()}
+    return {**as_json(summary), "sentence": summary.sentence()}
 
 
 def host_growth(run: Run) -> HostGrowth | None:
@@ -203,7 +200,6 @@ def host_growth(run: Run) -> HostGrowth | None:
 
 
 def host_findings(run: Run) -> list[str]:
-    """The finding as a sentence."""
     growth = host_growth(run)
     return [] if growth is None else [growth.sentence()]
 
@@ -252,7 +248,6 @@ def _examined(run: Run) -> Run:
 
 
 def _rss_rows(samples: Samples) -> npt.NDArray[np.intp]:
-    """The rows that are examined for growth."""
     return phase_rows(samples, samples.host_resident_bytes, samples_phase(samples))
 
 
@@ -280,25 +275,11 @@ def _grows_beyond(trend: Trend, on_cpu: float) -> bool:
     return own >= MIN_OWN_SHARE * trend.bytes_per_step and own * (trend.last_step - trend.since_step) >= least
 
 
-@dataclasses.dataclass(frozen=True)
-class HostSteps:
-    """One row for each step with a known RSS; `MISSING` where unknown.
-
-    Attributes:
-        total_rows: Rows before reduction.
-        host_resident_bytes: RSS at the end of the step.
-        parts: The columns of `host_parts`.
-    """
-
-    total_rows: int
-    step: Integers
-    wall_time: Floats
-    host_resident_bytes: Integers
-    parts: Mapping[str, Integers]
-
-
-def host_steps(samples: Samples, phase: Phase, first_step: int | None, last_step: int | None, limit: int) -> HostSteps:
-    """The steps from `first_step` to `last_step`, about `limit` rows at most.
+def host_steps(
+    samples: Samples, phase: Phase, first_step: int | None, last_step: int | None, limit: int
+) -> tuple[int, dict[str, npt.NDArray[Any]]]:
+    """Columns with one row for each step with a known RSS, from `first_step` to `last_step`: RSS and `host_parts`; and
+    the number of rows before a reduction to about `limit`.
 
     A reduction keeps recorded rows: the extremes of RSS in every bucket, and known parts spread over the steps.
     """
@@ -315,10 +296,5 @@ def host_steps(samples: Samples, phase: Phase, first_step: int | None, last_step
         measured = np.flatnonzero(is_known[chosen])
         kept = measured[:: max(1, -(-len(measured) // max(1, limit // 4)))]
         chosen = chosen[extreme_rows([samples.host_resident_bytes[chosen]], limit, kept.tolist())]
-    return HostSteps(
-        total_rows=total,
-        step=samples.step[chosen],
-        wall_time=samples.wall_time[chosen],
-        host_resident_bytes=samples.host_resident_bytes[chosen],
-        parts={name: column[chosen] for name, column in parts.items()},
-    )
+    columns = fields_of(samples, "step", "wall_time", "host_resident_bytes") | parts
+    return total, {name: column[chosen] for name, column in columns.items()}

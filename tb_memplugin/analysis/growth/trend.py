@@ -7,7 +7,7 @@ end, by a relevant size.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,6 @@ class Trend:
 
 
 def is_long_enough(steps: int) -> bool:
-    """Whether a series of this many steps can have a trend."""
     return steps - _skipped(steps) >= MIN_STEPS
 
 
@@ -95,12 +94,10 @@ def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> T
 
 
 def _skipped(steps: int) -> int:
-    """The number of first steps that are left out."""
     return max(_FIRST_STEPS, int(steps * _FIRST_SHARE))
 
 
 def _buckets(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-    """The values by bucket, shape [buckets, rows]."""
     size = max(1, len(values) // BUCKETS)
     count = len(values) // size
     # Surplus rows are dropped at the front, so that the newest steps count.
@@ -148,7 +145,6 @@ def _onset(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> i
 
 
 def _row_medians(values: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """The median of the counted values of each row, shape [rows, 1]."""
     ordered = np.sort(np.where(counted, values, np.inf), axis=1)
     count = np.count_nonzero(counted, axis=1)[:, None]
     middle = np.take_along_axis(ordered, np.hstack([(count - 1) // 2, count // 2]), axis=1)
@@ -156,7 +152,6 @@ def _row_medians(values: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]
 
 
 def slope_and_order(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """The Theil–Sen slope (median over all pairs) and Kendall's tau."""
     first, second = np.triu_indices(len(steps), 1)
     if not len(first):
         return 0.0, 0.0
@@ -183,7 +178,7 @@ class Jump:
 
     Attributes:
         step: First step of the new level.
-        before, after: Steps with the median peak of the steps on either side.
+        before, after: Steps with the median peak on either side.
     """
 
     step: int
@@ -192,8 +187,12 @@ class Jump:
 
     @property
     def delta_bytes(self) -> int:
-        """Change of the peak."""
         return self.after.peak_bytes - self.before.peak_bytes
+
+
+def least_jump(size: int) -> float:
+    """The least change of a size that is considerable."""
+    return max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * size)
 
 
 def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ()) -> Jump | None:
@@ -277,14 +276,9 @@ _ROWS = 5
 """Rows on either side of a jump whose medians are compared."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Levelled:
-    """A series whose earlier values were moved to the level after each jump; its last values are as measured.
-
-    Attributes:
-        values: As many as in the series, in bytes.
-        jumps: Step and size in bytes of each jump, in no order.
-    """
+class Levelled(NamedTuple):
+    """A series whose earlier values were moved to the level after each jump, which are step and size in bytes, in no
+    order; its last values are as measured."""
 
     values: npt.NDArray[np.float64]
     jumps: tuple[tuple[int, int], ...]
@@ -293,10 +287,7 @@ class Levelled:
 def trend_between_jumps(
     steps: Integers, values: Integers, tables: Sequence[LayerTable]
 ) -> tuple[Trend, tuple[tuple[int, int], ...]] | None:
-    """The trend of a series without its jumps, with levels as measured, and the jumps since it began; None without one.
-
-    Parameters and jumps are as in `levelled`.
-    """
+    """The trend of a `levelled` series, with levels as measured, and the jumps since it began; None without one."""
     level = levelled(steps, values, tables)
     trend = find_trend(steps, level.values)
     if trend is None:
@@ -306,13 +297,8 @@ def trend_between_jumps(
 
 
 def levelled(steps: Integers, values: Integers, tables: Sequence[LayerTable]) -> Levelled:
-    """Remove the jump at each change of the layer table, and lasting rises elsewhere, such as after a larger batch.
-
-    Args:
-        steps: Ascending.
-        values: Bytes, as many.
-        tables: Layer tables of the run.
-    """
+    """Remove the jump at each change of the layer table, and lasting rises elsewhere, such as after a larger batch;
+    `steps` ascending."""
     level = Levelled(values.astype(np.float64), ())
     for step in sorted({table.step for table in tables})[:MAX_CHANGES]:
         level = _without(level, steps, step, 1)

@@ -1,7 +1,7 @@
 """Layer changes of a run with their effect on the measured peak, epochs and validation passes. Pure."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +21,10 @@ class LayerTotals:
     """Sums over a layer table; layers without weights count neither as frozen nor as trainable.
 
     Attributes:
-        frozen_weight_bytes: Weights of frozen layers.
-        trainable_weight_bytes: Weights that are trained.
         statistics_bytes: Weights of trainable layers that are never trained, such as the moving statistics of batch
             normalizations.
         unfreezing_weight_bytes: Weights of frozen layers that unfreezing would train.
         optimizer_bytes: Optimizer state, `other_optimizer_bytes` included.
-        other_optimizer_bytes: Optimizer state not tied to a layer.
-        frozen_layers, trainable_layers: Numbers of layers with weights.
     """
 
     frozen_weight_bytes: int
@@ -54,8 +50,6 @@ class LayerChange:
 
 @dataclasses.dataclass(frozen=True)
 class Epoch:
-    """An epoch's training steps."""
-
     epoch: int
     first_step: int
     last_step: int
@@ -71,29 +65,31 @@ class ValidationPass:
 
 
 def layer_totals(table: LayerTable) -> LayerTotals:
-    """The sums of `table`; optimizer bytes include those not tied to a layer."""
-    flags = trainable_layers(table)
-    trainable = sum(layer.trainable_weight_bytes for layer in table.layers)
+    flags = trainable_layers(table).values()
     frozen = [layer for layer in table.layers if not layer.trainable]
-    frozen_bytes = sum(layer.weight_bytes for layer in frozen)
-    statistics = sum(layer.weight_bytes - layer.trainable_weight_bytes for layer in table.layers if layer.trainable)
-    optimizer = sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes
+    sums = {
+        "frozen_weight_bytes": sum(layer.weight_bytes for layer in frozen),
+        "trainable_weight_bytes": sum(layer.trainable_weight_bytes for layer in table.layers),
+        "statistics_bytes": sum(
+            layer.weight_bytes - layer.trainable_weight_bytes for layer in table.layers if layer.trainable
+        ),
+        "unfreezing_weight_bytes": sum(map(unfreezing_bytes, frozen)),
+        "optimizer_bytes": sum(layer.optimizer_bytes for layer in table.layers) + table.other_optimizer_bytes,
+        "other_optimizer_bytes": table.other_optimizer_bytes,
+    }
     # Fields of a hostile table are in range, but their sums may not be.
-    return LayerTotals(
-        frozen_weight_bytes=min(frozen_bytes, MOST_BYTES),
-        trainable_weight_bytes=min(trainable, MOST_BYTES),
-        statistics_bytes=min(max(0, statistics), MOST_BYTES),
-        unfreezing_weight_bytes=min(sum(map(unfreezing_bytes, frozen)), MOST_BYTES),
-        optimizer_bytes=min(optimizer, MOST_BYTES),
-        other_optimizer_bytes=min(table.other_optimizer_bytes, MOST_BYTES),
-        frozen_layers=sum(not on for on in flags.values()),
-        trainable_layers=sum(flags.values()),
-    )
+    limited = {name: min(max(0, size), MOST_BYTES) for name, size in sums.items()}
+    return LayerTotals(**limited, frozen_layers=sum(not on for on in flags), trainable_layers=sum(flags))
 
 
 def trainable_layers(table: LayerTable) -> dict[str, bool]:
     """Path to whether the layer is trainable, for layers with weights: the others are neither frozen nor trainable."""
     return {layer.path: layer.trainable for layer in table.layers if layer.weight_bytes}
+
+
+def _became(before: Mapping[str, bool], now: Mapping[str, bool], trainable: bool) -> tuple[str, ...]:
+    """Layers with weights that became trainable or frozen."""
+    return tuple(path for path, on in now.items() if on is trainable and before.get(path) is (not trainable))
 
 
 def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
@@ -102,15 +98,8 @@ def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
     before: dict[str, bool] = {}
     for table in tables:
         now = trainable_layers(table)
-        changes.append(
-            LayerChange(
-                table.step,
-                table.reason,
-                layer_totals(table),
-                became_trainable=tuple(path for path, on in now.items() if on and before.get(path) is False),
-                became_frozen=tuple(path for path, on in now.items() if not on and before.get(path) is True),
-            )
-        )
+        became = _became(before, now, trainable=True), _became(before, now, trainable=False)
+        changes.append(LayerChange(table.step, table.reason, layer_totals(table), *became))
         before = now
     return changes
 
@@ -125,7 +114,6 @@ def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | Non
 
 
 def epochs(samples: Samples) -> list[Epoch]:
-    """The epochs of the training steps, in order of recording."""
     of_training = (samples.phase == PHASES.index("train")) & (samples.epoch != MISSING)
     steps, numbers = samples.step[of_training], samples.epoch[of_training]
     return [
@@ -182,7 +170,6 @@ class ChangeEffect:
     Attributes:
         first, last: Indices of its tables.
         step: First step after the change.
-        reason: The recorder's sentence on its first table.
         unfrozen, frozen: Paths of the layers with weights that became trainable or frozen.
         before, after: The peaks of the nearest traced steps before and after; if a side has none, the highest peaks of
             the steps near the change. None if no peak was measured.
@@ -204,8 +191,7 @@ def change_effects(
     """The changes after the start of the recording.
 
     Args:
-        tables: All layer tables.
-        steps, peaks: Steps in ascending order with their peaks (`MISSING`: unknown).
+        steps, peaks: Steps in ascending order with their peaks.
         traced: The traced steps that can be compared, in ascending order.
     """
     groups = _grouped(tables)
@@ -221,22 +207,13 @@ def change_effects(
             _highest(steps, peaks, max(start, row - WINDOW), row),
             _highest(steps, peaks, row, min(end, row + WINDOW)),
         )
-        effects.append(
-            ChangeEffect(
-                first,
-                last,
-                step,
-                tables[first].reason,
-                _became(tables[before], tables[last], trainable=True),
-                _became(tables[before], tables[last], trainable=False),
-                *levels,
-            )
-        )
+        layers = trainable_layers(tables[before]), trainable_layers(tables[last])
+        became = _became(*layers, trainable=True), _became(*layers, trainable=False)
+        effects.append(ChangeEffect(first, last, step, tables[first].reason, *became, *levels))
     return effects
 
 
 def _grouped(tables: Sequence[LayerTable]) -> list[tuple[int, int]]:
-    """First and last index of the tables of each change."""
     groups: list[tuple[int, int]] = []
     for at, table in enumerate(tables):
         if groups and table.step <= tables[at - 1].step + 1:
@@ -244,16 +221,6 @@ def _grouped(tables: Sequence[LayerTable]) -> list[tuple[int, int]]:
         else:
             groups.append((at, at))
     return groups
-
-
-def _became(before: LayerTable, after: LayerTable, trainable: bool) -> tuple[str, ...]:
-    """Layers with weights that became trainable or frozen."""
-    earlier = trainable_layers(before)
-    return tuple(
-        path
-        for path, now in trainable_layers(after).items()
-        if now is trainable and earlier.get(path) is (not trainable)
-    )
 
 
 def _nearest(

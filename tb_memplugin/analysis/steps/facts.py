@@ -92,7 +92,6 @@ def device_phase(run: Run, device: str) -> Phase:
 
 
 def samples_phase(samples: Samples) -> Phase:
-    """The `main_phase` of one worker's samples."""
     return _first(_sampled(samples)) or "train"
 
 
@@ -101,19 +100,23 @@ def _first(present: Collection[str]) -> Phase | None:
 
 
 def _sampled(samples: Samples, rows: npt.NDArray[np.bool_] | slice = slice(None)) -> set[str]:
-    """The phases of the given rows."""
     phase = samples.phase[rows]
     return {name for at, name in enumerate(PHASES) if (phase == at).any()}  # faster than sorting them
 
 
 def step_name(phase: Phase) -> str:
-    """What a step of the phase is called: ``training step``, ``validation step`` or ``predict step``."""
+    """``training step``, ``validation step`` or ``predict step``."""
     return f"{'training' if phase == 'train' else phase} step"
 
 
 def device_facts(run: Run) -> list[DeviceFacts]:
-    """The facts of `device_names`, in their order."""
-    return [_device_facts(run, name) for name in device_names(run)]
+    found = []
+    for device in device_names(run):
+        peak = highest_peak(run, device)
+        snapshots = sum(one.device == device and not one.at_failure for one in run.snapshots)
+        size, step = (None, None) if peak is None else (peak.bytes, peak.step)
+        found.append(DeviceFacts(device, capacity_of(run, device), size, step, snapshots))
+    return found
 
 
 def device_names(run: Run) -> list[str]:
@@ -135,7 +138,6 @@ def natural_order(name: str) -> list[tuple[str, int]]:
 
 def most_loaded(devices: Mapping[str, tuple[int | None, int | None]]) -> str | None:
     """The device with the largest share of its capacity in use, else that with the highest peak; None without a peak.
-
     The CPU is only chosen in a run without accelerators.
 
     Args:
@@ -193,13 +195,6 @@ def capacity_of(run: Run, device: str) -> int | None:
     return next((limit for limit in limits if limit is not None), None)
 
 
-def _device_facts(run: Run, device: str) -> DeviceFacts:
-    peak = highest_peak(run, device)
-    snapshots = sum(one.device == device and not one.at_failure for one in run.snapshots)
-    size, step = (None, None) if peak is None else (peak.bytes, peak.step)
-    return DeviceFacts(device, capacity_of(run, device), size, step, snapshots)
-
-
 MAX_SESSIONS = 20
 """Most sessions that are told apart, the latest ones: each takes a look at all samples."""
 
@@ -211,7 +206,6 @@ class SessionSteps(NamedTuple):
     end: float
 
     def rows(self, wall_time: Floats) -> npt.NDArray[np.intp]:
-        """The rows of the session."""
         return np.flatnonzero((wall_time >= self.begin) & (wall_time < self.end))
 
 

@@ -36,14 +36,12 @@ class Overview:
 
     Attributes:
         total_rows: Rows before reduction.
-        step, epoch, wall_time (float64, NaN), host_resident_bytes: Of the step.
         figures: Samples of the device; a peak without a sample is that of the snapshot.
         groups: Columns of `composition`, in stack order.
         composition: Shape [rows, groups]; each row sums to the peak, that of a failed step to the bytes in use at
             the failure; `MISSING` if the peak is unknown.
         snapshot: Index into `snapshots` of the composition's source, `NO_SNAPSHOT` if none.
         traced: Whether that snapshot is of the same step: traced, or at its failure.
-        snapshots: Snapshots of this phase and device, sorted by step.
     """
 
     total_rows: int

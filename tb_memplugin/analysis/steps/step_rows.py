@@ -173,7 +173,6 @@ class BatchChange(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The change in words."""
         return f"batch {self.before.batch_size:,} → {self.after.batch_size:,}"
 
 

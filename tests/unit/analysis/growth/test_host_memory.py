@@ -153,13 +153,13 @@ def test_rows_keep_the_extremes_and_known_parts() -> None:
     resident = growing(1024)
     resident[777] = 2000 * MIB
     samples = samples_with(resident, tf_data_bytes={5: MIB, 1200: MIB})
-    view = host_steps(samples, "train", None, None, limit=100)
-    assert view.total_rows == STEPS and len(view.step) <= 210
-    assert {5, 777, 1200} <= set(view.step.tolist())
-    known = view.parts["other_bytes"] != MISSING
-    assert view.step[known].tolist() == [5, 1200]
-    total = sum(np.where(column == MISSING, 0, column) for column in view.parts.values())
-    assert (np.asarray(total)[known] == view.host_resident_bytes[known]).all()
-    zoomed = host_steps(samples, "train", 1000, 1300, limit=100_000)
-    assert (zoomed.step[0], zoomed.step[-1], zoomed.total_rows) == (1000, 1300, 301)
-    assert not len(host_steps(samples, "validation", None, None, limit=100).step)
+    total, view = host_steps(samples, "train", None, None, limit=100)
+    assert total == STEPS and len(view["step"]) <= 210
+    assert {5, 777, 1200} <= set(view["step"].tolist())
+    known = view["other_bytes"] != MISSING
+    assert view["step"][known].tolist() == [5, 1200]
+    parts = sum(np.where(view[name] == MISSING, 0, view[name]) for name in PART_NAMES)
+    assert (np.asarray(parts)[known] == view["host_resident_bytes"][known]).all()
+    total, zoomed = host_steps(samples, "train", 1000, 1300, limit=100_000)
+    assert (zoomed["step"][0], zoomed["step"][-1], total) == (1000, 1300, 301)
+    assert host_steps(samples, "validation", None, None, limit=100)[0] == 0
