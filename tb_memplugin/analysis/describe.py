@@ -30,7 +30,6 @@ class Selection:
     phase: Phase | None = None
 
     def includes(self, record: Snapshot | Oom) -> bool:
-        """Whether a snapshot or a failed allocation is selected."""
         return (
             self.step in (None, record.step)
             and self.device in (None, record.device)

@@ -112,7 +112,6 @@ def _step(snapshot: Snapshot) -> str:
 
 
 def _last_breakdown(run: Run, device: str) -> Snapshot | None:
-    """A device's last breakdown, of training if there is one."""
     return max(
         (one for one in run.snapshots if one.device == device),
         key=lambda one: (one.phase == "train", one.step, one.wall_time),

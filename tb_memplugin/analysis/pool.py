@@ -57,7 +57,6 @@ class PoolGrowth:
 
 
 def sessions_of(run: Run, wall_time: Floats) -> Integers:
-    """Index of the session of each moment."""
     starts = np.sort(np.asarray(run.session_starts, np.float64))
     return np.searchsorted(starts, wall_time, side="right").astype(np.int64)
 
@@ -157,7 +156,6 @@ class PoolSteps:
 
 
 def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
-    """The pool at the rows of the overview of a device of the run."""
     measured = measured_pools(view.figures)
     peak = view.figures.peak_bytes.copy()
     pool = np.where(measured, view.figures.pool_bytes, MISSING)
@@ -226,7 +224,6 @@ def pool_history(run: Run, device: str) -> PoolHistory:
 
 
 def pool_spans(view: Overview, pool: PoolSteps) -> list[PoolSpan]:
-    """The rows with a known pool, in spans of equal session, source and pool."""
     known = np.flatnonzero(pool.source != UNKNOWN)
     key = np.stack([pool.session[known], pool.source[known], pool.pool_bytes[known]], axis=1)
     cuts = np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1

@@ -25,11 +25,9 @@ class AnswerEvidence:
     """The place of the page that shows an answer.
 
     Attributes:
-        view: Its tab.
-        step, phase: The step; None if no single step shows it.
+        step, phase: None if no single step shows it.
         other_step: The step that `step` is compared with.
         category, layer: What grows, if known.
-        zoom: First and last step.
         oom: Index of the failed allocation in the run's.
     """
 

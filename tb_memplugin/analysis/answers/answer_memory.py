@@ -58,7 +58,6 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
 
 
 def _is_unlimited(run: Run, device: str, capacity: int) -> bool:
-    """Whether a CPU's allocator has no limit but the machine's memory."""
     figures = run.samples.devices.get(device)
     return is_cpu(device) and figures is not None and last_known(figures.driver_total_bytes) == capacity
 
@@ -222,18 +221,16 @@ def worst(statuses: Sequence[RunStatus]) -> RunStatus:
 def with_ranks(runs: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
     """The entries of ``GET runs``, each with its place in the order in which to open them, and the runs that still
     train at `now` (seconds since the epoch) marked as such."""
-    order = sorted(range(len(runs)), key=lambda at: _place(runs[at]))
-    ranks = {at: rank for rank, at in enumerate(order)}
-    return [{**run, "status": _at(run, now), "rank": ranks[at]} for at, run in enumerate(runs)]
 
+    def place(at: int) -> tuple[int, bool, float]:
+        status = runs[at]["status"]
+        severity = WORST_FIRST.index(status) if status in WORST_FIRST else len(WORST_FIRST)
+        return severity, not runs[at]["devices"], -(runs[at]["started"] or 0.0)
 
-def _place(run: Mapping[str, Any]) -> tuple[int, bool, float]:
-    status = run["status"]
-    severity = WORST_FIRST.index(status) if status in WORST_FIRST else len(WORST_FIRST)
-    return severity, not run["devices"], -(run["started"] or 0.0)
+    def trains(run: Mapping[str, Any]) -> bool:
+        until = run["recorded_until"]
+        return run["status"] == "ok" and not run["ended"] and until is not None and now - until < TRAINING_SECONDS
 
-
-def _at(run: Mapping[str, Any], now: float) -> RunStatus:
-    until, status = run["recorded_until"], run["status"]
-    trains = not run["ended"] and until is not None and now - until < TRAINING_SECONDS
-    return "training" if status == "ok" and trains else status
+    ranks = {at: rank for rank, at in enumerate(sorted(range(len(runs)), key=place))}
+    ranked = [{**run, "rank": ranks[at]} for at, run in enumerate(runs)]
+    return [{**run, "status": "training"} if trains(run) else run for run in ranked]

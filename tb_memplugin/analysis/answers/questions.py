@@ -81,7 +81,6 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
 
 
 def _details(growth: Growth, owner: tuple[str | None, str] | None) -> tuple[str, ...]:
-    """What grows and what keeps it alive, why, and when memory runs out, as far as they are known; else how much."""
     details = []
     if owner is not None and growth.owner_bytes is not None:
         layer, category = owner

@@ -108,7 +108,6 @@ _LEAST_PART = 0.1
 
 
 def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
-    """All changes of a phase on a device that count, in the order of their steps."""
     rows = step_rows(run, device, phase)
     steps, peaks = rows.step, rows.devices[device].peak_bytes
     traced = comparable_steps(run, device, phase)
@@ -138,7 +137,6 @@ def _counts(change: StepChange) -> bool:
 
 
 def _of_tables(effect: ChangeEffect, batches: Sequence[BatchChange]) -> StepChange:
-    """A change of the layer table, and of the batch size between the same traced steps."""
     became = (("unfroze", effect.unfrozen), ("froze", effect.frozen))
     titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [one.title for one in batches]
     reason = effect.reason if len(effect.reason) <= MAX_REASON_CHARACTERS else "the layer table changed"

@@ -317,12 +317,9 @@ class SessionGrowth:
     """Growth over the sessions of a process.
 
     Attributes:
-        device: The device.
         sessions: Number of the last one that ended before this run.
         first: Number of the first one that is compared.
-        bytes_per_session: Median slope.
         from_bytes, to_bytes: In use at the end of the first and of the last one, without their own models.
-        cause: Why it grows; None if unknown.
     """
 
     device: str

@@ -6,7 +6,7 @@ a cause if they went on steadily, no bytes explain the growth, and each of them 
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -23,7 +23,6 @@ class CounterGrowth:
     """The change of one counter over a span of steps.
 
     Attributes:
-        kind, name: As in `Counters`.
         added: Growth of the count.
         added_bytes: Growth of the bytes; None if they are unknown.
         bytes: At the end; None if unknown.
@@ -186,15 +185,6 @@ def _by_holder(counters: Counters | None, kind: CounterKind) -> Iterator[tuple[s
         yield name, int(counters.step[of_name[0]]), steps, count, added
 
 
-def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
-    return next((_cache(one, trend) for one in found if one.kind == "dataset_caches"), None)
-
-
-def _functions(found: Iterable[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
-    kinds = [[one for one in found if one.kind == kind] for kind in FUNCTION_KINDS]
-    return next((cause for of_kind in kinds if (cause := _function(of_kind, trend, whole)) is not None), None)
-
-
 def _coincides(samples: Samples, one: CounterGrowth, trend: Trend) -> bool:
     """Whether host RSS rises in the steps in which a counter grew, rather than in the others."""
     if one.steps is None:
@@ -248,27 +238,30 @@ def _models(here: Mapping[str, CounterGrowth], whole: float, in_use_bytes: float
     return Cause("models_alive", text, f"{models} not freed", alive.added, alive.added_bytes)
 
 
-def _cache(cache: CounterGrowth, trend: Trend) -> Cause | None:
-    if not cache.bytes or not _explains(cache.bytes, trend.bytes_per_step):
+def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
+    """A dataset that is cached in memory while its elements are read."""
+    cache = next((one for one in found if one.kind == "dataset_caches"), None)
+    if cache is None or not cache.bytes or not _explains(cache.bytes, trend.bytes_per_step):
         return None
     text = f"the dataset is cached in memory, {format_bytes(cache.bytes)} for each batch"
     return Cause("dataset_cache", text, "dataset cache", 1, cache.bytes)
 
 
-def _function(candidates: list[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
-    one = max(candidates, key=lambda candidate: candidate.added, default=None)
-    if one is None or not one.steady:
-        return None
-    span = trend.last_step - trend.since_step
+def _functions(found: Sequence[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
+    """The function that was compiled most often, or else the one that was traced most often."""
     least, most = FUNCTION_BYTES
-    if one.added < max(MIN_COUNT, MIN_STEP_SHARE * span) or not least * one.added <= whole <= most * one.added:
-        return None
-    times = f"{one.added:,} times since step {trend.since_step}"
-    if one.kind == "traces":
-        text = f"`{one.name}` was traced {times}"
-        return Cause("retracing", _with_detail(text, one), f"retracing of {one.name}", one.added, None)
-    text = f"XLA compiled `{one.name}` {times}, for different arguments"
-    return Cause("compilation", _with_detail(text, one), f"compilation of {one.name}", one.added, None)
+    few = max(MIN_COUNT, MIN_STEP_SHARE * (trend.last_step - trend.since_step))
+    for kind in FUNCTION_KINDS:
+        one = max((one for one in found if one.kind == kind), key=lambda candidate: candidate.added, default=None)
+        if one is None or not one.steady or one.added < few or not least * one.added <= whole <= most * one.added:
+            continue
+        times = f"{one.added:,} times since step {trend.since_step}"
+        if kind == "traces":
+            text = _with_detail(f"`{one.name}` was traced {times}", one)
+            return Cause("retracing", text, f"retracing of {one.name}", one.added, None)
+        text = _with_detail(f"XLA compiled `{one.name}` {times}, for different arguments", one)
+        return Cause("compilation", text, f"compilation of {one.name}", one.added, None)
+    return None
 
 
 def retracing_of(run: Run, device: str) -> str | None:

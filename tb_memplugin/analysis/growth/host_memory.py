@@ -83,9 +83,7 @@ class HostGrowth:
     """Host RSS grows over the steps of the main phase.
 
     Attributes:
-        worker: The worker, ``""`` in a run of one process.
-        trend: The growth; see `growth.Growth`.
-        jumps: Step and size in bytes of each jump since the trend began, which are no part of its rate.
+        trend, jumps: As in `device_growth.Growth`.
         first_step, last_step: Steps between which the parts grew; None if fewer than two were measured in the trend.
         parts: Growth by name between them; empty if only one of the steps knows a part, which changes the others, too.
         cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more; 0
@@ -137,10 +135,8 @@ class HostSummary:
     Attributes:
         resident_bytes: RSS at the last step with a sample.
         peak_bytes, peak_step: Highest RSS at the end of a step.
-        state: The parts, None if they are unknown.
         steps: Steps of the main phase that were examined for growth, 0 if too few were recorded.
         bound_bytes: Smaller growth over these steps is not reported.
-        growth: The finding, None without one.
     """
 
     resident_bytes: int
@@ -184,7 +180,6 @@ def host_summary(run: Run) -> HostSummary | None:
 
 
 def host_summaries(by_worker: Mapping[str, Run]) -> dict[str, HostSummary]:
-    """Host memory by worker, without those of unknown RSS."""
     summaries = {worker: host_summary(run) for worker, run in by_worker.items()}
     return {worker: summary for worker, summary in summaries.items() if summary is not None}
 
@@ -194,7 +189,6 @@ def describe_host(summary: HostSummary) -> dict[str, Any]:
 
 
 def host_growth(run: Run) -> HostGrowth | None:
-    """The finding on the host memory of the run of one worker."""
     growth = _growth(run) if len(run.workers) == 1 else None
     return growth if growth is not None and growth.is_finding else None
 

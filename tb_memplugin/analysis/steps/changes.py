@@ -88,12 +88,10 @@ def trainable_layers(table: LayerTable) -> dict[str, bool]:
 
 
 def _became(before: Mapping[str, bool], now: Mapping[str, bool], trainable: bool) -> tuple[str, ...]:
-    """Layers with weights that became trainable or frozen."""
     return tuple(path for path, on in now.items() if on is trainable and before.get(path) is (not trainable))
 
 
 def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
-    """The changes between successive tables, one for each table."""
     changes = []
     before: dict[str, bool] = {}
     for table in tables:
@@ -157,8 +155,6 @@ WINDOW = 20
 
 @dataclasses.dataclass(frozen=True)
 class Level:
-    """The measured peak of one step."""
-
     step: int
     peak_bytes: int
 
@@ -169,7 +165,6 @@ class ChangeEffect:
 
     Attributes:
         first, last: Indices of its tables.
-        step: First step after the change.
         unfrozen, frozen: Paths of the layers with weights that became trainable or frozen.
         before, after: The peaks of the nearest traced steps before and after; if a side has none, the highest peaks of
             the steps near the change. None if no peak was measured.

@@ -14,8 +14,6 @@ from tb_memplugin.model.basics import last_known
 
 @dataclasses.dataclass(frozen=True)
 class StepRange:
-    """The number of distinct steps, and the first and last step (None without any)."""
-
     steps: int
     first_step: int | None
     last_step: int | None
@@ -105,7 +103,6 @@ def _sampled(samples: Samples, rows: npt.NDArray[np.bool_] | slice = slice(None)
 
 
 def step_name(phase: Phase) -> str:
-    """``training step``, ``validation step`` or ``predict step``."""
     return f"{'training' if phase == 'train' else phase} step"
 
 

@@ -136,9 +136,7 @@ def _followed(rows: EndMemory, traced: EndMemory, measured: Integers) -> npt.NDA
     high = np.minimum(low + 1, end - 1)
     change = (measured[high] - measured[low]).astype(np.float64)
     ends = traced.end_bytes
-    has_ends = (
-        (rows.end_bytes != MISSING) & (ends[anchor] != MISSING) & (ends[low] != MISSING) & (ends[high] != MISSING)
-    )
+    has_ends = (np.stack([rows.end_bytes, ends[anchor], ends[low], ends[high]]) != MISSING).all(axis=0)
     rise = np.where(has_ends, ends[high] - ends[low], 0).astype(np.float64)
     since = np.where(has_ends, rows.end_bytes - ends[anchor], 0).astype(np.float64)
     by_step = (rows.step - traced.step[low]) / np.maximum(traced.step[high] - traced.step[low], 1)
@@ -228,15 +226,29 @@ def composition_of(
     count = max(1, len(tables))
     pairs, of_row = np.unique((index + 1) * count + row_table, return_inverse=True)
     bases = np.zeros((len(pairs), len(groups)), np.int64)
+    own_steps = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
+    own_table = [*_table_of(own_steps, table_steps).tolist(), NO_SNAPSHOT]
     for at, pair in enumerate(pairs.tolist()):
         snapshot, table = pair // count - 1, pair % count
-        bases[at] = _base(groups, ledgers, snapshots, snapshot, tables, table_steps, table)
+        stack = dict(ledgers[snapshot]) if snapshot != NO_SNAPSHOT else {}
+        if tables and own_table[snapshot] != table:
+            # It changed since the snapshot: weights and optimizer state are those of the table.
+            totals = layer_totals(tables[table])
+            stack.pop(_EITHER, None)
+            stack[_FROZEN] = totals.frozen_weight_bytes + totals.statistics_bytes
+            stack[_TRAINABLE] = totals.trainable_weight_bytes
+            stack[_OPTIMIZER] = totals.optimizer_bytes
+        bases[at] = [stack.get(group, 0) for group in groups]
     stacks = bases[of_row]
     figures = rows.devices[device]
     inferred = np.flatnonzero(~sources.own)
     moments = EndMemory(rows.step[inferred], figures.in_use_bytes[inferred], row_table[inferred])
     stacks[inferred] = _long_lived(run, device, phase, moments, stacks[inferred], groups, snapshots, table_steps)
-    return groups, _fit(stacks, _heights(figures.peak_bytes, index, snapshots))
+    heights = figures.peak_bytes.copy()
+    for at, one in enumerate(snapshots):
+        if one.at_failure:
+            heights[index == at] = one.in_use_bytes
+    return groups, _fit(stacks, heights)
 
 
 def _long_lived(
@@ -281,39 +293,6 @@ def _end_bytes(run: Run, device: str, phase: Phase, steps: Integers) -> Integers
         found = run.samples.step[rows][place] == steps
         ends[found] = figures.in_use_bytes[rows][place[found]]
     return ends
-
-
-def _heights(peaks: Integers, index: Integers, snapshots: Sequence[Snapshot]) -> Integers:
-    """What the rows sum to: the peak, or the bytes in use at a failure."""
-    heights: Integers = peaks.copy()
-    for at, snapshot in enumerate(snapshots):
-        if snapshot.at_failure:
-            heights[index == at] = snapshot.in_use_bytes
-    return heights
-
-
-def _base(
-    groups: Sequence[Group],
-    ledgers: Sequence[dict[Group, int]],
-    snapshots: Sequence[Snapshot],
-    snapshot: int,
-    tables: Sequence[LayerTable],
-    table_steps: Integers,
-    table: int,
-) -> list[int]:
-    """The stack of a snapshot; weights and optimizer state from the layer table if it changed since the snapshot."""
-    stack = dict(ledgers[snapshot]) if snapshot != NO_SNAPSHOT else {}
-    if tables:
-        own = NO_SNAPSHOT
-        if snapshot != NO_SNAPSHOT:
-            own = int(_table_of(np.asarray([snapshots[snapshot].step]), table_steps)[0])
-        if own != table:
-            totals = layer_totals(tables[table])
-            stack.pop(_EITHER, None)
-            stack[_FROZEN] = totals.frozen_weight_bytes + totals.statistics_bytes
-            stack[_TRAINABLE] = totals.trainable_weight_bytes
-            stack[_OPTIMIZER] = totals.optimizer_bytes
-    return [stack.get(group, 0) for group in groups]
 
 
 def _fit(stacks: Integers, peaks: Integers) -> Integers:

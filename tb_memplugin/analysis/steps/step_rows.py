@@ -13,6 +13,7 @@ from tb_memplugin.model import (
     CATEGORIES,
     MISSING,
     PHASES,
+    SAMPLE_COLUMNS,
     Category,
     DeviceSamples,
     Floats,
@@ -27,6 +28,7 @@ from tb_memplugin.model import (
 from tb_memplugin.model.basics import optional_column
 from tb_memplugin.model.downsample import extreme_rows
 from tb_memplugin.model.layers import former_name
+from tb_memplugin.model.rows import join_rows
 from tb_memplugin.model.samples import measured_pools, one_row_a_step
 
 _RATIO_STEPS = 1 << 40
@@ -113,24 +115,14 @@ def _with_snapshots(
     if not unsampled:
         return rows
     missing = np.full(len(unsampled), MISSING)
-    capacity = optional_column(snapshot.capacity_bytes for snapshot in unsampled)
     peaks = np.asarray([snapshot.in_use_bytes for snapshot in unsampled], np.int64)
-    added = dataclasses.replace(_no_figures(len(unsampled)), peak_bytes=peaks, capacity_bytes=capacity)
-    joined = Samples(
-        step=np.append(rows.step, np.asarray([snapshot.step for snapshot in unsampled], np.int64)),
-        phase=np.append(rows.phase, np.full(len(unsampled), PHASES.index(phase))),
-        epoch=np.append(rows.epoch, missing),
-        wall_time=np.append(rows.wall_time, [snapshot.wall_time for snapshot in unsampled]),
-        host_resident_bytes=np.append(rows.host_resident_bytes, missing),
-        devices={
-            device: DeviceSamples(
-                **{
-                    field.name: np.append(getattr(figures, field.name), getattr(added, field.name))
-                    for field in dataclasses.fields(DeviceSamples)
-                }
-            )
-        },
-    )
+    capacity = optional_column(snapshot.capacity_bytes for snapshot in unsampled)
+    of_device = dataclasses.replace(_no_figures(len(unsampled)), peak_bytes=peaks, capacity_bytes=capacity)
+    steps = np.asarray([snapshot.step for snapshot in unsampled], np.int64)
+    times = np.asarray([snapshot.wall_time for snapshot in unsampled])
+    added = Samples(steps, np.full(len(unsampled), PHASES.index(phase)), missing, times, missing, {})
+    own = {name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS}
+    joined = Samples(**own, devices={device: join_rows([figures, of_device])})
     return take_samples(joined, np.argsort(joined.step, kind="stable"))
 
 
@@ -241,7 +233,6 @@ def category_deltas(before: Snapshot, after: Snapshot) -> dict[Category, int]:
 
 
 def former_of(snapshot: Snapshot) -> Former:
-    """The bytes of what the program no longer uses, in a breakdown."""
     slots = others = 0
     for row in snapshot.ledger:
         if row.category != "rounding" and former_name(row.layer) is not None:
