@@ -3,13 +3,14 @@
 import json
 
 import pytest
-from reading_cases import DEVICE, MIB, empty_activations, make_samples, make_snapshot, write_small_run
+from reading_cases import DEVICE, MIB, make_samples, make_snapshot, write_small_run
 
 from tb_memplugin import load
 from tb_memplugin.analysis.describe import Selection, describe_run
-from tb_memplugin.analysis.steps.facts import device_facts, phases, step_range
+from tb_memplugin.analysis.steps.facts import DeviceFacts, StepRange, device_facts, phases, step_range
 from tb_memplugin.model import MISSING, Run
 from tb_memplugin.reader.decode.columns import empty_samples, join_samples
+from unit.analysis.growth.test_device_growth import make_run
 
 
 @pytest.fixture(scope="module")
@@ -19,45 +20,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return load(directory)["exp"]
 
 
-def test_the_documented_fields_are_there(run: Run) -> None:
-    described = describe_run(run)
-    assert {
-        "sessions",
-        "steps",
-        "first_step",
-        "last_step",
-        "devices",
-        "layers",
-        "activations",
-        "snapshots",
-        "oom",
-    } <= described.keys()
-    assert described["devices"].keys() == {DEVICE}
-    assert described["devices"][DEVICE].keys() == {"capacity_bytes", "peak_bytes", "peak_step"}
-    assert {"path", "type", "trainable", "parameters", "weight_bytes", "output_bytes"} <= described["layers"][0].keys()
-    assert described["activations"][0].keys() == {"layer", "steps", "max_bytes", "max_step", "last_bytes"}
-    snapshot = described["snapshots"][0]
-    assert {
-        "step",
-        "phase",
-        "device",
-        "mode",
-        "in_use_bytes",
-        "pool_bytes",
-        "largest_free_bytes",
-        "fragmentation",
-        "rounding_bytes",
-        "not_available",
-        "ledger",
-        "saved_for_backward",
-    } <= snapshot.keys()
-    assert snapshot["ledger"][0].keys() == {"layer", "category", "trainable", "bytes", "rounding_bytes"}
-    assert snapshot["saved_for_backward"][0].keys() == {"layer", "bytes"}
-    # Bytes are requested bytes, except in category rounding.
-    known = [row for row in snapshot["ledger"] if row["rounding_bytes"] is not None]
-    assert all(row["rounding_bytes"] == (row["bytes"] if row["category"] == "rounding" else 0) for row in known)
-    assert sum(row["rounding_bytes"] for row in known) == snapshot["rounding_bytes"] == 512
-    assert sum(row["bytes"] for row in snapshot["ledger"]) == snapshot["in_use_bytes"]
+def test_a_breakdown_sums_to_the_bytes_in_use_and_rounding_is_a_category(run: Run) -> None:
+    for snapshot in describe_run(run)["snapshots"]:
+        # Bytes are requested bytes, except in category rounding.
+        known = [row for row in snapshot["ledger"] if row["rounding_bytes"] is not None]
+        assert all(row["rounding_bytes"] == (row["bytes"] if row["category"] == "rounding" else 0) for row in known)
+        assert sum(row["rounding_bytes"] for row in known) == snapshot["rounding_bytes"] == 512
+        assert sum(row["bytes"] for row in snapshot["ledger"]) == snapshot["in_use_bytes"]
 
 
 def test_the_figures_are_those_that_were_written(run: Run) -> None:
@@ -73,10 +42,6 @@ def test_the_figures_are_those_that_were_written(run: Run) -> None:
         {"layer": "model/head", "steps": 3, "max_bytes": 30, "max_step": 2, "last_bytes": 30},
     ]
     assert [snapshot["step"] for snapshot in described["snapshots"]] == [3, 41]
-    assert all(
-        sum(row["bytes"] for row in snapshot["ledger"]) == snapshot["in_use_bytes"]
-        for snapshot in described["snapshots"]
-    )
 
 
 def test_the_pool_is_described_in_spans(run: Run) -> None:
@@ -125,62 +90,31 @@ def test_the_object_is_json_with_whole_numbers(run: Run) -> None:
     assert len(found) > 40 and all(type(size) is int or size is None for size in found)
 
 
-def make_run(**parts: object) -> Run:
-    fields: dict[str, object] = {
-        "name": "r",
-        "sessions": (),
-        "workers": (),
-        "layer_tables": (),
-        "samples": empty_samples(),
-        "activations": empty_activations(),
-        "snapshots": (),
-        "notes": (),
-        "damage": (),
-        **parts,
-    }
-    return Run(**fields)  # type: ignore[arg-type]
-
-
 def test_an_empty_run_is_described_too() -> None:
-    described = describe_run(make_run())
+    described = describe_run(make_run(empty_samples(), sessions=(), workers=()))
     assert (described["steps"], described["first_step"], described["devices"], described["layers"]) == (0, None, {}, [])
 
 
 def test_steps_are_those_of_training_if_there_was_any() -> None:
     joined, _ = join_samples([make_samples([5, 6, 6], [1] * 3), make_samples([9], [1], phase="validation")])
-    facts = step_range(make_run(samples=joined))
-    assert (facts.steps, facts.first_step, facts.last_step) == (2, 5, 6)
-    facts = step_range(make_run(snapshots=(make_snapshot(7), make_snapshot(3))))
-    assert (facts.steps, facts.first_step, facts.last_step) == (2, 3, 7)
+    assert step_range(make_run(joined)) == StepRange(2, 5, 6)
+    assert step_range(make_run(empty_samples(), snapshots=(make_snapshot(7), make_snapshot(3)))) == StepRange(2, 3, 7)
 
 
-def test_a_peak_may_come_from_a_snapshot_or_from_bytes_in_use() -> None:
-    (facts,) = device_facts(make_run(snapshots=(make_snapshot(7),)))
-    assert (facts.peak_bytes, facts.peak_step, facts.capacity_bytes, facts.snapshots) == (
-        make_snapshot(7).in_use_bytes,
-        7,
-        2048 * MIB,
-        1,
-    )
-    (facts,) = device_facts(make_run(samples=make_samples([4, 5], [MISSING, MISSING], in_use=[7, 9])))
-    assert (facts.peak_bytes, facts.peak_step) == (9, 5)
-    (facts,) = device_facts(make_run(samples=make_samples([4], [MISSING], in_use=[MISSING])))
-    assert (facts.peak_bytes, facts.peak_step) == (None, None)
-
-
-def test_the_first_of_equal_peaks_is_used() -> None:
-    (facts,) = device_facts(make_run(samples=make_samples([4, 5, 6], [1, 9, 9])))
-    assert facts.peak_step == 5
+def test_a_peak_is_the_first_highest_of_samples_snapshots_or_bytes_in_use() -> None:
+    (facts,) = device_facts(make_run(empty_samples(), snapshots=(make_snapshot(7),)))
+    assert facts == DeviceFacts(DEVICE, 2048 * MIB, make_snapshot(7).in_use_bytes, 7, snapshots=1)
+    for samples, peak in (
+        (make_samples([4, 5], [MISSING, MISSING], in_use=[7, 9]), (9, 5)),
+        (make_samples([4], [MISSING], in_use=[MISSING]), (None, None)),
+        (make_samples([4, 5, 6], [1, 9, 9]), (9, 5)),
+    ):
+        (facts,) = device_facts(make_run(samples))
+        assert (facts.peak_bytes, facts.peak_step) == peak
 
 
 def test_accelerators_come_first_and_phases_in_their_order() -> None:
-    joined, _ = join_samples(
-        [
-            make_samples([0], [1]),
-            make_samples([0], [1], device="GPU:1"),
-            make_samples([0], [1], phase="predict", device="GPU:0"),
-        ]
-    )
-    run = make_run(samples=joined)
+    one, other = make_samples([0], [1], device="GPU:1"), make_samples([0], [1], phase="predict", device="GPU:0")
+    run = make_run(join_samples([make_samples([0], [1]), one, other])[0])
     assert [facts.device for facts in device_facts(run)] == ["GPU:0", "GPU:1", "CPU:0"]
     assert phases(run) == ["train", "predict"]

@@ -73,34 +73,25 @@ def test_the_peak_is_that_of_the_devices_table_in_any_phase() -> None:
     assert by_name(run, phase="predict")["fits"].status == "unknown"
 
 
-def test_little_headroom_is_a_warning() -> None:
-    assert by_name(run_of(FLAT + 1100 * MIB))["fits"].status == "warning"
-    above = by_name(run_of(FLAT + 1200 * MIB))["fits"]
+def fits_of(peak: int = 900 * MIB, device: str = DEVICE, **figures: int) -> Answer:
+    run = run_of(np.full(40, peak))
+    changed = {name: np.full(40, size) for name, size in figures.items()}
+    samples = dataclasses.replace(run.samples.devices[DEVICE], **changed)  # type: ignore[arg-type]
+    run = dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices={device: samples}))
+    return by_name(run, device)["fits"]
+
+
+def test_headroom_needs_a_capacity_and_a_peak_and_little_of_it_is_a_warning() -> None:
+    assert fits_of(2000 * MIB).status == "warning"
+    above, unlimited = fits_of(2100 * MIB), fits_of(capacity_bytes=MISSING)
     assert (above.status, above.sentence) == ("unknown", "Peak 2.1 GiB, above the capacity of 2.0 GiB")
-
-
-def test_the_machines_memory_is_no_limit_that_was_set() -> None:
-    run = run_of(np.full(40, 900 * MIB))
-    figures = dataclasses.replace(run.samples.devices[DEVICE], driver_total_bytes=np.full(40, 2048 * MIB))
+    assert (unlimited.status, unlimited.sentence) == ("unknown", "Peak 900 MiB, capacity unknown")
+    assert unlimited.figures == {"peak_bytes": 900 * MIB}
+    at_end = fits_of(peak_bytes=MISSING)  # an allocator without peaks gives a lower bound
+    assert (at_end.status, at_end.sentence) == ("unknown", "At least 300 MiB of 2.0 GiB: peak unknown")
+    # The machine's memory is no limit that was set.
     for device, words in (("CPU:0", "no limit is set"), ("GPU:0", "1.1 GiB headroom")):
-        samples = dataclasses.replace(run.samples, devices={device: figures})
-        found = by_name(dataclasses.replace(run, samples=samples), device)["fits"]
-        assert found.sentence.endswith(f" of 2.0 GiB, {words}")
-
-
-def test_without_a_capacity_there_is_no_headroom() -> None:
-    run = run_of(FLAT)
-    run.samples.devices[DEVICE].capacity_bytes[:] = MISSING
-    fits = by_name(run)["fits"]
-    assert (fits.sentence, fits.status) == ("Peak 900 MiB, capacity unknown", "unknown")
-    assert fits.figures == {"peak_bytes": 900 * MIB}
-
-
-def test_an_allocator_without_peaks_gives_a_lower_bound() -> None:
-    run = run_of(FLAT)
-    run.samples.devices[DEVICE].peak_bytes[:] = MISSING
-    fits = by_name(run)["fits"]
-    assert (fits.sentence, fits.status) == ("At least 300 MiB of 2.0 GiB: peak unknown", "unknown")
+        assert fits_of(device=device, driver_total_bytes=2048 * MIB).sentence.endswith(f" of 2.0 GiB, {words}")
 
 
 def leaking(**parts: object) -> Run:
@@ -158,16 +149,13 @@ def test_a_leak_says_when_memory_runs_out() -> None:
     assert found is not None and int(found.group(1)) == pytest.approx(327, abs=3)
 
 
-def test_a_leak_of_unknown_origin_says_how_much() -> None:
+def test_a_leak_of_unknown_origin_says_how_much_and_a_category_that_grows_little_is_not_named() -> None:
+    little = tuple(make_snapshot(step, unattributed=step * 1000) for step in (60, 220))
+    unknown, named = (by_name(leaking(snapshots=snapshots))["growing"] for snapshots in ((), little))
     # 199 steps of 256 KiB above 300 MiB
-    assert by_name(leaking())["growing"].details == ("From 300 MiB to 350 MiB at step 239.",)
-
-
-def test_a_category_that_grows_little_is_not_named() -> None:
-    snapshots = tuple(make_snapshot(step, unattributed=step * 1000) for step in (60, 220))
-    assert by_name(leaking(snapshots=snapshots))["growing"].sentence.startswith("+256 KiB/step since step ")
-    assert ":" not in by_name(leaking(snapshots=snapshots))["growing"].sentence
-    assert ":" not in by_name(leaking())["growing"].sentence
+    assert unknown.details == ("From 300 MiB to 350 MiB at step 239.",)
+    assert unknown.sentence == named.sentence and named.sentence.startswith("+256 KiB/step since step ")
+    assert ":" not in named.sentence
 
 
 def test_too_few_steps_have_no_trend() -> None:
@@ -191,11 +179,9 @@ def test_an_unfreezing_has_its_effect_and_its_comparison() -> None:
         "peak_after_bytes": 975 * MIB,
     }
     frozen_again = (*tables, make_table(180, unfrozen=False))
-    lower = FLAT + ((STEPS >= 120) & (STEPS < 180)) * 75 * MIB
+    lower = run_of(FLAT + ((STEPS >= 120) & (STEPS < 180)) * 75 * MIB, layer_tables=frozen_again)
     # Of equal effects the latest counts.
-    assert (
-        by_name(run_of(lower, layer_tables=frozen_again))["changed"].sentence == "Step 180: froze backbone, −75.0 MiB"
-    )
+    assert by_name(lower)["changed"].sentence == "Step 180: froze backbone, −75.0 MiB"
 
 
 def test_several_layers_and_long_names_are_counted() -> None:
@@ -231,29 +217,20 @@ def test_a_lasting_jump_without_a_table_is_a_change() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_noise_and_single_peaks_are_no_jump(seed: int) -> None:
+def test_noise_single_peaks_and_uneven_growth_are_no_jump(seed: int) -> None:
     random = np.random.default_rng(seed)
-    peaks = FLAT + random.integers(0, 40 * MIB, 240)
-    peaks[random.integers(0, 240, 5)] += 300 * MIB
-    assert by_name(run_of(peaks))["changed"].sentence == "No changes in 240 steps"
+    noise = random.integers(0, 40 * MIB, 240)
+    noise[random.integers(0, 240, 5)] += 300 * MIB
+    # Peaks of a leak come in lumps of some steps where the allocator does not split chunks.
+    lumps = np.repeat(np.cumsum(random.integers(0, 12 * MIB, 60)), 4) + random.integers(0, 4 * MIB, 240)
+    for peaks in (noise, lumps):
+        assert by_name(run_of(FLAT + peaks))["changed"].sentence == "No changes in 240 steps"
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_uneven_growth_is_no_jump(seed: int) -> None:
-    # GIVEN a leak whose steps' peaks come in lumps of some steps, as where the allocator does not split chunks
-    random = np.random.default_rng(seed)
-    lumps = np.repeat(np.cumsum(random.integers(0, 12 * MIB, 60)), 4)
-    assert by_name(run_of(FLAT + lumps + random.integers(0, 4 * MIB, 240)))["changed"].sentence.startswith("No changes")
-
-
-def test_a_jump_in_a_growing_run_is_found() -> None:
+def test_a_jump_is_found_in_a_growing_run_and_in_a_long_one() -> None:
     run = run_of(FLAT + STEPS * MIB + (STEPS >= 130) * 90 * MIB)
     assert by_name(run)["changed"].sentence.startswith("Step 130: peak +")
-
-
-def test_a_long_run_is_searched_at_every_step() -> None:
-    steps = np.arange(70_000)
-    run = run_of(np.full(70_000, 900 * MIB) + (steps >= 45_000) * 60 * MIB)
+    run = run_of(np.full(70_000, 900 * MIB) + (np.arange(70_000) >= 45_000) * 60 * MIB)
     sentence = by_name(run)["changed"].sentence
     assert sentence.endswith(": peak +60.0 MiB") and abs(int(sentence.split()[1][:-1]) - 45_000) <= 4
 
@@ -266,12 +243,11 @@ def test_a_failure_by_fragmentation() -> None:
     assert (found["fits"].status, found["fragmented"].status) == ("failed", "failed")
     assert found["fragmented"].sentence == "8.0 MiB free, largest chunk 6.0 MiB"
     # The newest failure of two, and no headroom.
-    assert (
-        found["fits"].evidence == found["fragmented"].evidence == AnswerEvidence("oom", step=239, phase="train", oom=1)
-    )
+    evidence = AnswerEvidence("oom", step=239, phase="train", oom=1)
+    assert found["fits"].evidence == found["fragmented"].evidence == evidence
     assert "headroom_bytes" not in found["fits"].figures
-    for name in ("requested_bytes", "free_bytes", "largest_free_bytes"):
-        assert found["fits"].figures[name] == getattr(failure, name)
+    sizes = ("requested_bytes", "free_bytes", "largest_free_bytes")
+    assert all(found["fits"].figures[name] == getattr(failure, name) for name in sizes)
 
 
 def failed_at(step: int, status: OomStatus) -> Oom:
@@ -311,23 +287,15 @@ def test_only_steps_that_show_that_the_training_went_on_count(
     assert by_name(run_of(FLAT, ooms=(failure,)))["fits"].status == answer
 
 
-def test_a_failure_of_another_device_or_of_a_validation_pass() -> None:
-    failure = dataclasses.replace(make_oom(59), phase="validation", device="GPU:1")
-    run = run_of(FLAT, ooms=(failure,))
+def test_a_failure_of_another_device_and_one_about_which_little_is_known() -> None:
+    run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(59), phase="validation", device="GPU:1"),))
     assert sentences(run)[0].startswith("Fits: ")
-    assert sentences(run, "GPU:1") == [
-        "OOM at step 59 (validation): 8.0 MiB requested",
-        "Too few steps: 0",
-        "8.0 MiB free, largest chunk 6.0 MiB",
-        "Too few steps to compare: 0",
-    ]
-
-
-def test_a_failure_about_which_little_is_known() -> None:
+    said = ["OOM at step 59 (validation): 8.0 MiB requested", "Too few steps: 0"]
+    said += ["8.0 MiB free, largest chunk 6.0 MiB", "Too few steps to compare: 0"]
+    assert sentences(run, "GPU:1") == said
     unknown = dict.fromkeys(("step", "phase", "requested_bytes", "free_bytes", "largest_free_bytes", "verdict"))
     run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(239), **unknown),))  # type: ignore[arg-type]
-    assert sentences(run)[0] == "OOM"
-    assert by_name(run)["fragmented"].status == "unknown"
+    assert sentences(run)[0] == "OOM" and by_name(run)["fragmented"].status == "unknown"
 
 
 def test_a_recorded_failure_by_capacity_agrees_with_its_post_mortem() -> None:
@@ -354,10 +322,8 @@ def test_an_imported_profile_is_one_step(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_run_without_allocator_data_answers_nothing() -> None:
-    found = by_name(run_of(FLAT[:0]), None)
-    assert {(answer.sentence, answer.status) for answer in found.values()} == {
-        ("No allocator data recorded", "unknown")
-    }
+    found = {(answer.sentence, answer.status) for answer in by_name(run_of(FLAT[:0]), None).values()}
+    assert found == {("No allocator data recorded", "unknown")}
 
 
 @pytest.mark.parametrize(("capacity", "status"), [(512, "warning"), (2048, "ok")])

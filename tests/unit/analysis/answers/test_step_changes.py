@@ -42,28 +42,69 @@ def said(run: Run) -> list[str]:
     return [change.sentence() for change in step_changes(run, DEVICE, "train")]
 
 
-def test_an_unfreezing_names_persistent_parts_first() -> None:
-    run = run_of([traced(25), traced(33, slots=113 * MIB, activations=231 * MIB)], TABLES)
+AGAIN = (make_table(0, unfrozen=True), make_table(30, unfrozen=True, reason="the model was compiled again"))
+COMPILED = [traced(25, slots=55 * MIB), traced(33, slots=55 * MIB, former=55 * MIB)]
+OLD_MODEL = LedgerRow("model, no longer used/backbone", "weights", None, 20 * MIB, 0)
+LEFT = traced(33)
+LEFT = dataclasses.replace(LEFT, ledger=(*LEFT.ledger, OLD_MODEL), in_use_bytes=LEFT.in_use_bytes + OLD_MODEL.bytes)
+SMALLER = [traced(11, activations=200 * MIB), *(traced(step, size=8) for step in (20, 30))]
+UNFROZEN = [traced(25), traced(33, slots=113 * MIB, activations=231 * MIB)]
+LARGER = [traced(11, size=4), traced(12, size=96, activations=490 * MIB)]
+BOTH = [traced(25, slots=55 * MIB), traced(33, slots=113 * MIB, former=55 * MIB)]
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "tables", "sentence"),
+    [
+        (UNFROZEN, TABLES, "Step 30: unfroze backbone, +244 MiB"),
+        (BOTH, TABLES, "Step 30: unfroze backbone, +113 MiB"),
+        (COMPILED, AGAIN, "Step 30: earlier optimizer stays, +55.0 MiB"),
+        (COMPILED, (), "Steps 25 to 33: earlier optimizer stays, +55.0 MiB"),  # a loop of no known optimizer
+        ([traced(32), LEFT], (), "Step 33: earlier model stays, +20.0 MiB"),
+        ([traced(25), traced(33, former=MIB - 1)], (), None),
+        (LARGER, (), "Step 12: batch 4 → 96, +390 MiB"),
+        (SMALLER, (), "Step 20: batch 16 → 8, −100 MiB"),
+        ([traced(25), traced(33, size=32, slots=MIB)], TABLES, "Step 30: unfroze backbone, batch 16 → 32, +1.0 MiB"),
+    ],
+)
+def test_a_change_is_said_with_its_cause(
+    snapshots: list[Snapshot], tables: tuple[LayerTable, ...], sentence: str | None
+) -> None:
+    assert said(run_of(snapshots, tables)) == ([] if sentence is None else [sentence])
+
+
+def test_details_name_the_main_parts_persistent_ones_first_and_what_stays() -> None:
+    runs = run_of(UNFROZEN, TABLES), run_of(LARGER), run_of(BOTH, TABLES)
+    details = [step_changes(run, DEVICE, "train")[0].details() for run in runs]
+    assert details == [
+        ("Mainly optimizer state +113, activations +131 MiB.",),
+        ("Mainly activations +390 MiB.",),
+        (
+            "Mainly optimizer state +113 MiB.",
+            "Compiled again: slots of the earlier optimizer stay, +55.0 MiB.",
+            "Earlier optimizers and models take 55.0 MiB in all. "
+            "`tb_memplugin.release_unused()` between two trainings frees them.",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "compared"),
+    [
+        ([traced(2, activations=900 * MIB), traced(28), traced(30, slots=8 * MIB), traced(50)], (28, 30)),
+        # A partial batch is not compared.
+        ([traced(20), traced(29, size=3, activations=20 * MIB), traced(31, slots=8 * MIB), traced(40)], (20, 31)),
+    ],
+)
+def test_the_nearest_traced_steps_on_both_sides_are_compared(
+    snapshots: list[Snapshot], compared: tuple[int, int]
+) -> None:
+    run = run_of(snapshots, TABLES)
     (change,) = step_changes(run, DEVICE, "train")
-    assert change.sentence() == "Step 30: unfroze backbone, +244 MiB"
-    assert (change.before, change.after) == tuple(Level(one.step, one.in_use_bytes) for one in run.snapshots)
-    assert change.delta_bytes == 244 * MIB
-    assert change.details() == ("Mainly optimizer state +113, activations +131 MiB.",)
-
-
-def test_the_nearest_traced_steps_on_both_sides_are_compared() -> None:
-    far = [traced(step, activations=900 * MIB) for step in (2, 50)]
-    near = [traced(28), traced(30, slots=8 * MIB)]
-    (change,) = step_changes(run_of([far[0], *near, far[1]], TABLES), DEVICE, "train")
-    assert change.before is not None and change.after is not None
-    assert (change.before.step, change.after.step) == (28, 30)
+    before, after = (next(one for one in run.snapshots if one.step == step) for step in compared)
+    assert (change.before, change.after) == tuple(Level(one.step, one.in_use_bytes) for one in (before, after))
+    assert change.delta_bytes == after.in_use_bytes - before.in_use_bytes
     assert change.sentence() == "Step 30: unfroze backbone, +8.0 MiB"
-
-
-def test_a_partial_batch_is_not_compared() -> None:
-    snapshots = [traced(20), traced(29, size=3, activations=20 * MIB), traced(31, slots=8 * MIB), traced(40)]
-    (change,) = step_changes(run_of(snapshots, TABLES), DEVICE, "train")
-    assert change.before is not None and change.before.step == 20
 
 
 def test_without_a_trace_on_one_side_measured_peaks_are_compared() -> None:
@@ -72,61 +113,12 @@ def test_without_a_trace_on_one_side_measured_peaks_are_compared() -> None:
         assert said(run_of(snapshots, TABLES, peaks)) == ["Step 30: unfroze backbone, +75.0 MiB"]
 
 
-def test_slots_of_the_earlier_optimizer_are_told_beside_an_unfreezing() -> None:
-    run = run_of([traced(25, slots=55 * MIB), traced(33, slots=113 * MIB, former=55 * MIB)], TABLES)
-    (change,) = step_changes(run, DEVICE, "train")
-    assert change.sentence() == "Step 30: unfroze backbone, +113 MiB"
-    assert change.details() == (
-        "Mainly optimizer state +113 MiB.",
-        "Compiled again: slots of the earlier optimizer stay, +55.0 MiB.",
-        "Earlier optimizers and models take 55.0 MiB in all. "
-        "`tb_memplugin.release_unused()` between two trainings frees them.",
-    )
-
-
-def test_compiling_again_is_a_cause_of_its_own() -> None:
-    again = (make_table(0, unfrozen=True), make_table(30, unfrozen=True, reason="the model was compiled again"))
-    snapshots = [traced(25, slots=55 * MIB), traced(33, slots=55 * MIB, former=55 * MIB)]
-    expected = "earlier optimizer stays, +55.0 MiB"
-    assert said(run_of(snapshots, again)) == [f"Step 30: {expected}"]
-    # Without a table, as in a loop that the recorder knows no optimizer of.
-    assert said(run_of(snapshots)) == [f"Steps 25 to 33: {expected}"]
-
-
-def test_an_earlier_model_that_stays_is_named() -> None:
-    after = traced(33)
-    row = LedgerRow("model, no longer used/backbone", "weights", None, 20 * MIB, 0)
-    after = dataclasses.replace(after, ledger=(*after.ledger, row), in_use_bytes=after.in_use_bytes + row.bytes)
-    assert said(run_of([traced(32), after])) == ["Step 33: earlier model stays, +20.0 MiB"]
-
-
-def test_little_memory_of_earlier_optimizers_is_no_change() -> None:
-    assert said(run_of([traced(25), traced(33, former=MIB - 1)])) == []
-
-
-def test_another_batch_size() -> None:
-    run = run_of([traced(11, size=4), traced(12, size=96, activations=490 * MIB)])
-    (change,) = step_changes(run, DEVICE, "train")
-    assert change.sentence() == "Step 12: batch 4 → 96, +390 MiB"
-    assert change.details() == ("Mainly activations +390 MiB.",)
-
-
 def test_the_step_of_another_batch_size_is_that_of_the_measured_peaks() -> None:
     snapshots = [traced(11, size=4), traced(40, size=96, activations=490 * MIB)]
     peaks = np.where(STEPS < 23, snapshots[0].in_use_bytes, snapshots[1].in_use_bytes)
     assert said(run_of(snapshots, peaks=peaks)) == ["Step 23: batch 4 → 96, +390 MiB"]
     peaks[30] = snapshots[0].in_use_bytes
     assert said(run_of(snapshots, peaks=peaks)) == ["Steps 11 to 40: batch 4 → 96, +390 MiB"]
-
-
-def test_a_batch_size_that_changes_with_the_layers_is_one_change() -> None:
-    run = run_of([traced(25), traced(33, size=32, slots=10 * MIB)], TABLES)
-    assert said(run) == ["Step 30: unfroze backbone, batch 16 → 32, +10.0 MiB"]
-
-
-def test_a_smaller_batch_size_that_stays() -> None:
-    run = run_of([traced(11, activations=200 * MIB), *(traced(step, size=8) for step in (20, 30))])
-    assert said(run) == ["Step 20: batch 16 → 8, −100 MiB"]
 
 
 def test_a_jump_without_a_cause_has_the_categories_of_its_traced_steps() -> None:
