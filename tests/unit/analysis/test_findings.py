@@ -65,32 +65,24 @@ def test_data_sets_constants_and_dense_gradients_that_take_much_are_said_with_wh
         LedgerRow("net/table", "weight_gradients", True, 30 * MIB, 0),
         LedgerRow("net/table", "weights", True, 10 * MIB, 0),
     )
+    sparse = "sparse gradient of layer net/table"
     groups = (
         HeldTensorGroup((10, MIB), "float32", 1, 38 * MIB, "data set", category="inputs"),
-        HeldTensorGroup(
-            (5, MIB), "float32", 1, 20 * MIB, "constant in layer net/project", "a.py:3", None, "other_state"
-        ),
+        HeldTensorGroup((5,), "float32", 1, 20 * MIB, "constant in layer net/project", "a.py:3", None, "other_state"),
         HeldTensorGroup((MIB,), "uint8", 1, MIB, "variable `buffer`", category="other_state"),
-        HeldTensorGroup(
-            (7, MIB),
-            "float32",
-            1,
-            28 * MIB,
-            "sparse gradient of layer net/table, made dense",
-            category="weight_gradients",
-        ),
+        HeldTensorGroup((7,), "float32", 1, 28 * MIB, f"{sparse}, made dense", category="weight_gradients"),
     )
-    run = run_with(*rows)
-    (snapshot,) = run.snapshots
-    run = dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=groups),))
-    data, constants, dense = findings({"": run})
+
+    def found(*held: HeldTensorGroup) -> list[str]:
+        run = run_with(*rows)
+        (snapshot,) = run.snapshots
+        return findings({"": dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=held),))})
+
+    data, constants, dense = found(*groups)
     assert "38.0 MiB (38 % of the peak of step 80) are the data set" in data and "batches take 2.0 MiB" in data
     assert "`keras.utils.PyDataset`" in data and "tf.device" not in data
     assert "20.0 MiB (20 %" in constants and "constant in layer net/project at a.py:3 (20.0 MiB)" in constants
     assert "28.0 MiB (28 %" in dense and "sparse gradient of layer net/table (28.0 MiB)" in dense
     # BUT not of a small data set, and not below a tenth
-    few = (dataclasses.replace(groups[0], bytes=15 * MIB),)
-    assert findings({"": dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=few),))}) == []
-    small = tuple(dataclasses.replace(group, bytes=9 * MIB) for group in groups)
-    run = dataclasses.replace(run, snapshots=(dataclasses.replace(snapshot, held_tensors=small),))
-    assert findings({"": run}) == []
+    assert found(dataclasses.replace(groups[0], bytes=15 * MIB)) == []
+    assert found(*(dataclasses.replace(group, bytes=9 * MIB) for group in groups)) == []

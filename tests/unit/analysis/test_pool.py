@@ -64,13 +64,8 @@ def test_a_row_is_measured_or_traced_or_unknown() -> None:
 
 
 def test_nothing_is_inferred_between_equal_pools() -> None:
-    assert [source for source, _, _ in figures(pool_of(run_of([8] * 5, {0: (16, 9), 4: (16, 9)})))] == [
-        "measured",
-        "unknown",
-        "unknown",
-        "unknown",
-        "measured",
-    ]
+    found = [source for source, _, _ in figures(pool_of(run_of([8] * 5, {0: (16, 9), 4: (16, 9)})))]
+    assert found == ["measured", *["unknown"] * 3, "measured"]
 
 
 def test_rounding_is_known_at_traced_steps_only() -> None:
@@ -86,26 +81,19 @@ def test_inconsistent_figures_are_unknown(pool: tuple[int, int]) -> None:
     if pool[1] < 0:
         run.samples.devices[DEVICE].largest_free_bytes[:] = MISSING
     assert figures(pool_of(run)) == [("unknown", None, None)]
-
-
-def test_inconsistent_parts_of_a_snapshot_are_unknown() -> None:
+    # AND inconsistent parts of a snapshot
     assert figures(pool_of(run_of([8], None, [traced(0, 7)]))) == [("unknown", None, None)]
     assert figures(pool_of(run_of([8], None, [traced(0, 16, largest=9)]))) == [("traced", 16, None)]
-
-
-def test_a_full_pool_has_no_fragmentation() -> None:
-    pool = pool_of(run_of([8], {0: (4, 0)}))
-    assert figures(pool) == [("measured", 4, 0)] and np.isnan(pool.fragmentation[0])
+    # BUT a full pool is known, and has no fragmentation
+    full = pool_of(run_of([8], {0: (4, 0)}))
+    assert figures(full) == [("measured", 4, 0)] and np.isnan(full.fragmentation[0])
 
 
 def test_growth_has_sentences_with_two_known_steps_and_a_reason() -> None:
     run = run_of([8, 8, 16, 8, 8, 8], {0: (16, 9), 2: (32, 16), 3: (48, 40), 5: (48, 40)})
     pool = pool_of(run)
-    assert [(growth.after_step, growth.by_step, growth.pool_bytes // MIB) for growth in pool.growths] == [
-        (None, 0, 16),
-        (0, 2, 32),
-        (2, 3, 48),
-    ]
+    found = [(growth.after_step, growth.by_step, growth.pool_bytes // MIB) for growth in pool.growths]
+    assert found == [(None, 0, 16), (0, 2, 32), (2, 3, 48)]
     assert list(pool.sentences) == [
         "The pool was 16.0 MiB at step 0.",
         "Between step 0 and step 2 the pool grew by 16.0 MiB to 32.0 MiB: the highest peak rose by 8.0 MiB.",

@@ -47,13 +47,10 @@ def cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
 def test_models_that_are_not_freed_explain_their_bytes() -> None:
     text = cause(LEAK, every_tenth("models_alive", MIB))
     assert (
-        text is not None and text.endswith("that were built and not freed") and text.startswith("195 models (195 MiB)")
+        text is not None and text.startswith("195 models (195 MiB)") and text.endswith("that were built and not freed")
     )
-
-
-def test_models_that_are_gone_are_told_from_those_that_exist() -> None:
-    rows = [*every_tenth("models_gone", MIB), *every_tenth("slots_without_model", MIB // 2)]
-    text = cause(LEAK, rows)
+    # Those that are gone are told from those that exist.
+    text = cause(LEAK, [*every_tenth("models_gone", MIB), *every_tenth("slots_without_model", MIB // 2)])
     assert text is not None and "no longer exist but whose variables were not freed" in text
     assert text.endswith("optimizers of them still exist")
 

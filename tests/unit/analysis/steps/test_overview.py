@@ -61,12 +61,14 @@ def test_a_traced_step_shows_its_ledger() -> None:
     assert shown.traced.tolist() == [True]
 
 
-def test_rounding_is_a_part_of_the_stack() -> None:
-    taken = make_any_snapshot(5, activations=1000, frozen=300, trainable=20, unattributed=0, rounding=90)
-    shown = view(make_run(ending_at_peak([5, 6], [1320, 1300]), snapshots=(taken,)))
-    assert row(shown, 0) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 90}
-    # A lower peak cuts it before what was requested.
-    assert row(shown, 1) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 70}
+def test_a_lower_peak_cuts_the_stack_from_the_top_rounding_before_what_was_requested() -> None:
+    taken = make_any_snapshot(5, activations=1000, frozen=300, trainable=20, unattributed=4, rounding=90)
+    shown = view(make_run(ending_at_peak([5, 6, 7, 8, 9], [1324, 1322, 1300, 800, 310]), snapshots=(taken,)))
+    assert row(shown, 0) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 90, "unattributed": 4}
+    assert row(shown, 1) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 90, "unattributed": 2}
+    assert row(shown, 2) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 70}
+    assert row(shown, 3) == {"frozen": 300, "weights": 20, "activations": 480}
+    assert row(shown, 4) == {"frozen": 300, "weights": 10}
 
 
 def test_between_traced_steps_the_last_snapshot_is_used_and_the_remainder_is_unattributed() -> None:
@@ -80,14 +82,6 @@ def test_between_traced_steps_the_last_snapshot_is_used_and_the_remainder_is_una
     assert [row(shown, at).get("unattributed", 0) for at in range(5)] == [10, 0, 80, 0, 1]
     assert shown.snapshot.tolist() == [0, 0, 0, 1, 1]
     assert shown.traced.tolist() == [False, True, False, True, False]
-
-
-def test_a_lower_peak_cuts_the_stack_from_the_top() -> None:
-    taken = make_snapshot(0, activations=1000, frozen=300, trainable=20, unattributed=4)
-    shown = view(make_run(ending_at_peak([0, 1, 2, 3], [1324, 1322, 800, 310]), snapshots=(taken,)))
-    assert row(shown, 1) == {"frozen": 300, "weights": 20, "activations": 1000, "unattributed": 2}
-    assert row(shown, 2) == {"frozen": 300, "weights": 20, "activations": 480}
-    assert row(shown, 3) == {"frozen": 300, "weights": 10}
 
 
 def test_weights_and_optimizer_follow_the_layer_table_of_the_row() -> None:
@@ -117,12 +111,8 @@ def test_after_a_change_the_next_snapshot_holds_if_the_change_is_all_that_lies_b
 
 def test_without_snapshots_weights_and_optimizer_come_from_the_layer_table() -> None:
     shown = view(make_run(ending_at_peak([0], [5_000_000]), (make_table(0, unfrozen=False),)))
-    assert row(shown, 0) == {
-        "frozen": 4_000_000,
-        "weights": 2_000,
-        "optimizer_state": 4_012,
-        "unattributed": 993_988,
-    }
+    expected = {"frozen": 4_000_000, "weights": 2_000, "optimizer_state": 4_012, "unattributed": 993_988}
+    assert row(shown, 0) == expected
     assert shown.snapshot.tolist() == [NO_SNAPSHOT] and not shown.traced.any()
 
 
@@ -187,14 +177,8 @@ def runs(draw: st.DrawFn) -> Run:
     sizes = st.integers(0, 2**40)
     steps = draw(st.lists(st.integers(0, 30), max_size=20))
     peaks = draw(st.lists(sizes | st.just(MISSING), min_size=len(steps), max_size=len(steps)))
-    snapshots = draw(
-        st.lists(
-            st.builds(
-                make_snapshot, st.integers(0, 30), activations=sizes, frozen=sizes, trainable=sizes, unattributed=sizes
-            ),
-            max_size=4,
-        )
-    )
+    parts = dict.fromkeys(("activations", "frozen", "trainable", "unattributed"), sizes)
+    snapshots = draw(st.lists(st.builds(make_snapshot, st.integers(0, 30), **parts), max_size=4))
     tables = draw(st.lists(st.builds(make_table, st.integers(0, 30), unfrozen=st.booleans()), max_size=3))
     unflagged = draw(st.booleans())
     if unflagged and snapshots:
