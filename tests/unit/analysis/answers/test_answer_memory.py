@@ -58,15 +58,8 @@ def entry(status: str, started: float, device: bool = True, **more: Any) -> dict
 
 
 def test_failed_runs_come_first_then_growing_then_fragmented_then_the_newest() -> None:
-    runs = [
-        entry("ok", 9.0),
-        entry("fragmented", 1.0),
-        entry("growing", 2.0),
-        entry("failed", 3.0),
-        entry("failed", 4.0),
-        entry("ok", 10.0, device=False),
-        entry("ok", 8.0),
-    ]
+    statuses = (("ok", 9.0), ("fragmented", 1.0), ("growing", 2.0), ("failed", 3.0), ("failed", 4.0))
+    runs = [*(entry(*one) for one in statuses), entry("ok", 10.0, device=False), entry("ok", 8.0)]
     ranked = with_ranks(runs, now=1e9)
     assert [run["rank"] for run in ranked] == [4, 3, 2, 1, 0, 6, 5]
     assert [run["status"] for run in ranked] == [run["status"] for run in runs]

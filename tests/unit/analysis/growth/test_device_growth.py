@@ -23,19 +23,8 @@ FLAT = np.full(2000, 300 * MIB)
 
 
 def make_run(samples: Samples, **parts: object) -> Run:
-    fields: dict[str, object] = {
-        "name": "r",
-        "sessions": ("s",),
-        "workers": ("",),
-        "layer_tables": (),
-        "samples": samples,
-        "activations": empty_activations(),
-        "snapshots": (),
-        "notes": (),
-        "damage": (),
-        **parts,
-    }
-    return Run(**fields)  # type: ignore[arg-type]
+    made = Run("r", ("s",), ("",), (), samples, empty_activations(), (), (), ())
+    return dataclasses.replace(made, **parts)  # type: ignore[arg-type]
 
 
 def run_of(in_use: npt.NDArray[np.int64], **parts: object) -> Run:
@@ -70,11 +59,10 @@ def test_a_few_rises_in_a_short_series_are_no_leak(rises: int, found: bool) -> N
 
 
 def test_host_memory_that_a_training_takes_once_is_no_growth() -> None:
-    # GIVEN the recorded RSS of a training of VGG16 from its sixth step on, in MiB, which had no leak
-    resident = [1412, 1443, 1443, 1443, 1443, 1445, 1445, 1445, 1494, 1509, 1509, 1467, 1478, 1479, 1479, 1470]
-    resident += [1512] * 11 + [1530, 1532, 1532, 1532]
-    values = np.array([1335, 1411, 1412, 1412, 1412, *resident]) * MIB
-    assert find_trend(np.arange(len(values)), values) is None
+    # GIVEN the recorded RSS of a training of VGG16, in MiB, which had no leak
+    values = [1335, 1411, 1412, 1412, 1412, 1412, 1443, 1443, 1443, 1443, 1445, 1445, 1445, 1494, 1509, 1509, 1467]
+    values += [1478, 1479, 1479, 1470, *[1512] * 11, 1530, 1532, 1532, 1532]
+    assert find_trend(np.arange(len(values)), np.array(values) * MIB) is None
 
 
 def test_single_peaks_and_smaller_batches_hide_no_leak() -> None:
@@ -211,10 +199,8 @@ def test_small_tensors_whose_rounding_grows_most_are_named_with_it() -> None:
     # GIVEN a list of losses: each step adds 4 bytes in a chunk of 256
     def taken(step: int) -> Snapshot:
         base = make_snapshot(step)
-        leak = (
-            LedgerRow(None, "held_tensors", None, 4 * step, 0),
-            LedgerRow(None, "rounding", None, 252 * step, 252 * step),
-        )
+        rounding = LedgerRow(None, "rounding", None, 252 * step, 252 * step)
+        leak = (LedgerRow(None, "held_tensors", None, 4 * step, 0), rounding)
         return dataclasses.replace(base, ledger=(*base.ledger, *leak), in_use_bytes=base.in_use_bytes + 256 * step)
 
     steps = np.arange(50_000)
@@ -222,10 +208,8 @@ def test_small_tensors_whose_rounding_grows_most_are_named_with_it() -> None:
     (growth,) = find_growth(make_run(samples, snapshots=(taken(15_000), taken(45_000))))
     assert growth.owner == (None, "held_tensors")
     assert (growth.owner_bytes, growth.rounding_bytes) == (4 * 30_000, 252 * 30_000)
-    assert (
-        "largest growth from step 15000 to step 45000: held tensors, 117 KiB and 7.2 MiB of rounding"
-        in growth.sentence()
-    )
+    clause = "largest growth from step 15000 to step 45000: held tensors, 117 KiB and 7.2 MiB of rounding"
+    assert clause in growth.sentence()
 
 
 def test_a_layer_that_grows_is_named_from_recorded_activations() -> None:
@@ -376,9 +360,7 @@ def test_models_that_wait_for_the_collector_are_a_finding_where_nothing_grows() 
     (finding,) = growth_findings("", run_after(more=[("models_unreachable", 3, 40 * MIB)], in_use=100 * MIB))
     assert finding.startswith("CPU:0: 3 models (40.0 MiB) could no longer be reached at step 0")
     assert "`gc.collect()` frees 40.0 MiB" in finding
-
-
-def test_no_more_is_freed_than_is_in_use() -> None:
+    # No more is freed than is in use.
     (finding,) = growth_findings("", run_after(more=[("models_unreachable", 9, 40 * MIB)], in_use=30 * MIB))
     assert "9 models (40.0 MiB)" in finding and "`gc.collect()` frees up to 30.0 MiB" in finding
 

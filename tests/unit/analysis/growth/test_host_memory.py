@@ -97,8 +97,9 @@ def test_a_part_that_only_one_step_knows_hides_what_grows() -> None:
 
 
 def test_the_page_calls_the_parts_the_same() -> None:
-    words = pathlib.Path(__file__).parents[4] / "frontend" / "src" / "model" / "words.ts"
-    labels = dict(re.findall(r'^  (\w+): \{\s*label: "([^"]+)"', words.read_text("utf-8"), re.MULTILINE))
+    model = pathlib.Path(__file__).parents[4] / "frontend" / "src" / "model"
+    words = "".join(path.read_text("utf-8") for path in model.glob("*.ts"))
+    labels = dict(re.findall(r'^  (\w+): \{\s*label: "([^"]+)"', words, re.MULTILINE))
     assert {name: labels[name] for name in PART_NAMES} == PART_NAMES
 
 

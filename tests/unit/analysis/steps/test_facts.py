@@ -24,9 +24,8 @@ LATER = START + 10_000
 def session(first_step: int, steps: int, start: float, rate: int = MIB) -> Samples:
     """A session whose bytes in use and RSS grow by `rate` at each step, from 300 MiB on."""
     grown = 300 * MIB + np.arange(steps) * rate
-    samples = make_samples(
-        range(first_step, first_step + steps), [1500 * MIB] * steps, in_use=grown.tolist(), start=start
-    )
+    every = range(first_step, first_step + steps)
+    samples = make_samples(every, [1500 * MIB] * steps, in_use=grown.tolist(), start=start)
     return dataclasses.replace(samples, host_resident_bytes=grown)
 
 
