@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 from reading_cases import MIB, START, make_oom, make_snapshot
@@ -10,6 +10,8 @@ from reading_cases import MIB, START, make_oom, make_snapshot
 from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import MISSING, DeviceSamples, Samples, Snapshot
+from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.reader.files.source import Listing, NewestFrames, TagContent
 
 STAGE_MIB = (9000, 12000, 12000, 7000)
 """Peak of each pipeline stage. GPU:0 of a worker has 500 MiB more."""
@@ -183,3 +185,25 @@ def findings(faults: Sequence[Fault], steps: int) -> set[tuple[str, str]]:
             sentence = f"{worker} recorded nothing after step {fault.stops - 1}; the others went on to step {steps - 1}"
             found.add((worker, sentence))
     return found
+
+
+class NotingSource(FileSource):
+    """Notes the workers whose histories and whose ends of files are read, and how often all files are indexed."""
+
+    def __init__(self, logdir: pathlib.Path) -> None:
+        super().__init__(logdir)
+        self.asked: set[str] = set()
+        self.ends: list[str] = []
+        self.listed = 0
+
+    def listing(self) -> Listing:
+        self.listed += 1
+        return super().listing()
+
+    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
+        self.asked.update(run.rpartition("/")[2] for run in wanted)
+        return super().read(wanted)
+
+    def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
+        self.ends += event_runs
+        return super().newest(event_runs, stream)

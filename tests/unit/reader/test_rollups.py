@@ -1,10 +1,9 @@
 """Roll-ups of workers: read without their histories, and only those that changed."""
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
-from cluster_cases import Fault, name_of, write_cluster
+from cluster_cases import Fault, NotingSource, name_of, write_cluster
 from reading_cases import MIB, equal, event_files, make_samples
 from rollup_cases import rollups_of
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
@@ -14,27 +13,9 @@ from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.files.provider_source import ProviderSource
-from tb_memplugin.reader.files.source import Listing, NewestFrames, Source, TagContent
+from tb_memplugin.reader.files.source import Source
 from tb_memplugin.reader.rollups import RollupReader
 from tb_memplugin.reader.run_reader import Reader
-
-
-class NotingSource(FileSource):
-    """Notes what is read, and refuses to index all files."""
-
-    def __init__(self, logdir: pathlib.Path) -> None:
-        super().__init__(logdir)
-        self.ends: list[str] = []
-
-    def listing(self) -> Listing:
-        raise AssertionError("all files were indexed")
-
-    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        raise AssertionError(f"histories were read: {wanted}")
-
-    def newest(self, event_runs: Sequence[str], stream: str) -> Iterator[NewestFrames]:  # type: ignore[override]
-        self.ends += event_runs
-        return super().newest(event_runs, stream)
 
 
 def test_roll_ups_are_read_without_the_histories(tmp_path: pathlib.Path) -> None:
@@ -46,7 +27,7 @@ def test_roll_ups_are_read_without_the_histories(tmp_path: pathlib.Path) -> None
     for worker, of in read.items():
         ((_, _, expected),) = rollups_of(tmp_path, worker)
         assert of.missing is None and equal(of.sessions, (expected,)) and expected.last_step == 59
-    assert rollups.workers(source, "other").of_worker == {}
+    assert rollups.workers(source, "other").of_worker == {} and source.asked == set() and source.listed == 0
 
 
 def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path) -> None:

@@ -1,37 +1,18 @@
 """The comparison of the devices of many workers, from roll-ups: it says what their histories say."""
 
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
-from cluster_cases import Fault, findings, name_of, planted_faults, write_cluster
+from cluster_cases import Fault, NotingSource, findings, name_of, planted_faults, write_cluster
 from reading_cases import MIB, event_files, make_samples
 
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_WORKERS
-from tb_memplugin.reader.files.source import Listing, TagContent
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import device_handlers
 from tb_memplugin.server.handlers import Handlers, Stretch
-
-
-class NotingSource(FileSource):
-    """Notes the workers whose histories are read."""
-
-    def __init__(self, logdir: pathlib.Path) -> None:
-        super().__init__(logdir)
-        self.read_workers: set[str] = set()
-        self.listed = 0
-
-    def listing(self) -> Listing:
-        self.listed += 1
-        return super().listing()
-
-    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        self.read_workers.update(run.rpartition("/")[2] for run in wanted)
-        return super().read(wanted)
 
 
 def devices_of(source: FileSource, run: str = "run") -> dict[str, Any]:
@@ -51,7 +32,7 @@ def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path:
     found |= {(one["worker"], one["stopped_early"]) for one in told["workers"] if one["stopped_early"]}
     assert found == findings(faults, steps)
     # AND only the histories of the workers that stopped were read, which say where exactly
-    assert source.read_workers == {name_of(fault.worker) for fault in faults if fault.stops is not None}
+    assert source.asked == {name_of(fault.worker) for fault in faults if fault.stops is not None}
     assert source.listed == 0 and told["damage"] == []
     # AND nothing over the steps, of which their roll-ups do not tell all
     assert told["steps"]["step"] == [] and told["steps"]["sum_in_use_bytes"] is None
@@ -101,7 +82,7 @@ def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(
     source = NotingSource(tmp_path)
     told = devices_of(source)
     assert [{**one, "rows": None} for one in told["devices"]] == [{**one, "rows": None} for one in whole["devices"]]
-    assert source.read_workers == {name_of(3)}
+    assert source.asked == {name_of(3)}
     assert told["damage"] == [
         "the history of 1 worker was read instead of a roll-up (its newest roll-up is damaged): stage_3_worker_0"
     ]
@@ -133,4 +114,4 @@ def test_one_worker_of_many_is_read_alone(tmp_path: pathlib.Path) -> None:
     assert len(view.columns["step"]) == 10
     (fits, *_) = handlers.answers(source, "run", device, "train")["answers"]
     assert fits["device"] == device
-    assert source.read_workers == {name_of(workers - 1)} and source.listed == 0
+    assert source.asked == {name_of(workers - 1)} and source.listed == 0

@@ -83,24 +83,6 @@ def test_a_slow_run_is_named_and_the_others_are_there_at_once(patience: Patience
     assert sorted(described) == ["a", "slow", "z"]
 
 
-def test_a_run_that_changes_keeps_its_figures_until_it_has_been_read_again(patience: Patience) -> None:
-    release = threading.Event()
-    release.set()
-
-    def describe(source: Any, tags: RunTags) -> dict[str, Any]:
-        if tags.name == "slow":
-            release.wait()
-        return {"run": tags.name, "version": tags.version}
-
-    runs = RunList(describe, patience_seconds=0.1)
-    source: Any = None
-    runs.facts(source, catalog(a="1", slow="1"))
-    release.clear()
-    patience.held = 1
-    assert [run["version"] for run in runs.facts(source, catalog(a="2", slow="2"))] == ["2", "1"]
-    release.set()
-
-
 def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_forgot_it(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, patience: Patience
 ) -> None:

@@ -2,11 +2,10 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
-from cluster_cases import Fault, name_of, write_cluster
+from cluster_cases import NotingSource
 from reading_cases import (
     DEVICE,
     MIB,
@@ -29,23 +28,10 @@ from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.files.source import TagContent
 from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import device_handlers, run_list
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.run_list import being_read
-
-
-class NotingSource(FileSource):
-    """Notes the directories of the workers that are read."""
-
-    def __init__(self, logdir: pathlib.Path) -> None:
-        super().__init__(logdir)
-        self.asked: set[str] = set()
-
-    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        self.asked.update(run.rpartition("/")[2] for run in wanted)
-        return super().read(wanted)
 
 
 def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) -> None:
@@ -222,39 +208,6 @@ def test_a_run_that_is_being_read_is_described_by_the_same_fields(tmp_path: path
     source, reader = FileSource(tmp_path), Reader()
     (described,) = Handlers(reader).runs(source)["runs"]
     assert being_read(reader.tags(source, "run")).keys() == described.keys() - {"rank"}
-
-
-PLANTED = [
-    Fault(3, 2, mib=900),
-    Fault(8, 1, mib=1300),
-    Fault(13, 0, mib=-700),
-    Fault(18, mib=800),
-    Fault(22, 3, mib=5000),
-    Fault(27, 2, mib=600),
-    Fault(5, stops=20),
-    Fault(30, stops=40),
-]
-"""Faults of a cluster of 32 workers with 4 devices and 200 steps."""
-HEALTHY = f"{name_of(0)}/GPU:0"
-
-
-def test_planted_faults_of_a_cluster_are_found_and_nothing_else(tmp_path: pathlib.Path) -> None:
-    write_cluster(tmp_path / "run", 32, 4, 200, PLANTED)
-    told = Handlers(Reader()).comparing.devices(FileSource(tmp_path), "run", "train")
-    # The breakdowns show what was planted, exactly.
-    activations = {
-        device["device"]: sum(
-            part["bytes"] for part in device["breakdown"]["parts"] if part["category"] == "activations"
-        )
-        for device in told["devices"]
-    }
-    for fault in PLANTED:
-        for device in range(4) if fault.device is None else [fault.device]:
-            assert activations[f"{name_of(fault.worker)}/GPU:{device}"] - activations[HEALTHY] == fault.mib * MIB
-    assert {one["worker"]: one["stopped_early"] for one in told["workers"] if one["stopped_early"]} == {
-        name: f"{name} recorded nothing after step {step}; the others went on to step 199"
-        for name, step in ((name_of(5), 19), (name_of(30), 39))
-    }
 
 
 def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> None:
