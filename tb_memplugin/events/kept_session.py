@@ -52,7 +52,6 @@ class KeptSession:
             self._samples = take_samples(self._samples, keep)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Add a traced step."""
         self._traced[snapshot.device] += 1
         key, small = (snapshot.device, snapshot.phase), dataclasses.replace(snapshot, ledger=_by_group(snapshot.ledger))
         small = dataclasses.replace(small, saved_for_backward=(), not_available=(), held_tensors=())

@@ -27,13 +27,11 @@ def hold(path: str) -> int | None:
 
 
 def release(descriptor: int | None) -> None:
-    """Release a lock of `hold`."""
     if descriptor is not None:
         os.close(descriptor)
 
 
 def any_live(directory: str) -> bool:
-    """Whether any event file directly in the directory is locked."""
     if fcntl is None or "://" in directory or not os.path.isdir(directory):
         return False
     return any(
@@ -52,7 +50,6 @@ def sessions_in(directory: str) -> int | None:
 
 
 def is_live(path: str) -> bool:
-    """Whether the file is locked."""
     descriptor = _open(path)
     if descriptor is None:
         return False
@@ -73,7 +70,6 @@ def _open(path: str) -> int | None:
 
 
 def _lock(descriptor: int, *, exclusive: bool) -> bool:
-    """Whether the lock was free."""
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except OSError:

@@ -123,12 +123,10 @@ class RunWriter:
         self.roll_up()
 
     def layer_table(self, table: LayerTable) -> None:
-        """Write a layer table, valid from `table.step` on."""
         self._table = table
         self._write("meta", table, kind="layers")
 
     def samples(self, samples: Samples) -> None:
-        """Write samples in order, in frames of bounded size; write a sample with a new highest peak a second time."""
         for start in range(0, len(samples), MAX_SAMPLE_ROWS):
             part = take_rows(samples, slice(start, start + MAX_SAMPLE_ROWS))
             self._write("samples", part)
@@ -138,30 +136,24 @@ class RunWriter:
         self._keep(KeptSession.add_samples, samples)
 
     def activations(self, activations: LayerActivations) -> None:
-        """Write activation bytes in order, in frames of bounded size."""
         rows = max(1, MAX_ACTIVATION_VALUES // max(1, len(activations.layers)))
         for start in range(0, len(activations), rows):
             self._write("activations", take_rows(activations, slice(start, start + rows)))
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """Write one snapshot."""
         self._write("snapshots", snapshot)
         self._keep(KeptSession.add_snapshot, snapshot)
 
     def memory_map(self, memory_map: MemoryMap) -> None:
-        """Write one memory map."""
         self._write("maps", memory_map)
 
     def timeline(self, timeline: Timeline) -> None:
-        """Write one timeline."""
         self._write("timelines", timeline)
 
     def requests(self, requests: StepRequests) -> None:
-        """Write the requests of one step."""
         self._write("requests", requests)
 
     def counters(self, counters: Counters) -> None:
-        """Write rows of counters in order, in frames of bounded size."""
         for start in range(0, len(counters), MAX_COUNTER_ROWS):
             part = take_rows(counters, slice(start, start + MAX_COUNTER_ROWS))
             self._write("counters", part)
@@ -181,7 +173,6 @@ class RunWriter:
             self._write("rollups", summary, summary.last_step or 0)
 
     def scalar(self, tag: str, step: int, value: float) -> None:
-        """Write a value for TensorBoard's own Scalars dashboard."""
         self._event(self._opened(), step, scalar_summary(tag, value))
 
     def flush(self) -> None:

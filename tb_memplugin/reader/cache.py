@@ -46,7 +46,6 @@ class ByteCache:
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, mark: Hashable) -> Any:
-        """The value of `key` if it was put with an equal `mark`, else None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or entry[0] != mark:
@@ -86,5 +85,4 @@ class ByteCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all values."""
         return self._size

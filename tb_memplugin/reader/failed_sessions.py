@@ -26,10 +26,6 @@ def failed_session(reader: Reader, source: Source, tags: RunTags, loaded: Loaded
         reader, source, tags: Where the run is read.
         loaded: The run.
         oom: One of its failures.
-
-    Raises:
-        NotFoundError: The run has no such failure any more.
-        SourceError: The source cannot be read now.
     """
     workers = [worker for worker, run in loaded.by_worker.items() if any(_same(oom, own) for own in run.ooms)]
     spans = [span for span in reversed(loaded.sessions) if span.worker in workers]

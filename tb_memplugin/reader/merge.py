@@ -133,7 +133,6 @@ def _notes(info: SessionInfo) -> tuple[str, ...]:
 
 
 def _ended(sessions: Sequence[Session]) -> bool | None:
-    """Whether the last session said that it ended; only a recorder's does."""
     last = sessions[-1].info if sessions else None
     return None if last is None or last.producer != "recorder" else last.ended is not None
 

@@ -117,6 +117,8 @@ class LoadedRun(MergedRun):
 class Reader:
     """Reads the runs of one source and caches decoded data. Thread-safe.
 
+    Methods raise NotFoundError for an unknown run or session, and SourceError if the source cannot be read now.
+
     Args:
         cache_bytes: Limit of all that is kept.
 
@@ -137,11 +139,7 @@ class Reader:
         self._warned: set[str] = set()
 
     def catalog(self, source: Source) -> Mapping[str, RunTags]:
-        """The current runs by name.
-
-        Raises:
-            SourceError: The source cannot be read now.
-        """
+        """The current runs by name."""
         arrived = time.monotonic()
         with self.lock:
             # Concurrent requests share a listing that started after they arrived.
@@ -155,12 +153,7 @@ class Reader:
             return self._catalog
 
     def tags(self, source: Source, name: str) -> RunTags:
-        """The tags of the run called `name`.
-
-        Raises:
-            NotFoundError: There is no such run.
-            SourceError: The source cannot be read now.
-        """
+        """The tags of the run called `name`."""
         catalog = self.catalog(source)
         tags = catalog.get(name)
         if tags is None:
@@ -175,12 +168,7 @@ class Reader:
         all_attempts: bool = False,
         session: str | None = None,
     ) -> LoadedRun:
-        """The run called `name`; see `load`.
-
-        Raises:
-            NotFoundError: There is no such run, or no such session in it.
-            SourceError: The source cannot be read now.
-        """
+        """The run called `name`; see `load`."""
         return self.load(source, self.tags(source, name), streams, all_attempts, session)
 
     def load(
@@ -197,21 +185,13 @@ class Reader:
             streams: What is read of it.
             all_attempts: Whether steps that a later session repeats are kept.
             session: Only this session's data, including steps that a later one repeats.
-
-        Raises:
-            NotFoundError: There is no such session in it.
-            SourceError: The source cannot be read now.
         """
         if session is not None:
             tags = of_session(tags, session)
         return self._loaded(source, tags, frozenset(streams), all_attempts, session)
 
     def ooms(self, source: Source, tags: RunTags) -> tuple[Oom, ...]:
-        """The failed allocations of the run with these tags, in the order that the run has them in.
-
-        Raises:
-            SourceError: The source cannot be read now.
-        """
+        """The failed allocations of the run with these tags, in the order that the run has them in."""
         return self._loaded(source, tags, frozenset({OOM})).run.ooms if of_stream(tags, OOM.tag) else ()
 
     def _loaded(
@@ -222,7 +202,6 @@ class Reader:
         all_attempts: bool = False,
         session: str | None = None,
     ) -> LoadedRun:
-        """The streams of the run with these tags, from the cache or the source."""
         key = ("run", tags.name, tags.worker, streams, all_attempts, session)
         with self._lock_of(tags.name):
             loaded: LoadedRun | None = self.cache.get(key, tags.version)
@@ -234,12 +213,7 @@ class Reader:
             return loaded
 
     def activation_rows(self, source: Source, name: str) -> ActivationRows:
-        """The recorded activations of the run called `name`, by row.
-
-        Raises:
-            NotFoundError: There is no such run.
-            SourceError: The source cannot be read now.
-        """
+        """The recorded activations of the run called `name`, by row."""
         return self._rows_of(source, self.tags(source, name))
 
     def _rows_of(self, source: Source, tags: RunTags) -> ActivationRows:
@@ -435,7 +409,6 @@ def _add_samples(
 
 
 def _thin_whole(reading: Reading, contents: Contents) -> None:
-    """Thin the samples that are whole yet as often as the others."""
     if reading.halvings and reading.whole:
         whole = {key: contents[key] for key in reading.whole}
         before = taken(whole)
@@ -447,7 +420,6 @@ def _thin_whole(reading: Reading, contents: Contents) -> None:
 
 
 def _taken(contents: Contents, joined: Mapping[tuple[str, str], _ReadSession]) -> tuple[int, int]:
-    """Bytes and rows of the samples."""
     (size, rows), tables = taken(contents), [session.samples[0] for session in joined.values()]
     return size + sum(map(samples_bytes, tables)), rows + sum(map(len, tables))
 

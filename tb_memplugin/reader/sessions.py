@@ -180,7 +180,6 @@ def gaps(identifier: str, stream: Stream, pieces: Sequence[Piece], earliest: int
 
 
 def limited(sentences: Sequence[str]) -> list[str]:
-    """The first `MAX_SENTENCES` sentences, and one that counts the others."""
     if len(sentences) <= MAX_SENTENCES:
         return list(sentences)
     return [*sentences[:MAX_SENTENCES], f"{len(sentences) - MAX_SENTENCES} more messages on damaged data"]

@@ -20,7 +20,8 @@ offset bytes meaning
 ====== ===== ==================================================================
 
 The inflated body: four bytes of length, JSON of this length (``attributes``, ``strings``, ``tables``), then the bytes
-of the columns in the order of ``tables``; `column_codec` describes their types.
+of the columns in the order of ``tables``; `column_codec` describes their types. Damaged bytes raise `FormatError`, a
+frame of a newer version of this package `NewerFormatError`; sizes are checked before memory is taken.
 """
 
 import dataclasses
@@ -118,11 +119,7 @@ class OpenFrame:
         self.text = bytes(self._body.take(head_bytes))
 
     def head(self) -> FrameHead:
-        """The parsed head.
-
-        Raises:
-            FormatError: It is damaged.
-        """
+        """The parsed head."""
         return _frame_head(self._fixed, self.text)
 
     def take(self, size: int) -> bytes | memoryview:
@@ -131,11 +128,7 @@ class OpenFrame:
 
 
 def encode(frame: Frame, level: int = 1) -> bytes:
-    """Encode a frame.
-
-    Raises:
-        FormatError: The columns of a table differ in length, or the result is over a reader's limits.
-    """
+    """Encode a frame."""
     strings: dict[str, int] = {}
     described: dict[str, list[list[Any]]] = {}
     parts: list[bytes] = []
@@ -168,12 +161,7 @@ def encode(frame: Frame, level: int = 1) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Decode a frame; sizes are checked before memory is allocated.
-
-    Raises:
-        NewerFormatError: A newer version of this package wrote the frame.
-        FormatError: The bytes are damaged, or not a frame.
-    """
+    """Decode a frame; sizes are checked before memory is allocated."""
     opened = OpenFrame(data)
     return decode_columns(opened.head(), [opened])
 
@@ -185,9 +173,6 @@ def decode_columns(
 
     Args:
         is_needed: Whether a column is needed, by its name; others may be left out.
-
-    Raises:
-        FormatError: The columns are damaged.
     """
     takes = [frame.take for frame in frames]
     tables = {
@@ -198,12 +183,7 @@ def decode_columns(
 
 
 def decode_head(data: bytes) -> FrameHead:
-    """Decode a frame without its columns, which hold most of its bytes and are not inflated.
-
-    Raises:
-        NewerFormatError: A newer version of this package wrote the frame.
-        FormatError: The bytes are damaged, or not a frame.
-    """
+    """Decode a frame without its columns, which hold most of its bytes and are not inflated."""
     fixed = _check_header(data)
     inflater = zlib.decompressobj()
     try:

@@ -63,9 +63,6 @@ def decode_table(
         takes: Yields the next bytes of each frame.
         strings: Those of each frame.
         is_needed: Whether a column is needed, by its name; others may be left out.
-
-    Raises:
-        FormatError: A column's type or value is not valid.
     """
     sizes = [length * value_bytes(kind) for _, kind, length in columns]
     if sum(sizes) * len(takes) > _AT_ONCE:

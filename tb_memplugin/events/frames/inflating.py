@@ -14,9 +14,6 @@ def _open_stream(packed: memoryview) -> tuple[Any, memoryview]:
 
     The stream's own checksum at its end is not compared: the frame's checksum covers all of its bytes, and this one
     takes a fifth of the time of inflating.
-
-    Raises:
-        FormatError: The bytes do not begin with a zlib header.
     """
     method, flags = bytes(packed[:2]).ljust(2, b"\0")
     if method & 15 != 8 or flags & 32 or (method << 8 | flags) % 31:
@@ -46,11 +43,7 @@ class Inflating:
             self._ready, self._left = memoryview(whole), size
 
     def take(self, size: int) -> bytes | memoryview:
-        """The next `size` bytes, at most those that are left.
-
-        Raises:
-            FormatError: The stream is damaged, or ends before.
-        """
+        """The next `size` bytes, at most those that are left."""
         parts = list(self._parts(size))
         if not self._left:
             self._check_end()

@@ -62,7 +62,6 @@ class Tag:
 
 
 def parse_tag(text: str) -> Tag | None:
-    """Parse a tag; None if it is not a tag of this plugin."""
     match = _TAG.fullmatch(text)
     if match is None or match["stream"] not in STREAMS:
         return None
@@ -91,7 +90,6 @@ def summary_metadata() -> summary_pb2.SummaryMetadata:
 
 
 def frame_summary(tag: Tag, frame: bytes) -> summary_pb2.Summary:
-    """The summary of one frame: a scalar string tensor under `tag`."""
     tensor = tensor_pb2.TensorProto(
         dtype=types_pb2.DT_STRING, tensor_shape=tensor_shape_pb2.TensorShapeProto(), string_val=[frame]
     )

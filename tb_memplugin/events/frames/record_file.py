@@ -47,11 +47,7 @@ class LocalRecordFile:
         self._waiting_bytes = 0
 
     def write(self, record: bytes, /) -> None:
-        """Add a record.
-
-        Raises:
-            OSError: Records that waited could not be written.
-        """
+        """Add a record."""
         for part in framed(record):
             self._waiting.append(part)
             self._waiting_bytes += len(part)
@@ -59,11 +55,7 @@ class LocalRecordFile:
             self.flush()
 
     def flush(self) -> None:
-        """Give the records that wait to the operating system.
-
-        Raises:
-            OSError: They cannot be written; the file ends with the last whole record then. Or the file was deleted.
-        """
+        """Give the records that wait to the operating system."""
         if self._descriptor is None:
             return
         if os.fstat(self._descriptor).st_nlink == 0:

@@ -35,9 +35,6 @@ def frame_of(stream: str, record: Any, sequence: int, **attributes: Any) -> Fram
 
     Args:
         attributes: Further ones, which do not belong to the record.
-
-    Raises:
-        FormatError: It has no row, or more rows than a reader takes.
     """
     tables: dict[str, dict[str, Any]] = {}
     own = _parts(record, "", tables)
@@ -55,9 +52,6 @@ def read_frame(record: type[Record], frame: Frame, only: Collection[str] = (), *
     Args:
         only: Fields to read of the records of each device; the others are unknown. Empty for all of them.
         given: Values of fields that frames do not hold.
-
-    Raises:
-        FormatError: A value is missing or not valid, or an invariant of the record does not hold.
     """
     made: Record = _read(record, frame.attributes, frame.tables, "", given, only)
     return made

@@ -49,7 +49,6 @@ class ActivationPart:
         return self.values.nbytes + 24 * len(self)
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Integers:
-        """The values of the given rows, shape [rows, layers]."""
         picked: npt.NDArray[Any] = self.values[rows]
         if picked.dtype == np.int64:
             return picked
@@ -72,7 +71,6 @@ def part_of(table: LayerActivations, layers: tuple[str, ...] | None = None) -> A
 
 
 def most_bytes(head: FrameHead) -> int:
-    """Most bytes of a part as its frame states them."""
     return sum(
         length * (4 if value_bytes(kind) <= 4 else 8) for columns in head.tables.values() for _, kind, length in columns
     )
@@ -121,15 +119,12 @@ class ActivationRows:
         return len(self.step)
 
     def with_damage(self, damage: Sequence[str]) -> "ActivationRows":
-        """The same rows, with other sentences."""
         return ActivationRows(self.parts, self._order, damage)
 
     def order_of(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        """The rows of the parts that are shown as `rows`."""
         return rows if self._order is None else self._order[rows]
 
     def take(self, rows: npt.NDArray[np.intp]) -> LayerActivations:
-        """The given rows, in ascending order, as one table."""
         return LayerActivations(self.step[rows], self.wall_time[rows], self.layers, self._bytes(rows))
 
     def bytes(self) -> Integers:
@@ -146,7 +141,6 @@ class ActivationRows:
         return values
 
     def _in_order(self, rows: npt.NDArray[np.intp]) -> Integers:
-        """The values of rows of the parts, in ascending order."""
         values = np.empty((len(rows), len(self.layers)), np.int64)
         # The requested rows of each part.
         edges = np.searchsorted(rows, self._ends, side="left").tolist()
@@ -176,7 +170,6 @@ class RecordedActivations(LayerActivations):
 
 
 def table_of(rows: ActivationRows) -> LayerActivations:
-    """Rows as a table."""
     table = object.__new__(RecordedActivations)
     for name in ("step", "wall_time", "layers"):
         object.__setattr__(table, name, getattr(rows, name))
@@ -185,7 +178,6 @@ def table_of(rows: ActivationRows) -> LayerActivations:
 
 
 def activation_rows_of(table: LayerActivations) -> ActivationRows:
-    """The rows of a table."""
     rows = table.__dict__.get("rows")
     return rows if isinstance(rows, ActivationRows) else ActivationRows([part_of(table)])
 

@@ -43,7 +43,6 @@ class LaterSessions:
         self.activations: list[tuple[LayerActivations, list[tuple[int, int]]]] = []
 
     def add(self, session: Session) -> None:
-        """Add a session."""
         repeated = list(session.lost_steps)
         trained = session.samples.step[session.samples.phase == _TRAIN]
         if len(trained):
@@ -66,7 +65,6 @@ class LaterSessions:
         return others
 
     def repeats(self, step: int) -> bool:
-        """Whether a later session trained `step` again."""
         at = bisect.bisect_right(self._firsts, step) - 1
         return at >= 0 and step <= self._lasts[at]
 
@@ -75,7 +73,6 @@ class LaterSessions:
         return self.repeats(record.step) or (record.step, record.phase, record.device) in self._snapshots
 
     def without_repeated_samples(self, samples: Samples) -> Samples:
-        """`samples` of the steps that were not trained again."""
         if not self._firsts or not len(samples):
             return samples
         at = np.searchsorted(self._firsts, samples.step, side="right") - 1
@@ -83,7 +80,6 @@ class LaterSessions:
         return samples if keep.all() else take_rows(samples, keep)
 
     def without_repeated_activations(self, activations: LayerActivations) -> LayerActivations:
-        """`activations` without the bytes that later sessions replace."""
         for later, trained in self.activations:
             activations = without_repeated_cells(activations, later, trained)
         return activations
@@ -126,7 +122,6 @@ def without_repeated_cells(
 
 
 def _cleared(part: ActivationPart, repeated: npt.NDArray[np.bool_], layers: Collection[str]) -> ActivationPart | None:
-    """`part` without the bytes of `layers` for the repeated rows, and without rows that have none then."""
     columns = [at for at, path in enumerate(part.layers) if path in layers]
     if not columns or not repeated.any():
         return part

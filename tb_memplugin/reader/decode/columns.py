@@ -18,7 +18,6 @@ MAX_TABLE_BYTES = 512 << 20
 
 
 def empty_samples() -> Samples:
-    """No rows."""
     none = np.empty(0, np.int64)
     return Samples(none, none, none, np.empty(0, np.float64), none, {})
 
@@ -86,7 +85,6 @@ class SamplesPart(NamedTuple):
 
     @property
     def rows(self) -> slice:
-        """Its rows of `whole`."""
         rows = len(self.whole) // self.frames
         return slice(self.place * rows, (self.place + 1) * rows)
 
@@ -107,7 +105,6 @@ def tables_of(parts: Sequence[SamplesPart]) -> list[Samples]:
 
 
 def samples_bytes(samples: Samples) -> int:
-    """Bytes of samples in memory."""
     columns = [getattr(samples, field) for field in SAMPLE_COLUMNS]
     columns += [getattr(figures, field) for figures in samples.devices.values() for field in DEVICE_FIELDS]
     return 500 + sum(100 + (column.nbytes if column.strides != (0,) else 0) for column in columns)

@@ -108,7 +108,6 @@ def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
 
 
 def surveys_bytes(surveys: Sequence[TagSurvey]) -> int:
-    """Bytes of surveys in memory; several may share their layers."""
     layers = {id(survey.layers): survey.layers for survey in surveys}.values()
     texts = [text for survey in surveys for text in survey.damage] + [path for paths in layers for path in paths]
     frames = sum(len(survey.heads) for survey in surveys)
@@ -149,7 +148,6 @@ def decode_tag(tag: Tag, content: TagContent, room: Room, stream: Stream | None 
 
 
 def frames_left_out(place: str, frames: int) -> str:
-    """Sentence on frames of a tag that exceed a limit."""
     return f"{place}: {frames} frames are not shown: the run exceeds the limit of its size"
 
 
@@ -170,7 +168,6 @@ class _Report:
 
     @contextmanager
     def of(self, stored: StoredFrame) -> Iterator[None]:
-        """Report what reading a frame raises."""
         try:
             yield
             return

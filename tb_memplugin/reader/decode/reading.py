@@ -22,7 +22,6 @@ GROUP_TAGS = 64
 
 
 def groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
-    """The entries by whole sessions, in groups of at least `GROUP_TAGS` tags."""
     by_session: dict[tuple[str, str], list[Entry]] = {}
     for entry in wanted:
         by_session.setdefault((entry[0], entry[2].session), []).append(entry)
@@ -64,11 +63,9 @@ class Reading:
         self._others = Room(most_bytes, MAX_RUN_ROWS)
 
     def room_of(self, stream: Stream) -> Room:
-        """The room for the frames of a stream."""
         return self._activations if stream is ACTIVATIONS else self._others
 
     def taken(self) -> tuple[int, int]:
-        """Bytes and rows that were taken, without activations."""
         return self._most_bytes - self._others.bytes, MAX_RUN_ROWS - self._others.rows
 
     def samples_are_full(self) -> bool:
@@ -78,12 +75,10 @@ class Reading:
         return self.can_halve and near
 
     def give_samples(self, size: int, rows: int) -> None:
-        """Give back a part of what the samples took."""
         self._others.give(size, rows)
         self.sample_bytes -= size
 
     def is_large(self) -> bool:
-        """Whether the frames so far take more than `large_bytes`."""
         taken = MAX_ACTIVATION_BYTES - self._activations.bytes + self._most_bytes - self._others.bytes
         return taken > self._large_bytes
 
@@ -102,7 +97,6 @@ class Reading:
         self.sample_bytes -= frames - min(frames, samples)
 
     def over_limit(self) -> list[str]:
-        """A sentence on the tags without room, if there are any."""
         return [_over_limit(self.left_out)] if self.left_out else []
 
 

@@ -39,7 +39,6 @@ def thinned(samples: Samples, halvings: int = 1) -> Samples:
 
 
 def _height(figures: DeviceSamples) -> Integers:
-    """The peak of each row; where it is unknown, the bytes in use."""
     return np.where(figures.peak_bytes == MISSING, figures.in_use_bytes, figures.peak_bytes)
 
 
@@ -68,7 +67,6 @@ def thin_tags(contents: Contents, halvings: int = 1) -> None:
 
 
 def taken(contents: Mapping[tuple[str, Tag], DecodedTag]) -> tuple[int, int]:
-    """Bytes and rows of the samples among the contents."""
     tags = [content for (_, tag), content in contents.items() if _has_samples(tag)]
     return sum(content.size for content in tags), sum(content.rows for content in tags)
 

@@ -24,8 +24,6 @@ _ANCHOR_BYTES = 16
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Location of one event's record."""
-
     path: str
     offset: int
     size: int
@@ -110,7 +108,6 @@ class EventFile:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the file may hold records of this plugin."""
         return self._is_recorders or self._is_marked
 
     def _reset(self) -> None:
@@ -217,7 +214,6 @@ class EventFile:
 
 
 def frame_of(record: bytes, place: Place) -> bytes | None:
-    """The frame at `place` in its record; None if the record has changed."""
     try:
         values = event_pb2.Event.FromString(record).summary.value
     except DecodeError:
@@ -240,7 +236,6 @@ def only_frame(record: bytes) -> tuple[str, int, bytes] | None:
 
 
 def _is_marked(data: bytes) -> bool:
-    """Whether bytes hold a mark of this plugin."""
     first, second = _OUR_MARKS
     return first in data or second in data
 

@@ -96,7 +96,6 @@ class FileSource:
         return self._runs
 
     def listing_of(self, event_runs: Collection[str]) -> Listing:
-        """See `Source.listing_of`."""
         runs = self.event_runs().keys() & set(event_runs)
         for run in runs:
             known = self._files.get(run, {})
@@ -108,14 +107,12 @@ class FileSource:
         return {run: _marks(self._files[run]) for run in runs}
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
-        """See `Source.newest`: reads the ends of files."""
         self.event_runs()
         known = self._runs
         runs = tuple(event_runs)
         yield from files.at_once(lambda run: _newest(run, known.get(run, ()), stream), runs, self._logdir)
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        """See `Source.read`."""
         for run, tags in wanted.items():
             of_run = self._files.get(run, {}).values()
             places = {tag: [place for file in of_run for place in file.places.get(tag, ())] for tag in tags}
@@ -130,7 +127,6 @@ class FileSource:
             yield from self._read_batch(run, batch)
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
-        """See `Source.damage`: unreadable records and files."""
         sentences = {run: list(texts) for run, texts in self._unlisted.items()}
         for run, of_run in self._files.items():
             # Damage to files of other plugins is not reported.
@@ -179,7 +175,6 @@ class FileSource:
 
 
 def _state(path: str) -> files.FileState | None:
-    """A file's state, None if it cannot be read now."""
     with contextlib.suppress(Exception):  # each file system raises its own
         return files.state(path)
     return None
@@ -209,13 +204,11 @@ def _event_file(run: str, path: str) -> EventFile:
 
 
 def _fitting(places: Sequence[Place]) -> Sequence[Place]:
-    """The first places, up to `MAX_TAG_BYTES`."""
     ends = itertools.accumulate(place.size for place in places)
     return [place for place, end in zip(places, ends, strict=True) if end <= MAX_TAG_BYTES]
 
 
 def _marks(of_run: Mapping[str, EventFile]) -> dict[str, Hashable]:
-    """Tag to the numbers of its frames by file."""
     marks: dict[str, tuple[tuple[str, int, int], ...]] = {}
     for path, file in of_run.items():
         for tag, places in file.places.items():
@@ -224,7 +217,6 @@ def _marks(of_run: Mapping[str, EventFile]) -> dict[str, Hashable]:
 
 
 def _read_places(places: Sequence[Place]) -> dict[tuple[str, int], bytes]:
-    """The records at the given places; neighboring ones are read together."""
     contents: dict[tuple[str, int], bytes] = {}
     ordered = sorted({(place.path, place.offset, place.size) for place in places})
     at = 0

@@ -52,7 +52,6 @@ class Room:
     layers: dict[tuple[str, ...], tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def fits(self, size: int, rows: int) -> bool:
-        """Whether there is room."""
         return not self.is_full and size <= self.bytes and rows <= self.rows
 
     def take(self, size: int, rows: int) -> bool:
@@ -64,7 +63,6 @@ class Room:
         return not self.is_full
 
     def give(self, size: int, rows: int) -> None:
-        """Give back a part of what was taken."""
         self.bytes += size
         self.rows += rows
 

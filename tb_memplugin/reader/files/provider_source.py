@@ -59,7 +59,6 @@ class ProviderSource:
         }
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        """See `Source.read`."""
         pending = [(run, tag) for run, tags in wanted.items() for tag in tags]
         pending.reverse()
         size, failures = FIRST_BATCH_TAGS, 0
@@ -90,11 +89,9 @@ class ProviderSource:
         return {run: (len(tags), max(tags.values(), key=_time)) for run, tags in listing.items() if tags}
 
     def listing_of(self, event_runs: Collection[str]) -> Listing:
-        """See `Source.listing_of`."""
         return {run: tags for run, tags in self.listing().items() if run in event_runs}
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
-        """See `Source.newest`: reads the last tag of each session."""
         listing = self.listing_of(event_runs)
         last = {run: _last_tags(tags, stream) for run, tags in listing.items()}
         contents: dict[str, list[TagContent]] = {}
@@ -133,7 +130,6 @@ def _time(mark: Any) -> float:
 
 
 def _last_tags(tags: Collection[str], stream: str) -> dict[str, Tag]:
-    """The last tag of a stream of each session."""
     parsed = sorted(tag for text in tags if (tag := parse_tag(text)) is not None and tag.stream == stream)
     return {tag.session: tag for tag in parsed}
 

@@ -52,42 +52,22 @@ class NewestFrames:
 
 
 class Source(Protocol):
-    """A source of frames. Used by one thread at a time."""
+    """A source of frames, used by one thread at a time. Methods raise SourceError if it cannot be read now."""
 
     def listing(self) -> Listing:
-        """The current tags; cheap enough for every request.
-
-        Raises:
-            SourceError: The source cannot be read now.
-        """
+        """The current tags; cheap enough for every request."""
 
     def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        """Read the wanted tags (event run to tags) in batches of bounded size; missing tags are left out.
-
-        Raises:
-            SourceError: The source cannot be read now.
-        """
+        """Read the wanted tags (event run to tags) in batches of bounded size; missing tags are left out."""
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
         """Event run to sentences on data that the last `listing` could not list."""
 
     def event_runs(self) -> Mapping[str, Hashable]:
-        """Event runs that may have frames, each with a mark that changes whenever its frames do. Reads no frames.
-
-        Raises:
-            SourceError: The source cannot be read now.
-        """
+        """Event runs that may have frames, each with a mark that changes whenever its frames do. Reads no frames."""
 
     def listing_of(self, event_runs: Collection[str]) -> Listing:
-        """The current tags of some event runs, complete however many others there are.
-
-        Raises:
-            SourceError: The source cannot be read now.
-        """
+        """The current tags of some event runs, complete however many others there are."""
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
-        """The newest frames of a stream in some event runs, at a cost that does not depend on how much they hold.
-
-        Raises:
-            SourceError: The source cannot be read now.
-        """
+        """The newest frames of a stream in some event runs, at a cost that does not depend on how much they hold."""

@@ -47,8 +47,6 @@ class FileState:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One name in a directory; a store's listing has the state of its files."""
-
     name: str
     path: str
     is_directory: bool
@@ -74,12 +72,7 @@ def is_directory(path: str) -> bool:
 
 
 def log_directory(path: str) -> str:
-    """A log directory's absolute path, or its URL without a slash at its end.
-
-    Raises:
-        NotFoundError: There is no such directory.
-        SourceError: Its file system cannot be read now.
-    """
+    """A log directory's absolute path, or its URL without a slash at its end."""
     logdir = path.rstrip("/") or "/"
     try:
         if is_directory(logdir):
@@ -106,12 +99,7 @@ def entries(directory: str) -> list[Entry]:
 
 
 def _store(path: str) -> tuple[Any, str]:
-    """The file system of a URL and its path there. A store that keeps its listings would not see a run grow.
-
-    Raises:
-        ValueError: It is of no known kind.
-        ImportError: The client for it is not installed.
-    """
+    """The file system of a URL and its path there. A store that keeps its listings would not see a run grow."""
     import fsspec
 
     store, inner = fsspec.core.url_to_fs(path, use_listings_cache=False)

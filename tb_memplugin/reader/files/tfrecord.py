@@ -31,7 +31,6 @@ class Record:
     checksum: int
 
     def is_intact(self) -> bool:
-        """Whether the checksum matches the content."""
         return masked_crc32c(self.data) == self.checksum
 
 
@@ -82,7 +81,6 @@ class _Window:
         self._buffer = b""
 
     def take(self, offset: int, size: int) -> bytes:
-        """`size` bytes at `offset`, fewer at the end."""
         begin = offset - self._base
         if begin < 0 or begin + size > len(self._buffer):
             self._base = offset
@@ -92,7 +90,6 @@ class _Window:
 
 
 def _next_header(window: _Window, start: int, end: int) -> int:
-    """Offset of the next valid record header at or after `start`, or `end`."""
     limit = min(end, start + MAX_SEARCH_BYTES)
     at, span = start, _FIRST_SEARCH
     while at + _HEADER.size <= limit:
