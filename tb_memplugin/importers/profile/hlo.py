@@ -3,7 +3,7 @@
 import collections
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.importers.profile import wire
@@ -100,7 +100,6 @@ class _ModuleReader:
         self._ends: dict[int, int] = {}
         self._schedule(module.entry_computation_id, set())
         self._position = {instruction: position for position, instruction in enumerate(self._order)}
-        self._operands = {number: tuple(one.operand_ids) for number, one in self._instructions.items()}
         self._users: dict[int, list[int]] = collections.defaultdict(list)
         self._last: dict[_Key, int] = {}
         self._readers: dict[_Key, list[int]] = collections.defaultdict(list)
@@ -262,8 +261,7 @@ class _ModuleReader:
         names = dict.fromkeys(self._own_names(number))
         if not names:
             copy = number in self._instructions and self._copies(self._instructions[number])
-            ways = (self._operands, self._users) if copy else (self._users, self._operands)
-            names = dict.fromkeys(name for way in ways for name in self._searched(number, way))
+            names = dict.fromkeys(name for down in (copy, not copy) for name in self._searched(number, down))
         return tuple(name.decode("utf-8", "replace") for name in list(names)[:MAX_NAMES])
 
     def _own_names(self, number: int) -> Iterator[bytes]:
@@ -282,9 +280,14 @@ class _ModuleReader:
                     if inner.metadata.op_name not in _NO_OP and inner.opcode not in _SHARED:
                         yield inner.metadata.op_name
 
-    def _searched(self, number: int, neighbors: Mapping[int, Iterable[int]]) -> Iterator[bytes]:
-        """Names of the nearest named instruction in one direction."""
-        seen, waiting = {number}, collections.deque(neighbors.get(number, ()))
+    def _neighbors(self, number: int, down: bool) -> Iterable[int]:
+        if not down:
+            return self._users.get(number, ())
+        return tuple(self._instructions[number].operand_ids) if number in self._instructions else ()
+
+    def _searched(self, number: int, down: bool) -> Iterator[bytes]:
+        """Names of the nearest named instruction, by way of the operands (`down`) or the users."""
+        seen, waiting = {number}, collections.deque(self._neighbors(number, down))
         while waiting and len(seen) < MAX_STEPS:
             next_number = waiting.popleft()
             if next_number in seen:
@@ -294,4 +297,4 @@ class _ModuleReader:
             if names:
                 yield from names
                 return
-            waiting.extend(neighbors.get(next_number, ()))
+            waiting.extend(self._neighbors(next_number, down))
