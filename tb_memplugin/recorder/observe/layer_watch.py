@@ -170,8 +170,6 @@ class LayerWatch:
 
     def changed_table(self, step: int) -> LayerTable | None:
         """The layer table, if it changed since the last call."""
-        if self._model() is None:
-            return None
         return self._faults.run(TABLE, self._changed_table, step)
 
     def completed_table(self) -> LayerTable | None:
@@ -186,6 +184,8 @@ class LayerWatch:
 
     def _changed_table(self, step: int) -> LayerTable | None:
         model, optimizer = self._model(), self._optimizer()
+        if model is None:
+            return None
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         now = signature(model, optimizer)
         if now == self._signature:

@@ -66,9 +66,19 @@ SOURCES: dict[str, list[str]] = {"kernel_a": [], "kernel_b": [], "rate": [], "gr
 GRADIENTS = {"gradient_a": "net/a", "gradient_b": "net/b"}
 
 
-def test_an_update_belongs_to_the_layer_of_its_variable_or_gradient() -> None:
-    ops = {**SOURCES, "scaled": ["rate", "gradient_a"], "new": ["kernel_a", "scaled"], "square": ["gradient_b"]}
-    assert update_layers(ops, GRADIENTS) == {"scaled": "net/a", "new": "net/a", "square": "net/b"}
+@pytest.mark.parametrize(
+    ("ops", "layers"),
+    [
+        (
+            {"scaled": ["rate", "gradient_a"], "new": ["kernel_a", "scaled"], "square": ["gradient_b"]},
+            {"scaled": "net/a", "new": "net/a", "square": "net/b"},
+        ),
+        # A norm over all gradients belongs to no layer.
+        ({"norm": ["gradient_a", "gradient_b"], "clipped": ["gradient_b", "norm"]}, {"norm": None, "clipped": "net/b"}),
+    ],
+)
+def test_an_update_belongs_to_the_layer_of_its_variable_or_gradient(ops: Any, layers: Any) -> None:
+    assert update_layers({**SOURCES, **ops}, GRADIENTS) == layers
 
 
 def test_gradients_that_replicas_sum_in_one_tensor_belong_to_the_layers_that_read_the_parts() -> None:
@@ -89,8 +99,3 @@ def test_gradients_that_replicas_sum_in_one_tensor_belong_to_the_layers_that_rea
     assert {name for name, layer in layers.items() if layer is None} == {"concat", "reduced", "split"}
     assert {name for name, layer in layers.items() if layer == "net/a"} == {"part_a", "square_a", "new_a"}
     assert {name for name, layer in layers.items() if layer == "net/b"} == {"part_b", "new_b"}
-
-
-def test_a_norm_over_all_gradients_belongs_to_no_layer() -> None:
-    ops = {**SOURCES, "norm": ["gradient_a", "gradient_b"], "clipped": ["gradient_b", "norm"]}
-    assert update_layers(ops, GRADIENTS) == {"norm": None, "clipped": "net/b"}

@@ -146,6 +146,7 @@ def test_layers_are_trained_if_any_of_their_own_weights_is(model: Any) -> None:
 def test_models_of_one_name_have_paths_of_their_own(model: Any) -> None:
     second = make_model()
     found = of(model, second)
+    assert not found.eager and of(model, make_model(run_eagerly=True)).eager
     paths = {fact.layer for fact in found.facts(CPU) if fact.role == "weights"}
     assert paths == {"net/frozen", "net/count", "net#2/frozen", "net#2/count"}
     assert found.paths[id(second)] == "net#2"
@@ -159,11 +160,6 @@ def test_models_with_an_optimizer_and_large_ones_are_read_first(monkeypatch: pyt
     monkeypatch.setattr(module, "MAX_MODELS", 2)
     paths = Variables(models, []).paths.values()
     assert "large/frozen" in paths and "small" not in paths
-
-
-@pytest.mark.parametrize("eager", [False, True])
-def test_a_model_may_run_eagerly(eager: bool, model: Any) -> None:
-    assert of(make_model(run_eagerly=eager), model).eager is eager
 
 
 def test_owners_are_found_by_variable_and_by_handle(model: Any) -> None:
