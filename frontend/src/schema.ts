@@ -171,25 +171,11 @@ export const CAUSE_KINDS = [
 ] as const;
 export type CauseKind = (typeof CAUSE_KINDS)[number];
 
-export const band = object({
-  name: oneOf(BAND_NAMES),
-  start: number,
-  end: number,
-});
-export type Band = ReturnType<typeof band>;
-
-export const chunkOwner = object({
-  layer: maybe(text),
+export const group = object({
   category: oneOf(CATEGORIES),
   trainable: maybe(flag),
 });
-export type ChunkOwner = ReturnType<typeof chunkOwner>;
-
-export const compiledSpan = object({
-  start: number,
-  end: number,
-});
-export type CompiledSpan = ReturnType<typeof compiledSpan>;
+export type Group = ReturnType<typeof group>;
 
 export const deviceFacts = object({
   device: text,
@@ -199,189 +185,6 @@ export const deviceFacts = object({
   snapshots: number,
 });
 export type DeviceFacts = ReturnType<typeof deviceFacts>;
-
-export const epoch = object({
-  epoch: number,
-  first_step: number,
-  last_step: number,
-});
-export type Epoch = ReturnType<typeof epoch>;
-
-export const fix = object({
-  kind: oneOf(FIX_KINDS),
-  change: text,
-  sentence: text,
-  enough: maybe(flag),
-  batch_size: maybe(number),
-  capacity_bytes: maybe(number),
-  freeze: maybe(text),
-  budget_bytes: maybe(number),
-  peak_bytes: maybe(number),
-  code: maybe(text),
-});
-export type Fix = ReturnType<typeof fix>;
-
-export const groupBytes = object({
-  category: oneOf(CATEGORIES),
-  trainable: maybe(flag),
-  bytes: number,
-});
-export type GroupBytes = ReturnType<typeof groupBytes>;
-
-export const heldTensorGroup = object({
-  shape: list(number),
-  dtype: text,
-  count: number,
-  bytes: number,
-  held_by: maybe(text),
-  line: maybe(text),
-  retaining_path: maybe(text),
-  category: oneOf(CATEGORIES),
-});
-export type HeldTensorGroup = ReturnType<typeof heldTensorGroup>;
-
-export const layer = object({
-  path: text,
-  type: text,
-  trainable: flag,
-  parameters: number,
-  weight_bytes: number,
-  trainable_weight_bytes: number,
-  optimizer_bytes: number,
-  output_shape: maybe(list(number)),
-  output_dtype: maybe(text),
-  output_bytes: maybe(number),
-  unit: maybe(number),
-  recomputed: maybe(oneOf(RECOMPUTED)),
-});
-export type Layer = ReturnType<typeof layer>;
-
-export const ledgerRow = object({
-  layer: maybe(text),
-  category: oneOf(CATEGORIES),
-  trainable: maybe(flag),
-  bytes: number,
-  rounding_bytes: maybe(number),
-});
-export type LedgerRow = ReturnType<typeof ledgerRow>;
-
-export const memorySegment = object({
-  part: oneOf(MEMORY_PARTS),
-  category: maybe(oneOf(CATEGORIES)),
-  trainable: maybe(flag),
-  bytes: number,
-});
-export type MemorySegment = ReturnType<typeof memorySegment>;
-
-export const planPoint = object({
-  peak_bytes: number,
-  low_bytes: number,
-  high_bytes: number,
-  extra_time: number,
-  segments: number,
-});
-export type PlanPoint = ReturnType<typeof planPoint>;
-
-export const poolGrowth = object({
-  after_step: maybe(number),
-  by_step: number,
-  bytes: number,
-  pool_bytes: number,
-  peak_rise_bytes: maybe(number),
-});
-export type PoolGrowth = ReturnType<typeof poolGrowth>;
-
-export const replay = object({
-  addresses: number,
-  of_addresses: number,
-  chunks: number,
-  of_chunks: number,
-  peak_bytes: number,
-});
-export type Replay = ReturnType<typeof replay>;
-
-export const reproduced = object({
-  addresses: number,
-  of: number,
-});
-export type Reproduced = ReturnType<typeof reproduced>;
-
-export const savedRow = object({
-  layer: maybe(text),
-  bytes: number,
-});
-export type SavedRow = ReturnType<typeof savedRow>;
-
-export const tensorShape = object({
-  shape: list(number),
-  dtype: text,
-});
-export type TensorShape = ReturnType<typeof tensorShape>;
-
-export const validationPass = object({
-  after_step: number,
-  batches: number,
-  peak_bytes: maybe(number),
-});
-export type ValidationPass = ReturnType<typeof validationPass>;
-
-export const answerEvidence = object({
-  view: oneOf(EVIDENCE_VIEWS),
-  step: maybe(number),
-  phase: maybe(oneOf(PHASES)),
-  other_step: maybe(number),
-  category: maybe(oneOf(CATEGORIES)),
-  layer: maybe(text),
-  zoom: maybe(list(number)),
-  oom: maybe(number),
-});
-export type AnswerEvidence = ReturnType<typeof answerEvidence>;
-
-export const planOption = object({
-  kind: oneOf(PLAN_KINDS),
-  sentence: text,
-  segments: list(list(text)),
-  batch_size: maybe(number),
-  accumulation: number,
-  peak_bytes: number,
-  low_bytes: number,
-  high_bytes: number,
-  fits: flag,
-  extra_time: maybe(number),
-  frozen: list(text),
-});
-export type PlanOption = ReturnType<typeof planOption>;
-
-export const cause = object({
-  kind: oneOf(CAUSE_KINDS),
-  text: text,
-  short: text,
-  count: number,
-  bytes: maybe(number),
-});
-export type Cause = ReturnType<typeof cause>;
-
-export const trend = object({
-  since_step: number,
-  last_step: number,
-  bytes_per_step: number,
-  from_bytes: number,
-  to_bytes: number,
-});
-export type Trend = ReturnType<typeof trend>;
-
-export const hostState = object({
-  step: number,
-  resident_bytes: number,
-  parts: figures,
-});
-export type HostState = ReturnType<typeof hostState>;
-
-export const group = object({
-  category: oneOf(CATEGORIES),
-  trainable: maybe(flag),
-});
-export type Group = ReturnType<typeof group>;
 
 export const snapshotRef = object({
   step: number,
@@ -426,12 +229,87 @@ export const sessionStart = object({
 });
 export type SessionStart = ReturnType<typeof sessionStart>;
 
+export const epoch = object({
+  epoch: number,
+  first_step: number,
+  last_step: number,
+});
+export type Epoch = ReturnType<typeof epoch>;
+
+export const validationPass = object({
+  after_step: number,
+  batches: number,
+  peak_bytes: maybe(number),
+});
+export type ValidationPass = ReturnType<typeof validationPass>;
+
+export const poolGrowth = object({
+  after_step: maybe(number),
+  by_step: number,
+  bytes: number,
+  pool_bytes: number,
+  peak_rise_bytes: maybe(number),
+});
+export type PoolGrowth = ReturnType<typeof poolGrowth>;
+
 export const activationsHead = object({
   run: text,
   total_rows: number,
   layers: list(text),
 });
 export type ActivationsHead = ReturnType<typeof activationsHead>;
+
+export const layer = object({
+  path: text,
+  type: text,
+  trainable: flag,
+  parameters: number,
+  weight_bytes: number,
+  trainable_weight_bytes: number,
+  optimizer_bytes: number,
+  output_shape: maybe(list(number)),
+  output_dtype: maybe(text),
+  output_bytes: maybe(number),
+  unit: maybe(number),
+  recomputed: maybe(oneOf(RECOMPUTED)),
+});
+export type Layer = ReturnType<typeof layer>;
+
+export const replay = object({
+  addresses: number,
+  of_addresses: number,
+  chunks: number,
+  of_chunks: number,
+  peak_bytes: number,
+});
+export type Replay = ReturnType<typeof replay>;
+
+export const savedRow = object({
+  layer: maybe(text),
+  bytes: number,
+});
+export type SavedRow = ReturnType<typeof savedRow>;
+
+export const heldTensorGroup = object({
+  shape: list(number),
+  dtype: text,
+  count: number,
+  bytes: number,
+  held_by: maybe(text),
+  line: maybe(text),
+  retaining_path: maybe(text),
+  category: oneOf(CATEGORIES),
+});
+export type HeldTensorGroup = ReturnType<typeof heldTensorGroup>;
+
+export const ledgerRow = object({
+  layer: maybe(text),
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+  bytes: number,
+  rounding_bytes: maybe(number),
+});
+export type LedgerRow = ReturnType<typeof ledgerRow>;
 
 export const mapRef = object({
   step: maybe(number),
@@ -469,6 +347,13 @@ export const blockingChunks = object({
 });
 export type BlockingChunks = ReturnType<typeof blockingChunks>;
 
+export const chunkOwner = object({
+  layer: maybe(text),
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+});
+export type ChunkOwner = ReturnType<typeof chunkOwner>;
+
 export const timelineRef = object({
   step: number,
   phase: oneOf(PHASES),
@@ -484,6 +369,66 @@ export const timelineRef = object({
   moments: number,
 });
 export type TimelineRef = ReturnType<typeof timelineRef>;
+
+export const tensorShape = object({
+  shape: list(number),
+  dtype: text,
+});
+export type TensorShape = ReturnType<typeof tensorShape>;
+
+export const compiledSpan = object({
+  start: number,
+  end: number,
+});
+export type CompiledSpan = ReturnType<typeof compiledSpan>;
+
+export const band = object({
+  name: oneOf(BAND_NAMES),
+  start: number,
+  end: number,
+});
+export type Band = ReturnType<typeof band>;
+
+export const fix = object({
+  kind: oneOf(FIX_KINDS),
+  change: text,
+  sentence: text,
+  enough: maybe(flag),
+  batch_size: maybe(number),
+  capacity_bytes: maybe(number),
+  freeze: maybe(text),
+  budget_bytes: maybe(number),
+  peak_bytes: maybe(number),
+  code: maybe(text),
+});
+export type Fix = ReturnType<typeof fix>;
+
+export const memorySegment = object({
+  part: oneOf(MEMORY_PARTS),
+  category: maybe(oneOf(CATEGORIES)),
+  trainable: maybe(flag),
+  bytes: number,
+});
+export type MemorySegment = ReturnType<typeof memorySegment>;
+
+export const hostState = object({
+  step: number,
+  resident_bytes: number,
+  parts: figures,
+});
+export type HostState = ReturnType<typeof hostState>;
+
+export const answerEvidence = object({
+  view: oneOf(EVIDENCE_VIEWS),
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  other_step: maybe(number),
+  category: maybe(oneOf(CATEGORIES)),
+  layer: maybe(text),
+  zoom: maybe(list(number)),
+  oom: maybe(number),
+});
+export type AnswerEvidence = ReturnType<typeof answerEvidence>;
 
 export const workerInfo = object({
   worker: text,
@@ -549,6 +494,12 @@ export const askedConditions = object({
 });
 export type AskedConditions = ReturnType<typeof askedConditions>;
 
+export const reproduced = object({
+  addresses: number,
+  of: number,
+});
+export type Reproduced = ReturnType<typeof reproduced>;
+
 export const demand = object({
   sentences: list(text),
   step: number,
@@ -562,6 +513,64 @@ export const demand = object({
   growing_bytes: maybe(number),
 });
 export type Demand = ReturnType<typeof demand>;
+
+export const planOption = object({
+  kind: oneOf(PLAN_KINDS),
+  sentence: text,
+  segments: list(list(text)),
+  batch_size: maybe(number),
+  accumulation: number,
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+  fits: flag,
+  extra_time: maybe(number),
+  frozen: list(text),
+});
+export type PlanOption = ReturnType<typeof planOption>;
+
+export const planPoint = object({
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+  extra_time: number,
+  segments: number,
+});
+export type PlanPoint = ReturnType<typeof planPoint>;
+
+export const groupBytes = object({
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+  bytes: number,
+});
+export type GroupBytes = ReturnType<typeof groupBytes>;
+
+export const cause = object({
+  kind: oneOf(CAUSE_KINDS),
+  text: text,
+  short: text,
+  count: number,
+  bytes: maybe(number),
+});
+export type Cause = ReturnType<typeof cause>;
+
+export const trend = object({
+  since_step: number,
+  last_step: number,
+  bytes_per_step: number,
+  from_bytes: number,
+  to_bytes: number,
+});
+export type Trend = ReturnType<typeof trend>;
+
+export const ledgerTotalsHead = object({
+  run: text,
+  device: text,
+  phase: oneOf(PHASES),
+  layer: maybe(text),
+  groups: list(group),
+});
+export type LedgerTotalsHead = ReturnType<typeof ledgerTotalsHead>;
 
 export const runInfo = object({
   run: text,
@@ -587,75 +596,20 @@ export const runInfo = object({
 });
 export type RunInfo = ReturnType<typeof runInfo>;
 
-export const fixes = object({
+export const overviewHead = object({
   run: text,
-  oom: number,
-  fixes: list(fix),
-  note: maybe(text),
-});
-export type Fixes = ReturnType<typeof fixes>;
-
-export const tracedPeak = object({
-  step: number,
-  peak_bytes: number,
-  parts: list(groupBytes),
-});
-export type TracedPeak = ReturnType<typeof tracedPeak>;
-
-export const layersAnswer = object({
-  run: text,
-  step: number,
-  reason: text,
-  layers: list(layer),
-  optimizer: maybe(text),
-  other_optimizer_bytes: number,
-  other_state_bytes: number,
-});
-export type LayersAnswer = ReturnType<typeof layersAnswer>;
-
-export const oom = object({
-  chunks: maybe(number),
-  status: oneOf(OOM_STATUSES),
-  step: maybe(number),
-  phase: maybe(oneOf(PHASES)),
   device: text,
-  wall_time: number,
-  requested_bytes: maybe(number),
-  free_bytes: maybe(number),
-  largest_free_bytes: maybe(number),
-  in_use_bytes: maybe(number),
-  pool_bytes: maybe(number),
-  capacity_bytes: maybe(number),
-  verdict: maybe(oneOf(VERDICTS)),
-  reason: text,
-  op: maybe(text),
-  layer: maybe(text),
-  shape: maybe(text),
-  ledger: list(ledgerRow),
-  not_available: list(text),
-  line: maybe(text),
-  batch_size: maybe(number),
-  during: maybe(oneOf(FAILED_DURING)),
-});
-export type Oom = ReturnType<typeof oom>;
-
-export const deviceMemory = object({
-  step: number,
   phase: oneOf(PHASES),
-  at_failure: flag,
-  in_use_bytes: number,
-  pool_bytes: maybe(number),
-  capacity_bytes: maybe(number),
-  run: text,
-  device: text,
-  total_bytes: maybe(number),
-  segments: list(memorySegment),
-  notes: list(text),
-  driver_process_bytes: maybe(number),
-  driver_used_bytes: maybe(number),
-  driver_total_bytes: maybe(number),
+  total_rows: number,
+  groups: list(group),
+  snapshots: list(snapshotRef),
+  changes: list(layerChange),
+  epochs: list(epoch),
+  validations: list(validationPass),
+  failures: list(failure),
+  sessions: list(sessionStart),
 });
-export type DeviceMemory = ReturnType<typeof deviceMemory>;
+export type OverviewHead = ReturnType<typeof overviewHead>;
 
 export const poolHead = object({
   run: text,
@@ -667,6 +621,17 @@ export const poolHead = object({
   sentences: list(text),
 });
 export type PoolHead = ReturnType<typeof poolHead>;
+
+export const layersAnswer = object({
+  run: text,
+  step: number,
+  reason: text,
+  layers: list(layer),
+  optimizer: maybe(text),
+  other_optimizer_bytes: number,
+  other_state_bytes: number,
+});
+export type LayersAnswer = ReturnType<typeof layersAnswer>;
 
 export const snapshotSummary = object({
   step: number,
@@ -710,79 +675,31 @@ export const snapshot = object({
 });
 export type Snapshot = ReturnType<typeof snapshot>;
 
-export const timelineHead = object({
-  step: number,
-  phase: oneOf(PHASES),
+export const oom = object({
+  chunks: maybe(number),
+  status: oneOf(OOM_STATUSES),
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
   device: text,
   wall_time: number,
-  mode: oneOf(MODES),
-  in_use_bytes: number,
-  peak: number,
-  events: number,
-  duration_ns: number,
-  not_available: list(text),
-  owners: list(chunkOwner),
-  ops: list(text),
-  shapes: list(tensorShape),
-  lines: list(text),
-  bands: list(band),
-  compiled: list(compiledSpan),
-  run: text,
-  allocations: number,
-  moments: number,
-  time_ns: numbers,
-  event: numbers,
-});
-export type TimelineHead = ReturnType<typeof timelineHead>;
-
-export const answer = object({
-  question: text,
-  name: oneOf(ANSWER_NAMES),
-  device: maybe(text),
-  sentence: text,
-  status: oneOf(ANSWER_STATUSES),
-  source: oneOf(ANSWER_SOURCES),
-  evidence: answerEvidence,
-  figures: figures,
-  details: list(text),
-});
-export type Answer = ReturnType<typeof answer>;
-
-export const hostGrowth = object({
-  worker: text,
-  trend: trend,
-  jumps: list(list(number)),
-  first_step: maybe(number),
-  last_step: maybe(number),
-  parts: figures,
-  cpu_bytes_per_step: number,
-  cause: maybe(cause),
-});
-export type HostGrowth = ReturnType<typeof hostGrowth>;
-
-export const ledgerTotalsHead = object({
-  run: text,
-  device: text,
-  phase: oneOf(PHASES),
+  requested_bytes: maybe(number),
+  free_bytes: maybe(number),
+  largest_free_bytes: maybe(number),
+  in_use_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  verdict: maybe(oneOf(VERDICTS)),
+  reason: text,
+  op: maybe(text),
   layer: maybe(text),
-  groups: list(group),
+  shape: maybe(text),
+  ledger: list(ledgerRow),
+  not_available: list(text),
+  line: maybe(text),
+  batch_size: maybe(number),
+  during: maybe(oneOf(FAILED_DURING)),
 });
-export type LedgerTotalsHead = ReturnType<typeof ledgerTotalsHead>;
-
-export const overviewHead = object({
-  run: text,
-  device: text,
-  phase: oneOf(PHASES),
-  total_rows: number,
-  groups: list(group),
-  snapshots: list(snapshotRef),
-  changes: list(layerChange),
-  epochs: list(epoch),
-  validations: list(validationPass),
-  failures: list(failure),
-  sessions: list(sessionStart),
-});
-export type OverviewHead = ReturnType<typeof overviewHead>;
+export type Oom = ReturnType<typeof oom>;
 
 export const mapsAnswer = object({
   run: text,
@@ -809,6 +726,70 @@ export const timelinesAnswer = object({
 });
 export type TimelinesAnswer = ReturnType<typeof timelinesAnswer>;
 
+export const timelineHead = object({
+  step: number,
+  phase: oneOf(PHASES),
+  device: text,
+  wall_time: number,
+  mode: oneOf(MODES),
+  in_use_bytes: number,
+  peak: number,
+  events: number,
+  duration_ns: number,
+  not_available: list(text),
+  owners: list(chunkOwner),
+  ops: list(text),
+  shapes: list(tensorShape),
+  lines: list(text),
+  bands: list(band),
+  compiled: list(compiledSpan),
+  run: text,
+  allocations: number,
+  moments: number,
+  time_ns: numbers,
+  event: numbers,
+});
+export type TimelineHead = ReturnType<typeof timelineHead>;
+
+export const fixes = object({
+  run: text,
+  oom: number,
+  fixes: list(fix),
+  note: maybe(text),
+});
+export type Fixes = ReturnType<typeof fixes>;
+
+export const deviceMemory = object({
+  step: number,
+  phase: oneOf(PHASES),
+  at_failure: flag,
+  in_use_bytes: number,
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  run: text,
+  device: text,
+  total_bytes: maybe(number),
+  segments: list(memorySegment),
+  notes: list(text),
+  driver_process_bytes: maybe(number),
+  driver_used_bytes: maybe(number),
+  driver_total_bytes: maybe(number),
+});
+export type DeviceMemory = ReturnType<typeof deviceMemory>;
+
+export const answer = object({
+  question: text,
+  name: oneOf(ANSWER_NAMES),
+  device: maybe(text),
+  sentence: text,
+  status: oneOf(ANSWER_STATUSES),
+  source: oneOf(ANSWER_SOURCES),
+  evidence: answerEvidence,
+  figures: figures,
+  details: list(text),
+});
+export type Answer = ReturnType<typeof answer>;
+
 export const curvePoint = object({
   batch_size: number,
   peak_bytes: number,
@@ -833,33 +814,30 @@ export const demandAnswer = object({
 });
 export type DemandAnswer = ReturnType<typeof demandAnswer>;
 
+export const tracedPeak = object({
+  step: number,
+  peak_bytes: number,
+  parts: list(groupBytes),
+});
+export type TracedPeak = ReturnType<typeof tracedPeak>;
+
+export const hostGrowth = object({
+  worker: text,
+  trend: trend,
+  jumps: list(list(number)),
+  first_step: maybe(number),
+  last_step: maybe(number),
+  parts: figures,
+  cpu_bytes_per_step: number,
+  cause: maybe(cause),
+});
+export type HostGrowth = ReturnType<typeof hostGrowth>;
+
 export const runsAnswer = object({
   plugin_version: text,
   runs: list(runInfo),
 });
 export type RunsAnswer = ReturnType<typeof runsAnswer>;
-
-export const deviceRow = object({
-  name: text,
-  peak_bytes: number,
-  peak_step: number,
-  last_in_use_bytes: maybe(number),
-  capacity_bytes: maybe(number),
-  pool_bytes: maybe(number),
-  rows: maybe(number),
-  ooms: number,
-  device: text,
-  worker: text,
-  headroom_bytes: maybe(number),
-  breakdown: maybe(tracedPeak),
-});
-export type DeviceRow = ReturnType<typeof deviceRow>;
-
-export const oomsAnswer = object({
-  run: text,
-  ooms: list(oom),
-});
-export type OomsAnswer = ReturnType<typeof oomsAnswer>;
 
 export const snapshotsAnswer = object({
   run: text,
@@ -867,25 +845,11 @@ export const snapshotsAnswer = object({
 });
 export type SnapshotsAnswer = ReturnType<typeof snapshotsAnswer>;
 
-export const answersAnswer = object({
+export const oomsAnswer = object({
   run: text,
-  device: maybe(text),
-  phase: oneOf(PHASES),
-  answers: list(answer),
+  ooms: list(oom),
 });
-export type AnswersAnswer = ReturnType<typeof answersAnswer>;
-
-export const hostSummary = object({
-  sentence: text,
-  resident_bytes: number,
-  peak_bytes: number,
-  peak_step: number,
-  state: maybe(hostState),
-  steps: number,
-  bound_bytes: number,
-  growth: maybe(hostGrowth),
-});
-export type HostSummary = ReturnType<typeof hostSummary>;
+export type OomsAnswer = ReturnType<typeof oomsAnswer>;
 
 export const mapHead = object({
   step: maybe(number),
@@ -906,6 +870,14 @@ export const mapHead = object({
   summary: mapSummary,
 });
 export type MapHead = ReturnType<typeof mapHead>;
+
+export const answersAnswer = object({
+  run: text,
+  device: maybe(text),
+  phase: oneOf(PHASES),
+  answers: list(answer),
+});
+export type AnswersAnswer = ReturnType<typeof answersAnswer>;
 
 export const whatIf = object({
   run: text,
@@ -955,6 +927,34 @@ export const plan = object({
   measured: maybe(measuredStep),
 });
 export type Plan = ReturnType<typeof plan>;
+
+export const deviceRow = object({
+  name: text,
+  peak_bytes: number,
+  peak_step: number,
+  last_in_use_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  rows: maybe(number),
+  ooms: number,
+  device: text,
+  worker: text,
+  headroom_bytes: maybe(number),
+  breakdown: maybe(tracedPeak),
+});
+export type DeviceRow = ReturnType<typeof deviceRow>;
+
+export const hostSummary = object({
+  sentence: text,
+  resident_bytes: number,
+  peak_bytes: number,
+  peak_step: number,
+  state: maybe(hostState),
+  steps: number,
+  bound_bytes: number,
+  growth: maybe(hostGrowth),
+});
+export type HostSummary = ReturnType<typeof hostSummary>;
 
 export const devicesAnswer = object({
   run: text,

@@ -15,6 +15,7 @@ from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_ran
 from tb_memplugin.model import MISSING, LayerActivations, Oom, Phase, Run, Snapshot, with_layers_of
 from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.plain import as_json
+from tb_memplugin.model.snapshot import LISTS
 from tb_memplugin.prediction.demand import describe_demand, peak_demand
 
 FORMAT = 1
@@ -103,8 +104,8 @@ def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
 
 
 def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]:
-    """All fields of a snapshot; without ledger, saved for backward and held tensors if `ledger` is false."""
-    described: dict[str, Any] = as_json(snapshot, () if ledger else ("ledger", "saved_for_backward", "held_tensors"))
+    """All fields of a snapshot; without its `LISTS` if `ledger` is false."""
+    described: dict[str, Any] = as_json(snapshot, () if ledger else LISTS)
     return described
 
 

@@ -22,7 +22,7 @@ from tb_memplugin.model import (
 from tb_memplugin.model.groups import group_sums
 from tb_memplugin.model.oom import settled_ooms, with_failed_steps
 from tb_memplugin.model.samples import measured_pools
-from tb_memplugin.model.snapshot import LedgerRow
+from tb_memplugin.model.snapshot import LISTS, LedgerRow
 from tb_memplugin.model.worker_summary import WorkerSummary
 
 MAX_ROWS = 1024
@@ -54,7 +54,8 @@ class KeptSession:
     def add_snapshot(self, snapshot: Snapshot) -> None:
         self._traced[snapshot.device] += 1
         key, small = (snapshot.device, snapshot.phase), dataclasses.replace(snapshot, ledger=_by_group(snapshot.ledger))
-        small = dataclasses.replace(small, saved_for_backward=(), not_available=(), held_tensors=())
+        none: dict[str, Any] = {name: () for name in LISTS if name != "ledger"}
+        small = dataclasses.replace(small, not_available=(), **none)
         self._highest[key] = max(self._highest.get(key, small), small, key=lambda one: (one.in_use_bytes, -one.step))
 
     def add_oom(self, oom: Oom) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.events.frames.column_codec import MAX_STRING_CHARACTERS
-from tb_memplugin.model import CATEGORIES, PHASES, LedgerRow, SavedRow, Snapshot
-from tb_memplugin.model.fields import MAX_BYTES
+from tb_memplugin.model import LedgerRow, Snapshot
+from tb_memplugin.model.fields import MAX_BYTES, Field, fields_of
 from tb_memplugin.model.rounding import rounding_total, split_rounding
 
 
@@ -27,31 +27,45 @@ def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:
         raise RecordingError(
             f"an allocator snapshot has the fields {', '.join(sorted(known))}. Received: {', '.join(unknown)}"
         )
-    in_use = check_bytes(fields["in_use_bytes"], "in_use_bytes")
-    fragmentation = fields.get("fragmentation")
-    if fragmentation is not None and not (isinstance(fragmentation, (int, float)) and 0 <= fragmentation <= 1):
-        raise RecordingError(f"fragmentation must be from 0 to 1. Received: fragmentation={fragmentation!r}")
-    made = Snapshot(
-        step=0,
-        phase=_one_of(fields.get("phase", "train"), PHASES, "phase"),
-        device=str(fields["device"]),
-        wall_time=time.time(),
-        mode=_one_of(fields.get("mode", "graph"), ("graph", "eager", "xla"), "mode"),
-        in_use_bytes=in_use,
-        pool_bytes=_maybe_bytes(fields, "pool_bytes"),
-        largest_free_bytes=_maybe_bytes(fields, "largest_free_bytes"),
-        capacity_bytes=_maybe_bytes(fields, "capacity_bytes"),
-        rounding_bytes=_maybe_bytes(fields, "rounding_bytes"),
-        fragmentation=None if fragmentation is None else float(fragmentation),
-        ledger=_ledger(fields.get("ledger", ()), in_use),
-        saved_for_backward=tuple(
-            SavedRow(_maybe_layer(row.get("layer")), check_bytes(row.get("bytes"), "bytes of saved_for_backward"))
-            for row in _rows(fields.get("saved_for_backward", ()), "saved_for_backward")
-        ),
-        not_available=_sentences(fields.get("not_available", ())),
-        batch_size=_batch_size(fields.get("batch_size")),
-    )
+    described = {"phase": "train", "mode": "graph", **fields}
+    values = {field.name: _checked(field, described) for field in fields_of(Snapshot) if field.name in known}
+    made = Snapshot(step=0, wall_time=time.time(), **values)
+    remainder = made.in_use_bytes - sum(row.bytes for row in made.ledger)
+    if remainder < 0:
+        raise RecordingError(
+            f"the ledger's rows add up to {made.in_use_bytes - remainder} bytes, more than "
+            f"in_use_bytes={made.in_use_bytes}"
+        )
+    if remainder:
+        rest = LedgerRow(None, "unattributed", None, remainder, None)
+        made = dataclasses.replace(made, ledger=(*made.ledger, rest))
     return with_rounding_apart(made)
+
+
+def _checked(field: Field, described: Mapping[str, Any], of: str = "") -> Any:
+    """The value of a field of a snapshot or of one of its rows; `of` names the row in the error."""
+    value: Any = described.get(field.name)
+    if field.kind == "texts":
+        return _sentences(described.get(field.name, ()))
+    if field.kind == "rows":
+        row = f" of a {field.name} row"
+        return tuple(
+            field.record(**{one.name: _checked(one, given, row) for one in fields_of(field.record)})
+            for given in _rows(described.get(field.name, ()), field.name)
+        )
+    if value is None and (field.optional or field.kind == "flag"):
+        return None
+    if field.choices and value not in field.choices:
+        raise RecordingError(f"{field.name}{of} must be one of {', '.join(field.choices)}. Received: {value!r:.100}")
+    if field.name == "batch_size":
+        return _batch_size(value)
+    if field.kind == "integer":
+        return check_bytes(value, field.name + of)
+    if field.kind == "number" and not (isinstance(value, (int, float)) and 0 <= value <= 1):
+        raise RecordingError(f"{field.name} must be from 0 to 1. Received: {field.name}={value!r}")
+    if field.name == "layer":
+        return check_layer(value)
+    return {"number": float, "flag": bool}.get(field.kind, str)(value)
 
 
 def _sentences(value: Any) -> tuple[str, ...]:
@@ -86,27 +100,6 @@ def with_rounding_apart(snapshot: Snapshot) -> Snapshot:
     return dataclasses.replace(snapshot, ledger=ledger, rounding_bytes=rounding)
 
 
-def _ledger(rows: Any, in_use: int) -> tuple[LedgerRow, ...]:
-    ledger = []
-    for row in _rows(rows, "ledger"):
-        rounding = row.get("rounding_bytes")
-        ledger.append(
-            LedgerRow(
-                layer=_maybe_layer(row.get("layer")),
-                category=_one_of(row.get("category"), CATEGORIES, "category of a ledger row"),
-                trainable=None if row.get("trainable") is None else bool(row["trainable"]),
-                bytes=check_bytes(row.get("bytes"), "bytes of a ledger row"),
-                rounding_bytes=None if rounding is None else check_bytes(rounding, "rounding_bytes of a ledger row"),
-            )
-        )
-    remainder = in_use - sum(row.bytes for row in ledger)
-    if remainder < 0:
-        raise RecordingError(f"the ledger's rows add up to {in_use - remainder} bytes, more than in_use_bytes={in_use}")
-    if remainder:
-        ledger.append(LedgerRow(None, "unattributed", None, remainder, None))
-    return tuple(ledger)
-
-
 def check_layer(path: Any) -> str:
     """A layer path, validated."""
     if not isinstance(path, str) or not path or len(path) > MAX_STRING_CHARACTERS:
@@ -114,10 +107,6 @@ def check_layer(path: Any) -> str:
             f"a layer path must be a string of 1 to {MAX_STRING_CHARACTERS} characters. Received: {path!r:.100}"
         )
     return path
-
-
-def _maybe_layer(path: Any) -> str | None:
-    return None if path is None else check_layer(path)
 
 
 def check_bytes(size: Any, what: str) -> int:
@@ -129,20 +118,10 @@ def check_bytes(size: Any, what: str) -> int:
     return int(size)
 
 
-def _maybe_bytes(fields: Mapping[str, Any], name: str) -> int | None:
-    return None if fields.get(name) is None else check_bytes(fields[name], name)
-
-
-def _batch_size(value: Any) -> int | None:
-    if value is not None and (isinstance(value, bool) or not hasattr(value, "__index__") or not 0 < value <= MAX_BYTES):
+def _batch_size(value: Any) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 < value <= MAX_BYTES:
         raise RecordingError(f"batch_size must be a number of examples from 1. Received: {value!r:.100}")
-    return None if value is None else int(value)
-
-
-def _one_of(value: Any, choices: tuple[Any, ...], what: str) -> Any:
-    if value not in choices:
-        raise RecordingError(f"{what} must be one of {', '.join(choices)}. Received: {value!r:.100}")
-    return value
+    return int(value)
 
 
 def _rows(rows: Any, what: str) -> Sequence[Mapping[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from tb_memplugin.model.basics import Mode, Phase
-from tb_memplugin.model.fields import MAX_BYTES, Bounds, Most, Name, NotStored, Share, Size, Step
+from tb_memplugin.model.fields import MAX_BYTES, Bounds, Most, Name, NotStored, Share, Size, Step, fields_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,3 +219,7 @@ class Snapshot:
     def pool(self) -> Pool | None:
         """The pool at the peak, or at the failure; None if unknown."""
         return pool_of(self.pool_bytes, self.in_use_bytes, self.largest_free_bytes)
+
+
+LISTS = tuple(field.name for field in fields_of(Snapshot) if field.kind == "rows")
+"""The fields of a `Snapshot` that hold rows."""

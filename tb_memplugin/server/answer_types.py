@@ -11,37 +11,31 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 from tb_memplugin.analysis.answers.answer import (
     Answer,
-    AnswerEvidence,
     AnswerName,
     AnswerSource,
     AnswerStatus,
     EvidenceView,
 )
 from tb_memplugin.analysis.devices.device_memory import MemorySegment, Part
-from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint, TimeSource
-from tb_memplugin.analysis.growth.growth_causes import Cause, CauseKind
-from tb_memplugin.analysis.growth.host_memory import HostGrowth, HostState, HostSummary
-from tb_memplugin.analysis.growth.trend import Trend
+from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, TimeSource
+from tb_memplugin.analysis.growth.growth_causes import CauseKind
+from tb_memplugin.analysis.growth.host_memory import HostSummary
 from tb_memplugin.analysis.pool import PoolGrowth, PoolSource
 from tb_memplugin.analysis.steps.changes import Epoch, LayerTotals, ValidationPass
 from tb_memplugin.analysis.steps.facts import DeviceFacts
 from tb_memplugin.model import (
-    Band,
     BandName,
     Category,
     ChunkOwner,
-    CompiledSpan,
     FailedDuring,
     Fix,
     FixKind,
-    HeldTensorGroup,
     Integers,
-    Layer,
     LayerTable,
     LedgerRow,
     MemoryMap,
@@ -50,15 +44,13 @@ from tb_memplugin.model import (
     OomStatus,
     OwnerSource,
     Phase,
-    Replay,
-    SavedRow,
     Snapshot,
-    TensorShape,
     Timeline,
     Verdict,
 )
 from tb_memplugin.model.groups import GroupBytes, TracedPeak
 from tb_memplugin.model.layers import Recomputed
+from tb_memplugin.model.snapshot import LISTS
 from tb_memplugin.model.worker_summary import DeviceSummary, RunStatus, WorkerSummary
 from tb_memplugin.prediction.demand import Demand
 from tb_memplugin.prediction.history import FailedRequest
@@ -119,15 +111,7 @@ _TEXTS: TypeAlias = tuple[str, ...]
 _SIZE: TypeAlias = int | None
 _DEVICE = {"run": str, "device": str, "phase": Phase}
 _POOL = ("in_use_bytes", "pool_bytes", "capacity_bytes")
-_RECORDS = (
-    *(Band, ChunkOwner, CompiledSpan, DeviceFacts, Epoch, Fix, GroupBytes, HeldTensorGroup, Layer, LedgerRow),
-    *(MemorySegment, PlanPoint, PoolGrowth, Replay, Reproduced, SavedRow, TensorShape, TracedPeak, ValidationPass),
-    *(AnswerEvidence, PlanOption, Cause, HostGrowth, HostState, Trend),
-)
-"""Those that answers hold as they are."""
-
-OBJECTS: Mapping[str, Fields] = {
-    **{record.__name__: _of(record) for record in _RECORDS},
+_OBJECTS: Mapping[str, Fields] = {
     "Group": _only(GroupBytes, "category", "trainable"),
     # Runs and their steps.
     "RunInfo": _row(run=str, version=str, sessions=int, workers=_TEXTS, steps=int, first_step=_SIZE, last_step=_SIZE)
@@ -151,7 +135,7 @@ OBJECTS: Mapping[str, Fields] = {
     "ActivationsHead": _row(run=str, total_rows=int, layers=_TEXTS),
     "LayersAnswer": _row(run=str) | _of(LayerTable, "wall_time"),
     # Traced and failed steps.
-    "SnapshotSummary": _of(Snapshot, "ledger", "saved_for_backward", "held_tensors"),
+    "SnapshotSummary": _of(Snapshot, *LISTS),
     "SnapshotsAnswer": _row(run=str, snapshots=Object("SnapshotSummary")),
     "Snapshot": _row(run=str) | _of(Snapshot),
     "MapRef": _only(MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
@@ -218,6 +202,28 @@ OBJECTS: Mapping[str, Fields] = {
     "Plan": _of(Plan)
     | _row(run=str, ledger=Object("PlainRow"), measured=Object("MeasuredStep", many=False, optional=True)),
 }
+
+
+def _records(hint: Any) -> Iterator[Any]:
+    """The records in a type."""
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        yield hint
+    for part in get_args(hint) if get_origin(hint) is not Literal else ():
+        yield from _records(part)
+
+
+def _with_records(objects: Mapping[str, Fields]) -> Mapping[str, Fields]:
+    """The objects, and those of the records that they hold."""
+    found, todo = dict(objects), list(objects.values())
+    while todo:
+        for record in [record for hint in todo.pop().values() for record in _records(hint)]:
+            if record.__name__ not in found:
+                found[record.__name__] = _of(record)
+                todo.append(found[record.__name__])
+    return found
+
+
+OBJECTS = _with_records(_OBJECTS)
 """Name of an object to its fields."""
 ROUTES: Mapping[str, str] = {
     "runs": "RunsAnswer",

@@ -75,7 +75,7 @@ def test_all_fields_arrive_and_rounding_is_told_apart() -> None:
         ({**LEAST, "ledger": [{"category": "params", "bytes": 1}]}, "category of a ledger row must be one of"),
         ({**LEAST, "ledger": [{"category": "weights", "bytes": 1001}]}, "add up to 1001 bytes, more than in_use_b"),
         ({**LEAST, "ledger": [{"layer": "", "category": "weights", "bytes": 1}]}, "a layer path must be a string"),
-        ({**LEAST, "saved_for_backward": [{"bytes": None}]}, "bytes of saved_for_backward must be an integer"),
+        ({**LEAST, "saved_for_backward": [{"bytes": None}]}, "bytes of a saved_for_backward row must be an integer"),
     ],
 )
 def test_what_is_wrong_is_said(fields: Any, sentence: str) -> None:
