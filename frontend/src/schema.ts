@@ -171,11 +171,109 @@ export const CAUSE_KINDS = [
 ] as const;
 export type CauseKind = (typeof CAUSE_KINDS)[number];
 
-export const group = object({
+export const activationsHead = object({
+  run: text,
+  total_rows: number,
+  layers: list(text),
+});
+export type ActivationsHead = ReturnType<typeof activationsHead>;
+
+export const answerEvidence = object({
+  view: oneOf(EVIDENCE_VIEWS),
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  other_step: maybe(number),
+  category: maybe(oneOf(CATEGORIES)),
+  layer: maybe(text),
+  zoom: maybe(list(number)),
+  oom: maybe(number),
+});
+export type AnswerEvidence = ReturnType<typeof answerEvidence>;
+
+export const askedConditions = object({
+  batch_size: maybe(number),
+  capacity_bytes: maybe(number),
+  freeze: maybe(text),
+  unfreeze: maybe(text),
+  optimizer: maybe(text),
+  precision: maybe(text),
+});
+export type AskedConditions = ReturnType<typeof askedConditions>;
+
+export const band = object({
+  name: oneOf(BAND_NAMES),
+  start: number,
+  end: number,
+});
+export type Band = ReturnType<typeof band>;
+
+export const bin = object({
+  bin_bytes: number,
+  chunks: number,
+  free_bytes: number,
+});
+export type Bin = ReturnType<typeof bin>;
+
+export const blockingChunks = object({
+  owner: number,
+  chunks: number,
+  bytes: number,
+  joined_bytes: number,
+});
+export type BlockingChunks = ReturnType<typeof blockingChunks>;
+
+export const cause = object({
+  kind: oneOf(CAUSE_KINDS),
+  text: text,
+  short: text,
+  count: number,
+  bytes: maybe(number),
+});
+export type Cause = ReturnType<typeof cause>;
+
+export const chunkOwner = object({
+  layer: maybe(text),
   category: oneOf(CATEGORIES),
   trainable: maybe(flag),
 });
-export type Group = ReturnType<typeof group>;
+export type ChunkOwner = ReturnType<typeof chunkOwner>;
+
+export const comparedSteps = object({
+  step: list(number),
+  max_peak_bytes: list(maybe(number)),
+  min_peak_bytes: list(maybe(number)),
+  sum_in_use_bytes: maybe(list(maybe(number))),
+});
+export type ComparedSteps = ReturnType<typeof comparedSteps>;
+
+export const compiledSpan = object({
+  start: number,
+  end: number,
+});
+export type CompiledSpan = ReturnType<typeof compiledSpan>;
+
+export const failedRequest = object({
+  op: maybe(text),
+  layer: maybe(text),
+  requested_bytes: number,
+  free_bytes: number,
+  largest_free_bytes: number,
+});
+export type FailedRequest = ReturnType<typeof failedRequest>;
+
+export const demand = object({
+  sentences: list(text),
+  step: number,
+  phase: oneOf(PHASES),
+  peak_bytes: number,
+  demand_bytes: number,
+  rounding_bytes: number,
+  unsplit_bytes: number,
+  pool_bytes: number,
+  one_region_bytes: maybe(number),
+  growing_bytes: maybe(number),
+});
+export type Demand = ReturnType<typeof demand>;
 
 export const deviceFacts = object({
   device: text,
@@ -186,15 +284,120 @@ export const deviceFacts = object({
 });
 export type DeviceFacts = ReturnType<typeof deviceFacts>;
 
-export const snapshotRef = object({
-  step: number,
-  phase: oneOf(PHASES),
-  mode: maybe(oneOf(MODES)),
-  batch_size: maybe(number),
-  at_failure: flag,
-  first_step: number,
+export const memorySegment = object({
+  part: oneOf(MEMORY_PARTS),
+  category: maybe(oneOf(CATEGORIES)),
+  trainable: maybe(flag),
+  bytes: number,
 });
-export type SnapshotRef = ReturnType<typeof snapshotRef>;
+export type MemorySegment = ReturnType<typeof memorySegment>;
+
+export const imbalance = object({
+  largest: text,
+  smallest: text,
+  bytes: number,
+  sentence: text,
+});
+export type Imbalance = ReturnType<typeof imbalance>;
+
+export const workerInfo = object({
+  worker: text,
+  sessions: number,
+  first_step: maybe(number),
+  last_step: maybe(number),
+  last_wall_time: maybe(number),
+  status: oneOf(RUN_STATUSES),
+  ended: maybe(flag),
+  rows: maybe(number),
+  stopped_early: maybe(text),
+  clock_offset_seconds: maybe(number),
+});
+export type WorkerInfo = ReturnType<typeof workerInfo>;
+
+export const epoch = object({
+  epoch: number,
+  first_step: number,
+  last_step: number,
+});
+export type Epoch = ReturnType<typeof epoch>;
+
+export const failure = object({
+  oom: number,
+  step: number,
+  reason: text,
+});
+export type Failure = ReturnType<typeof failure>;
+
+export const fix = object({
+  kind: oneOf(FIX_KINDS),
+  change: text,
+  sentence: text,
+  enough: maybe(flag),
+  batch_size: maybe(number),
+  capacity_bytes: maybe(number),
+  freeze: maybe(text),
+  budget_bytes: maybe(number),
+  peak_bytes: maybe(number),
+  code: maybe(text),
+});
+export type Fix = ReturnType<typeof fix>;
+
+export const group = object({
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+});
+export type Group = ReturnType<typeof group>;
+
+export const groupBytes = object({
+  category: oneOf(CATEGORIES),
+  trainable: maybe(flag),
+  bytes: number,
+});
+export type GroupBytes = ReturnType<typeof groupBytes>;
+
+export const heldTensorGroup = object({
+  shape: list(number),
+  dtype: text,
+  count: number,
+  bytes: number,
+  held_by: maybe(text),
+  line: maybe(text),
+  retaining_path: maybe(text),
+  category: oneOf(CATEGORIES),
+});
+export type HeldTensorGroup = ReturnType<typeof heldTensorGroup>;
+
+export const trend = object({
+  since_step: number,
+  last_step: number,
+  bytes_per_step: number,
+  from_bytes: number,
+  to_bytes: number,
+});
+export type Trend = ReturnType<typeof trend>;
+
+export const hostState = object({
+  step: number,
+  resident_bytes: number,
+  parts: figures,
+});
+export type HostState = ReturnType<typeof hostState>;
+
+export const layer = object({
+  path: text,
+  type: text,
+  trainable: flag,
+  parameters: number,
+  weight_bytes: number,
+  trainable_weight_bytes: number,
+  optimizer_bytes: number,
+  output_shape: maybe(list(number)),
+  output_dtype: maybe(text),
+  output_bytes: maybe(number),
+  unit: maybe(number),
+  recomputed: maybe(oneOf(RECOMPUTED)),
+});
+export type Layer = ReturnType<typeof layer>;
 
 export const layerChange = object({
   step: number,
@@ -216,92 +419,6 @@ export const layerChange = object({
 });
 export type LayerChange = ReturnType<typeof layerChange>;
 
-export const failure = object({
-  oom: number,
-  step: number,
-  reason: text,
-});
-export type Failure = ReturnType<typeof failure>;
-
-export const sessionStart = object({
-  session: text,
-  first_step: maybe(number),
-});
-export type SessionStart = ReturnType<typeof sessionStart>;
-
-export const epoch = object({
-  epoch: number,
-  first_step: number,
-  last_step: number,
-});
-export type Epoch = ReturnType<typeof epoch>;
-
-export const validationPass = object({
-  after_step: number,
-  batches: number,
-  peak_bytes: maybe(number),
-});
-export type ValidationPass = ReturnType<typeof validationPass>;
-
-export const poolGrowth = object({
-  after_step: maybe(number),
-  by_step: number,
-  bytes: number,
-  pool_bytes: number,
-  peak_rise_bytes: maybe(number),
-});
-export type PoolGrowth = ReturnType<typeof poolGrowth>;
-
-export const activationsHead = object({
-  run: text,
-  total_rows: number,
-  layers: list(text),
-});
-export type ActivationsHead = ReturnType<typeof activationsHead>;
-
-export const layer = object({
-  path: text,
-  type: text,
-  trainable: flag,
-  parameters: number,
-  weight_bytes: number,
-  trainable_weight_bytes: number,
-  optimizer_bytes: number,
-  output_shape: maybe(list(number)),
-  output_dtype: maybe(text),
-  output_bytes: maybe(number),
-  unit: maybe(number),
-  recomputed: maybe(oneOf(RECOMPUTED)),
-});
-export type Layer = ReturnType<typeof layer>;
-
-export const replay = object({
-  addresses: number,
-  of_addresses: number,
-  chunks: number,
-  of_chunks: number,
-  peak_bytes: number,
-});
-export type Replay = ReturnType<typeof replay>;
-
-export const savedRow = object({
-  layer: maybe(text),
-  bytes: number,
-});
-export type SavedRow = ReturnType<typeof savedRow>;
-
-export const heldTensorGroup = object({
-  shape: list(number),
-  dtype: text,
-  count: number,
-  bytes: number,
-  held_by: maybe(text),
-  line: maybe(text),
-  retaining_path: maybe(text),
-  category: oneOf(CATEGORIES),
-});
-export type HeldTensorGroup = ReturnType<typeof heldTensorGroup>;
-
 export const ledgerRow = object({
   layer: maybe(text),
   category: oneOf(CATEGORIES),
@@ -310,6 +427,12 @@ export const ledgerRow = object({
   rounding_bytes: maybe(number),
 });
 export type LedgerRow = ReturnType<typeof ledgerRow>;
+
+export const region = object({
+  address: number,
+  bytes: number,
+});
+export type Region = ReturnType<typeof region>;
 
 export const mapRef = object({
   step: maybe(number),
@@ -326,149 +449,6 @@ export const mapRef = object({
 });
 export type MapRef = ReturnType<typeof mapRef>;
 
-export const region = object({
-  address: number,
-  bytes: number,
-});
-export type Region = ReturnType<typeof region>;
-
-export const bin = object({
-  bin_bytes: number,
-  chunks: number,
-  free_bytes: number,
-});
-export type Bin = ReturnType<typeof bin>;
-
-export const blockingChunks = object({
-  owner: number,
-  chunks: number,
-  bytes: number,
-  joined_bytes: number,
-});
-export type BlockingChunks = ReturnType<typeof blockingChunks>;
-
-export const chunkOwner = object({
-  layer: maybe(text),
-  category: oneOf(CATEGORIES),
-  trainable: maybe(flag),
-});
-export type ChunkOwner = ReturnType<typeof chunkOwner>;
-
-export const timelineRef = object({
-  step: number,
-  phase: oneOf(PHASES),
-  device: text,
-  wall_time: number,
-  mode: oneOf(MODES),
-  in_use_bytes: number,
-  peak: number,
-  events: number,
-  duration_ns: number,
-  not_available: list(text),
-  allocations: number,
-  moments: number,
-});
-export type TimelineRef = ReturnType<typeof timelineRef>;
-
-export const tensorShape = object({
-  shape: list(number),
-  dtype: text,
-});
-export type TensorShape = ReturnType<typeof tensorShape>;
-
-export const compiledSpan = object({
-  start: number,
-  end: number,
-});
-export type CompiledSpan = ReturnType<typeof compiledSpan>;
-
-export const band = object({
-  name: oneOf(BAND_NAMES),
-  start: number,
-  end: number,
-});
-export type Band = ReturnType<typeof band>;
-
-export const fix = object({
-  kind: oneOf(FIX_KINDS),
-  change: text,
-  sentence: text,
-  enough: maybe(flag),
-  batch_size: maybe(number),
-  capacity_bytes: maybe(number),
-  freeze: maybe(text),
-  budget_bytes: maybe(number),
-  peak_bytes: maybe(number),
-  code: maybe(text),
-});
-export type Fix = ReturnType<typeof fix>;
-
-export const memorySegment = object({
-  part: oneOf(MEMORY_PARTS),
-  category: maybe(oneOf(CATEGORIES)),
-  trainable: maybe(flag),
-  bytes: number,
-});
-export type MemorySegment = ReturnType<typeof memorySegment>;
-
-export const hostState = object({
-  step: number,
-  resident_bytes: number,
-  parts: figures,
-});
-export type HostState = ReturnType<typeof hostState>;
-
-export const answerEvidence = object({
-  view: oneOf(EVIDENCE_VIEWS),
-  step: maybe(number),
-  phase: maybe(oneOf(PHASES)),
-  other_step: maybe(number),
-  category: maybe(oneOf(CATEGORIES)),
-  layer: maybe(text),
-  zoom: maybe(list(number)),
-  oom: maybe(number),
-});
-export type AnswerEvidence = ReturnType<typeof answerEvidence>;
-
-export const workerInfo = object({
-  worker: text,
-  sessions: number,
-  first_step: maybe(number),
-  last_step: maybe(number),
-  last_wall_time: maybe(number),
-  status: oneOf(RUN_STATUSES),
-  ended: maybe(flag),
-  rows: maybe(number),
-  stopped_early: maybe(text),
-  clock_offset_seconds: maybe(number),
-});
-export type WorkerInfo = ReturnType<typeof workerInfo>;
-
-export const imbalance = object({
-  largest: text,
-  smallest: text,
-  bytes: number,
-  sentence: text,
-});
-export type Imbalance = ReturnType<typeof imbalance>;
-
-export const comparedSteps = object({
-  step: list(number),
-  max_peak_bytes: list(maybe(number)),
-  min_peak_bytes: list(maybe(number)),
-  sum_in_use_bytes: maybe(list(maybe(number))),
-});
-export type ComparedSteps = ReturnType<typeof comparedSteps>;
-
-export const failedRequest = object({
-  op: maybe(text),
-  layer: maybe(text),
-  requested_bytes: number,
-  free_bytes: number,
-  largest_free_bytes: number,
-});
-export type FailedRequest = ReturnType<typeof failedRequest>;
-
 export const plainRow = object({
   layer: maybe(text),
   category: oneOf(CATEGORIES),
@@ -477,42 +457,28 @@ export const plainRow = object({
 });
 export type PlainRow = ReturnType<typeof plainRow>;
 
-export const recordedSteps = object({
-  batch_sizes: list(number),
-  steps: list(number),
-  peak_bytes: maybe(number),
+export const sessionStart = object({
+  session: text,
+  first_step: maybe(number),
 });
-export type RecordedSteps = ReturnType<typeof recordedSteps>;
+export type SessionStart = ReturnType<typeof sessionStart>;
 
-export const askedConditions = object({
-  batch_size: maybe(number),
-  capacity_bytes: maybe(number),
-  freeze: maybe(text),
-  unfreeze: maybe(text),
-  optimizer: maybe(text),
-  precision: maybe(text),
-});
-export type AskedConditions = ReturnType<typeof askedConditions>;
-
-export const reproduced = object({
-  addresses: number,
-  of: number,
-});
-export type Reproduced = ReturnType<typeof reproduced>;
-
-export const demand = object({
-  sentences: list(text),
+export const snapshotRef = object({
   step: number,
   phase: oneOf(PHASES),
-  peak_bytes: number,
-  demand_bytes: number,
-  rounding_bytes: number,
-  unsplit_bytes: number,
-  pool_bytes: number,
-  one_region_bytes: maybe(number),
-  growing_bytes: maybe(number),
+  mode: maybe(oneOf(MODES)),
+  batch_size: maybe(number),
+  at_failure: flag,
+  first_step: number,
 });
-export type Demand = ReturnType<typeof demand>;
+export type SnapshotRef = ReturnType<typeof snapshotRef>;
+
+export const validationPass = object({
+  after_step: number,
+  batches: number,
+  peak_bytes: maybe(number),
+});
+export type ValidationPass = ReturnType<typeof validationPass>;
 
 export const planOption = object({
   kind: oneOf(PLAN_KINDS),
@@ -538,39 +504,107 @@ export const planPoint = object({
 });
 export type PlanPoint = ReturnType<typeof planPoint>;
 
-export const groupBytes = object({
-  category: oneOf(CATEGORIES),
-  trainable: maybe(flag),
+export const poolGrowth = object({
+  after_step: maybe(number),
+  by_step: number,
+  bytes: number,
+  pool_bytes: number,
+  peak_rise_bytes: maybe(number),
+});
+export type PoolGrowth = ReturnType<typeof poolGrowth>;
+
+export const recordedSteps = object({
+  batch_sizes: list(number),
+  steps: list(number),
+  peak_bytes: maybe(number),
+});
+export type RecordedSteps = ReturnType<typeof recordedSteps>;
+
+export const replay = object({
+  addresses: number,
+  of_addresses: number,
+  chunks: number,
+  of_chunks: number,
+  peak_bytes: number,
+});
+export type Replay = ReturnType<typeof replay>;
+
+export const reproduced = object({
+  addresses: number,
+  of: number,
+});
+export type Reproduced = ReturnType<typeof reproduced>;
+
+export const savedRow = object({
+  layer: maybe(text),
   bytes: number,
 });
-export type GroupBytes = ReturnType<typeof groupBytes>;
+export type SavedRow = ReturnType<typeof savedRow>;
 
-export const cause = object({
-  kind: oneOf(CAUSE_KINDS),
-  text: text,
-  short: text,
-  count: number,
-  bytes: maybe(number),
+export const tensorShape = object({
+  shape: list(number),
+  dtype: text,
 });
-export type Cause = ReturnType<typeof cause>;
+export type TensorShape = ReturnType<typeof tensorShape>;
 
-export const trend = object({
-  since_step: number,
-  last_step: number,
-  bytes_per_step: number,
-  from_bytes: number,
-  to_bytes: number,
+export const timelineRef = object({
+  step: number,
+  phase: oneOf(PHASES),
+  device: text,
+  wall_time: number,
+  mode: oneOf(MODES),
+  in_use_bytes: number,
+  peak: number,
+  events: number,
+  duration_ns: number,
+  not_available: list(text),
+  allocations: number,
+  moments: number,
 });
-export type Trend = ReturnType<typeof trend>;
+export type TimelineRef = ReturnType<typeof timelineRef>;
 
-export const ledgerTotalsHead = object({
+export const answer = object({
+  question: text,
+  name: oneOf(ANSWER_NAMES),
+  device: maybe(text),
+  sentence: text,
+  status: oneOf(ANSWER_STATUSES),
+  source: oneOf(ANSWER_SOURCES),
+  evidence: answerEvidence,
+  figures: figures,
+  details: list(text),
+});
+export type Answer = ReturnType<typeof answer>;
+
+export const mapSummary = object({
+  free_bytes: number,
+  largest_free_bytes: number,
+  unreserved_bytes: maybe(number),
+  rounding_bytes: number,
+  owned_bytes: number,
+  owner_unknown_bytes: number,
+  unknown_bytes: number,
+  bins: list(bin),
+  blocking_chunks: list(blockingChunks),
+});
+export type MapSummary = ReturnType<typeof mapSummary>;
+
+export const curvePoint = object({
+  batch_size: number,
+  peak_bytes: number,
+  low_bytes: number,
+  high_bytes: number,
+  fits: maybe(flag),
+  fails_at: maybe(failedRequest),
+});
+export type CurvePoint = ReturnType<typeof curvePoint>;
+
+export const demandAnswer = object({
   run: text,
   device: text,
-  phase: oneOf(PHASES),
-  layer: maybe(text),
-  groups: list(group),
+  demand: maybe(demand),
 });
-export type LedgerTotalsHead = ReturnType<typeof ledgerTotalsHead>;
+export type DemandAnswer = ReturnType<typeof demandAnswer>;
 
 export const runInfo = object({
   run: text,
@@ -595,6 +629,110 @@ export const runInfo = object({
   damage: list(text),
 });
 export type RunInfo = ReturnType<typeof runInfo>;
+
+export const deviceMemory = object({
+  step: number,
+  phase: oneOf(PHASES),
+  at_failure: flag,
+  in_use_bytes: number,
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  run: text,
+  device: text,
+  total_bytes: maybe(number),
+  segments: list(memorySegment),
+  notes: list(text),
+  driver_process_bytes: maybe(number),
+  driver_used_bytes: maybe(number),
+  driver_total_bytes: maybe(number),
+});
+export type DeviceMemory = ReturnType<typeof deviceMemory>;
+
+export const fixes = object({
+  run: text,
+  oom: number,
+  fixes: list(fix),
+  note: maybe(text),
+});
+export type Fixes = ReturnType<typeof fixes>;
+
+export const ledgerTotalsHead = object({
+  run: text,
+  device: text,
+  phase: oneOf(PHASES),
+  layer: maybe(text),
+  groups: list(group),
+});
+export type LedgerTotalsHead = ReturnType<typeof ledgerTotalsHead>;
+
+export const tracedPeak = object({
+  step: number,
+  peak_bytes: number,
+  parts: list(groupBytes),
+});
+export type TracedPeak = ReturnType<typeof tracedPeak>;
+
+export const hostGrowth = object({
+  worker: text,
+  trend: trend,
+  jumps: list(list(number)),
+  first_step: maybe(number),
+  last_step: maybe(number),
+  parts: figures,
+  cpu_bytes_per_step: number,
+  cause: maybe(cause),
+});
+export type HostGrowth = ReturnType<typeof hostGrowth>;
+
+export const layersAnswer = object({
+  run: text,
+  step: number,
+  reason: text,
+  layers: list(layer),
+  optimizer: maybe(text),
+  other_optimizer_bytes: number,
+  other_state_bytes: number,
+});
+export type LayersAnswer = ReturnType<typeof layersAnswer>;
+
+export const oom = object({
+  chunks: maybe(number),
+  status: oneOf(OOM_STATUSES),
+  step: maybe(number),
+  phase: maybe(oneOf(PHASES)),
+  device: text,
+  wall_time: number,
+  requested_bytes: maybe(number),
+  free_bytes: maybe(number),
+  largest_free_bytes: maybe(number),
+  in_use_bytes: maybe(number),
+  pool_bytes: maybe(number),
+  capacity_bytes: maybe(number),
+  verdict: maybe(oneOf(VERDICTS)),
+  reason: text,
+  op: maybe(text),
+  layer: maybe(text),
+  shape: maybe(text),
+  ledger: list(ledgerRow),
+  not_available: list(text),
+  line: maybe(text),
+  batch_size: maybe(number),
+  during: maybe(oneOf(FAILED_DURING)),
+});
+export type Oom = ReturnType<typeof oom>;
+
+export const mapsAnswer = object({
+  run: text,
+  maps: list(mapRef),
+});
+export type MapsAnswer = ReturnType<typeof mapsAnswer>;
+
+export const measuredStep = object({
+  step: number,
+  in_use_bytes: number,
+  ledger: list(plainRow),
+});
+export type MeasuredStep = ReturnType<typeof measuredStep>;
 
 export const overviewHead = object({
   run: text,
@@ -621,17 +759,6 @@ export const poolHead = object({
   sentences: list(text),
 });
 export type PoolHead = ReturnType<typeof poolHead>;
-
-export const layersAnswer = object({
-  run: text,
-  step: number,
-  reason: text,
-  layers: list(layer),
-  optimizer: maybe(text),
-  other_optimizer_bytes: number,
-  other_state_bytes: number,
-});
-export type LayersAnswer = ReturnType<typeof layersAnswer>;
 
 export const snapshotSummary = object({
   step: number,
@@ -675,57 +802,6 @@ export const snapshot = object({
 });
 export type Snapshot = ReturnType<typeof snapshot>;
 
-export const oom = object({
-  chunks: maybe(number),
-  status: oneOf(OOM_STATUSES),
-  step: maybe(number),
-  phase: maybe(oneOf(PHASES)),
-  device: text,
-  wall_time: number,
-  requested_bytes: maybe(number),
-  free_bytes: maybe(number),
-  largest_free_bytes: maybe(number),
-  in_use_bytes: maybe(number),
-  pool_bytes: maybe(number),
-  capacity_bytes: maybe(number),
-  verdict: maybe(oneOf(VERDICTS)),
-  reason: text,
-  op: maybe(text),
-  layer: maybe(text),
-  shape: maybe(text),
-  ledger: list(ledgerRow),
-  not_available: list(text),
-  line: maybe(text),
-  batch_size: maybe(number),
-  during: maybe(oneOf(FAILED_DURING)),
-});
-export type Oom = ReturnType<typeof oom>;
-
-export const mapsAnswer = object({
-  run: text,
-  maps: list(mapRef),
-});
-export type MapsAnswer = ReturnType<typeof mapsAnswer>;
-
-export const mapSummary = object({
-  free_bytes: number,
-  largest_free_bytes: number,
-  unreserved_bytes: maybe(number),
-  rounding_bytes: number,
-  owned_bytes: number,
-  owner_unknown_bytes: number,
-  unknown_bytes: number,
-  bins: list(bin),
-  blocking_chunks: list(blockingChunks),
-});
-export type MapSummary = ReturnType<typeof mapSummary>;
-
-export const timelinesAnswer = object({
-  run: text,
-  timelines: list(timelineRef),
-});
-export type TimelinesAnswer = ReturnType<typeof timelinesAnswer>;
-
 export const timelineHead = object({
   step: number,
   phase: oneOf(PHASES),
@@ -751,105 +827,19 @@ export const timelineHead = object({
 });
 export type TimelineHead = ReturnType<typeof timelineHead>;
 
-export const fixes = object({
+export const timelinesAnswer = object({
   run: text,
-  oom: number,
-  fixes: list(fix),
-  note: maybe(text),
+  timelines: list(timelineRef),
 });
-export type Fixes = ReturnType<typeof fixes>;
+export type TimelinesAnswer = ReturnType<typeof timelinesAnswer>;
 
-export const deviceMemory = object({
-  step: number,
-  phase: oneOf(PHASES),
-  at_failure: flag,
-  in_use_bytes: number,
-  pool_bytes: maybe(number),
-  capacity_bytes: maybe(number),
+export const answersAnswer = object({
   run: text,
-  device: text,
-  total_bytes: maybe(number),
-  segments: list(memorySegment),
-  notes: list(text),
-  driver_process_bytes: maybe(number),
-  driver_used_bytes: maybe(number),
-  driver_total_bytes: maybe(number),
-});
-export type DeviceMemory = ReturnType<typeof deviceMemory>;
-
-export const answer = object({
-  question: text,
-  name: oneOf(ANSWER_NAMES),
   device: maybe(text),
-  sentence: text,
-  status: oneOf(ANSWER_STATUSES),
-  source: oneOf(ANSWER_SOURCES),
-  evidence: answerEvidence,
-  figures: figures,
-  details: list(text),
+  phase: oneOf(PHASES),
+  answers: list(answer),
 });
-export type Answer = ReturnType<typeof answer>;
-
-export const curvePoint = object({
-  batch_size: number,
-  peak_bytes: number,
-  low_bytes: number,
-  high_bytes: number,
-  fits: maybe(flag),
-  fails_at: maybe(failedRequest),
-});
-export type CurvePoint = ReturnType<typeof curvePoint>;
-
-export const measuredStep = object({
-  step: number,
-  in_use_bytes: number,
-  ledger: list(plainRow),
-});
-export type MeasuredStep = ReturnType<typeof measuredStep>;
-
-export const demandAnswer = object({
-  run: text,
-  device: text,
-  demand: maybe(demand),
-});
-export type DemandAnswer = ReturnType<typeof demandAnswer>;
-
-export const tracedPeak = object({
-  step: number,
-  peak_bytes: number,
-  parts: list(groupBytes),
-});
-export type TracedPeak = ReturnType<typeof tracedPeak>;
-
-export const hostGrowth = object({
-  worker: text,
-  trend: trend,
-  jumps: list(list(number)),
-  first_step: maybe(number),
-  last_step: maybe(number),
-  parts: figures,
-  cpu_bytes_per_step: number,
-  cause: maybe(cause),
-});
-export type HostGrowth = ReturnType<typeof hostGrowth>;
-
-export const runsAnswer = object({
-  plugin_version: text,
-  runs: list(runInfo),
-});
-export type RunsAnswer = ReturnType<typeof runsAnswer>;
-
-export const snapshotsAnswer = object({
-  run: text,
-  snapshots: list(snapshotSummary),
-});
-export type SnapshotsAnswer = ReturnType<typeof snapshotsAnswer>;
-
-export const oomsAnswer = object({
-  run: text,
-  ooms: list(oom),
-});
-export type OomsAnswer = ReturnType<typeof oomsAnswer>;
+export type AnswersAnswer = ReturnType<typeof answersAnswer>;
 
 export const mapHead = object({
   step: maybe(number),
@@ -871,62 +861,11 @@ export const mapHead = object({
 });
 export type MapHead = ReturnType<typeof mapHead>;
 
-export const answersAnswer = object({
-  run: text,
-  device: maybe(text),
-  phase: oneOf(PHASES),
-  answers: list(answer),
+export const runsAnswer = object({
+  plugin_version: text,
+  runs: list(runInfo),
 });
-export type AnswersAnswer = ReturnType<typeof answersAnswer>;
-
-export const whatIf = object({
-  run: text,
-  device: text,
-  conditions: askedConditions,
-  batch_size: maybe(number),
-  capacity_bytes: maybe(number),
-  peak_bytes: maybe(number),
-  low_bytes: maybe(number),
-  high_bytes: maybe(number),
-  fits: maybe(flag),
-  sentence: text,
-  fails_at: maybe(failedRequest),
-  enough_capacity_bytes: maybe(number),
-  largest_batch_size: maybe(number),
-  method: oneOf(METHODS),
-  reproduced: reproduced,
-  assumptions: list(text),
-  recorded: recordedSteps,
-  ledger: list(plainRow),
-  curve: list(curvePoint),
-  measured: maybe(measuredStep),
-});
-export type WhatIf = ReturnType<typeof whatIf>;
-
-export const plan = object({
-  device: text,
-  budget_bytes: number,
-  fits: maybe(flag),
-  segments: list(list(text)),
-  batch_size: maybe(number),
-  accumulation: number,
-  peak_bytes: maybe(number),
-  low_bytes: maybe(number),
-  high_bytes: maybe(number),
-  recorded_peak_bytes: maybe(number),
-  demand_bytes: maybe(number),
-  extra_time: maybe(number),
-  time_source: oneOf(TIME_SOURCES),
-  code: text,
-  options: list(planOption),
-  curve: list(planPoint),
-  ledger: list(plainRow),
-  sentences: list(text),
-  model: text,
-  run: text,
-  measured: maybe(measuredStep),
-});
-export type Plan = ReturnType<typeof plan>;
+export type RunsAnswer = ReturnType<typeof runsAnswer>;
 
 export const deviceRow = object({
   name: text,
@@ -955,6 +894,67 @@ export const hostSummary = object({
   growth: maybe(hostGrowth),
 });
 export type HostSummary = ReturnType<typeof hostSummary>;
+
+export const oomsAnswer = object({
+  run: text,
+  ooms: list(oom),
+});
+export type OomsAnswer = ReturnType<typeof oomsAnswer>;
+
+export const plan = object({
+  device: text,
+  budget_bytes: number,
+  fits: maybe(flag),
+  segments: list(list(text)),
+  batch_size: maybe(number),
+  accumulation: number,
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
+  recorded_peak_bytes: maybe(number),
+  demand_bytes: maybe(number),
+  extra_time: maybe(number),
+  time_source: oneOf(TIME_SOURCES),
+  code: text,
+  options: list(planOption),
+  curve: list(planPoint),
+  ledger: list(plainRow),
+  sentences: list(text),
+  model: text,
+  run: text,
+  measured: maybe(measuredStep),
+});
+export type Plan = ReturnType<typeof plan>;
+
+export const whatIf = object({
+  run: text,
+  device: text,
+  conditions: askedConditions,
+  batch_size: maybe(number),
+  capacity_bytes: maybe(number),
+  peak_bytes: maybe(number),
+  low_bytes: maybe(number),
+  high_bytes: maybe(number),
+  fits: maybe(flag),
+  sentence: text,
+  fails_at: maybe(failedRequest),
+  enough_capacity_bytes: maybe(number),
+  largest_batch_size: maybe(number),
+  method: oneOf(METHODS),
+  reproduced: reproduced,
+  assumptions: list(text),
+  recorded: recordedSteps,
+  ledger: list(plainRow),
+  curve: list(curvePoint),
+  measured: maybe(measuredStep),
+});
+export type WhatIf = ReturnType<typeof whatIf>;
+
+export const snapshotsAnswer = object({
+  run: text,
+  snapshots: list(snapshotSummary),
+});
+export type SnapshotsAnswer = ReturnType<typeof snapshotsAnswer>;
 
 export const devicesAnswer = object({
   run: text,

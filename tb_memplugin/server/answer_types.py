@@ -295,8 +295,10 @@ def typescript() -> str:
     checks = {name: {field: _check(hint) for field, hint in fields.items()} for name, fields in OBJECTS.items()}
     constants = {f"{name[0].lower()}{name[1:]}": name for name in OBJECTS}
     needed = {
-        name: {constants[word] for check in of.values() for word in re.findall(r"\w+", check) if word in constants}
-        for name, of in checks.items()
+        name: sorted(
+            constants[word] for check in of.values() for word in re.findall(r"\w+", check) if word in constants
+        )
+        for name, of in sorted(checks.items())
     }
     for name in graphlib.TopologicalSorter(needed).static_order():
         body = "".join(f"  {field}: {check},\n" for field, check in checks[name].items())
