@@ -5,7 +5,6 @@ import { parseSnapshot } from "./answers";
 import { list, number, object, text, type Check } from "../lib/check";
 import { Refused, jsonOf, routesOver, type Parameters, type Source } from "./source";
 
-/** Id of the element with the answers. */
 export const REPORT_ID = "tb-memplugin-report";
 
 interface Answer {
@@ -24,7 +23,6 @@ interface Refusal {
 
 interface Report {
   format: number;
-  /** Sentences on data that is not in the report. */
   absent: string[];
   answers: Answer[];
   refusals: Refusal[];
@@ -90,7 +88,6 @@ class Answers {
     return this.open(ofSteps.filter((entry) => (entry.step ?? 0) <= Number(step)).at(-1) ?? ofSteps[0] ?? entries[0]);
   }
 
-  /** All successful answers to a question, for every step. */
   async all(route: string, wanted: Parameters): Promise<ArrayBuffer[]> {
     return Promise.all(
       this.of(route, wanted)
@@ -119,7 +116,6 @@ class Answers {
   }
 }
 
-/** The source whose data is the content of the report's element. */
 export function embeddedSource(content: string): Source {
   const stored = report(JSON.parse(content), "report");
   if (stored.format !== 1)

@@ -27,7 +27,6 @@ import {
 } from "./answers";
 import type { Phase } from "../schema";
 
-/** An error with the server's own sentence. */
 export class Refused extends Error {
   constructor(
     readonly status: number,
@@ -119,7 +118,6 @@ export function routesOver(ask: Ask) {
   };
 }
 
-/** Where the page gets its data. */
 export interface Source extends ReturnType<typeof routesOver> {
   /** Sentences on data that a saved report does not contain; a server has none. */
   absent?: readonly string[];

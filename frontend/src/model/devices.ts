@@ -5,7 +5,6 @@ import { groupKey, stackOrder } from "./categories";
 import { ofOneKind } from "./run";
 import type { DeviceRow, DevicesAnswer, Group, GroupBytes, TracedPeak, WorkerInfo } from "../schema";
 
-/** Columns over the steps; NaN where unknown. */
 export interface DeviceSteps {
   step: Float64Array;
   max_peak_bytes: Float64Array;
@@ -34,15 +33,10 @@ export function sortedDevices(devices: readonly DeviceRow[], sort: DeviceSort): 
   return [...devices].sort((a, b) => (key(a) === key(b) ? 0 : key(a) - key(b)));
 }
 
-export type DeviceLine =
-  | { kind: "worker"; worker: WorkerInfo }
-  | { kind: "device"; device: DeviceRow }
-  /** Lines that are left out. */
-  | { kind: "more"; count: number };
+export type DeviceLine = { kind: "worker"; worker: WorkerInfo } | { kind: "device"; device: DeviceRow } | { kind: "more"; count: number };
 
 const ENDS = 10;
 
-/** The first and the last ones of many lines. */
 export const ends = (lines: DeviceLine[]): DeviceLine[] => [
   ...lines.slice(0, ENDS),
   { kind: "more", count: lines.length - 2 * ENDS },
@@ -59,12 +53,6 @@ export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): De
   return [...lines.values(), strange.map(line)].flat();
 }
 
-/** Something to look at first, and the device to select for it; null if its worker has none. */
-interface Conspicuous {
-  device: string | null;
-  sentence: string;
-}
-
 const LISTED = 10;
 
 const STATUSES: Record<string, string> = {
@@ -74,7 +62,7 @@ const STATUSES: Record<string, string> = {
 };
 
 /** Workers that stopped early or have a bad status; the last entry counts those that are not listed. */
-export function conspicuous({ rolled_up, devices, workers }: Devices): Conspicuous[] {
+export function conspicuous({ rolled_up, devices, workers }: Devices): { device: string | null; sentence: string }[] {
   const stopped = workers.filter(({ stopped_early }) => stopped_early !== null);
   // Of few workers, the views of each say it.
   const bad = rolled_up ? workers.filter(({ status }) => status !== null && status in STATUSES) : [];
@@ -92,7 +80,6 @@ export function conspicuous({ rolled_up, devices, workers }: Devices): Conspicuo
   ];
 }
 
-/** What a worker is called. */
 export const workerTitle = ({ worker }: Pick<WorkerInfo, "worker">): string => worker || "worker without a name";
 
 /** "steps 0–117, 2 sessions, clock +0.3 s"; nothing about what is unknown. */
@@ -105,7 +92,6 @@ export function workerFacts({ first_step, last_step, sessions, clock_offset_seco
   ].join(", ");
 }
 
-/** The groups of all breakdowns, from the bottom of the stack. */
 export function groupsOf(devices: readonly DeviceRow[]): Group[] {
   const groups = new Map<string, Group>();
   for (const { breakdown } of devices) {
@@ -119,14 +105,12 @@ export function groupsOf(devices: readonly DeviceRow[]): Group[] {
 export const stackedParts = ({ parts }: TracedPeak): GroupBytes[] =>
   parts.filter(({ bytes }) => bytes > 0).sort((a, b) => stackOrder(a) - stackOrder(b));
 
-/** The step of every breakdown if it is the same, else null. */
 export function alignedStep(devices: readonly DeviceRow[]): number | null {
   const steps = new Set(devices.flatMap(({ breakdown }) => breakdown?.step ?? []));
   const [only] = steps;
   return steps.size === 1 ? (only ?? null) : null;
 }
 
-/** Where the breakdowns come from. */
 export function breakdownNote(devices: readonly DeviceRow[]): string {
   const known = devices.filter(({ breakdown }) => breakdown !== null).length;
   if (known === 0) return "Breakdown unknown: no step of these devices was traced.";
@@ -160,7 +144,6 @@ export function stepSentence({ steps, devices }: Devices, row: number): string {
   return `step ${steps.step[row] ?? "?"}: ${parts.join(", ") || "unknown"}`;
 }
 
-/** The table of all devices, for downloads: figures, then the categories of the breakdown. */
 export function devicesFile({ devices }: Devices): Table {
   const groups = groupsOf(devices);
   const figures = ["capacity_bytes", "peak_bytes", "peak_step", "last_in_use_bytes", "headroom_bytes", "pool_bytes", "ooms"] as const;

@@ -12,7 +12,6 @@ interface BarSegment {
   key: string;
   group: Group;
   bytes: number;
-  /** Of the scale, 0 to 1. */
   from: number;
   to: number;
 }
@@ -50,13 +49,7 @@ export function deviceBar({ breakdown, peak_bytes, capacity_bytes }: DeviceRow, 
 const [WIDTH, LEFT, RIGHT, ROW, BAR] = [1100, 190, 200, 24, 16];
 const [LEGEND_COLUMN, LEGEND_ROW] = [220, 20];
 
-interface DrawingProps {
-  devices: Devices;
-  sort: DeviceSort;
-  scheme: Scheme;
-}
-
-export function DevicesDrawing({ devices, sort, scheme }: DrawingProps) {
+export function DevicesDrawing({ devices, sort, scheme }: { devices: Devices; sort: DeviceSort; scheme: Scheme }) {
   const ink = INKS[scheme];
   const groups = groupsOf(devices.devices);
   const scale = barScale(devices.devices);

@@ -75,7 +75,6 @@ function Size({ name, bytes, unit }: { name: FigureName; bytes: number | null; u
 
 const sizeText = (bytes: number | null, name: string): string => `${name} ${bytes === null ? "unknown" : formatBytes(bytes)}`;
 
-/** The facts of a row, for its tooltip. */
 function factsOf(row: Row, worker: WorkerInfo | null): string[] {
   const { breakdown } = row;
   return [
@@ -92,7 +91,6 @@ function factsOf(row: Row, worker: WorkerInfo | null): string[] {
 interface DeviceRowProps {
   row: Row;
   worker: WorkerInfo | null;
-  /** Whether a header above names the worker. */
   below: boolean;
   unit: Unit;
   scale: number;
@@ -200,11 +198,9 @@ function WorkerRow({ worker }: { worker: WorkerInfo }) {
   );
 }
 
-/** The line of a device. */
 const lineOf = (lines: readonly DeviceLine[], device: string | null): number =>
   lines.findIndex((line) => line.kind === "device" && line.device.device === device);
 
-/** What is left out between the most and the least loaded of many devices. */
 function MoreRow({ count, show }: { count: number; show: () => void }) {
   return (
     <tr class="subtotal">

@@ -46,7 +46,6 @@ function ConspicuousList({ devices }: { devices: Devices }) {
 
 type Series = "highest" | "lowest" | "sum";
 
-/** The lines that are drawn, with their labels. */
 export function seriesOf({ devices, steps }: Devices): { name: Series; label: string }[] {
   if (ofOneKind(devices).length < 2) return [{ name: "highest", label: "measured peak" }];
   return [

@@ -1,6 +1,6 @@
 /** The pool at one step in figures, and over the steps as charts. */
 
-import { byteRange, xValues, type Range } from "../../charts/axis";
+import { byteRange } from "../../charts/axis";
 import { barsPainter, betweenPainter, pointsPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { unitOf, formatShare, shareOf, type Unit } from "../../lib/bytes";
@@ -21,7 +21,7 @@ import type { Choices } from "../../state/address";
 import { INKS, freeFill, type Fill, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
 import { Figure, FigureTable, Swatch, Panel } from "../shared/figures";
-import { AXIS_INKS, capacityPainters, cellAt, edgesOf, highest, lastKnown, rangeOf, rangeOfSome } from "../shared/frame";
+import { capacityPainters, highest, lastKnown, framed } from "../shared/frame";
 import { Known } from "../shared/states";
 
 type PoolSeries = keyof PoolFacts & WordName;
@@ -36,20 +36,6 @@ export function seriesFill(name: PoolSeries, scheme: Scheme): Fill {
   if (name === "free_largest" || name === "free_other") return freeFill(name === "free_other" ? "other" : "largest", scheme);
   const colour = name === "fragmentation" ? accent : name === "allocated_bytes" || name === "utilisation" ? used : line;
   return { colour, pattern: "plain" };
-}
-
-interface Frame {
-  common: Omit<PlotSpec, "yKind" | "yMax" | "painters">;
-  edges: Float64Array;
-  range: Range;
-}
-
-function frameOf(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): Frame {
-  const x = xValues(choices.axis, pool.step, pool.wall_time, pool.wall_time.find((time) => !Number.isNaN(time)) ?? 0);
-  const edges = edgesOf(x, choices.axis, pool.phase, null);
-  const range = rangeOfSome(pool.step, x, choices, span) ?? rangeOf(edges);
-  const common = { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
-  return { common: pool.phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common, edges, range };
 }
 
 const where = (column: Float64Array, keep: (row: number) => boolean): Float64Array => column.map((value, row) => (keep(row) ? value : NaN));
@@ -91,7 +77,7 @@ export function showsUnknown(pool: PoolSteps): boolean {
 }
 
 export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
-  const { common, edges, range } = frameOf(pool, choices, scheme, span);
+  const { common, edges, range } = framed(pool, choices, scheme, span);
   const { background, faint, line } = INKS[scheme];
   const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
   const isKnown = (row: number): boolean => facts[row]?.source !== "unknown";
@@ -124,7 +110,7 @@ export function sizesSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, spa
 }
 
 export function ratiosSpec(pool: PoolSteps, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
-  const { common, edges } = frameOf(pool, choices, scheme, span);
+  const { common, edges } = framed(pool, choices, scheme, span);
   const facts = Array.from({ length: pool.rows }, (_, row) => poolFacts(pool, row));
   const single = new Set(singleRows(facts));
   const painters = RATIOS.flatMap((name) => {

@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { byteRange, xValues } from "../../charts/axis";
+import { byteRange } from "../../charts/axis";
 import { barsPainter, betweenPainter, stepPainter, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { unitOf, shareOf, unbroken, type Unit, type Table } from "../../lib/bytes";
@@ -27,7 +27,7 @@ import { schemeOf, useStore } from "../shared/context";
 import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
-import { useStepsChart, AXIS_INKS, cellAt, edgesOf, highest, rangeOf, rangeOfSome } from "../shared/frame";
+import { useStepsChart, highest, framed } from "../shared/frame";
 import { Known } from "../shared/states";
 import type { RunInfo } from "../../schema";
 
@@ -61,13 +61,11 @@ export function boundaries(host: HostMemory, parts: readonly HostPart[]): Float6
 }
 
 function hostSpec(host: HostMemory, choices: Choices, scheme: Scheme, span: readonly [number, number] | null): PlotSpec {
-  const x = xValues(choices.axis, host.step, host.wall_time, host.wall_time.find((time) => !Number.isNaN(time)) ?? 0);
-  const edges = edgesOf(x, choices.axis, host.phase, null);
-  const range = rangeOfSome(host.step, x, choices, span) ?? rangeOf(edges);
+  const { common, edges, range } = framed(host, choices, scheme, span);
   const { background, faint, line } = INKS[scheme];
   const parts = shownParts(host);
   const tops = boundaries(host, parts);
-  const measured = Array.from(x.keys()).filter((row) => isMeasured(host, row));
+  const measured = Array.from(common.x.keys()).filter((row) => isMeasured(host, row));
   const zero = new Float64Array(host.rows);
   const painters: Painter[] = [
     betweenPainter(edges, zero, host.host_resident_bytes, { colour: faint, pattern: "hatched", muted: false }, background, 0.3),
@@ -77,19 +75,8 @@ function hostSpec(host: HostMemory, choices: Choices, scheme: Scheme, span: read
     }),
   ];
   painters.push(stepPainter(edges, host.host_resident_bytes, { colour: line, width: 1.75, dash: [] }));
-  const { max } = byteRange(highest(host.host_resident_bytes, x, range), null);
-  return {
-    x,
-    xKind: choices.axis,
-    range,
-    headroom: 8,
-    inks: AXIS_INKS[scheme],
-    lanes: [],
-    yKind: "bytes",
-    yMax: max,
-    painters,
-    ...(host.phase === "validation" && { rowAt: cellAt(edges) }),
-  };
+  const { max } = byteRange(highest(host.host_resident_bytes, common.x, range), null);
+  return { ...common, yKind: "bytes", yMax: max, painters };
 }
 
 function Legend({ host }: { host: HostMemory }) {
@@ -143,7 +130,6 @@ function Figures({ facts, unit }: { facts: HostFacts; unit: Unit }) {
   );
 }
 
-/** The figures of one step: of the one under the pointer, otherwise of the selected one. */
 function Panel({ facts, unit }: { facts: HostFacts; unit: Unit }) {
   const parts = facts.measured_step === null ? "parts not measured up to this step" : `parts measured after step ${facts.measured_step}`;
   return (

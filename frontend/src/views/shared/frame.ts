@@ -48,7 +48,7 @@ export function edgesOf(x: Float64Array, kind: XKind, phase: Phase, first: numbe
   return phase === "validation" ? endingEdges(x, kind, kind === "step" && first !== null ? first - 0.5 : null) : cellEdges(x);
 }
 
-export const cellAt =
+const cellAt =
   (edges: Float64Array) =>
   (x: number): number =>
     Math.min(Math.max(lowerBound(edges, x) - 1, 0), edges.length - 2);
@@ -90,6 +90,20 @@ export function rangeOfSome(
   if (zoom === null) return null;
   const [from, to] = [x[lowerBound(steps, first)], x[lowerBound(steps, last + 1) - 1]];
   return from !== undefined && to !== undefined && to > from ? [from, to] : null;
+}
+
+/** What a chart of columns over the steps begins with; `span` is from the run's first to its last step. */
+export function framed(
+  { step, wall_time, phase }: { step: Float64Array; wall_time: Float64Array; phase: Phase },
+  choices: Choices,
+  scheme: Scheme,
+  span: readonly [number, number] | null,
+) {
+  const x = xValues(choices.axis, step, wall_time, wall_time.find((time) => !Number.isNaN(time)) ?? 0);
+  const edges = edgesOf(x, choices.axis, phase, null);
+  const range = rangeOfSome(step, x, choices, span) ?? rangeOf(edges);
+  const common = { x, xKind: choices.axis, range, headroom: 8, inks: AXIS_INKS[scheme], lanes: [] };
+  return { common: phase === "validation" ? { ...common, rowAt: cellAt(edges) } : common, edges, range };
 }
 
 /** First and last step of a span of the axis, null if there are fewer than two; `x` are the places of `steps`. */

@@ -16,7 +16,7 @@ import {
 } from "../../model/what-if";
 import { schemeOf, useStore, useDraft } from "../shared/context";
 import { useExport } from "../shared/export";
-import { Fact } from "../shared/fact";
+import { Fact } from "../shared/figures";
 import { Code, Known, Fault, NoticeList, Skeleton } from "../shared/states";
 import { MeasuredPanel } from "../shared/versus";
 import { PlanCurve, PlanCurveDrawing } from "./plan-curve";

@@ -31,7 +31,7 @@ import type { Store } from "../../state/store";
 import { fillOf } from "../../theme/palette";
 import { useStore, schemeOf, useFocus, useDraft } from "../shared/context";
 import { useExport } from "../shared/export";
-import { Fact } from "../shared/fact";
+import { Fact } from "../shared/figures";
 import { Fault, Nothing, Skeleton, Known, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { MeasuredPanel } from "../shared/versus";
