@@ -94,8 +94,8 @@ def test_headroom_needs_a_capacity_and_a_peak_and_little_of_it_is_a_warning() ->
         assert fits_of(device=device, driver_total_bytes=2048 * MIB).sentence.endswith(f" of 2.0 GiB, {words}")
 
 
-def leaking(**parts: object) -> Run:
-    grown = np.maximum(STEPS - 40, 0) * (MIB // 4)
+def leaking(rate: int = MIB // 4, **parts: object) -> Run:
+    grown = np.maximum(STEPS - 40, 0) * rate
     samples = make_samples(range(240), (900 * MIB + grown).tolist(), in_use=(300 * MIB + grown).tolist())
     return make_run(samples, **parts)
 
@@ -141,9 +141,7 @@ def test_a_leak_of_held_tensors_names_their_holder_and_line(held_by: str | None,
 
 def test_a_leak_says_when_memory_runs_out() -> None:
     # GIVEN peaks of 900 MiB that grow by 4 MiB a step from step 40 on, in a capacity of 2 GiB
-    grown = np.maximum(STEPS - 40, 0) * 4 * MIB
-    samples = make_samples(range(240), (900 * MIB + grown).tolist(), in_use=(300 * MIB + grown).tolist())
-    (detail,) = by_name(make_run(samples))["growing"].details
+    (detail,) = by_name(leaking(4 * MIB))["growing"].details
     # THEN step 40 + (2048 - 900) / 4 = 327 is the first that does not fit
     found = re.fullmatch(r"At this rate memory runs out by step (\d+), earlier with fragmentation\.", detail)
     assert found is not None and int(found.group(1)) == pytest.approx(327, abs=3)

@@ -45,13 +45,13 @@ def cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
 
 def test_models_that_are_not_freed_explain_their_bytes() -> None:
     text = cause(LEAK, every_tenth("models_alive", MIB))
-    assert (
-        text is not None and text.startswith("195 models (195 MiB)") and text.endswith("that were built and not freed")
-    )
+    assert text == "195 models (195 MiB) that were built and not freed"
     # Those that are gone are told from those that exist.
     text = cause(LEAK, [*every_tenth("models_gone", MIB), *every_tenth("slots_without_model", MIB // 2)])
     assert text is not None and "no longer exist but whose variables were not freed" in text
     assert text.endswith("optimizers of them still exist")
+    text = cause(LEAK, [(0, "dataset_caches", None, 1, MIB // 10, None)])
+    assert text == "the dataset is cached in memory, 102 KiB for each batch"
 
 
 @pytest.mark.parametrize(
@@ -68,11 +68,6 @@ def test_models_that_are_not_freed_explain_their_bytes() -> None:
 )
 def test_no_cause_is_named_that_the_numbers_do_not_support(rows: list[Row]) -> None:
     assert cause(LEAK, rows) is None
-
-
-def test_a_dataset_cache_adds_its_batch_at_each_step() -> None:
-    text = cause(LEAK, [(0, "dataset_caches", None, 1, MIB // 10, None)])
-    assert text == "the dataset is cached in memory, 102 KiB for each batch"
 
 
 def test_traces_and_compilations_are_named_with_the_argument() -> None:
@@ -109,47 +104,42 @@ def test_traces_are_the_cause_of_device_memory_only_if_it_is_of_no_layer() -> No
     assert growth.cause is not None and growth.cause.kind == "retracing"
 
 
-def test_a_known_holder_is_the_cause() -> None:
-    # GIVEN held tensors that make up the growth between two traced steps
-    def snapshot(step: int, held_by: str | None) -> Snapshot:
-        size = step * MIB // 10
-        return dataclasses.replace(
-            make_snapshot(step),
-            ledger=(LedgerRow(None, "held_tensors", None, size, 0),),
-            held_tensors=(HeldTensorGroup((4,), "float32", 1, size, held_by),),
-        )
+def holding(step: int, grown: int, *groups: HeldTensorGroup) -> Snapshot:
+    ledger = (LedgerRow(None, "held_tensors", None, grown, 0),)
+    return dataclasses.replace(make_snapshot(step), ledger=ledger, held_tensors=groups)
 
+
+def group(elements: int, size: int, held_by: str | None, line: str | None = None) -> HeldTensorGroup:
+    return HeldTensorGroup((elements,), "float32", 1, size, held_by, line)
+
+
+@pytest.mark.parametrize("held_by", ["list `history` in module __main__", None])
+def test_a_known_holder_is_the_cause(held_by: str | None) -> None:
+    # GIVEN held tensors that make up the growth between two traced steps
+    sizes = {step: step * MIB // 10 for step in (500, 1500)}
+    snapshots = tuple(holding(step, size, group(4, size, held_by)) for step, size in sizes.items())
     rows = (counters(every_tenth("traces", MISSING, name="f")),)
-    for held_by in ("list `history` in module __main__", None):
-        snapshots = (snapshot(500, held_by), snapshot(1500, held_by))
-        (growth,) = find_growth(run_of(LEAK, snapshots=snapshots, counters=rows))
-        # Held tensors are measured, so traces are not why memory grows, whether their holder is known or not.
-        assert growth.owner == (None, "held_tensors") and growth.held_by == held_by and growth.cause is None
+    (growth,) = find_growth(run_of(LEAK, snapshots=snapshots, counters=rows))
+    # Held tensors are measured, so traces are not why memory grows, whether their holder is known or not.
+    assert growth.owner == (None, "held_tensors") and growth.held_by == held_by and growth.cause is None
 
 
 def test_the_line_of_the_held_tensors_that_grow_most_is_named() -> None:
     history, cache = "list `history` in module __main__", "list `cache` in module __main__"
 
-    def snapshot(step: int, grown: int, *groups: HeldTensorGroup) -> Snapshot:
-        ledger = (LedgerRow(None, "held_tensors", None, grown, 0),)
-        return dataclasses.replace(make_snapshot(step), ledger=ledger, held_tensors=groups)
-
     def finding(*snapshots: Snapshot) -> str:
         (growth,) = find_growth(run_of(LEAK, snapshots=snapshots))
         return growth.sentence().partition("largest growth from step 500 to step 1500: ")[2].partition(";")[0]
 
-    def group(elements: int, size: int, held_by: str | None, line: str | None) -> HeldTensorGroup:
-        return HeldTensorGroup((elements,), "float32", 1, size, held_by, line)
-
     steady = group(8, 900 * MIB, history, "train.py:7")
-    first = snapshot(500, MIB, steady, group(4, MIB, history, "train.py:8"), group(2, MIB, cache, "train.py:9"))
-    last = snapshot(1500, 101 * MIB, steady, group(4, 81 * MIB, history, "train.py:8"), group(2, 20 * MIB, cache, None))
+    first = holding(500, MIB, steady, group(4, MIB, history, "train.py:8"), group(2, MIB, cache, "train.py:9"))
+    last = holding(1500, 101 * MIB, steady, group(4, 81 * MIB, history, "train.py:8"), group(2, 20 * MIB, cache, None))
     assert finding(first, last) == f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
     # A step that made none of them does not know their line: the latest that made some does.
-    last = snapshot(1500, 101 * MIB, steady, group(4, 101 * MIB, history, None))
+    last = holding(1500, 101 * MIB, steady, group(4, 101 * MIB, history, None))
     assert finding(first, last) == f"held tensors, 100 MiB, kept alive by {history}, made at train.py:8"
     # Without a holder, their line is named.
-    unknown = (snapshot(step, step * MIB, group(4, step * MIB, None, "train.py:8")) for step in (500, 1500))
+    unknown = (holding(step, step * MIB, group(4, step * MIB, None, "train.py:8")) for step in (500, 1500))
     assert finding(*unknown) == "held tensors, 1000 MiB, made at train.py:8"
 
 
@@ -194,43 +184,33 @@ def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> N
     assert "(50.0 MiB of it beyond the memory of CPU:0)" in growth.sentence()
 
 
+def with_pool(run: Run, pool: npt.NDArray[np.int64]) -> Run:
+    device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=pool)
+    return dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices={"CPU:0": device}))
+
+
 def test_a_growing_pool_of_the_cpu_explains_host_memory() -> None:
     # GIVEN a pool that grows twice as much as the memory in use
     run = host_run(FLAT + STEPS * MIB // 5, LEAK)
     assert host_growth(run) is not None
-    device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 5)
-    samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
-    assert host_growth(dataclasses.replace(run, samples=samples)) is None
+    assert host_growth(with_pool(run, FLAT + STEPS * MIB // 5)) is None
 
 
 def test_the_answer_says_what_its_rate_is_and_leads_to_the_chart_of_host_memory() -> None:
-    # GIVEN memory in use that stays, in a pool of CPU:0 that grows, and RSS that grows by more
+    # GIVEN memory in use that stays, and RSS that grows; without and with a pool of CPU:0 that grows less
     run = host_run(FLAT + STEPS * MIB // 2)
-    growing = answers(run, "CPU:0")[1]
-    assert growing.sentence.startswith("Host RSS +512 KiB/step since step ")
-    assert growing.evidence.view == "fragmentation" and growing.evidence.zoom is not None
-    device = dataclasses.replace(run.samples.devices["CPU:0"], pool_bytes=FLAT + STEPS * MIB // 8)
-    samples = dataclasses.replace(run.samples, devices={"CPU:0": device})
-    growing = answers(dataclasses.replace(run, samples=samples), "CPU:0")[1]
-    # THEN nothing is called growth beyond a device whose memory in use does not grow
-    assert growing.sentence.startswith("Host RSS +512 KiB/step since step ")
-    assert growing.figures["host_bytes_per_step"] == pytest.approx(512 << 10, rel=0.02)
+    for one in (run, with_pool(run, FLAT + STEPS * MIB // 8)):
+        growing = answers(one, "CPU:0")[1]
+        # THEN nothing is called growth beyond a device whose memory in use does not grow
+        assert growing.sentence.startswith("Host RSS +512 KiB/step since step ")
+        assert growing.figures["host_bytes_per_step"] == pytest.approx(512 << 10, rel=0.02)
+        assert growing.evidence.view == "fragmentation" and growing.evidence.zoom is not None
 
 
 def test_steps_without_a_known_rss_do_not_count_as_rises() -> None:
     # GIVEN RSS that is unknown before each step that traces, and rises five steps later
     resident = np.where(STEPS % 10 == 9, MISSING, FLAT + (STEPS + 5) // 10 * MIB)
     assert host_cause(resident, every_tenth("traces", MISSING, name="f")) is None
-
-
-def test_the_host_memory_of_each_worker_is_judged_with_its_own_counters() -> None:
-    samples = dataclasses.replace(make_samples(range(2000), [900 * MIB] * 2000), host_resident_bytes=LUMPS)
-    traces = counters(every_tenth("traces", MISSING, name="train_step", detail=WHY), worker="b")
-    first, second = (
-        growth_in(make_run(samples, workers=(worker,), counters=(traces,) * (worker == "b"))) for worker in ("a", "b")
-    )
-    assert first.worker == "a" and first.cause is None
-    assert second.worker == "b" and second.cause is not None and second.cause.kind == "retracing"
 
 
 def test_no_growth_names_the_bound_that_was_tested() -> None:
