@@ -218,17 +218,15 @@ class PoolHistory:
 
 
 def pool_history(run: Run, device: str) -> PoolHistory:
+    """The rows with a known pool, in spans of equal session, source and pool."""
     view = overview(run, device, device_phase(run, device), None, None, limit=MAX_ROWS)
     pool = pool_steps(run, device, view)
-    return PoolHistory(tuple(pool_spans(view, pool)), pool.sentences)
-
-
-def pool_spans(view: Overview, pool: PoolSteps) -> list[PoolSpan]:
     known = np.flatnonzero(pool.source != UNKNOWN)
     key = np.stack([pool.session[known], pool.source[known], pool.pool_bytes[known]], axis=1)
     cuts = np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1
     free = pool.free_bytes()
-    return [_span(view, pool, free, rows) for rows in np.split(known, cuts) if len(rows)]
+    spans = tuple(_span(view, pool, free, rows) for rows in np.split(known, cuts) if len(rows))
+    return PoolHistory(spans, pool.sentences)
 
 
 def _span(view: Overview, pool: PoolSteps, free: Integers, rows: npt.NDArray[np.intp]) -> PoolSpan:

@@ -136,16 +136,11 @@ def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:
     return Answer("fragmented", device, _free(free, largest), status, "measured", evidence, figures)
 
 
-def wastes_pool(free: int, largest: int, pool: int, capacity: int | None) -> bool:
-    """Whether free memory outside the largest free chunk is a warning; see `LARGE_WASTE`."""
-    wasted = free - largest
-    large = 2 * wasted > free and wasted > LARGE_WASTE * pool
-    grows = capacity is not None and capacity - pool >= wasted
-    return large and not grows
-
-
 def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
-    return "warning" if wastes_pool(free, largest, pool, capacity) else "ok"
+    """A warning for free memory outside the largest free chunk; see `LARGE_WASTE`."""
+    wasted = free - largest
+    can_grow = capacity is not None and capacity - pool >= wasted
+    return "warning" if 2 * wasted > free and wasted > LARGE_WASTE * pool and not can_grow else "ok"
 
 
 def _at_failure(index: int, oom: Oom) -> AnswerEvidence:
