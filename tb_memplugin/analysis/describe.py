@@ -83,7 +83,6 @@ def describe_run(
 
 
 def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
-    """Recorded activation bytes of each layer, in recording order."""
     described = []
     for column, path in enumerate(activations.layers):
         values = activations.bytes[:, column]

@@ -54,11 +54,8 @@ def test_an_evaluators_memory_is_that_of_its_validation_steps(by_worker: dict[st
     # The page reads the evaluator alone.
     assert answers(by_worker["evaluator"], "GPU:0")[1].sentence == growing.sentence
     assert answers(run, "trainer/GPU:0")[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
-    found = findings(by_worker)
-    assert [sentence.split(" grows")[0] for sentence in found] == [
-        "evaluator/GPU:0: memory in use at step end",
-        "evaluator: host RSS",
-    ]
+    found = [sentence.split(" grows")[0] for sentence in findings(by_worker)]
+    assert found == ["evaluator/GPU:0: memory in use at step end", "evaluator: host RSS"]
 
 
 def test_steps_of_other_workers_between_those_of_one_do_not_hide_them(by_worker: dict[str, Run]) -> None:

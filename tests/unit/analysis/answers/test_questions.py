@@ -52,11 +52,8 @@ def test_a_healthy_run() -> None:
     assert {answer.status for answer in found.values()} == {"ok"}
     assert {answer.source for answer in found.values()} == {"measured"}
     assert found["fits"].evidence == AnswerEvidence("overview", step=6, phase="train")
-    assert found["fits"].figures == {
-        "peak_bytes": 900 * MIB + 6,
-        "capacity_bytes": 2048 * MIB,
-        "headroom_bytes": 1148 * MIB - 6,
-    }
+    sizes = {"peak_bytes": 900 * MIB + 6, "capacity_bytes": 2048 * MIB, "headroom_bytes": 1148 * MIB - 6}
+    assert found["fits"].figures == sizes
     # The snapshot with the highest peak, not the first one.
     assert found["fragmented"].evidence == AnswerEvidence("fragmentation", step=41, phase="train")
     in_use = run.snapshots[1].in_use_bytes
@@ -108,9 +105,8 @@ def test_a_leak_names_what_grows_since_when() -> None:
     since = growth.trend.since_step
     assert growing.sentence == f"+256 KiB/step since step {since}: unattributed" and abs(since - 40) < 10
     assert (growing.status, growing.source) == ("warning", "measured")
-    assert growing.evidence == AnswerEvidence(
-        "overview", step=239, phase="train", category="unattributed", zoom=(since, 239)
-    )
+    evidence = AnswerEvidence("overview", step=239, phase="train", category="unattributed", zoom=(since, 239))
+    assert growing.evidence == evidence
     assert growing.figures["bytes_per_step"] == growth.trend.bytes_per_step
     # Growth is no jump.
     assert by_name(run)["changed"].sentence == "No changes in 240 steps"
@@ -170,12 +166,8 @@ def test_an_unfreezing_has_its_effect_and_its_comparison() -> None:
     changed = by_name(run)["changed"]
     assert changed.sentence == "Step 120: unfroze backbone, +75.0 MiB"
     assert changed.evidence == AnswerEvidence("compare", step=100, phase="train", other_step=120)
-    assert changed.figures == {
-        "step": 120,
-        "delta_bytes": 75 * MIB,
-        "peak_before_bytes": 900 * MIB,
-        "peak_after_bytes": 975 * MIB,
-    }
+    sizes = {"delta_bytes": 75 * MIB, "peak_before_bytes": 900 * MIB, "peak_after_bytes": 975 * MIB}
+    assert changed.figures == {"step": 120, **sizes}
     frozen_again = (*tables, make_table(180, unfrozen=False))
     lower = run_of(FLAT + ((STEPS >= 120) & (STEPS < 180)) * 75 * MIB, layer_tables=frozen_again)
     # Of equal effects the latest counts.

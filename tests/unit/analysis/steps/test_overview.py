@@ -142,18 +142,14 @@ def test_an_unknown_peak_has_no_composition() -> None:
     assert (shown.composition[0] == MISSING).all() and shown.composition[1].sum() == 50
 
 
-def test_batches_of_one_step_are_one_row_with_the_highest_peak() -> None:
-    samples = make_samples([9, 9, 9, 19], [5, 8, 6, 4], phase="validation", in_use=[1, 2, 3, 4])
-    shown = overview(make_run(samples), DEVICE, "validation", None, None, 100)
-    assert shown.step.tolist() == [9, 19]
-    assert shown.figures.peak_bytes.tolist() == [8, 4] and shown.figures.in_use_bytes.tolist() == [2, 4]
-
-
-def test_only_the_requested_steps_and_phase() -> None:
-    joined, _ = join_samples([make_samples(range(10), range(10)), make_samples([5], [99], phase="validation")])
-    shown = overview(make_run(joined), DEVICE, "train", 3, 6, 100)
-    assert shown.step.tolist() == [3, 4, 5, 6] and shown.total_rows == 4
-    assert shown.figures.peak_bytes.max() == 6
+def test_only_the_requested_steps_and_phase_and_one_row_a_step_with_the_highest_peak() -> None:
+    validated = make_samples([5, 5, 5, 9], [99, 120, 98, 97], phase="validation", in_use=[1, 2, 3, 4])
+    run = make_run(join_samples([make_samples(range(10), range(10)), validated])[0])
+    shown = overview(run, DEVICE, "train", 3, 6, 100)
+    assert shown.step.tolist() == shown.figures.peak_bytes.tolist() == [3, 4, 5, 6] and shown.total_rows == 4
+    shown = overview(run, DEVICE, "validation", None, None, 100)
+    assert shown.step.tolist() == [5, 9]
+    assert shown.figures.peak_bytes.tolist() == [120, 97] and shown.figures.in_use_bytes.tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("device", ["CPU:0", "GPU:7"])
@@ -218,8 +214,7 @@ def view_of(steps: int, traced: list[int]) -> Overview:
     """A leak of which some steps were traced."""
     kept = [BASE + step * LEAK for step in range(steps)]
     samples = make_samples(range(steps), [size + TRANSIENT for size in kept], in_use=[size + LEAK for size in kept])
-    run = Run("r", ("s",), ("",), (), samples, empty_activations(), tuple(map(leaking, traced)), (), ())
-    return overview(run, DEVICE, "train", None, None, 10_000)
+    return view(make_run(samples, snapshots=tuple(map(leaking, traced))))
 
 
 def held(view: Overview) -> list[int]:
@@ -228,16 +223,14 @@ def held(view: Overview) -> list[int]:
 
 
 def test_a_leak_is_drawn_as_it_is_before_between_and_after_traced_steps() -> None:
-    view = view_of(60, [19, 39])
-    assert held(view) == [step * LEAK for step in range(60)]
-    assert not view.composition[:, view.groups.index(("unattributed", None))].any()
-
-
-def test_with_one_traced_step_later_growth_has_no_category_and_earlier_steps_hold_no_more_than_is_in_use() -> None:
-    view = view_of(60, [19])
-    assert held(view)[19:] == [19 * LEAK] * 41
-    assert view.composition[-1, view.groups.index(("unattributed", None))] == 40 * LEAK
-    assert held(view)[:5] == [step * LEAK + LEAK for step in range(5)]
+    shown = view_of(60, [19, 39])
+    unattributed = shown.groups.index(("unattributed", None))
+    assert held(shown) == [step * LEAK for step in range(60)]
+    assert not shown.composition[:, unattributed].any()
+    # With one traced step, later growth has no category, and earlier steps hold no more than is in use.
+    shown = view_of(60, [19])
+    assert held(shown)[19:] == [19 * LEAK] * 41 and shown.composition[-1, unattributed] == 40 * LEAK
+    assert held(shown)[:5] == [step * LEAK + LEAK for step in range(5)]
 
 
 def test_a_jump_between_traced_steps_is_drawn_where_it_was_measured() -> None:
@@ -269,10 +262,7 @@ def test_steps_with_another_layer_table_are_not_interpolated() -> None:
 def test_long_lived_bytes_never_exceed_those_in_use_at_step_end(ends: list[int], traced: set[int]) -> None:
     samples = make_samples(range(len(ends)), [400 * MIB] * len(ends), in_use=[size * MIB for size in ends])
     snapshots = tuple(leaking(step, held=step * MIB) for step in sorted(traced) if step < len(ends))
-    run = Run("r", ("s",), ("",), (make_table(0, unfrozen=True),), samples, empty_activations(), snapshots, (), ())
-    view = overview(run, DEVICE, "train", None, None, 10_000)
-    outlive = [at for at, (category, _) in enumerate(view.groups) if category in PERSISTENT]
-    inferred = ~view.traced
-    assert (view.composition[inferred][:, outlive].sum(axis=1) <= view.figures.in_use_bytes[inferred]).all()
-    assert (view.composition >= 0).all()
-    assert (view.composition.sum(axis=1) == view.figures.peak_bytes).all()
+    shown = view(make_run(samples, (make_table(0, unfrozen=True),), snapshots))
+    outlive = [at for at, (category, _) in enumerate(shown.groups) if category in PERSISTENT]
+    inferred = ~shown.traced
+    assert (shown.composition[inferred][:, outlive].sum(axis=1) <= shown.figures.in_use_bytes[inferred]).all()
