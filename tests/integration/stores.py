@@ -18,6 +18,21 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
+TRAINING = """
+import keras, numpy as np, tensorflow as tf, tb_memplugin
+from tb_memplugin.recorder import output
+output.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
+model.compile("sgd", "mse", jit_compile=False)
+x, y = np.zeros((480, 8), "float32"), np.zeros((480, 4), "float32")
+def train(directory):
+    callback = tb_memplugin.MemoryCallback(directory, overhead=0.5)
+    for _ in range(3):
+        model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+    callback.close()
+    return len(tf.io.gfile.listdir(directory + "/memory"))
+"""
+"""A training whose recording has 90 steps in several files."""
 BUCKET = "bucket"
 LOGDIR = "runs"
 """Directory in the bucket: TensorBoard's file layer lists no S3 bucket."""
@@ -40,24 +55,17 @@ _HOP_HEADERS = ("connection", "keep-alive", "transfer-encoding", "content-length
 class Faults:
     """Which answers are spoilt, and how. They depend on the request alone, not on the order of requests.
 
-    Attributes:
-        kinds: ``error``: status 500 or 503, and nothing is done. ``denied``: 403. ``cut``: the connection ends in the
-            middle of the body. ``short``: half of what was asked of an object, as if it had become shorter. ``gone``:
-            404 for an object, which listings still have. ``slow``: the answer is delayed.
-        seed: Decides which addresses fail, and with which kind.
-        share: Part of the addresses that fail.
-        times: How many of the first requests for an address fail; None for all.
-        of: Only requests in which this regular expression is found.
-        objects_only: Not listings.
-        methods: The kinds of requests.
+    ``error``: status 500 or 503, and nothing is done. ``denied``: 403. ``cut``: the connection ends in the middle of
+    the body. ``short``: half of what was asked of an object, as if it had become shorter. ``gone``: 404 for an object,
+    which listings still have. ``slow``: the answer is delayed.
     """
 
     kinds: tuple[Kind, ...]
-    seed: int = 0
-    share: float = 1.0
-    times: int | None = 1
-    of: str = ""
-    objects_only: bool = False
+    seed: int = 0  # decides which addresses fail, and with which kind
+    share: float = 1.0  # of the addresses
+    times: int | None = 1  # how many of the first requests for an address fail; None for all
+    of: str = ""  # only requests in which this regular expression is found
+    objects_only: bool = False  # not listings
     methods: tuple[str, ...] = ("GET", "HEAD")
 
     def kind(self, request: str, is_object: bool, earlier: int) -> Kind | None:
@@ -74,17 +82,10 @@ class Faults:
 
 
 class Store:
-    """One object store behind its proxy.
+    """One object store behind its proxy, whose address is `url`.
 
-    Attributes:
-        scheme: ``s3`` or ``gs``.
-        url: Address of the proxy.
-        logdir: URL of the log directory.
-        faults: What the proxy does; None for nothing.
-        injected: How often each kind of fault was injected.
-        requests: Number of requests since `inject`: ``GET object``, ``GET listing``, ``GET other``, and so on.
-        names: Of the objects under the log directory.
-        most_at_once: Most requests that were answered at a time.
+    It counts since `inject` the requests (``GET object``, ``GET listing``, ``GET other``, and so on), the injected
+    faults of each kind, and the most requests that were answered at a time.
     """
 
     def __init__(self, scheme: Literal["s3", "gs"], port: int) -> None:
@@ -243,17 +244,7 @@ class _Proxy(http.server.BaseHTTPRequestHandler):
         else:
             self.wfile.write(body)
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
-    def do_POST(self) -> None:
-        self.do_GET()
-
-    def do_PUT(self) -> None:
-        self.do_GET()
-
-    def do_DELETE(self) -> None:
-        self.do_GET()
+    do_HEAD = do_POST = do_PUT = do_DELETE = do_GET  # noqa: N815
 
     def do_CONNECT(self) -> None:
         """Become the server of an encrypted connection: TensorFlow's client has Google's address built in."""

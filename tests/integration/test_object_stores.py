@@ -11,6 +11,7 @@ from typing import Any
 
 from child import run_child
 from reading_cases import write_small_run
+from stores import TRAINING
 
 SERVING = """
 import sys
@@ -83,23 +84,11 @@ sys.exit(main(["inspect", "memory://bucket"]))
 
 def test_a_training_records_into_an_object_store(tmp_path: pathlib.Path) -> None:
     # GIVEN TensorFlow's file system in memory, which is no local path to the recorder
-    code = f"""{SERVING}
-import keras, numpy as np, tensorflow as tf, tb_memplugin
-from tb_memplugin.recorder import output
-output.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
-model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
-model.compile("sgd", "mse", jit_compile=False)
-x, y = np.zeros((480, 8), "float32"), np.zeros((480, 4), "float32")
-callback = tb_memplugin.MemoryCallback("ram://bucket/exp", overhead=0.5)
-for _ in range(3):
-    model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
-callback.close()
-names = tf.io.gfile.listdir("ram://bucket/exp/memory")
-get = tab("ram://bucket")
-(run,) = get("runs").json["runs"]
-answer({{"files": len(names), "run": run}})
+    code = """
+files = train("ram://bucket/exp")
+answer({"files": files, "runs": tab("ram://bucket")("runs").json["runs"]})
 """
-    told = run_child(code)
-    run = told["run"]
+    told = run_child(SERVING + TRAINING + code)
+    (run,) = told["runs"]
     assert (run["run"], run["steps"], run["sessions"], run["damage"]) == ("exp", 90, 1, [])
     assert run["devices"][0]["snapshots"] > 0 and told["files"] > 1

@@ -4,13 +4,15 @@ Whatever the store does, a value is that of the local directory, or a sentence s
 """
 
 import base64
+import functools
 import gzip
 import json
 import pathlib
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -254,62 +256,38 @@ def grow(logdir: pathlib.Path, folder: pathlib.Path) -> bytes:
     return path.read_bytes() + more.read_bytes()
 
 
-def test_the_tab_shows_what_it_shows_of_a_directory(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with start(logdir, tmp_path, "false") as server:
+@pytest.mark.parametrize("serve", [view, functools.partial(start, load_fast="false")], ids=["viewer", "TensorBoard"])
+def test_the_tab_recovers_and_sees_a_run_grow(
+    store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path, serve: Callable[..., AbstractContextManager[Server]]
+) -> None:
+    with serve(logdir, tmp_path) as server:
         wait_for(lambda: len(runs_of(server)) == 2)
         local = shown(server)
-    store.inject(Faults(("denied",), times=None, of="exp", objects_only=True))
-    with start(store.logdir, tmp_path, "false") as server:
-        # TensorBoard's own reader ends here.
-        wait_for(lambda: runs_of(server).get("team") == local[0]["team"])
-        assert any("cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"])
-        store.inject(PASSING)
-        wait_for(lambda: runs_of(server) == local[0])
-        assert shown(server) == local and store.injected
-        # WHEN the run grows while it is watched, and requests fail once more
-        store.inject(PASSING)
-        store.put("exp/memory/events.out.tfevents.1790000000.0000", grow(logdir, tmp_path))
-        wait_for(lambda: runs_of(server)["exp"]["steps"] == 70)
-        assert runs_of(server)["team"] == local[0]["team"]
-
-
-def test_the_viewer_recovers_and_sees_a_run_grow(store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path) -> None:
-    with view(logdir, tmp_path) as server:
-        local = shown(server)
     # Of S3, the length of an object is known when its body is cut; gcsfs would repeat such a request for half a minute.
-    kinds: tuple[stores.Kind, ...] = ("denied", "gone", "cut" if store.scheme == "s3" else "short")
-    for kind in kinds:
+    # TensorBoard's own reader ends where a run is refused.
+    kinds: tuple[stores.Kind, ...] = ("gone", "cut" if store.scheme == "s3" else "short") if serve is view else ()
+    for kind in ("denied", *kinds):
         store.inject(Faults((kind,), times=None, of="exp", objects_only=True))
-        with view(store.logdir, tmp_path) as server:
+        with serve(store.logdir, tmp_path) as server:
             wait_for(lambda server=server: runs_of(server).get("team") == local[0]["team"])
             assert runs_of(server)["exp"]["steps"] == 0
             assert any("cannot be read" in sentence for sentence in runs_of(server)["exp"]["damage"]), kind
-            # WHEN the faults end
-            store.inject(None)
+            # WHEN these faults end, and others pass
+            store.inject(PASSING)
             wait_for(lambda server=server: runs_of(server) == local[0])
-            assert shown(server) == local
-    store.inject(PASSING)
-    with view(store.logdir, tmp_path) as server:
-        wait_for(lambda: runs_of(server) == local[0])
-        store.put("exp/memory/events.out.tfevents.1790000000.0000", grow(logdir, tmp_path))
-        wait_for(lambda: runs_of(server)["exp"]["steps"] == 70)
+            assert shown(server) == local and store.injected
+            if kind == "denied":
+                # AND the run grows while it is watched, and requests fail once more
+                store.inject(PASSING)
+                store.put("exp/memory/events.out.tfevents.1790000000.0000", grow(logdir, tmp_path))
+                wait_for(lambda server=server: runs_of(server)["exp"]["steps"] == 70)
+                assert runs_of(server)["team"] == local[0]["team"]
+        store.upload(logdir)
 
 
 def test_a_training_records_into_google_cloud_storage(tmp_path: pathlib.Path) -> None:
     # GIVEN TensorFlow's own client, whose requests fail once
-    code = """
-import keras, numpy as np, tensorflow as tf, tb_memplugin
-from tb_memplugin.recorder import output
-output.REMOTE_FILE_BYTES = 20_000  # several files, as in a long training
-model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
-model.compile("sgd", "mse", jit_compile=False)
-x, y = np.zeros((480, 8), "float32"), np.zeros((480, 4), "float32")
-callback = tb_memplugin.MemoryCallback("gs://bucket/runs/trained", overhead=0.5)
-for _ in range(3):
-    model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
-callback.close()
-answer({"files": len(tf.io.gfile.listdir("gs://bucket/runs/trained/memory"))})
-"""
+    code = stores.TRAINING + 'answer({"files": train("gs://bucket/runs/trained")})\n'
     with stores.gcs() as store:
         # Not PUT: of an upload that failed, the emulator says that one byte of it had come.
         store.inject(Faults(("error",), methods=("GET", "POST")))
