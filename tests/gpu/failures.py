@@ -1,9 +1,12 @@
-"""Both kinds of out-of-memory failure, the memory map and the bar of the device's memory, on a real GPU.
+"""Failed allocations on a real GPU: what the post-mortem says of each. Prints a JSON object for each failure.
 
-A logical device limits the GPU's memory. Run on a machine with one GPU; prints one JSON object. The recorded figures
-are compared with TensorFlow's own dump.
+A logical device limits the GPU's memory. `fragmentation`, `capacity` and `compiled` are compared with TensorFlow's own
+dump, and print the bar of the device's memory; `first_step` has several models that fail in their very first step.
+
+usage: python tests/gpu/failures.py fragmentation|capacity|compiled|first_step
 """
 
+import concurrent.futures
 import glob
 import json
 import os
@@ -16,6 +19,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from harness import MIB, alone, answer, by_category, limit, made
 
 import tb_memplugin
 from tb_memplugin.allocator.fit import would_fit
@@ -23,8 +27,14 @@ from tb_memplugin.analysis.devices.device_memory import device_memory
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.model import FREE, IN_USE
 
-MIB = 1 << 20
 LIMIT_MIB = 2048
+FIRST_STEPS = (
+    ("VGG16", "graph", 16, 3072),  # fails in the optimizer of the first step, in a kernel that reports no size
+    ("ResNet50", "graph", 96, 4096),
+    ("ResNet50", "eager", 64, 4096),
+    ("MobileNetV2", "graph", 96, 1024),
+    ("ResNet50", "xla", 96, 2048),
+)
 
 
 def take(megabytes: int) -> Any:
@@ -35,20 +45,21 @@ def in_use() -> int:
     return int(tf.config.experimental.get_memory_info("GPU:0")["current"])
 
 
-def model(compiled: bool) -> keras.Model:
+def small(compiled: bool) -> keras.Model:
     keras.utils.set_random_seed(1)
-    made = keras.Sequential(
+    layers = keras.layers
+    model = keras.Sequential(
         [
             keras.Input((64, 64, 3)),
-            keras.layers.Conv2D(64, 3, activation="relu", name="first"),
-            keras.layers.Conv2D(64, 3, activation="relu", name="second"),
-            keras.layers.GlobalAveragePooling2D(name="pool"),
-            keras.layers.Dense(10, name="logits"),
+            layers.Conv2D(64, 3, activation="relu", name="first"),
+            layers.Conv2D(64, 3, activation="relu", name="second"),
+            layers.GlobalAveragePooling2D(name="pool"),
+            layers.Dense(10, name="logits"),
         ],
         name="net",
     )
-    made.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=compiled)
-    return made
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=compiled)
+    return model
 
 
 def fragmentation(directory: str) -> None:
@@ -66,59 +77,46 @@ def fragmentation(directory: str) -> None:
 def capacity(directory: str, compiled: bool = False) -> None:
     """A batch that is too large, after traced steps of a smaller one."""
     images, labels = np.ones((16 * 8, 64, 64, 3), "float32"), np.zeros(16 * 8, "int64")
-    made = model(compiled)
+    model = small(compiled)
     callback = tb_memplugin.MemoryCallback(directory, trace_steps=[2, 5])
-    made.fit(images, labels, batch_size=16, verbose=0, callbacks=[callback])
+    model.fit(images, labels, batch_size=16, verbose=0, callbacks=[callback])
     time.sleep(6)  # the driver is asked every few seconds
     large = tf.data.Dataset.from_tensors((np.ones((2048, 64, 64, 3), "float32"), np.zeros(2048, "int64"))).repeat(3)
     try:
-        made.fit(large, verbose=0, callbacks=[callback])
+        model.fit(large, verbose=0, callbacks=[callback])
     finally:
         callback.close()
 
 
-def compiled(directory: str) -> None:
-    """`capacity` of a model that XLA compiled."""
-    capacity(directory, compiled=True)
+def first_step(directory: str, name: str, mode: str, batch: int) -> None:
+    model = made(name, mode)
+    x, y = np.random.random((batch * 3, 224, 224, 3)).astype("float32"), np.random.randint(0, 1000, batch * 3)
+    callback = tb_memplugin.MemoryCallback(directory)
+    try:
+        model.fit(x, y, batch_size=batch, verbose=0, callbacks=[callback])
+    finally:
+        callback.close()
 
 
 def told(run: Any, dump: Any) -> dict[str, Any]:
-    """What the run says, and whether its chunks are those of TensorFlow's dump."""
-    oom = run.ooms[0]
-    owned = sum(row.bytes for row in oom.ledger if row.category != "unattributed")
+    """What the run says of its first failure, and whether its chunks are those of TensorFlow's dump."""
+    oom, categories = run.ooms[0], by_category(run.ooms[0].ledger)
     bar = device_memory(run, oom.device)
+    names = (
+        "status step phase verdict reason op layer requested_bytes free_bytes largest_free_bytes in_use_bytes"
+        " not_available"
+    )
+    columns = ("address", "bytes", "state")
     return {
         "failures": len(run.ooms),
-        "notes": [*run.notes, *run.damage],
-        "step": oom.step,
-        "phase": oom.phase,
-        "verdict": oom.verdict,
-        "reason": oom.reason,
-        "op": oom.op,
-        "layer": oom.layer,
-        "requested_bytes": oom.requested_bytes,
-        "free_bytes": oom.free_bytes,
-        "largest_free_bytes": oom.largest_free_bytes,
-        "in_use_bytes": oom.in_use_bytes,
-        "owned_share": owned / oom.in_use_bytes,
-        "same_chunks": bool(
-            dump is not None
-            and np.array_equal(oom.map.address, dump.address)
-            and np.array_equal(oom.map.bytes, dump.bytes)
-            and np.array_equal(oom.map.state, dump.state)
-        ),
+        **{name: getattr(oom, name) for name in names.split()},
+        "owned_share": 1 - categories.get("unattributed", 0) / oom.in_use_bytes,
+        "categories": {name: round(size / MIB, 1) for name, size in categories.items()},
+        "same_chunks": dump is not None
+        and all(np.array_equal(getattr(oom.map, name), getattr(dump, name)) for name in columns),
         "fixes": [[fix.kind, fix.enough, fix.sentence] for fix in oom.fixes],
-        "not_available": oom.not_available,
-        "would_fit": {size: would_fit(oom.map, size * MIB).fits for size in (1, 16, 32, 33, 64, 512)},
-        "maps": [
-            [
-                memory_map.step,
-                len(memory_map),
-                int((memory_map.state == IN_USE).sum()),
-                int((memory_map.state == FREE).sum()),
-            ]
-            for memory_map in run.maps
-        ],
+        "would_fit": {} if oom.map is None else {size: would_fit(oom.map, size * MIB).fits for size in (1, 32, 512)},
+        "maps": [[one.step, len(one), *(int((one.state == of).sum()) for of in (IN_USE, FREE))] for one in run.maps],
         "device_memory": None
         if bar is None
         else {
@@ -131,22 +129,31 @@ def told(run: Any, dump: Any) -> dict[str, Any]:
     }
 
 
-def main(kind: str) -> None:
+def main(kind: str, *case: str) -> None:
+    if kind == "first_step" and not case:
+        with concurrent.futures.ThreadPoolExecutor(len(FIRST_STEPS)) as pool:
+            for found, errors in pool.map(lambda each: alone(__file__, kind, *each), FIRST_STEPS):
+                print(json.dumps(found) if found else errors, flush=True)
+        return
     directory = tempfile.mkdtemp()
     os.environ["TF_BFC_MEMORY_DUMP"] = f"{directory}/dump"
-    gpu = tf.config.list_physical_devices("GPU")[0]
-    tf.config.set_logical_device_configuration(gpu, [tf.config.LogicalDeviceConfiguration(memory_limit=LIMIT_MIB)])
+    limit(int(case[3]) if case else LIMIT_MIB)
     error = None
     try:
-        {"fragmentation": fragmentation, "capacity": capacity, "compiled": compiled}[kind](f"{directory}/run")
-    except tf.errors.ResourceExhaustedError as raised:
-        error = str(raised)[-400:]
+        if case:
+            first_step(f"{directory}/run", case[0], case[1], int(case[2]))
+        elif kind == "fragmentation":
+            fragmentation(f"{directory}/run")
+        else:
+            capacity(f"{directory}/run", compiled=kind == "compiled")
+    except tf.errors.OpError as raised:
+        error = f"{type(raised).__name__}: {str(raised)[-400:]}"
     paths = sorted(glob.glob(f"{directory}/dump_*"))
     dump = read_dump(pathlib.Path(paths[-1]).read_bytes(), 0.0) if paths else None
     run = tb_memplugin.load(directory)["run"]
-    answer = told(run, dump) if run.ooms else {"notes": [*run.notes, *run.damage]}
-    print(json.dumps({"kind": kind, "error": error, "dumps": len(paths), **answer}), flush=True)
+    found = told(run, dump) if run.ooms else {}
+    answer({"case": [kind, *case], "error": error, "dumps": len(paths), **found, "notes": [*run.notes, *run.damage]})
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -10,48 +10,30 @@ usage: python tests/gpu/measure.py [--image 224] [--batch 64] [--steps 60] [--pa
 
 import argparse
 import gzip
-import json
+import itertools
 import pathlib
 import pickle
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from typing import Any
+
+from harness import alone, answer, compared, made
 
 MODELS = ("VGG16", "ResNet50")
 MODES = ("graph", "xla")
-PARTS = ("trainable", "frozen")
-COLUMNS = (
-    "model",
-    "mode",
-    "layers",
-    "peak, bytes",
-    "ledger − peak",
-    "unattributed",
-    "held for backward",
-    "step",
-    "time with / without",
-    "snapshots",
-)
+FROZEN = {"trainable": 0.0, "frozen": 0.8}
+"""Layers that are frozen, from the first on."""
+HEAD = """
+| model | mode | layers | peak, bytes | ledger − peak | unattributed | held for backward | step | time with / without |
+|---|---|---|---:|---|---:|---:|---:|---|
+"""
 
 
-def make_model(name: str, mode: str, part: str, image: int) -> "keras.Model":  # noqa: F821
-    """The model without weights; of a frozen one all but the last fifth of the layers are frozen."""
-    import keras
-
-    keras.utils.set_random_seed(1)
-    model = getattr(keras.applications, name)(weights=None, input_shape=(image, image, 3))
-    if part == "frozen":
-        for layer in model.layers[: len(model.layers) * 4 // 5]:
-            layer.trainable = False
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(), jit_compile=mode == "xla")
-    return model
-
-
-def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list:  # noqa: F821
+def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list[Any]:  # noqa: F821
     """A list that the callback's traced steps are added to, as they are worked through."""
-    kept: list = []
+    kept: list[Any] = []
     callback._session.start()
     tracer = callback._session.recording._tracer
     work_through = tracer.work_through
@@ -64,7 +46,7 @@ def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list:  # noqa: F
     return kept
 
 
-def measure_one(arguments: argparse.Namespace) -> dict[str, object]:
+def measure_one(arguments: argparse.Namespace) -> dict[str, Any]:
     """Trains one configuration and returns its row."""
     import numpy as np
     import tensorflow as tf
@@ -72,7 +54,7 @@ def measure_one(arguments: argparse.Namespace) -> dict[str, object]:
     import tb_memplugin
 
     name, mode, part = arguments.one
-    model = make_model(name, mode, part, arguments.image)
+    model = made(name, mode, FROZEN[part], arguments.image)
     random = np.random.default_rng(1)
     images = tf.constant(random.random((arguments.batch, arguments.image, arguments.image, 3), "float32"))
     labels = tf.constant(random.integers(0, 1000, arguments.batch))
@@ -94,68 +76,43 @@ def measure_one(arguments: argparse.Namespace) -> dict[str, object]:
             stored.write_bytes(gzip.compress(traced.profile))
             facts = pickle.dumps({"step": traced.step, "facts": dict(traced.facts)})
             stored.with_suffix("").with_suffix(".facts.gz").write_bytes(gzip.compress(facts))
-    snapshot = run.snapshots[-1]
-    figures = run.samples.devices[snapshot.device]
-    same = (run.samples.step == snapshot.step) & (run.samples.phase == 0)
     ratios = [with_ / without for with_, without in zip(seconds[True], seconds[False], strict=True)]
-    return {
-        "model": name,
-        "mode": mode,
-        "part": part,
-        "device": snapshot.device,
-        "peak": int(figures.peak_bytes[same][0]),
-        "ledger": sum(row.bytes for row in snapshot.ledger),
-        "unattributed": sum(row.bytes for row in snapshot.ledger if row.category == "unattributed"),
-        "held": sum(row.bytes for row in snapshot.saved_for_backward),
-        "recorded_mode": snapshot.mode,
-        "step_ms": 1000 * statistics.median(seconds[False]) / arguments.steps,
-        "ratio": statistics.median(ratios),
-        "range": [min(ratios), max(ratios)],
-        "snapshots": len(run.snapshots),
-        "pool": snapshot.pool_bytes,
-        "not_available": list(snapshot.not_available),
-    }
+    step_ms = 1000 * statistics.median(seconds[False]) / arguments.steps
+    return {**compared(run, run.snapshots[-1], {}), "step_ms": step_ms, "ratios": sorted(ratios)}
 
 
-def row_text(row: dict) -> str:
+def row_text(case: tuple[str, ...], row: dict[str, Any]) -> str:
     """One row of the table."""
-    share = 100 * row["unattributed"] / row["ledger"]
-    closes = "exactly" if row["peak"] == row["ledger"] else f"{row['ledger'] - row['peak']:+,}"
-    return (
-        f"| {row['model']} | {row['mode']} | {row['part']} | {row['peak']:,} | {closes} | {share:.3f} % | "
-        f"{row['held']:,} | {row['step_ms']:.1f} ms | "
-        f"{row['ratio']:.4f} ({row['range'][0]:.4f} to {row['range'][1]:.4f}) | {row['snapshots']} |"
+    off, ratios = row["ledger"] - row["peak"], row["ratios"]
+    cells = (
+        *case,
+        f"{row['peak']:,}",
+        f"{off:+,}" if off else "exactly",
+        f"{100 * row['unattributed'] / row['ledger']:.3f} %",
+        f"{row['saved']:,}",
+        f"{row['step_ms']:.1f} ms",
+        f"{statistics.median(ratios):.4f} ({ratios[0]:.4f} to {ratios[-1]:.4f})",
     )
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--image", type=int, default=224)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--pairs", type=int, default=6)
+    for name, value in {"image": 224, "batch": 64, "steps": 60, "pairs": 6}.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--profiles", type=pathlib.Path, help="keep one raw profile of each configuration here")
     parser.add_argument("--one", nargs=3, metavar=("MODEL", "MODE", "PART"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
-        print("ROW " + json.dumps(measure_one(arguments)), flush=True)
-        return
+        return answer(measure_one(arguments))
     size, batch = arguments.image, arguments.batch
-    print(f"images {size} × {size}, batch {batch}, {arguments.pairs} pairs of {arguments.steps} steps\n")
-    print("| " + " | ".join(COLUMNS) + " |")
-    print("|---|---|---|---:|---|---:|---:|---:|---|---:|", flush=True)
-    for name in MODELS:
-        for mode in MODES:
-            for part in PARTS:
-                done = subprocess.run(
-                    [sys.executable, __file__, *sys.argv[1:], "--one", name, mode, part], capture_output=True, text=True
-                )
-                rows = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
-                if not rows:
-                    print(f"| {name} | {mode} | {part} | failed: {done.stderr.strip().splitlines()[-1:]} |", flush=True)
-                    continue
-                row = json.loads(rows[0])
-                print(row_text(row), *row["not_available"], flush=True)
+    print(f"images {size} × {size}, batch {batch}, {arguments.pairs} pairs of {arguments.steps} steps\n{HEAD}", end="")
+    for case in itertools.product(MODELS, MODES, FROZEN):
+        row, errors = alone(__file__, *sys.argv[1:], "--one", *case)
+        if row is None:
+            print(f"| {' | '.join(case)} | failed: {errors.splitlines()[-1:]} |", flush=True)
+        else:
+            print(row_text(case, row), *row["notes"], flush=True)
 
 
 if __name__ == "__main__":

@@ -9,28 +9,15 @@ usage: python3 tests/gpu/memory_map.py [--chunks 1000 10000]
 
 import argparse
 import collections
-import json
 import os
-import pathlib
-import subprocess
 import sys
 import time
 from typing import Any
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2]))
+from harness import alone, answer
 
 CASES = ("fixed limit", "growth", "whole device", "two logical", "all GPUs", "cuda_malloc_async")
-COLUMNS = (
-    "case",
-    "device",
-    "TensorFlow",
-    "chunks",
-    "equal",
-    "map − statistics, bytes",
-    "read, ms",
-    "ms / 1,000",
-    "parse",
-)
+HEAD = "| case | device | TensorFlow | chunks | equal | map − statistics, bytes | read, ms | ms / 1,000 | parse |"
 READS = 200
 
 
@@ -65,7 +52,7 @@ def measure(case: str, chunks: list[int]) -> None:
     rows: list[Any] = [measured(case, device, number, maps) for number in chunks for device in devices]
     if case in ("fixed limit", "growth"):
         rows += [trained(case, maps)]
-    print("ROWS " + json.dumps([rows, said]), flush=True)
+    answer([rows, said])
 
 
 def measured(case: str, device: str, number: int, maps: Any) -> list[Any]:
@@ -148,17 +135,8 @@ def row(case: str, device: str, chunks: int, offs: "collections.Counter[int]", t
     equal, others = offs[0], sorted(off for off in offs if off)
     span = f"{others[0]} to {others[-1]}" if others else "0"
     per_thousand = took * 1e6 / chunks
-    return [
-        case,
-        device,
-        tf.__version__,
-        chunks,
-        f"{equal} of {offs.total()}",
-        span,
-        f"{took * 1e3:.3f}",
-        f"{per_thousand:.3f}",
-        f"{parse * 1e3:.3f} ms",
-    ]
+    times = [f"{took * 1e3:.3f}", f"{per_thousand:.3f}", f"{parse * 1e3:.3f} ms"]
+    return [case, device, tf.__version__, chunks, f"{equal} of {offs.total()}", span, *times]
 
 
 def timed(action: Any) -> float:
@@ -173,14 +151,10 @@ def run_case(case: str, chunks: list[int]) -> tuple[list[list[Any]], list[str]]:
     environment.pop("TF_FORCE_GPU_ALLOW_GROWTH", None)
     if case == "cuda_malloc_async":
         environment["TF_GPU_ALLOCATOR"] = case
-    command = [sys.executable, __file__, "--case", case, "--chunks", *map(str, chunks)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("ROWS ")]
-    if done.returncode or not lines:
-        print(done.stderr[-3000:], file=sys.stderr)
-        return [[case, "", "", 0, f"ended with {done.returncode}", "", "", "", ""]], []
-    rows, said = json.loads(lines[-1][len("ROWS ") :])
-    return rows, said
+    found, errors = alone(__file__, "--case", case, "--chunks", *chunks, environment=environment)
+    if found is None:
+        print(errors, file=sys.stderr)
+    return found or ([[case, "", "", 0, "failed", "", "", "", ""]], [])
 
 
 def main() -> int:
@@ -191,7 +165,7 @@ def main() -> int:
     if options.case:
         measure(options.case, options.chunks)
         return 0
-    print("| " + " | ".join(COLUMNS) + " |\n|" + "---|" * len(COLUMNS), flush=True)
+    print(HEAD + "\n|" + "---|" * 9, flush=True)
     failed, sentences = False, []
     for case in CASES:
         rows, said = run_case(case, options.chunks)

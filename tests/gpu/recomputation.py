@@ -5,14 +5,11 @@ Each training has a process of its own with memory growth.
 usage: python tests/gpu/recomputation.py [MODEL ...]
 """
 
-import json
-import pathlib
-import subprocess
 import sys
 import time
+from typing import Any
 
-ROOT = pathlib.Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+from harness import alone, answer
 
 # Size of the images, batch size, and one cut in so many.
 MODELS = {"ResNet50": (224, 64, 6), "MobileNetV2": (224, 64, 9), "DenseNet121": (224, 32, 8), "Transformer": (0, 32, 1)}
@@ -59,15 +56,12 @@ def train(name: str, kind: str, mode: str) -> None:
         losses.append(float(model.train_on_batch(x, random.integers(0, 5, batch))))
         times.append(time.perf_counter() - start)
     peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
-    print(json.dumps({"losses": losses, "peak": peak, "step": sorted(times[3:])[len(times[3:]) // 2]}))
+    answer({"losses": losses, "peak": peak, "step": sorted(times[3:])[len(times[3:]) // 2]})
 
 
-def measured(name: str, kind: str, mode: str) -> dict:
-    command = [sys.executable, __file__, name, kind, mode]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode:
-        return {"fault": done.stderr.strip().splitlines()[-1][:200]}
-    return json.loads(done.stdout.strip().splitlines()[-1])
+def measured(name: str, kind: str, mode: str) -> Any:
+    found, errors = alone(__file__, name, kind, mode)
+    return found or {"fault": errors.splitlines()[-1][:200]}
 
 
 def row(name: str, mode: str) -> str:
@@ -84,7 +78,7 @@ def row(name: str, mode: str) -> str:
     return f"| {name} | {mode} | {peaks} | {times} | {losses} |"
 
 
-def apart(one: dict, other: dict) -> float:
+def apart(one: Any, other: Any) -> float:
     return max(abs(a - b) / abs(a) for a, b in zip(one["losses"], other["losses"], strict=True))
 
 
