@@ -55,7 +55,7 @@ test-beam: $(BIN)/python ## the tests of the transform for Apache Beam, in an en
 	$(VENV)/beam/bin/python -m pytest tests/unit/test_beam.py
 
 test-docs: $(VENV)/.test ## run every code block of README and docs, and compare its output
-	$(PYTEST) tests/integration/test_documented_code.py tests/integration/test_tutorial.py tests/integration/test_five_trainings.py tests/integration/test_docs.py
+	$(PYTEST) tests/integration/test_documented_code.py tests/integration/test_tutorial.py tests/integration/test_first_trainings.py tests/integration/test_docs.py
 
 test-typescript: frontend/node_modules/.package-lock.json
 	cd frontend && npm test

@@ -14,7 +14,6 @@ import pathlib
 import queue
 import re
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from contextlib import contextmanager
 
 import numpy as np
 from limits import finish, parser_of, print_limit
+from servers import decode
 
 from tb_memplugin import load
 from tb_memplugin.events.frames.metadata import PLUGIN_NAME
@@ -136,14 +136,6 @@ def wait_until_whole(address: str, steps: int) -> float:
     raise SystemExit("the run did not become whole within ten minutes")
 
 
-def column(body: bytes, name: str) -> np.ndarray:
-    """One column of an answer."""
-    (length,) = struct.unpack_from("<I", body)
-    head = json.loads(body[4 : 4 + length])
-    values = np.frombuffer(body[(4 + length + 7) // 8 * 8 :], "<f8").reshape(len(head["columns"]), head["rows"])
-    return values[head["columns"].index(name)]
-
-
 VIEWS = {
     "overview": "overview?run=run&device=GPU:0",
     "activations": "activations?run=run",
@@ -165,8 +157,8 @@ def measure_reader(
         shown: dict[float, float] = {}
         for first in range(0, steps, 20_000):
             query = f"{views['overview']}&points=10000&first_step={first}&last_step={first + 20_000 - 1}"
-            body, _ = fetch(address, query)
-            shown.update(zip(column(body, "step"), column(body, "peak_bytes"), strict=True))
+            _, columns = decode(fetch(address, query)[0])
+            shown.update(zip(columns["step"], columns["peak_bytes"], strict=True))
         arrived = sum(
             shown.get(step) == (1500 + at + 1) * MIB for at, step in enumerate(peak_steps.tolist()) if step in shown
         )
@@ -180,26 +172,6 @@ def measure_reader(
         print(f"  {name:12} {len(body) / 1024:8.0f} KiB")
         print_limit(f"{name}, cold", cold, COLD_MILLISECONDS, "ms")
         print_limit(f"{name}, warm", warm[name], WARM_MILLISECONDS, "ms")
-
-
-def measure_import() -> None:
-    """Prints what the plugin's own import and construction take in a process that has imported TensorBoard."""
-    code = (
-        "import time\n"
-        "from tensorboard import default, main, program\n"
-        "from tensorboard.plugins import base_plugin\n"
-        "default.get_static_plugins(); program.TensorBoard\n"
-        "began = time.perf_counter()\n"
-        "from tb_memplugin.plugin_loader import MemoryLoader\n"
-        "plugin = MemoryLoader().load(base_plugin.TBContext())\n"
-        "plugin.get_plugin_apps()\n"
-        "print(time.perf_counter() - began)"
-    )
-    seconds = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(7)
-    ]
-    print(f"import and construction: {1000 * statistics.median(seconds):.0f} ms (least {1000 * min(seconds):.0f})")
 
 
 def measure_start(logdir: pathlib.Path, starts: int) -> None:
@@ -248,7 +220,6 @@ def main() -> None:
         del run
         for load_fast in ("true", "false"):
             measure_reader(logdir, load_fast, options.steps, views, peak_steps)
-        measure_import()
         if options.starts:
             measure_start(logdir, options.starts)
     finish()

@@ -1,4 +1,4 @@
-"""Performs the clicks that docs/how_do_i.md writes down, and looks whether the answer stands there."""
+"""Performs the clicks that docs/how_do_i.md writes down, also by keys, and looks whether the answer stands there."""
 
 import pathlib
 import re
@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 import harness
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
+from test_keyboard import MOST
 
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "how_do_i.md"
 RUNS = {4: "died_fragmentation", 5: "growing", 7: "requests"}
@@ -48,14 +49,34 @@ def test_all_eight_are_answered() -> None:
     assert sorted(questions()) == sorted(ANSWERS) == list(range(1, 9))
 
 
+def press(page: Page, frame: FrameLocator, name: str) -> None:
+    """Presses Tab until what is called so has the focus, arrow keys within the list of tabs, and then its key."""
+    for _ in range(MOST):
+        key = frame.locator("body").evaluate(
+            """(body, name) => { const e = document.activeElement;
+                const called = (e.getAttribute("aria-label") ?? (e.labels?.[0] ?? e).textContent).trim();
+                if (called.startsWith(name) || (e.closest(".findings") !== null && called.includes(name))) return null;
+                const tabs = [...(e.closest(".tabs")?.querySelectorAll("button") ?? [])];
+                return tabs.some(tab => tab.textContent.startsWith(name)) ? "ArrowRight" : "Tab"; }""",
+            name,
+        )
+        if key is None:
+            return page.keyboard.type(TYPED[name]) if name in TYPED else page.keyboard.press("Enter")
+        page.keyboard.press(key)
+    pytest.fail(f"{name} is not reached by Tab")
+
+
 @pytest.mark.reads
+@pytest.mark.parametrize("keys", [False, True], ids=["clicks", "keys"])
 @pytest.mark.parametrize("number", sorted(ANSWERS))
-def test_at_most_two_clicks(page: Page, address: str, number: int) -> None:
+def test_at_most_two_clicks_or_keys_alone(page: Page, address: str, number: int, keys: bool) -> None:
     clicks = questions()[number]
     assert len(clicks) <= 2
     frame = harness.open_tab(page, address, urlencode({"run": RUNS.get(number, "frozen")}))
+    frame.locator("input").first.focus()
     for name in clicks:
-        click(frame, name)
+        press(page, frame, name) if keys else click(frame, name)
         harness.idle(frame)
     place, text = ANSWERS[number]
     expect(frame.locator(place).first).to_contain_text(text)
+    assert frame.locator(place).first.is_visible()

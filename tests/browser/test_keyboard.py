@@ -1,4 +1,4 @@
-"""The whole tab without a pointer: everything is reached by Tab, and every question is answered by keys alone."""
+"""The whole tab without a pointer: everything is reached by Tab; `test_how_do_i.py` answers questions by keys."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -6,7 +6,6 @@ from urllib.parse import urlencode
 import harness
 import pytest
 from playwright.sync_api import FrameLocator, Page, expect
-from test_how_do_i import ANSWERS, RUNS, TYPED, questions
 
 STOPS = """button, input, select, summary, a[href], [role='slider'], [tabindex='0']"""
 VIEWS = {
@@ -78,40 +77,6 @@ def test_everything_is_reached_by_tab_and_nothing_holds_it(page: Page, address: 
         sorted(wanted - reached),
     )
     assert unnamed == []
-
-
-def go_to(page: Page, frame: FrameLocator, name: str) -> None:
-    """Presses Tab until what is called so has the focus, and arrow keys within the list of tabs."""
-    for _ in range(MOST):
-        key = frame.locator("body").evaluate(
-            """(body, name) => { const e = document.activeElement;
-                const called = (e.getAttribute("aria-label") ?? (e.labels?.[0] ?? e).textContent).trim();
-                if (called.startsWith(name) || (e.closest(".findings") !== null && called.includes(name))) return null;
-                const tabs = [...(e.closest(".tabs")?.querySelectorAll("button") ?? [])];
-                return tabs.some(tab => tab.textContent.startsWith(name)) ? "ArrowRight" : "Tab"; }""",
-            name,
-        )
-        if key is None:
-            return
-        page.keyboard.press(key)
-    pytest.fail(f"{name} is not reached by Tab")
-
-
-@pytest.mark.reads
-@pytest.mark.parametrize("number", sorted(ANSWERS))
-def test_every_question_is_answered_by_keys_alone(page: Page, address: str, number: int) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": RUNS.get(number, "frozen")}))
-    frame.locator("input").first.focus()
-    for name in questions()[number]:
-        go_to(page, frame, name)
-        if name in TYPED:
-            page.keyboard.type(TYPED[name])
-        else:
-            page.keyboard.press("Enter")
-        harness.idle(frame)
-    place, text = ANSWERS[number]
-    expect(frame.locator(place).first).to_contain_text(text)
-    assert frame.locator(place).first.is_visible()
 
 
 def test_a_button_for_the_keyboard_skips_the_list_of_runs(page: Page, address: str) -> None:

@@ -61,13 +61,16 @@ def _answered(command: list[str], environment: Mapping[str, str] | None, timeout
     return value
 
 
-def start_child(code: str, *arguments: str) -> "subprocess.Popen[bytes]":
-    """Starts `code` and returns while it runs; what it prints can be read, so that it can be killed at some point."""
+def start_child(*arguments: str, environment: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+    """Starts Python and returns while it runs; what it prints can be read, so that it can be killed at some point."""
+    pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-c", code, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=child_environment(),
+        [sys.executable, *arguments],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env=child_environment(environment),
     )
 
 

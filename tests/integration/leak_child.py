@@ -182,7 +182,6 @@ def filled_cache(directory: str) -> None:
 def main(directory: str, names: list[str]) -> None:
     told: dict[str, Any] = {}
     for name in names:
-        began = time.process_time()
         globals()[name](f"{directory}/{name}")
         history.clear()
         models.clear()
@@ -196,9 +195,7 @@ def main(directory: str, names: list[str]) -> None:
             "findings": list(run.findings),
             "growing": describe_answers(run, "CPU:0")[1]["sentence"],
             "counters": last,
-            "seconds": round(time.process_time() - began, 1),
             "notes": list(run.notes),
-            "host": [int(run.samples.host_resident_bytes[at]) >> 20 for at in (0, len(run.samples) // 2, -1)],
             "in_use": [
                 int(run.samples.devices["CPU:0"].in_use_bytes[at]) >> 10 for at in (0, len(run.samples) // 2, -1)
             ],

@@ -3,12 +3,11 @@
 import os
 import pathlib
 import signal
-import subprocess
 import sys
 import tempfile
 
 import pytest
-from child import BFC, WARNINGS, run_child
+from child import WARNINGS, run_child, start_child
 
 import tb_memplugin
 
@@ -148,13 +147,7 @@ def test_directories_of_a_killed_process_are_removed_by_the_next_session(tmp_pat
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     environment = {"TMPDIR": str(temporary)}
-    with subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path / "run")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **BFC, **environment},
-        text=True,
-    ) as process:
+    with start_child("-c", KILLED, str(tmp_path / "run"), environment=environment) as process:
         assert process.stdout is not None
         profile = pathlib.Path(process.stdout.readline().strip())
         left = {path.name for path in temporary.iterdir()}

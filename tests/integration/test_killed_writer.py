@@ -76,8 +76,8 @@ class Tell(keras.callbacks.Callback):
 model.fit(np.zeros((10_000_000, 8), "float32"), np.zeros((10_000_000, 4), "float32"), batch_size=4, verbose=0,
           callbacks=[tb_memplugin.MemoryCallback(sys.argv[1]), Tell()])
 """
-    with start_child(code, str(tmp_path / "run")) as training:
-        assert training.stdout is not None and training.stdout.readline() == b"going\n"
+    with start_child("-c", code, str(tmp_path / "run")) as training:
+        assert training.stdout is not None and training.stdout.readline() == "going\n"
         deadline = time.monotonic() + 30
         while len(tb_memplugin.load(tmp_path)["run"].samples) <= 100 and time.monotonic() < deadline:
             time.sleep(0.1)

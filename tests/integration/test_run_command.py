@@ -1,17 +1,15 @@
 """`tb-memplugin run` records trainings whose code knows nothing of it, and the code behaves as without it."""
 
-import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
-from child import BFC
+from child import child_environment
 from prepared_python import run_python
 
 from tb_memplugin import load
 
-ROOT = pathlib.Path(__file__).parents[2]
 MODEL = """
 import sys
 import keras, numpy as np, tensorflow as tf
@@ -63,12 +61,8 @@ for _ in range(6):
 
 def run_command(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
     """Run ``tb-memplugin run`` with these arguments, in a process with TensorFlow and Keras imported."""
-    environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": str(ROOT)}
-    return run_python(
-        ["-c", f"from tb_memplugin.commands.run import main; main({arguments!r})"],
-        environment=environment,
-        timeout=240,
-    )
+    code = f"from tb_memplugin.commands.run import main; main({arguments!r})"
+    return run_python(["-c", code], environment=child_environment(), timeout=240)
 
 
 def record(folder: pathlib.Path, code: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -109,7 +103,7 @@ for name in "one", "two":
 def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -> None:
     # GIVEN a training that ends with an exception
     (tmp_path / "train.py").write_text(MODEL + FIT, encoding="utf-8")
-    environment = {**os.environ, **BFC, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "PYTHONHASHSEED": "0"}
+    environment = child_environment({"PYTHONHASHSEED": "0"})
     command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", "train.py", "fails"]
     # WHEN it is run by the command, in a process in which TensorFlow is not yet imported
     recorded, plain = (

@@ -136,6 +136,8 @@ def test_a_custom_loop_writes_the_runs_peak_and_a_fault_costs_only_the_scalars(t
 with tb_memplugin.MemoryRecorder(sys.argv[1] + "/loop", overhead=0, scalars=True) as recorder:
     for step in range(5):
         with recorder.step(step): tf.ones(1000 * (step + 1))
+with tb_memplugin.MemoryRecorder(sys.argv[1] + "/without") as recorder:
+    with recorder.step(0): tf.ones(1000)
 import tb_memplugin.recorder.output as m
 def broken(*arguments): raise RuntimeError("broken on purpose")
 m.PeakScalars.add = broken
@@ -149,17 +151,8 @@ answer({"same": same, "warnings": warnings})
     assert told["same"] and len(told["warnings"]) == 1
     assert told["warnings"][0].startswith("peaks as scalars stopped: RuntimeError: broken on purpose")
     runs = tb_memplugin.load(tmp_path)
-    assert len(runs["broken"].samples) == 30 and scalars(tmp_path / "broken" / "memory") == {}
+    assert len(runs["broken"].samples) == 30 and len(runs["without"].samples) == 1
+    assert scalars(tmp_path / "broken" / "memory") == scalars(tmp_path / "without" / "memory") == {}
     written = scalars(tmp_path / "loop" / "memory")
     assert list(written) == [RUN_TAG]
     assert written[RUN_TAG][-1] == (4, rounded(peaks(runs["loop"], "train")))
-
-
-@pytest.mark.long
-def test_without_the_option_there_are_none(tmp_path: pathlib.Path) -> None:
-    run_child(
-        FIT + "callback = tb_memplugin.MemoryCallback(sys.argv[1] + '/exp', overhead=0)\n"
-        "losses('', [callback], 1); callback.close(); answer({})",
-        str(tmp_path),
-    )
-    assert scalars(tmp_path / "exp" / "memory") == {}

@@ -1,5 +1,7 @@
-"""Source lines and shapes of really trained steps: functional model, custom layer and loop; graph, eager and XLA."""
+"""The inside of really trained steps: ledgers over time, source lines and shapes; of graph, eager and compiled steps,
+of several steps in one, of loops, and of imported profiles."""
 
+import collections
 import concurrent.futures
 import math
 import pathlib
@@ -8,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from child import run_child
+from timeline_cases import category_totals, split_columns
 
 import tb_memplugin
 from tb_memplugin.cli import main
-from tb_memplugin.model import MISSING, Timeline
+from tb_memplugin.model import MISSING, Snapshot, Timeline
 from tb_memplugin.model.tensors import DTYPE_BYTES
 
 HERE = pathlib.Path(__file__).parent
@@ -30,6 +33,7 @@ answer({"losses": losses})
 """
 MODES = ("graph", "eager", "xla")
 NAMES = [f"{training}-{mode}-lines" for training in ("fit", "loop") for mode in MODES]
+FITS = [*NAMES[:3], "fit-steps-lines"]
 
 
 def numbers() -> dict[str, str]:
@@ -43,12 +47,16 @@ LINES = numbers()
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def directory(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def trained(directory: pathlib.Path) -> Any:
     """(runs, losses) of all trainings, with lines and without."""
-    directory = tmp_path_factory.mktemp("runs")
     without = ["fit-graph-none", "fit-eager-none", "loop-graph-none"]
     # Compiled ones in processes of their own: later profiles of a process contain their modules.
-    together = [name for name in (*NAMES, *without) if "xla" not in name]
+    together = [name for name in (*NAMES, FITS[-1], *without) if "xla" not in name]
     losses = train(directory, together, *([name] for name in NAMES if "xla" in name))
     return tb_memplugin.load(directory), losses
 
@@ -159,6 +167,69 @@ def test_rows_that_live_at_one_moment_do_not_overlap_in_addresses(trained: Any, 
     assert len(rows) > 20 and (ends[:-1] <= timeline.address[rows][1:]).all()
     if "xla" not in name:
         assert (timeline.address >= 0).all()
+
+
+def at_peak(timeline: Timeline) -> dict[tuple[Any, ...], int]:
+    requested, rounding = split_columns(timeline.bytes, timeline.rounding_bytes)
+    sums: collections.Counter[tuple[Any, ...]] = collections.Counter()
+    for row in np.flatnonzero((timeline.start <= timeline.peak) & (timeline.end > timeline.peak)).tolist():
+        owner = timeline.owners[int(timeline.owner[row])]
+        sums[owner.layer, owner.category, owner.trainable] += int(requested[row])
+        sums[owner.layer, "rounding", owner.trainable] += int(rounding[row])
+    return {owner: size for owner, size in sums.items() if size}
+
+
+def ledger_of(snapshot: Snapshot) -> dict[tuple[Any, ...], int]:
+    return {(row.layer, row.category, row.trainable): row.bytes for row in snapshot.ledger}
+
+
+@pytest.mark.parametrize("name", [*NAMES, FITS[-1]])
+def test_at_the_peak_a_timeline_is_the_ledger(trained: Any, name: str) -> None:
+    run = trained[0][name]
+    (timeline,), (snapshot,) = run.timelines, run.snapshots
+    assert run.damage == () and at_peak(timeline) == ledger_of(snapshot)
+    assert (timeline.step, timeline.device, timeline.mode) == (snapshot.step, snapshot.device, snapshot.mode)
+    assert int(np.max(sum(category_totals(timeline).values()))) == snapshot.in_use_bytes
+    # THEN it is the allocator's own peak of the step, unless that was before the window opened
+    (row,) = np.flatnonzero((run.samples.step == timeline.step) & (run.samples.phase == 0))[-1:]
+    assert int(run.samples.devices[timeline.device].peak_bytes[row]) == snapshot.in_use_bytes
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_activations_wait_at_the_end_of_the_forward_pass_and_are_gone_at_the_end(trained: Any, name: str) -> None:
+    run = trained[0][name]
+    (taken,), (snapshot,) = run.timelines, run.snapshots
+    names = [band.name for band in taken.bands]
+    assert names[0] == "forward" and names.count("forward") == (2 if "steps" in name else 1)
+    assert "backward" in names or "backward_and_update" in names
+    totals = category_totals(taken)
+    activations = totals["activations"]
+    waiting = activations + totals.get("inputs", np.zeros_like(activations))
+    held = sum(row.bytes for row in snapshot.saved_for_backward)
+    ends = [band.end - 1 for band in taken.bands if band.name == "forward"]
+    assert max(int(waiting[end]) for end in ends) >= held > 0
+    assert int(activations[-1]) < 0.1 * held
+
+
+def test_a_compiled_step_shows_the_compilers_plan(trained: Any) -> None:
+    (timeline,) = trained[0]["fit-xla-lines"].timelines
+    assert timeline.compiled and any("compiler's plan" in sentence for sentence in timeline.not_available)
+    inside = np.flatnonzero(timeline.start > timeline.compiled[0].start).tolist()
+    layers = {(timeline.owners[int(timeline.owner[row])].layer or "").rpartition("/")[2] for row in inside}
+    assert layers >= {"first", "inner"}
+
+
+def test_an_imported_profile_has_a_timeline_by_the_names_of_its_operations(
+    trained: Any, directory: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile = next((directory / "fit-graph-lines").rglob("*.xplane.pb"))
+    assert main(["import", str(profile), "--logdir", str(tmp_path), "--run", "imported"]) == 0
+    assert "name scopes" in capsys.readouterr().out
+    run = tb_memplugin.load(tmp_path)["imported"]
+    timelines = [timeline for timeline in run.timelines if timeline.device == "CPU:0"]
+    assert timelines and timelines[0].bands and any("name scopes" in text for text in timelines[0].not_available)
+    assert any(owner.layer and "first" in owner.layer for owner in timelines[0].owners)
+    assert [at_peak(one) for one in run.timelines] == [ledger_of(one) for one in run.snapshots]
 
 
 @pytest.mark.long

@@ -4,11 +4,10 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
 from typing import Any
 
 import pytest
-from child import BFC
+from child import start_child
 
 from tb_memplugin.cli import main
 from tb_memplugin.commands.loading import load
@@ -20,12 +19,9 @@ HERE = pathlib.Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 
 
-def start(script: pathlib.Path, *arguments: object) -> "subprocess.Popen[str]":
+def start(*arguments: object) -> "subprocess.Popen[str]":
     path = os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "demo" / "scenarios")])
-    environment = {**os.environ, **BFC, "TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONPATH": path}
-    command = [sys.executable, str(script), *map(str, arguments)]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    return start_child(*map(str, arguments), environment={"PYTHONPATH": path})
 
 
 def finish(process: "subprocess.Popen[str]") -> None:
@@ -71,15 +67,12 @@ def test_a_worker_that_is_killed_says_so(tmp_path: pathlib.Path, capsys: pytest.
 @pytest.mark.long
 def test_two_processes_that_train_together_are_one_picture(tmp_path: pathlib.Path) -> None:
     # GIVEN MultiWorkerMirroredStrategy in two processes, both tracing step 3
-    script = REPOSITORY / "demo" / "scenarios" / "data_parallel.py"
     code = f"import pathlib, data_parallel; data_parallel.train_two_processes(pathlib.Path({str(tmp_path / 'run')!r}))"
-    launcher = tmp_path / "launch.py"
-    launcher.write_text(code)
-    finish(start(launcher))
+    finish(start("-c", code))
     told = devices_of(tmp_path, "run")
     # THEN each replica has the weights and Adam's slots: (256+1)·512 + (512+1)·512 + (512+1)·10 numbers, and twice that
     parameters = 257 * 512 + 513 * 512 + 513 * 10
-    assert script.is_file() and [one["device"] for one in told["devices"]] == ["worker_0/CPU:0", "worker_1/CPU:0"]
+    assert [one["device"] for one in told["devices"]] == ["worker_0/CPU:0", "worker_1/CPU:0"]
     for one in told["devices"]:
         assert one["breakdown"]["step"] == 3
         sums: dict[str, int] = {}
