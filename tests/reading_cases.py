@@ -108,20 +108,20 @@ def make_samples(
     )
 
 
-def make_layer(path: str, trainable: bool, parameters: int, optimizer_bytes: int = 0) -> Layer:
+def make_layer(
+    path: str,
+    trainable: bool,
+    parameters: int,
+    optimizer_bytes: int = 0,
+    kind: str = "Conv2D",
+    shape: tuple[int, ...] = (-1, 8, 8, 4),
+    output_bytes: int | None = None,
+    unit: int | None = None,
+) -> Layer:
     """A float32 layer of `parameters` weights."""
-    return Layer(
-        path=path,
-        type="Conv2D",
-        trainable=trainable,
-        parameters=parameters,
-        weight_bytes=4 * parameters,
-        trainable_weight_bytes=4 * parameters if trainable else 0,
-        optimizer_bytes=optimizer_bytes,
-        output_shape=(-1, 8, 8, 4),
-        output_dtype="float32",
-        output_bytes=None,
-    )
+    size = 4 * parameters
+    sizes = (size, size * trainable, optimizer_bytes)
+    return Layer(path, kind, trainable, parameters, *sizes, shape, "float32", output_bytes, unit=unit)
 
 
 def make_table(step: int, *, unfrozen: bool, reason: str = "recording began") -> LayerTable:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
-from reading_cases import DEVICE, MIB, START, make_samples
+from reading_cases import DEVICE, MIB, START, make_layer, make_samples
 
 from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.allocator.simulator import Simulator
@@ -14,7 +14,6 @@ from tb_memplugin.model import (
     MISSING,
     Category,
     ChunkOwner,
-    Layer,
     LayerTable,
     LedgerRow,
     MemoryMap,
@@ -36,6 +35,7 @@ TRACED = (0, 1, 3)
 """Steps whose requests are recorded; the first one makes Adam's slots."""
 
 
+CHUNK = ("address", "allocated", "requested", "birth")
 HandMade = tuple[tuple[str | None, Category, str, int, int, int], ...]
 """Layer, category, op, bytes, birth and death of each chunk of a step."""
 
@@ -206,10 +206,7 @@ class Program:
             batch_size=self._batch,
             capacity_bytes=self._capacity,
             events=self._events,
-            address=column([chunk.address for chunk in chunks]),
-            allocated=column([chunk.allocated for chunk in chunks]),
-            requested=column([chunk.requested for chunk in chunks]),
-            birth=column([chunk.birth for chunk in chunks]),
+            **{name: column([getattr(chunk, name) for chunk in chunks]) for name in CHUNK},
             death=column([self._events if chunk.death == MISSING else chunk.death for chunk in chunks]),
             batch_power=column([chunk.power for chunk in chunks]),
             owner=column([owners.index(chunk.owner) for chunk in chunks]),
@@ -224,14 +221,9 @@ class Program:
 
     def _snapshot(self, step: int, peak: int, at_peak: list[_Chunk]) -> Snapshot:
         rows = [
-            LedgerRow(
-                chunk.owner.layer,
-                chunk.owner.category,
-                chunk.owner.trainable,
-                chunk.allocated,
-                chunk.allocated - chunk.requested,
-            )
+            LedgerRow(owner.layer, owner.category, owner.trainable, chunk.allocated, chunk.allocated - chunk.requested)
             for chunk in at_peak
+            for owner in [chunk.owner]
         ]
         ledger = split_rounding(sorted(rows, key=lambda row: -row.bytes))
         return Snapshot(
@@ -267,18 +259,15 @@ def program_fits(batch: int, capacity: int, steps: int = 12) -> bool:
 def make_table(layers: Sequence[tuple[str, bool, int, int]] = LAYERS, units: bool = False) -> LayerTable:
     """The layer table of the training; with `units`, a cut point follows each layer."""
     made = tuple(
-        Layer(
-            path=path,
-            type="Dense",
-            trainable=trainable,
-            parameters=parameters,
-            weight_bytes=4 * parameters,
-            trainable_weight_bytes=4 * parameters if trainable else 0,
-            optimizer_bytes=8 * parameters if trainable else 0,
-            output_shape=(-1, output // 4),
-            output_dtype="float32",
-            output_bytes=output * BATCH,
-            unit=number if units else None,
+        make_layer(
+            path,
+            trainable,
+            parameters,
+            8 * parameters * trainable,
+            "Dense",
+            (-1, output // 4),
+            output * BATCH,
+            number if units else None,
         )
         for number, (path, trainable, parameters, output) in enumerate(layers)
     )
@@ -327,19 +316,13 @@ def write_run(
 def empty_pool(capacity: int) -> MemoryMap:
     """The map of a pool that has no memory yet."""
     nothing = np.empty(0, np.int64)
+    columns = ("address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region")
     return MemoryMap(
         step=0,
         phase="train",
         device=DEVICE,
         wall_time=START,
-        address=nothing,
-        bytes=nothing,
-        requested_bytes=nothing,
-        state=nothing,
-        owner=nothing,
-        source=nothing,
-        since=nothing,
-        region=nothing,
+        **dict.fromkeys(columns, nothing),
         owners=(),
         region_address=nothing,
         region_bytes=nothing,

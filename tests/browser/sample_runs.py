@@ -11,6 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+from reading_cases import make_layer
+
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import (
     MISSING,
@@ -84,26 +87,11 @@ def layers_of(plan: Plan, trainable: int) -> tuple[Layer, ...]:
     for at, (name, filters, before, side) in enumerate(BACKBONE):
         parameters = 9 * filters * before + filters
         free = at >= len(BACKBONE) + 1 - trainable
-        made.append(
-            Layer(
-                path=plan.first_layer if at == 0 else f"vgg/{name}",
-                type="Conv2D",
-                trainable=free,
-                parameters=parameters,
-                weight_bytes=4 * parameters,
-                trainable_weight_bytes=4 * parameters if free else 0,
-                optimizer_bytes=8 * parameters if free else 0,
-                output_shape=(-1, side, side, filters),
-                output_dtype="float32",
-                output_bytes=4 * plan.scale * BATCH * side * side * filters,
-            )
-        )
+        path, shape = plan.first_layer if at == 0 else f"vgg/{name}", (-1, side, side, filters)
+        output = 4 * plan.scale * BATCH * side * side * filters
+        made.append(make_layer(path, free, parameters, 8 * parameters * free, "Conv2D", shape, output))
     parameters = 8192 * 10 + 10
-    made.append(
-        Layer(
-            "head", "Dense", True, parameters, 4 * parameters, 4 * parameters, 8 * parameters, (-1, 10), "float32", 1280
-        )
-    )
+    made.append(make_layer("head", True, parameters, 8 * parameters, "Dense", (-1, 10), 1280))
     return tuple(made)
 
 
@@ -304,11 +292,9 @@ def write_activations(directory: pathlib.Path, layers: int, steps: int) -> None:
 
 def write_all(logdir: pathlib.Path) -> None:
     """Every run that the tests look at."""
+    import requests_cases
     import sample_allocator as allocator  # these build on this module
     import sample_timelines as inside
-
-    sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
-    import requests_cases
 
     requests_cases.write_run(logdir / "requests")
     write_run(
