@@ -275,9 +275,7 @@ def make_table(layers: Sequence[tuple[str, bool, int, int]] = LAYERS, units: boo
 
 
 def make_traced(
-    capacity: int = CAPACITY,
-    layers: Sequence[tuple[str, bool, int, int]] = LAYERS,
-    kind: type[Program] = Program,
+    capacity: int = CAPACITY, layers: Sequence[tuple[str, bool, int, int]] = LAYERS, kind: type[Program] = Program
 ) -> dict[int, Traced]:
     """The traced steps of a training."""
     program = kind(capacity, layers=layers)

@@ -101,14 +101,7 @@ def measure(overhead: float, pairs: int, steps: int, batch: int, size: int) -> N
     print_limit(f"time added with overhead={overhead}", 100 * (statistics.median(ratios) - 1), limit_of(overhead), "%")
 
 
-HOOKS = (
-    "set_model",
-    "on_train_begin",
-    "on_epoch_begin",
-    "on_train_batch_begin",
-    "on_epoch_end",
-    "on_train_end",
-)
+HOOKS = ("set_model", "on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_epoch_end", "on_train_end")
 
 
 def make_small_model(size: int) -> keras.Model:

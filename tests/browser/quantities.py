@@ -110,11 +110,7 @@ RULES = (
     Rule("demand", "(?P<d>demand|rounding|unsplit)_bytes", "{run}: {d} of the highest replayed peak"),
     # Host memory.
     Rule("host-memory", "host_resident_bytes", "{run}: host RSS at step {step}", "host RSS"),
-    Rule(
-        "host-memory",
-        "(?P<h>pinned_pool|tf_data|cpu|other)_bytes",
-        "{run}: {h} of host memory up to step {step}",
-    ),
+    Rule("host-memory", "(?P<h>pinned_pool|tf_data|cpu|other)_bytes", "{run}: {h} of host memory up to step {step}"),
     Rule("host-memory", "parts_sum", "{run}: sum of the parts of host memory up to step {step}", "sum of the parts"),
     # The pool.
     Rule("pool", "allocated_bytes", "{run}: bytes in use at the {instant} of step {step}", "allocated"),
@@ -214,7 +210,7 @@ SAID_FACTS = {
         "address",
         "live at peak",
         "held by",
-    ),
+    )
 }
 """Facts on a tensor that are no sizes, or the formula of one."""
 SAID_FIGURES = {"method", "reproduced", "recorded"}

@@ -223,12 +223,7 @@ def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
     ],
 )
 def test_a_quantity_has_one_value_and_one_name(
-    page: Page,
-    address: str,
-    report: str,
-    inspected: dict[str, Any],
-    inspected_sightings: list[Sighting],
-    run: str,
+    page: Page, address: str, report: str, inspected: dict[str, Any], inspected_sightings: list[Sighting], run: str
 ) -> None:
     readers = [Reader(run, inspected, where) for where in ("tab", "report")]
     read_page(readers[0], page, address)

@@ -167,11 +167,7 @@ def test_a_refused_condition_shows_the_servers_sentence(browser: Browser, addres
     page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
     frame = open_view(page, address)
     for label, text, sentence in (
-        (
-            "unfreeze",
-            "conv9",
-            "unfreeze: no layer with weights has a path like 'conv9'; the nearest is 'net/conv",
-        ),
+        ("unfreeze", "conv9", "unfreeze: no layer with weights has a path like 'conv9'; the nearest is 'net/conv"),
         ("freeze", "*conv*, x", "freeze: no layer with weights has a path like 'x'"),
         ("capacity", "300", "a capacity is a size with its unit, such as 24GiB"),
         ("batch size", "0", "batch_size"),

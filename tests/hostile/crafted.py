@@ -14,14 +14,7 @@ from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.codec import Frame
 from tb_memplugin.events.frames.metadata import Tag, frame_summary
 from tb_memplugin.events.frames.record_frames import frame_of
-from tb_memplugin.model import (
-    Counters,
-    DeviceSamples,
-    LayerActivations,
-    LedgerRow,
-    Samples,
-    SessionInfo,
-)
+from tb_memplugin.model import Counters, DeviceSamples, LayerActivations, LedgerRow, Samples, SessionInfo
 
 FIGURES = 8
 """Columns of a device."""

@@ -100,11 +100,7 @@ CASES: dict[str, Callable[[], Frames]] = {
                 )
             ),
         ),
-        (
-            "samples/s/0",
-            2**53 - 1,
-            codec.encode(frame_of("samples", make_samples([0, 2**53 - 1], [2**53 - 1] * 2), 0)),
-        ),
+        ("samples/s/0", 2**53 - 1, codec.encode(frame_of("samples", make_samples([0, 2**53 - 1], [2**53 - 1] * 2), 0))),
         (
             "activations/s/0",
             0,

@@ -53,10 +53,7 @@ answer({"before": before, "after": after, "closed": figures(), "kept": len(kept)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("how", "count"),
-    [("graph", 12), ("eager", 12), ("by hand", 12)],
-)
+@pytest.mark.parametrize(("how", "count"), [("graph", 12), ("eager", 12), ("by hand", 12)])
 def test_unclosed_recorders_leave_only_one_thread_and_the_directory_of_dumps(
     tmp_path: pathlib.Path, how: str, count: int
 ) -> None:
