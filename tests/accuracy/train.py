@@ -15,7 +15,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from feeds import EXAMPLES, LENGTH, fed
+from feeds import EXAMPLES, fed
 
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "integration"))
 
@@ -170,8 +170,10 @@ def _drawn(training: Training) -> Any:
 
 def build(training: Training) -> Any:
     """The compiled model."""
+    import models
 
-    model = (MODELS | HUB_MODELS | OTHER_MODELS)[training.model]()
+    made = getattr(models, (MODELS | HUB_MODELS | OTHER_MODELS)[training.model])
+    model = made(training.model) if training.model in models.APPLICATIONS else made()
     layers = model.layers
     for layer in layers[: round(len(layers) * training.frozen)]:
         layer.trainable = False
@@ -195,168 +197,15 @@ def compiled(model: Any, training: Training) -> Any:
     return model
 
 
-def _application(name: str) -> Callable[[], Any]:
-    def make() -> Any:
-        import keras
-
-        kind = getattr(keras.applications, name)
-        if name == "VGG16":  # without its fully connected layers, which hold nearly all of its weights
-            return kind(weights=None, include_top=False, pooling="avg", input_shape=(96, 96, 3))
-        return kind(weights=None, input_shape=(96, 96, 3), classes=10, classifier_activation=None)
-
-    return make
-
-
-def _unet() -> Any:
-    import keras
-    from keras import layers as L  # noqa: N812
-
-    def twice(x: Any, filters: int) -> Any:
-        for _ in range(2):
-            x = L.Conv2D(filters, 3, padding="same", activation="relu")(x)
-        return x
-
-    inputs = x = keras.Input((96, 96, 3))
-    skipped = []
-    for filters in (16, 32, 64):
-        x = twice(x, filters)
-        skipped.append(x)
-        x = L.MaxPooling2D()(x)
-    x = twice(x, 128)
-    for filters in (64, 32, 16):
-        x = L.Concatenate()([L.Conv2DTranspose(filters, 2, 2)(x), skipped.pop()])
-        x = twice(x, filters)
-    return keras.Model(inputs, L.GlobalAveragePooling2D()(L.Conv2D(10, 1)(x)), name="unet")
-
-
-def _lstm() -> Any:
-    import keras
-    from keras import layers as L  # noqa: N812
-
-    inputs = keras.Input((64,), dtype="int32")
-    x = L.LSTM(128, return_sequences=True)(L.Embedding(1000, 128)(inputs))
-    return keras.Model(inputs, L.Dense(10)(L.LSTM(128)(x)), name="lstm")
-
-
-def _transformer() -> Any:
-    import keras
-    from keras import layers as L  # noqa: N812
-
-    inputs = keras.Input((128,), dtype="int32")
-    x = L.Embedding(1000, 128)(inputs)
-    for _ in range(2):
-        x = L.LayerNormalization()(x + L.Dropout(0.1)(L.MultiHeadAttention(4, 32)(x, x)))
-        x = L.LayerNormalization()(x + L.Dense(128)(L.Dense(512, activation="gelu")(x)))
-    return keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(x)), name="transformer")
-
-
-def _decoder() -> Any:
-    """A causal Transformer that predicts the class from the last token, with a wide vocabulary."""
-    import keras
-    from keras import layers as L  # noqa: N812
-
-    inputs = keras.Input((96,), dtype="int32")
-    x = L.Embedding(4000, 192)(inputs)
-    for _ in range(3):
-        x = x + L.MultiHeadAttention(6, 32)(L.LayerNormalization()(x), x, use_causal_mask=True)
-        x = x + L.Dense(192)(L.Dense(768, activation="relu")(L.LayerNormalization()(x)))
-    return keras.Model(inputs, L.Dense(10)(L.Dense(4000)(x)[:, -1]), name="decoder")
-
-
-def _mlp() -> Any:
-    import keras
-    from keras import layers as L  # noqa: N812
-
-    inputs = x = keras.Input((256,))
-    for width in (1024, 1024, 512, 2048):
-        x = L.Dropout(0.1)(L.BatchNormalization()(L.Dense(width, activation="relu")(x)))
-    return keras.Model(inputs, L.Dense(10)(x), name="mlp")
-
-
-def _mixer() -> Any:
-    """An MLP-Mixer: layers over tokens and over features in turn."""
-    import keras
-    from keras import layers as L  # noqa: N812
-
-    inputs = keras.Input((64, 48))
-    x = L.Dense(128)(inputs)
-    for _ in range(3):
-        across = L.Permute((2, 1))(L.LayerNormalization()(x))
-        across = L.Dense(64)(L.Dense(128, activation="gelu")(across))
-        x = x + L.Permute((2, 1))(across)
-        x = x + L.Dense(128)(L.Dense(256, activation="gelu")(L.LayerNormalization()(x)))
-    return keras.Model(inputs, L.Dense(10)(L.GlobalAveragePooling1D()(x)), name="mixer")
-
-
-def _bert() -> Any:
-    import keras_hub
-
-    backbone = keras_hub.models.BertBackbone(
-        vocabulary_size=2000,
-        num_layers=2,
-        num_heads=4,
-        hidden_dim=128,
-        intermediate_dim=512,
-        max_sequence_length=LENGTH,
-    )
-    return keras_hub.models.BertTextClassifier(backbone=backbone, num_classes=10, preprocessor=None)
-
-
-def _gpt2() -> Any:
-    import keras_hub
-
-    backbone = keras_hub.models.GPT2Backbone(
-        vocabulary_size=2000,
-        num_layers=2,
-        num_heads=4,
-        hidden_dim=128,
-        intermediate_dim=512,
-        max_sequence_length=LENGTH,
-    )
-    return keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
-
-
-def _blocks() -> Any:
-    """A subclassed model with Transformer blocks in a list, whose order of calls Keras does not know."""
-    import keras
-    from keras import layers as L  # noqa: N812
-    from remat_child import Block
-
-    class Blocks(keras.Model):
-        input = keras.KerasTensor((None, 128), "int32")
-        output_shape = (None, 10)
-
-        def __init__(self) -> None:
-            super().__init__(name="blocks")
-            self.embedding, self.head = L.Embedding(1000, 32), L.Dense(10)
-            self.blocks = [Block(name=f"block{at}") for at in range(6)]
-
-        def call(self, tokens: Any) -> Any:
-            tensor = self.embedding(tokens)
-            for block in self.blocks:
-                tensor = block(tensor)
-            return self.head(keras.ops.mean(tensor, 1))
-
-    model = Blocks()
-    model(keras.ops.zeros((2, 128), "int32"))
-    return model
-
-
-HUB_MODELS: dict[str, Callable[[], Any]] = {"KerasHub BERT": _bert, "KerasHub GPT-2": _gpt2}
+HUB_MODELS = {"KerasHub BERT": "bert", "KerasHub GPT-2": "gpt2"}
 """Models that need KerasHub."""
-OTHER_MODELS: dict[str, Callable[[], Any]] = {"Subclassed": _blocks}
+OTHER_MODELS = {"Subclassed": "blocks"}
 """Models that only plans are measured with."""
-MODELS: dict[str, Callable[[], Any]] = {
-    "MobileNetV2": _application("MobileNetV2"),
-    "ResNet50": _application("ResNet50"),
-    "VGG16": _application("VGG16"),
-    "U-Net": _unet,
-    "LSTM": _lstm,
-    "Transformer": _transformer,
-    "Decoder": _decoder,
-    "MLP": _mlp,
-    "Mixer": _mixer,
+MODELS = {
+    **dict.fromkeys(("MobileNetV2", "ResNet50", "VGG16"), "application"),
+    **{name: name.lower().replace("-", "") for name in ("U-Net", "LSTM", "Transformer", "Decoder", "MLP", "Mixer")},
 }
+"""Name of each model to what makes it in `models`."""
 
 if __name__ == "__main__":
     main()
