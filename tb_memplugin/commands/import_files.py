@@ -68,10 +68,7 @@ def _import(options: argparse.Namespace) -> int:
 def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str]:
     """Import files into one run under `logdir`; return a sentence on each kind of imported data.
 
-    Raises:
-        NotFoundError: A file cannot be read, or the run cannot be written.
-        FormatError: A file is damaged or of an unknown format; nothing is written.
-        RequestError: The run's name is invalid.
+    Nothing is written if a file cannot be read (NotFoundError) or is damaged or of an unknown format (FormatError).
     """
     name = run if run is not None else _run_name(paths[0])
     if not name or os.path.isabs(name) or ".." in name.split("/"):
@@ -161,7 +158,7 @@ def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: _
 
 
 def _post_mortems(collected: _Collected) -> list[Oom]:
-    """One failed allocation for each failure; a dump and a log with the same chunks are one failure."""
+    """One for each failure; a dump and a log with the same chunks are one failure."""
     dumps = _one_of_each_failure(collected.dumps)
     ooms: list[Oom] = []
     for failure, wall_time in collected.failures:

@@ -134,17 +134,16 @@ class RecordedRun(Run):
             import pandas
         except ImportError as error:
             raise ImportError(f"to_pandas needs pandas: {error}. Install it with: pip install pandas") from error
-        return {name: _data_frame(pandas, table) for name, table in run_tables(self).items()}
+        return {
+            name: pandas.DataFrame({column: _series(pandas, values) for column, values in table.items()})
+            for name, table in run_tables(self).items()
+        }
 
 
 def recorded_run(run: Run, by_worker: Mapping[str, Run], **changes: Any) -> RecordedRun:
     """A run that was read, with some of its fields changed."""
     fields = {field.name: getattr(run, field.name) for field in dataclasses.fields(Run)}
     return RecordedRun(**(fields | changes), by_worker=by_worker)
-
-
-def _data_frame(pandas: Any, table: Table) -> Any:
-    return pandas.DataFrame({name: _series(pandas, column) for name, column in table.items()})
 
 
 def _series(pandas: Any, column: Column) -> Any:
@@ -280,11 +279,7 @@ class Runs(Mapping[str, RecordedRun]):
 
 
 def existing_runs(logdir: str, all_attempts: bool = False, details: bool = True) -> Runs:
-    """The runs under a log directory, with the arguments of `Runs`.
-
-    Raises:
-        NotFoundError: The directory does not exist, or has no runs.
-    """
+    """The runs under a log directory, with the arguments of `Runs`; raises NotFoundError if there are none."""
     runs = Runs(logdir, all_attempts, details)
     if not runs:
         raise no_records(logdir)

@@ -74,12 +74,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def write_report(logdir: str, path: str, names: Sequence[str] = ()) -> "tuple[Contents, int]":
-    """Write a report; return its contents and its size in bytes.
-
-    Raises:
-        NotFoundError: The directory or a run does not exist, or the file cannot be written.
-        RequestError: Too many runs, the list of runs is too large, or `path` is a link, a device or a directory.
-    """
+    """Write a report; return its contents and its size in bytes. Errors are those of `collect` and of the file."""
     # Other commands do not need the server, which is slow to import.
     from tb_memplugin.commands.report_contents import collect
     from tb_memplugin.server.responses import StaticFiles

@@ -57,12 +57,7 @@ class Question(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StoredAnswer:
-    """The server's response to a request.
-
-    Attributes:
-        status: HTTP status: 200, or 404 with a sentence.
-        packed: The body as base64 of gzip.
-    """
+    """The server's response, with HTTP status 200, or 404 and a sentence; the body as base64 of gzip."""
 
     question: Question
     status: int
@@ -81,14 +76,8 @@ class StoredAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """Contents of a report.
-
-    Attributes:
-        runs: Names of the runs.
-        answers: Responses in order of their requests; the first is that of ``runs``.
-        refusals: Requests that the page answers with a sentence.
-        absent: Sentences on data left out of the report.
-    """
+    """Contents of a report: responses in order of their requests, the first that of ``runs``; requests that the page
+    answers with a sentence; sentences on data left out."""
 
     runs: tuple[str, ...]
     answers: tuple[StoredAnswer, ...]

@@ -59,10 +59,7 @@ _Item = TypeVar("_Item")
 
 
 def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:
-    """Answers, devices, breakdown of each at its peak, pool, layers, failures, findings and missing data of a run.
-
-    `by_worker` is as for `describe_run`.
-    """
+    """Answers, devices, breakdowns, pool, layers, failures, findings, gaps; `by_worker` is as in `describe_run`."""
     steps = step_range(run)
     span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
     sessions = f", {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
@@ -110,7 +107,6 @@ def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[s
 
 
 def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of the table of devices: peak, capacity and headroom."""
     failed = {oom.device for oom in run.ooms}
     unit = unit_for([size for facts in devices for size in (facts.peak_bytes, facts.capacity_bytes)])
     rows = []

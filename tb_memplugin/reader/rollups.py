@@ -19,12 +19,8 @@ MAX_ROLLUP_BYTES = 4 << 20
 
 @dataclasses.dataclass(frozen=True)
 class WorkerRollups:
-    """The roll-ups of a worker.
-
-    Attributes:
-        sessions: Summaries of each session that recorded something, in order of their start.
-        missing: Why its history must be read instead, as the end of a sentence; None if the roll-ups say all.
-    """
+    """The summaries of each session that recorded something, in order of their start; or why the worker's history must
+    be read instead, as the end of a sentence."""
 
     sessions: tuple[WorkerSummary, ...]
     missing: str | None

@@ -52,18 +52,14 @@ class AllocatorHandlers:
 
     def map(self, source: Source, run: str, place: MapPlace) -> Columns:
         memory_map = self._map(source, run, place)
+        regions = memory_map.region_address.tolist(), memory_map.region_bytes.tolist()
         fields = {
             "run": run,
             **_map_facts(memory_map),
             "states": list(_STATES),
             "sources": list(OWNER_SOURCES),
             "owners": [dataclasses.asdict(owner) for owner in memory_map.owners],
-            "regions": [
-                {"address": address, "bytes": size}
-                for address, size in zip(
-                    memory_map.region_address.tolist(), memory_map.region_bytes.tolist(), strict=True
-                )
-            ],
+            "regions": [{"address": address, "bytes": size} for address, size in zip(*regions, strict=True)],
             "summary": bfc.summary(memory_map),
         }
         columns: dict[str, npt.NDArray[Any]] = {name: getattr(memory_map, name) for name in _MAP_COLUMNS}
@@ -95,10 +91,8 @@ class AllocatorHandlers:
             "event": timeline.event.tolist(),
         }
         columns: dict[str, npt.NDArray[Any]] = {name: getattr(timeline, name) for name in _TIMELINE_COLUMNS}
-        for name in _TIMELINE_INDICES:
-            column = getattr(timeline, name)
-            columns[name] = np.where(column < 0, MISSING, column)
-        return Columns(fields, columns)
+        indices = {name: getattr(timeline, name) for name in _TIMELINE_INDICES}
+        return Columns(fields, columns | {name: np.where(of < 0, MISSING, of) for name, of in indices.items()})
 
     def oom(self, source: Source, run: str) -> dict[str, Any]:
         return {"run": run, "ooms": [describe_oom(oom) for oom in self._reader.run(source, run).run.ooms]}
@@ -118,9 +112,8 @@ class AllocatorHandlers:
             ooms = self._reader.run(source, run).run.ooms
             memory_map = ooms[place.oom].map if place.oom < len(ooms) else None
             if memory_map is None:
-                raise NotFoundError(
-                    f"run {run} has no memory map of failed allocation {place.oom}; it has {len(ooms)} of them"
-                )
+                what = f"memory map of failed allocation {place.oom}"
+                raise NotFoundError(f"run {run} has no {what}; it has {len(ooms)} of them")
             return memory_map
         maps = self._reader.run(source, run, {*BASIC, MAPS}).run.maps
         missing = f"no memory map of step {place.step} in phase {place.phase} on {place.device!r:.200}"

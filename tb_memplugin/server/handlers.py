@@ -45,8 +45,7 @@ _ANSWER_BYTES, _CHANGE_BYTES, _PATH_BYTES = 16 << 10, 2000, 8
 class Stretch:
     """A range of steps of a device in a phase, of one session or of all.
 
-    Attributes:
-        points: A response has at most about twice as many rows, which include the extremes.
+    A response has at most about twice as many rows as `points`, which include the extremes.
     """
 
     device: str
@@ -110,10 +109,7 @@ class Handlers:
             "total_rows": view.total_rows,
             "groups": [{"category": category, "trainable": trainable} for category, trainable in view.groups],
             "snapshots": [
-                {
-                    **fields_of(one, "step", "phase", "mode", "batch_size", "at_failure"),
-                    "first_step": first_step,
-                }
+                {**fields_of(one, "step", "phase", "mode", "batch_size", "at_failure"), "first_step": first_step}
                 for one, first_step in zip(
                     view.snapshots, first_described(view.snapshots, of_worker.layer_tables), strict=True
                 )
@@ -251,12 +247,12 @@ class Handlers:
 
 def _changes(run: Run, device: str, phase: Phase) -> list[dict[str, Any]]:
     """The changes of the layer table, each with the peaks before and after, from every step of the phase."""
-    if len(run.layer_tables) < 2:
-        return [_change(change, None) for change in changes.layer_changes(run.layer_tables)]
-    rows = step_rows(run, device, phase)
-    traced = [snapshot.step for snapshot in comparable_steps(run, device, phase)]
-    effects = change_effects(run.layer_tables, rows.step, rows.devices[device].peak_bytes, traced)
-    by_table = {at: effect for effect in effects for at in range(effect.first, effect.last + 1)}
+    by_table: dict[int, ChangeEffect] = {}
+    if len(run.layer_tables) > 1:
+        rows = step_rows(run, device, phase)
+        traced = [snapshot.step for snapshot in comparable_steps(run, device, phase)]
+        effects = change_effects(run.layer_tables, rows.step, rows.devices[device].peak_bytes, traced)
+        by_table = {at: effect for effect in effects for at in range(effect.first, effect.last + 1)}
     return [_change(change, by_table.get(at)) for at, change in enumerate(changes.layer_changes(run.layer_tables))]
 
 

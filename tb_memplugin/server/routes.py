@@ -90,7 +90,6 @@ def _stretch(values: Mapping[str, str]) -> Stretch:
 
 
 def _place(values: Mapping[str, str]) -> MapPlace:
-    """The requested map: of a failed allocation, or of a device at a step."""
     if "oom" not in values:
         return MapPlace(None, requests.text_of(values, "device"), requests.step(values, "step"), requests.phase(values))
     if values.keys() & {"device", "step", "phase"}:
@@ -112,8 +111,6 @@ def _named(read: Callable[[Mapping[str, str], str], Any], name: str) -> _Paramet
 def _route(
     handler: Callable[[Handlers], Callable[..., dict[str, Any] | Columns]], *parameters: _Parameter
 ) -> tuple[tuple[str, ...], Answer]:
-    """The parameters that a route accepts, and its answer."""
-
     def answer(handlers: Handlers, source: Source, values: Mapping[str, str]) -> dict[str, Any] | Columns:
         return handler(handlers)(source, *(parameter.read(values) for parameter in parameters))
 

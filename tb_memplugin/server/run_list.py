@@ -45,9 +45,7 @@ _Described: TypeAlias = Facts | MemoryPluginError | OSError
 class RunList:
     """Describes runs and keeps the descriptions of those that did not change. Thread-safe.
 
-    Args:
-        describe: Describes one run of a source; may raise what reading raises.
-        patience_seconds: Time to wait for further runs after one has been read; None waits for all.
+    `patience_seconds` is the time to wait for further runs after one has been read; None waits for all.
     """
 
     def __init__(self, describe: Callable[[Source, RunTags], Facts], patience_seconds: float | None) -> None:

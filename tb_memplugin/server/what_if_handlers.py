@@ -42,7 +42,6 @@ class WhatIfHandlers:
         self._reader = reader
 
     def what_if(self, source: Source, run: str, device: str | None, values: Mapping[str, str]) -> dict[str, Any]:
-        """`values` are the request's parameters."""
         conditions = checked_conditions(
             requests.batch_size_of(values),
             values.get("capacity"),
@@ -55,7 +54,6 @@ class WhatIfHandlers:
         )
 
     def plan(self, source: Source, run: str, device: str | None, budget: str | None) -> dict[str, Any]:
-        """The budget is by default the allocator's limit."""
         size = None if budget is None else capacity_bytes(budget, "budget")
         loaded = self._reader.run(source, run, {*BASIC, REQUESTS, TIMELINES})
         chosen = device_of(loaded.run, device)
