@@ -101,7 +101,9 @@ def _check(options: argparse.Namespace) -> int:
     checks = check(options.logdir, _budget(options), options.baseline, options.run)
     status = exit_status(checks, options.allow_new)
     if options.format == "table":
-        print(format_checks(checks, options.logdir))
+        for one in ordered(checks):
+            print(clean(f"{STATUS_WORDS[one.status]}: {place(one, options.logdir)}: {one.reason}"))
+        print(count_line(checks))
     elif options.format == "json":
         described = {
             "format": FORMAT,
@@ -175,14 +177,6 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
         there = f"; available: {some(list(devices))}" if devices else ""
         raise NotFoundError(f"no {WORDS[limits.of]} on {' or '.join(limits.devices)} in any run{there}")
     return checks
-
-
-def format_checks(checks: Sequence[BudgetCheck], logdir: str) -> str:
-    """One line for each check, violations last, and a line that counts them."""
-    lines = [
-        clean(f"{STATUS_WORDS[check.status]}: {place(check, logdir)}: {check.reason}") for check in ordered(checks)
-    ]
-    return "\n".join([*lines, count_line(checks)])
 
 
 def ordered(checks: Sequence[BudgetCheck]) -> list[BudgetCheck]:

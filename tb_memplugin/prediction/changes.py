@@ -248,7 +248,9 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
 
     A recorded step has the size of each trained variable; that of each layer's variables together is taken without.
     """
-    thawed = _thawed(conditions, layers)
+    # Layers that are trained have weights that never are, such as statistics.
+    frozen = [one for one in layers if one.weight_bytes and not one.trainable]
+    thawed = [] if conditions.unfreeze is None else matching(frozen, conditions.unfreeze)
     change = _freezing(Change(), conditions, layers, thawed)
     slots = _slots(layers)
     if conditions.optimizer is not None:
@@ -264,13 +266,6 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
     if conditions.precision not in (None, before):
         change = _other_precision(change, before, str(conditions.precision), layers)
     return change
-
-
-def _thawed(conditions: Conditions, layers: Sequence[Layer]) -> list[Layer]:
-    """Layers that are trained have weights that never are, such as statistics."""
-    if conditions.unfreeze is None:
-        return []
-    return [one for one in matching(layers, conditions.unfreeze) if one.weight_bytes and not one.trainable]
 
 
 def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer], thawed: Sequence[Layer]) -> Change:

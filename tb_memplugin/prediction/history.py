@@ -177,7 +177,10 @@ class History:
             turn = len(self._peaks)
             row = self._run_step(index, seed and 1000 * seed + turn, distance)
             if row is not None:
-                self._failed = self._failure(index, row)
+                step = self._steps[index]
+                owner, op = step.requests.owners[int(step.requests.owner[row])], int(step.requests.op[row])
+                name = None if op < 0 else step.requests.ops[op]
+                self._failed = self._failed_request(name, owner.layer, int(step.sizes[row]))
         return Outcome(tuple(self._peaks), self._simulator.pool_bytes, self._failed)
 
     def _run_step(self, index: int, seed: int, distance: int) -> int | None:
@@ -224,13 +227,6 @@ class History:
         self._alive = alive
         self._peaks.append(StepPeak(peak, index, at, seed, distance))
         return None
-
-    def _failure(self, index: int, row: int) -> FailedRequest:
-        step = self._steps[index]
-        requests, op = step.requests, int(step.requests.op[row])
-        owner = requests.owners[int(requests.owner[row])]
-        name = None if op < 0 else requests.ops[op]
-        return self._failed_request(name, owner.layer, int(step.sizes[row]))
 
     def _failed_request(self, op: str | None, layer: str | None, size: int) -> FailedRequest:
         free, largest = self._simulator.free_bytes, self._simulator.largest_free_bytes

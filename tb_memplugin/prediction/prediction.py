@@ -156,9 +156,6 @@ class Prediction:
     ledger: tuple[LedgerRow, ...] = ()
     demand_bytes: int | None = None
 
-    def fits_within(self, budget: int) -> bool:
-        return bool(self.fits) and self.high_bytes is not None and self.high_bytes <= budget
-
     def __repr__(self) -> str:
         size = "unknown" if self.batch_size is None else f"{self.batch_size:,}"
         return (

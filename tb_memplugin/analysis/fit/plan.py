@@ -41,7 +41,8 @@ def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int |
         return Plan(device, budget, None, sentences=recorded.assumptions)
     # A budget above the limit is that of a larger device.
     capacity = max(budget, limit)
-    fits = predictor.predict(Conditions(batch_size, capacity)).fits_within(budget)
+    there = predictor.predict(Conditions(batch_size, capacity))
+    fits = there.fits and there.high_bytes is not None and there.high_bytes <= budget
     withheld = None if fits else predictor.predictor.reason_against(RECORDED)
     if withheld is None:
         return _Planner(predictor, run, device, budget, Conditions(recorded.batch_size, capacity)).plan()
@@ -72,12 +73,8 @@ _WITH_RECOMPUTATION: dict[Kind, Kind] = {
 
 class _Planner:
     def __init__(self, predictor: RunPredictor, run: Run, device: str, budget: int, same: Conditions) -> None:
-        self._predictor, self._layers, self._device, self._budget = (
-            predictor.predictor,
-            predictor.layers,
-            device,
-            budget,
-        )
+        self._predictor, self._layers = predictor.predictor, predictor.layers
+        self._device, self._budget = device, budget
         self._capacity = same.capacity_bytes
         self._units: Units = units_of(run, predictor.steps[-1], self._layers)
         table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)

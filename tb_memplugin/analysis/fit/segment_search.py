@@ -124,9 +124,6 @@ class UnitCosts:
             end = first
         return tuple(reversed(spans))
 
-    def time_of(self, spans: Spans) -> float:
-        return float(sum(self.seconds[first:end].sum() for first, end in reversed(spans)))
-
     def smallest(self) -> int:
         low, high = 0, int(max(self.backward.max(initial=0), self.after))
         while high - low > max(1, high >> 12):
@@ -340,8 +337,9 @@ class SegmentSearch:
             conditions = self._with(segments)
             predicted = None
             if self._predictor.reason_against(conditions) is None:
-                time = self._costs.time_of(spans) / self._units.step_seconds
-                predicted = Recomputing(segments, time, self._predictor.peaks(conditions))
+                seconds = float(sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans)))
+                peaks = self._predictor.peaks(conditions)
+                predicted = Recomputing(segments, seconds / self._units.step_seconds, peaks)
             self._found[spans] = predicted
         return self._found[spans]
 

@@ -22,7 +22,7 @@ from tb_memplugin.model.basics import fields_of
 from tb_memplugin.model.units import SIZE_RULE, parse_bytes
 from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, SLOTS, Conditions, unmatched
 from tb_memplugin.prediction.prediction import Prediction
-from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Enough, Predictor
+from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
 
 CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
 """Most and fewest batch sizes of a curve, beside the recorded, the requested and the largest one."""
@@ -73,6 +73,9 @@ class RunPredictor:
         if error is not None:
             raise RequestError(error[1], error[0])
         prediction = self.predict(conditions)
+        batch, capacity, enough = prediction.batch_size, prediction.capacity_bytes, None
+        if prediction.fits is False and prediction.method != "unknown" and batch is not None and capacity is not None:
+            enough = self.predictor.enough_capacity(batch, capacity, conditions)
         return WhatIf(
             device=self._device,
             conditions=conditions,
@@ -81,15 +84,8 @@ class RunPredictor:
             recorded_batch_sizes=self.predictor.batch_sizes,
             recorded_steps=tuple(one.step for one in self.steps),
             measured_peak_bytes=self._measured_bytes,
-            enough=self._enough(prediction, conditions),
+            enough=enough,
         )
-
-    def _enough(self, prediction: Prediction, conditions: Conditions) -> Enough | None:
-        """A capacity at which a training fits that does not fit as asked; None if it fits, or if that is unknown."""
-        batch, capacity = prediction.batch_size, prediction.capacity_bytes
-        if prediction.fits is not False or prediction.method == "unknown" or batch is None or capacity is None:
-            return None
-        return self.predictor.enough_capacity(batch, capacity, conditions)
 
     def curve(self, answer: WhatIf) -> list[dict[str, Any]]:
         """Predictions over batch sizes, as JSON objects: from an eighth of the recorded one to beyond the largest that
