@@ -68,13 +68,9 @@ def named(node: ast.AST | None) -> set[str]:
 def words_of(tree: ast.Module) -> set[str]:
     words: set[str] = set()
     for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=word) | ast.Attribute(attr=word) | ast.arg(arg=word) | ast.keyword(arg=str(word)):
-                words.add(word)
-            case ast.FunctionDef(name=word) | ast.ClassDef(name=word) | ast.alias(name=word):
-                words.add(word)
-            case ast.Constant(value=str(word)) if re.fullmatch(r"[\w/]+", word):
-                words.add(word)
+        names = [getattr(node, field, None) for field in ("id", "attr", "arg", "name")]
+        names += [node.value] if isinstance(node, ast.Constant) and re.fullmatch(r"[\w/]+", str(node.value)) else []
+        words.update(name for name in names if isinstance(name, str))
     return words
 
 
@@ -136,7 +132,6 @@ def road(pattern: str, rooms: str, files: dict[str, File]) -> dict[str, bool]:
     carriers = {kind for kind, (fields, _) in records.items() if any(re.search(pattern, field) for field in fields)}
     while more := {kind for kind, (_, types) in records.items() if types & carriers} - carriers:
         carriers |= more
-
     defined = collections.Counter(function for file in files.values() for function in file.typed)
     makers = collections.defaultdict(set)
     for name, file in inside.items():
@@ -156,12 +151,18 @@ def road(pattern: str, rooms: str, files: dict[str, File]) -> dict[str, bool]:
     return {name: name in names for name in sorted(found)}
 
 
+def statements(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """The statements of a module and of its classes, with the classes' names."""
+    for top in tree.body:
+        yield from ((top.name, one) for one in top.body) if isinstance(top, ast.ClassDef) else [("", top)]
+
+
 def declarations(root: pathlib.Path) -> Iterator[str]:
     """The files that declare the fact, see above."""
     for path in sorted((root / "tb_memplugin").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        for top in ast.parse(text).body if FACT in text else ():
-            about = "napshot" in (ast.get_source_segment(text, top) or "")
+        for name, top in statements(ast.parse(text)) if FACT in text else ():
+            about = "napshot" in name + (ast.get_source_segment(text, top) or "")
             spelt = any(
                 (isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == FACT)
                 or (isinstance(node, ast.Constant) and node.value == FACT)
