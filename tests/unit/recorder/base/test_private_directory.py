@@ -76,7 +76,9 @@ def test_a_forked_child_leaves_it_to_its_parent() -> None:
     directory.remove()
 
 
-def test_directories_of_ended_processes_are_removed_and_all_else_stays(places: Any) -> None:
+def test_directories_of_ended_processes_are_removed_and_all_else_stays(
+    places: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN directories that nothing locks, as a killed process leaves them, in both places
     left = [places[0] / "tb_memplugin_oom_killed", places[1] / "tb_memplugin_profile_killed"]
     others = [places[0] / "tb_memplugin_other", places[1] / "someone_elses"]
@@ -89,29 +91,23 @@ def test_directories_of_ended_processes_are_removed_and_all_else_stays(places: A
     link.symlink_to(others[0])
     used = PrivateDirectory("oom")
     descriptors = len(os.listdir("/proc/self/fd"))
+    # THEN none of another user's is removed ...
+    with monkeypatch.context() as patch:
+        user = os.geteuid()
+        patch.setattr(os, "geteuid", lambda: user + 1)
+        remove_abandoned()
+    assert all(path.exists() for path in left)
+    # ... a place that cannot be listed is skipped, and of this user's own all that were left are
+    with monkeypatch.context() as patch:
+        patch.setattr(private_directory, "MEMORY", str(places[1] / "missing"))
+        remove_abandoned()
+    assert [path.exists() for path in left] == [False, True]
     remove_abandoned()
     assert not any(path.exists() for path in left)
     assert all((path / "file").exists() for path in others)
     assert file.exists() and link.is_symlink() and os.path.isdir(used.path)
     assert len(os.listdir("/proc/self/fd")) == descriptors
     used.remove()
-
-
-def test_directories_of_other_users_stay(places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    left = places[0] / "tb_memplugin_oom_theirs"
-    left.mkdir()
-    user = os.geteuid()
-    monkeypatch.setattr(os, "geteuid", lambda: user + 1)
-    remove_abandoned()
-    assert left.is_dir()
-
-
-def test_a_place_that_cannot_be_listed_is_skipped(places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_directory, "MEMORY", str(places[1] / "missing"))
-    left = places[0] / "tb_memplugin_oom_killed"
-    left.mkdir()
-    remove_abandoned()
-    assert not left.exists()
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
