@@ -102,40 +102,30 @@ def late(steps: Sequence[int], seconds: float = 0.0) -> Samples:
     return make_samples(steps, [100 * MIB] * len(steps), device="GPU:0", start=START + seconds)
 
 
-def test_a_worker_that_died_says_so() -> None:
-    # GIVEN worker_1 that did not say that it ended, and recorded nothing after step 80
-    workers = {"worker_0": make_run(late(range(118))), "worker_1": make_run(late(range(81)), ended=False)}
-    told = describe_devices(workers, "train")["workers"]
-    assert [one["ended"] for one in told] == [True, False]
-    assert [one["last_step"] for one in told] == [117, 80]
-    assert told[0]["stopped_early"] is None
-    assert told[1]["stopped_early"] == "worker_1 recorded nothing after step 80; the other went on to step 117"
-
-
 @pytest.mark.parametrize(
-    ("other_ended", "other_steps", "says"),
+    ("others", "stops"),
     [
-        (False, 118, False),  # 19 s behind: it writes every few seconds
-        (False, 400, True),  # 160 s behind
-        (True, 118, True),  # the other has ended
-        (True, 81, False),  # nobody went on
+        ([(118, 0.0, True)], True),  # the other has ended
+        ([(118, 0.0, False)], False),  # 19 s behind: it writes every few seconds
+        ([(400, 0.0, False)], True),  # 160 s behind
+        ([(81, 0.0, True)], False),  # nobody went on
+        ([(121, 3600.0, False)], False),  # the other's clock is an hour ahead, and its last flush came earlier
+        ([(500, 0.0, True), (5, 0.0, None)], True),
     ],
 )
-def test_a_worker_that_is_only_behind_has_not_stopped(other_ended: bool, other_steps: int, says: bool) -> None:
-    workers = {
-        "a": make_run(late(range(other_steps)), ended=other_ended),
-        "b": make_run(late(range(81)), ended=False),
-    }
-    assert (describe_devices(workers, "train")["workers"][1]["stopped_early"] is not None) == says
-
-
-def test_a_worker_that_ended_early_as_it_meant_to_has_not_stopped() -> None:
-    workers = {
-        "a": make_run(late(range(500))),
-        "b": make_run(late(range(81))),
-        "c": make_run(late(range(5)), ended=None),
-    }
-    assert [one["stopped_early"] for one in describe_devices(workers, "train")["workers"]] == [None] * 3
+@pytest.mark.parametrize("ended", [False, True, None])
+def test_a_worker_has_stopped_if_others_went_on_without_it_and_it_did_not_say_that_it_ended(
+    others: list[tuple[int, float, bool | None]], stops: bool, ended: bool | None
+) -> None:
+    workers = {"worker_0": make_run(late(range(81)), ended=ended)}
+    for at, (steps, seconds, other_ended) in enumerate(others):
+        workers[f"worker_{at + 1}"] = make_run(late(range(steps), seconds), ended=other_ended)
+    first, *rest = describe_devices(workers, "train")["workers"]
+    assert first["ended"] == (ended is True) and first["last_step"] == 80
+    assert [one["stopped_early"] for one in rest if one["ended"]] == [None] * sum(one[2] is True for one in others)
+    went_on = "the other went on" if len(others) == 1 else "the others went on"
+    sentence = f"worker_0 recorded nothing after step 80; {went_on} to step {others[0][0] - 1}"
+    assert first["stopped_early"] == (sentence if stops and ended is False else None)
 
 
 def test_the_clock_of_a_worker_is_compared_at_the_steps_that_both_recorded() -> None:
