@@ -1,29 +1,37 @@
-"""The replay of a step of 10,000 allocator events, from the memory maps round it to the map at its peak.
+"""A step of 10,000 allocator events: its replay, from the memory maps round it to the map at its peak; a what-if curve
+over it, and the largest batch size.
 
-Needs neither TensorFlow nor a GPU. Prints seconds of CPU time (it is one thread) and the limit.
+Needs neither TensorFlow nor a GPU. Prints seconds of CPU time (it is one thread) and the limits.
 
 usage: python tests/benchmarks/bench_replay.py [--smallest]
 """
 
+import dataclasses
 import random
 import time
 
+import numpy as np
 from limits import finish, parser_of, print_limit
 from map_cases import free_regions
+from requests_cases import make_traced
 from trace_cases import Recorder
 
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
 from tb_memplugin.allocator.simulator import Simulator
+from tb_memplugin.analysis.fit.what_if import curve_sizes
 from tb_memplugin.attribution.results.ledger import peak_event
-from tb_memplugin.model import MISSING, MemoryMap
+from tb_memplugin.attribution.trace.lifetimes import chunks
+from tb_memplugin.model import MISSING, MemoryMap, StepRequests
 from tb_memplugin.model.trace import AllocationTrace
+from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.prediction.predictor import Predictor
 
 EVENTS = 10_000
 SMALLEST_EVENTS = 500
 BEFORE = 1_000
 """Chunks in use when the step begins: weights, slots, handles."""
 ROUNDS = 7
-LIMIT_SECONDS = 0.15
+REPLAY_SECONDS, CURVE_SECONDS = 0.15, 2.0
 
 
 def step(count: int = EVENTS) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
@@ -59,6 +67,39 @@ def step(count: int = EVENTS) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
     return events.trace(), start, simulator.map(empty)
 
 
+def recorded(trace: AllocationTrace, start: MemoryMap) -> StepRequests:
+    """The requests of a step, of which half the sizes grow with the batch."""
+    found = chunks(trace)
+    used = start.requested_bytes >= 0
+    old = ~np.isin(start.address[used], found.address[found.birth < 0])
+    columns = {
+        "address": np.append(found.address, start.address[used][old]),
+        "allocated": np.append(found.allocated, start.bytes[used][old]),
+        "birth": np.append(found.birth, np.full(int(old.sum()), -1)),
+        "death": np.append(found.death, np.full(int(old.sum()), len(trace))),
+    }
+    by_address = dict(zip(start.address.tolist(), start.requested_bytes.tolist(), strict=True))
+    requested = np.append(found.requested, start.requested_bytes[used][old])
+    for row in np.flatnonzero(columns["birth"] < 0).tolist():
+        requested[row] = by_address[int(columns["address"][row])]
+    count = len(requested)
+    template = make_traced()[3].requests
+    return dataclasses.replace(
+        template,
+        events=len(trace),
+        capacity_bytes=16 << 30,
+        requested=requested,
+        batch_power=np.where((columns["birth"] >= 0) & (np.arange(count) % 2 == 0), 1, 0),
+        owner=np.zeros(count, np.int64),
+        op=np.full(count, -1),
+        region_address=start.region_address,
+        region_bytes=start.region_bytes,
+        added_address=np.empty(0, np.int64),
+        added_bytes=np.empty(0, np.int64),
+        **columns,
+    )
+
+
 def main() -> None:
     count = SMALLEST_EVENTS if parser_of(__doc__).parse_args().smallest else EVENTS
     trace, start, end = step(count)
@@ -70,7 +111,16 @@ def main() -> None:
         seconds.append(time.process_time() - began)
         assert len(part) == count and (replay.addresses, replay.chunks) == (replay.of_addresses, replay.of_chunks)
     print(f"{len(trace)} events, {len(start)} chunks at the start")
-    print_limit("replay", min(seconds), LIMIT_SECONDS, "s", any_size=True)
+    print_limit("replay", min(seconds), REPLAY_SECONDS, "s", any_size=True)
+    predictor = Predictor((recorded(trace, start),))
+    assert predictor.reproduced.whole
+    began = time.process_time()
+    sizes = curve_sizes(predictor, 1, 32)
+    assert all(predictor.peaks(Conditions(batch_size=size)).peak_bytes for size in sizes)
+    print_limit(f"curve of {len(sizes)} batch sizes", time.process_time() - began, CURVE_SECONDS, "s", any_size=True)
+    began = time.process_time()
+    largest = predictor.largest_batch_size(16 << 30)
+    print(f"largest batch size {largest}: {time.process_time() - began:.2f} s")
     finish()
 
 
