@@ -1,15 +1,13 @@
 /** Each route's answer, checked by the schema and turned into the model. */
 
-import type { Activations } from "../model/activations";
+import { readColumns } from "../lib/check";
 import type { Devices } from "../model/devices";
-import { HOST_PARTS, type HostMemory } from "../model/host-memory";
 import type { MemoryMap } from "../model/memory-map";
 import type { Overview } from "../model/overview";
-import type { PoolSteps } from "../model/pool";
-import type { LedgerTotals } from "../model/snapshot";
+import { HOST_PARTS, type HostMemory, type PoolSteps } from "../model/pool";
+import type { Activations, LedgerTotals } from "../model/snapshot";
 import { splitRounding, type Timeline } from "../model/timeline";
 import * as schema from "../schema";
-import { readColumns } from "../lib/check";
 
 export const parseRuns = (json: unknown): schema.RunsAnswer => schema.runsAnswer(json, "runs");
 export const parseAnswers = (json: unknown): schema.Answer[] => schema.answersAnswer(json, "answers").answers;

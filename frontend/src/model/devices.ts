@@ -5,7 +5,7 @@ import { groupKey, stackOrder } from "./categories";
 import { ofOneKind } from "./run";
 import type { DeviceRow, DevicesAnswer, Group, GroupBytes, TracedPeak, WorkerInfo } from "../schema";
 
-export interface DeviceSteps {
+interface DeviceSteps {
   step: Float64Array;
   max_peak_bytes: Float64Array;
   min_peak_bytes: Float64Array;

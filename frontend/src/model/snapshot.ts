@@ -1,8 +1,9 @@
 /** The breakdown of one step: traced, or at its failure. */
 
 import { formatBytes, formatCount } from "../lib/bytes";
+import { maximum } from "../lib/search";
+import type { Group, HeldTensorGroup, LedgerRow, LedgerTotalsHead, Phase, Replay, SavedRow, Snapshot, ActivationsHead } from "../schema";
 import { PERSISTENT, groupKey, stackOrder } from "./categories";
-import type { Group, HeldTensorGroup, LedgerRow, LedgerTotalsHead, Phase, Replay, SavedRow, Snapshot } from "../schema";
 
 export function owners(ledger: readonly LedgerRow[]): { layer: string | null; bytes: number }[] {
   const byLayer = new Map<string | null, number>();
@@ -121,4 +122,42 @@ export function totalsOf(
     in_use_bytes: Float64Array.from(ordered, ({ in_use_bytes }) => in_use_bytes),
     bytes: all.map(({ bytes }) => bytes),
   };
+}
+
+/** `bytes` has a column for each layer. */
+export type Activations = ActivationsHead & { rows: number; step: Float64Array; wall_time: Float64Array; bytes: Float64Array[] };
+
+export interface LayerSeries {
+  /** Layer path; null for the sum of the layers that are not shown one by one. */
+  layer: string | null;
+  count: number;
+  bytes: Float64Array;
+  max_bytes: number;
+}
+
+/** The `limit` layers with the highest recorded bytes, then one series for all others. In order of size. */
+export function topLayers(activations: Activations, limit: number): LayerSeries[] {
+  const all = activations.layers.map((layer, index): LayerSeries => {
+    const bytes = activations.bytes[index] ?? new Float64Array(activations.rows).fill(NaN);
+    return { layer, count: 1, bytes, max_bytes: maximum(bytes) };
+  });
+  all.sort((a, b) => b.max_bytes - a.max_bytes);
+  if (all.length <= limit + 1) return all;
+  const rest = all.slice(limit);
+  const sum = new Float64Array(activations.rows).fill(NaN);
+  for (const series of rest) {
+    series.bytes.forEach((value, row) => {
+      if (!Number.isNaN(value)) sum[row] = (Number.isNaN(sum[row]) ? 0 : (sum[row] as number)) + value;
+    });
+  }
+  return [...all.slice(0, limit), { layer: null, count: rest.length, bytes: sum, max_bytes: maximum(sum) }];
+}
+
+export function totalAt(series: readonly LayerSeries[], row: number): number | null {
+  let total: number | null = null;
+  for (const { bytes } of series) {
+    const value = bytes[row];
+    if (value !== undefined && !Number.isNaN(value)) total = (total ?? 0) + value;
+  }
+  return total;
 }

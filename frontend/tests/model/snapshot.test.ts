@@ -1,7 +1,18 @@
 import { describe, expect, it } from "vitest";
 
 import { parseSnapshot } from "../../src/api/answers";
-import { owners, MAX_GROUPS, heldTensors, holderOf, replayText, sizesText, totalsOf } from "../../src/model/snapshot";
+import {
+  owners,
+  MAX_GROUPS,
+  heldTensors,
+  holderOf,
+  replayText,
+  sizesText,
+  totalsOf,
+  topLayers,
+  totalAt,
+  type Activations,
+} from "../../src/model/snapshot";
 import type { HeldTensorGroup, LedgerRow, Snapshot } from "../../src/schema";
 
 const row = (layer: string | null, category: LedgerRow["category"], trainable: boolean | null, bytes: number): LedgerRow => ({
@@ -148,5 +159,34 @@ describe("totals of ledgers", () => {
     const totals = totalsOf(snapshots, "b", place);
     expect([[...totals.step], totals.groups.length, totals.bytes.map((bytes) => [...bytes])]).toEqual([[2, 7], 1, [[20, 0]]]);
     expect(totalsOf(snapshots, "none", place).groups).toEqual([]);
+  });
+});
+
+const column = (...values: number[]): Float64Array => Float64Array.from(values);
+
+describe("recorded activations", () => {
+  const ACTIVATIONS: Activations = {
+    run: "r",
+    rows: 3,
+    total_rows: 3,
+    layers: ["a", "b", "c", "d"],
+    step: column(0, 1, 2),
+    wall_time: column(0, 1, 2),
+    bytes: [column(1, 2, NaN), column(9, NaN, 1), column(NaN, 4, NaN), column(3, 3, NaN)],
+  };
+
+  it("are the largest layers by their maximum, and the sum of the others", () => {
+    const top = topLayers(ACTIVATIONS, 1);
+    expect(top.map(({ layer, count, max_bytes }) => [layer, count, max_bytes])).toEqual([
+      ["b", 1, 9],
+      [null, 3, 9],
+    ]);
+    expect([...(top[1]?.bytes ?? [])]).toEqual([4, 9, NaN]);
+    expect([0, 1, 2].map((row) => totalAt(top, row))).toEqual([13, 9, 1]);
+  });
+
+  it("need no band for the others if there is only one", () => {
+    expect(topLayers(ACTIVATIONS, 3).map(({ layer }) => layer)).toEqual(["b", "c", "d", "a"]);
+    expect(totalAt(topLayers({ ...ACTIVATIONS, layers: [], bytes: [] }, 3), 0)).toBeNull();
   });
 });

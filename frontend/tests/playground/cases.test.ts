@@ -25,9 +25,8 @@ import {
   parseSnapshot,
   parseSnapshots,
 } from "../../src/api/answers";
-import { WrongAnswer, decodeColumns } from "../../src/lib/check";
 import { formatBytes } from "../../src/lib/bytes";
-import { topLayers, totalAt, type Activations } from "../../src/model/activations";
+import { WrongAnswer, decodeColumns } from "../../src/lib/check";
 import { frozenFindings } from "../../src/model/answer";
 import { groupDeltas } from "../../src/model/compare";
 import { costSentences, splitBySide } from "../../src/model/frozen";
@@ -43,7 +42,7 @@ import {
   rowSentence,
   type Overview,
 } from "../../src/model/overview";
-import { rankOf, owners } from "../../src/model/snapshot";
+import { topLayers, totalAt, rankOf, owners, type Activations } from "../../src/model/snapshot";
 import { DEFAULTS } from "../../src/state/address";
 import { compareSpec, rowFor } from "../../src/views/compare/compare-view";
 import { frozenPicture } from "../../src/views/frozen/frozen-view";

@@ -3,13 +3,7 @@
 import base from "../../theme/base.css?inline";
 import chart from "../shared/chart.css?inline";
 import figures from "../shared/figures.css?inline";
-import panel from "../shared/panel.css?inline";
-import states from "../shared/states.css?inline";
-import segments from "../shared/segments.css?inline";
 import tables from "../shared/tables.css?inline";
-import tips from "../shared/tips.css?inline";
-import downloads from "../shared/export.css?inline";
-import tracedDetails from "../shared/traced-details.css?inline";
 import memoryMap from "../shared/memory-map/memory-map.css?inline";
 import fixes from "../shared/fixes.css?inline";
 import app from "./app.css?inline";
@@ -28,13 +22,7 @@ export const STYLES = [
   base,
   chart,
   figures,
-  panel,
-  states,
-  segments,
   tables,
-  tips,
-  downloads,
-  tracedDetails,
   memoryMap,
   fixes,
   app,

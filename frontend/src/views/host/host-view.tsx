@@ -8,6 +8,7 @@ import type { PlotSpec } from "../../charts/plot";
 import { unitOf, shareOf, unbroken, type Unit, type Table } from "../../lib/bytes";
 import { maximum, nearestIndex } from "../../lib/search";
 import { WORDS, type WordName } from "../../model/categories";
+import { at } from "../../model/overview";
 import {
   HOST_PARTS,
   hostFacts,
@@ -18,8 +19,8 @@ import {
   type HostFacts,
   type HostMemory,
   type HostPart,
-} from "../../model/host-memory";
-import { at } from "../../model/overview";
+} from "../../model/pool";
+import type { RunInfo } from "../../schema";
 import type { Choices } from "../../state/address";
 import { INKS, type Fill, type Scheme } from "../../theme/palette";
 import { Chart } from "../shared/chart";
@@ -29,7 +30,6 @@ import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
 import { useStepsChart, highest, framed } from "../shared/frame";
 import { Known } from "../shared/states";
-import type { RunInfo } from "../../schema";
 
 const COLOURS: Record<Scheme, Record<HostPart, string>> = {
   light: {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { HostMemory } from "../../../src/model/host-memory";
+import type { HostMemory } from "../../../src/model/pool";
 import { boundaries } from "../../../src/views/host/host-view";
 
 describe("the stack of host memory", () => {
