@@ -7,11 +7,12 @@ import pytest
 
 from tb_memplugin.model import CATEGORIES, PERSISTENT, Pool, is_cpu, is_gpu, pool_of, stack_order
 
-PAGE = pathlib.Path(__file__).parents[3] / "frontend/src/model/categories.ts"
+SOURCES = pathlib.Path(__file__).parents[3] / "frontend/src"
+PAGE = "".join((SOURCES / name).read_text() for name in ("schema.ts", "model/categories.ts"))
 
 
 def names_in_page(constant: str) -> tuple[str, ...]:
-    found = re.search(rf"export const {constant}\b[^=]*= \[(.*?)\]", PAGE.read_text(), re.DOTALL)
+    found = re.search(rf"export const {constant}\b[^=]*= \[(.*?)\]", PAGE, re.DOTALL)
     assert found is not None
     return tuple(re.findall(r'"(\w+)"', found[1]))
 
