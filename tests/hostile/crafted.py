@@ -29,13 +29,13 @@ def samples(rows: int, devices: list[str], first: int, sequence: int) -> bytes:
 
 def frames_of_64_mib(run: pathlib.Path) -> None:
     write_frames(
-        run / "memory", [(f"samples/s/{at}", at, samples(600_000, ["GPU:0"], 600_000 * at, at)) for at in range(6)]
+        run / "memory", [(f"samples/s/{at}", at, samples(520_000, ["GPU:0"], 520_000 * at, at)) for at in range(6)]
     )
 
 
 def frames_in_one_tag(run: pathlib.Path) -> None:
     write_frames(
-        run / "memory", [("samples/s/0", at, samples(300_000, ["GPU:0"], 300_000 * at, at)) for at in range(20)]
+        run / "memory", [("samples/s/0", at, samples(260_000, ["GPU:0"], 260_000 * at, at)) for at in range(20)]
     )
 
 
