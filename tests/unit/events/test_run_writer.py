@@ -1,160 +1,116 @@
 """Event files of the run writer, read back record by record."""
 
 import dataclasses
-import glob
+import os
 import pathlib
-import struct
+import socket
 
 import numpy as np
 import pytest
-from reading_cases import make_samples
+from reading_cases import event_files, make_activations, make_samples
 from rollup_cases import rollups_of
+from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
 from tb_memplugin.analysis.devices.worker_summary import summarize_session
 from tb_memplugin.events import run_writer
 from tb_memplugin.events.frames import codec
-from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME, parse_tag
+from tb_memplugin.events.frames.codec import Frame
+from tb_memplugin.events.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME
 from tb_memplugin.events.frames.record_frames import read_frame
 from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
-from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, LayerTable, Samples, take_samples
+from tb_memplugin.model import LayerActivations, LayerTable, Samples
 
 
 def events(directory: pathlib.Path) -> list[event_pb2.Event]:
     """Every event of a directory's files, in the order of their names."""
-    found = []
-    for path in sorted(glob.glob(f"{directory}/**/events.out.tfevents.*", recursive=True)):
-        data, at = pathlib.Path(path).read_bytes(), 0
-        while at < len(data):
-            (length,) = struct.unpack_from("<Q", data, at)
-            found.append(event_pb2.Event.FromString(data[at + 12 : at + 12 + length]))
-            at += length + 16
-    return found
+    found = [raw for path in event_files(directory) for raw in RawEventFileLoader(str(path)).Load()]
+    return [event_pb2.Event.FromString(raw) for raw in found]
 
 
-def samples(steps: list[int], peaks: list[int]) -> Samples:
-    """Samples of one device with the given peaks."""
-    count = len(steps)
-    unknown = np.full(count, MISSING)
-    peak = np.asarray(peaks)
-    return Samples(
-        step=np.asarray(steps),
-        phase=np.zeros(count, np.int64),
-        epoch=np.zeros(count, np.int64),
-        wall_time=np.arange(count, dtype=np.float64),
-        host_resident_bytes=unknown,
-        devices={"CPU:0": DeviceSamples(peak, peak, *[unknown] * 6)},
-    )
+def written(directory: pathlib.Path, stream: str) -> dict[bytes, str]:
+    """The frames of a stream, in order, with their tags."""
+    values = [value for event in events(directory) for value in event.summary.value]
+    return {value.tensor.string_val[0]: value.tag for value in values if value.tag.startswith(f"{stream}/")}
 
 
-def written_tags(directory: pathlib.Path) -> list[str]:
-    return [value.tag for event in events(directory) for value in event.summary.value]
+def frames_of(directory: pathlib.Path, stream: str) -> list[Frame]:
+    return [codec.decode(frame) for frame in written(directory, stream)]
 
 
 def test_files_lie_in_a_directory_of_their_own_and_name_no_machine(tmp_path: pathlib.Path) -> None:
-    import os
-    import socket
-
     RunWriter(tmp_path / "exp1", worker="worker_1").close()
-    names = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*tfevents*")]
-    assert len(names) == 1
-    assert names[0].startswith("exp1/memory/worker_1/events.out.tfevents.")
-    assert socket.gethostname() not in names[0] and f".{os.getpid()}." not in names[0]
+    (name,) = [str(path.relative_to(tmp_path)) for path in event_files(tmp_path)]
+    assert name.startswith("exp1/memory/worker_1/events.out.tfevents.")
+    assert socket.gethostname() not in name and f".{os.getpid()}." not in name
 
 
 def test_tags_have_at_most_as_many_events_as_readers_keep(tmp_path: pathlib.Path) -> None:
     # GIVEN 50 flushes WHEN they are read back
     writer = RunWriter(tmp_path)
     for step in range(50):
-        writer.samples(samples([step], [100]))
+        writer.samples(make_samples([step], [100]))
         writer.flush()
     writer.close()
-    tags = [tag for tag in written_tags(tmp_path) if tag.startswith("samples/")]
+    tags = list(written(tmp_path, "samples").values())
     # THEN each tag has at most eight, and nothing is missing
-    assert len(tags) == 50
-    assert max(tags.count(tag) for tag in tags) == EVENTS_PER_TAG
+    assert len(tags) == 50 and max(map(tags.count, tags)) == EVENTS_PER_TAG
     assert all(event.summary.value[0].metadata.plugin_data.plugin_name == PLUGIN_NAME for event in events(tmp_path)[1:])
 
 
 def test_a_step_that_does_not_grow_begins_a_new_tag(tmp_path: pathlib.Path) -> None:
     writer = RunWriter(tmp_path)
     for step in (5, 5, 3, 4):
-        writer.samples(samples([step], [100]))
+        writer.samples(make_samples([step], [100]))
     writer.close()
-    tags = [tag for tag in written_tags(tmp_path) if tag.startswith("samples/")]
-    assert [parse_tag(tag).number for tag in tags] == [0, 1, 2, 2]
+    assert [tag.rpartition("/")[2] for tag in written(tmp_path, "samples").values()] == ["0", "1", "2", "2"]
 
 
 def test_frames_are_numbered_without_gaps(tmp_path: pathlib.Path) -> None:
     writer = RunWriter(tmp_path)
-    writer.samples(samples(list(range(MAX_SAMPLE_ROWS + 1)), [7] * (MAX_SAMPLE_ROWS + 1)))
-    writer.samples(samples([MAX_SAMPLE_ROWS + 1], [7]))
+    writer.samples(make_samples(range(MAX_SAMPLE_ROWS + 1), [7] * (MAX_SAMPLE_ROWS + 1)))
+    writer.samples(make_samples([MAX_SAMPLE_ROWS + 1], [7]))
     writer.close()
-    frames = [
-        codec.decode(value.tensor.string_val[0])
-        for event in events(tmp_path)
-        for value in event.summary.value
-        if value.tag.startswith("samples/")
-    ]
-    assert [frame.sequence for frame in frames] == [0, 1, 2]
-    assert [frame.rows for frame in frames] == [MAX_SAMPLE_ROWS, 1, 1]
+    frames = [(frame.sequence, frame.rows) for frame in frames_of(tmp_path, "samples")]
+    assert frames == [(0, MAX_SAMPLE_ROWS), (1, 1), (2, 1)]
 
 
-def written_peaks(directory: pathlib.Path) -> list[Samples]:
-    return [
-        read_frame(Samples, codec.decode(value.tensor.string_val[0]))
-        for event in events(directory)
-        for value in event.summary.value
-        if value.tag.startswith("peak/")
-    ]
-
-
-def test_the_peaks_of_several_devices_are_each_written_again(tmp_path: pathlib.Path) -> None:
-    one = samples([0, 1, 2, 3], [100, 900, 200, 300])
+def test_each_devices_highest_peak_is_written_again_when_it_is_new(tmp_path: pathlib.Path) -> None:
+    one = make_samples([0, 1, 2, 3], [100, 900, 200, 300])
     (figures,) = one.devices.values()
     devices = {f"GPU:{at}": dataclasses.replace(figures, peak_bytes=np.roll(figures.peak_bytes, at)) for at in range(3)}
-    writer = RunWriter(tmp_path)
+    writer = RunWriter(tmp_path / "devices")
     writer.samples(dataclasses.replace(one, devices=devices))
     writer.close()
-    assert [peak.step.tolist() for peak in written_peaks(tmp_path)] == [[1], [2], [3]]
-
-
-def test_the_highest_peak_is_written_again_only_when_it_is_new(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path)
+    again = RunWriter(tmp_path / "steps")
     for step, peak in enumerate([10, 30, 20, 40]):
-        writer.samples(samples([step], [peak]))
-    writer.close()
-    assert [int(peak.devices["CPU:0"].peak_bytes[0]) for peak in written_peaks(tmp_path)] == [10, 30, 40]
+        again.samples(make_samples([step], [peak]))
+    again.close()
+    for name, steps in (("devices", [1, 2, 3]), ("steps", [0, 1, 3])):
+        assert [read_frame(Samples, one).step.tolist() for one in frames_of(tmp_path / name, "peak")] == [
+            [step] for step in steps
+        ]
 
 
 def test_a_new_file_begins_past_the_size_that_was_set(tmp_path: pathlib.Path) -> None:
     writer = RunWriter(tmp_path, max_file_bytes=2000)
     for step in range(40):
-        writer.samples(samples([step], [step]))
+        writer.samples(make_samples([step], [step]))
         writer.flush()
     writer.close()
-    sizes = [path.stat().st_size for path in tmp_path.rglob("*tfevents*")]
-    assert len(sizes) > 3
-    assert max(sizes) < 4000
-    assert len([tag for tag in written_tags(tmp_path) if tag.startswith("samples/")]) == 40
+    sizes = [path.stat().st_size for path in event_files(tmp_path)]
+    assert len(sizes) > 3 and max(sizes) < 4000 and len(written(tmp_path, "samples")) == 40
 
 
 def test_activations_are_split_into_frames_of_bounded_size(tmp_path: pathlib.Path) -> None:
-    layers = tuple(f"layer_{at}" for at in range(300))
     values = np.arange(2000 * 300).reshape(2000, 300)
     writer = RunWriter(tmp_path)
-    writer.activations(LayerActivations(np.arange(2000), np.zeros(2000), layers, values))
+    writer.activations(make_activations(range(2000), [f"layer_{at}" for at in range(300)], values))
     writer.close()
-    frames = [
-        codec.decode(value.tensor.string_val[0])
-        for event in events(tmp_path)
-        for value in event.summary.value
-        if value.tag.startswith("activations/")
-    ]
-    read = np.concatenate([read_frame(LayerActivations, frame).bytes for frame in frames])
-    assert len(frames) > 1
-    np.testing.assert_array_equal(read, values)
+    read = [read_frame(LayerActivations, frame).bytes for frame in frames_of(tmp_path, "activations")]
+    assert len(read) > 1
+    np.testing.assert_array_equal(np.concatenate(read), values)
 
 
 def test_a_note_is_written_once(tmp_path: pathlib.Path) -> None:
@@ -163,8 +119,7 @@ def test_a_note_is_written_once(tmp_path: pathlib.Path) -> None:
         writer.note("tracing of steps stopped: no profiler")
     writer.layer_table(LayerTable(0, 1.0, "recording began", (), None, 0, 0))
     writer.close()
-    metas = [tag for tag in written_tags(tmp_path) if tag.startswith("meta/")]
-    assert len(metas) == 3
+    assert len(written(tmp_path, "meta")) == 3
 
 
 def test_an_unwritable_place_is_an_error_at_once(tmp_path: pathlib.Path) -> None:
@@ -173,18 +128,13 @@ def test_an_unwritable_place_is_an_error_at_once(tmp_path: pathlib.Path) -> None
         RunWriter(tmp_path / "taken")
 
 
-def test_taking_rows_keeps_every_column_aligned() -> None:
-    taken = take_samples(samples([1, 2, 3], [10, 20, 30]), slice(1, 3))
-    assert taken.step.tolist() == [2, 3]
-    assert taken.devices["CPU:0"].peak_bytes.tolist() == [20, 30]
-    assert len(taken) == 2
-
-
 def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not_count(tmp_path: pathlib.Path) -> None:
-    # GIVEN a writer that lives WHEN another one writes into the same run
-    first = RunWriter(tmp_path)
-    second = RunWriter(tmp_path)
-    third = RunWriter(tmp_path, worker="worker_1")
+    # GIVEN a writer that lives, in its second file, WHEN another one writes into the same run
+    first = RunWriter(tmp_path, max_file_bytes=1)
+    first.samples(make_samples([0], [1]))
+    first.flush()
+    assert len(event_files(tmp_path)) == 2
+    second, third = RunWriter(tmp_path), RunWriter(tmp_path, worker="worker_1")
     # THEN each has a directory of its own
     assert [pathlib.Path(writer.directory).relative_to(tmp_path).as_posix() for writer in (first, second, third)] == [
         "memory",
@@ -196,27 +146,16 @@ def test_a_second_living_writer_gets_its_own_directory_and_a_closed_one_does_not
     assert RunWriter(tmp_path).directory == first.directory
 
 
-def test_a_new_file_of_a_writer_is_locked_like_its_first(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path, max_file_bytes=1)
-    writer.samples(samples([0], [1]))
-    writer.flush()
-    assert len(list(tmp_path.rglob("*tfevents*"))) == 2
-    assert RunWriter(tmp_path).directory != writer.directory
-
-
-def test_a_session_says_that_it_ended_only_if_it_did(tmp_path: pathlib.Path) -> None:
-    for name in ("ended", "interrupted"):
-        writer = RunWriter(tmp_path / name, worker="w")
-        writer.note("a note")
-        writer.samples(samples([0], [100]))
-        if name == "ended":
-            writer.end()
-        writer.close()
-        run = tb_memplugin.load(tmp_path)[name]
-        assert run.notes == ("w: a note",)
-    for name, ended in (("ended", True), ("interrupted", False)):
-        by_worker = tb_memplugin.load(tmp_path).by_worker(name)
-        assert by_worker["w"].ended is ended
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_session_says_that_it_ended_only_if_it_did(tmp_path: pathlib.Path, ended: bool) -> None:
+    writer = RunWriter(tmp_path / "run", worker="w")
+    writer.note("a note")
+    writer.samples(make_samples([0], [100]))
+    if ended:
+        writer.end()
+    writer.close()
+    runs = tb_memplugin.load(tmp_path)
+    assert runs["run"].notes == ("w: a note",) and runs.by_worker("run")["w"].ended is ended
 
 
 def test_a_traced_step_without_breakdown_is_noted_while_it_is_analyzed(tmp_path: pathlib.Path) -> None:
@@ -227,17 +166,6 @@ def test_a_traced_step_without_breakdown_is_noted_while_it_is_analyzed(tmp_path:
     assert notes == ("Traced step 3 is still being analyzed, unless its process was killed.",)
     assert tb_memplugin.load(tmp_path)["run"].notes == ()
     writer.close()
-
-
-def test_a_closed_session_does_not_end_in_a_directory_that_another_one_uses(tmp_path: pathlib.Path) -> None:
-    first = RunWriter(tmp_path / "run")
-    first.samples(samples([0], [100]))
-    first.close()
-    second = RunWriter(tmp_path / "run")
-    files = sorted(tmp_path.rglob("events.*"))
-    first.end()
-    assert sorted(tmp_path.rglob("events.*")) == files
-    second.close()
 
 
 def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,21 +214,18 @@ def test_each_session_has_a_roll_up_of_its_own(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_session_says_how_many_were_there_before(tmp_path: pathlib.Path) -> None:
-    def write(writer: RunWriter, steps: list[int], start: float) -> None:
-        writer.samples(dataclasses.replace(samples(steps, steps), wall_time=start + np.asarray(steps, float)))
-
     first = RunWriter(tmp_path / "exp")
-    write(first, [1, 2, 3], 5000.0)
+    first.samples(make_samples([1, 2, 3], [1, 2, 3], start=5000.0))
     first.close()
     second = RunWriter(tmp_path / "exp")
-    write(second, [3, 4], 1000.0)  # the clock was set back
+    second.samples(make_samples([3, 4], [3, 4], start=1000.0))  # the clock was set back
     beside = RunWriter(tmp_path / "exp")  # while the second one still records
     assert (first.info.earlier, second.info.earlier, beside.info.earlier) == (0, 1, 0)
-    write(beside, [1], 1001.0)
+    beside.samples(make_samples([1], [1], start=1001.0))
     second.close()
     beside.close()
     # WHEN the first one goes on after the second
-    write(first, [5], 6000.0)
+    first.samples(make_samples([5], [5], start=6000.0))
     first.end()
     first.close()
     assert first.info.earlier == 2
@@ -310,6 +235,9 @@ def test_a_session_says_how_many_were_there_before(tmp_path: pathlib.Path) -> No
     assert run.by_worker[""].ended is True
     # AND a session that ended says nothing more after another one began
     third = RunWriter(tmp_path / "exp")
+    files = event_files(tmp_path)
+    first.end()
+    assert event_files(tmp_path) == files
     third.close()
     first.end()
     assert tb_memplugin.load(tmp_path)["exp"].by_worker[""].ended is False

@@ -35,19 +35,6 @@ def test_samples_are_joined_once_for_all_loads_of_a_run(
     assert equal(with_maps, dataclasses.replace(usual))
 
 
-def test_a_run_that_grows_is_read_anew_even_if_its_samples_are_known(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "exp")
-    writer.samples(make_samples(range(10), range(10)))
-    writer.flush()
-    source, reader = FileSource(tmp_path), Reader()
-    before = reader.run(source, "exp").run
-    writer.samples(make_samples(range(10, 15), range(10, 15)))
-    writer.close()
-    after = reader.run(source, "exp").run
-    assert len(before.samples) == 10 and after.samples.step.tolist() == list(range(15))
-    assert after.samples.devices[DEVICE].peak_bytes.tolist() == list(range(15))
-
-
 def write_long_run(directory: pathlib.Path, steps: int, peaks: dict[int, int], flush: int = 100) -> None:
     """A run with a validation step after each 50 training steps."""
     writer = RunWriter(directory)

@@ -1,8 +1,12 @@
 """The reader on real event files: round trips, reported losses, and incremental reads."""
 
+import dataclasses
+from typing import Any
 import pathlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +30,6 @@ from tb_memplugin.events.frames import codec
 from tb_memplugin.events.frames.record_frames import frame_of
 from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.model import Run
-from tb_memplugin.reader import run_reader as reader_module
 from tb_memplugin.reader.decode.streams import ACTIVATIONS, BASIC
 from tb_memplugin.reader.files.file_source import FileSource
 from tb_memplugin.reader.files.source import Listing, TagContent
@@ -55,8 +58,13 @@ def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
     return Reader().run(FileSource(logdir), name, {*BASIC, ACTIVATIONS}).run
 
 
-def samples_frame(sequence: int, steps: Sequence[int], peaks: Sequence[int]) -> bytes:
-    return codec.encode(frame_of("samples", make_samples(steps, peaks), sequence))
+def samples_frame(sequence: int, steps: Sequence[int], **changes: Any) -> bytes:
+    frame = frame_of("samples", make_samples(steps, [1] * len(steps)), sequence)
+    return codec.encode(dataclasses.replace(frame, **changes))
+
+
+def damaged(frame: bytes) -> bytes:
+    return frame[:-1] + bytes([frame[-1] ^ 1])
 
 
 def test_everything_written_is_read_back(tmp_path: pathlib.Path) -> None:
@@ -97,7 +105,8 @@ def test_only_changed_tags_are_read_again(tmp_path: pathlib.Path) -> None:
     writer.samples(make_samples([20], [1]))
     writer.flush()
     # THEN only the newest tag is read
-    assert len(reader.run(source, "exp").run.samples) == 21
+    samples = reader.run(source, "exp").run.samples
+    assert samples.devices[DEVICE].peak_bytes.tolist() == [*range(100, 80, -1), 1]
     assert [tag.split("/")[0] for tag in source.tags] == ["samples"]
     # AND nothing is read when nothing changed
     source.tags.clear()
@@ -153,11 +162,8 @@ def test_lost_activations_are_reported_without_reading_columns(tmp_path: pathlib
         codec.encode(frame_of("activations", make_activations([step], [f"layer_{step}"], [[1]]), step))
         for step in range(4)
     ]
-    damaged = frames[1][:-1] + bytes([frames[1][-1] ^ 1])
-    write_frames(
-        tmp_path / "exp" / "memory",
-        [("activations/s/0", 0, frames[0]), ("activations/s/0", 1, damaged), ("activations/s/0", 3, frames[3])],
-    )
+    frames[1] = damaged(frames[1])
+    write_frames(tmp_path / "exp" / "memory", [("activations/s/0", step, frames[step]) for step in (0, 1, 3)])
     source, reader = FileSource(tmp_path), Reader()
     layers, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
     assert layers == 2 and damage == (
@@ -169,12 +175,9 @@ def test_lost_activations_are_reported_without_reading_columns(tmp_path: pathlib
 def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
     for name in "abc":
         write_small_run(tmp_path / name)
-    source, small, large = FileSource(tmp_path), Reader(cache_bytes=1), Reader()
-    for _ in range(2):
-        for name in "abc":
-            assert equal(
-                small.run(source, name, {*BASIC, ACTIVATIONS}).run, large.run(source, name, {*BASIC, ACTIVATIONS}).run
-            )
+    source, readers = FileSource(tmp_path), (Reader(cache_bytes=1), Reader())
+    for name in "abcabc":
+        assert equal(*(reader.run(source, name, {*BASIC, ACTIVATIONS}).run for reader in readers))
 
 
 def test_the_error_on_an_unknown_run_lists_the_runs(tmp_path: pathlib.Path) -> None:
@@ -183,59 +186,54 @@ def test_the_error_on_an_unknown_run_lists_the_runs(tmp_path: pathlib.Path) -> N
         Reader().run(FileSource(tmp_path), "other")
 
 
-def test_a_missing_frame_is_reported_with_its_steps(tmp_path: pathlib.Path) -> None:
-    frames = [
-        ("samples/s/0", 9, samples_frame(0, range(10), [1] * 10)),
-        ("samples/s/0", 29, samples_frame(2, range(20, 30), [1] * 10)),
-        ("samples/s/0", 59, samples_frame(5, range(50, 60), [1] * 10)),
-    ]
+@pytest.mark.parametrize(
+    ("frames", "steps", "damage"),
+    [
+        (
+            [("samples/s/0", 10 * at + 9, samples_frame(at, range(10 * at, 10 * at + 10))) for at in (0, 2, 5)],
+            [*range(10), *range(20, 30), *range(50, 60)],
+            [
+                "session s, samples: steps 10 to 19 are missing (1 record lost)",
+                "session s, samples: steps 30 to 49 are missing (2 records lost)",
+            ],
+        ),
+        # Bytes that were damaged before TensorBoard's reader, which checks nothing, passed them on
+        (
+            [
+                ("samples/s/0", 0, samples_frame(0, [0])),
+                ("samples/s/0", 1, damaged(samples_frame(1, [1]))),
+                ("samples/s/0", 2, samples_frame(2, [2])),
+            ],
+            [0, 2],
+            [
+                "run exp/memory, tag samples/s/0, event of step 1: frame is damaged: its checksum does not match",
+                "session s, samples: step 1 is missing (1 record lost)",
+            ],
+        ),
+        ([("activations/s/0", 0, samples_frame(0, [0]))], [], ["does not belong under this tag"]),
+        ([("samples/s/0", 6, samples_frame(0, [5], last_step=6))], [], ["does not hold these steps"]),
+        (
+            [(tag, 0, samples_frame(0, [0])) for tag in ("samples/s/0", "samples/s/01", "future/s/0")],
+            [0],
+            ["2 tags are unknown"],
+        ),
+    ],
+    ids=["missing", "damaged", "another stream", "wrong steps", "unknown tags"],
+)
+def test_what_is_lost_or_refused_is_reported(
+    tmp_path: pathlib.Path, frames: list[tuple[str, int, bytes]], steps: list[int], damage: list[str]
+) -> None:
     write_frames(tmp_path / "exp" / "memory", frames)
-    assert read_run(tmp_path).damage == (
-        "session s, samples: steps 10 to 19 are missing (1 record lost)",
-        "session s, samples: steps 30 to 49 are missing (2 records lost)",
-    )
-
-
-def test_a_damaged_frame_costs_only_itself_and_is_reported(tmp_path: pathlib.Path) -> None:
-    # GIVEN a frame whose bytes were damaged before TensorBoard's reader, which checks nothing, passed it on
-    damaged = bytearray(samples_frame(1, [1], [1]))
-    damaged[-1] ^= 1
-    frames = [
-        ("samples/s/0", 0, samples_frame(0, [0], [1])),
-        ("samples/s/0", 1, bytes(damaged)),
-        ("samples/s/0", 2, samples_frame(2, [2], [1])),
-    ]
-    write_frames(tmp_path / "exp" / "memory", frames)
     run = read_run(tmp_path)
-    assert run.samples.step.tolist() == [0, 2]
-    assert run.damage == (
-        "run exp/memory, tag samples/s/0, event of step 1: frame is damaged: its checksum does not match",
-        "session s, samples: step 1 is missing (1 record lost)",
-    )
-
-
-def test_a_frame_under_another_streams_tag_is_refused(tmp_path: pathlib.Path) -> None:
-    write_frames(tmp_path / "exp" / "memory", [("activations/s/0", 0, samples_frame(0, [0], [1]))])
-    run = read_run(tmp_path)
-    assert len(run.samples) == len(run.activations) == 0
-    assert "does not belong under this tag" in run.damage[0]
-
-
-def test_a_header_with_wrong_steps_is_refused(tmp_path: pathlib.Path) -> None:
-    import dataclasses
-
-    frame = dataclasses.replace(frame_of("samples", make_samples([5], [1]), 0), last_step=6)
-    write_frames(tmp_path / "exp" / "memory", [("samples/s/0", 6, codec.encode(frame))])
-    run = read_run(tmp_path)
-    assert len(run.samples) == 0 and "does not hold these steps" in run.damage[0]
+    assert run.samples.step.tolist() == steps and len(run.activations) == 0
+    assert [one in told for one, told in zip(damage, run.damage, strict=True)] == [True] * len(damage)
 
 
 def test_a_newer_format_is_skipped_with_one_warning(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
     # GIVEN frames of a newer format beside those of this one
-    newer = bytearray(samples_frame(1, [1], [1]))
+    newer = bytearray(samples_frame(1, [1]))
     newer[4] = 9
-    frames = [("samples/s/0", 0, samples_frame(0, [0], [1]))]
-    frames += [(f"samples/s/{tag}", 1, bytes(newer)) for tag in range(1, 4)]
+    frames = [("samples/s/0", 0, samples_frame(0, [0])), *((f"samples/s/{tag}", 1, bytes(newer)) for tag in (1, 2, 3))]
     write_frames(tmp_path / "exp" / "memory", frames)
     # WHEN the run is read again and again
     source, reader = FileSource(tmp_path), Reader(cache_bytes=1)
@@ -244,46 +242,20 @@ def test_a_newer_format_is_skipped_with_one_warning(tmp_path: pathlib.Path, capl
         reader.run(source, "exp", {*BASIC, ACTIVATIONS})
     # THEN what is known is shown, and one warning names run and tag
     assert run.samples.step.tolist() == [0]
-    warnings = [record.getMessage() for record in caplog.records]
-    assert len(warnings) == 1 and "run exp/memory, tag samples/s/1" in warnings[0] and "upgrade" in warnings[0]
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "run exp/memory, tag samples/s/1" in warning and "upgrade" in warning
     assert len(run.damage) == 1 and "2 more tags" in run.damage[0]
 
 
-def test_a_session_without_its_facts_still_shows_its_samples(tmp_path: pathlib.Path) -> None:
-    write_frames(tmp_path / "exp" / "memory", [("samples/s/0", 0, samples_frame(0, [0], [1]))])
-    run = read_run(tmp_path)
-    assert run.sessions == ("s",) and len(run.samples) == 1 and "versions of session s could not" in run.notes[0]
-
-
-def test_copied_event_files_count_once(tmp_path: pathlib.Path) -> None:
-    # GIVEN a run whose event file was copied beside itself
+def test_copied_event_files_count_once_and_a_copied_run_is_a_run_of_its_own(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "exp")
     (path,) = event_files(tmp_path)
-    path.with_name(path.name + ".copy").write_bytes(path.read_bytes())
-    run = read_run(tmp_path)
-    assert len(run.samples) == 64 and len(run.snapshots) == 2 and len(run.layer_tables) == 2 and run.damage == ()
-
-
-def test_a_copied_run_is_a_run_of_its_own(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "exp")
-    (path,) = event_files(tmp_path)
-    (tmp_path / "copy" / "memory").mkdir(parents=True)
-    (tmp_path / "copy" / "memory" / path.name).write_bytes(path.read_bytes())
+    for copy in (path.with_name(path.name + ".copy"), tmp_path / "copy" / "memory" / path.name):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
     for name in ("exp", "copy"):
-        assert len(read_run(tmp_path, name).samples) == 64
-
-
-def test_unknown_tags_are_reported_and_left_out(tmp_path: pathlib.Path) -> None:
-    write_frames(
-        tmp_path / "exp" / "memory",
-        [
-            ("samples/s/0", 0, samples_frame(0, [0], [1])),
-            ("samples/s/01", 0, samples_frame(0, [0], [1])),
-            ("future/s/0", 0, b"x"),
-        ],
-    )
-    run = read_run(tmp_path)
-    assert len(run.samples) == 1 and "2 tags are unknown" in run.damage[0]
+        run = read_run(tmp_path, name)
+        assert (len(run.samples), len(run.snapshots), len(run.layer_tables), run.damage) == (64, 2, 2, ())
 
 
 def test_thousands_of_damaged_tags_are_counted_rather_than_listed(tmp_path: pathlib.Path) -> None:
@@ -292,44 +264,26 @@ def test_thousands_of_damaged_tags_are_counted_rather_than_listed(tmp_path: path
     assert len(damage) == MAX_SENTENCES + 1 and "2970 more" in damage[-1]
 
 
-def test_a_run_over_the_limit_shows_what_fits_and_says_so(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = RunWriter(tmp_path / "exp")
-    for first in range(0, 4000, 100):
-        writer.samples(make_samples(range(first, first + 100), [1] * 100))
-    writer.close()
-    monkeypatch.setattr(reader_module, "MAX_RUN_BYTES", 100_000)
-    run = read_run(tmp_path)
-    assert 0 < len(run.samples) < 4000 and any("are not shown" in sentence for sentence in run.damage)
-
-
 def test_many_clients_share_a_listing_and_see_whole_runs(tmp_path: pathlib.Path) -> None:
     # GIVEN a run that grows by ten steps a flush while 50 clients read it
     writer = RunWriter(tmp_path / "exp")
     writer.samples(make_samples(range(10), [100] * 10))
     writer.flush()
-    source, reader = CountingSource(tmp_path), Reader()
-    wrong: list[str] = []
+    source, reader, barrier = CountingSource(tmp_path), Reader(), threading.Barrier(51)
 
-    def read(start: threading.Barrier) -> None:
-        start.wait()
-        for _ in range(5):
-            run = reader.run(source, "exp").run
-            steps = run.samples.step
-            if len(steps) % 10 or not np.array_equal(steps, np.arange(len(steps))) or run.damage:
-                wrong.append(f"{len(steps)} steps, {run.damage}")
+    def read() -> list[Run]:
+        barrier.wait()
+        return [reader.run(source, "exp").run for _ in range(5)]
 
-    barrier = threading.Barrier(51)
-    threads = [threading.Thread(target=read, args=(barrier,)) for _ in range(50)]
-    for thread in threads:
-        thread.start()
-    barrier.wait()
-    for first in range(10, 200, 10):
-        writer.samples(make_samples(range(first, first + 10), [100] * 10))
-        writer.flush()
-    for thread in threads:
-        thread.join(timeout=60)
+    with ThreadPoolExecutor(50) as pool:
+        clients = [pool.submit(read) for _ in range(50)]
+        barrier.wait()
+        for first in range(10, 200, 10):
+            writer.samples(make_samples(range(first, first + 10), [100] * 10))
+            writer.flush()
+        runs = [run for client in clients for run in client.result(timeout=60)]
     writer.close()
-    assert wrong == [] and not any(thread.is_alive() for thread in threads)
-    assert source.listings <= 250
+    for run in runs:
+        steps = run.samples.step.tolist()
+        assert len(steps) % 10 == 0 and steps == list(range(len(steps))) and run.damage == ()
+    assert len(runs) == 250 and source.listings <= 250

@@ -23,16 +23,16 @@ class Store(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
 
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix(f"{cls.protocol}://")))
+
 
 class KeepingStore(Store):
     """The same store, whose listings are kept, as the file system of Google Cloud Storage does."""
 
     protocol = "keeping"
     kept: ClassVar[dict[str, Any]] = {}
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.removeprefix("keeping://")))
 
     def ls(self, path: str, detail: bool = True, **more: Any) -> Any:
         path = self._strip_protocol(path)
@@ -53,10 +53,6 @@ class RefusingStore(Store):
 
     protocol = "refusing"
     refused: ClassVar[str] = ""
-
-    @classmethod
-    def _strip_protocol(cls, path: str) -> str:
-        return str(super()._strip_protocol(path.removeprefix("refusing://")))
 
     def info(self, path: str, **more: Any) -> Any:
         if self._strip_protocol(path) == self.refused:
@@ -97,11 +93,11 @@ class FaultyStore(MemoryFileSystem):
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FaultyStore]]:
+def store(monkeypatch: pytest.MonkeyPatch) -> type[FaultyStore]:
     fsspec.register_implementation("faulty", FaultyStore, clobber=True)
     monkeypatch.setattr(files, "_PAUSE_SECONDS", 0)
-    yield FaultyStore
-    FaultyStore.unknown, FaultyStore.answers = "", []
+    monkeypatch.setattr(FaultyStore, "unknown", "")
+    return FaultyStore
 
 
 @pytest.fixture
@@ -114,13 +110,13 @@ def written() -> Iterator[Store]:
     KeepingStore.kept.clear()
 
 
-def test_a_missing_directory_is_a_sentence() -> None:
-    with pytest.raises(NotFoundError) as raised:
-        files.log_directory("/none/")
-    assert str(raised.value) == "no directory /none; pass the log directory, as for tensorboard --logdir"
-
-
-def test_a_missing_client_is_a_sentence() -> None:
+def test_a_missing_directory_and_a_missing_client_are_sentences(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in ("/none/", str(tmp_path / "file")):
+        with pytest.raises(NotFoundError) as raised:
+            files.log_directory(path)
+        place = path.rstrip("/")
+        assert str(raised.value) == f"no directory {place}; pass the log directory, as for tensorboard --logdir"
     with pytest.raises(SourceError, match=r"cannot be read now: .*oci"):
         files.log_directory("oci://bucket/runs")
     assert not files.is_readable("oci://bucket/runs")
@@ -215,15 +211,10 @@ def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: ty
 
 def test_several_requests_to_a_store_run_at_a_time_and_none_to_a_disk() -> None:
     together = threading.Barrier(3, timeout=60)
-    assert list(files.at_once(lambda item: (together.wait() >= 0, item), [3, 1, 2], "gs://bucket")) == [
-        (True, 3),
-        (True, 1),
-        (True, 2),
-    ]
+    assert list(files.at_once(lambda item: (together.wait() >= 0, item)[1], [3, 1, 2], "gs://bucket")) == [3, 1, 2]
     # On this machine each item is asked for when its result is taken.
     asked: list[int] = []
-    results = files.at_once(asked.append, [1, 2, 3], "/logs")
-    next(results)
+    next(files.at_once(asked.append, [1, 2, 3], "/logs"))
     assert asked == [1]
     assert list(files.at_once(len, [], "gs://bucket")) == []
     assert list(files.at_once(len, ["one"], "gs://bucket")) == [3]
