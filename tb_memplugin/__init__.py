@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         RequestError,
     )
     from tb_memplugin.export.parquet import Exported, export_parquet
-    from tb_memplugin.model import Run, Snapshot
     from tb_memplugin.recomputation.remat import remat
     from tb_memplugin.recomputation.segments import cut_points
     from tb_memplugin.recorder.callback import MemoryCallback
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from tb_memplugin.recorder.probing.planning import plan
     from tb_memplugin.recorder.probing.probe import probe
     from tb_memplugin.recorder.release import release_unused
+    from tb_memplugin.schema import Run, Snapshot
 
 __all__ = [
     "BatchSizeAnswer",

@@ -11,7 +11,7 @@ from tb_memplugin.commands import check, export, fit, import_files, inspect_runs
 from tb_memplugin.commands.command_parser import EXIT_CODES, USER_ERROR, CommandParser
 from tb_memplugin.commands.doctor import command as doctor
 from tb_memplugin.errors import MemoryPluginError
-from tb_memplugin.model.text import clean
+from tb_memplugin.schema.text import clean
 from tb_memplugin.version import __version__
 
 INTERRUPTED = 130

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 
-from tb_memplugin.events.frames.metadata import PLUGIN_NAME
+from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
 
 if TYPE_CHECKING:
     from tb_memplugin.server.routes import Server

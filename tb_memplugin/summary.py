@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from tb_memplugin.environment import is_off
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.events.snapshot_mapping import (
+from tb_memplugin.schema import MAX_STEP, Snapshot
+from tb_memplugin.storage.write.snapshot_mapping import (
     check_bytes,
     check_layer,
     is_statistics,
@@ -23,7 +24,6 @@ from tb_memplugin.events.snapshot_mapping import (
     snapshot_from_statistics,
     with_rounding_apart,
 )
-from tb_memplugin.model import MAX_STEP, Snapshot
 
 if TYPE_CHECKING:
     from tb_memplugin.recorder.summary_writer import SummaryWriter

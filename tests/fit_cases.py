@@ -12,7 +12,7 @@ import numpy as np
 from reading_cases import MIB, make_map
 
 from tb_memplugin.allocator.fit import would_fit
-from tb_memplugin.model import FREE, IN_USE, UNKNOWN_STATE, MemoryMap
+from tb_memplugin.schema import FREE, IN_USE, UNKNOWN_STATE, MemoryMap
 
 FILE = pathlib.Path(__file__).parent / "golden" / "fits.json"
 LIMITED = make_map(3, capacity=16 * MIB)

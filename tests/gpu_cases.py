@@ -9,8 +9,8 @@ from typing import Any
 
 from tb_memplugin.attribution.results.ledger import attribute
 from tb_memplugin.importers.profile.xplane import read_traces
-from tb_memplugin.model import Snapshot
-from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+from tb_memplugin.schema import Snapshot
+from tb_memplugin.schema.trace import AllocationTrace, TraceFacts
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 TRUTH: dict[str, Any] = json.loads((FIXTURES / "gpu" / "truth.json").read_text())

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
+from tb_memplugin.schema import FREE, IN_USE, MISSING, MemoryMap
 
 MIB = 1 << 20
 Region = tuple[int, int]

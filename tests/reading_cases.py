@@ -11,9 +11,7 @@ from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
-from tb_memplugin.events.frames.metadata import Tag, frame_summary
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     FREE,
     IN_USE,
     MAX_STEP,
@@ -39,9 +37,11 @@ from tb_memplugin.model import (
     TensorShape,
     Timeline,
 )
-from tb_memplugin.reader.decode.decoding import Piece
-from tb_memplugin.reader.decode.streams import PEAK, SAMPLES, Stream
-from tb_memplugin.reader.sessions import join_with_peaks, session_from_pieces
+from tb_memplugin.storage.frames.metadata import Tag, frame_summary
+from tb_memplugin.storage.read.decoding import Piece
+from tb_memplugin.storage.read.streams import PEAK, SAMPLES, Stream
+from tb_memplugin.storage.sessions import join_with_peaks, session_from_pieces
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 DEVICE = "CPU:0"
 BASE_ADDRESS = 0x7F00_0000_0040

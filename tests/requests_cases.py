@@ -9,8 +9,7 @@ from reading_cases import DEVICE, MIB, START, make_layer, make_samples
 
 from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     MISSING,
     Category,
     ChunkOwner,
@@ -21,7 +20,8 @@ from tb_memplugin.model import (
     Snapshot,
     StepRequests,
 )
-from tb_memplugin.model.rounding import rounding_total, split_rounding
+from tb_memplugin.schema.rounding import rounding_total, split_rounding
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 CAPACITY = 256 * MIB
 BATCH = 4

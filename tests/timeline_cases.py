@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tb_memplugin.model import MISSING, Integers, Timeline
+from tb_memplugin.schema import MISSING, Integers, Timeline
 
 
 def split_columns(allocated: Integers, rounding: Integers) -> tuple[Integers, Integers]:

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from tb_memplugin.attribution.results.ledger import attribute
-from tb_memplugin.model import Snapshot
-from tb_memplugin.model.trace import AllocationTrace, GraphFacts, Intervals, OpFact, TraceFacts
+from tb_memplugin.schema import Snapshot
+from tb_memplugin.schema.trace import AllocationTrace, GraphFacts, Intervals, OpFact, TraceFacts
 
 ACTIONS = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 100_000)), min_size=1, max_size=60)
 """Slots and sizes for `any_step`."""

@@ -6,8 +6,8 @@ import pathlib
 
 import numpy as np
 
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, DeviceSamples, Samples
+from tb_memplugin.schema import MISSING, DeviceSamples, Samples
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 MIB = 1 << 20
 FLUSH_STEPS = 100

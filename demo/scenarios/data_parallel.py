@@ -28,7 +28,7 @@ from scenario import FALLS, Advice, Comparison, Expected, Scenario, Variant, mai
 from scenario.crashes import PROFILER_CRASHED, crashed_in_profiler
 
 import tb_memplugin
-from tb_memplugin.model import CATEGORIES
+from tb_memplugin.schema import CATEGORIES
 
 INPUTS, WIDTH, CLASSES, BATCH_SIZE, STEPS = 256, 512, 10, 1024, 5
 TRACED = 3

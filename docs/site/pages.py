@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from sphinx.application import Sphinx
 
 import tb_memplugin
-import tb_memplugin.model
+import tb_memplugin.schema
 from tb_memplugin.commands.loading import Runs
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import FailedRequest
@@ -101,7 +101,7 @@ def reference() -> str:
     errors = tuple(name for name, value in offered.items() if _is_error(value))
     listed = {*errors, *(name for names in REFERENCE.values() for name in names)}
     sections = {**REFERENCE, "Errors": errors, "More": tuple(name for name in offered if name not in listed)}
-    model = [value for _, value in sorted(vars(tb_memplugin.model).items()) if dataclasses.is_dataclass(value)]
+    model = [value for _, value in sorted(vars(tb_memplugin.schema).items()) if dataclasses.is_dataclass(value)]
     contents = (one for one in model if one.__name__ not in {*offered, *INTERNAL})
     led_to = {**LED_TO, "Runs": (*LED_TO["Runs"], *contents)}
     text = []
@@ -115,7 +115,7 @@ def reference() -> str:
 def _types() -> Iterator[str]:
     """What the names of types stand for in the lists of fields."""
     yield "`Integers` and `Floats` are NumPy arrays of `int64` and `float64`. In `Integers`, `MISSING` is −2⁶³."
-    for name, value in sorted(vars(tb_memplugin.model).items()):
+    for name, value in sorted(vars(tb_memplugin.schema).items()):
         if typing.get_origin(value) is typing.Literal:
             yield f"`{name}`: " + ", ".join(f"`{one}`" for one in typing.get_args(value))
 

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 from collections.abc import Iterable
 
-from tb_memplugin.model import MemoryMap, is_gpu
+from tb_memplugin.schema import MemoryMap, is_gpu
 
 ROUNDING = 256
 """Chunk sizes are multiples of this many bytes."""

@@ -19,7 +19,7 @@ from tb_memplugin.allocator.rules import (
     region_for,
     rounded_bytes,
 )
-from tb_memplugin.model import FREE, IN_USE, MISSING, MemoryMap
+from tb_memplugin.schema import FREE, IN_USE, MISSING, MemoryMap
 
 _NONE = -1
 _TOP = 1 << 47

@@ -11,10 +11,10 @@ from fractions import Fraction
 from typing import Literal, TypeAlias
 
 from tb_memplugin.analysis.steps.facts import Peak, device_facts, highest_peak
-from tb_memplugin.model import Phase, Run, full_device_name
-from tb_memplugin.model.notes import lost_step_notes, unrecorded_devices
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.demand import demand_of
+from tb_memplugin.schema import Phase, Run, full_device_name
+from tb_memplugin.schema.notes import lost_step_notes, unrecorded_devices
+from tb_memplugin.schema.units import format_bytes
 
 Limit: TypeAlias = Literal["max_peak", "max_regression", "out_of_memory"]
 CheckStatus: TypeAlias = Literal["within", "violated", "unchecked", "new"]

@@ -12,11 +12,11 @@ from tb_memplugin.analysis.growth.host_memory import describe_host, host_summari
 from tb_memplugin.analysis.pool import pool_history
 from tb_memplugin.analysis.steps.changes import table_at
 from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_range
-from tb_memplugin.model import MISSING, LayerActivations, Oom, Phase, Run, Snapshot, with_layers_of
-from tb_memplugin.model.basics import fields_of
-from tb_memplugin.model.plain import as_json
-from tb_memplugin.model.snapshot import LISTS
 from tb_memplugin.prediction.demand import describe_demand, peak_demand
+from tb_memplugin.schema import MISSING, LayerActivations, Oom, Phase, Run, Snapshot, with_layers_of
+from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.plain import as_json
+from tb_memplugin.schema.snapshot import LISTS
 
 FORMAT = 1
 """Version of the object, raised when the meaning of a field changes."""

@@ -9,11 +9,11 @@ from tb_memplugin.analysis.fit.recomputed_layers import recomputation_finding
 from tb_memplugin.analysis.growth.device_growth import collector_finding, growth_of, session_growth
 from tb_memplugin.analysis.growth.host_memory import host_findings
 from tb_memplugin.analysis.steps.facts import device_names
-from tb_memplugin.model import HeldTensorGroup, Run, Snapshot, full_device_name
-from tb_memplugin.model.basics import is_gpu
-from tb_memplugin.model.layers import former_name
-from tb_memplugin.model.snapshot import DATA_SET, MADE_DENSE
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema import HeldTensorGroup, Run, Snapshot, full_device_name
+from tb_memplugin.schema.basics import is_gpu
+from tb_memplugin.schema.layers import former_name
+from tb_memplugin.schema.snapshot import DATA_SET, MADE_DENSE
+from tb_memplugin.schema.units import format_bytes
 
 LEAST_SHARE = 0.01
 """Least share of the bytes in use for a finding on what is no longer used."""

@@ -28,9 +28,9 @@ from tb_memplugin.analysis.describe import FORMAT
 from tb_memplugin.commands.command_parser import USER_ERROR, Commands
 from tb_memplugin.commands.loading import Runs, existing_runs
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.model import PHASES
-from tb_memplugin.model.text import clean, some, unknown_name
-from tb_memplugin.model.units import SIZE_RULE, parse_bytes
+from tb_memplugin.schema import PHASES
+from tb_memplugin.schema.text import clean, some, unknown_name
+from tb_memplugin.schema.units import SIZE_RULE, parse_bytes
 
 EXIT_CODES = {"within": 0, "violated": 1, "unchecked": USER_ERROR}
 STATUS_WORDS: dict[CheckStatus, str] = {

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, TypeAlias
 
-from tb_memplugin.model.text import clean, did_you_mean, unknown_name
+from tb_memplugin.schema.text import clean, did_you_mean, unknown_name
 
 USER_ERROR = 2
 """Exit code of wrong usage and of errors of the user."""

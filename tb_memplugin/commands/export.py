@@ -7,9 +7,9 @@ from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import RequestError
 from tb_memplugin.export.parquet import export_parquet
 from tb_memplugin.export.trace_events import step_timelines, trace_events
-from tb_memplugin.model import PHASES
-from tb_memplugin.model.text import clean
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema import PHASES
+from tb_memplugin.schema.text import clean
+from tb_memplugin.schema.units import format_bytes
 
 INCOMPLETE = 1
 """Exit code if a worker could not be read."""

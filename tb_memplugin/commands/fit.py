@@ -13,8 +13,8 @@ from tb_memplugin.analysis.fit.what_if_answer import WhatIf, describe_what_if
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.commands.loading import RecordedRun, existing_runs
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.model import Run, with_layers_of
-from tb_memplugin.model.text import clean, unknown_name
+from tb_memplugin.schema import Run, with_layers_of
+from tb_memplugin.schema.text import clean, unknown_name
 
 
 def what_if(

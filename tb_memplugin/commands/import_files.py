@@ -16,14 +16,14 @@ from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.attribution.trace.op_names import facts_from_names
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
-from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.importers.allocator.memory_dump import looks_like_dump, read_dump
 from tb_memplugin.importers.allocator.oom_log import MAX_LOG_BYTES, LoggedFailure, read_log
 from tb_memplugin.importers.profile.xplane import MAX_PROFILE_BYTES, read_traces
-from tb_memplugin.model import MemoryMap, Oom, Snapshot, Timeline
-from tb_memplugin.model.text import clean
-from tb_memplugin.model.trace import AllocationTrace
-from tb_memplugin.model.units import counted
+from tb_memplugin.schema import MemoryMap, Oom, Snapshot, Timeline
+from tb_memplugin.schema.text import clean
+from tb_memplugin.schema.trace import AllocationTrace
+from tb_memplugin.schema.units import counted
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 SAME_FAILURE_SECONDS = 11.0
 """TensorFlow writes dumps for ten seconds while it waits for memory: dumps this close belong to one failure."""

@@ -10,8 +10,8 @@ from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.commands.loading import existing_runs
 from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import PHASES, Run
-from tb_memplugin.model.text import some, unknown_name
+from tb_memplugin.schema import PHASES, Run
+from tb_memplugin.schema.text import some, unknown_name
 
 
 def add_command(commands: Commands) -> None:

@@ -16,15 +16,15 @@ from tb_memplugin.analysis.fit.fixes import MAX_FIXED, advice, with_advice
 from tb_memplugin.analysis.steps.facts import device_facts, device_names
 from tb_memplugin.commands.run_text import device_table, format_run
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events import own_recordings
-from tb_memplugin.model import MISSING, PHASES, Fix, Floats, HeldTensorGroup, Integers, Layer, LedgerRow, Oom, Run
-from tb_memplugin.model.basics import optional_column
-from tb_memplugin.model.text import html_details, html_table, html_text, unknown_name
-from tb_memplugin.reader.catalog import RunTags, no_records, of_worker, workers_of
-from tb_memplugin.reader.decode.streams import ALL, BASIC, REQUESTS, Stream
-from tb_memplugin.reader.failed_sessions import failed_session
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import LoadedRun, Reader
+from tb_memplugin.schema import MISSING, PHASES, Fix, Floats, HeldTensorGroup, Integers, Layer, LedgerRow, Oom, Run
+from tb_memplugin.schema.basics import optional_column
+from tb_memplugin.schema.text import html_details, html_table, html_text, unknown_name
+from tb_memplugin.storage.catalog import RunTags, no_records, of_worker, workers_of
+from tb_memplugin.storage.failed_sessions import failed_session
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.read.streams import ALL, BASIC, REQUESTS, Stream
+from tb_memplugin.storage.run_reader import LoadedRun, Reader
+from tb_memplugin.storage.write import own_recordings
 
 Column: TypeAlias = Integers | Floats | list[str | None] | list[bool | None]
 """One value for each row. Unknown is `MISSING` in an array of integers and None in a list."""

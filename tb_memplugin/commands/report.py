@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.model.text import clean
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema.text import clean
+from tb_memplugin.schema.units import format_bytes
 from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:

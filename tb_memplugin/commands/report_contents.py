@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.events.frames.metadata import run_name
-from tb_memplugin.model import MemoryMap, Snapshot, Timeline, with_layers_of
-from tb_memplugin.model.text import clean, unknown_name
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.progress import Progress
-from tb_memplugin.reader.catalog import RunTags, no_records
-from tb_memplugin.reader.decode.streams import BASIC, MAPS, TIMELINES
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.files.source import Listing, Source
-from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.schema import MemoryMap, Snapshot, Timeline, with_layers_of
+from tb_memplugin.schema.text import clean, unknown_name
+from tb_memplugin.schema.units import format_bytes
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.responses import COLUMNS_TYPE, data_body
 from tb_memplugin.server.routes import DATA_ROUTES
+from tb_memplugin.storage.catalog import RunTags, no_records
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files.source import Listing, Source
+from tb_memplugin.storage.frames.metadata import run_name
+from tb_memplugin.storage.read.streams import BASIC, MAPS, TIMELINES
+from tb_memplugin.storage.run_reader import Reader
 
 MAX_RUNS = 8
 """Most runs in a report; if none are named, the newest ones."""

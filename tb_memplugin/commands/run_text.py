@@ -21,7 +21,8 @@ from tb_memplugin.analysis.steps.facts import (
     step_name,
     step_range,
 )
-from tb_memplugin.model import (
+from tb_memplugin.prediction.demand import demand_sentences, peak_demand
+from tb_memplugin.schema import (
     HeldTensorGroup,
     Layer,
     LayerTable,
@@ -32,11 +33,10 @@ from tb_memplugin.model import (
     stack_order,
     with_layers_of,
 )
-from tb_memplugin.model.groups import group_sums
-from tb_memplugin.model.notes import unrecorded_devices
-from tb_memplugin.model.text import clean, format_table
-from tb_memplugin.model.units import UNKNOWN, format_bytes, format_figure, unit_for
-from tb_memplugin.prediction.demand import demand_sentences, peak_demand
+from tb_memplugin.schema.groups import group_sums
+from tb_memplugin.schema.notes import unrecorded_devices
+from tb_memplugin.schema.text import clean, format_table
+from tb_memplugin.schema.units import UNKNOWN, format_bytes, format_figure, unit_for
 
 MAX_ROWS = 15
 """Printed rows of a long table; the others are summed in one row."""

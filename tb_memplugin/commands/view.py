@@ -17,9 +17,9 @@ from typing import IO
 
 from tb_memplugin.commands.command_parser import EXIT_CODES, Commands
 from tb_memplugin.errors import RequestError
-from tb_memplugin.events.frames.metadata import PLUGIN_NAME
-from tb_memplugin.model.text import clean
-from tb_memplugin.reader.files.file_source import FileSource
+from tb_memplugin.schema.text import clean
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
 
 # The page's addresses are relative to its module, as in TensorBoard's frame.
 _DOCUMENT = f"""<html lang="en">

@@ -12,17 +12,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, highest_peak
-from tb_memplugin.events.frames.metadata import run_name
 from tb_memplugin.export.schema import TABLES, VERSION, Kind
-from tb_memplugin.model import MISSING, PHASES, SAMPLE_COLUMNS, Floats, Integers, Phase, Run, take_samples
-from tb_memplugin.model.basics import fields_of, optional_column, optional_values
-from tb_memplugin.model.notes import thinned_note
-from tb_memplugin.reader.decode.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS
-from tb_memplugin.reader.files import directories
-from tb_memplugin.reader.files import storage as files
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.files.source import SourceError
-from tb_memplugin.reader.run_reader import LoadedRun, Reader
+from tb_memplugin.schema import MISSING, PHASES, SAMPLE_COLUMNS, Floats, Integers, Phase, Run, take_samples
+from tb_memplugin.schema.basics import fields_of, optional_column, optional_values
+from tb_memplugin.schema.notes import thinned_note
+from tb_memplugin.storage.files import directories
+from tb_memplugin.storage.files import file_systems as files
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files.source import SourceError
+from tb_memplugin.storage.frames.metadata import run_name
+from tb_memplugin.storage.read.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS
+from tb_memplugin.storage.run_reader import LoadedRun, Reader
 
 EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
 """The streams that the tables are made of."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tb_memplugin.errors import RequestError
-from tb_memplugin.model import DeviceSamples, HeldTensorGroup, Layer, LedgerRow, Oom
+from tb_memplugin.schema import DeviceSamples, HeldTensorGroup, Layer, LedgerRow, Oom
 
 VERSION = 1
 """Rises with each change of a table, so that everything is exported anew."""

@@ -12,13 +12,13 @@ import numpy as np
 
 from tb_memplugin.analysis.steps.facts import device_order
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.events import own_recordings
-from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Integers, Timeline
-from tb_memplugin.model.text import some, unknown_name
-from tb_memplugin.model.timeline import live_sums
-from tb_memplugin.reader.decode.streams import META, TIMELINES
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Integers, Timeline
+from tb_memplugin.schema.text import some, unknown_name
+from tb_memplugin.schema.timeline import live_sums
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.read.streams import META, TIMELINES
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.write import own_recordings
 
 _STEP_TRACK = 1
 

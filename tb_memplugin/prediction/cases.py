@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.model import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, Integers, StepRequests, is_gpu
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.prediction import Method
 from tb_memplugin.prediction.sized_steps import SizedStep, as_recorded, peak_in_one_piece
+from tb_memplugin.schema import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, Integers, StepRequests, is_gpu
+from tb_memplugin.schema.units import format_bytes
 
 COMPILED_MARGIN = 0.08
 """Share of the larger of the recorded and the predicted peak by which compiled steps on a GPU may need less or more

@@ -13,9 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.model import PERSISTENT, Category, ChunkOwner, Integers, Layer, StepRequests
-from tb_memplugin.model.layers import example_bytes, former_name, recorded_precision, unfreezing_bytes
-from tb_memplugin.model.units import counted
 from tb_memplugin.prediction.conditions import SLOTS, Conditions, matching
 from tb_memplugin.prediction.recomputation import Segments, recomputed
 from tb_memplugin.prediction.sized_steps import (
@@ -28,6 +25,9 @@ from tb_memplugin.prediction.sized_steps import (
     owned,
     with_lifetimes,
 )
+from tb_memplugin.schema import PERSISTENT, Category, ChunkOwner, Integers, Layer, StepRequests
+from tb_memplugin.schema.layers import example_bytes, former_name, recorded_precision, unfreezing_bytes
+from tb_memplugin.schema.units import counted
 
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
 _OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")

@@ -7,7 +7,7 @@ import glob
 import re
 from collections.abc import Sequence
 
-from tb_memplugin.model import Layer
+from tb_memplugin.schema import Layer
 
 _NAMES = (
     ("sgd",),

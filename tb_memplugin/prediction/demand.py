@@ -5,10 +5,10 @@ from typing import Any
 
 from tb_memplugin.allocator.rules import ROUNDING, PoolRules, rounded_bytes
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.model import Phase, Run, StepRequests
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.prediction import reproduce
 from tb_memplugin.prediction.sized_steps import empty_map, event_order, in_use, older_rows, rounded_sizes
+from tb_memplugin.schema import Phase, Run, StepRequests
+from tb_memplugin.schema.units import format_bytes
 
 _NO_LIMIT = 1 << 60
 STEP_UP = 1.01

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema.units import format_bytes
 
 SMALLER = 0.98
 """Factor between the batch sizes, or the capacities, that are tried one after the other. With 0.5,

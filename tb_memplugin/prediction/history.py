@@ -15,7 +15,6 @@ import numpy as np
 
 from tb_memplugin.allocator.rules import PoolRules, rounded_bytes
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.model import StepRequests
 from tb_memplugin.prediction.sized_steps import (
     LEFT_OUT,
     SizedStep,
@@ -27,6 +26,7 @@ from tb_memplugin.prediction.sized_steps import (
     shuffled_order,
     start_map,
 )
+from tb_memplugin.schema import StepRequests
 
 TYPICAL_DISTANCE, LARGE_DISTANCE = 2, 8
 """Most places by which an event moves in a simulation with another order: of a typical step, and of one that must pass

@@ -10,12 +10,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.model import PERSISTENT, ChunkOwner, LedgerRow, StepRequests, is_gpu
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.changes import Change
 from tb_memplugin.prediction.evidence import Peaks
 from tb_memplugin.prediction.history import FailedRequest, Outcome, StepPeak, live_rows, most_live_bytes
 from tb_memplugin.prediction.sized_steps import SizedStep, as_recorded, event_order, in_use, owned, start_map
+from tb_memplugin.schema import PERSISTENT, ChunkOwner, LedgerRow, StepRequests, is_gpu
+from tb_memplugin.schema.units import format_bytes
 
 SETTLED = 2
 """Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""

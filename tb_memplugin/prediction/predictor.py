@@ -14,8 +14,6 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from tb_memplugin.allocator.rules import PoolRules, rules_of
-from tb_memplugin.model import ChunkOwner, Layer, LedgerRow, StepRequests
-from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.cases import Case, make_case
 from tb_memplugin.prediction.changes import change_of
 from tb_memplugin.prediction.conditions import PRECISIONS, RECORDED, Conditions
@@ -41,6 +39,8 @@ from tb_memplugin.prediction.prediction import (
     settled,
 )
 from tb_memplugin.prediction.sized_steps import SizedStep, exploratory_rows, peak_in_one_piece, start_map
+from tb_memplugin.schema import ChunkOwner, Layer, LedgerRow, StepRequests
+from tb_memplugin.schema.layers import recorded_precision
 
 SIMULATED_STEPS = 10
 """Simulated steps after the first one: the pool's pieces settle within a few."""

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.model import GRADIENTS, Category, Integers, StepRequests
 from tb_memplugin.prediction.sized_steps import LATER_RESULTS, SizedStep, own_rows, owned, rearranged
+from tb_memplugin.schema import GRADIENTS, Category, Integers, StepRequests
 
 Segments = tuple[tuple[str, ...], ...]
 """Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.rules import ROUNDING
-from tb_memplugin.model import IN_USE, MISSING, ChunkOwner, Floats, Integers, MemoryMap, StepRequests, is_gpu
+from tb_memplugin.schema import IN_USE, MISSING, ChunkOwner, Floats, Integers, MemoryMap, StepRequests, is_gpu
 
 LEFT_OUT = -1
 """Size of a chunk that does not exist under the conditions of a simulation."""

@@ -9,9 +9,9 @@ import keras
 import tensorflow as tf
 
 from tb_memplugin.errors import RecomputationError
-from tb_memplugin.model.text import some, unknown_name
 from tb_memplugin.recomputation.recompute import ONLY_DENSE, Run, Segment, refuse
 from tb_memplugin.recomputation.segments import LayerCall, Segments, calls, functional, is_graph, layer_order
+from tb_memplugin.schema.text import some, unknown_name
 
 
 @dataclass(frozen=True)

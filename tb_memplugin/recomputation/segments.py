@@ -13,7 +13,7 @@ import keras
 from keras.src.models.functional import Functional  # not exported; a model made here would be one of the program's
 
 from tb_memplugin.errors import RecomputationError
-from tb_memplugin.model.text import some, unknown_name
+from tb_memplugin.schema.text import some, unknown_name
 
 Segments = tuple[tuple[str, ...], ...]
 """Segments in linear order, each with the paths of all its layers. A segment lies inside one (nested) model."""

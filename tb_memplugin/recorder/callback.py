@@ -12,8 +12,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tb_memplugin.model import Phase
-from tb_memplugin.model.notes import RECORDING
 from tb_memplugin.recorder.base.background import weakly
 from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, checked_settings
@@ -21,6 +19,8 @@ from tb_memplugin.recorder.observe.graph.frames import RunningCall
 from tb_memplugin.recorder.observe.layer_watch import STEP_FUNCTIONS, unguarded
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
 from tb_memplugin.recorder.session import RecordingSession
+from tb_memplugin.schema import Phase
+from tb_memplugin.schema.notes import RECORDING
 
 OTHER_MODELS = "recording of other models"
 

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.model import MISSING, CounterKind, Counters
 from tb_memplugin.recorder.observe.heap.holders import kept_objects
+from tb_memplugin.schema import MISSING, CounterKind, Counters
 
 Value: TypeAlias = tuple[CounterKind, str | None, int, int, str | None]
 """Kind, name, count, bytes and detail, as in `Counters`."""

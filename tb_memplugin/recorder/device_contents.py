@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from tb_memplugin.model import Category
-from tb_memplugin.model.text import clean, format_table, html_table, html_text
-from tb_memplugin.model.units import counted, format_bytes
+from tb_memplugin.schema import Category
+from tb_memplugin.schema.text import clean, format_table, html_table, html_text
+from tb_memplugin.schema.units import counted, format_bytes
 
 LAYERS = 10  # largest layers that are printed
 NAMES = 3  # most models that are named

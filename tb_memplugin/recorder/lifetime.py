@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Collection
 from typing import Any
 
-from tb_memplugin.events import own_recordings
 from tb_memplugin.recorder.base.background import FOREIGN_SECONDS, end_foreign_calls, wait
+from tb_memplugin.storage.write import own_recordings
 
 logger = logging.getLogger("tb_memplugin")
 

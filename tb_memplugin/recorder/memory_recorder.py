@@ -5,9 +5,9 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from tb_memplugin.model import Phase
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, checked_settings
 from tb_memplugin.recorder.session import RecordingSession
+from tb_memplugin.schema import Phase
 
 
 class MemoryRecorder:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.allocator.fit import pool_at
 from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.model import IN_USE, Category, MemoryMap, stack_order
-from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.device_contents import CategorySum, DeviceContents, LayerSum, MemorySummary
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.model.layers import variables_of
 from tb_memplugin.recorder.observe.observer import ObservedWindow
 from tb_memplugin.recorder.sampling import devices as allocator
+from tb_memplugin.schema import IN_USE, Category, MemoryMap, stack_order
+from tb_memplugin.schema.trace import TraceFacts
 
 _Key = tuple[Category, bool | None]
 

@@ -12,19 +12,19 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tb_memplugin.analysis.devices.worker_summary import summarize_session
-from tb_memplugin.events.frames.record_file import framed
-from tb_memplugin.events.kept_session import Summarize
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, PHASES, Run, Samples
-from tb_memplugin.model.notes import SAMPLES
-from tb_memplugin.model.units import counted
-from tb_memplugin.model.worker_summary import WorkerSummary
 from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.counters import CounterRows
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TraceResult
+from tb_memplugin.schema import MISSING, PHASES, Run, Samples
+from tb_memplugin.schema.notes import SAMPLES
+from tb_memplugin.schema.units import counted
+from tb_memplugin.schema.worker_summary import WorkerSummary
+from tb_memplugin.storage.frames.record_file import framed
+from tb_memplugin.storage.write.kept_session import Summarize
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 RUN_TAG = "memory/peak_bytes"  # the highest peak so far, of any device in any phase: the metric for HParams
 EPOCH_TAG = "memory/epoch_peak_bytes/{phase}/{device}"  # the highest peak of an epoch

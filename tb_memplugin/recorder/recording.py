@@ -7,11 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from tb_memplugin.events.run_writer import MAX_SAMPLE_ROWS, RunWriter
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import MISSING, PHASES, FailedDuring, MemoryMap, Oom, Phase, is_gpu
-from tb_memplugin.model.notes import SAMPLES
-from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base.background import Background, Job, wait, weakly
 from tb_memplugin.recorder.base.due import Due, changes
 from tb_memplugin.recorder.base.faults import Faults
@@ -34,6 +30,10 @@ from tb_memplugin.recorder.sampling.sample_buffer import SAMPLE_INTEGERS, Sample
 from tb_memplugin.recorder.tracing.step_analysis import TracedStep
 from tb_memplugin.recorder.tracing.step_ends import HostBuffers, StepEnds
 from tb_memplugin.recorder.tracing.step_tracer import StepTracer
+from tb_memplugin.schema import MISSING, PHASES, FailedDuring, MemoryMap, Oom, Phase, is_gpu
+from tb_memplugin.schema.notes import SAMPLES
+from tb_memplugin.schema.trace import TraceFacts
+from tb_memplugin.storage.write.run_writer import MAX_SAMPLE_ROWS, RunWriter
 
 FLUSH_SECONDS = 5.0
 REMOTE_FLUSH_SECONDS = 45.0  # on a remote file system each flush uploads the whole file again

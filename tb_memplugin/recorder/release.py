@@ -15,9 +15,9 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.recorder.observe.heap.heap_listing import objects_of, subclasses
 from tb_memplugin.recorder.sampling.devices import choose_devices, memory_info
+from tb_memplugin.schema.units import format_bytes
 
 _CUSTOM = ("tensorflow.python.ops.custom_gradient", "_graph_mode_decorator.<locals>.internal_grad_fn")
 """Module and name of the functions that TensorFlow registers for custom gradients while it traces."""

@@ -4,8 +4,6 @@ import threading
 from typing import Any
 
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import MISSING, PHASES, Phase
-from tb_memplugin.model.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
 from tb_memplugin.recorder.base.background import Job, wait, weakly
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.process import abandon_in_child, uncounted
@@ -18,6 +16,8 @@ from tb_memplugin.recorder.oom.raised_errors import raised_errors
 from tb_memplugin.recorder.recording import Recording
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.ordinary_steps import OrdinarySteps
+from tb_memplugin.schema import MISSING, PHASES, Phase
+from tb_memplugin.schema.notes import RECORDING, WRONG_NUMBERS, WRONG_PHASES
 
 _STEPS = "must be integers from 0 to 2**53 - 1"
 

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.events.frames import codec
-from tb_memplugin.events.frames.metadata import TagRotation, frame_summary, new_session_id
-from tb_memplugin.events.frames.record_frames import frame_of
-from tb_memplugin.events.run_writer import MAX_ACTIVATION_VALUES
-from tb_memplugin.model import MISSING, LayerActivations, SessionInfo, Snapshot
 from tb_memplugin.recorder.base.process import abandon_in_child
+from tb_memplugin.schema import MISSING, LayerActivations, SessionInfo, Snapshot
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.metadata import TagRotation, frame_summary, new_session_id
+from tb_memplugin.storage.frames.record_frames import frame_of
+from tb_memplugin.storage.write.run_writer import MAX_ACTIVATION_VALUES
 from tb_memplugin.version import __version__
 
 FLUSH_SECONDS = 5.0

@@ -28,7 +28,10 @@ from tb_memplugin.analysis.growth.host_memory import HostSummary
 from tb_memplugin.analysis.pool import PoolGrowth, PoolSource
 from tb_memplugin.analysis.steps.changes import Epoch, LayerTotals, ValidationPass
 from tb_memplugin.analysis.steps.facts import DeviceFacts
-from tb_memplugin.model import (
+from tb_memplugin.prediction.demand import Demand
+from tb_memplugin.prediction.history import FailedRequest
+from tb_memplugin.prediction.prediction import Method, Reproduced
+from tb_memplugin.schema import (
     BandName,
     Category,
     ChunkOwner,
@@ -48,13 +51,10 @@ from tb_memplugin.model import (
     Timeline,
     Verdict,
 )
-from tb_memplugin.model.groups import GroupBytes, TracedPeak
-from tb_memplugin.model.layers import Recomputed
-from tb_memplugin.model.snapshot import LISTS
-from tb_memplugin.model.worker_summary import DeviceSummary, RunStatus, WorkerSummary
-from tb_memplugin.prediction.demand import Demand
-from tb_memplugin.prediction.history import FailedRequest
-from tb_memplugin.prediction.prediction import Method, Reproduced
+from tb_memplugin.schema.groups import GroupBytes, TracedPeak
+from tb_memplugin.schema.layers import Recomputed
+from tb_memplugin.schema.snapshot import LISTS
+from tb_memplugin.schema.worker_summary import DeviceSummary, RunStatus, WorkerSummary
 
 Fields: TypeAlias = dict[str, Any]
 

@@ -18,21 +18,21 @@ from tb_memplugin.analysis.steps.facts import device_names
 from tb_memplugin.analysis.steps.overview import Overview, first_described, overview
 from tb_memplugin.analysis.steps.step_rows import comparable_steps, snapshots_of, step_rows
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import MISSING, DeviceSamples, Phase, Run
-from tb_memplugin.model import downsample as reduce
-from tb_memplugin.model.basics import fields_of
-from tb_memplugin.model.groups import ledger_totals
-from tb_memplugin.model.plain import as_json
-from tb_memplugin.model.text import some
-from tb_memplugin.reader.catalog import RunTags
-from tb_memplugin.reader.files.source import Source
-from tb_memplugin.reader.run_reader import LoadedRun, Reader
+from tb_memplugin.schema import MISSING, DeviceSamples, Phase, Run
+from tb_memplugin.schema import downsample as reduce
+from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.groups import ledger_totals
+from tb_memplugin.schema.plain import as_json
+from tb_memplugin.schema.text import some
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.device_handlers import DeviceHandlers
 from tb_memplugin.server.responses import Columns
 from tb_memplugin.server.run_list import RunFacts, RunList
 from tb_memplugin.server.what_if_handlers import WhatIfHandlers
 from tb_memplugin.server.worker_lookup import at_step, find_device, tags_with, with_all_ooms, workers_with
+from tb_memplugin.storage.catalog import RunTags
+from tb_memplugin.storage.files.source import Source
+from tb_memplugin.storage.run_reader import LoadedRun, Reader
 from tb_memplugin.version import __version__
 
 MAX_ANSWER_VALUES = 2 << 20

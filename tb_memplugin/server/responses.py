@@ -14,7 +14,7 @@ from tensorboard.backend import http_util
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import MISSING
+from tb_memplugin.schema import MISSING
 
 COLUMNS_TYPE = "application/x-tb-memplugin-columns"
 PARAMETER_HEADER = "X-Parameter"

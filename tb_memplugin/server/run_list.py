@@ -19,18 +19,18 @@ from tb_memplugin.analysis.findings import former_findings, growth_findings, rec
 from tb_memplugin.analysis.growth.host_memory import host_findings
 from tb_memplugin.analysis.steps import facts
 from tb_memplugin.errors import MemoryPluginError
-from tb_memplugin.model import PHASES, Integers, full_device_name
-from tb_memplugin.model.basics import distinct
-from tb_memplugin.model.text import clean
-from tb_memplugin.model.worker_summary import NO_STEPS, RunStatus, WorkerSummary
-from tb_memplugin.reader.catalog import RunTags
-from tb_memplugin.reader.decode.streams import REQUESTS, TIMELINES, basic_streams
-from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS
-from tb_memplugin.reader.files.source import Source
-from tb_memplugin.reader.rollups import RollupReader, WorkerRuns
-from tb_memplugin.reader.run_reader import LoadedRun, Reader
-from tb_memplugin.reader.sessions import limited
+from tb_memplugin.schema import PHASES, Integers, full_device_name
+from tb_memplugin.schema.basics import distinct
+from tb_memplugin.schema.text import clean
+from tb_memplugin.schema.worker_summary import NO_STEPS, RunStatus, WorkerSummary
 from tb_memplugin.server.worker_lookup import workers_with
+from tb_memplugin.storage.catalog import RunTags
+from tb_memplugin.storage.files.limits import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS
+from tb_memplugin.storage.files.source import Source
+from tb_memplugin.storage.read.streams import REQUESTS, TIMELINES, basic_streams
+from tb_memplugin.storage.rollups import RollupReader, WorkerRuns
+from tb_memplugin.storage.run_reader import LoadedRun, Reader
+from tb_memplugin.storage.sessions import limited
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from measure import Trainings  # noqa: E402
 from train import Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
-from tb_memplugin.model import Fix  # noqa: E402
+from tb_memplugin.schema import Fix  # noqa: E402
 
 STEPS = 8
 SIZES = {"Transformer": (4, 64), "Decoder": (2, 32), "MLP": (256, 8192), "Mixer": (4, 96), "LSTM": (8, 512)}

@@ -35,8 +35,8 @@ from train import HUB_MODELS, MODELS, OTHER_MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
 from tb_memplugin.analysis.fit.what_if import RunPredictor  # noqa: E402
-from tb_memplugin.model import Run  # noqa: E402
 from tb_memplugin.prediction.conditions import Conditions  # noqa: E402
+from tb_memplugin.schema import Run  # noqa: E402
 
 SIZES = (4, 8, 16, 32)
 SETTLED = 2

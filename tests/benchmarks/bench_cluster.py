@@ -25,11 +25,11 @@ SERVER_MB = 300
 
 def answer(logdir: pathlib.Path) -> None:
     """Answer cold, warm, and for one worker; print the figures as JSON."""
-    from tb_memplugin.reader.files.file_source import FileSource
-    from tb_memplugin.reader.run_reader import Reader
     from tb_memplugin.server.handlers import Handlers
     from tb_memplugin.server.responses import data_body
     from tb_memplugin.server.routes import DATA_ROUTES
+    from tb_memplugin.storage.files.file_source import FileSource
+    from tb_memplugin.storage.run_reader import Reader
 
     handlers, source = Handlers(Reader()), FileSource(logdir, live=True)
 

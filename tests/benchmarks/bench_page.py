@@ -27,8 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "browser"))
 import harness
 import sample_runs
 
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     MISSING,
     Band,
     ChunkOwner,
@@ -40,6 +39,7 @@ from tb_memplugin.model import (
     Snapshot,
     Timeline,
 )
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MIB = sample_runs.MIB

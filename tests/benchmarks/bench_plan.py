@@ -15,7 +15,7 @@ from requests_cases import Program, Traced, empty_pool, write_run
 
 import tb_memplugin
 from tb_memplugin.analysis.fit.plan import plan_for
-from tb_memplugin.model import Category, ChunkOwner
+from tb_memplugin.schema import Category, ChunkOwner
 
 LAYERS, SMALLEST_LAYERS = 400, 40
 LIMIT_SECONDS = 2.0

@@ -21,10 +21,10 @@ from tb_memplugin.allocator.simulator import Simulator
 from tb_memplugin.analysis.fit.what_if import curve_sizes
 from tb_memplugin.attribution.results.ledger import peak_event
 from tb_memplugin.attribution.trace.lifetimes import chunks
-from tb_memplugin.model import MISSING, MemoryMap, StepRequests
-from tb_memplugin.model.trace import AllocationTrace
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.schema import MISSING, MemoryMap, StepRequests
+from tb_memplugin.schema.trace import AllocationTrace
 
 EVENTS = 10_000
 SMALLEST_EVENTS = 500

@@ -28,9 +28,9 @@ from limits import finish, parser_of, print_limit
 from servers import decode
 
 from tb_memplugin import load
-from tb_memplugin.events.frames.metadata import PLUGIN_NAME
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, DeviceSamples, LayerActivations, Samples
+from tb_memplugin.schema import MISSING, DeviceSamples, LayerActivations, Samples
+from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 MIB = 1 << 20
 MOST_MEGABYTES = 20

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from limits import finish, parser_of, print_limit
 from worker_runs import top_bytes, write_workers
 
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.responses import data_body
 from tb_memplugin.server.routes import DATA_ROUTES
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.run_reader import Reader
 
 COLD_SECONDS = 1.0
 WARM_MILLISECONDS = 100

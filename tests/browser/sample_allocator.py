@@ -8,8 +8,8 @@ import sample_runs
 from sample_runs import MIB, Plan
 
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom, take_samples
+from tb_memplugin.schema import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom, take_samples
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 BASE = 0x7F00_0000_0000
 LARGEST_CHUNK = 4 * MIB

@@ -7,8 +7,8 @@ import numpy as np
 from sample_runs import ALL_TRAINABLE, MIB, STARTED, Plan, samples_of, snapshot_at, table_at
 
 from tb_memplugin.analysis.devices.worker_summary import summarize_session
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, DeviceSamples, Samples
+from tb_memplugin.schema import MISSING, DeviceSamples, Samples
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 STEPS = {"worker_0": 120, "worker_1": 80}
 """Steps that each worker recorded."""

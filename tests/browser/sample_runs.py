@@ -14,8 +14,7 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 from reading_cases import make_layer
 
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     MISSING,
     PHASES,
     Category,
@@ -32,7 +31,8 @@ from tb_memplugin.model import (
     Snapshot,
     Timeline,
 )
-from tb_memplugin.model.rounding import rounding_total, split_rounding
+from tb_memplugin.schema.rounding import rounding_total, split_rounding
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 MIB = 1 << 20
 STARTED = 1_790_000_000.0

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import sample_runs
 from sample_runs import MIB, Plan
 
-from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Timeline
+from tb_memplugin.schema import MISSING, Band, ChunkOwner, CompiledSpan, Timeline
 
 Integers = npt.NDArray[np.int64]
 

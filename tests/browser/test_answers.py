@@ -10,7 +10,7 @@ import sample_runs
 from first_screen import figures
 from playwright.sync_api import FrameLocator, Page, expect
 
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema.units import format_bytes
 
 RUNS = (
     "all_trainable",

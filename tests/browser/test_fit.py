@@ -11,7 +11,7 @@ import pytest
 from logdirs import address_of_logdir
 from playwright.sync_api import FrameLocator, Page, expect
 
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema.units import format_bytes
 
 RUNS = pathlib.Path(__file__).parents[1] / "fixtures" / "plans"
 RUN = "wide"

@@ -11,8 +11,8 @@ from first_screen import cut_off
 from page_views import VIEWS
 from playwright.sync_api import FrameLocator, Page, expect
 
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import take_samples
+from tb_memplugin.schema import take_samples
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def step_shown(frame: FrameLocator) -> int:

@@ -12,8 +12,8 @@ import pytest
 import sample_runs
 from playwright.sync_api import FrameLocator, Page, expect
 
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import take_samples
+from tb_memplugin.schema import take_samples
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)

@@ -13,7 +13,7 @@ from first_screen import figures
 from playwright.sync_api import FloatRect, FrameLocator, Page, Route, expect
 from timeline_cases import split_columns
 
-from tb_memplugin.model import Timeline
+from tb_memplugin.schema import Timeline
 
 MIB = sample_runs.MIB
 

@@ -15,7 +15,7 @@ from reading_cases import MIB
 from requests_cases import program_fits
 
 import tb_memplugin
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema.units import format_bytes
 
 pytest.importorskip("playwright")
 

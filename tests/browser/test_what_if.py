@@ -10,7 +10,7 @@ import pytest
 import requests_cases
 from playwright.sync_api import Browser, FrameLocator, Page, expect
 
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema.units import format_bytes
 
 RUN = "requests"
 

@@ -12,8 +12,8 @@ from page_views import OF_STEPS
 from playwright.sync_api import Page, expect
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline, write_small_run
 
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import Phase
+from tb_memplugin.schema import Phase
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 OF_TRAINING = re.compile(r"backward|unfreez|training step|saved|fit\(", re.IGNORECASE)
 

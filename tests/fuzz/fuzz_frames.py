@@ -10,12 +10,12 @@ import zlib
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
-    from tb_memplugin.events.frames import codec
-    from tb_memplugin.events.frames.metadata import STREAMS, Tag
-    from tb_memplugin.reader.decode.decoding import decode_tag
-    from tb_memplugin.reader.decode.streams import OF_TAG
-    from tb_memplugin.reader.files.limits import Room
-    from tb_memplugin.reader.files.source import StoredFrame, TagContent
+    from tb_memplugin.storage.files.limits import Room
+    from tb_memplugin.storage.files.source import StoredFrame, TagContent
+    from tb_memplugin.storage.frames import codec
+    from tb_memplugin.storage.frames.metadata import STREAMS, Tag
+    from tb_memplugin.storage.read.decoding import decode_tag
+    from tb_memplugin.storage.read.streams import OF_TAG
 
 
 def sealed(data: bytes) -> bytes:

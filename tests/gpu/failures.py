@@ -25,7 +25,7 @@ import tb_memplugin
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.analysis.devices.device_memory import device_memory
 from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.model import FREE, IN_USE
+from tb_memplugin.schema import FREE, IN_USE
 
 LIMIT_MIB = 2048
 FIRST_STEPS = (

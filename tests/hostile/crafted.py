@@ -10,11 +10,11 @@ from reading_cases import event_files, make_samples, make_snapshot, write_frames
 from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.events.frames import codec
-from tb_memplugin.events.frames.codec import Frame
-from tb_memplugin.events.frames.metadata import Tag, frame_summary
-from tb_memplugin.events.frames.record_frames import frame_of
-from tb_memplugin.model import Counters, DeviceSamples, LayerActivations, LedgerRow, Samples, SessionInfo
+from tb_memplugin.schema import Counters, DeviceSamples, LayerActivations, LedgerRow, Samples, SessionInfo
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.codec import Frame
+from tb_memplugin.storage.frames.metadata import Tag, frame_summary
+from tb_memplugin.storage.frames.record_frames import frame_of
 
 FIGURES = 8
 """Columns of a device."""

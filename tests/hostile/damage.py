@@ -10,10 +10,10 @@ import numpy as np
 from reading_cases import START, event_files, make_activations, make_samples, make_snapshot, make_table
 from tensorboard.compat.proto import event_pb2
 
-from tb_memplugin.events import run_writer
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, Run
-from tb_memplugin.reader.files import tfrecord
+from tb_memplugin.schema import MISSING, Run
+from tb_memplugin.storage.files import tfrecord
+from tb_memplugin.storage.write import run_writer
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 Random = np.random.Generator
 

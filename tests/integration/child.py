@@ -11,7 +11,7 @@ from typing import Any
 from prepared_python import run_python
 
 from tb_memplugin import load
-from tb_memplugin.model import Run
+from tb_memplugin.schema import Run
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -23,8 +23,8 @@ from tensorboard.backend.event_processing import data_provider, plugin_event_mul
 from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
 
-from tb_memplugin.events.frames.metadata import PLUGIN_NAME
 from tb_memplugin.plugin_loader import MemoryLoader
+from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
 
 BASE = f"/data/plugin/{PLUGIN_NAME}/"
 PREFIX = "/some/prefix"

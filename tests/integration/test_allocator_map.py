@@ -11,7 +11,7 @@ from child import run_child
 import tb_memplugin
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.model import FREE, MemoryMap
+from tb_memplugin.schema import FREE, MemoryMap
 
 MIB = 1 << 20
 LIMIT_MIB = 64

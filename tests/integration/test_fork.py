@@ -7,7 +7,7 @@ from child import run_child
 from reading_cases import make_samples
 
 import tb_memplugin
-from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 FORKED = """
 import glob, multiprocessing, os, signal, threading

@@ -9,7 +9,7 @@ from child import run_child
 
 import tb_memplugin
 from tb_memplugin.analysis.growth.host_memory import host_growth, host_parts, host_summary
-from tb_memplugin.model import MISSING
+from tb_memplugin.schema import MISSING
 
 MIB = 1 << 20
 

@@ -24,9 +24,9 @@ from servers import BASE, client_on
 from tb_memplugin import load
 from tb_memplugin.commands.report import render
 from tb_memplugin.commands.report_contents import MAX_DATA_BYTES, collect
-from tb_memplugin.events.frames import codec
-from tb_memplugin.events.frames.codec import Frame
-from tb_memplugin.events.frames.record_frames import frame_of
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.codec import Frame
+from tb_memplugin.storage.frames.record_frames import frame_of
 
 MARKUP = "<img src=x onerror=alert(1)></script>"
 Frames = list[tuple[str, int, bytes]]

@@ -7,7 +7,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.model import Run, Snapshot
+from tb_memplugin.schema import Run, Snapshot
 
 PROGRAM = """
 import os

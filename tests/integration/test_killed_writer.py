@@ -12,7 +12,7 @@ from child import start_child
 from reading_cases import make_samples, make_snapshot
 
 import tb_memplugin
-from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def write_until_killed(directory: pathlib.Path, told: int) -> None:

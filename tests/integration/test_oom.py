@@ -16,7 +16,7 @@ from child import ANSWER, PRELUDE, child_environment
 from prepared_python import run_python
 
 import tb_memplugin
-from tb_memplugin.model import CATEGORIES, FREE, GRADIENTS, IN_USE, Oom, Run
+from tb_memplugin.schema import CATEGORIES, FREE, GRADIENTS, IN_USE, Oom, Run
 
 BEGIN = """
 import logging, os, pathlib, threading, time

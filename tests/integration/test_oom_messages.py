@@ -12,12 +12,12 @@ import tensorflow as tf
 from dump_cases import make_dump
 
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import Oom
-from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.oom.failure_maps import VARIABLE, FailureMaps, dump_files
 from tb_memplugin.recorder.oom.failures import RaisedError, memory_request
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, Place
 from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.schema import Oom
+from tb_memplugin.schema.trace import TraceFacts
 
 # As TensorFlow 2.21 reports it on a GPU.
 NO_ALGORITHM = """Graph execution error:

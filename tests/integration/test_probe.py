@@ -89,7 +89,7 @@ COMPILED = """
 model = network(width=48, blocks=1)
 if sys.argv[2] == "probe":
     from tb_memplugin.importers.allocator.memory_dump import read_dump
-    from tb_memplugin.model import IN_USE
+    from tb_memplugin.schema import IN_USE
     from tb_memplugin.recorder.native.memory_maps import MemoryMaps
     maps = MemoryMaps(["CPU:0"], print)
     def requested():

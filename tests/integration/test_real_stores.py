@@ -24,11 +24,11 @@ from servers import Server, start, view, wait_for, without_version
 from stores import Faults, Store
 from test_report import read_report
 
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.files import storage as files
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.storage.files import file_systems as files
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 pytestmark = pytest.mark.long
 for package in ("moto", "flask", "boto3", "s3fs", "gcsfs", "gcp_storage_emulator"):

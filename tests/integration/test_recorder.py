@@ -8,7 +8,7 @@ import pytest
 from child import WARNINGS, recorded, run_child
 
 import tb_memplugin
-from tb_memplugin.model import Run
+from tb_memplugin.schema import Run
 
 MODEL = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin
@@ -353,8 +353,8 @@ answer({"warnings": warnings, "profiles": profiles, "restored": whose == [None, 
 
 
 FAULTS = {
-    "files": "import tb_memplugin.events.run_writer as m; m.RunWriter._event = broken",
-    "flush": "import tb_memplugin.events.run_writer as m; m.RunWriter.flush = broken",
+    "files": "import tb_memplugin.storage.write.run_writer as m; m.RunWriter._event = broken",
+    "flush": "import tb_memplugin.storage.write.run_writer as m; m.RunWriter.flush = broken",
     "profiler start": "import tb_memplugin.recorder.tracing.step_tracer as m; m.ProfilerWindow = broken",
     "profile": "import tb_memplugin.recorder.tracing.profiler as m; m.glob.glob = broken",
     "parsing": "import tb_memplugin.recorder.tracing.step_analysis as m; m.read_traces = broken",

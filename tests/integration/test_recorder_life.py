@@ -24,7 +24,7 @@ x, y = np.zeros((64, 8), "float32"), np.zeros((64, 4), "float32")
 """
 
 LIKE_ANOTHER_PROCESS = """
-from tb_memplugin.events import own_recordings
+from tb_memplugin.storage.write import own_recordings
 def read(name, enough):
     own_recordings.forget_all()  # from here on like another process
     deadline, runs = time.monotonic() + 60, {}

@@ -13,7 +13,7 @@ from servers import start, wait_for
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import tb_memplugin
-from tb_memplugin.model import PHASES
+from tb_memplugin.schema import PHASES
 
 RUN_TAG = "memory/peak_bytes"
 EPOCH_TAG = "memory/epoch_peak_bytes"

@@ -20,9 +20,9 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 import tb_memplugin
-from tb_memplugin.events.frames.metadata import PLUGIN_NAME, summary_metadata
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.files import tfrecord
+from tb_memplugin.storage.files import tfrecord
+from tb_memplugin.storage.frames.metadata import PLUGIN_NAME, summary_metadata
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 WHOLE = ("copied", "linked", "original")
 DAMAGED = ("checksum", "content", "cut", "length", "length_checksum", "tensors")

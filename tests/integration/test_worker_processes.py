@@ -11,9 +11,9 @@ from child import start_child
 
 from tb_memplugin.cli import main
 from tb_memplugin.commands.loading import load
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.run_reader import Reader
 
 HERE = pathlib.Path(__file__).parent
 REPOSITORY = HERE.parents[1]

@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tb_memplugin
-from tb_memplugin.model import PHASES, Run
 from tb_memplugin.prediction.prediction import reproduce
+from tb_memplugin.schema import PHASES, Run
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent

@@ -18,10 +18,10 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin import load
 from tb_memplugin.cli import _parser, main
-from tb_memplugin.events.frames import codec
-from tb_memplugin.events.frames.metadata import Tag, frame_summary
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model.units import UNKNOWN
+from tb_memplugin.schema.units import UNKNOWN
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.metadata import Tag, frame_summary
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 ROOT = pathlib.Path(__file__).parents[2]
 

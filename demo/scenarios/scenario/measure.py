@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from tb_memplugin import Run, Snapshot
-from tb_memplugin.model import CATEGORIES, PHASES
+from tb_memplugin.schema import CATEGORIES, PHASES
 
 
 def device_of(run: Run) -> str:

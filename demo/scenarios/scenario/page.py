@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from scenario.declare import Advice, Comparison, Expected, Figures, Scenario, Verdict, judged
-from tb_memplugin.model import CATEGORIES
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema import CATEGORIES
+from tb_memplugin.schema.units import format_bytes
 
 WORDS = {"true": "True", "true only if": "True only if", "not true": "Not true"}
 LEAST_CHANGE = 0.02

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from tb_memplugin.model import Category, Phase
-from tb_memplugin.model.plain import as_json
+from tb_memplugin.schema import Category, Phase
+from tb_memplugin.schema.plain import as_json
 
 AnswerName: TypeAlias = Literal["fits", "growing", "fragmented", "changed"]
 AnswerStatus: TypeAlias = Literal["ok", "warning", "failed", "unknown"]

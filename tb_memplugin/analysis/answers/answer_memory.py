@@ -11,11 +11,11 @@ import numpy as np
 from tb_memplugin.analysis.answers.answer import Answer, AnswerEvidence, AnswerStatus, known
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, device_phase, fitting_peak
 from tb_memplugin.analysis.steps.step_rows import step_rows
-from tb_memplugin.model import MISSING, Oom, Phase, Pool, Run, is_cpu, take_samples
-from tb_memplugin.model.basics import fields_of, last_known
-from tb_memplugin.model.samples import measured_pools
-from tb_memplugin.model.units import format_bytes
-from tb_memplugin.model.worker_summary import RunStatus
+from tb_memplugin.schema import MISSING, Oom, Phase, Pool, Run, is_cpu, take_samples
+from tb_memplugin.schema.basics import fields_of, last_known
+from tb_memplugin.schema.samples import measured_pools
+from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema.worker_summary import RunStatus
 
 LITTLE_HEADROOM = 0.05
 """Less headroom, as a share of the capacity, is a warning."""

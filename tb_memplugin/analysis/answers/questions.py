@@ -25,9 +25,9 @@ from tb_memplugin.analysis.growth.host_memory import CPU, HostGrowth, host_growt
 from tb_memplugin.analysis.growth.trend import MIN_JUMP_STEPS, Trend, least_jump
 from tb_memplugin.analysis.steps.facts import device_phase, range_of
 from tb_memplugin.analysis.steps.step_rows import step_rows
-from tb_memplugin.model import CATEGORIES, MISSING, PHASES, Phase, Run, full_device_name
-from tb_memplugin.model.basics import fields_of
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Phase, Run, full_device_name
+from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.units import format_bytes
 
 
 def growing(run: Run, device: str, phase: Phase) -> Answer:

@@ -22,8 +22,8 @@ from tb_memplugin.analysis.steps.step_rows import (
     former_of,
     step_rows,
 )
-from tb_memplugin.model import MISSING, PERSISTENT, Category, Integers, Phase, Run, Snapshot
-from tb_memplugin.model.units import counted, format_bytes, format_figure, unit_for
+from tb_memplugin.schema import MISSING, PERSISTENT, Category, Integers, Phase, Run, Snapshot
+from tb_memplugin.schema.units import counted, format_bytes, format_figure, unit_for
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.model import MISSING, Category, Run, Snapshot
-from tb_memplugin.model.basics import optional_values
-from tb_memplugin.model.groups import group_sums
+from tb_memplugin.schema import MISSING, Category, Run, Snapshot
+from tb_memplugin.schema.basics import optional_values
+from tb_memplugin.schema.groups import group_sums
 
 _PoolPart: TypeAlias = Literal["in_use", "free_largest", "free_other", "pool_free"]
 _OutsidePart: TypeAlias = Literal["process_other", "others", "unreserved", "headroom", "device_free"]

@@ -7,12 +7,12 @@ import numpy as np
 
 from tb_memplugin.analysis.devices.worker_summary import summarize_worker
 from tb_memplugin.analysis.steps.facts import most_loaded, natural_order, of_one_kind
-from tb_memplugin.model import MISSING, Phase, Run, full_device_name
-from tb_memplugin.model.basics import distinct, fields_of, optional_values
-from tb_memplugin.model.downsample import extreme_rows
-from tb_memplugin.model.plain import as_json
-from tb_memplugin.model.units import format_bytes
-from tb_memplugin.model.worker_summary import NO_STEPS, DeviceSummary, WorkerSummary
+from tb_memplugin.schema import MISSING, Phase, Run, full_device_name
+from tb_memplugin.schema.basics import distinct, fields_of, optional_values
+from tb_memplugin.schema.downsample import extreme_rows
+from tb_memplugin.schema.plain import as_json
+from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema.worker_summary import NO_STEPS, DeviceSummary, WorkerSummary
 
 SILENT_SECONDS = 60.0
 """A worker that the others outlast by this much has stopped; it writes what it recorded every few seconds, or every 45

@@ -10,10 +10,10 @@ from tb_memplugin.analysis.answers.answer_memory import run_status
 from tb_memplugin.analysis.growth.device_growth import find_growth
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, fitting_peak
 from tb_memplugin.analysis.steps.step_rows import phase_steps, snapshots_of
-from tb_memplugin.model import PHASES, DeviceSamples, Integers, Phase, Run
-from tb_memplugin.model.basics import last_known
-from tb_memplugin.model.groups import GroupBytes, TracedPeak, group_sums
-from tb_memplugin.model.worker_summary import NO_STEPS, DeviceSummary, WorkerSummary
+from tb_memplugin.schema import PHASES, DeviceSamples, Integers, Phase, Run
+from tb_memplugin.schema.basics import last_known
+from tb_memplugin.schema.groups import GroupBytes, TracedPeak, group_sums
+from tb_memplugin.schema.worker_summary import NO_STEPS, DeviceSummary, WorkerSummary
 
 _STEP_BYTES, _TOGETHER_BYTES, _DEVICE_STEP_BYTES = 16, 40, 16
 """Estimated bytes per step: per worker, in the combined series, and per device."""

@@ -13,13 +13,13 @@ from tb_memplugin.analysis.fit.plan_answer import format_time, remat_line
 from tb_memplugin.analysis.fit.segment_search import SegmentSearch, Units, units_of
 from tb_memplugin.analysis.fit.what_if import layer_table_of
 from tb_memplugin.analysis.fit.what_if_evidence import measured_peak, recorded_evidence, recorded_program
-from tb_memplugin.model import Fix, FixKind, Layer, Oom, Run, Verdict, is_gpu
-from tb_memplugin.model.layers import recorded_precision
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions, globs_of
 from tb_memplugin.prediction.evidence import NOTHING, Evidence, bisected
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import SPARE, Predictor
+from tb_memplugin.schema import Fix, FixKind, Layer, Oom, Run, Verdict, is_gpu
+from tb_memplugin.schema.layers import recorded_precision
+from tb_memplugin.schema.units import format_bytes
 
 MAX_FIXED = 8
 """Failures of a run, the last ones, whose fixes are simulated where nobody asks for one of them."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, PlanOption, PlanPoint, code_of
 from tb_memplugin.analysis.fit.segment_search import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
 from tb_memplugin.analysis.fit.what_if import RunPredictor
-from tb_memplugin.model import Category, LedgerRow, Run
-from tb_memplugin.model.layers import recorded_precision
-from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
+from tb_memplugin.schema import Category, LedgerRow, Run
+from tb_memplugin.schema.layers import recorded_precision
+from tb_memplugin.schema.units import counted, format_bytes
 
 MOST_PARTS = 16
 """Most batches that gradients are accumulated over."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.analysis.fit.what_if_answer import describe_rows
-from tb_memplugin.model import Layer, LedgerRow
-from tb_memplugin.model.text import clean, format_table, html_text
-from tb_memplugin.model.units import counted, format_bytes
+from tb_memplugin.schema import Layer, LedgerRow
+from tb_memplugin.schema.text import clean, format_table, html_text
+from tb_memplugin.schema.units import counted, format_bytes
 
 Kind: TypeAlias = Literal[
     "none",

@@ -5,10 +5,10 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from tb_memplugin.model import GRADIENTS, Layer, Run, Snapshot, StepRequests, Timeline, full_device_name
-from tb_memplugin.model.units import counted, format_bytes
 from tb_memplugin.prediction.recomputation import BACKWARD, RESULTS
 from tb_memplugin.prediction.sized_steps import owned
+from tb_memplugin.schema import GRADIENTS, Layer, Run, Snapshot, StepRequests, Timeline, full_device_name
+from tb_memplugin.schema.units import counted, format_bytes
 
 MAX_NAMES = 3
 """Most names of layers in a list, the first ones."""

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.fit.plan_answer import TimeSource
-from tb_memplugin.model import Floats, Integers, Layer, Run, StepRequests
-from tb_memplugin.model.layers import example_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.prediction import PeakParts
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.recomputation import Part, Parts, Segments
 from tb_memplugin.prediction.sized_steps import SizedStep, in_use, peak_in_one_piece, rounded_sizes
+from tb_memplugin.schema import Floats, Integers, Layer, Run, StepRequests
+from tb_memplugin.schema.layers import example_bytes
 
 FORWARD_SHARE = 1 / 3
 """Share of a step's time that the forward pass is taken to have where no time was recorded: a backward pass does about

@@ -17,12 +17,12 @@ from tb_memplugin.analysis.fit.what_if_evidence import (
 from tb_memplugin.analysis.growth.growth_causes import retracing_of
 from tb_memplugin.analysis.steps.facts import device_facts, phases
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.model import Layer, LayerTable, Phase, Run, StepRequests
-from tb_memplugin.model.basics import fields_of
-from tb_memplugin.model.units import SIZE_RULE, parse_bytes
 from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, SLOTS, Conditions, unmatched
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
+from tb_memplugin.schema import Layer, LayerTable, Phase, Run, StepRequests
+from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.units import SIZE_RULE, parse_bytes
 
 CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
 """Most and fewest batch sizes of a curve, beside the recorded, the requested and the largest one."""

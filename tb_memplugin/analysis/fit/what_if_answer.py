@@ -5,14 +5,14 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tb_memplugin.model import CATEGORIES, Category, LedgerRow, Run, Snapshot
-from tb_memplugin.model.basics import fields_of
-from tb_memplugin.model.text import clean, format_table, html_table, html_text
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import Enough
+from tb_memplugin.schema import CATEGORIES, Category, LedgerRow, Run, Snapshot
+from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.text import clean, format_table, html_table, html_text
+from tb_memplugin.schema.units import format_bytes
 
 ASKED = ("batch_size", "capacity_bytes", "freeze", "unfreeze", "optimizer", "precision")
 """Conditions that can be asked for."""

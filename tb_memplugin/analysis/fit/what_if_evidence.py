@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tb_memplugin.analysis.growth.device_growth import Growth, growth_of
-from tb_memplugin.model import PHASES, Oom, Phase, Run, StepRequests
-from tb_memplugin.model.layers import former_name
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.evidence import Evidence, Failure, Peaks
+from tb_memplugin.schema import PHASES, Oom, Phase, Run, StepRequests
+from tb_memplugin.schema.layers import former_name
+from tb_memplugin.schema.units import format_bytes
 
 _TRAIN: Phase = "train"
 

@@ -31,7 +31,7 @@ from tb_memplugin.analysis.growth.trend import (
     trend_between_jumps,
 )
 from tb_memplugin.analysis.steps.facts import device_phase, runs_of_sessions, step_name
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     MISSING,
     PHASES,
     CounterKind,
@@ -45,7 +45,7 @@ from tb_memplugin.model import (
     Samples,
     Snapshot,
 )
-from tb_memplugin.model.units import counted, format_bytes
+from tb_memplugin.schema.units import counted, format_bytes
 
 UNEXPLAINED = ("unattributed", "other_state", "rounding")
 """Categories of memory that traced functions may hold, such as their constants."""

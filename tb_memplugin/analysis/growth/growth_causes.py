@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tb_memplugin.analysis.growth.trend import Trend
-from tb_memplugin.model import MISSING, CounterKind, Counters, Integers, Run, Samples
-from tb_memplugin.model.units import counted, format_bytes
+from tb_memplugin.schema import MISSING, CounterKind, Counters, Integers, Run, Samples
+from tb_memplugin.schema.units import counted, format_bytes
 
 _PARTS = 3
 

@@ -23,11 +23,11 @@ from tb_memplugin.analysis.growth.trend import (
     trend_between_jumps,
 )
 from tb_memplugin.analysis.steps.facts import range_of, runs_of_sessions, samples_phase
-from tb_memplugin.model import MISSING, PHASES, Integers, Phase, Run, Samples, is_cpu
-from tb_memplugin.model.basics import fields_of
-from tb_memplugin.model.downsample import extreme_rows
-from tb_memplugin.model.plain import as_json
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema import MISSING, PHASES, Integers, Phase, Run, Samples, is_cpu
+from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.downsample import extreme_rows
+from tb_memplugin.schema.plain import as_json
+from tb_memplugin.schema.units import format_bytes
 
 CPU = "CPU:0"
 MIN_OWN_SHARE = 0.5

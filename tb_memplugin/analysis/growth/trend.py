@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.steps.changes import WINDOW, Level
-from tb_memplugin.model import MISSING, Integers, LayerTable
+from tb_memplugin.schema import MISSING, Integers, LayerTable
 
 _Number = TypeVar("_Number", bound=np.generic)
 

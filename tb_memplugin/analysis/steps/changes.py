@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, PHASES, Integers, LayerTable, Samples
-from tb_memplugin.model.layers import unfreezing_bytes
+from tb_memplugin.schema import MISSING, PHASES, Integers, LayerTable, Samples
+from tb_memplugin.schema.layers import unfreezing_bytes
 
 MOST_BYTES = 2**53 - 1
 """Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""

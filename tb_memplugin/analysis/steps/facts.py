@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.model import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu, take_samples
-from tb_memplugin.model.basics import last_known
+from tb_memplugin.schema import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu, take_samples
+from tb_memplugin.schema.basics import last_known
 
 
 @dataclasses.dataclass(frozen=True)

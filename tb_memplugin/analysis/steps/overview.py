@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.steps.changes import layer_totals
 from tb_memplugin.analysis.steps.step_rows import phase_steps, rows_of_steps, snapshots_of
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
     PERSISTENT,
@@ -27,7 +27,7 @@ from tb_memplugin.model import (
     Snapshot,
     is_cpu,
 )
-from tb_memplugin.model.groups import Group, group_sums
+from tb_memplugin.schema.groups import Group, group_sums
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.steps.changes import epochs
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
     PHASES,
@@ -25,11 +25,11 @@ from tb_memplugin.model import (
     take_figures,
     take_samples,
 )
-from tb_memplugin.model.basics import optional_column
-from tb_memplugin.model.downsample import extreme_rows
-from tb_memplugin.model.layers import former_name
-from tb_memplugin.model.rows import join_rows
-from tb_memplugin.model.samples import measured_pools, one_row_a_step
+from tb_memplugin.schema.basics import optional_column
+from tb_memplugin.schema.downsample import extreme_rows
+from tb_memplugin.schema.layers import former_name
+from tb_memplugin.schema.rows import join_rows
+from tb_memplugin.schema.samples import measured_pools, one_row_a_step
 
 _RATIO_STEPS = 1 << 40
 """Resolution of a ratio as an integer."""

@@ -8,8 +8,8 @@ from tb_memplugin.attribution.owners.new_chunks import NewChunks, SavedForBackwa
 from tb_memplugin.attribution.owners.older_chunks import OlderChunks, VariableChunks, variable_owner
 from tb_memplugin.attribution.trace.window import Owner, Window
 from tb_memplugin.attribution.trace.xla import BufferAssignments
-from tb_memplugin.model import GRADIENTS, Category
-from tb_memplugin.model.trace import AllocationTrace, BufferAllocation, Module, OpFact, TraceFacts
+from tb_memplugin.schema import GRADIENTS, Category
+from tb_memplugin.schema.trace import AllocationTrace, BufferAllocation, Module, OpFact, TraceFacts
 
 Parts = list[tuple[Owner, int, int]]
 """(owner, allocated, requested) of the parts of a chunk."""

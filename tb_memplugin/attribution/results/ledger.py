@@ -15,9 +15,9 @@ from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import UNATTRIBUTED
 from tb_memplugin.attribution.results.tensors import tensor_groups
 from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.model import IN_USE, LedgerRow, MemoryMap, Mode, Phase, Replay, SavedRow, Snapshot
-from tb_memplugin.model.rounding import rounding_total, split_rounding
-from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+from tb_memplugin.schema import IN_USE, LedgerRow, MemoryMap, Mode, Phase, Replay, SavedRow, Snapshot
+from tb_memplugin.schema.rounding import rounding_total, split_rounding
+from tb_memplugin.schema.trace import AllocationTrace, TraceFacts
 
 
 def attribute(

@@ -12,8 +12,8 @@ import numpy as np
 
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.execution import BACKWARD, UPDATE, LayerRun
-from tb_memplugin.model import Band, BandName
-from tb_memplugin.model.trace import AllocationTrace
+from tb_memplugin.schema import Band, BandName
+from tb_memplugin.schema.trace import AllocationTrace
 
 MAX_STEPS = 100
 """Most training steps of a window with known passes; with more, all passes are unknown."""

@@ -17,7 +17,7 @@ from tb_memplugin.allocator.replay import TraceReplay, added_regions
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at
 from tb_memplugin.attribution.results.ledger import step_mode
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     SCRATCH_POWER,
     SQUARE_POWER,
     UNKNOWN_POWER,
@@ -26,8 +26,8 @@ from tb_memplugin.model import (
     StepRequests,
     is_gpu,
 )
-from tb_memplugin.model.tensors import DTYPE_BYTES, matches
-from tb_memplugin.model.trace import OpFact, TraceFacts
+from tb_memplugin.schema.tensors import DTYPE_BYTES, matches
+from tb_memplugin.schema.trace import OpFact, TraceFacts
 
 SMALL_BYTES = 1024
 """Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars. At 0,

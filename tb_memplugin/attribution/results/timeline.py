@@ -23,8 +23,8 @@ from tb_memplugin.attribution.results.passes import MAX_STEPS, Marks, bands, mea
 from tb_memplugin.attribution.results.tensors import TensorShapes
 from tb_memplugin.attribution.results.timeline_rows import Row, RowBuilder, reduced
 from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.model import MISSING, Band, ChunkOwner, CompiledSpan, Integers, Snapshot, TensorShape, Timeline
-from tb_memplugin.model.trace import AllocationTrace
+from tb_memplugin.schema import MISSING, Band, ChunkOwner, CompiledSpan, Integers, Snapshot, TensorShape, Timeline
+from tb_memplugin.schema.trace import AllocationTrace
 
 _PS_PER_NS = 1000
 

@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.model import MISSING, Integers, TensorShape
-from tb_memplugin.model.downsample import extreme_rows
-from tb_memplugin.model.timeline import live_sums
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema import MISSING, Integers, TensorShape
+from tb_memplugin.schema.downsample import extreme_rows
+from tb_memplugin.schema.timeline import live_sums
+from tb_memplugin.schema.units import format_bytes
 
 MAX_ALLOCATIONS = 20_000
 """Most rows of a timeline; in a larger step, only the largest allocations keep rows of their own, and the others share

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.rules import rounded_bytes
-from tb_memplugin.model import IN_USE, Integers
-from tb_memplugin.model.basics import distinct
-from tb_memplugin.model.trace import AllocationTrace, TraceFacts
+from tb_memplugin.schema import IN_USE, Integers
+from tb_memplugin.schema.basics import distinct
+from tb_memplugin.schema.trace import AllocationTrace, TraceFacts
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tb_memplugin.attribution.trace.op_names import OpNames
-from tb_memplugin.model import Category
-from tb_memplugin.model.trace import Buffer, BufferAllocation, Module, OpFact, VariableFact
+from tb_memplugin.schema import Category
+from tb_memplugin.schema.trace import Buffer, BufferAllocation, Module, OpFact, VariableFact
 
 
 class ContentPart(NamedTuple):

@@ -4,7 +4,7 @@ import argparse
 import os
 
 from tb_memplugin.commands.command_parser import Commands
-from tb_memplugin.model.text import clean
+from tb_memplugin.schema.text import clean
 
 
 def add_command(commands: Commands) -> None:

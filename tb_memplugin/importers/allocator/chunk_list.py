@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.model import FREE, IN_USE, MISSING, UNKNOWN_STATE, Integers, MemoryMap
+from tb_memplugin.schema import FREE, IN_USE, MISSING, UNKNOWN_STATE, Integers, MemoryMap
 
 MAX_CHUNKS = 500_000
 """Most chunks of one memory map."""

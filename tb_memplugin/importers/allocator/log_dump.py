@@ -15,7 +15,7 @@ from tb_memplugin.importers.allocator.chunk_list import (
     region_of,
     split_regions,
 )
-from tb_memplugin.model import MemoryMap
+from tb_memplugin.schema import MemoryMap
 
 MAX_DIGITS = 20
 """Digits of 2^64 - 1, TensorFlow's largest number."""

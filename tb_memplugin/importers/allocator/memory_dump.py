@@ -14,7 +14,7 @@ from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.chunk_list import ChunkColumns, make_map, split_regions
 from tb_memplugin.importers.profile import wire
 from tb_memplugin.importers.profile.xplane import device_name
-from tb_memplugin.model import MemoryMap
+from tb_memplugin.schema import MemoryMap
 
 MAX_DUMP_BYTES = 256 << 20
 """Largest supported dump, about five million chunks."""

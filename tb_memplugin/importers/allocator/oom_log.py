@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.log_dump import PRINTED_SIZE, LogDump, is_of_dump, log_integer, printed_bytes
 from tb_memplugin.importers.profile.xplane import device_name
-from tb_memplugin.model import MemoryMap
-from tb_memplugin.model.tensors import DTYPE_BYTES
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema import MemoryMap
+from tb_memplugin.schema.tensors import DTYPE_BYTES
+from tb_memplugin.schema.units import format_bytes
 
 MAX_LOG_BYTES = 1 << 30
 """Largest supported log."""

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.importers.profile import wire
-from tb_memplugin.model import TensorShape
-from tb_memplugin.model.tensors import tensor_shape
-from tb_memplugin.model.trace import Buffer, BufferAllocation, Module
+from tb_memplugin.schema import TensorShape
+from tb_memplugin.schema.tensors import tensor_shape
+from tb_memplugin.schema.trace import Buffer, BufferAllocation, Module
 
 # Of xla/service/hlo.proto and xla/xla_data.proto.
 _MESSAGES = {

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.model import Floats, Integers
+from tb_memplugin.schema import Floats, Integers
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
 

@@ -11,9 +11,9 @@ import numpy as np
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.profile import wire
 from tb_memplugin.importers.profile.hlo import read_module
-from tb_memplugin.model import Floats, Integers
-from tb_memplugin.model.basics import distinct
-from tb_memplugin.model.trace import LAYER_PREFIX, AllocationTrace, Intervals, Module
+from tb_memplugin.schema import Floats, Integers
+from tb_memplugin.schema.basics import distinct
+from tb_memplugin.schema.trace import LAYER_PREFIX, AllocationTrace, Intervals, Module
 
 MAX_PROFILE_BYTES = 1 << 31
 """Largest supported profile: the limit of a protobuf message."""

@@ -65,7 +65,7 @@ class AutomaticRecording:
             recorder.close()
 
     def notes(self) -> Iterator[str]:
-        from tb_memplugin.model.units import counted
+        from tb_memplugin.schema.units import counted
 
         if self._more is not None:
             yield (

@@ -9,7 +9,7 @@ from typing import Any
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.model import MAX_STEP
+from tb_memplugin.schema import MAX_STEP
 
 DEFAULT_LOG_DIR = "logs"  # the default of `keras.callbacks.TensorBoard`
 

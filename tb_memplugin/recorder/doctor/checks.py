@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from tb_memplugin.commands.loading import load
 from tb_memplugin.environment import SWITCH, is_off
-from tb_memplugin.model import Snapshot, is_gpu
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.host import Driver
+from tb_memplugin.schema import Snapshot, is_gpu
 
 SECONDS = 2.0  # how long the recorded training runs
 TRACED = (3, 10)

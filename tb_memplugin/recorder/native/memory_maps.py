@@ -10,11 +10,11 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from tb_memplugin.importers.allocator.memory_dump import read_dump, summarize_dump
-from tb_memplugin.model import IN_USE, is_gpu
 from tb_memplugin.recorder.native.framework import BFC_TYPES, Framework, check_switch, open_framework
 from tb_memplugin.recorder.native.mapped_memory import MappedMemory, UnreadableError
 from tb_memplugin.recorder.sampling import devices as allocator_figures
 from tb_memplugin.recorder.sampling.devices import asks_for_bfc
+from tb_memplugin.schema import IN_USE, is_gpu
 
 PINNED = "gpu_host_bfc"
 """TensorFlow's name of the allocator of host memory that is pinned for transfers to GPUs; it belongs to no device."""

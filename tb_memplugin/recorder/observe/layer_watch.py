@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from tb_memplugin.model import LayerTable
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.process import uncounted
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
@@ -31,6 +30,7 @@ from tb_memplugin.recorder.observe.model.layers import (
 )
 from tb_memplugin.recorder.observe.model.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.observe.observer import ModelObserver
+from tb_memplugin.schema import LayerTable
 
 TABLE = "the layer table"
 OBSERVING = "attribution to layers"

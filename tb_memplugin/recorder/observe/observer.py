@@ -11,16 +11,6 @@ from typing import Any, Literal
 import numpy as np
 
 from tb_memplugin.attribution.trace.lifetimes import chunks, input_events
-from tb_memplugin.model import IN_USE, MemoryMap
-from tb_memplugin.model.trace import (
-    AllocationTrace,
-    BatchFacts,
-    Earlier,
-    GraphFacts,
-    KnownChunk,
-    TraceFacts,
-    VariableFact,
-)
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
@@ -29,6 +19,16 @@ from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
 from tb_memplugin.recorder.observe.heap.held_tensors import DeviceFacts, HeldTensors, ReadChunks
 from tb_memplugin.recorder.observe.model.layers import bytes_in_use, short_device
 from tb_memplugin.recorder.observe.model.variables import Variables, former_variables
+from tb_memplugin.schema import IN_USE, MemoryMap
+from tb_memplugin.schema.trace import (
+    AllocationTrace,
+    BatchFacts,
+    Earlier,
+    GraphFacts,
+    KnownChunk,
+    TraceFacts,
+    VariableFact,
+)
 
 
 class ChunkHistory:

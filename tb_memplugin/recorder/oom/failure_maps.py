@@ -17,13 +17,13 @@ from collections.abc import Iterator, Sequence
 from tb_memplugin.allocator.fit import would_fit
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.importers.profile.xplane import device_name
-from tb_memplugin.model import MemoryMap
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.base.private_directory import PrivateDirectory, is_private, remove_abandoned
 from tb_memplugin.recorder.base.process import abandon_in_child
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
 from tb_memplugin.recorder.sampling import devices as allocator
 from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.schema import MemoryMap
 
 VARIABLE = "TF_BFC_MEMORY_DUMP"
 _NAME = re.compile(r"_(?P<allocator>.+)\.(?P<microseconds>\d{10,20})")

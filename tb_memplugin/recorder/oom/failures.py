@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tb_memplugin.importers.allocator.oom_log import Request, read_message, read_proto_message
-from tb_memplugin.model.trace import GraphFacts, OpFact
 from tb_memplugin.recorder.observe.graph.frames import running_functions
 from tb_memplugin.recorder.oom.failure_maps import DumpFile, gave_up
+from tb_memplugin.schema.trace import GraphFacts, OpFact
 
 _NO_ALGORITHM = "No algorithm worked!"
 _NO_SCRATCH = "RESOURCE_EXHAUSTED"

@@ -12,8 +12,6 @@ from tb_memplugin.attribution.oom.owner_matching import OwnerMatching, observed_
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, unmoved, without_gradients
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import FailedDuring, Layer, MemoryMap, Oom, Phase, StepRequests
-from tb_memplugin.model.trace import BatchFacts, TraceFacts
 from tb_memplugin.prediction.cases import sizes_for
 from tb_memplugin.prediction.sized_steps import SizedStep, peak_in_one_piece
 from tb_memplugin.recorder.base.due import changes
@@ -22,6 +20,8 @@ from tb_memplugin.recorder.observe.graph.graphs import output_bytes
 from tb_memplugin.recorder.observe.layer_watch import LayerWatch
 from tb_memplugin.recorder.oom.failure_maps import DumpFile, FailureMaps, dump_files
 from tb_memplugin.recorder.oom.failures import RaisedError, fact_of, is_forward
+from tb_memplugin.schema import FailedDuring, Layer, MemoryMap, Oom, Phase, StepRequests
+from tb_memplugin.schema.trace import BatchFacts, TraceFacts
 
 RECENT_STEPS = 3  # traced steps that are kept per device and phase
 

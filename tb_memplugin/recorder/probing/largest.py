@@ -10,8 +10,6 @@ import keras
 from tb_memplugin.analysis.fit.what_if import RunPredictor, checked_conditions
 from tb_memplugin.analysis.fit.what_if_answer import WhatIf
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.model.text import clean, html_text
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.probing.examples import Examples
@@ -24,6 +22,8 @@ from tb_memplugin.recorder.probing.probe import (
     train,
 )
 from tb_memplugin.recorder.sampling import devices as allocator
+from tb_memplugin.schema.text import clean, html_text
+from tb_memplugin.schema.units import format_bytes
 
 MOST_TRIES = 3  # most batch sizes that are verified
 STEP_DOWN = 0.95  # share of the last capacity that the next prediction may use if the last one did not hold

@@ -9,7 +9,7 @@ from tb_memplugin.analysis.fit.plan_answer import Plan
 from tb_memplugin.commands.fit import plan_of_run
 from tb_memplugin.environment import is_off
 from tb_memplugin.errors import RequestError
-from tb_memplugin.model import Run
+from tb_memplugin.schema import Run
 
 
 def plan(

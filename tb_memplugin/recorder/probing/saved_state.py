@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tb_memplugin.model import is_cpu
+from tb_memplugin.schema import is_cpu
 
 Restore = Callable[[], None]  # restores what was saved
 

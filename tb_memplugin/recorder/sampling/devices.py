@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from tb_memplugin.environment import VARIABLE
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.model import is_cpu, is_gpu
-from tb_memplugin.model.notes import NOT_RECORDING
+from tb_memplugin.schema import is_cpu, is_gpu
+from tb_memplugin.schema.notes import NOT_RECORDING
 
 Statistics: TypeAlias = tuple[Any, Callable[[Any, str], Mapping[str, int]], Callable[[Any, str], None]]
 """TensorFlow's context, and its functions of a context and a device that read and reset an allocator's statistics."""

@@ -5,7 +5,7 @@ import dataclasses
 import os
 from typing import Any
 
-from tb_memplugin.model import MISSING
+from tb_memplugin.schema import MISSING
 
 
 class ResidentMemory:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.model import MISSING, SAMPLE_COLUMNS, DeviceSamples, Samples
+from tb_memplugin.schema import MISSING, SAMPLE_COLUMNS, DeviceSamples, Samples
 
 _DEVICE_FIGURES = tuple(field.name for field in dataclasses.fields(DeviceSamples))
 MAX_ROWS = 1 << 18

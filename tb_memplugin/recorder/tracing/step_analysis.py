@@ -16,8 +16,6 @@ from tb_memplugin.attribution.results.timeline import timeline
 from tb_memplugin.importers.allocator.memory_dump import read_dump
 from tb_memplugin.importers.allocator.oom_log import Request
 from tb_memplugin.importers.profile.xplane import read_traces
-from tb_memplugin.model import MemoryMap, Phase, Snapshot, StepRequests, Timeline
-from tb_memplugin.model.trace import AllocationTrace, BatchFacts, TraceFacts
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings
 from tb_memplugin.recorder.native.memory_maps import MemoryMaps
@@ -27,6 +25,8 @@ from tb_memplugin.recorder.oom.failures import is_forward
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
 from tb_memplugin.recorder.sampling.devices import Device
 from tb_memplugin.recorder.tracing.schedule import KeptRequests, KeptTimelines
+from tb_memplugin.schema import MemoryMap, Phase, Snapshot, StepRequests, Timeline
+from tb_memplugin.schema.trace import AllocationTrace, BatchFacts, TraceFacts
 
 TRACING = "step tracing"
 MAPS = "memory maps of traced steps"

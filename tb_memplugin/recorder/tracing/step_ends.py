@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tb_memplugin.importers.allocator.memory_dump import summarize_dump
-from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.native.memory_maps import PINNED, MemoryMaps
 from tb_memplugin.recorder.observe.calls.datasets import data_pipelines
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
+from tb_memplugin.schema import MISSING
 
 SHARE = 0.2  # share of the overhead budget that each of the two may cost
 MAX_WAITING = 16  # most maps that wait to be measured, for example while the background thread cannot write its files

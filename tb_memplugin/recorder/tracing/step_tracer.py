@@ -5,8 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.model import MemoryMap, Phase, is_cpu
-from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base import background
 from tb_memplugin.recorder.base.due import Due
 from tb_memplugin.recorder.base.faults import Faults
@@ -21,6 +19,8 @@ from tb_memplugin.recorder.sampling.ordinary_steps import PassedSteps
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
 from tb_memplugin.recorder.tracing.schedule import TraceSchedule
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnalysis, TracedStep, TraceResult
+from tb_memplugin.schema import MemoryMap, Phase, is_cpu
+from tb_memplugin.schema.trace import TraceFacts
 
 MAX_WAITING = 2
 """Most profiles that wait for analysis. While this many wait, no step is traced; explicitly requested steps wait."""

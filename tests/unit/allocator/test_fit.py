@@ -11,7 +11,7 @@ from map_cases import memory_map
 from reading_cases import MIB, make_map
 
 from tb_memplugin.allocator import fit as bfc
-from tb_memplugin.model import MISSING
+from tb_memplugin.schema import MISSING
 
 MAP = make_map(3, capacity=16 * MIB)
 

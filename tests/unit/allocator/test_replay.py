@@ -16,8 +16,8 @@ from tb_memplugin.attribution.results import ledger
 from tb_memplugin.attribution.results.ledger import peak_event
 from tb_memplugin.attribution.results.step_requests import step_requests
 from tb_memplugin.attribution.results.timeline import timeline
-from tb_memplugin.model import IN_USE, MemoryMap, Replay
-from tb_memplugin.model.trace import AllocationTrace, TraceFacts, VariableFact
+from tb_memplugin.schema import IN_USE, MemoryMap, Replay
+from tb_memplugin.schema.trace import AllocationTrace, TraceFacts, VariableFact
 
 KIB = 1024
 BASE = 0x7F00_0000_0040

@@ -10,7 +10,7 @@ from map_cases import MIB, free_regions
 
 from tb_memplugin.allocator.rules import PoolRules, bin_bytes, next_region_bytes, region_for, rounded_bytes, rules_of
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.model import MemoryMap
+from tb_memplugin.schema import MemoryMap
 
 GROWING = PoolRules(1 << 30)
 

@@ -10,7 +10,7 @@ from map_cases import MIB, PlainAllocator, free_regions, memory_map
 
 from tb_memplugin.allocator.rules import PoolRules, chunk_after_split
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.model import IN_USE, MISSING
+from tb_memplugin.schema import IN_USE, MISSING
 
 KIB = 1024
 BASE = 0x7F00_0000_0040

@@ -8,8 +8,8 @@ import pytest
 from reading_cases import MIB, make_oom, make_samples
 
 from tb_memplugin.analysis.budget import Budget, BudgetCheck, Regression, check_workers, exit_status, measure
-from tb_memplugin.model import MISSING, LayerActivations, Run, Samples
-from tb_memplugin.model.notes import RECORDING, SAMPLES, WRONG_NUMBERS
+from tb_memplugin.schema import MISSING, LayerActivations, Run, Samples
+from tb_memplugin.schema.notes import RECORDING, SAMPLES, WRONG_NUMBERS
 
 FIVE_PERCENT = Regression("5%", Fraction(5, 100), 0)
 DAMAGE = "session s, samples: steps 3 to 7 are missing (1 record lost)"

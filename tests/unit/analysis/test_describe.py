@@ -8,8 +8,8 @@ from reading_cases import DEVICE, MIB, make_samples, make_snapshot, write_small_
 from tb_memplugin import load
 from tb_memplugin.analysis.describe import Selection, describe_run
 from tb_memplugin.analysis.steps.facts import DeviceFacts, StepRange, device_facts, phases, step_range
-from tb_memplugin.model import MISSING, Run
-from tb_memplugin.reader.decode.columns import empty_samples, join_samples
+from tb_memplugin.schema import MISSING, Run
+from tb_memplugin.storage.read.columns import empty_samples, join_samples
 from unit.analysis.growth.test_device_growth import make_run
 
 

@@ -12,9 +12,9 @@ from tb_memplugin.analysis.devices.device_table import describe_devices
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.steps.facts import device_phase, main_phase
 from tb_memplugin.commands.run_text import format_run
-from tb_memplugin.model import Phase, Run, Samples
-from tb_memplugin.reader.decode.columns import join_samples
-from tb_memplugin.reader.decode.worker_samples import samples_of_workers
+from tb_memplugin.schema import Phase, Run, Samples
+from tb_memplugin.storage.read.columns import join_samples
+from tb_memplugin.storage.read.worker_samples import samples_of_workers
 from unit.analysis.growth.test_device_growth import make_run
 
 STEPS = np.arange(240)

@@ -5,8 +5,8 @@ import dataclasses
 from reading_cases import MIB, empty_activations, make_samples, make_snapshot
 
 from tb_memplugin.analysis.findings import findings
-from tb_memplugin.model import HeldTensorGroup, LedgerRow, Run
-from tb_memplugin.model.layers import replaced_optimizer, unused
+from tb_memplugin.schema import HeldTensorGroup, LedgerRow, Run
+from tb_memplugin.schema.layers import replaced_optimizer, unused
 
 ADAM, RESNET = replaced_optimizer("Adam", 72), unused("resnet50")
 

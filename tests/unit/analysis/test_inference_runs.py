@@ -14,9 +14,9 @@ from tb_memplugin.analysis.growth.device_growth import find_growth, growth_of
 from tb_memplugin.analysis.steps.changes import validation_passes
 from tb_memplugin.analysis.steps.facts import main_phase, phases
 from tb_memplugin.commands.run_text import format_run
-from tb_memplugin.model import Phase, Run
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.reader.decode.columns import join_samples
+from tb_memplugin.schema import Phase, Run
+from tb_memplugin.storage.read.columns import join_samples
 from unit.analysis.growth.test_device_growth import make_run
 from unit.analysis.test_budget import check_run
 

@@ -12,7 +12,7 @@ from reading_cases import DEVICE, MIB, START, empty_activations, make_samples, m
 from tb_memplugin.analysis.pool import MAX_SENTENCES, MEASURED, POOL_SOURCES, PoolSteps, pool_history, pool_steps
 from tb_memplugin.analysis.steps.overview import overview
 from tb_memplugin.commands.run_text import pool_lines
-from tb_memplugin.model import MISSING, Run, Snapshot
+from tb_memplugin.schema import MISSING, Run, Snapshot
 
 
 def traced(step: int, pool: int | None, in_use: int = 8, largest: int = 2, rounding: int | None = 77) -> Snapshot:

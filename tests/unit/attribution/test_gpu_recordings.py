@@ -16,7 +16,7 @@ from gpu_cases import GRAPH, NAMES, TRUTH, XLA, recorded, replayed
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, step_chunks
 from tb_memplugin.attribution.results.ledger import attribute
-from tb_memplugin.model import Snapshot
+from tb_memplugin.schema import Snapshot
 
 
 def truth(name: str) -> dict[str, Any]:

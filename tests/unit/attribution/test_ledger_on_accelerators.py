@@ -10,7 +10,7 @@ from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results.ledger import step_mode
 from tb_memplugin.attribution.trace.op_names import OpNames
 from tb_memplugin.attribution.trace.xla import BufferAssignments
-from tb_memplugin.model.trace import AllocationTrace, Buffer, BufferAllocation, Intervals, Module, OpFact, TraceFacts
+from tb_memplugin.schema.trace import AllocationTrace, Buffer, BufferAllocation, Intervals, Module, OpFact, TraceFacts
 
 RELAYOUT = "dw-0-TransposeNHWCToNCHW-LayoutOptimizer"
 NOTHING = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))

@@ -17,8 +17,8 @@ import tb_memplugin
 from tb_memplugin.analysis.budget import BudgetCheck
 from tb_memplugin.cli import main
 from tb_memplugin.commands.check import github_annotations, junit_xml, markdown_table
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model.units import format_bytes
+from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def write_peak(directory: pathlib.Path, peak: int, device: str = "GPU:0") -> None:

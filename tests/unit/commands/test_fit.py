@@ -9,7 +9,7 @@ import requests_cases
 
 import tb_memplugin
 from tb_memplugin.cli import main
-from tb_memplugin.model import Run
+from tb_memplugin.schema import Run
 
 
 @pytest.fixture(scope="module")

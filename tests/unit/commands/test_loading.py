@@ -22,7 +22,7 @@ from tb_memplugin.analysis.fit.fixes import Advice
 from tb_memplugin.cli import main
 from tb_memplugin.commands import loading
 from tb_memplugin.commands.loading import run_tables
-from tb_memplugin.model import MISSING, Fix, Oom, Run, take_samples
+from tb_memplugin.schema import MISSING, Fix, Oom, Run, take_samples
 
 STORED = pathlib.Path(__file__).parents[2] / "fixtures" / "runs"
 

@@ -17,8 +17,8 @@ from tb_memplugin.commands import report_contents
 from tb_memplugin.commands.report import DATA_ID, escape_json, escape_script, render, write_report
 from tb_memplugin.commands.report_contents import Contents, Question, StoredAnswer, collect
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.events import run_writer
-from tb_memplugin.events.run_writer import RunWriter
+from tb_memplugin.storage.write import run_writer
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 MARKUP = "</script><script>alert(1)</script><!--<script>\u2028]]>"
 

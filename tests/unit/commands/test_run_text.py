@@ -9,7 +9,7 @@ from reading_cases import MIB, empty_activations, make_samples
 from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence
 from tb_memplugin.analysis.devices.device_table import describe_devices
 from tb_memplugin.commands.run_text import answer_lines, device_lines
-from tb_memplugin.model import Run
+from tb_memplugin.schema import Run
 
 
 def lines_of(*peaks: tuple[str, int]) -> str:

@@ -24,7 +24,6 @@ from worker_runs import top_bytes, top_step, write_workers
 
 from tb_memplugin.commands.loading import Runs
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.export import rows as module
 from tb_memplugin.export.rows import (
     DAY_SECONDS,
@@ -36,8 +35,9 @@ from tb_memplugin.export.rows import (
     unit_tables,
 )
 from tb_memplugin.export.schema import TABLES
-from tb_memplugin.model import Samples
-from tb_memplugin.reader.decode import reading
+from tb_memplugin.schema import Samples
+from tb_memplugin.storage.read import reading
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 Records = dict[str, list[dict[str, object]]]
 

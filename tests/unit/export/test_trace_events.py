@@ -11,9 +11,9 @@ from export_cases import FIXTURES, TIMELINE_STEPS, recorded_ledger
 from reading_cases import make_timeline, write_small_run
 
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.events.run_writer import RunWriter
 from tb_memplugin.export.trace_events import step_timelines, trace_events
-from tb_memplugin.model import MISSING
+from tb_memplugin.schema import MISSING
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 class Trace:

@@ -8,7 +8,6 @@ import pytest
 from requests_cases import THREE_LAYERS, hand_made_requests
 
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.model import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, ChunkOwner, StepRequests
 from tb_memplugin.prediction.cases import (
     FEWER_RESULTS,
     OVERLAPPING_RESULTS,
@@ -18,6 +17,7 @@ from tb_memplugin.prediction.cases import (
 )
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.schema import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, ChunkOwner, StepRequests
 
 
 def step(**changes: object) -> StepRequests:

@@ -8,12 +8,12 @@ from reading_cases import DEVICE
 from requests_cases import hand_made_requests, make_table, make_traced
 
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.model import Category, Layer
 from tb_memplugin.prediction.changes import change_of
 from tb_memplugin.prediction.conditions import PRECISIONS, Conditions
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.sized_steps import LEFT_OUT, event_order, in_use
+from tb_memplugin.schema import Category, Layer
 
 
 def test_zeros_of_each_shape_are_kept_and_shapes_of_one_size_are_told_apart_by_their_last_dimension() -> None:

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from tb_memplugin.model import Layer
 from tb_memplugin.prediction.conditions import Conditions, globs_of, matching, unmatched
+from tb_memplugin.schema import Layer
 
 PATHS = ("net/block1/conv1", "net/block1/conv2", "net/block2/conv1", "net/Head", "net/block1")
 

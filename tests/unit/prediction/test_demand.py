@@ -12,8 +12,6 @@ from reading_cases import DEVICE
 import tb_memplugin
 from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.cli import main
-from tb_memplugin.model import Run, StepRequests
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.demand import (
     demand_of,
     demand_sentences,
@@ -24,6 +22,8 @@ from tb_memplugin.prediction.demand import (
 )
 from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.sized_steps import as_recorded, event_order, older_rows
+from tb_memplugin.schema import Run, StepRequests
+from tb_memplugin.schema.units import format_bytes
 
 PLANS = pathlib.Path(__file__).parents[2] / "fixtures" / "plans"
 

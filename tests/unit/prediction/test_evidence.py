@@ -8,11 +8,11 @@ from requests_cases import BATCH, CAPACITY, make_table, make_traced
 
 from tb_memplugin.analysis.fit.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.model import Layer
-from tb_memplugin.model.layers import recorded_precision
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import Evidence, Failure, Peaks, largest
 from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.schema import Layer
+from tb_memplugin.schema.layers import recorded_precision
 
 STEPS = tuple(one.requests for one in make_traced().values())
 LAYERS = make_table().layers

@@ -11,12 +11,12 @@ from requests_cases import CAPACITY, Program, make_table, make_traced
 from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.analysis.fit.fixes import FailedTraining, simulated_fixes
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.model import UNKNOWN_POWER, StepRequests
 from tb_memplugin.prediction import history
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.history import History, Outcome
 from tb_memplugin.prediction.predictor import LASTING_STEPS, LASTING_VARIANTS, Predictor
 from tb_memplugin.prediction.sized_steps import as_recorded
+from tb_memplugin.schema import UNKNOWN_POWER, StepRequests
 
 STEPS = tuple(one.requests for one in make_traced().values())
 TABLE = make_table()

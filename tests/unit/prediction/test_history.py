@@ -8,9 +8,9 @@ from requests_cases import CAPACITY, Program, empty_pool
 
 from tb_memplugin.allocator.rules import PoolRules
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.model import ChunkOwner, StepRequests
 from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.sized_steps import as_recorded
+from tb_memplugin.schema import ChunkOwner, StepRequests
 
 TENSORS = ChunkOwner("net/conv1", "activations", True)
 

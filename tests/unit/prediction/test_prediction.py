@@ -9,7 +9,6 @@ from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, LAYERS, HandMade, hand_made_requests, make_table, make_traced
 
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.model import Category, ChunkOwner, Layer, LedgerRow, StepRequests
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import Peaks
@@ -17,6 +16,7 @@ from tb_memplugin.prediction.history import Outcome, StepPeak
 from tb_memplugin.prediction.prediction import Limits, arrays_in_place, peak_ledger, recorded_parts, recorded_peak
 from tb_memplugin.prediction.predictor import Predictor
 from tb_memplugin.prediction.sized_steps import as_recorded
+from tb_memplugin.schema import Category, ChunkOwner, Layer, LedgerRow, StepRequests
 
 STEPS = tuple(one.requests for one in make_traced().values())
 

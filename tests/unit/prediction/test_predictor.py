@@ -8,13 +8,13 @@ from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.model import UNKNOWN_POWER, StepRequests
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.evidence import Evidence, Peaks
 from tb_memplugin.prediction.history import History
 from tb_memplugin.prediction.prediction import Reproduced, reproduce
 from tb_memplugin.prediction.predictor import RESERVE, Predictor
 from tb_memplugin.prediction.sized_steps import as_recorded, exploratory_rows, peak_in_one_piece, start_map
+from tb_memplugin.schema import UNKNOWN_POWER, StepRequests
 
 TRACED = make_traced()
 STEPS = tuple(one.requests for one in TRACED.values())

@@ -13,9 +13,9 @@ import pytest
 
 import tb_memplugin
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.model import Run
 from tb_memplugin.prediction.conditions import RECORDED, Conditions
 from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.schema import Run
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures" / "batch_sizes"
 SETTLED = 2

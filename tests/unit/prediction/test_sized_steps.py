@@ -7,7 +7,6 @@ import pytest
 from reading_cases import MIB
 from requests_cases import hand_made_requests
 
-from tb_memplugin.model import Category, ChunkOwner, Layer, StepRequests
 from tb_memplugin.prediction.changes import Change, change_of
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
@@ -19,6 +18,7 @@ from tb_memplugin.prediction.sized_steps import (
     lasting_order,
     with_lifetimes,
 )
+from tb_memplugin.schema import Category, ChunkOwner, Layer, StepRequests
 
 CHUNKS = (
     ("net", "workspace", "a", 1024, 0, 1),

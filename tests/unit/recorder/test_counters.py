@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.model import MISSING
 from tb_memplugin.recorder import counters
 from tb_memplugin.recorder.counters import DENSE_ROWS, GROWTH_BYTES, CounterRows, KeptRows, SessionEnds
 from tb_memplugin.recorder.observe.heap.holders import Kept
+from tb_memplugin.schema import MISSING
 
 
 def rows_of(rows: CounterRows) -> list[tuple[Any, ...]]:

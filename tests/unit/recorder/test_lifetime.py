@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.events import own_recordings
 from tb_memplugin.recorder import lifetime
 from tb_memplugin.recorder.base.background import weakly
 from tb_memplugin.recorder.lifetime import close_at_exit, is_recording, is_unclosed, take_place
+from tb_memplugin.storage.write import own_recordings
 
 
 class Recorder:

@@ -16,10 +16,6 @@ from requests_cases import hand_made_requests
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING
-from tb_memplugin.model.notes import SAMPLES
-from tb_memplugin.reader.decode.columns import join_samples
 from tb_memplugin.recorder import output
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import Settings, checked_settings
@@ -28,6 +24,10 @@ from tb_memplugin.recorder.output import FILES, RUN_TAG, Output, PeakScalars, Re
 from tb_memplugin.recorder.sampling import sample_buffer
 from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
 from tb_memplugin.recorder.tracing.step_analysis import TraceResult
+from tb_memplugin.schema import MISSING
+from tb_memplugin.schema.notes import SAMPLES
+from tb_memplugin.storage.read.columns import join_samples
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 Make = Callable[..., Output]
 

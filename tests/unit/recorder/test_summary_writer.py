@@ -12,9 +12,9 @@ from reading_cases import make_snapshot
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import tb_memplugin
-from tb_memplugin.model import MISSING
 from tb_memplugin.recorder import summary_writer
 from tb_memplugin.recorder.summary_writer import SummaryWriter, recording_writer
+from tb_memplugin.schema import MISSING
 
 
 class Log:

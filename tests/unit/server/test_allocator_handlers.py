@@ -6,10 +6,10 @@ import pytest
 from reading_cases import DEVICE, MIB, make_map, make_timeline, write_small_run
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import MISSING
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.schema import MISSING
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers, MapPlace
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.run_reader import Reader
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
 
-from tb_memplugin.model import Integers
+from tb_memplugin.schema import Integers
 from tb_memplugin.server.answer_types import OBJECTS, ROUTES, Object, texts_of, typescript
 from tb_memplugin.server.routes import DATA_ROUTES
 

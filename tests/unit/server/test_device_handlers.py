@@ -7,12 +7,12 @@ import pytest
 from cluster_cases import Fault, NotingSource, findings, name_of, planted_faults, write_cluster
 from reading_cases import MIB, event_files, make_samples
 
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.files.limits import MANY_WORKERS, MAX_WORKERS
-from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import device_handlers
 from tb_memplugin.server.handlers import Handlers, Stretch
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files.limits import MANY_WORKERS, MAX_WORKERS
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def devices_of(source: FileSource, run: str = "run") -> dict[str, Any]:

@@ -10,13 +10,13 @@ from reading_cases import DEVICE, MIB, START, make_samples, write_small_run
 
 from tb_memplugin.analysis.pool import pool_steps
 from tb_memplugin.analysis.steps.overview import overview
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import MISSING, PHASES
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.schema import MISSING, PHASES
 from tb_memplugin.server import handlers
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.responses import Columns
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def host_memory(logdir: pathlib.Path, first: int | None = None, last: int | None = None) -> Columns:

@@ -14,10 +14,10 @@ from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request
 
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.files.provider_source import ProviderSource
 from tb_memplugin.server import requests
 from tb_memplugin.server.requests import Sources
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files.provider_source import ProviderSource
 
 
 def test_known_parameters_given_once_are_taken() -> None:

@@ -14,7 +14,7 @@ from werkzeug.test import EnvironBuilder
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.model import MISSING
+from tb_memplugin.schema import MISSING
 from tb_memplugin.server import responses
 from tb_memplugin.server.responses import STATIC_DIRECTORY, Columns, StaticFiles
 

@@ -10,15 +10,15 @@ from cluster_cases import Fault, write_cluster
 from reading_cases import make_samples
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.catalog import RunTags
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.files.limits import MAX_WORKERS
-from tb_memplugin.reader.files.source import SourceError
-from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import run_list
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.run_list import RunList
+from tb_memplugin.storage.catalog import RunTags
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files.limits import MAX_WORKERS
+from tb_memplugin.storage.files.source import SourceError
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def catalog(**versions: str) -> dict[str, RunTags]:

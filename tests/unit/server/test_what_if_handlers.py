@@ -16,13 +16,13 @@ from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.analysis.fit.what_if_answer import FITS, describe_what_if
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.schema.units import format_bytes
 from tb_memplugin.server import what_if_handlers
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.routes import DATA_ROUTES
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.run_reader import Reader
 
 FAILED = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, op=None, batch_size=48)
 

@@ -26,12 +26,12 @@ from tb_memplugin.analysis.steps import facts
 from tb_memplugin.commands.fit import predictor_of
 from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
 from tb_memplugin.server import device_handlers, run_list
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.run_list import being_read
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) -> None:

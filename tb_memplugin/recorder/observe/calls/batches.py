@@ -16,9 +16,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, NamedTuple
 
-from tb_memplugin.model.trace import BatchFacts, TensorSpec
 from tb_memplugin.recorder.observe.calls.datasets import batch_below
 from tb_memplugin.recorder.observe.graph.frames import module_of, running_functions
+from tb_memplugin.schema.trace import BatchFacts, TensorSpec
 
 logger = logging.getLogger("tb_memplugin")
 

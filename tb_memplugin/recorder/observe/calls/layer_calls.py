@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tb_memplugin.attribution.owners.execution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
-from tb_memplugin.model.trace import LAYER_PREFIX, LINE_MARK
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.calls.batches import batch_notes, tape_records
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.calls.program_counters import program_counters
 from tb_memplugin.recorder.observe.graph.call_notes import CallKind, Span, call_notes
 from tb_memplugin.recorder.observe.model.layers import tensor_address, tensor_size
+from tb_memplugin.schema.trace import LAYER_PREFIX, LINE_MARK
 
 
 class OpenCall(NamedTuple):

@@ -9,10 +9,10 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tb_memplugin.model import MISSING, CounterKind
 from tb_memplugin.recorder.base.due import changes
 from tb_memplugin.recorder.observe.calls.datasets import DatasetCaches
 from tb_memplugin.recorder.observe.model.live_models import LiveModels
+from tb_memplugin.schema import MISSING, CounterKind
 
 logger = logging.getLogger("tb_memplugin")
 

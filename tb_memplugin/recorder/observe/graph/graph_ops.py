@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
-from tb_memplugin.model.trace import Pass
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, Span
+from tb_memplugin.schema.trace import Pass
 
 _BRANCHES = (("then_branch", "then"), ("else_branch", "else"))
 _LOOP = (("body", "body"), ("cond", "cond"))

@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tb_memplugin.model.trace import ConstantFact, GraphFacts, OpFact
 from tb_memplugin.recomputation.repeatable import ASSIGNING, OF_VARIABLES, repeats
 from tb_memplugin.recorder.observe.graph.batch_dimensions import BatchDimensions
 from tb_memplugin.recorder.observe.graph.call_notes import GraphNotes, call_notes
@@ -23,6 +22,7 @@ from tb_memplugin.recorder.observe.graph.graph_gradients import (
 )
 from tb_memplugin.recorder.observe.graph.graph_ops import CALLS, Call, GraphOps, OpLayers, OwnerOf
 from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
+from tb_memplugin.schema.trace import ConstantFact, GraphFacts, OpFact
 
 logger = logging.getLogger("tb_memplugin")
 

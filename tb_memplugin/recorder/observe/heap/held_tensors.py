@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from typing import Any, Literal
 
-from tb_memplugin.model.snapshot import DATA_SET
-from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.heap.holders import Device, Entry, HolderSearch
 from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects, next_tensor_number
 from tb_memplugin.recorder.observe.model.layers import short_device, tensor_address, tensor_size
+from tb_memplugin.schema.snapshot import DATA_SET
+from tb_memplugin.schema.trace import TensorFact
 
 TensorCategory = Literal["inputs", "other_state", "held_tensors"]
 _RANKS: Mapping[TensorCategory, int] = {"inputs": 0, "other_state": 1, "held_tensors": 2}

@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.graph.frames import PREFIXES, running_functions
 from tb_memplugin.recorder.observe.heap.python_objects import KnownTensor
 from tb_memplugin.recorder.observe.heap.reachability import cycles_of
 from tb_memplugin.recorder.observe.heap.retaining_path import Node, RetainingPaths, closure, describe
+from tb_memplugin.schema.trace import TensorFact
 
 HOLDER_SHARE = 0.01
 """Least share of a device's bytes in use that held tensors must have for a search, unless they grew; and least share of

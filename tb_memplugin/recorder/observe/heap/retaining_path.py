@@ -8,7 +8,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tb_memplugin.model.retaining_paths import OMITTED, SEPARATOR
+from tb_memplugin.schema.retaining_paths import OMITTED, SEPARATOR
 
 MAX_NAME_CHARACTERS = 400
 """Longer names are cut: keys may be texts of any length."""

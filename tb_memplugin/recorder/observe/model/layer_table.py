@@ -8,7 +8,6 @@ from collections.abc import Hashable, Mapping
 from typing import Any, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
-from tb_memplugin.model import Layer, LayerTable
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.observe.model.layers import (
     all_variables,
@@ -19,6 +18,7 @@ from tb_memplugin.recorder.observe.model.layers import (
     variables_of,
     walk,
 )
+from tb_memplugin.schema import Layer, LayerTable
 
 Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
 """Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call; empty if unknown."""

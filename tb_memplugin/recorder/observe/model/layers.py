@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tb_memplugin.model import is_cpu
+from tb_memplugin.schema import is_cpu
 
 
 def packages() -> list[Any]:

@@ -14,8 +14,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
-from tb_memplugin.model.layers import replaced_optimizer, unused
-from tb_memplugin.model.trace import VariableFact, VariableRole
 from tb_memplugin.recorder.observe.model.layers import (
     LayerNode,
     own_variables,
@@ -29,6 +27,8 @@ from tb_memplugin.recorder.observe.model.layers import (
     variables_of,
     walk,
 )
+from tb_memplugin.schema.layers import replaced_optimizer, unused
+from tb_memplugin.schema.trace import VariableFact, VariableRole
 
 MAX_MODELS = 64
 """Most models that are read, those with an optimizer and large ones first: a program may hold many small ones."""

@@ -9,11 +9,11 @@ import pytest
 from reading_cases import MIB, make_oom, make_samples, make_snapshot
 
 from tb_memplugin.analysis.answers.answer_memory import RunStatus, run_status, with_ranks, worst
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model import Run
-from tb_memplugin.reader.files.file_source import FileSource
-from tb_memplugin.reader.run_reader import Reader
+from tb_memplugin.schema import Run
 from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.write.run_writer import RunWriter
 from unit.analysis.growth.test_device_growth import make_run
 
 

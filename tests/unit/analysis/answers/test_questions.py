@@ -16,8 +16,8 @@ from tb_memplugin.analysis.answers.questions import answers, describe_answers
 from tb_memplugin.analysis.growth.device_growth import find_growth
 from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.commands.import_files import import_files
-from tb_memplugin.model import FREE, MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Snapshot
-from tb_memplugin.reader.decode.columns import join_samples
+from tb_memplugin.schema import FREE, MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Snapshot
+from tb_memplugin.storage.read.columns import join_samples
 from unit.analysis.growth.test_device_growth import make_run
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"

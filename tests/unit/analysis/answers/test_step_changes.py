@@ -11,7 +11,7 @@ from reading_cases import DEVICE, MIB, make_samples, make_snapshot, make_table
 from tb_memplugin import load
 from tb_memplugin.analysis.answers.step_changes import step_changes
 from tb_memplugin.analysis.steps.changes import Level
-from tb_memplugin.model import LayerTable, LedgerRow, Run, Snapshot
+from tb_memplugin.schema import LayerTable, LedgerRow, Run, Snapshot
 from unit.analysis.growth.test_device_growth import make_run
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"

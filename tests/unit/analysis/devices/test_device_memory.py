@@ -7,7 +7,7 @@ import pytest
 from reading_cases import DEVICE, MIB, make_activations, make_samples, make_snapshot
 
 from tb_memplugin.analysis.devices.device_memory import DeviceMemory, device_memory
-from tb_memplugin.model import Run
+from tb_memplugin.schema import Run
 
 SNAPSHOT = make_snapshot(3)
 

@@ -10,8 +10,8 @@ from reading_cases import MIB, START, empty_activations, make_samples, make_snap
 
 from tb_memplugin.analysis.devices.device_table import MAX_POINTS, describe_devices
 from tb_memplugin.analysis.steps.facts import device_order, most_loaded, natural_order
-from tb_memplugin.model import MISSING, Run, Samples, Snapshot
-from tb_memplugin.reader.decode.columns import empty_samples
+from tb_memplugin.schema import MISSING, Run, Samples, Snapshot
+from tb_memplugin.storage.read.columns import empty_samples
 
 GIB = 1024 * MIB
 

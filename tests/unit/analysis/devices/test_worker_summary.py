@@ -12,8 +12,8 @@ from rollup_cases import rollups_of
 
 import tb_memplugin
 from tb_memplugin.analysis.devices.worker_summary import of_sessions, summarize_session
-from tb_memplugin.events.run_writer import RunWriter
-from tb_memplugin.model.worker_summary import WorkerSummary
+from tb_memplugin.schema.worker_summary import WorkerSummary
+from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def write_session(run: pathlib.Path, first: int, peaks: Sequence[int], delay: float = 0.0, ends: bool = True) -> None:

@@ -6,7 +6,7 @@ import pytest
 import requests_cases
 
 import tb_memplugin
-from tb_memplugin.model import Run
+from tb_memplugin.schema import Run
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
 

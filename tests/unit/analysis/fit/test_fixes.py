@@ -17,10 +17,10 @@ from tb_memplugin.analysis.fit.segment_search import units_of
 from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
 from tb_memplugin.commands.loading import Runs
-from tb_memplugin.model import FIX_KINDS, Fix, Oom, Run
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.schema import FIX_KINDS, Fix, Oom, Run
+from tb_memplugin.schema.units import format_bytes
 
 BATCH = 48
 OOM = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, verdict="capacity", op=None, batch_size=BATCH)

@@ -11,10 +11,10 @@ import tb_memplugin
 from tb_memplugin.analysis.fit.plan_answer import PlanOption
 from tb_memplugin.analysis.fit.segment_search import RECOMPUTED, units_of
 from tb_memplugin.analysis.fit.what_if import RunPredictor
-from tb_memplugin.model import UNKNOWN_POWER, Run
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.schema import UNKNOWN_POWER, Run
+from tb_memplugin.schema.units import format_bytes
 
 
 def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tb_memplugin.analysis.fit.plan_answer import Kind, PlanOption, code_of
-from tb_memplugin.model import Layer
+from tb_memplugin.schema import Layer
 
 SEGMENTS = (("a",), ("b", 'c"', "d"))
 

@@ -8,9 +8,9 @@ from reading_cases import MIB, empty_activations, make_samples, make_snapshot, m
 from requests_cases import hand_made_requests
 
 from tb_memplugin.analysis.fit.recomputed_layers import recomputation_finding
-from tb_memplugin.model import Band, ChunkOwner, Layer, LayerTable, Mode, Run
-from tb_memplugin.model.layers import Recomputed
-from tb_memplugin.model.snapshot import SavedRow
+from tb_memplugin.schema import Band, ChunkOwner, Layer, LayerTable, Mode, Run
+from tb_memplugin.schema.layers import Recomputed
+from tb_memplugin.schema.snapshot import SavedRow
 
 
 def layer(path: str, kind: str, recomputed: Recomputed | None) -> Layer:

@@ -11,7 +11,7 @@ from reading_cases import MIB
 import tb_memplugin
 from tb_memplugin.analysis.fit.what_if import capacity_bytes, checked_conditions
 from tb_memplugin.errors import RequestError
-from tb_memplugin.model import MISSING, Counters, Run
+from tb_memplugin.schema import MISSING, Counters, Run
 
 GIB = 1 << 30
 

@@ -8,11 +8,11 @@ from reading_cases import MIB
 
 import tb_memplugin
 from tb_memplugin.analysis.fit.what_if_answer import verdict_sentence
-from tb_memplugin.model import Run
-from tb_memplugin.model.units import format_bytes
 from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction, Reproduced
 from tb_memplugin.prediction.predictor import Enough
+from tb_memplugin.schema import Run
+from tb_memplugin.schema.units import format_bytes
 
 
 def test_the_figures_that_people_look_for_are_on_the_answer(run: Run) -> None:

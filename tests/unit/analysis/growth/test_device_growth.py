@@ -15,8 +15,8 @@ from tb_memplugin.analysis.findings import findings, growth_findings
 from tb_memplugin.analysis.growth import trend as trend_module
 from tb_memplugin.analysis.growth.device_growth import Growth, find_growth, session_growth
 from tb_memplugin.analysis.growth.trend import find_trend, largest_jump
-from tb_memplugin.model import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
-from tb_memplugin.reader.decode.columns import join_samples
+from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
+from tb_memplugin.storage.read.columns import join_samples
 
 STEPS = np.arange(2000)
 FLAT = np.full(2000, 300 * MIB)

@@ -13,7 +13,7 @@ from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.growth.device_growth import find_growth, growth_bound
 from tb_memplugin.analysis.growth.host_memory import HostGrowth, host_growth, host_summary
 from tb_memplugin.analysis.growth.trend import find_trend
-from tb_memplugin.model import MISSING, Counters, HeldTensorGroup, LedgerRow, Run, Snapshot
+from tb_memplugin.schema import MISSING, Counters, HeldTensorGroup, LedgerRow, Run, Snapshot
 from unit.analysis.growth.test_device_growth import FLAT, STEPS, make_run, run_of
 
 Row = tuple[int, Any, str | None, int, int, str | None]

@@ -20,7 +20,7 @@ from tb_memplugin.analysis.growth.host_memory import (
     host_summaries,
     host_summary,
 )
-from tb_memplugin.model import MISSING, Run, Samples
+from tb_memplugin.schema import MISSING, Run, Samples
 
 STEPS = 2000
 

@@ -17,8 +17,8 @@ from tb_memplugin.analysis.steps.changes import (
     trainable_layers,
     validation_passes,
 )
-from tb_memplugin.model import MISSING
-from tb_memplugin.reader.decode.columns import empty_samples, join_samples
+from tb_memplugin.schema import MISSING
+from tb_memplugin.storage.read.columns import empty_samples, join_samples
 
 
 def test_totals_split_weights_by_what_training_changes() -> None:

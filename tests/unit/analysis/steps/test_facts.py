@@ -13,9 +13,9 @@ from tb_memplugin.analysis.growth.device_growth import find_growth
 from tb_memplugin.analysis.growth.host_memory import host_growth, host_summary
 from tb_memplugin.analysis.steps.facts import MAX_SESSIONS, session_spans
 from tb_memplugin.commands.run_text import format_run
-from tb_memplugin.model import Run, Samples
-from tb_memplugin.reader.decode.columns import join_samples
-from tb_memplugin.reader.decode.worker_samples import samples_of_workers
+from tb_memplugin.schema import Run, Samples
+from tb_memplugin.storage.read.columns import join_samples
+from tb_memplugin.storage.read.worker_samples import samples_of_workers
 from unit.analysis.growth.test_device_growth import make_run
 
 LATER = START + 10_000

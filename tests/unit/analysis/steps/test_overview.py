@@ -13,7 +13,7 @@ from reading_cases import DEVICE, MIB, empty_activations, make_samples, make_tab
 from reading_cases import make_snapshot as make_any_snapshot
 
 from tb_memplugin.analysis.steps.overview import NO_SNAPSHOT, EndMemory, Overview, long_lived, overview
-from tb_memplugin.model import (
+from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
     PERSISTENT,
@@ -24,7 +24,7 @@ from tb_memplugin.model import (
     Snapshot,
     stack_order,
 )
-from tb_memplugin.reader.decode.columns import empty_samples, join_samples
+from tb_memplugin.storage.read.columns import empty_samples, join_samples
 
 make_snapshot = functools.partial(make_any_snapshot, rounding=0)
 

@@ -14,8 +14,8 @@ from tb_memplugin.analysis.steps.step_rows import (
     first_of_level,
     former_of,
 )
-from tb_memplugin.model import LedgerRow, Snapshot
-from tb_memplugin.reader.decode.columns import join_samples
+from tb_memplugin.schema import LedgerRow, Snapshot
+from tb_memplugin.storage.read.columns import join_samples
 from unit.analysis.growth.test_device_growth import make_run
 
 

@@ -9,7 +9,7 @@ from reading_cases import MIB, make_layer
 
 from tb_memplugin.attribution.oom.owner_matching import OwnerMatching, batch_of, observed_batch
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
-from tb_memplugin.model import ChunkOwner, Layer, MemoryMap
+from tb_memplugin.schema import ChunkOwner, Layer, MemoryMap
 
 INPUTS = ChunkOwner(None, "inputs", None)
 FIRST = ChunkOwner("net/first", "activations", True)

@@ -26,9 +26,9 @@ from trace_cases import (
 )
 
 from tb_memplugin.attribution.trace.lifetimes import chunks
-from tb_memplugin.model import HeldTensorGroup, Snapshot
-from tb_memplugin.model.rounding import split_rounding
-from tb_memplugin.model.trace import (
+from tb_memplugin.schema import HeldTensorGroup, Snapshot
+from tb_memplugin.schema.rounding import split_rounding
+from tb_memplugin.schema.trace import (
     AllocationTrace,
     ConstantFact,
     Earlier,

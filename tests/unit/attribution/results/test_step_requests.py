@@ -9,8 +9,8 @@ from trace_cases import FACTS, Recorder, graph
 
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results.step_requests import BatchPowers
-from tb_memplugin.model import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER
-from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, VariableFact
+from tb_memplugin.schema import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER
+from tb_memplugin.schema.trace import BatchFacts, OpFact, TensorFact, VariableFact
 from unit.attribution.results.test_tensors import FLOAT, with_shapes
 
 BATCH = 16

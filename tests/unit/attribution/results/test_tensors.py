@@ -11,8 +11,8 @@ from trace_cases import FACTS, Recorder, graph, ledger_of, one_step
 from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results.tensors import TensorShapes
 from tb_memplugin.attribution.results.timeline import timeline
-from tb_memplugin.model import TensorShape, Timeline
-from tb_memplugin.model.trace import AllocationTrace, BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.schema import TensorShape, Timeline
+from tb_memplugin.schema.trace import AllocationTrace, BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
 
 FLOAT, INT64, STRING = 1, 9, 7
 

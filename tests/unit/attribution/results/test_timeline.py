@@ -16,11 +16,11 @@ from tb_memplugin.attribution.owners.classifier import Classifier
 from tb_memplugin.attribution.results import passes, timeline_rows
 from tb_memplugin.attribution.results.passes import Marks, bands
 from tb_memplugin.attribution.results.timeline import timeline
-from tb_memplugin.events.frames import codec
-from tb_memplugin.events.frames.record_frames import frame_of
-from tb_memplugin.model import MISSING, LedgerRow, Snapshot, Timeline
-from tb_memplugin.model.rounding import split_rounding
-from tb_memplugin.model.trace import AllocationTrace, Intervals, OpFact, TraceFacts, VariableFact
+from tb_memplugin.schema import MISSING, LedgerRow, Snapshot, Timeline
+from tb_memplugin.schema.rounding import split_rounding
+from tb_memplugin.schema.trace import AllocationTrace, Intervals, OpFact, TraceFacts, VariableFact
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.record_frames import frame_of
 
 UPDATE = OpFact("m/a", "update")
 STEP_FACTS = dataclasses.replace(

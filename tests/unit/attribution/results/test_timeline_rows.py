@@ -4,7 +4,7 @@ import gc
 
 from tb_memplugin.attribution.results.timeline_rows import Row, RowBuilder
 from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.model import MISSING
+from tb_memplugin.schema import MISSING
 
 
 def test_rows_become_columns_with_numbers_for_names() -> None:

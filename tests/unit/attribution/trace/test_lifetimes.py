@@ -8,8 +8,8 @@ from trace_cases import Recorder
 
 from tb_memplugin.attribution.owners.step_chunks import StepChunks, ages_after, owned_map
 from tb_memplugin.attribution.trace.lifetimes import Chunks, all_chunks
-from tb_memplugin.model import MISSING, OWNER_SOURCES, ChunkOwner
-from tb_memplugin.model.trace import AllocationTrace, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.schema import MISSING, OWNER_SOURCES, ChunkOwner
+from tb_memplugin.schema.trace import AllocationTrace, TensorFact, TraceFacts, VariableFact
 
 
 def variable(address: int | None, size: int) -> VariableFact:

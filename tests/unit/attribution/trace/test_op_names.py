@@ -2,7 +2,7 @@ import pytest
 from trace_cases import FORWARD_A, Recorder, graph
 
 from tb_memplugin.attribution.trace.op_names import NOTE, OpNames, facts_from_names
-from tb_memplugin.model.trace import OpFact, Pass, TraceFacts
+from tb_memplugin.schema.trace import OpFact, Pass, TraceFacts
 
 FOLDED = "m/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul"
 

@@ -5,8 +5,8 @@ from trace_cases import BACKWARD, FACTS, FORWARD_A, GRADIENT, Recorder, graph, l
 
 from tb_memplugin.attribution.trace.op_names import OpNames
 from tb_memplugin.attribution.trace.window import reordered_ops
-from tb_memplugin.model import GRADIENTS
-from tb_memplugin.model.trace import TraceFacts
+from tb_memplugin.schema import GRADIENTS
+from tb_memplugin.schema.trace import TraceFacts
 
 READS_DA = dataclasses.replace(BACKWARD, gradient_inputs=("da",))
 OPS = {

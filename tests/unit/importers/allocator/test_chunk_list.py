@@ -15,7 +15,7 @@ from tb_memplugin.importers.allocator.chunk_list import (
     region_of,
     split_regions,
 )
-from tb_memplugin.model import FREE, IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
+from tb_memplugin.schema import FREE, IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
 
 USED, UNUSED = True, False
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.memory_dump import looks_like_dump, read_dump
-from tb_memplugin.model import FREE, IN_USE
+from tb_memplugin.schema import FREE, IN_USE
 
 
 def test_complete_dump_has_its_chunks_in_their_regions() -> None:

@@ -10,7 +10,7 @@ from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.allocator.log_dump import printed_bytes
 from tb_memplugin.importers.allocator.oom_log import LoggedFailure, Request, read_log, read_message
-from tb_memplugin.model import IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
+from tb_memplugin.schema import IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
 
 
 def listed(memory_map: MemoryMap) -> list[tuple[int, int, bool]]:

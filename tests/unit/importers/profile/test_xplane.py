@@ -21,9 +21,9 @@ from tb_memplugin.attribution.trace.op_names import facts_from_names
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.profile.hlo import buffer_shape, hlo_class, read_module
 from tb_memplugin.importers.profile.xplane import device_name, in_allocator_order, read_traces
-from tb_memplugin.model import TensorShape
-from tb_memplugin.model.tensors import DTYPE_BYTES
-from tb_memplugin.model.trace import AllocationTrace
+from tb_memplugin.schema import TensorShape
+from tb_memplugin.schema.tensors import DTYPE_BYTES
+from tb_memplugin.schema.trace import AllocationTrace
 
 XSpace = MESSAGES["XSpace"]
 PROFILES = pathlib.Path(__file__).parents[3] / "fixtures" / "profiles"

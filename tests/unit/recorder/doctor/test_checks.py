@@ -13,9 +13,9 @@ import pytest
 import tensorflow as tf
 from reading_cases import make_snapshot
 
-from tb_memplugin.model import LedgerRow, Replay
 from tb_memplugin.recorder.doctor import checks
 from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.schema import LedgerRow, Replay
 
 MIB = 1 << 20
 BUS = "0000:65:00.0"

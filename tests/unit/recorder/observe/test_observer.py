@@ -6,9 +6,9 @@ import pytest
 from map_cases import memory_map
 from trace_cases import FACTS, Recorder, ledger_of, rows
 
-from tb_memplugin.model import MISSING, MemoryMap
-from tb_memplugin.model.trace import AllocationTrace, KnownChunk, TraceFacts, VariableFact
 from tb_memplugin.recorder.observe.observer import ChunkHistory
+from tb_memplugin.schema import MISSING, MemoryMap
+from tb_memplugin.schema.trace import AllocationTrace, KnownChunk, TraceFacts, VariableFact
 
 REGION = (0, 1 << 20)
 EMPTY = TraceFacts()

@@ -14,9 +14,9 @@ from typing import Any, cast
 import pytest
 from map_cases import memory_map
 
-from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.oom import failure_maps
 from tb_memplugin.recorder.oom.failure_maps import VARIABLE, DumpFile, DumpFiles, FailureMaps
+from tb_memplugin.schema import MISSING
 
 POOL_BYTES = 1 << 14
 POOL = [(0, POOL_BYTES)]

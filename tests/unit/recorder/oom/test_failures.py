@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model.trace import GraphFacts, OpFact
 from tb_memplugin.recorder.oom.failure_maps import DumpFile
 from tb_memplugin.recorder.oom.failures import fact_of, is_forward, memory_request, raised_now
+from tb_memplugin.schema.trace import GraphFacts, OpFact
 
 OOM = (
     "OOM when allocating tensor with shape[16,64] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by "

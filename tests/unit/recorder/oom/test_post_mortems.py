@@ -20,8 +20,6 @@ from trace_cases import graph
 from tb_memplugin.attribution.oom.post_mortem import OomEvent
 from tb_memplugin.attribution.owners.step_chunks import StepChunks
 from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.model import MISSING, ChunkOwner, FailedDuring, MemoryMap, Oom, Phase
-from tb_memplugin.model.trace import BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
 from tb_memplugin.recorder.observe.calls.batches import batch_notes
 from tb_memplugin.recorder.observe.graph.call_notes import call_notes
 from tb_memplugin.recorder.oom import failure_maps
@@ -29,6 +27,8 @@ from tb_memplugin.recorder.oom.failure_maps import VARIABLE, FailureMaps, dump_f
 from tb_memplugin.recorder.oom.failures import RaisedError, memory_request
 from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap, Place, RecentSteps
 from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.schema import MISSING, ChunkOwner, FailedDuring, MemoryMap, Oom, Phase
+from tb_memplugin.schema.trace import BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
 
 OP = "model/head/MatMul"
 MESSAGE = (

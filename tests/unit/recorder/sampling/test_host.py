@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 
-from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.sampling import host
 from tb_memplugin.recorder.sampling.host import Driver, DriverFigures, ResidentMemory
+from tb_memplugin.schema import MISSING
 
 BUSES = {"GPU:0": "0000:65:00.0", "GPU:1": "0000:17:00.0"}
 

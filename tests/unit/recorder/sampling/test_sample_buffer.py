@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from tb_memplugin.model import MISSING
 from tb_memplugin.recorder.sampling import sample_buffer
 from tb_memplugin.recorder.sampling.sample_buffer import DROPPED, SampleBuffer
+from tb_memplugin.schema import MISSING
 
 COMMON = (0, MISSING, 300, 40, 50)
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tb_memplugin.model import PHASES
 from tb_memplugin.recorder.base.due import Due
 from tb_memplugin.recorder.tracing.schedule import EARLY_SECONDS, KeptRequests, KeptTimelines, TraceSchedule
+from tb_memplugin.schema import PHASES
 
 STEP_SECONDS = 0.1
 TRACE_SECONDS = 0.02

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from dump_cases import CHUNKS, make_dump
 
-from tb_memplugin.model.trace import TraceFacts
 from tb_memplugin.recorder.base.due import Due
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import checked_settings
@@ -19,6 +18,7 @@ from tb_memplugin.recorder.tracing import step_tracer
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, TraceResult
 from tb_memplugin.recorder.tracing.step_tracer import MAX_WAITING, StepTracer
+from tb_memplugin.schema.trace import TraceFacts
 
 FACTS = TraceFacts(mode="xla")
 MIB = 1 << 20

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.values import PerReplica
 
-from tb_memplugin.model.trace import BatchFacts
 from tb_memplugin.recorder.observe.calls.batches import BatchNotes, FunctionInputs, running_batch
+from tb_memplugin.schema.trace import BatchFacts
 
 FLOAT = "float32"
 

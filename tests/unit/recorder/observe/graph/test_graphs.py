@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.model.trace import GraphFacts
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.graph import graphs as module
 from tb_memplugin.recorder.observe.graph.call_notes import CallNotes, call_notes
 from tb_memplugin.recorder.observe.graph.graphs import constants_of, graph_facts, output_bytes
 from tb_memplugin.recorder.observe.graph.source_lines import SourceLines
+from tb_memplugin.schema.trace import GraphFacts
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.model.trace import TensorFact
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 from tb_memplugin.recorder.observe.calls.inputs import input_notes
 from tb_memplugin.recorder.observe.heap.held_tensors import HeldTensors
 from tb_memplugin.recorder.observe.heap.python_objects import PythonObjects
+from tb_memplugin.schema.trace import TensorFact
 
 CPU = "CPU:0"
 

@@ -8,10 +8,10 @@ import keras
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.model.trace import VariableFact
 from tb_memplugin.recorder.observe.model import layers
 from tb_memplugin.recorder.observe.model import variables as module
 from tb_memplugin.recorder.observe.model.variables import FormerVariables, Variables, former_variables
+from tb_memplugin.schema.trace import VariableFact
 
 L = keras.layers
 CPU = "CPU:0"

@@ -1,0 +1,131 @@
+"""The layers of a model, and the names of optimizers and models that the program no longer uses.
+
+TensorFlow still keeps variables of the latter. Their rows in a breakdown have layer paths that begin with such a name.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeAlias
+
+from tb_memplugin.schema.fields import MAX_BYTES, MAX_LAYERS, Bounds, Most, Size, Step
+from tb_memplugin.schema.tensors import DTYPE_BYTES
+
+_NAME = re.compile(r".+( replaced at step \d+|, no longer used)")
+
+Recomputed: TypeAlias = Literal["exact", "anew"]
+RECOMPUTED: Mapping[str, Recomputed] = {"exact": "exact", "anew": "anew"}
+
+
+def replaced_optimizer(name: str, step: int) -> str:
+    """Name of an optimizer that another one replaced at a step."""
+    return f"{name} replaced at step {step}"
+
+
+def unused(name: str) -> str:
+    """Name of a model, or of an optimizer without a known last step, that no longer exists."""
+    return f"{name}, no longer used"
+
+
+def former_name(layer: str | None) -> str | None:
+    """The name that a layer path begins with if it is of a former optimizer or model; None for other paths."""
+    name = (layer or "").partition("/")[0]
+    return name if _NAME.fullmatch(name) else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """One layer of a model; its figures exclude those of layers inside it.
+
+    Attributes:
+        path: Place in the model's tree, e.g. ``sequential/vgg16/block1_conv2``.
+        type: Class name, e.g. ``Conv2D``.
+        trainable: Whether it has trainable weights; for a layer without weights, its own flag.
+        parameters: Number of elements of its weights.
+        weight_bytes: Bytes of its weights (elements × size of the dtype), frozen and trainable.
+        trainable_weight_bytes: Bytes of its trainable weights.
+        optimizer_bytes: Bytes of the optimizer's slots for its weights.
+        output_shape: Shape of its (first) output with -1 for unknown dimensions such as the batch; None if not built.
+        output_dtype: Name of the dtype of its output.
+        output_bytes: Bytes of its outputs for one batch, None if a dimension is unknown.
+        unit: Number of the layers between two neighboring cut points of the layer graph, in the order of the forward
+            pass: those with one number, or with consecutive ones, can be recomputed together. None if it cannot be
+            recomputed, or only with the layer that it is in.
+        recomputed: How it runs a second time in the backward pass, None if it does not: ``exact`` as in the first
+            pass; ``anew`` with statistics that are updated once more and random numbers of its own.
+    """
+
+    path: str
+    type: str
+    trainable: bool
+    parameters: Size
+    weight_bytes: Size
+    trainable_weight_bytes: Size
+    optimizer_bytes: Size
+    output_shape: Annotated[tuple[int, ...] | None, Bounds(-1, MAX_BYTES)]
+    output_dtype: str | None
+    output_bytes: Size | None
+    unit: Size | None = None
+    recomputed: Recomputed | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerTable:
+    """The model's layers from `step` on, until the next table of the session.
+
+    Attributes:
+        step: First step for which the table is valid.
+        wall_time: Time of the table, in seconds since the epoch.
+        reason: Why the table was made, as a sentence, e.g. "block5_conv1 and 2 more became trainable".
+        layers: In the order of the model.
+        optimizer: Class name of the optimizer, None before it is built.
+        other_optimizer_bytes: Bytes of optimizer variables that belong to no layer (step counter, learning rate).
+        other_state_bytes: Bytes of metrics, seeds and other variables of the model that are not weights.
+    """
+
+    step: Step
+    wall_time: float
+    reason: str
+    layers: Annotated[tuple[Layer, ...], Most(MAX_LAYERS)]
+    optimizer: str | None
+    other_optimizer_bytes: Size
+    other_state_bytes: Size
+
+
+def recorded_precision(layers: Iterable[Layer]) -> str | None:
+    """Keras's dtype policy of a model, e.g. ``mixed_float16``, by the layers with weights; None if it is unknown.
+
+    In mixed precision, layers compute in half precision with weights in float32; the last one often is in float32.
+    """
+    found = {
+        (layer.output_dtype, layer.weight_bytes // layer.parameters)
+        for layer in layers
+        if layer.parameters and DTYPE_BYTES.get(layer.output_dtype or "")
+    }
+    for half in ("float16", "bfloat16"):
+        sizes = {size for dtype, size in found if dtype == half}
+        if sizes:
+            return f"mixed_{half}" if max(sizes) == 4 else half
+    return "float32" if any(dtype == "float32" for dtype, _ in found) else None
+
+
+def example_bytes(layer: Layer) -> int | None:
+    """Bytes of the layer's output for one example; None if its dtype or other dimensions than the first are unknown."""
+    shape, size = layer.output_shape, DTYPE_BYTES.get(layer.output_dtype or "")
+    if shape is None or size is None or len(shape) < 2 or min(shape[1:]) < 1:
+        return None
+    return math.prod(shape[1:]) * size
+
+
+def unfreezing_bytes(layer: Layer) -> int:
+    """Bytes of a frozen layer's weights that would be trained if it were not frozen."""
+    return layer.weight_bytes - layer.trainable_weight_bytes - _statistics(layer)
+
+
+def _statistics(layer: Layer) -> int:
+    """Bytes of the moving mean and variance of a frozen batch normalization, which are never trained."""
+    channels = layer.output_shape[-1] if layer.output_shape else 0
+    if layer.type != "BatchNormalization" or channels < 1 or layer.parameters % channels:
+        return 0
+    return layer.weight_bytes * 2 * channels // layer.parameters if 2 <= layer.parameters // channels <= 4 else 0

@@ -1,0 +1,211 @@
+"""Post-mortems of failed allocations."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from tb_memplugin.schema.basics import PHASES, Floats, Integers, Phase
+from tb_memplugin.schema.fields import Name, NotStored, Size, Step
+from tb_memplugin.schema.memory_map import MemoryMap
+from tb_memplugin.schema.snapshot import LedgerRow, SavedRow, Snapshot, pool_of
+
+Verdict: TypeAlias = Literal["fragmentation", "capacity"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+OomStatus: TypeAlias = Literal["failed", "survived", "failing", "tolerated"]
+OOM_STATUSES: tuple[OomStatus, ...] = get_args(OomStatus)
+
+FailedDuring: TypeAlias = Literal["step", "between_steps", "building"]
+FAILED_DURING: tuple[FailedDuring, ...] = get_args(FailedDuring)
+
+
+FixKind: TypeAlias = Literal["batch", "recompute", "accumulation", "freezing", "one_piece", "limit", "precision"]
+FIX_KINDS: tuple[FixKind, ...] = get_args(FixKind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fix:
+    """A possible fix for a failed request.
+
+    Attributes:
+        kind: ``batch``: a smaller batch; ``recompute``: segments of layers run again in the backward pass;
+            ``accumulation``: gradient accumulation; ``freezing``: frozen layers; ``one_piece``: no fragmentation;
+            ``limit``: a larger capacity; ``precision``: mixed precision.
+        change: What to change, in few words.
+        sentence: The change with its figures.
+        enough: Whether the training passes with it alone, in a simulation of whole steps; None for an estimate.
+        batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.
+        freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
+        budget_bytes: The budget with which `plan` recomputes the same, None for fixes that do not recompute.
+        peak_bytes: The peak with the fix, of simulated or recorded steps; None for an estimate.
+        code: The line of Python that applies the fix, None for fixes that need none.
+    """
+
+    kind: FixKind
+    change: str
+    sentence: str
+    enough: bool | None = None
+    batch_size: int | None = None
+    capacity_bytes: int | None = None
+    freeze: str | None = None
+    budget_bytes: int | None = None
+    peak_bytes: int | None = None
+    code: str | None = None
+
+
+_OUTCOMES: dict[OomStatus, str] = {
+    "survived": "The program caught the error and went on.",
+    "failing": "Outcome unknown: the process ended while TensorFlow waited for memory, or only a dump was imported.",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Oom:
+    """The post-mortem of a failed allocation.
+
+    Attributes:
+        identifier: Identifies the failure within its session; a later record of the same failure replaces it.
+        status: ``failing`` while TensorFlow waits for memory, which stays if the process is then killed; ``tolerated``
+            withdraws the failure, as the step continued; ``survived`` is a failure whose error the program caught.
+        step, phase: The failed step. Outside of steps, the last step before the failure, and None. Both are None before
+            the first step and for an imported file.
+        during: ``step``, or where else memory ran out: ``building`` a model, or ``between_steps``; None for an imported
+            file.
+        device, wall_time: Where and when.
+        requested_bytes, op, layer, shape: The failed request, the op and layer that made it, and the tensor's shape.
+        line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
+        free_bytes, largest_free_bytes: Free bytes of the pool, and its largest free chunk; if the pool is unknown, the
+            bytes of the limit that are not in use.
+        in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.
+        verdict: None if a figure for it is missing.
+        reason: The figures behind the verdict, as a sentence.
+        ledger: Memory at failure by owner; sums to `in_use_bytes`; empty if that is unknown.
+        fixes: Possible fixes, if requested: they are not recorded but simulated from the recorded steps.
+        map: The chunks at the failure.
+        not_available: Sentences on what is unknown.
+        batch_size: Examples in the batch of the failed step; None if unknown.
+    """
+
+    identifier: str
+    status: OomStatus
+    step: Step | None
+    phase: Phase | None
+    device: Name
+    wall_time: float
+    requested_bytes: Size | None
+    free_bytes: Size | None
+    largest_free_bytes: Size | None
+    in_use_bytes: Size | None
+    pool_bytes: Size | None
+    capacity_bytes: Size | None
+    verdict: Verdict | None
+    reason: str
+    op: str | None
+    layer: str | None
+    shape: str | None
+    ledger: tuple[LedgerRow, ...]
+    map: MemoryMap | None
+    not_available: tuple[str, ...]
+    fixes: Annotated[tuple[Fix, ...], NotStored] = ()
+    line: str | None = None
+    batch_size: Size | None = None
+    during: FailedDuring | None = None
+
+    def faults(self) -> Iterator[str]:
+        """What no post-mortem can be, as sentences."""
+        if self.ledger and sum(row.bytes for row in self.ledger) != self.in_use_bytes:
+            yield f"the ledger of a failed allocation does not sum to its {self.in_use_bytes} bytes in use"
+
+    @property
+    def failed(self) -> bool:
+        """Whether TensorFlow gave up the request, whatever the program then did."""
+        return self.status in ("failed", "survived")
+
+    def rows_after(self, step: Integers, phase: Integers, wall_time: Floats, restart: float = math.inf) -> Integers:
+        """Indices of the samples that show that a training went on after the failure.
+
+        Samples of the same session count only if the program caught the error: that of an input pipeline may end the
+        training some steps after the failure.
+
+        Args:
+            step, phase, wall_time: Columns of `Samples`.
+            restart: When the next session began, infinite without one.
+        """
+        since = self.wall_time if self.status == "survived" else restart
+        rows = np.flatnonzero(wall_time > self.wall_time)
+        if len(rows) and int(step[rows[0]]) == self.step and self.phase in (None, PHASES[int(phase[rows[0]])]):
+            rows = rows[1:]  # the failed step, or the one that had not ended
+        return rows[wall_time[rows] >= since]
+
+    @property
+    def outcome(self) -> str:
+        """What became of the process, in a sentence; empty if the failure says it."""
+        return _OUTCOMES.get(self.status, "")
+
+    @property
+    def place(self) -> str:
+        """Where it happened, in words that follow "OOM" or "ran out of memory"; empty if that is unknown."""
+        if self.during == "building":
+            return "building the model" + ("" if self.step is None else f" after step {self.step}")
+        if self.during == "between_steps":
+            return "between steps, " + ("before the first one" if self.step is None else f"after step {self.step}")
+        if self.step is None:
+            return ""
+        return f"at step {self.step}" + ("" if self.phase is None else f" ({self.phase})")
+
+
+def settled_ooms(ooms: Sequence[Oom]) -> tuple[Oom, ...]:
+    """The last record of each failed allocation, without those that TensorFlow tolerated."""
+    last: dict[str, Oom] = {}
+    for oom in ooms:
+        known = last.get(oom.identifier) if oom.status == "survived" else None
+        last[oom.identifier] = oom if known is None else dataclasses.replace(known, status="survived")
+    return tuple(oom for oom in last.values() if oom.status != "tolerated")
+
+
+def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tuple[Snapshot, ...]:
+    """The snapshots of a session, and one of each step with a failed allocation whose owners are known.
+
+    Every view, the terminal and reports take a step's breakdown from its snapshot, so that they agree with the
+    post-mortem. The last failure of a step on a device counts; it replaces a trace of the same step.
+    """
+    failed = {
+        (oom.step, oom.phase, oom.device): snapshot
+        for oom in sorted(ooms, key=lambda oom: oom.wall_time)
+        if (snapshot := _at_failure(oom)) is not None
+    }
+    traced = [one for one in snapshots if (one.step, one.phase, one.device) not in failed]
+    return (*traced, *failed.values())
+
+
+def _at_failure(oom: Oom) -> Snapshot | None:
+    if oom.step is None or oom.phase is None or oom.in_use_bytes is None or not oom.ledger:
+        return None
+    pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
+    saved: dict[str | None, int] = {}
+    for row in oom.ledger:
+        if row.category == "activations":
+            saved[row.layer] = saved.get(row.layer, 0) + row.bytes
+    return Snapshot(
+        step=oom.step,
+        phase=oom.phase,
+        device=oom.device,
+        wall_time=oom.wall_time,
+        mode=None,
+        in_use_bytes=oom.in_use_bytes,
+        pool_bytes=oom.pool_bytes,
+        largest_free_bytes=oom.largest_free_bytes,
+        capacity_bytes=oom.capacity_bytes,
+        fragmentation=None if pool is None else pool.fragmentation,
+        rounding_bytes=sum(row.bytes for row in oom.ledger if row.category == "rounding"),
+        ledger=oom.ledger,
+        saved_for_backward=tuple(
+            SavedRow(layer, size) for layer, size in sorted(saved.items(), key=lambda entry: -entry[1])
+        ),
+        not_available=oom.not_available,
+        batch_size=oom.batch_size,
+        at_failure=True,
+    )

@@ -1,0 +1,186 @@
+"""A run, its sessions, and the counters of its program."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from tb_memplugin.schema.fields import MaybeSizes, NotStored, Size, Sizes, Table
+from tb_memplugin.schema.layers import LayerTable
+from tb_memplugin.schema.memory_map import MemoryMap
+from tb_memplugin.schema.oom import Oom
+from tb_memplugin.schema.requests import StepRequests
+from tb_memplugin.schema.samples import LayerActivations, Samples
+from tb_memplugin.schema.snapshot import Snapshot
+from tb_memplugin.schema.text import clean
+from tb_memplugin.schema.timeline import Timeline
+from tb_memplugin.schema.units import counted
+
+CounterKind: TypeAlias = Literal[
+    "models_built",
+    "models_alive",
+    "models_unreachable",
+    "models_gone",
+    "slots_without_model",
+    "traces",
+    "compiled_shapes",
+    "dataset_caches",
+    "kept_arrays",
+    "kept_iterators",
+    "earlier_sessions",
+]
+"""Of a row:
+
+- `models_built`: Keras models built so far; no name.
+- `models_alive`: by device, models that exist, and the bytes of their variables and of their optimizers' slots.
+- `models_unreachable`: by device, models that the program can no longer reach but Python's garbage collector has not
+  freed yet, and the bytes of those of their variables and slots that it would free.
+- `models_gone`: by device, models that the program dropped while something else keeps variables or slots of them, and
+  these bytes.
+- `slots_without_model`: by device, optimizers that exist without their model, and the bytes of their slots.
+- `traces`: by function, calls so far that traced a `tf.function`; the detail says why the last one did.
+- `compiled_shapes`: by function, different signatures that a function with `jit_compile=True` was called with so far,
+  for each of which XLA compiles it; the detail says how the last one differs.
+- `dataset_caches`: datasets that are read and cached in memory, and the bytes that they cache for one batch until all
+  of their elements are cached; no name.
+- `kept_arrays`: by holder, NumPy arrays that an object of the program keeps, and their bytes; for the largest
+  holders, at few steps.
+- `kept_iterators`: by holder, iterators over data sets that it keeps.
+- `earlier_sessions`: by device, one row for each earlier session of the process: its number, and the bytes in use at
+  its end without the variables of its own model.
+"""
+COUNTER_KINDS: tuple[CounterKind, ...] = get_args(CounterKind)
+
+
+_ROWS = Table("counters", 4096)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counters:
+    """Rows in the order of recording: one for each counter at the session's start and whenever it changed.
+
+    Attributes:
+        step: Training step at whose end the counter had the value, shape [rows].
+        kind: Kinds of the counters.
+        name: Device or function; None for other kinds.
+        count: Shape [rows].
+        bytes: Shape [rows]; `MISSING` for kinds without bytes, or if they are unknown.
+        detail: A clause such as "argument `scale` changed from 1 to 2 (Python value)"; None without one.
+        worker: Worker of the session in a merged run.
+    """
+
+    step: Annotated[Sizes, _ROWS]
+    kind: Annotated[tuple[CounterKind, ...], _ROWS]
+    name: Annotated[tuple[str | None, ...], _ROWS]
+    count: Annotated[Sizes, _ROWS]
+    bytes: Annotated[MaybeSizes, _ROWS]
+    detail: Annotated[tuple[str | None, ...], _ROWS]
+    worker: Annotated[str, NotStored] = ""
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionInfo:
+    """One process's recording into a run.
+
+    Attributes:
+        session: Identifier; sorts by start time.
+        started: Seconds since the epoch.
+        producer: ``recorder``, ``summary`` or ``import``.
+        versions: Package name to version, for tb_memplugin, tensorflow and keras.
+        notes: Sentences on what was not recorded, and why.
+        ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
+        analyzing: The traced step that is being analyzed, as long as there is no breakdown; None otherwise.
+        earlier: Number of sessions in its directory that had ended when it began, whatever the clocks say; None where
+            locks do not show that.
+    """
+
+    session: Annotated[str, NotStored]
+    started: float
+    producer: Literal["recorder", "summary", "import"]
+    versions: Mapping[str, str]
+    notes: tuple[str, ...]
+    ended: float | None = None
+    analyzing: Size | None = None
+    earlier: Size | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Session:
+    """The records of one session.
+
+    Attributes:
+        lost_steps: Ranges (first, last) of trained steps whose samples were recorded and cannot be read.
+        lost_activation_steps: The same for recorded activations.
+    """
+
+    info: SessionInfo
+    layer_tables: tuple[LayerTable, ...]
+    samples: Samples
+    activations: LayerActivations
+    snapshots: tuple[Snapshot, ...]
+    maps: tuple[MemoryMap, ...] = ()
+    ooms: tuple[Oom, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+    requests: tuple[StepRequests, ...] = ()
+    lost_steps: tuple[tuple[int, int], ...] = ()
+    lost_activation_steps: tuple[tuple[int, int], ...] = ()
+    counters: Counters | None = None
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Run:
+    """One run: its sessions in order of their start, merged by `reader.merge`.
+
+    Attributes:
+        name: As TensorBoard shows it.
+        sessions: Identifiers, in order.
+        workers: Worker names; ``("",)`` for a run of one process.
+        layer_tables, samples, activations, snapshots: Of all sessions; a later session replaces the steps it repeats.
+            The layer tables are those of the first worker that has any; `with_layers_of` has those of another.
+        notes: Sentences on what was not recorded.
+        damage: Sentences on what could not be read, with the missing steps.
+        maps: Memory maps, if requested.
+        ooms: Post-mortems in order of time, without withdrawn ones.
+        findings: Sentences on memory that grows over the steps, if requested.
+        session_starts: Starts of the sessions, in seconds since the epoch; each session has a new pool.
+        timelines: Timelines of traced steps, if requested.
+        requests: Requests of traced steps for replay, if requested.
+        counters: Of each session that recorded them, in order of their start.
+        ended: Whether the last session said that it ended; None if none of a recorder can say so.
+        thinning: Recorded samples for each one in `samples`: above 1 for a run with too many of them.
+    """
+
+    name: str
+    sessions: tuple[str, ...]
+    workers: tuple[str, ...]
+    layer_tables: tuple[LayerTable, ...]
+    samples: Samples
+    activations: LayerActivations
+    snapshots: tuple[Snapshot, ...]
+    notes: tuple[str, ...]
+    damage: tuple[str, ...]
+    maps: tuple[MemoryMap, ...] = ()
+    ooms: tuple[Oom, ...] = ()
+    findings: tuple[str, ...] = ()
+    session_starts: tuple[float, ...] = ()
+    timelines: tuple[Timeline, ...] = ()
+    requests: tuple[StepRequests, ...] = ()
+    counters: tuple[Counters, ...] = ()
+    ended: bool | None = None
+    thinning: int = 1
+
+    def __repr__(self) -> str:
+        devices = ", ".join(self.samples.devices) or "no device"
+        figures = [counted(len(self.samples), "sample"), counted(len(self.snapshots), "snapshot")]
+        figures += [counted(len(self.ooms), "failure")] if self.ooms else []
+        return clean(f"<{type(self).__name__} {self.name!r}: {', '.join(figures)} of {devices}>")
+
+
+def with_layers_of(run: Run, by_worker: Mapping[str, Run], device: str | None) -> Run:
+    """The run with the layer tables of the worker of a device, called ``worker_1/GPU:0``; unchanged for other names."""
+    workers = [worker for worker in by_worker if worker and (device or "").startswith(f"{worker}/")]
+    if not workers:
+        return run
+    return dataclasses.replace(run, layer_tables=by_worker[max(workers, key=len)].layer_tables)

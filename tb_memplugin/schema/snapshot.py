@@ -1,0 +1,225 @@
+"""The snapshot of one traced step: the ledger and the pool at its peak."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeAlias, get_args
+
+from tb_memplugin.schema.basics import Mode, Phase
+from tb_memplugin.schema.fields import MAX_BYTES, Bounds, Most, Name, NotStored, Share, Size, Step, fields_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """The memory that the allocator has taken from the device.
+
+    Attributes:
+        pool_bytes: Bytes of the pool.
+        in_use_bytes: Allocated bytes.
+        largest_free_bytes: The largest free chunk, None if unknown.
+    """
+
+    pool_bytes: int
+    in_use_bytes: int
+    largest_free_bytes: int | None
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes of the pool that are not allocated."""
+        return self.pool_bytes - self.in_use_bytes
+
+    @property
+    def other_free_bytes(self) -> int | None:
+        """Free bytes outside the largest free chunk; None if unknown."""
+        return None if self.largest_free_bytes is None else self.free_bytes - self.largest_free_bytes
+
+    @property
+    def fragmentation(self) -> float | None:
+        """Share of the free bytes outside the largest free chunk; None if that is unknown, or if nothing is free."""
+        other = self.other_free_bytes
+        return None if other is None or not self.free_bytes else other / self.free_bytes
+
+
+def pool_of(pool_bytes: int | None, in_use_bytes: int | None, largest_free_bytes: int | None) -> Pool | None:
+    """The pool with these figures, None if they are unknown or more is in use than there is.
+
+    A largest free chunk of more than the free bytes counts as unknown.
+    """
+    if pool_bytes is None or in_use_bytes is None or pool_bytes < in_use_bytes:
+        return None
+    if largest_free_bytes is not None and largest_free_bytes > pool_bytes - in_use_bytes:
+        largest_free_bytes = None
+    return Pool(pool_bytes, in_use_bytes, largest_free_bytes)
+
+
+Category: TypeAlias = Literal[
+    "weights",
+    "optimizer_state",
+    "other_state",
+    "held_tensors",
+    "inputs",
+    "activations",
+    "weight_gradients",
+    "activation_gradients",
+    "workspace",
+    "rounding",
+    "unattributed",
+]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+"""Every allocated byte has exactly one category. The order is that of the stack: persistent memory at the bottom,
+transient memory above it."""
+
+PERSISTENT: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
+"""Categories that outlive a step: the lower part of the stack."""
+
+
+GRADIENTS: tuple[Category, ...] = ("activation_gradients", "weight_gradients")
+"""Categories that only exist from the backward pass on."""
+
+
+def stack_order(category: Category, trainable: bool | None) -> tuple[int, int]:
+    """Sort key of a group: by category from the bottom of the stack, frozen before trainable before unknown."""
+    return CATEGORIES.index(category), 2 if trainable is None else int(trainable)
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerRow:
+    """Bytes of one owner at one instant.
+
+    Attributes:
+        layer: None if not tied to a layer.
+        category: ``rounding`` holds allocated − requested bytes; its rows keep the owner's layer and trainable.
+        trainable: None if not applicable, and for unsplit remainders of weight chunks of unknown trainability.
+        bytes: Requested bytes, or rounding; allocated bytes if the request is unknown.
+        rounding_bytes: The part of `bytes` that was not requested: 0, or all bytes in category ``rounding``; None if
+            unknown.
+    """
+
+    layer: str | None
+    category: Category
+    trainable: bool | None
+    bytes: Size
+    rounding_bytes: Size | None
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedRow:
+    """Requested bytes of a layer's forward results that are saved for the backward pass, at the end of the forward
+    pass."""
+
+    layer: str | None
+    bytes: Size
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """How much of a traced step its replay reproduced, from the memory map at the start by the allocator's rules.
+
+    Attributes:
+        addresses, of_addresses: Allocations at the recorded address, and all allocations.
+        chunks, of_chunks: Chunks of the memory map at the step's end that the replay ends with, and all chunks.
+        peak_bytes: The replay's peak of allocated bytes.
+    """
+
+    addresses: Size
+    of_addresses: Size
+    chunks: Size
+    of_chunks: Size
+    peak_bytes: Size
+
+    def faults(self) -> Iterator[str]:
+        """What no replay can be, as sentences."""
+        if self.addresses > self.of_addresses or self.chunks > self.of_chunks:
+            yield "a replay reproduced more addresses or chunks than were recorded"
+
+
+MAX_HELD_GROUPS = 10_000
+"""Most groups of held tensors in a snapshot: the largest are kept."""
+DATA_SET = "data set"
+"""Holder of the tensors of a data set that lies on the device as a whole."""
+MADE_DENSE = ", made dense"
+"""End of the holder of a dense gradient that was made of a sparse one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class HeldTensorGroup:
+    """Tensors of one shape and dtype that one holder keeps: a Python object, a function, a data set or an optimizer.
+
+    Attributes:
+        shape, dtype: Shape and dtype name of each.
+        count: Number of tensors.
+        bytes: Requested bytes of all of them.
+        held_by: The holder, e.g. "list `history` in module __main__", "constant of function `step`", "data set",
+            "variable `buffer`" or "sparse gradient of layer net/table, made dense"; None if unknown.
+        line: The user's line that made most of those that the step itself made, e.g. ``train.py:42``; None if unknown.
+        retaining_path: The references from a module or a running function to them, with "…" for those that differ, e.g.
+            ``module __main__ › history (list) › […] (dict) › "loss"``; None if unknown.
+        category: Their category in the ledger.
+    """
+
+    shape: Annotated[tuple[int, ...], Bounds(0, MAX_BYTES)]
+    dtype: str
+    count: Size
+    bytes: Size
+    held_by: str | None
+    line: str | None = None
+    retaining_path: str | None = None
+    category: Category = "held_tensors"
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """The breakdown of one step on one device: of a traced step at its peak, or of a failed step at its failure.
+
+    Attributes:
+        step, phase, device: The step.
+        wall_time: Seconds since the epoch.
+        batch_size: Examples in the step's batch; None if unknown.
+        mode: How the step ran; ``xla`` if most bytes are inside compiled modules; None at a failure.
+        in_use_bytes: Allocated at the step's peak, or at the failure; the ledger sums to it exactly.
+        pool_bytes: Reserved by the allocator at the peak.
+        largest_free_bytes: The largest free chunk of the pool at the peak.
+        capacity_bytes: The allocator's limit.
+        fragmentation: The allocator's own figure at the peak: (free - largest free) / free in the pool.
+        rounding_bytes: Total of category ``rounding``, None if unknown.
+        ledger: Rows at the peak, one for each (layer, category, trainable), largest first.
+        saved_for_backward: Rows at the end of the forward pass, or at the failure, largest first.
+        not_available: Sentences on what is unknown.
+        replay: The check of the step by its replay; None without memory maps.
+        held_tensors: The tensors of category ``held_tensors`` at the peak, and those of other categories that something
+            outside of the step's ops keeps or makes: constants of functions, data sets, variables of no model, sparse
+            gradients made dense. Largest group first.
+        at_failure: Whether the step ran out of memory, and this is its breakdown at the failed allocation.
+    """
+
+    step: Step
+    phase: Phase
+    device: Name
+    wall_time: float
+    mode: Mode | None
+    in_use_bytes: Size
+    pool_bytes: Size | None
+    largest_free_bytes: Size | None
+    capacity_bytes: Size | None
+    fragmentation: Share | None
+    rounding_bytes: Size | None
+    ledger: tuple[LedgerRow, ...]
+    saved_for_backward: tuple[SavedRow, ...]
+    not_available: tuple[str, ...]
+    replay: Replay | None = None
+    held_tensors: Annotated[tuple[HeldTensorGroup, ...], Most(MAX_HELD_GROUPS)] = ()
+    batch_size: Size | None = None
+    at_failure: Annotated[bool, NotStored] = False
+
+    def faults(self) -> Iterator[str]:
+        """What no snapshot can be, as sentences."""
+        if sum(row.bytes for row in self.ledger) != self.in_use_bytes:
+            yield f"the ledger of a snapshot does not sum to its {self.in_use_bytes} bytes in use"
+
+    @property
+    def pool(self) -> Pool | None:
+        """The pool at the peak, or at the failure; None if unknown."""
+        return pool_of(self.pool_bytes, self.in_use_bytes, self.largest_free_bytes)
+
+
+LISTS = tuple(field.name for field in fields_of(Snapshot) if field.kind == "rows")
+"""The fields of a `Snapshot` that hold rows."""

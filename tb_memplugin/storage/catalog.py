@@ -1,0 +1,89 @@
+"""Which tags hold the frames of each run."""
+
+import dataclasses
+import zlib
+from collections.abc import Hashable, Mapping, Sequence
+
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.storage.files.limits import Entry
+from tb_memplugin.storage.frames.metadata import GONE, parse_tag, run_name
+
+
+@dataclasses.dataclass(frozen=True)
+class RunTags:
+    """The tags of one run.
+
+    Attributes:
+        name: The run's name in the tab.
+        version: Changes whenever the run's data changes.
+        tags: (worker, event run, tag, mark of the tag).
+        damage: Sentences on data that could not be listed.
+        worker: The worker whose tags these are; None for all of the run.
+    """
+
+    name: str
+    version: str
+    tags: tuple[Entry, ...]
+    damage: tuple[str, ...]
+    worker: str | None = None
+
+
+def catalog_of(
+    listing: Mapping[str, Mapping[str, Hashable]], damage: Mapping[str, Sequence[str]]
+) -> dict[str, RunTags]:
+    tags: dict[str, list[Entry]] = {}
+    sentences: dict[str, list[str]] = {}
+    for event_run, of_run in listing.items():
+        name, worker = run_name(event_run)
+        unknown_tags = 0
+        for text, mark in of_run.items():
+            tag = parse_tag(text)
+            # Only the writers' spelling: "samples/s/01" would be read under another name.
+            if tag is None or str(tag) != text:
+                unknown_tags += 1
+            elif tag.stream != GONE:
+                tags.setdefault(name, []).append((worker, event_run, tag, mark))
+        if unknown_tags:
+            sentences.setdefault(name, []).append(
+                f"run {event_run}: {unknown_tags} tags are unknown to this version and not shown"
+            )
+    for event_run, texts in damage.items():
+        sentences.setdefault(run_name(event_run)[0], []).extend(texts)
+    runs = {}
+    for name in sorted(tags.keys() | sentences.keys()):
+        entries = tuple(sorted(tags.get(name, ()), key=lambda entry: (entry[1], entry[2])))
+        texts = tuple(sentences.get(name, ()))
+        runs[name] = RunTags(name, f"{zlib.crc32(repr((entries, texts)).encode()):08x}", entries, texts)
+    return runs
+
+
+def of_worker(tags: RunTags, worker: str) -> RunTags:
+    """The run with the tags of one worker alone; its version changes with these."""
+    entries = tuple(entry for entry in tags.tags if entry[0] == worker)
+    return RunTags(tags.name, f"{zlib.crc32(repr(entries).encode()):08x}", entries, (), worker)
+
+
+def workers_of(tags: RunTags) -> tuple[str, ...]:
+    """The names of the directories of the run's workers, sorted."""
+    return tuple(sorted({entry[0] for entry in tags.tags}))
+
+
+def of_session(tags: RunTags, session: str) -> RunTags:
+    entries = tuple(entry for entry in tags.tags if entry[2].session == session)
+    if not entries:
+        known = sorted({entry[2].session for entry in tags.tags})
+        raise NotFoundError(
+            f"run {tags.name} has no session {session!r:.200}; available: {', '.join(known[-10:]) or 'none'}"
+        )
+    return dataclasses.replace(tags, tags=entries)
+
+
+def of_stream(tags: RunTags, stream: str) -> tuple[Entry, ...]:
+    return tuple(entry for entry in tags.tags if entry[2].stream == stream)
+
+
+def no_records(logdir: str) -> NotFoundError:
+    """The error for a log directory without runs."""
+    return NotFoundError(
+        f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
+    )

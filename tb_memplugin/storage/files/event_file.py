@@ -1,0 +1,246 @@
+"""The places of this plugin's frames in one event file, found incrementally."""
+
+import dataclasses
+import time
+
+from google.protobuf.message import DecodeError
+from tensorboard.compat.proto import event_pb2, tensor_pb2
+
+from tb_memplugin.storage.files import file_systems as files
+from tb_memplugin.storage.files import tfrecord
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
+from tb_memplugin.storage.write import live_files
+
+MAX_SENTENCES = 20
+"""Sentences on damage of one file; further damage is counted."""
+_QUIET_SECONDS = 10
+"""A file that was written this recently may end inside a record that is being written."""
+_SEARCH_BYTES = 4 << 20
+_OUR_MARKS = (PLUGIN_NAME.encode(), codec.MAGIC)
+"""Each record of this plugin contains both; a damaged one usually still contains one."""
+_ANCHOR_BYTES = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    path: str
+    offset: int
+    size: int
+    value: int
+    """Index of the event's summary value."""
+    step: int
+
+
+class EventFile:
+    """The index of one event file.
+
+    Args:
+        run: TensorBoard's name of its run, for sentences.
+        path: The file.
+        is_recorders: Whether only this plugin writes such files; then bytes without any trace of it are damage, too.
+
+    Attributes:
+        places: Tag to its frames, in order.
+        generation: Counts how often the file was replaced.
+        error: Why the file could not be read by the last scan, None if it could.
+        remaining: Bytes that the last scan left for the next one.
+    """
+
+    def __init__(self, run: str, path: str, is_recorders: bool) -> None:
+        self.path = path
+        self.places: dict[str, list[Place]] = {}
+        self.generation = 0
+        self.error: str | None = None
+        self.remaining = 0
+        self._run = run
+        self._name = files.printable(path.replace("\\", "/").rsplit("/", 1)[-1])
+        self._is_recorders = is_recorders
+        self._state: files.FileState | None = None
+        self._reset()
+
+    def scan(self, deadline: float, state: files.FileState | None = None) -> bool:
+        """Index what was appended since the last scan; True if anything changed.
+
+        Args:
+            deadline: Value of `time.monotonic` at which to stop; the next scan goes on.
+            state: The file's state, None to ask for it.
+        """
+        try:
+            state = state or files.state(self.path)
+            if state == self._state and not self.remaining and self.error is None:
+                return False
+            if self._is_other_file(state):
+                self._reset()
+                self.generation += 1
+            self._state = state
+            self._scan_to(state.length, deadline)
+            self.error = None
+        except Exception as error:  # each file system raises its own
+            self.error = files.reason(error, self.path)
+        return True
+
+    def damage(self, live: bool) -> tuple[str, ...]:
+        """Sentences on bytes that cannot be read.
+
+        Args:
+            live: Whether the file is looked at again: then the end of a file that was written a moment ago, and what
+                the next scan reads, is no damage.
+        """
+        sentences = list(self._damage)
+        if self._more_damage:
+            sentences.append(f"run {self._run}: {self._more_damage} more damaged ranges in {self._name}")
+        if self._tail is not None and not self._is_being_written(live):
+            sentences.append(self._tail)
+        if self.remaining and self.is_ours:
+            sentences.append(
+                f"run {self._run}: {self._name} is still being read: {self.remaining} of "
+                f"{self._state.length if self._state else 0} bytes remain"
+            )
+        if self.unread is not None:
+            sentences.append(self.unread)
+        return tuple(sentences)
+
+    @property
+    def unread(self) -> str | None:
+        """A sentence on why the last scan could not read the file; None if it could."""
+        return None if self.error is None else f"run {self._run}: {self._name} cannot be read: {self.error}"
+
+    @property
+    def is_ours(self) -> bool:
+        return self._is_recorders or self._is_marked
+
+    def _reset(self) -> None:
+        self.places = {}
+        self._damage: list[str] = []
+        self._more_damage = 0
+        self._tail: str | None = None
+        self._scanned = 0
+        self._anchor = b""
+        self._is_marked = False
+        self._without_marks = 0
+        """End of the bytes from `_scanned` on that hold no mark of this plugin."""
+
+    def _is_other_file(self, state: files.FileState) -> bool:
+        """Whether the file is no longer the scanned one with bytes appended."""
+        old = self._state
+        if old is None:
+            return False
+        if state.length < old.length or state.identity != old.identity:
+            return True
+        if state.length == old.length and state.modified != old.modified:
+            return True
+        return bool(self._anchor) and self._anchor != files.reader(self.path)(
+            self._scanned - len(self._anchor), len(self._anchor)
+        )
+
+    def _scan_to(self, length: int, deadline: float) -> None:
+        read_at = files.reader(self.path)
+        self._tail = None
+        self.remaining = 0
+        self._is_marked = self._is_marked or self._is_recorders or self._has_marks(read_at, length, deadline)
+        if not self._is_marked:
+            return
+        for part in tfrecord.walk_records(read_at, self._scanned, length):
+            if isinstance(part, tfrecord.Record):
+                self._scanned = part.offset + len(part.data) + 4
+                if _is_marked(part.data):
+                    self._index(part)
+            elif part.at_end:
+                self._tail = (
+                    f"run {self._run}: {self._name} ends inside a record at byte {part.offset} ({part.size} bytes): "
+                    "the last record is lost or still being written"
+                )
+            else:
+                self._scanned = part.offset + part.size
+                self._add_damage(
+                    f"run {self._run}: {part.size} bytes of {self._name} at byte {part.offset} cannot be read: "
+                    "the length of a record is damaged"
+                )
+            if time.monotonic() > deadline and self._tail is None:
+                self.remaining = length - self._scanned
+                break
+        start = max(0, self._scanned - _ANCHOR_BYTES)
+        self._anchor = read_at(start, self._scanned - start)
+
+    def _has_marks(self, read_at: tfrecord.ReadAt, length: int, deadline: float) -> bool:
+        """Whether unscanned bytes hold a mark; searching is much faster than walking the records of other plugins."""
+        overlap = max(map(len, _OUR_MARKS)) - 1
+        while self._without_marks < length:
+            begin = max(0, self._without_marks - overlap)
+            data = read_at(begin, min(_SEARCH_BYTES, length - begin))
+            if _is_marked(data):
+                return True
+            if begin + len(data) <= self._without_marks:  # the file was truncated meanwhile
+                break
+            self._without_marks = begin + len(data)
+            if time.monotonic() > deadline:
+                self.remaining = length - self._without_marks
+                break
+        return False
+
+    def _index(self, record: tfrecord.Record) -> None:
+        if not record.is_intact():
+            self._add_damage(
+                f"run {self._run}: the record at byte {record.offset} of {self._name} is damaged: wrong checksum"
+            )
+            return
+        try:
+            event = event_pb2.Event.FromString(record.data)
+        except DecodeError:
+            return  # intact, but not an event: not written by this plugin
+        for index, value in enumerate(event.summary.value):
+            if value.metadata.plugin_data.plugin_name == PLUGIN_NAME:
+                if _holds_one_string(value.tensor):
+                    place = Place(self.path, record.offset, len(record.data), index, int(event.step))
+                    self.places.setdefault(value.tag, []).append(place)
+                else:
+                    self._add_damage(
+                        f"run {self._run}: the event of step {event.step} at byte {record.offset} of {self._name} "
+                        "does not hold one string"
+                    )
+
+    def _add_damage(self, sentence: str) -> None:
+        if len(self._damage) < MAX_SENTENCES:
+            self._damage.append(sentence)
+        else:
+            self._more_damage += 1
+
+    def _is_being_written(self, live: bool) -> bool:
+        if live_files.is_live(self.path):
+            return True
+        modified = None if self._state is None else self._state.modified
+        return live and modified is not None and time.time() - modified / 1e9 < _QUIET_SECONDS
+
+
+def frame_of(record: bytes, place: Place) -> bytes | None:
+    try:
+        values = event_pb2.Event.FromString(record).summary.value
+    except DecodeError:
+        return None
+    if place.value >= len(values) or not _holds_one_string(values[place.value].tensor):
+        return None
+    return bytes(values[place.value].tensor.string_val[0])
+
+
+def only_frame(record: bytes) -> tuple[str, int, bytes] | None:
+    """The tag, the step and the frame of a record; None if it does not hold exactly one frame."""
+    try:
+        event = event_pb2.Event.FromString(record)
+    except DecodeError:
+        return None
+    values = event.summary.value
+    if len(values) != 1 or not _holds_one_string(values[0].tensor):
+        return None
+    return values[0].tag, int(event.step), bytes(values[0].tensor.string_val[0])
+
+
+def _is_marked(data: bytes) -> bool:
+    first, second = _OUR_MARKS
+    return first in data or second in data
+
+
+def _holds_one_string(tensor: tensor_pb2.TensorProto) -> bool:
+    """Whether a tensor is one string. Others state shapes that TensorBoard would fill with copies of the string."""
+    dimensions = tensor.tensor_shape.dim
+    return len(tensor.string_val) == 1 and (not dimensions or all(dimension.size == 1 for dimension in dimensions))

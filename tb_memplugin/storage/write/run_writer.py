@@ -1,0 +1,309 @@
+"""Writes event files of a run: frames of every stream under rotating tags, in a directory of their own."""
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from tensorboard.compat.proto import event_pb2, summary_pb2
+
+from tb_memplugin.schema import (
+    Counters,
+    LayerActivations,
+    LayerTable,
+    MemoryMap,
+    Oom,
+    Samples,
+    SessionInfo,
+    Snapshot,
+    StepRequests,
+    Timeline,
+)
+from tb_memplugin.schema.rows import take_rows
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.metadata import (
+    DIRECTORY_NAME,
+    TagRotation,
+    frame_summary,
+    new_session_id,
+    scalar_summary,
+)
+from tb_memplugin.storage.frames.record_file import LocalRecordFile, RecordFile
+from tb_memplugin.storage.frames.record_frames import frame_of
+from tb_memplugin.storage.write import live_files
+from tb_memplugin.storage.write.kept_session import KeptSession, Summarize
+from tb_memplugin.version import __version__
+
+MAX_SAMPLE_ROWS = 4096
+"""Most samples per frame: keeps it below 1 MB for some 30 devices."""
+MAX_ACTIVATION_VALUES = 1 << 17
+"""Most layer × step values per frame (1 MiB before compression)."""
+MAX_COUNTER_ROWS = 4096
+"""Most rows of counters per frame."""
+ROLLUP_SECONDS = 30.0
+ROLLUP_SHARE = 0.01
+"""A flush writes a roll-up if the last one is older than this and than this share of the session's time so far, sooner
+in the first minute."""
+
+
+class RunWriter:
+    """One session's event files in ``<run_directory>/memory[/<worker>]``. Not thread-safe: one thread owns it.
+
+    Args:
+        run_directory: The run, e.g. ``runs/exp1``; created if missing.
+        producer: The component that records.
+        versions: Package versions to store, in addition to this package's.
+        worker: Name of this process among those that write into the same run; becomes a subdirectory.
+        max_file_bytes: Start a new event file above this size: on remote file systems each flush uploads the whole
+            file.
+        open_file: Function that opens a new record file at a path; default: `LocalRecordFile`, which can also append.
+        make_directories: Function that creates a directory and its parents; default: on a local disk.
+        summarize: Makes the roll-ups; by default there are none.
+
+    Raises:
+        OSError (or an error of `open_file`): The directory cannot be created or written.
+    """
+
+    def __init__(
+        self,
+        run_directory: str | os.PathLike[str],
+        *,
+        producer: Literal["recorder", "summary", "import"] = "recorder",
+        versions: Mapping[str, str] | None = None,
+        worker: str = "",
+        max_file_bytes: int | None = None,
+        open_file: Callable[[str], RecordFile] | None = None,
+        make_directories: Callable[[str], Any] | None = None,
+        summarize: Summarize | None = None,
+    ) -> None:
+        self._place = os.fspath(run_directory).rstrip("/"), worker
+        self._open_file = open_file
+        self._make_directories = make_directories or _make_local_directories
+        self._max_file_bytes = max_file_bytes
+        self._summarize = summarize
+        self._producer: Literal["recorder", "summary", "import"] = producer
+        self._versions = {"tb_memplugin": __version__, **(versions or {})}
+        self.info: SessionInfo
+        self._unflushed = False
+        self._table: LayerTable | None = None
+        self._path = ""
+        self._file: RecordFile | None = None
+        self._mark: int | None = None
+        try:
+            self._begin_session()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def note(self, sentence: str, step: int = 0) -> None:
+        """Add a sentence on missing data to the session's facts."""
+        if sentence in self.info.notes:
+            return
+        self.info = dataclasses.replace(self.info, notes=(*self.info.notes, sentence))
+        self._write("meta", self.info, step)
+
+    def analyzing(self, step: int | None) -> None:
+        """Add to the session's facts, and flush, that a traced step is being analyzed; None removes that again."""
+        self.info = dataclasses.replace(self.info, analyzing=step)
+        self._write("meta", self.info, step or 0)
+        self.flush()
+
+    def end(self) -> None:
+        """Add to the session's facts that it ended now. Readers take a session without this for interrupted.
+
+        Nothing is written after `close` if another process records into the directory by now.
+        """
+        if self._file is None and self._open_file is None and self._is_taken():
+            return
+        self.info = dataclasses.replace(self.info, ended=time.time())
+        self._write("meta", self.info)
+        self._rolled_up = False
+        self.roll_up()
+
+    def layer_table(self, table: LayerTable) -> None:
+        self._table = table
+        self._write("meta", table, kind="layers")
+
+    def samples(self, samples: Samples) -> None:
+        for start in range(0, len(samples), MAX_SAMPLE_ROWS):
+            part = take_rows(samples, slice(start, start + MAX_SAMPLE_ROWS))
+            self._write("samples", part)
+        for row in self._new_peaks(samples):
+            top = take_rows(samples, slice(row, row + 1))
+            self._write("peak", top)
+        self._keep(KeptSession.add_samples, samples)
+
+    def activations(self, activations: LayerActivations) -> None:
+        rows = max(1, MAX_ACTIVATION_VALUES // max(1, len(activations.layers)))
+        for start in range(0, len(activations), rows):
+            self._write("activations", take_rows(activations, slice(start, start + rows)))
+
+    def snapshot(self, snapshot: Snapshot) -> None:
+        self._write("snapshots", snapshot)
+        self._keep(KeptSession.add_snapshot, snapshot)
+
+    def memory_map(self, memory_map: MemoryMap) -> None:
+        self._write("maps", memory_map)
+
+    def timeline(self, timeline: Timeline) -> None:
+        self._write("timelines", timeline)
+
+    def requests(self, requests: StepRequests) -> None:
+        self._write("requests", requests)
+
+    def counters(self, counters: Counters) -> None:
+        for start in range(0, len(counters), MAX_COUNTER_ROWS):
+            part = take_rows(counters, slice(start, start + MAX_COUNTER_ROWS))
+            self._write("counters", part)
+
+    def oom(self, oom: Oom) -> None:
+        """Write one failed allocation; it replaces an earlier one with the same identifier."""
+        self._write("oom", oom)
+        self._keep(KeptSession.add_oom, oom)
+
+    def roll_up(self) -> None:
+        """Write a summary of what the session has recorded so far, unless nothing was added since the last one."""
+        if self._rolled_up or self._summarize is None:
+            return
+        self._rolled_up, self._rolled_up_at = True, time.monotonic()
+        summary = self._kept.summary(self.info, self._summarize)
+        if summary is not None:
+            self._write("rollups", summary, summary.last_step or 0)
+
+    def scalar(self, tag: str, step: int, value: float) -> None:
+        self._event(self._opened(), step, scalar_summary(tag, value))
+
+    def flush(self) -> None:
+        """Flush everything written so far to the operating system or the remote file system."""
+        if self._file is None or not self._unflushed:
+            return
+        now = time.monotonic()
+        elapsed = now - self._began
+        if now - self._rolled_up_at >= max(min(ROLLUP_SECONDS, elapsed / 2), ROLLUP_SHARE * elapsed):
+            self.roll_up()
+        self._file.flush()
+        self._unflushed = False
+        if self._max_file_bytes is not None and self._file_bytes >= self._max_file_bytes:
+            self.close()
+            self._begin_file()
+
+    def close(self) -> None:
+        """Flush and close the file, also if flushing fails. A later record opens it again."""
+        file, self._file = self._file, None
+        try:
+            if file is not None:
+                try:
+                    file.flush()
+                finally:
+                    file.close()
+        finally:
+            live_files.release(self._mark)
+            self._mark = None
+
+    def abandon(self) -> None:
+        """Let go of the file without writing: in a forked child it belongs to the parent."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.abandon()
+        live_files.release(self._mark)
+        self._mark = None
+
+    def _begin_session(self) -> None:
+        self.directory = _free_directory(*self._place)
+        earlier = None if self._open_file is not None else live_files.sessions_in(self.directory)
+        self.session = new_session_id()
+        self._rotations: dict[str, TagRotation] = {}
+        self._peaks: dict[str, int] = {}
+        self._files = 0
+        self._kept, self._rolled_up = KeptSession(), True
+        self._began = self._rolled_up_at = time.monotonic()
+        self._make_directories(self.directory)
+        self._begin_file()
+        self.info = SessionInfo(self.session, time.time(), self._producer, self._versions, (), earlier=earlier)
+        self._write("meta", self.info)
+
+    def _begin_file(self) -> RecordFile:
+        # TensorBoard's Python reader follows only the last file of a directory, by name.
+        # Unlike the usual name, this one contains neither host nor process.
+        name = f"{live_files.EVENT_FILE_BEGIN}{int(time.time())}.{self.session}.{self._files:04d}"
+        self._files += 1
+        self._file_bytes = 0
+        self._path = f"{self.directory}/{name}"
+        self._file = file = (self._open_file or LocalRecordFile)(self._path)
+        file.write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
+        file.flush()
+        self._unflushed = False
+        self._mark = live_files.hold(self._path)
+        return file
+
+    def _opened(self) -> RecordFile:
+        """The open file; after `close`, the same file again, or a new one on a remote file system."""
+        if self._file is not None:
+            return self._file
+        if self._open_file is not None:
+            return self._begin_file()
+        if self._is_taken():
+            self._begin_anew()
+            return self._opened()
+        self._file = LocalRecordFile(self._path, append=True)
+        self._mark = live_files.hold(self._path)
+        return self._file
+
+    def _is_taken(self) -> bool:
+        """Whether another session records into the directory now, or began there while this one's file was closed."""
+        there, earlier = live_files.sessions_in(self.directory), self.info.earlier
+        began = there is not None and earlier is not None and there > earlier + 1
+        return began or live_files.any_live(self.directory)
+
+    def _begin_anew(self) -> None:
+        """Continue as a new session, in a directory of its own if another session still records into this one."""
+        notes, table = self.info.notes, self._table
+        self._begin_session()
+        for sentence in notes:
+            self.note(sentence)
+        if table is not None:
+            self.layer_table(table)
+
+    def _keep(self, add: Callable[[KeptSession, Any], None], record: Any) -> None:
+        """Keep what was just written for the next roll-up of its session."""
+        if self._summarize is not None:
+            add(self._kept, record)
+            self._rolled_up = False
+
+    def _write(self, stream: str, record: Any, step: int | None = None, **attributes: str) -> None:
+        file = self._opened()  # which may begin a new session
+        rotation = self._rotations.setdefault(stream, TagRotation(self.session, stream))
+        frame = frame_of(stream, record, rotation.sequence, **attributes)
+        step = frame.last_step if step is None else step
+        self._event(file, step, frame_summary(rotation.next(step), codec.encode(frame)))
+
+    def _event(self, file: RecordFile, step: int, summary: summary_pb2.Summary) -> None:
+        event = event_pb2.Event(wall_time=time.time(), step=step, summary=summary)
+        record = event.SerializeToString()
+        file.write(record)
+        self._unflushed = True
+        self._file_bytes += len(record) + 16
+
+    def _new_peaks(self, samples: Samples) -> list[int]:
+        """The rows in which a device has its highest peak so far."""
+        rows = set()
+        for device, figures in samples.devices.items():
+            at = int(np.argmax(figures.peak_bytes))
+            if figures.peak_bytes[at] > self._peaks.get(device, -1):
+                self._peaks[device] = int(figures.peak_bytes[at])
+                rows.add(at)
+        return sorted(rows)
+
+
+def _free_directory(run: str, worker: str) -> str:
+    """The worker's directory, or the first free ``process_2``, ``process_3``, … if another process writes there."""
+    # Always forward slashes: a run directory may be a URL.
+    names = (worker, *(f"{worker}_process_{number}" if worker else f"process_{number}" for number in range(2, 1000)))
+    directories = ("/".join(filter(None, [run, DIRECTORY_NAME, name])) for name in names)
+    return next(directory for directory in directories if not live_files.any_live(directory))
+
+
+def _make_local_directories(path: str) -> None:
+    os.makedirs(path, exist_ok=True)

@@ -1,0 +1,73 @@
+"""Rounding as a category of its own: the split of ledgers."""
+
+import dataclasses
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from reading_cases import make_snapshot
+from timeline_cases import split_columns
+
+from tb_memplugin.schema import CATEGORIES, MISSING, LedgerRow
+from tb_memplugin.schema.rounding import rounding_total, split_rounding
+from tb_memplugin.storage.write.snapshot_mapping import snapshot_from_mapping
+
+ROWS = st.lists(
+    st.builds(
+        LedgerRow,
+        layer=st.sampled_from(["a", "b", None]),
+        category=st.sampled_from(CATEGORIES),
+        trainable=st.sampled_from([True, False, None]),
+        bytes=st.integers(0, 2**40),
+        rounding_bytes=st.none() | st.integers(0, 2**40),
+    ),
+    max_size=30,
+)
+
+
+@given(ROWS)
+def test_the_split_keeps_every_byte_with_its_layer(rows: list[LedgerRow]) -> None:
+    split = split_rounding(rows)
+    for layer in ("a", "b", None):
+        for trainable in (True, False, None):
+            before, after = (
+                sum(row.bytes for row in some if (row.layer, row.trainable) == (layer, trainable))
+                for some in (rows, split)
+            )
+            assert before == after
+    assert sum(row.bytes for row in split) == sum(row.bytes for row in rows)
+
+
+@given(ROWS)
+def test_after_the_split_no_row_is_partly_rounding(rows: list[LedgerRow]) -> None:
+    split = split_rounding(rows)
+    owners = [(row.layer, row.category, row.trainable) for row in split]
+    assert len(set(owners)) == len(owners) and all(row.bytes > 0 for row in split)
+    for row in split:
+        assert row.rounding_bytes == row.bytes if row.category == "rounding" else row.rounding_bytes in (0, None)
+    known = sum(row.bytes if row.category == "rounding" else min(row.rounding_bytes or 0, row.bytes) for row in rows)
+    assert rounding_total(split) == known == sum(row.rounding_bytes or 0 for row in split)
+    assert split_rounding(split) == split
+
+
+def test_known_rounding_is_split_although_other_rounding_is_unknown() -> None:
+    rows = [LedgerRow("a", "weights", False, 1024, 24), LedgerRow("a", "weights", False, 256, None)]
+    assert split_rounding(rows) == (
+        LedgerRow("a", "weights", False, 1256, None),
+        LedgerRow("a", "rounding", False, 24, 24),
+    )
+    # AND an unsplit remainder is all rounding
+    remainder = LedgerRow(None, "weights", True, 4096, 4096)
+    assert split_rounding([remainder]) == (dataclasses.replace(remainder, category="rounding"),)
+
+
+def test_columns_are_split_as_rows_are() -> None:
+    requested, rounding = split_columns(np.asarray([1024, 256, 512]), np.asarray([24, MISSING, 0]))
+    assert (requested.tolist(), rounding.tolist()) == ([1000, 256, 512], [24, 0, 0])
+
+
+def test_described_snapshot_is_a_valid_summary() -> None:
+    taken = make_snapshot(0)
+    rows = [dataclasses.asdict(row) for row in taken.ledger]
+    made = snapshot_from_mapping({"device": "GPU:0", "in_use_bytes": taken.in_use_bytes, "ledger": rows})
+    assert set(made.ledger) == set(taken.ledger) and made.rounding_bytes == 512

@@ -1,0 +1,229 @@
+"""Log directories that do not exist, stores that keep their listings, and stores that fail."""
+
+import pathlib
+import threading
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.storage.files import directories
+from tb_memplugin.storage.files import file_systems as files
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files.source import SourceError
+
+
+class Store(MemoryFileSystem):
+    """A store in memory, as another process writes into it."""
+
+    protocol = "written"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(path.removeprefix(f"{cls.protocol}://")))
+
+
+class KeepingStore(Store):
+    """The same store, whose listings are kept, as the file system of Google Cloud Storage does."""
+
+    protocol = "keeping"
+    kept: ClassVar[dict[str, Any]] = {}
+
+    def ls(self, path: str, detail: bool = True, **more: Any) -> Any:
+        path = self._strip_protocol(path)
+        if path not in self.kept or not self.dircache.use_listings_cache:
+            self.kept[path] = super().ls(path, detail=True)
+        return self.kept[path] if detail else [entry["name"] for entry in self.kept[path]]
+
+    def info(self, path: str, **more: Any) -> Any:
+        path = self._strip_protocol(path)
+        for entry in self.kept.get(self._parent(path), ()) if self.dircache.use_listings_cache else ():
+            if entry["name"] == path:
+                return entry
+        return super().info(path)
+
+
+class RefusingStore(Store):
+    """The same store, which refuses to say what the path `refused` is."""
+
+    protocol = "refusing"
+    refused: ClassVar[str] = ""
+
+    def info(self, path: str, **more: Any) -> Any:
+        if self._strip_protocol(path) == self.refused:
+            raise PermissionError("Forbidden: https://store/o/exp")
+        return super().info(path)
+
+
+class FaultyStore(MemoryFileSystem):
+    """A directory `exp` with a file of ten bytes, which fails as told.
+
+    Attributes:
+        unknown: Name of which it cannot be found out now whether it is a directory.
+        answers: Results of the next reads: lengths of the answer, or exceptions.
+    """
+
+    protocol = "faulty"
+    unknown: ClassVar[str] = ""
+    answers: ClassVar[list[int | Exception]] = []
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(path.removeprefix("faulty://"))
+
+    def info(self, path: str, **more: Any) -> Any:
+        if path.endswith(f"/{self.unknown}"):
+            raise RuntimeError("An error occurred (500): Internal Error")
+        return {"name": path, "type": "file" if path.endswith("tfevents") else "directory", "size": 10}
+
+    def ls(self, path: str, detail: bool = True, **more: Any) -> Any:
+        return [self.info(f"{path}/{'tfevents' if path.endswith('exp') else 'exp'}")]
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **more: Any) -> bytes:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        assert start is not None and end is not None
+        return b"0123456789"[start:end][:answer]
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> type[FaultyStore]:
+    fsspec.register_implementation("faulty", FaultyStore, clobber=True)
+    monkeypatch.setattr(files, "_PAUSE_SECONDS", 0)
+    monkeypatch.setattr(FaultyStore, "unknown", "")
+    return FaultyStore
+
+
+@pytest.fixture
+def written() -> Iterator[Store]:
+    fsspec.register_implementation("keeping", KeepingStore, clobber=True)
+    fsspec.register_implementation("refusing", RefusingStore, clobber=True)
+    yield Store()
+    RefusingStore.refused = ""
+    Store.store.clear()
+    KeepingStore.kept.clear()
+
+
+def test_a_missing_directory_and_a_missing_client_are_sentences(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in ("/none/", str(tmp_path / "file")):
+        with pytest.raises(NotFoundError) as raised:
+            files.log_directory(path)
+        place = path.rstrip("/")
+        assert str(raised.value) == f"no directory {place}; pass the log directory, as for tensorboard --logdir"
+    with pytest.raises(SourceError, match=r"cannot be read now: .*oci"):
+        files.log_directory("oci://bucket/runs")
+    assert not files.is_readable("oci://bucket/runs")
+
+
+def test_a_growing_run_is_seen_in_a_store_that_keeps_its_listings(written: Store) -> None:
+    written.pipe("/bucket/exp/a", b"0123456789")
+    assert [entry.name for entry in files.entries("keeping://bucket/exp")] == ["a"]
+    assert files.state("keeping://bucket/exp/a").length == 10
+    # WHEN the file is replaced by a longer one, and another one comes
+    written.pipe({"/bucket/exp/a": b"0123456789abcdef", "/bucket/exp/b": b"0"})
+    # THEN the next listing has both
+    assert [entry.name for entry in files.entries("keeping://bucket/exp")] == ["a", "b"]
+    assert files.state("keeping://bucket/exp/a").length == 16
+    assert files.reader("keeping://bucket/exp/a")(10, 6) == b"abcdef"
+
+
+def test_a_run_of_unknown_kind_is_damage_and_does_not_vanish(store: type[FaultyStore]) -> None:
+    assert directories.event_files("faulty://bucket/runs").files == {"exp": ["faulty://bucket/runs/exp/tfevents"]}
+    store.unknown = "exp"
+    found = directories.event_files("faulty://bucket/runs")
+    reason = "the directory cannot be listed: An error occurred (500): Internal Error"
+    assert (found.files, found.damage) == ({}, {".": [f"run .: {reason}"]})
+
+
+def test_a_log_directory_that_cannot_be_read_is_not_called_missing(store: type[FaultyStore], written: Store) -> None:
+    store.unknown = "runs"
+    with pytest.raises(SourceError) as raised:
+        files.log_directory("faulty://bucket/runs")
+    reason = "An error occurred (500): Internal Error"
+    assert str(raised.value) == f"the log directory faulty://bucket/runs cannot be read now: {reason}"
+    # The file systems of fsspec answer `isdir` with False if the request was refused.
+    written.pipe("/bucket/exp/a", b"0")
+    RefusingStore.refused = "/bucket/exp"
+    with pytest.raises(SourceError, match="cannot be read now: Forbidden"):
+        files.log_directory("refusing://bucket/exp")
+    RefusingStore.refused = ""
+    assert files.log_directory("refusing://bucket/exp/") == "refusing://bucket/exp"
+    with pytest.raises(NotFoundError):
+        files.log_directory("refusing://bucket/none")
+
+
+def test_an_object_that_stands_for_its_directory_is_no_entry(written: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    written.pipe("/bucket/exp/a", b"0")
+    listed = [{"name": "/bucket/exp/", "type": "file"}, {"name": "/bucket/exp/a", "type": "file", "size": 1}]
+    monkeypatch.setattr(RefusingStore, "ls", lambda *arguments, **more: listed)
+    assert [entry.name for entry in files.entries("refusing://bucket/exp")] == ["a"]
+
+
+def test_bytes_that_do_not_all_come_are_asked_for_again(store: type[FaultyStore]) -> None:
+    read_at = files.reader("faulty://bucket/exp/tfevents")
+    store.answers = [5, 3, 10]
+    assert read_at(2, 6) == b"234567"
+    assert read_at(2, 0) == b""  # S3 refuses an empty range
+    # WHEN none of the answers is whole
+    store.answers = [5, 4, 3, 10]
+    with pytest.raises(OSError, match="3 of 6 bytes at byte 2 were received"):
+        read_at(2, 6)
+    # THEN the next reading has them, and a failed request is not repeated: the client did that
+    assert store.answers == [10] and read_at(2, 6) == b"234567"
+    store.answers = [RuntimeError("500"), 10]
+    with pytest.raises(RuntimeError):
+        read_at(2, 6)
+
+
+def test_an_object_of_fsspec_that_has_become_shorter_is_no_end(written: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_PAUSE_SECONDS", 0)
+    written.pipe("/bucket/exp/a", b"0123456789")
+    files.entries("keeping://bucket/exp")
+    read_at = files.reader("keeping://bucket/exp/a")
+    written.pipe("/bucket/exp/a", b"01234")
+    with pytest.raises(OSError, match="3 of 8 bytes at byte 2 were received"):
+        read_at(2, 8)
+
+
+def test_the_reason_of_a_failure_has_no_address() -> None:
+    error = FileNotFoundError("https://storage/download/o/runs%2Fexp%2Ftfevents?alt=media")
+    assert files.reason(error, "gs://bucket/runs/exp/tfevents") == "it does not exist"
+    refused = OSError("Forbidden: https://storage/download/o/runs%2Fexp%2Ftfevents?alt=media\nAccess denied")
+    assert files.reason(refused, "gs://bucket/runs/exp/tfevents") == "Forbidden: …"
+
+
+def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: type[FaultyStore]) -> None:
+    # GIVEN a file that is listed, and a store that does not say how long it is
+    source = FileSource("faulty://bucket/runs", found=directories.Found({"exp/memory": ["faulty://b/tfevents"]}, {}))
+    store.unknown = "tfevents"
+    assert list(source.event_runs()) == ["exp/memory"]
+    (newest,) = source.newest(["exp/memory"], "rollups")
+    assert newest.contents == () and newest.missing is not None
+    assert newest.missing.startswith("it cannot be read: ")
+
+
+def test_several_requests_to_a_store_run_at_a_time_and_none_to_a_disk() -> None:
+    together = threading.Barrier(3, timeout=60)
+    assert list(files.at_once(lambda item: (together.wait() >= 0, item)[1], [3, 1, 2], "gs://bucket")) == [3, 1, 2]
+    # On this machine each item is asked for when its result is taken.
+    asked: list[int] = []
+    next(files.at_once(asked.append, [1, 2, 3], "/logs"))
+    assert asked == [1]
+    assert list(files.at_once(len, [], "gs://bucket")) == []
+    assert list(files.at_once(len, ["one"], "gs://bucket")) == [3]
+
+
+def test_a_local_directory_is_asked_of_the_operating_system_alone(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(files, "_store", asked.append)
+    assert files.is_directory(str(tmp_path)) and not files.is_directory(str(tmp_path / "none"))
+    assert asked == []

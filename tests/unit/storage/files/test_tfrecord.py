@@ -1,0 +1,151 @@
+"""Records of TFRecord files: checksums and damage."""
+
+import io
+import pathlib
+import struct
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tb_memplugin.storage.files import tfrecord
+from tb_memplugin.storage.files.tfrecord import Loss, Record, walk_records
+from tb_memplugin.storage.frames.crc32c import crc32c, header_matches, masked_crc32c
+
+
+def record_file(contents: list[bytes]) -> bytes:
+    stream = io.BytesIO()
+    writer = RecordWriter(stream)
+    for content in contents:
+        writer.write(content)
+    return stream.getvalue()
+
+
+def walked(data: bytes) -> list[Record | Loss]:
+    return list(walk_records(lambda offset, size: data[offset : offset + size], 0, len(data)))
+
+
+def contents(found: list[Record | Loss]) -> list[bytes]:
+    return [record.data for record in found if isinstance(record, Record) and record.is_intact()]
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4, 2047, 2048, 2049, 4096, 8191, 100_000])
+def test_the_checksum_is_that_of_tensorboard(size: int) -> None:
+    data = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
+    assert crc32c(data) == pywrap_tensorflow.crc32c(data)
+    assert masked_crc32c(data) == pywrap_tensorflow.masked_crc32c(data)
+
+
+def test_the_checksum_is_the_published_one() -> None:
+    # RFC 3720, B.4
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+
+
+def test_headers_are_recognised_many_at_once() -> None:
+    good = [
+        struct.pack("<Q", n) + struct.pack("<I", pywrap_tensorflow.masked_crc32c(struct.pack("<Q", n))) for n in (1, 77)
+    ]
+    rows = np.frombuffer(b"".join([good[0], bytes(12), good[1]]), np.uint8).reshape(3, 12)
+    assert header_matches(rows).tolist() == [True, False, True]
+
+
+@given(st.lists(st.binary(max_size=50), max_size=8))
+def test_a_whole_file_is_read_record_by_record(written: list[bytes]) -> None:
+    assert contents(walked(record_file(written))) == written
+
+
+@given(st.lists(st.binary(min_size=1, max_size=50), min_size=2, max_size=6), st.data())
+def test_a_damaged_byte_costs_one_record(written: list[bytes], data: st.DataObject) -> None:
+    # GIVEN a file with one byte changed
+    whole = bytearray(record_file(written))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] ^= data.draw(st.integers(1, 255))
+    # THEN all other records are read, in order, and the loss is reported
+    found = walked(bytes(whole))
+    read = contents(found)
+    lost = next(n for n in range(len(written)) if at < len(record_file(written[: n + 1])))
+    assert read == written[:lost] + written[lost + 1 :]
+    assert any(isinstance(item, Loss) or not item.is_intact() for item in found)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=4), st.data())
+def test_a_truncated_file_gives_its_whole_records_and_reports_the_last_one(
+    written: list[bytes], data: st.DataObject
+) -> None:
+    whole = record_file(written)
+    length = data.draw(st.integers(0, len(whole)))
+    found = walked(whole[:length])
+    boundaries = [len(record_file(written[:n])) for n in range(len(written) + 1)]
+    complete = max(n for n, boundary in enumerate(boundaries) if boundary <= length)
+    assert contents(found) == written[:complete]
+    at_end = [item for item in found if isinstance(item, Loss)]
+    assert at_end == ([] if length in boundaries else [Loss(boundaries[complete], length - boundaries[complete], True)])
+
+
+def test_a_record_that_spans_several_reads_is_whole() -> None:
+    written = [b"a" * 3_000_000, b"b" * 6_000_000, b"c"]
+    assert contents(walked(record_file(written))) == written
+
+
+def test_a_huge_record_is_skipped_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfrecord, "MAX_RECORD_BYTES", 1000)
+    assert contents(walked(record_file([b"a", b"x" * 1001, b"b"]))) == [b"a", b"b"]
+
+
+def test_a_wrong_length_allocates_no_memory() -> None:
+    # GIVEN a valid header that claims 2^60 bytes
+    length = struct.pack("<Q", 1 << 60)
+    data = length + struct.pack("<I", masked_crc32c(length)) + b"little"
+    assert walked(data) == [Loss(0, len(data), True)]
+
+
+def test_a_hole_of_zeros_is_searched_quickly_and_only_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN records after a hole
+    data = record_file([b"before"]) + bytes(5_000_000) + record_file([b"after"])
+    assert contents(walked(data)) == [b"before", b"after"]
+    # WHEN the hole is longer than what is searched
+    monkeypatch.setattr(tfrecord, "MAX_SEARCH_BYTES", 1_000_000)
+    found = walked(data)
+    # THEN the rest of the file is given up as a whole
+    assert contents(found) == [b"before"]
+    assert found[-1] == Loss(22, len(data) - 22, False)
+
+
+@pytest.mark.parametrize(("hole", "is_found"), [(999_000, True), (1_000_008, False), (1_700_000, False)])
+def test_a_record_behind_what_is_searched_is_not_found(
+    hole: int, is_found: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfrecord, "MAX_SEARCH_BYTES", 1_000_000)
+    data = record_file([b"before"]) + bytes(hole) + record_file([b"after"])
+    assert contents(walked(data)) == ([b"before", b"after"] if is_found else [b"before"])
+
+
+def test_the_search_after_damage_costs_no_more_than_the_bytes_it_skips() -> None:
+    # GIVEN a stray byte before each of 28,000 records
+    record = record_file([b"x"])
+    data = (b"\xff" + record) * 28_000
+    began = time.process_time()
+    found = walked(data)
+    # THEN each is found, in time proportional to the file
+    assert contents(found) == [b"x"] * 28_000
+    assert time.process_time() - began < 8
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=400))
+def test_any_bytes_are_read_to_their_end(data: bytes) -> None:
+    covered = 0
+    for item in walked(data):
+        covered = max(covered, item.offset + (len(item.data) + 4 if isinstance(item, Record) else item.size))
+    assert covered == len(data)
+
+
+def test_a_file_that_shrinks_while_it_is_read_ends_there(tmp_path: pathlib.Path) -> None:
+    data = record_file([b"one", b"two"])
+    found = list(walk_records(lambda offset, size: data[offset : min(offset + size, 30)], 0, len(data)))
+    assert contents(found) == [b"one"] and isinstance(found[-1], Loss)

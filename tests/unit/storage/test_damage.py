@@ -1,0 +1,123 @@
+"""Damaged and truncated files: no exception, no wrong data, and losses are reported."""
+
+import pathlib
+
+import numpy as np
+import pytest
+from reading_cases import equal, event_files, make_activations, make_samples, make_snapshot, make_table
+
+from tb_memplugin.schema import Run
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.read import streams
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.write.run_writer import RunWriter
+
+PEAKS = {step: 1000 + 7 * step for step in range(8)}
+TABLES = (make_table(0, unfrozen=False), make_table(6, unfrozen=True))
+SNAPSHOTS = (make_snapshot(2),)
+ACTIVATIONS = {(step, layer): 10 * step + at for step in range(4) for at, layer in enumerate(("x", "y"))}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The bytes of a run's one event file."""
+    directory = tmp_path_factory.mktemp("whole")
+    writer = RunWriter(directory)
+    writer.layer_table(TABLES[0])
+    writer.activations(make_activations(range(4), ["x", "y"], [[10 * step, 10 * step + 1] for step in range(4)]))
+    for first in (0, 4):
+        steps = range(first, first + 4)
+        writer.samples(make_samples(steps, [PEAKS[step] for step in steps]))
+        if first == 0:
+            writer.snapshot(SNAPSHOTS[0])
+    writer.layer_table(TABLES[1])
+    writer.close()
+    return event_files(directory)[0].read_bytes()
+
+
+def read(directory: pathlib.Path, content: bytes) -> Run | None:
+    """The run whose file holds `content`, None if nothing of it is left."""
+    path = directory / "exp" / "memory" / "events.out.tfevents.1"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    source, reader = FileSource(directory), Reader()
+    return reader.run(source, "exp", streams.ALL).run if "exp" in reader.catalog(source) else None
+
+
+def losses(run: Run) -> list[str]:
+    """Fails if anything shown is not what was written; the names of the parts that are incomplete."""
+    samples = run.samples
+    shown = (
+        dict(zip(samples.step.tolist(), samples.devices["CPU:0"].peak_bytes.tolist(), strict=True))
+        if len(samples)
+        else {}
+    )
+    assert len(shown) == len(samples) and shown.items() <= PEAKS.items()
+    assert all(any(equal(table, written) for written in TABLES) for table in run.layer_tables)
+    assert all(any(equal(snapshot, written) for written in SNAPSHOTS) for snapshot in run.snapshots)
+    table = run.activations
+    cells = {
+        (int(step), layer): int(table.bytes[row, column])
+        for row, step in enumerate(table.step)
+        for column, layer in enumerate(table.layers)
+    }
+    assert cells.items() <= ACTIVATIONS.items()
+    complete = {
+        "samples": len(shown) == len(PEAKS),
+        "tables": len(run.layer_tables) == len(TABLES),
+        "snapshots": len(run.snapshots) == len(SNAPSHOTS),
+        "activations": len(cells) == len(ACTIVATIONS),
+    }
+    return [name for name, is_complete in complete.items() if not is_complete]
+
+
+def test_the_whole_file_loses_nothing(whole: bytes, tmp_path: pathlib.Path) -> None:
+    run = read(tmp_path, whole)
+    assert run is not None and losses(run) == [] and run.damage == () and run.notes == ()
+
+
+@pytest.mark.parametrize("apart", [pytest.param(1, marks=pytest.mark.long), 13])
+def test_flipped_bytes_give_no_wrong_data_and_are_reported(whole: bytes, tmp_path: pathlib.Path, apart: int) -> None:
+    random = np.random.default_rng(3)
+    for at in range(0, len(whole), apart):
+        damaged = bytearray(whole)
+        damaged[at] ^= int(random.integers(1, 256))
+        run = read(tmp_path, bytes(damaged))
+        assert run is not None, at
+        if losses(run) or run.notes:
+            assert run.damage, f"byte {at}: {losses(run)} lost without a word"
+            assert any("exp/memory" in sentence for sentence in run.damage), at
+
+
+@pytest.mark.parametrize("apart", [pytest.param(1, marks=pytest.mark.long), 7])
+def test_truncations_of_the_last_kilobyte_give_no_wrong_data_and_are_reported(
+    whole: bytes, tmp_path: pathlib.Path, apart: int
+) -> None:
+    at_a_boundary = 0
+    for length in range(len(whole) - 1024, len(whole), apart):
+        run = read(tmp_path, whole[:length])
+        assert run is not None
+        losses(run)
+        if run.damage:
+            assert "ends inside a record" in " ".join(run.damage)
+        else:
+            at_a_boundary += 1
+    # Only a cut between two records leaves no trace: to the reader it is a run that is still being written.
+    assert at_a_boundary <= 10
+
+
+def test_a_file_cut_anywhere_raises_nothing(whole: bytes, tmp_path: pathlib.Path) -> None:
+    for length in range(0, len(whole), 17):
+        run = read(tmp_path, whole[:length])
+        assert run is None or losses(run) is not None
+
+
+def test_ranges_of_a_file_may_be_lost(whole: bytes, tmp_path: pathlib.Path) -> None:
+    # GIVEN a hole of zeros, or of noise, anywhere
+    random = np.random.default_rng(5)
+    for size in (50, 700, 3000):
+        for fill in (bytes(size), random.integers(0, 256, size, np.uint8).tobytes()):
+            for begin in range(0, max(1, len(whole) - size), 97):
+                run = read(tmp_path, whole[:begin] + fill + whole[begin + size :])
+                if run is not None and losses(run):
+                    assert run.damage

@@ -1,0 +1,42 @@
+"""Frames that state impossible steps or a device without a name."""
+
+import dataclasses
+
+import pytest
+from reading_cases import make_map, make_oom, make_samples, make_snapshot, make_timeline
+
+from tb_memplugin.errors import FormatError
+from tb_memplugin.schema import Samples
+from tb_memplugin.storage.files.limits import Room
+from tb_memplugin.storage.files.source import StoredFrame, TagContent
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.metadata import Tag
+from tb_memplugin.storage.frames.record_frames import frame_of, read_frame
+from tb_memplugin.storage.read.decoding import decode_tag, survey_tag
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 0), (2, 1), (0, 2**53), (-(2**63), 2**63 - 1)])
+def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
+    frame = frame_of("samples", make_samples([0], [1]), 0)
+    data = codec.encode(dataclasses.replace(frame, first_step=first, last_step=last))
+    tag = Tag("s", "samples", 0)
+    content = TagContent("run", str(tag), (StoredFrame(0, data),))
+    for result in (decode_tag(tag, content, Room(1 << 20, 1 << 20)), survey_tag(tag, content)):
+        assert len(result.damage) == 1 and "steps are 0 to" in result.damage[0]
+
+
+def test_a_device_without_a_name_is_refused() -> None:
+    records = {
+        "snapshots": frame_of("snapshots", make_snapshot(0), 0),
+        "maps": frame_of("maps", make_map(0), 0),
+        "oom": frame_of("oom", make_oom(0), 0),
+        "timelines": frame_of("timelines", make_timeline(0), 0),
+    }
+    for stream, frame in records.items():
+        data = codec.encode(dataclasses.replace(frame, attributes={**frame.attributes, "device": ""}))
+        tag = Tag("s", stream, 0)
+        decoded = decode_tag(tag, TagContent("run", str(tag), (StoredFrame(0, data),)), Room(1 << 20, 1 << 20))
+        assert len(decoded.damage) == 1 and "device of a" in decoded.damage[0], stream
+    table = frame_of("samples", make_samples([0], [1], device=""), 0)
+    with pytest.raises(FormatError, match="devices must be"):
+        read_frame(Samples, table)

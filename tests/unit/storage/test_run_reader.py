@@ -1,0 +1,288 @@
+"""The reader on real event files: round trips, reported losses, and incremental reads."""
+
+import dataclasses
+import pathlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+from reading_cases import (
+    DEVICE,
+    HELD_TENSORS,
+    MIB,
+    REPLAY,
+    equal,
+    event_files,
+    make_activations,
+    make_samples,
+    make_snapshot,
+    make_table,
+    write_frames,
+    write_small_run,
+)
+
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.schema import Run
+from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files.source import Listing, TagContent
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.record_frames import frame_of
+from tb_memplugin.storage.read.streams import ACTIVATIONS, BASIC
+from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage.sessions import MAX_SENTENCES
+from tb_memplugin.storage.write.run_writer import RunWriter
+
+
+class CountingSource(FileSource):
+    """Counts listings and the tags that are read."""
+
+    def __init__(self, logdir: pathlib.Path) -> None:
+        super().__init__(logdir)
+        self.listings = 0
+        self.tags: list[str] = []
+
+    def listing(self) -> Listing:
+        self.listings += 1
+        return super().listing()
+
+    def read(self, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
+        self.tags.extend(tag for tags in wanted.values() for tag in tags)
+        return super().read(wanted)
+
+
+def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
+    return Reader().run(FileSource(logdir), name, {*BASIC, ACTIVATIONS}).run
+
+
+def samples_frame(sequence: int, steps: Sequence[int], **changes: Any) -> bytes:
+    frame = frame_of("samples", make_samples(steps, [1] * len(steps)), sequence)
+    return codec.encode(dataclasses.replace(frame, **changes))
+
+
+def damaged(frame: bytes) -> bytes:
+    return frame[:-1] + bytes([frame[-1] ^ 1])
+
+
+def test_everything_written_is_read_back(tmp_path: pathlib.Path) -> None:
+    # GIVEN the run that write_small_run states
+    write_small_run(tmp_path / "exp")
+    run = read_run(tmp_path)
+    # THEN every step is there once with its peak, and the validation batches after them
+    assert run.samples.step.tolist() == [*range(60), 59, 59, 59, 59]
+    peaks = [700 * MIB if step == 41 else 200 * MIB + step for step in range(60)]
+    assert run.samples.devices[DEVICE].peak_bytes.tolist() == [*peaks, 120 * MIB, 150 * MIB, 140 * MIB, 90 * MIB]
+    # AND tables, snapshots and activations are equal to what was written
+    assert equal(
+        run.layer_tables,
+        (make_table(0, unfrozen=False), make_table(30, unfrozen=True, reason="model/backbone became trainable")),
+    )
+    expected = (
+        make_snapshot(3, replay=REPLAY, held_tensors=HELD_TENSORS),
+        make_snapshot(41, frozen=0, trainable=4_002_000, activations=600 * MIB),
+    )
+    assert equal(run.snapshots, expected)
+    assert equal(
+        run.activations,
+        make_activations([0, 1, 2], ["model/backbone", "model/head"], [[100, 10], [300, 20], [200, 30]]),
+    )
+    assert run.damage == () and run.notes == () and len(run.sessions) == 1
+
+
+def test_only_changed_tags_are_read_again(tmp_path: pathlib.Path) -> None:
+    # GIVEN a run that was read
+    writer = RunWriter(tmp_path / "exp")
+    for step in range(20):
+        writer.samples(make_samples([step], [100 - step]))
+    writer.flush()
+    source, reader = CountingSource(tmp_path), Reader()
+    assert len(reader.run(source, "exp").run.samples) == 20
+    # WHEN it grows by a step
+    source.tags.clear()
+    writer.samples(make_samples([20], [1]))
+    writer.flush()
+    # THEN only the newest tag is read
+    samples = reader.run(source, "exp").run.samples
+    assert samples.devices[DEVICE].peak_bytes.tolist() == [*range(100, 80, -1), 1]
+    assert [tag.split("/")[0] for tag in source.tags] == ["samples"]
+    # AND nothing is read when nothing changed
+    source.tags.clear()
+    reader.run(source, "exp")
+    assert source.tags == []
+    writer.close()
+
+
+def test_the_version_changes_with_the_run_and_only_then(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "a")
+    writer = RunWriter(tmp_path / "b")
+    writer.samples(make_samples([0], [1]))
+    writer.flush()
+    source, reader = FileSource(tmp_path), Reader()
+    before = {name: tags.version for name, tags in reader.catalog(source).items()}
+    writer.samples(make_samples([1], [1]))
+    writer.close()
+    after = {name: tags.version for name, tags in reader.catalog(source).items()}
+    assert before["a"] == after["a"] and before["b"] != after["b"]
+
+
+def test_activations_are_read_only_on_request(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    source, reader = CountingSource(tmp_path), Reader()
+    assert len(reader.run(source, "exp").run.activations) == 0
+    assert not any(tag.startswith("activations") for tag in source.tags)
+    assert reader.survey_activations(source, reader.catalog(source)["exp"]) == (2, ())
+    assert len(reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run.activations) == 3
+    assert len(reader.activation_rows(source, "exp")) == 3
+
+
+def test_rows_of_activations_are_those_of_the_run(tmp_path: pathlib.Path) -> None:
+    # GIVEN a resumed run whose sessions recorded different layers, and a run of one session
+    for directory, layers in (("resumed", ("a", "b")), ("resumed", ("b", "c")), ("single", ("a", "b"))):
+        writer = RunWriter(tmp_path / directory)
+        for first in (0, 5):
+            values = np.arange(10).reshape(5, 2) + first
+            writer.activations(make_activations(range(first, first + 5), layers, values))
+        writer.close()
+    source, reader = FileSource(tmp_path), Reader()
+    for name in ("resumed", "single"):
+        whole = reader.run(source, name, {*BASIC, ACTIVATIONS}).run.activations
+        rows = reader.activation_rows(source, name)
+        # THEN any rows of it are those of the joined table
+        assert equal(rows.take(np.arange(len(rows))), whole)
+        picked = np.asarray([0, 3, len(rows) - 1])
+        assert equal(rows.take(picked).bytes, whole.bytes[picked])
+        assert rows.totals.tolist() == np.maximum(whole.bytes, 0).sum(axis=1).tolist()
+
+
+def test_lost_activations_are_reported_without_reading_columns(tmp_path: pathlib.Path) -> None:
+    frames = [
+        codec.encode(frame_of("activations", make_activations([step], [f"layer_{step}"], [[1]]), step))
+        for step in range(4)
+    ]
+    frames[1] = damaged(frames[1])
+    write_frames(tmp_path / "exp" / "memory", [("activations/s/0", step, frames[step]) for step in (0, 1, 3)])
+    source, reader = FileSource(tmp_path), Reader()
+    layers, damage = reader.survey_activations(source, reader.catalog(source)["exp"])
+    assert layers == 2 and damage == (
+        "run exp/memory, tag activations/s/0, event of step 1: frame is damaged: its checksum does not match",
+        "session s, layer activations: steps 1 to 2 are missing (2 records lost)",
+    )
+
+
+def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
+    for name in "abc":
+        write_small_run(tmp_path / name)
+    source, readers = FileSource(tmp_path), (Reader(cache_bytes=1), Reader())
+    for name in "abcabc":
+        assert equal(*(reader.run(source, name, {*BASIC, ACTIVATIONS}).run for reader in readers))
+
+
+def test_the_error_on_an_unknown_run_lists_the_runs(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    with pytest.raises(NotFoundError, match=r"no run 'other'; available: exp"):
+        Reader().run(FileSource(tmp_path), "other")
+
+
+@pytest.mark.parametrize(
+    ("frames", "steps", "damage"),
+    [
+        (
+            [("samples/s/0", 10 * at + 9, samples_frame(at, range(10 * at, 10 * at + 10))) for at in (0, 2, 5)],
+            [*range(10), *range(20, 30), *range(50, 60)],
+            [
+                "session s, samples: steps 10 to 19 are missing (1 record lost)",
+                "session s, samples: steps 30 to 49 are missing (2 records lost)",
+            ],
+        ),
+        # Bytes that were damaged before TensorBoard's reader, which checks nothing, passed them on
+        (
+            [
+                ("samples/s/0", 0, samples_frame(0, [0])),
+                ("samples/s/0", 1, damaged(samples_frame(1, [1]))),
+                ("samples/s/0", 2, samples_frame(2, [2])),
+            ],
+            [0, 2],
+            [
+                "run exp/memory, tag samples/s/0, event of step 1: frame is damaged: its checksum does not match",
+                "session s, samples: step 1 is missing (1 record lost)",
+            ],
+        ),
+        ([("activations/s/0", 0, samples_frame(0, [0]))], [], ["does not belong under this tag"]),
+        ([("samples/s/0", 6, samples_frame(0, [5], last_step=6))], [], ["does not hold these steps"]),
+        (
+            [(tag, 0, samples_frame(0, [0])) for tag in ("samples/s/0", "samples/s/01", "future/s/0")],
+            [0],
+            ["2 tags are unknown"],
+        ),
+    ],
+    ids=["missing", "damaged", "another stream", "wrong steps", "unknown tags"],
+)
+def test_what_is_lost_or_refused_is_reported(
+    tmp_path: pathlib.Path, frames: list[tuple[str, int, bytes]], steps: list[int], damage: list[str]
+) -> None:
+    write_frames(tmp_path / "exp" / "memory", frames)
+    run = read_run(tmp_path)
+    assert run.samples.step.tolist() == steps and len(run.activations) == 0
+    assert [one in told for one, told in zip(damage, run.damage, strict=True)] == [True] * len(damage)
+
+
+def test_a_newer_format_is_skipped_with_one_warning(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    # GIVEN frames of a newer format beside those of this one
+    newer = bytearray(samples_frame(1, [1]))
+    newer[4] = 9
+    frames = [("samples/s/0", 0, samples_frame(0, [0])), *((f"samples/s/{tag}", 1, bytes(newer)) for tag in (1, 2, 3))]
+    write_frames(tmp_path / "exp" / "memory", frames)
+    # WHEN the run is read again and again
+    source, reader = FileSource(tmp_path), Reader(cache_bytes=1)
+    for _ in range(3):
+        run = reader.run(source, "exp").run
+        reader.run(source, "exp", {*BASIC, ACTIVATIONS})
+    # THEN what is known is shown, and one warning names run and tag
+    assert run.samples.step.tolist() == [0]
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "run exp/memory, tag samples/s/1" in warning and "upgrade" in warning
+    assert len(run.damage) == 1 and "2 more tags" in run.damage[0]
+
+
+def test_copied_event_files_count_once_and_a_copied_run_is_a_run_of_its_own(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    (path,) = event_files(tmp_path)
+    for copy in (path.with_name(path.name + ".copy"), tmp_path / "copy" / "memory" / path.name):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    for name in ("exp", "copy"):
+        run = read_run(tmp_path, name)
+        assert (len(run.samples), len(run.snapshots), len(run.layer_tables), run.damage) == (64, 2, 2, ())
+
+
+def test_thousands_of_damaged_tags_are_counted_rather_than_listed(tmp_path: pathlib.Path) -> None:
+    write_frames(tmp_path / "exp" / "memory", [(f"samples/s/{tag}", 0, b"junk") for tag in range(3000)])
+    damage = read_run(tmp_path).damage
+    assert len(damage) == MAX_SENTENCES + 1 and "2970 more" in damage[-1]
+
+
+def test_many_clients_share_a_listing_and_see_whole_runs(tmp_path: pathlib.Path) -> None:
+    # GIVEN a run that grows by ten steps a flush while 50 clients read it
+    writer = RunWriter(tmp_path / "exp")
+    writer.samples(make_samples(range(10), [100] * 10))
+    writer.flush()
+    source, reader, barrier = CountingSource(tmp_path), Reader(), threading.Barrier(51)
+
+    def read() -> list[Run]:
+        barrier.wait()
+        return [reader.run(source, "exp").run for _ in range(5)]
+
+    with ThreadPoolExecutor(50) as pool:
+        clients = [pool.submit(read) for _ in range(50)]
+        barrier.wait()
+        for first in range(10, 200, 10):
+            writer.samples(make_samples(range(first, first + 10), [100] * 10))
+            writer.flush()
+        runs = [run for client in clients for run in client.result(timeout=60)]
+    writer.close()
+    for run in runs:
+        steps = run.samples.step.tolist()
+        assert len(steps) % 10 == 0 and steps == list(range(len(steps))) and run.damage == ()
+    assert len(runs) == 250 and source.listings <= 250
