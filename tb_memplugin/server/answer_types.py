@@ -184,7 +184,7 @@ _OBJECTS: Mapping[str, Fields] = {
     | _row(steps=Object("ComparedSteps", many=False), damage=_TEXTS),
     # Predictions.
     "FailedRequest": _of(FailedRequest, "step"),
-    "PlainRow": _of(LedgerRow, "rounding_bytes"),
+    "PlainRow": _only(LedgerRow, "layer", "category", "trainable", "bytes"),
     "MeasuredStep": _row(step=int, in_use_bytes=int, ledger=Object("PlainRow")),
     "CurvePoint": _row(batch_size=int, peak_bytes=int, low_bytes=int, high_bytes=int, fits=bool | None)
     | _row(fails_at=FailedRequest | None),
