@@ -91,10 +91,8 @@ def test_a_run_that_ran_out_of_memory_violates_any_budget() -> None:
     check = only(check_run(failed, limit(1 << 50)))
     assert (check.status, check.limit, check.step) == ("violated", "out_of_memory", 59)
     assert check.reason == "ran out of memory at step 59 (train): 8.0 MiB requested"
-    # AND nothing can be compared with such a baseline
     check = only(check_run(make_run([100]), Budget(max_regression=FIVE_PERCENT), failed))
     assert check.status == "unchecked" and "the baseline ran out of memory" in check.reason
-    # AND a failure of another phase is left out with the phase
     check = only(check_run(failed, Budget(1 << 50, phases=("validation",))))
     assert check.status == "unchecked"
 

@@ -81,7 +81,6 @@ def test_inconsistent_figures_are_unknown(pool: tuple[int, int]) -> None:
     if pool[1] < 0:
         run.samples.devices[DEVICE].largest_free_bytes[:] = MISSING
     assert figures(pool_of(run)) == [("unknown", None, None)]
-    # AND inconsistent parts of a snapshot
     assert figures(pool_of(run_of([8], None, [traced(0, 7)]))) == [("unknown", None, None)]
     assert figures(pool_of(run_of([8], None, [traced(0, 16, largest=9)]))) == [("traced", 16, None)]
     # BUT a full pool is known, and has no fragmentation
@@ -176,7 +175,6 @@ def test_a_reduction_keeps_the_extremes(rows: list[tuple[int, int, int] | None],
         if row is not None:
             of_device.in_use_bytes[step] = row[2]
             of_device.pool_bytes[step], of_device.largest_free_bytes[step] = sum(row), row[0]
-    # WHEN they are reduced
     whole, reduced = pool_of(run), pool_of(run, limit)
     # THEN the lowest and the highest of each figure are there, and every row is a real one
     for name in ("pool_bytes", "largest_free_bytes", "fragmentation"):

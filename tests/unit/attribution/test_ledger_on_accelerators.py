@@ -38,7 +38,6 @@ def test_forward_pass_ends_at_its_last_allocation_without_op_executions() -> Non
     held = {row.layer: row.bytes for row in snapshot.saved_for_backward}
     assert held == {"m/a": 4096 + 2048}
     assert rows(snapshot)["m/a", "activations"] == 4096 + 2048
-    # AND the copy of the input for a weight's gradient is no gradient
     assert rows(snapshot)["m/a", "weight_gradients"] == 1000
 
 
@@ -204,7 +203,6 @@ def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_count
     # GIVEN a profile with the module of an earlier training, which also requests 43,204 bytes
     modules = [Module(f"{name}.9", name, (BufferAllocation(43_204, False, ()),)) for name in ("earlier", "step")]
     plans = BufferAssignments(modules, OpNames(any_trace(), FACTS), ())
-    # THEN
     for function, module in (("__inference_step_631", modules[1]), ("__inference_earlier_7", modules[0])):
         planned = plans.planned(43_204, function)
         assert planned is not None and planned[0] is module

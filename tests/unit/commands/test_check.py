@@ -110,7 +110,6 @@ def test_a_run_that_is_only_in_the_baseline_is_said(logdir: pathlib.Path, check:
     arguments = [logdir / "pr", "--baseline", logdir / "main", "--max-regression", "10%"]
     code, lines = check(*arguments, "--allow-new")
     assert code == 2 and lines[2].startswith("not checked: gone: in the baseline, but not under")
-    # AND not if the runs to check are named
     assert check(*arguments, "--run", "large", "--run", "small")[0] == 0
 
 
@@ -160,7 +159,6 @@ def test_a_device_is_that_of_each_worker_or_of_one(tmp_path: pathlib.Path, check
         "not checked: exp, GPU:1: no peak recorded",
         "1 within budget, 1 not checked",
     ]
-    # AND each worker is compared with itself in the baseline
     code, lines = check(tmp_path / "new", "--baseline", tmp_path / "old", "--max-regression", "5%", "--device", "GPU:0")
     assert code == 1 and lines[-2].startswith("violated: exp, w002/GPU:0: peak 5.0 MiB")
 
@@ -186,7 +184,6 @@ def test_the_bytes_live_at_once_are_those_of_the_traced_steps(tmp_path: pathlib.
     code, lines = check(tmp_path / "pr", "--of", "live", "--max-peak", "1GiB", "--format", "json")
     described = json.loads(lines[0])
     assert described["of"] == "live" and described["checks"][0]["measured_bytes"] == live
-    # BUT a run without the requests of a step has none
     write_peak(tmp_path / "short" / "exp", MIB)
     code, lines = check(tmp_path / "short", "--of", "live", "--max-peak", "1GiB")
     assert code == 2 and lines[0] == "not checked: exp, GPU:0: no traced step with its requests"
@@ -230,9 +227,7 @@ def test_json_holds_every_check(logdir: pathlib.Path, check: Check) -> None:
         (["--max-peak", "1GiB", "--device", "GPU:7"], "no peak on GPU:7 in any run"),
     ],
 )
-def test_wrong_usage_is_one_line_and_code_2(
-    logdir: pathlib.Path, check: Check, arguments: list[str], sentence: str
-) -> None:
+def test_wrong_usage_is_one_line_and_code_2(logdir, check, arguments, sentence) -> None:
     code, lines = check(logdir / "pr", *(text if text != "x" else logdir for text in arguments))
     assert code == 2 and len(lines) == 1 and sentence in lines[0]
 

@@ -23,9 +23,7 @@ def test_tables_are_written_and_counted(tmp_path: pathlib.Path, capsys: pytest.C
     assert capsys.readouterr().out.splitlines() == [f"{to}: 0 workers exported, 1 unchanged", "rows written: none"]
 
 
-def test_a_worker_that_cannot_be_read_is_in_the_exit_code(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_cannot_be_read_is_in_the_exit_code(tmp_path, capsys, monkeypatch) -> None:
     pytest.importorskip("pyarrow", reason="needs the extra parquet")
     write_small_run(tmp_path / "runs" / "small")
 
@@ -67,9 +65,7 @@ def test_a_step_is_written_for_perfetto(traced: pathlib.Path, capsys: pytest.Cap
         (["--format", "perfetto", "--step", "3", "--run", "small", "--run", "other"], "takes one --run"),
     ],
 )
-def test_options_that_do_not_fit_are_errors(
-    traced: pathlib.Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_that_do_not_fit_are_errors(traced, options, message, capsys) -> None:
     assert main(["export", str(traced), "--to", str(traced.parent / "out"), *options]) == 2
     assert message in capsys.readouterr().err
     assert not (traced.parent / "out").exists()

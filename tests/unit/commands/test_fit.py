@@ -40,9 +40,7 @@ def test_no_batch_size_passes(logdir: pathlib.Path, run: Run, capsys: pytest.Cap
     assert json.loads(capsys.readouterr().out)["largest_batch_size"] == 0
 
 
-def test_layers_are_chosen_by_globs_separated_or_repeated(
-    logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_layers_are_chosen_by_globs_separated_or_repeated(logdir, run, capsys) -> None:
     answer = tb_memplugin.what_if(run, freeze="net/conv2, */head")
     assert "of 2 layers are removed" in answer.prediction.assumptions[0]
     asked = ["what-if", str(logdir), "--run", "traced", "--format", "json"]

@@ -13,20 +13,16 @@ import tb_memplugin
 from tb_memplugin.cli import main
 
 
-def test_a_dump_and_a_log_become_runs_that_inspect_shows(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dump_and_a_log_become_runs_that_inspect_shows(tmp_path, capsys) -> None:
     # GIVEN a dead job's files
     log, dump = tmp_path / "job 7.log", tmp_path / "p_GPU_0_bfc.1795171972343248"
     log.write_text("\n".join([*make_log("2.21"), MESSAGE]))
     dump.write_bytes(make_dump())
     (tmp_path / "p_GPU_0_bfc.1795171982343248").write_bytes(make_dump())
-    # WHEN they are taken in
     logdir = str(tmp_path / "runs")
     assert main(["import", str(log), "--logdir", logdir]) == 0
     assert main(["import", *map(str, sorted(tmp_path.glob("p_*"))), "--logdir", logdir, "--run", "team/dumps"]) == 0
     assert "job_7: 1 failed allocation\n" in capsys.readouterr().out
-    # THEN each run holds the one failure, and inspect shows it
     runs = tb_memplugin.load(logdir)
     assert sorted(runs) == ["job_7", "team/dumps"]
     (logged,), (dumped,) = runs["job_7"].ooms, runs["team/dumps"].ooms
@@ -82,9 +78,7 @@ def test_an_unknown_file_is_refused_in_a_sentence_and_nothing_is_written(
     assert not (tmp_path / "runs").exists()
 
 
-def test_what_is_no_file_and_a_run_outside_logdir_are_refused(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_no_file_and_a_run_outside_logdir_are_refused(tmp_path, capsys) -> None:
     os.mkfifo(tmp_path / "pipe.log")
     (tmp_path / "a").write_bytes(make_dump())
     no_file = "is not a regular file"

@@ -41,23 +41,18 @@ def test_a_run_that_is_not_there_is_not_found() -> None:
 def test_a_directory_that_is_not_there_is_not_found(tmp_path: pathlib.Path) -> None:
     with pytest.raises(tb_memplugin.NotFoundError, match="no directory"):
         tb_memplugin.load(tmp_path / "missing")
-    # AND an empty one has no runs
     with pytest.raises(tb_memplugin.NotFoundError, match="available: none"):
         tb_memplugin.load(tmp_path)["any"]
 
 
-def test_runs_are_read_after_the_program_has_changed_its_directory(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_are_read_after_the_program_has_changed_its_directory(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(STORED.parent)
     runs = tb_memplugin.load("runs")
     monkeypatch.chdir(tmp_path)
     assert len(runs["small"].samples) == len(tb_memplugin.load(STORED)["small"].samples)
 
 
-def test_fixes_are_simulated_when_they_are_read_and_kept_then(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fixes_are_simulated_when_they_are_read_and_kept_then(tmp_path, monkeypatch) -> None:
     write_small_run(tmp_path / "small", allocator=True)
     simulated = []
     fix = Fix("batch", "a smaller batch", "Use batch size 4", True, 4)
@@ -77,7 +72,6 @@ def test_fixes_are_simulated_when_they_are_read_and_kept_then(
     # THEN the fixes are simulated once, as they are read, also of the same run loaded again
     assert failed.fixes == (fix,) and failed.not_available[-1] == "a note"
     assert failed.fixes == runs["small"].ooms[-1].fixes and simulated == ["CPU:0"]
-    # AND the failure can be copied, changed and compared
     copies = pickle.loads(pickle.dumps(failed)), copy.deepcopy(failed), dataclasses.replace(failed, device="GPU:0")
     assert [(one.fixes, one.not_available, one.ledger) for one in copies] == [
         (failed.fixes, failed.not_available, failed.ledger)
@@ -187,7 +181,6 @@ def test_each_record_of_a_run_is_a_row(tmp_path: pathlib.Path) -> None:
     assert set(peaks["device"]) == {"CPU:0"} and "train" in peaks["phase"]
     empty = dataclasses.replace(run, samples=take_samples(run.samples, []), snapshots=(), layer_tables=())
     assert all(len(column) == 0 for table in run_tables(empty).values() for column in table.values())
-    # AND the ledger's rows of a snapshot sum to its bytes in use
     ledger = tables["ledger"]
     unknown = ledger["category"].index("unattributed")
     assert ledger["rounding_bytes"].dtype == np.int64 and ledger["rounding_bytes"][unknown] == MISSING
@@ -195,7 +188,6 @@ def test_each_record_of_a_run_is_a_row(tmp_path: pathlib.Path) -> None:
     for snapshot in run.snapshots:
         of_step = ledger["bytes"][ledger["step"] == snapshot.step]
         assert len(of_step) == len(snapshot.ledger) and of_step.sum() == snapshot.in_use_bytes
-    # AND each layer table and each group of held tensors is there
     assert sorted(set(tables["layers"]["from_step"].tolist())) == [table.step for table in run.layer_tables]
     assert tables["layers"]["path"] == [layer.path for table in run.layer_tables for layer in table.layers]
     held = tables["held_tensors"]

@@ -89,9 +89,7 @@ def test_the_policy_allows_this_one_script_and_no_connection() -> None:
     assert "unsafe-eval" not in parser.policy and not re.search(r"https?:", parser.policy)
 
 
-def test_snapshots_and_maps_beyond_the_limits_are_reported(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_snapshots_and_maps_beyond_the_limits_are_reported(tmp_path, monkeypatch) -> None:
     # GIVEN ten traced steps of which the second has the highest peak, and room for three snapshots and two maps
     writer = RunWriter(tmp_path / "exp")
     writer.samples(make_samples(range(10), [200 * MIB] * 10))
@@ -102,7 +100,6 @@ def test_snapshots_and_maps_beyond_the_limits_are_reported(
     monkeypatch.setattr(report_contents, "MAX_SNAPSHOTS", 3)
     monkeypatch.setattr(report_contents, "MAX_MAPS", 2)
     found, _ = packed(tmp_path)
-    # THEN the last ones and the peak's are there, and a sentence on each of the others
     assert [place["step"] for place in asked(found, "snapshot")] == ["1", "7", "8", "9"]
     assert {"0", "8", "9"} >= {place["step"] for place in asked(found, "map")} >= {"8", "9"}
     refused = {(question.route, question.parameters["step"]): why for question, why in found.refusals}
@@ -136,16 +133,13 @@ def test_answers_are_in_order_and_the_same_again(tmp_path: pathlib.Path) -> None
     assert packed(tmp_path)[0] == found
 
 
-def test_the_newest_runs_are_taken_unless_some_are_named(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_runs_are_taken_unless_some_are_named(tmp_path, monkeypatch) -> None:
     sessions = [f"2026092{day}T000000Z-00000000" for day in (3, 1, 2)]
     monkeypatch.setattr(run_writer, "new_session_id", sessions.pop)
     for name in ("b", "c", "a"):
         writer = RunWriter(tmp_path / name)
         writer.samples(make_samples([0], [MIB]))
         writer.close()
-    # THEN a report has all runs, and names those that do not fit
     assert collect(tmp_path).runs == ("a", "b", "c") and not any("--run" in text for text in collect(tmp_path).absent)
     monkeypatch.setattr(report_contents, "MAX_RUNS", 2)
     found = collect(tmp_path)
@@ -195,9 +189,7 @@ def test_an_existing_file_is_overwritten(logdir: pathlib.Path, tmp_path: pathlib
     assert [path.name for path in tmp_path.iterdir() if "unfinished" in path.name] == []
 
 
-def test_links_devices_pipes_and_directories_are_refused(
-    logdir: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_links_devices_pipes_and_directories_are_refused(logdir, tmp_path, capsys) -> None:
     target, link, pipe = tmp_path / "precious", tmp_path / "link.html", tmp_path / "pipe.html"
     target.write_text("precious")
     os.symlink(target, link)
@@ -208,9 +200,7 @@ def test_links_devices_pipes_and_directories_are_refused(
     assert link.is_symlink() and pipe.is_fifo() and target.read_text() == "precious"
 
 
-def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(
-    logdir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(logdir, tmp_path) -> None:
     target = tmp_path / "precious"
     target.write_text("precious")
     os.symlink(target, tmp_path / "report.html.unfinished")
@@ -253,9 +243,7 @@ def test_the_layers_of_each_worker_are_in_a_report(tmp_path: pathlib.Path) -> No
 
 
 @pytest.mark.parametrize(("tables", "left_out"), [(3, 0), (4, 0), (5, 1), (9, 5)])
-def test_the_last_layer_tables_are_in_a_report(
-    tables: int, left_out: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_layer_tables_are_in_a_report(tables, left_out, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(report_contents, "MAX_TABLES", 4)
     write_tables(tmp_path / "run", tables)
     found = collect(tmp_path)

@@ -33,17 +33,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     return calls
 
 
-def test_it_listens_on_localhost_by_default(
-    started: list[tuple[str, str, int]], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_listens_on_localhost_by_default(started, capsys) -> None:
     assert cli.main(["view", "runs"]) == 0
     assert started == [("runs", "localhost", 6007)]
     assert capsys.readouterr().out == "Memory tab of runs (press Ctrl+C to stop):\nhttp://localhost:1234/\n"
 
 
-def test_host_and_port_are_passed_on_and_the_browser_is_opened_only_if_asked(
-    started: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_host_and_port_are_passed_on_and_the_browser_is_opened_only_if_asked(started, monkeypatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     assert cli.main(["view", "runs", "--host", "::1", "--port", "0"]) == 0

@@ -167,7 +167,6 @@ def test_a_first_step_has_the_module_of_the_later_ones() -> None:
     first = compiled([(None, 512, U), ("init", 4_000, 0), (None, 10_000, U), (None, 600, U)], 4, first=True)
     others = [compiled([(None, 10_000, U)], 4), compiled([(None, 18_000, U)], 8)]
     sizes = sizes_for(first, 16, others)
-    # THEN the module's size is known and the others keep their range
     assert sizes.lower.tolist() == [400, 512, 4_000, 34_000, 600]
     assert sizes.upper.tolist() == [400, 2_048, 4_000, 34_000, 2_400]
 
@@ -202,10 +201,8 @@ def test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell()
     small = compiled([(None, 10_000, U), (None, 64, 1)], 4)
     large = compiled([(None, 18_000, U), (None, 128, 1)], 8)
     on_gpu = [dataclasses.replace(one, device="GPU:0") for one in (small, large)]
-    # THEN a CPU's sizes are exact, and so are the recorded ones of a GPU
     assert make_case([], [small, large], 16, Change()).transient_bytes == (0, 0, 0)
     assert make_case([], on_gpu, 8, Change()).transient_bytes == (0, 0, 0)
-    # WHEN a GPU compiles the step for another batch size
     case = make_case([], on_gpu, 16, Change())
     # THEN the range is 8 % of the larger peak wide on both sides: 34,048 bytes and the weight's 512
     assert case.method == "estimate" and case.transient_bytes == (-2765, 0, 2765)
@@ -223,7 +220,6 @@ def test_only_sizes_that_the_batch_leaves_open_are_called_unknown(of_unknown: in
         # WHEN another batch size is asked for, alone and with half of the bytes of all activations
         case = make_case([], [recorded], 8, change_of(conditions, []))
         sentences[conditions] = [one for one in case.sentences if one.startswith("Unknown for")]
-    # THEN the batch size's share alone decides
     alone, with_precision = sentences.values()
     assert alone == with_precision and len(alone) == (of_unknown == 10_000)
 

@@ -73,7 +73,6 @@ def test_loss_scaling_keeps_all_gradients_until_the_update() -> None:
     most = scaled.most(step, sizes)
     assert in_use(most.requests, most.sizes).max() == 4 * 1024
     assert sorted(event_order(most.requests)) == sorted(event_order(step))
-    # AND bfloat16 has no loss scaling
     assert plain.most(step, sizes).requests is step
     assert "all of them are in memory at once" in scaled.sentences[0] and "Loss scaling" not in plain.sentences[0]
 

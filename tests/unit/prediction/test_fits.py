@@ -47,7 +47,6 @@ def test_a_training_whose_sizes_are_uncertain_fits_if_the_most_bytes_do_and_fail
     uncertain, fixed, proportional = (predictor(with_power(power)) for power in (UNKNOWN_POWER, 0, 1))
     found = {}
     for capacity in range(20 * MIB, 80 * MIB, 4 * MIB):
-        # WHEN it is asked whether the training fits
         found[capacity] = fits(uncertain, capacity)
         # THEN that is true if the proportional sizes fit, false if the fixed ones fail, and else unknown
         least, most = fits(fixed, capacity), fits(proportional, capacity)
@@ -150,7 +149,6 @@ def test_one_simulation_that_passes_leaves_it_unknown(monkeypatch: pytest.Monkey
     recorded_order = {capacity: real_peak(8, capacity) for capacity in range(36 * MIB, 48 * MIB, MIB)}
     for capacity, peak in recorded_order.items():
         answer = of.predict(Conditions(batch_size=8, capacity_bytes=capacity)).fits
-        # THEN the training does not fail where it passes in the recorded order
         assert peak is None or answer is not False
         if peak is not None and capacity <= 43 * MIB:
             assert answer is None and not of.passes(8, capacity)

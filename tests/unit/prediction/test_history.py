@@ -39,10 +39,8 @@ def test_regions_lie_where_the_recorded_pool_grew(monkeypatch: pytest.MonkeyPatc
         first = Holes().first_step()
     above = first.added_address > first.region_address.max()
     assert above.any() and not above.all()
-    # WHEN
     history = History([as_recorded(first)], PoolRules(CAPACITY))
     history.run([0])
-    # THEN every chunk lies where it lay
     lasting = first.death == first.events
     used = {address for address, _, requested in history._simulator.chunks() if requested >= 0}
     assert used == set(first.address[lasting].tolist())
@@ -69,8 +67,6 @@ def test_an_allocation_that_is_freed_at_once_can_be_the_peak_or_grow_the_pool(la
     program = Bursts()
     first = program.first_step(at_once=20 * MIB, later=later)
     history = History([as_recorded(first)], PoolRules(CAPACITY))
-    # WHEN
     outcome = history.run([0])
-    # THEN
     assert outcome.peaks[0].bytes == program._simulator.peak_bytes
     assert history._simulator.chunks() == program._simulator.chunks()

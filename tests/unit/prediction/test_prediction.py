@@ -41,9 +41,7 @@ def with_data_set(step: StepRequests, category: Category, power: int = 0, size: 
         ("held_tensors", 0, 4 * MIB, "CPU:0", 0),
     ],
 )
-def test_another_process_may_use_an_array_in_place(
-    category: Category, power: int, size: int, device: str, expected: int
-) -> None:
+def test_another_process_may_use_an_array_in_place(category, power, size, device, expected) -> None:
     step = dataclasses.replace(with_data_set(STEPS[-1], category, power, size), device=device)
     assert arrays_in_place(step) == expected
 
@@ -191,7 +189,6 @@ def test_statistics_of_an_unfrozen_batch_normalization_are_never_trained() -> No
     # GIVEN a frozen batch normalization of 64 channels: scale, offset, mean and variance
     layer = Layer("net/bn", "BatchNormalization", False, 256, 1024, 0, 0, (-1, 8, 8, 64), "float32", None)
     change = change_of(Conditions(unfreeze="*", optimizer="adam"), [layer])
-    # THEN two of the four have slots and become trainable
     assert [size for _, size in change.extra] == [512, 512]
     frozen = ChunkOwner("net/bn", "weights", False)
     assert change.owners(frozen, 1024) == [(dataclasses.replace(frozen, trainable=True), 512), (frozen, 512)]

@@ -94,9 +94,7 @@ def test_the_range_is_at_least_as_wide_as_the_recorded_steps_differ() -> None:
     # GIVEN steps whose convolutions overlap now and then
     peak = real_peak(BATCH)
     evidence = Evidence({BATCH: Peaks(round(0.8 * peak), peak, round(1.4 * peak), CAPACITY)})
-    # WHEN
     before, after = (of.predict(Conditions(batch_size=32)) for of in (predictor(), predictor().bounded_by(evidence)))
-    # THEN a real training whose convolutions overlap is in the range
     assert after.peak_bytes == before.peak_bytes
     assert before.high_bytes < 1.39 * real_peak(32) <= after.high_bytes
     assert before.low_bytes > 0.81 * real_peak(32) >= after.low_bytes
@@ -110,7 +108,6 @@ def test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_mis
         measured = round(real_peak(batch) * share)
         assert not before.low_bytes <= measured <= before.high_bytes
         assert after.low_bytes <= measured <= after.high_bytes
-        # THEN it is wider on that side only
         assert (after.peak_bytes, share < 1) == (before.peak_bytes, after.high_bytes == before.high_bytes)
         assert (after.low_bytes == before.low_bytes) == (share > 1)
 
@@ -196,9 +193,7 @@ def test_sizes_that_do_not_follow_from_the_batch_have_a_range_or_come_from_a_sec
         (STEPS, Conditions(batch_size=1 << 40), "a batch size is"),
     ],
 )
-def test_without_what_a_prediction_needs_there_is_a_sentence(
-    steps: tuple[StepRequests, ...], conditions: Conditions, sentence: str
-) -> None:
+def test_without_what_a_prediction_needs_there_is_a_sentence(steps, conditions, sentence) -> None:
     prediction = predictor(steps).predict(conditions)
     assert (prediction.method, prediction.peak_bytes, prediction.fits, prediction.ledger) == ("unknown", None, None, ())
     assert sentence in prediction.assumptions[0]
@@ -233,12 +228,10 @@ def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(
     on_gpu = tuple(dataclasses.replace(one, device="GPU:0") for one in steps)
     tried = exploratory_rows(on_gpu[0], on_gpu[1:])
     assert sorted(on_gpu[0].requested[list(tried)].tolist()) == [1000] * 3 + [100 * MIB] * 3
-    # WHEN it runs in a capacity without room for them
     capacity = 64 * MIB
     assert Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).passes(BATCH, capacity)
     largest = Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).largest_batch_size(capacity)
     assert largest and predictor().largest_batch_size(capacity) == pytest.approx(largest, rel=0.05)
-    # THEN a CPU, which allocates nothing on trial, fails
     assert not predictor(tuple(steps)).passes(BATCH, capacity)
     assert exploratory_rows(steps[0], steps[1:]) == frozenset() == exploratory_rows(on_gpu[1], on_gpu[2:])
     # whatever the worker is called
@@ -260,7 +253,6 @@ def test_which_requests_may_fail_does_not_depend_on_the_batch_size_that_is_asked
         # WHEN the batch sizes are asked for in one order and in the other, of runs that were just loaded
         of = Predictor([dataclasses.replace(one) for one in on_gpu], TABLE.layers)
         answers.append({question: of.passes(*question) for question in order})
-    # THEN the answers are the same
     assert answers[0] == answers[1] == {asked[0]: False, asked[1]: True}
 
 

@@ -88,7 +88,6 @@ def test_the_batch_stays_until_the_first_layers_are_recomputed_from_it(layers: t
     back, batch = again.birth[6], again.death[0]
     # THEN it is freed before the backward pass of the segment that reads it, or as early as recorded
     assert again.birth[5] < batch < back if kept else batch == 2
-    # AND the copy in the other layout takes its place
     assert not kept or again.birth[8 + 2] < batch
 
 

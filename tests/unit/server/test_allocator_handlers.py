@@ -62,9 +62,7 @@ def test_lists_are_of_one_device_or_of_all(source: FileSource, handlers: Allocat
     assert described["regions"] == [4 * MIB, 12 * MIB] and "owners" not in described
 
 
-def test_a_timeline_has_its_allocations_and_unknown_places_are_missing(
-    source: FileSource, handlers: AllocatorHandlers
-) -> None:
+def test_a_timeline_has_its_allocations_and_unknown_places_are_missing(source, handlers) -> None:
     written = make_timeline(3)
     answer = handlers.timeline(source, "exp", DEVICE, 3, "train")
     assert answer.columns["bytes"].tolist() == written.bytes.tolist()

@@ -26,7 +26,6 @@ def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path:
     write_cluster(tmp_path / "run", workers, devices, steps, faults, flush_steps=40)
     source = NotingSource(tmp_path)
     told = devices_of(source)
-    # THEN each is found, and nothing else
     assert len(told["workers"]) == workers and len(told["devices"]) == workers * devices
     found = {(one["worker"], one["status"]) for one in told["workers"] if one["status"] != "ok"}
     found |= {(one["worker"], one["stopped_early"]) for one in told["workers"] if one["stopped_early"]}
@@ -39,9 +38,7 @@ def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path:
 
 
 @pytest.mark.parametrize("faults", [[Fault(1, leak_mib=500), Fault(2, stops=75), Fault(3, oom=90)], []])
-def test_roll_ups_say_what_the_histories_say(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, faults: list[Fault]
-) -> None:
+def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> None:
     write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
     whole = devices_of(FileSource(tmp_path))
     monkeypatch.setattr(device_handlers, "MANY_WORKERS", 4)
@@ -55,9 +52,7 @@ def test_roll_ups_say_what_the_histories_say(
         assert [{**one, **unknown} for one in told[name]] == [{**one, **unknown} for one in whole[name]]
 
 
-def test_a_restarted_training_has_the_peaks_of_its_history(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restarted_training_has_the_peaks_of_its_history(tmp_path, monkeypatch) -> None:
     # GIVEN every worker killed in the middle, gone on from half of that
     write_cluster(tmp_path / "run", 6, 1, 100, [Fault(at, restarts=60) for at in range(6)], flush_steps=10)
     whole = devices_of(FileSource(tmp_path))
@@ -69,9 +64,7 @@ def test_a_restarted_training_has_the_peaks_of_its_history(
     assert [(one["sessions"], one["first_step"], one["last_step"]) for one in told["workers"]] == [(2, 0, 99)] * 6
 
 
-def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monkeypatch) -> None:
     write_cluster(tmp_path / "run", 6, 1, 100, [], flush_steps=25)
     whole = devices_of(FileSource(tmp_path))
     monkeypatch.setattr(device_handlers, "MANY_WORKERS", 4)

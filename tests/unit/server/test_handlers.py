@@ -56,9 +56,7 @@ def test_the_pool_is_told_at_the_rows_of_the_overview(tmp_path: pathlib.Path) ->
     assert len(answer.fields["growths"]) == len(pool.growths) and answer.fields["sentences"] == list(pool.sentences)
 
 
-def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_path, monkeypatch) -> None:
     computed: list[int] = []
     real = handlers.change_effects
 
@@ -74,13 +72,11 @@ def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(
         stretch = Stretch(DEVICE, "train", first, last, 100, session)
         return of.overview(source, "run", stretch).fields["changes"]
 
-    # WHEN the page zooms in and out
     whole = changes()
     assert [change["step"] for change in whole] == [0, 30] and whole[1]["peak_before_bytes"] < whole[1][
         "peak_after_bytes"
     ]
     assert changes(10, 20) == changes(35, 50) == whole
-    # THEN the changes are computed once
     assert len(computed) == 1
     # WHEN a second session is added, they are computed again, and once for the session alone
     write_small_run(tmp_path / "run", start=START + 1000)
@@ -99,9 +95,7 @@ def test_the_answers_used_last_are_kept(tmp_path: pathlib.Path, monkeypatch: pyt
     answers, source = Handlers(reader).answers, FileSource(tmp_path)
     train, validation, predict = PHASES
     first, second = (answers(source, "run", DEVICE, phase) for phase in (train, validation))
-    # WHEN the first is used again before a third comes
     assert answers(source, "run", DEVICE, train) is first
     answers(source, "run", DEVICE, predict)
-    # THEN the second goes
     assert answers(source, "run", DEVICE, train) is first
     assert answers(source, "run", DEVICE, validation) is not second

@@ -70,7 +70,6 @@ def test_a_slow_run_is_named_and_the_others_are_there_at_once(patience: Patience
     source: Any = None
     patience.held = 1
     first = runs.facts(source, catalog(a="1", slow="1", z="1"))
-    # THEN the others are there, and it is said that this one is being read
     assert [run["steps"] for run in first] == [7, 0, 7]
     assert first[1]["status"] == "reading"
     # The first one is waited for, then each of the others for the patience.
@@ -96,7 +95,6 @@ def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_f
     handlers = Handlers(reader, patience_seconds=0.2)
     known = handlers.runs(source)["runs"]
     assert [run["steps"] for run in known] == [5, 5]
-    # WHEN one of them grows and takes long to read
     release = threading.Event()
     original = Reader.load
 
@@ -132,7 +130,6 @@ def test_a_run_that_vanishes_before_it_is_read_hides_no_other(patience_seconds: 
     first = listing.facts(source, catalog(a="1", b="1", c="1"))
     assert [run["steps"] for run in first] == [7, 0, 7] and first[1]["status"] == "unknown"
     assert first[1]["damage"] == [f"run b cannot be read now: {error}"] and first[1]["version"] != "1"
-    # AND it is read again for the next answer
     gone[0] = False
     assert [run["steps"] for run in listing.facts(source, catalog(a="1", b="1", c="1"))] == [7, 7, 7]
     gone[0] = True
@@ -157,9 +154,7 @@ def listed(directory: pathlib.Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "faults", [[], [Fault(2, oom=90), Fault(3, leak_mib=600)], [Fault(1, restarts=60), Fault(4, stops=20)]]
 )
-def test_the_key_figures_are_those_of_the_histories(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, faults: list[Fault]
-) -> None:
+def test_the_key_figures_are_those_of_the_histories(tmp_path, monkeypatch, faults) -> None:
     write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
     whole = listed(tmp_path)
     monkeypatch.setattr(run_list, "MANY_WORKERS", 4)

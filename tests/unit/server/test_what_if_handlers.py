@@ -80,18 +80,14 @@ def test_the_recorded_conditions(handlers: Handlers, logdir: pathlib.Path) -> No
         ({"freeze": "", "optimizer": ""}, Conditions()),
     ],
 )
-def test_the_answer_is_that_of_the_library(
-    handlers: Handlers, logdir: pathlib.Path, values: dict[str, str], conditions: Conditions
-) -> None:
+def test_the_answer_is_that_of_the_library(handlers, logdir, values, conditions) -> None:
     answer = ask(handlers, logdir, device=DEVICE, **values)
     run = tb_memplugin.load(logdir)["traced"]
     expected = describe_what_if(RunPredictor(run, DEVICE).what_if(conditions))
     assert {name: answer[name] for name in expected} == json.loads(json.dumps(expected))
 
 
-def test_a_run_that_failed_is_asked_about_the_batch_that_failed(
-    handlers: Handlers, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_failed_is_asked_about_the_batch_that_failed(handlers, tmp_path, capsys) -> None:
     # GIVEN a run of batch 4 whose last step, with batch 12, ran out of memory, though a simulation of it may pass
     failed = dataclasses.replace(make_oom(20), batch_size=12, capacity_bytes=requests_cases.CAPACITY)
     requests_cases.write_run(tmp_path / "traced", oom=failed)
@@ -101,20 +97,16 @@ def test_a_run_that_failed_is_asked_about_the_batch_that_failed(
     assert answers[""]["assumptions"][0] == "Recorded: batch size 12 ran out of memory in step 20, with 256 MiB."
     assert answers[""]["conditions"]["batch_size"] is None and answers[""]["largest_batch_size"] == 11
     assert 12 in [point["batch_size"] for point in answers[""]["curve"]]
-    # AND a plan says the same, though the simulated peak is lower
     (same, *others) = (plan := ask(handlers, tmp_path, "plan"))["options"]
     assert same["batch_size"] == 12 and same["high_bytes"] < requests_cases.CAPACITY and not same["fits"]
     assert plan["fits"] is True and any(option["fits"] for option in others)
     assert ask(handlers, tmp_path, "plan", budget="1GiB")["options"][0]["fits"] is True
-    # AND so does the terminal
     assert main(["what-if", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "CPU:0: batch size 12, capacity 256 MiB" in printed and "fits: no" in printed
 
 
-def test_every_view_has_one_verdict_and_one_peak(
-    handlers: Handlers, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_view_has_one_verdict_and_one_peak(handlers, tmp_path, capsys) -> None:
     # GIVEN a run whose last step, with batch 48, did not fit into 100 MiB
     limit = 100 * MIB
     failed = dataclasses.replace(make_oom(20), batch_size=48, capacity_bytes=limit, op=None)
@@ -125,14 +117,12 @@ def test_every_view_has_one_verdict_and_one_peak(
     assert largest == post_mortem and 4 < largest < 48
     said = {}
     for size in (1, 4, largest - 1, largest, largest + 1, largest + 2, largest + 4, 40, 48, 64):
-        # WHEN each is asked about a batch size
         answer = ask(handlers, tmp_path, batch_size=str(size))
         (point,) = [one for one in answer["curve"] if one["batch_size"] == size]
         library = tb_memplugin.what_if(run, batch_size=size)
         same = tb_memplugin.plan(run, budget=limit, batch_size=size).options[0]
         assert main(["what-if", str(tmp_path), "--batch-size", str(size)]) == 0
         printed = capsys.readouterr().out
-        # THEN page, curve, library, plan and terminal say the same
         span = {name: answer[name] for name in ("low_bytes", "peak_bytes", "high_bytes")}
         for other in (point, dataclasses.asdict(library.prediction), dataclasses.asdict(same)):
             assert {name: other[name] for name in span} == span, size
@@ -151,7 +141,6 @@ def test_where_it_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
     assert answer["fails_at"]["op"] is not None and answer["fails_at"]["requested_bytes"] > 0
     enough = f"At {format_bytes(answer['enough_capacity_bytes'])} it fits"
     assert answer["sentence"].startswith("Does not fit: ") and enough in answer["sentence"]
-    # AND what it says would be enough is
     after = ask(handlers, logdir, capacity=f"{answer['enough_capacity_bytes'] >> 20}MiB")
     assert after["fits"] is True and after["enough_capacity_bytes"] is None
 
@@ -170,7 +159,6 @@ def test_the_curve_says_where_each_batch_size_fails(handlers: Handlers, logdir: 
     assert all(point["fails_at"] is None for point in curve if point["fits"])
     failing = {point["batch_size"]: point["fails_at"] for point in curve if point["fits"] is False}
     assert failing[48] == answer["fails_at"] and None not in failing.values()
-    # AND each point is the answer for its batch size
     for point in curve[::3]:
         own = ask(handlers, logdir, batch_size=str(point["batch_size"]), capacity="100MiB")
         assert {name: own[name] for name in point} == point
@@ -276,9 +264,7 @@ def failed_logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return directory
 
 
-def test_the_fixes_are_those_of_the_library_and_computed_once(
-    failed_logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_fixes_are_those_of_the_library_and_computed_once(failed_logdir, monkeypatch) -> None:
     (oom,) = tb_memplugin.load(failed_logdir)["failed"].ooms
     assert {"batch", "limit"} <= {fix.kind for fix in oom.fixes}
     calls = []
@@ -291,9 +277,7 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(
     assert len(calls) == 1
 
 
-def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(
-    failed_logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(failed_logdir, monkeypatch) -> None:
     monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: pytest.fail("simulated"))
     (oom,) = ask(Handlers(Reader()), failed_logdir, "oom", run="failed")["ooms"]
     assert oom["batch_size"] == 48 and "fixes" not in oom

@@ -54,7 +54,6 @@ def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) 
     # The steps of the highest peaks are those of the formula.
     highest = dict(zip(told["steps"]["step"], told["steps"]["max_peak_bytes"], strict=True))
     assert highest[top_step(10, 2, 400)] == top_bytes(10, 2)
-    # AND the list of runs names the same devices with the same peaks
     (run,) = handlers.runs(source)["runs"]
     assert {one["device"]: one["peak_bytes"] for one in run["devices"]} == {
         one["device"]: one["peak_bytes"] for one in told["devices"]
@@ -114,7 +113,6 @@ def test_failures_have_the_index_that_they_have_in_the_whole_run(tmp_path: pathl
         assert [one["oom"] for one in view.fields["failures"]] == [index]
         fits = handlers.answers(source, "run", device, "train")["answers"][0]
         assert fits["status"] == "failed" and fits["evidence"]["oom"] == index
-    # AND a device that failed has no headroom
     told = handlers.comparing.devices(source, "run", "train")
     assert [(one["ooms"], one["headroom_bytes"]) for one in told["devices"]] == [(1, None), (1, None)]
 
@@ -166,9 +164,7 @@ def test_host_memory_that_grows_is_told_of_each_worker(tmp_path: pathlib.Path) -
     assert findings.findings(Reader().run(source, "run").by_worker) == [finding]
 
 
-def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path, monkeypatch) -> None:
     write_workers(tmp_path / "run", 4, 2, 400)
     source = FileSource(tmp_path)
     whole = Handlers(Reader()).comparing.devices(source, "run", "train")
@@ -197,7 +193,6 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(
     assert sum(column.nbytes for column in kept) == 2 * 2 * 2 * 400 * 8
     reader.cache.put(("devices", "run", "train"), None, None, 0)
     assert handlers.comparing.devices(source, "run", "train") == told
-    # AND with room again all is there
     monkeypatch.setattr(device_handlers, "MAX_SERIES_BYTES", 1 << 20)
     reader.cache.put(("devices", "run", "train"), None, None, 0)
     assert handlers.comparing.devices(source, "run", "train") == whole
@@ -237,7 +232,6 @@ def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> 
     described = describe_run(run, Selection(device=device), run.by_worker)
     assert [layer["path"] for layer in described["layers"]] == ["stage_1/layer_5"]
     assert "stage_1/layer_5" in format_run(run, Selection(device=device), run.by_worker)
-    # AND without a device, each model is listed with its worker
     whole = format_run(run, by_worker=run.by_worker)
     for worker in run.by_worker:
         assert f"{worker}: layers from step 5 on" in whole and f"{worker}/layer_5" in whole

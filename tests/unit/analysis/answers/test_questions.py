@@ -270,9 +270,7 @@ def test_a_run_that_went_on_after_a_failure_fits_since_then(restarts: bool) -> N
         (238, "train", "failed", "failed"),  # an input pipeline failed, then a step, then its error ended the program
     ],
 )
-def test_only_steps_that_show_that_the_training_went_on_count(
-    step: int, phase: Phase | None, status: OomStatus, answer: str
-) -> None:
+def test_only_steps_that_show_that_the_training_went_on_count(step, phase, status, answer) -> None:
     failure = dataclasses.replace(failed_at(step, status), phase=phase)
     assert by_name(run_of(FLAT, ooms=(failure,)))["fits"].status == answer
 

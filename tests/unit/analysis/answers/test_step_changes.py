@@ -67,9 +67,7 @@ BOTH = [traced(25, slots=55 * MIB), traced(33, slots=113 * MIB, former=55 * MIB)
         ([traced(25), traced(33, size=32, slots=MIB)], TABLES, "Step 30: unfroze backbone, batch 16 → 32, +1.0 MiB"),
     ],
 )
-def test_a_change_is_said_with_its_cause(
-    snapshots: list[Snapshot], tables: tuple[LayerTable, ...], sentence: str | None
-) -> None:
+def test_a_change_is_said_with_its_cause(snapshots, tables, sentence) -> None:
     assert said(run_of(snapshots, tables)) == ([] if sentence is None else [sentence])
 
 
@@ -96,9 +94,7 @@ def test_details_name_the_main_parts_persistent_ones_first_and_what_stays() -> N
         ([traced(20), traced(29, size=3, activations=20 * MIB), traced(31, slots=8 * MIB), traced(40)], (20, 31)),
     ],
 )
-def test_the_nearest_traced_steps_on_both_sides_are_compared(
-    snapshots: list[Snapshot], compared: tuple[int, int]
-) -> None:
+def test_the_nearest_traced_steps_on_both_sides_are_compared(snapshots, compared) -> None:
     run = run_of(snapshots, TABLES)
     (change,) = step_changes(run, DEVICE, "train")
     before, after = (next(one for one in run.snapshots if one.step == step) for step in compared)

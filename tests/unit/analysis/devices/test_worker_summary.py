@@ -63,9 +63,7 @@ def test_peaks_of_steps_that_were_trained_again_count(tmp_path: pathlib.Path) ->
         (None, False, (10,), "ok"),
     ],
 )
-def test_a_failure_is_the_status_unless_steps_followed_it(
-    tmp_path: pathlib.Path, failed: int | None, survives: bool, later: Sequence[int], status: str
-) -> None:
+def test_a_failure_is_the_status_unless_steps_followed_it(tmp_path, failed, survives, later, status) -> None:
     # GIVEN a failure in the last step or the one before it, or none, and perhaps a later session
     writer = RunWriter(tmp_path / "run", summarize=summarize_session)
     writer.samples(make_samples(range(30), [10 * MIB] * 30))
@@ -79,7 +77,6 @@ def test_a_failure_is_the_status_unless_steps_followed_it(
     writer.close()
     if later:
         write_session(tmp_path / "run", 30, later, delay=time.time() - START + 100)  # after its own start
-    # THEN the roll-ups say so as the history does
     rolled_up, whole = summaries(tmp_path)
     alike(rolled_up, whole)
     assert whole.status == status

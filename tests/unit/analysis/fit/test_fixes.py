@@ -156,7 +156,6 @@ def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
     assert accumulated.batch_size <= batch.batch_size and accumulated.enough
     assert limit.capacity_bytes is not None and limit.capacity_bytes > TOO_LARGE.capacity_bytes
     assert program_fits(48, limit.capacity_bytes) and not program_fits(48, round(0.8 * limit.capacity_bytes))
-    # AND it has a reserve of 5 %
     assert program_fits(48, round(limit.capacity_bytes / 1.05))
 
 
@@ -209,9 +208,7 @@ def test_where_even_one_example_is_too_much_that_is_said() -> None:
         ),
     ],
 )
-def test_without_a_simulation_that_fails_there_are_no_fixes(
-    steps: tuple, failed: FailedTraining, sentence: str
-) -> None:
+def test_without_a_simulation_that_fails_there_are_no_fixes(steps, failed, sentence) -> None:
     predictor = Predictor(recorded_program(steps, DEVICE), TABLE.layers)
     found, reason = simulated_fixes(predictor, TABLE.layers, failed)
     assert found == () and reason is not None and sentence in reason

@@ -78,9 +78,7 @@ def test_where_nothing_is_predicted_the_plan_says_why_instead_of_a_smallest_peak
         for name, one in stored.samples.devices.items()
     }
     higher = dataclasses.replace(stored, samples=dataclasses.replace(stored.samples, devices=devices))
-    # WHEN it is planned for less than it needed
     plan = tb_memplugin.plan(higher, budget="1MiB")
-    # THEN it says neither that changes fit nor that they do not
     assert (plan.fits, plan.options, plan.peak_bytes) == (None, (), None)
     needed, why = plan.sentences
     assert needed.startswith(f"As recorded, the training needs {format_bytes(plan.recorded_peak_bytes or 0)}")
@@ -128,7 +126,6 @@ def test_layers_that_a_second_pass_may_not_repeat_are_in_no_segment(transformer:
     table, step = transformer.layer_tables[-1].layers, transformer.requests[-1]
     assert [unit.first for unit, _ in units_of(transformer, step, table).found] == [0, 2, 3, 4]
     odd = dataclasses.replace(step, unrepeatable=("transformer/multi_head_attention_1/softmax",))
-    # THEN what lies beside them is not recomputed together
     left = [unit for unit, _ in units_of(transformer, odd, table).found]
     assert [(unit.first, unit.last) for unit in left] == [(0, 1), (2, 2), (4, 4)]
 

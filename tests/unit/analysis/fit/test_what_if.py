@@ -73,16 +73,13 @@ def test_steps_that_were_each_traced_again_are_the_reason(run: Run) -> None:
     anew = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, first=True) for one in run.requests))
     reason = "Unknown: each traced training step is the first one after a change of the program, and so not typical."
     assert tb_memplugin.what_if(anew).prediction.assumptions == (reason,)
-    # WHEN the functions were counted
     unknown = np.full(4, MISSING)
     names, details = ("step", "step", "loss", "step"), (None, "argument `x` is another object", None, None)
     counters = Counters(np.arange(4), ("traces",) * 4, names, np.asarray([1, 2, 1, 7]), unknown, details)
     counted = dataclasses.replace(anew, counters=(counters,))
-    # THEN the one that was traced again is named, also by a plan
     sentence = f"{reason} `step` was traced 7 times, the last time because argument `x` is another object."
     assert tb_memplugin.what_if(counted).prediction.assumptions == (sentence,)
     assert tb_memplugin.plan(counted, budget="1GiB").sentences == (sentence,)
     assert "replay" not in str(tb_memplugin.what_if(counted)) and "replay" in str(tb_memplugin.what_if(run))
-    # AND a run without any traced step still says that
     nothing = tb_memplugin.what_if(dataclasses.replace(run, requests=(), counters=(counters,))).prediction.assumptions
     assert nothing[0].startswith("Unknown: the run has no traced training step with its requests.")

@@ -108,7 +108,6 @@ def test_another_layer_table_is_no_growth_and_hides_none(unfrozen: bool, word: s
     tables = (make_table(0, unfrozen=unfrozen), make_table(1000, unfrozen=not unfrozen))
     values = FLAT + ((STEPS >= 1000) != unfrozen) * 200 * MIB
     assert findings({"": run_of(values, layer_tables=tables)}) == []
-    # AND a leak under it
     (growth,) = find_growth(run_of(values + STEPS * 100_000, layer_tables=tables))
     assert growth.trend.bytes_per_step == pytest.approx(100_000, rel=0.05)
     assert f"(including {word} of 200 MiB)" in growth.sentence()
@@ -155,7 +154,6 @@ def test_growth_in_lumps_is_growth_and_a_jump_alone_is_none() -> None:
     assert growth.trend.bytes_per_step == pytest.approx(0.1 * MIB, rel=0.1) and growth.jumps == ()
     for at in (700, 1900):
         assert findings({"": run_of(jumping(2000, 0, at, 100 * MIB))}) == []
-    # AND what is freed again and again does not grow
     for period in (200, 400, 700, 1100):
         assert findings({"": run_of(FLAT + STEPS % period * (MIB // 4))}) == []
 
@@ -341,7 +339,6 @@ def test_the_models_that_make_up_most_of_it_are_the_cause(kind: CounterKind, cla
     growth = session_growth(run, "CPU:0")
     assert growth is not None and (growth.cause and growth.cause.kind) == cause
     assert clause in growth.sentence()
-    # AND nothing is said twice
     assert len(growth_findings("", run)) == 1
 
 

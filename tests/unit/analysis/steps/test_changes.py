@@ -72,7 +72,6 @@ def test_a_layer_without_weights_is_neither_frozen_nor_trainable() -> None:
         for step, unfrozen in ((0, False), (7, True))
     ]
     before, after = layer_changes(tables)
-    # THEN the layers that are counted are the layers that are named
     assert after.became_trainable == ("model/backbone",)
     assert after.totals.trainable_layers - before.totals.trainable_layers == len(after.became_trainable)
     assert trainable_layers(tables[1]) == {"model/backbone": True, "model/head": True}

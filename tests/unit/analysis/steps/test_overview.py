@@ -75,7 +75,6 @@ def test_between_traced_steps_the_last_snapshot_is_used_and_the_remainder_is_una
     # GIVEN snapshots at 2 and 4
     early = make_snapshot(2, activations=1000, frozen=300, trainable=20, unattributed=0)
     late = make_snapshot(4, activations=2000, frozen=300, trainable=20, unattributed=0)
-    # WHEN peaks are higher than the snapshots'
     shown = view(make_run(ending_at_peak([1, 2, 3, 4, 5], [1330, 1320, 1400, 2320, 2321]), snapshots=(early, late)))
     # THEN before the first one the first is held, later the last one, and the surplus is unattributed
     assert [row(shown, at).get("activations") for at in range(5)] == [1000, 1000, 1000, 2000, 2000]
@@ -120,7 +119,6 @@ def test_the_host_does_not_hold_the_model_when_there_is_an_accelerator() -> None
     # GIVEN a run on a GPU whose host device was sampled too
     joined, _ = join_samples([make_samples([0], [5_000_000]), make_samples([0], [9_000_000], device="GPU:0")])
     run = make_run(joined, (make_table(0, unfrozen=False),))
-    # THEN the host's bytes are not called weights, the accelerator's are
     assert row(view(run), 0) == {"unattributed": 5_000_000}
     assert row(overview(run, "GPU:0", "train", None, None, 100), 0)["frozen"] == 4_000_000
 
@@ -129,7 +127,6 @@ def test_a_traced_step_without_a_sample_is_a_row_too() -> None:
     # GIVEN snapshots only, as the summary-writer API writes them
     taken = make_snapshot(7, activations=1000, frozen=0, trainable=0, unattributed=0)
     shown = view(make_run(snapshots=(taken,)))
-    # THEN the row's peak is the snapshot's
     assert shown.step.tolist() == [7] and shown.figures.peak_bytes.tolist() == [1000]
     assert shown.figures.in_use_bytes.tolist() == [MISSING]
     assert row(shown, 0) == {"activations": 1000}

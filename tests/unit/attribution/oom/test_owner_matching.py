@@ -78,9 +78,7 @@ def test_op_without_a_request_in_the_traced_step_still_marks_the_point() -> None
     step = step_of([(MIB, 0, 5, FIRST), (MIB, 6, 9, SECOND)])
     step = dataclasses.replace(step, started={"call/mul": 8})
     join = OwnerMatching(chunks_of(4 * MIB))
-    # WHEN it fails for a batch four times as large
     join.same_size([step], "train", "mul", 4 * MIB, 4.0)
-    # THEN the chunk is the second one's
     assert owners_of(join) == [SECOND]
 
 

@@ -147,7 +147,6 @@ def test_older_chunks_that_a_layer_read_last_and_those_of_their_size_are_inputs(
     step.run("unknown", [], [(0xA0000, 8192), (0xB0000, 4096)])
     snapshot = ledger_of(step.trace(), FACTS)
     assert (rows(snapshot)[None, "inputs"], rows(snapshot)[None, "unattributed"]) == (3 * 8192, 4096)
-    # THEN the one that is read is also saved for the backward pass
     assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {None: 8192, "m/a": 4096}
 
 
@@ -161,7 +160,6 @@ def test_chunks_of_the_size_of_a_batch_that_python_fed_are_batches(address: int,
     step.run("a", [(0x1000, 4096)])
     trace = dataclasses.replace(step.trace(), start_map=start, end_map=start)
     found = rows(ledger_of(trace, dataclasses.replace(FACTS, tensors=(fed,))))
-    # THEN the one of the same size is a batch
     assert (found[None, "inputs"], found[None, "unattributed"]) == (2 * 8192, 8000 + 4096)
     # BUT a size that Python holds for another reason says nothing
     held = dataclasses.replace(fed, category="held_tensors")
@@ -367,7 +365,6 @@ def test_constants_of_a_function_belong_to_the_layer_that_uses_them() -> None:
         (80_000, "constant in layer m/a", "a.py:3", "other_state"),
         (4096, "constant of function `step`", "a.py:3", "other_state"),
     ]
-    # AND those of an input pipeline are inputs
     snapshot = ledger_of(constants_step(80_000), with_constants(constant(80_000, of_input=True)))
     assert rows(snapshot)[None, "inputs"] == 80_000
 

@@ -54,9 +54,7 @@ def power_of(
         ((), (), 512, 0),
     ],
 )
-def test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes(
-    shapes: Any, dtypes: Any, size: int, power: int
-) -> None:
+def test_a_request_without_a_shape_follows_the_output_of_exactly_its_bytes(shapes, dtypes, size, power) -> None:
     opened = OpFact("m/b", "forward", output_shapes=((-1, 3),), output_dtypes=("float32",))
     fact = OpFact("m/a", "forward", output_shapes=shapes, output_dtypes=dtypes)
     assert power_of(size, graphs=graph(a=fact, b=opened)) == power
@@ -118,9 +116,7 @@ def test_an_input_that_is_older_than_the_step(known: bool) -> None:
 
 
 @pytest.mark.parametrize(("shape", "size", "power"), [((-1, 16, 64), 16 * 64, 1), ((1000, 64), 16 * 64, 0)])
-def test_an_embeddings_gradient_has_a_row_for_each_word_of_the_batch(
-    shape: tuple[int, ...], size: int, power: int
-) -> None:
+def test_an_embeddings_gradient_has_a_row_for_each_word_of_the_batch(shape, size, power) -> None:
     fact = OpFact("m/embedding", "backward", output_shapes=((-1, 16, 64),), output_dtypes=("float32",))
     forward = OpFact("m/embedding", "forward", output_shapes=((-1, 16, 64),), output_dtypes=("float32",))
     requested = 4 * (BATCH * size if power else 1000 * 64)
@@ -243,9 +239,7 @@ def power_as_traced(
         ((BATCH + 5, 100), (-1, 100), (None, 0), UNKNOWN_POWER),
     ],
 )
-def test_an_output_grows_as_its_dimensions_in_the_traced_function(
-    sizes: tuple[int, ...], shape: tuple[int, ...], powers: tuple[int | None, ...], power: int
-) -> None:
+def test_an_output_grows_as_its_dimensions_in_the_traced_function(sizes, shape, powers, power) -> None:
     assert power_as_traced(sizes, shape, powers) == power
 
 

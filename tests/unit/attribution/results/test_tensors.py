@@ -46,9 +46,7 @@ def shapes_of(trace: AllocationTrace, facts: TraceFacts) -> list[TensorShape | N
         ("[nonsense]", FLOAT, 4, None),
     ],
 )
-def test_the_shape_of_an_event_counts_if_it_takes_the_requested_bytes(
-    text: str, dtype: int, size: int, shape: TensorShape | None
-) -> None:
+def test_the_shape_of_an_event_counts_if_it_takes_the_requested_bytes(text, dtype, size, shape) -> None:
     step = Recorder()
     step.run("a", [(0x1000, size)])
     assert shapes_of(with_shapes(step.trace(), {0: (text, dtype)}), FACTS) == [shape]
@@ -65,7 +63,6 @@ def test_an_event_without_a_shape_has_that_of_the_ops_output() -> None:
     step.run("b", [(0x9000, 4096)])
     step.run("b", [(0x19000, 1024), (0x29000, 2048)])
     trace = step.trace()
-    # THEN without a known batch, nothing is guessed
     assert shapes_of(trace, facts) == [None] * 4
     # THEN with the recorded batch, the output of exactly these bytes is the one
     known, mask = TensorShape((16, 64), "float32"), TensorShape((16, 64), "bool")

@@ -265,9 +265,7 @@ def test_inside_of_a_compiled_step_is_the_buffer_assignment(name: str) -> None:
 
 
 @pytest.mark.parametrize(("allocations", "moments"), [(300, 8000), (6000, 90), (60, 60)])
-def test_reduced_timeline_is_exact_at_the_kept_moments(
-    monkeypatch: pytest.MonkeyPatch, allocations: int, moments: int
-) -> None:
+def test_reduced_timeline_is_exact_at_the_kept_moments(monkeypatch, allocations, moments) -> None:
     name = "VGG16_graph_trainable"
     trace, facts = recorded(name)
     classifier = Classifier(trace, facts)

@@ -17,13 +17,7 @@ BAD = checks.Check("allocator", False, "set TF_CPU_ALLOCATOR_USE_BFC=1")
         ([GOOD, BAD], 1, ["ok  memory map: read", "!!  allocator: set TF_CPU_ALLOCATOR_USE_BFC=1"]),
     ],
 )
-def test_each_check_is_a_line_and_any_that_fails_gives_exit_code_1(
-    found: list[checks.Check],
-    code: int,
-    lines: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_each_check_is_a_line_and_any_that_fails_gives_exit_code_1(found, code, lines, monkeypatch, capsys) -> None:
     monkeypatch.setattr(checks, "checks", lambda: iter(found))
     assert main(["doctor"]) == code
     assert capsys.readouterr().out.splitlines() == lines

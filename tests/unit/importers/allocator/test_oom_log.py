@@ -291,7 +291,6 @@ def test_each_end_of_a_log_is_a_failure_of_its_own() -> None:
     first, second = read_log(text, 0.0)
     assert (first.request.op, second.request.op) == ("conv1/Conv2D", "conv2/Conv2D")
     assert (first.in_use_bytes, second.in_use_bytes) == (208_404_480, 208_404_224)
-    # AND before a whole log
     first, whole = read_log("\n".join([END_OF_LOG, FAILED_CONV, *make_log("2.21"), MESSAGE]), 0.0)
     assert first.map is None and first.in_use_bytes == 208_404_480
     assert whole.map is not None and listed(whole.map) == ALL and whole.request.requested_bytes == 6040
@@ -335,7 +334,6 @@ def test_a_tensor_that_was_not_parsed_may_be_for_want_of_memory() -> None:
         read_log(text + "E tensorflow/x.cc:643] Executor failed: Cannot parse tensor from proto: dtype: DT_FLOAT", 0.0)
     with pytest.raises(FormatError, match="no memory for a constant or an initial value: expected"):
         read_log("InvalidArgumentError: Cannot parse tensor from proto", 0.0)
-    # AND with the allocator's dump it is the failed request
     failure = only(END_OF_LOG + text)
     assert failure.request == Request(832 * 216 * 4, shape="[832,216] float")
 

@@ -71,7 +71,6 @@ def test_compiled_modules_are_read_from_the_same_file() -> None:
         assert 0 <= buffer.offset <= buffer.offset + buffer.bytes <= largest.bytes
         assert buffer.start <= buffer.end
     assert not only_trace("graph").modules
-    # AND buffers have shapes that take their bytes
     buffers = [buffer for one in module.allocations for buffer in one.buffers]
     known = [(buffer.shape, buffer.bytes) for buffer in buffers if buffer.shape is not None]
     assert len(known) > 0.9 * len(buffers) and (TensorShape((2048, 512), "float32"), 2048 * 512 * 4) in known
