@@ -30,6 +30,7 @@ from tb_memplugin.schema import (
     Oom,
     Phase,
     Replay,
+    Run,
     Samples,
     SavedRow,
     Session,
@@ -264,6 +265,21 @@ def make_activations(steps: Sequence[int], layers: Sequence[str], values: Any) -
     """Recorded activation bytes, half a second a step; `values` of shape [steps, layers]."""
     step = np.asarray(steps, np.int64)
     return LayerActivations(step, START + step / 2, tuple(layers), np.asarray(values, np.int64))
+
+
+def make_run(samples: Samples | None = None, **parts: Any) -> Run:
+    """A run with these samples and nothing else but the given parts."""
+    samples = make_samples([], []) if samples is None else samples
+    made = Run("r", ("s",), ("",), (), samples, empty_activations(), (), (), ())
+    return dataclasses.replace(made, **parts)
+
+
+def write_samples(directory: str | os.PathLike[str], *samples: Samples, worker: str = "") -> None:
+    """A run of nothing but samples."""
+    writer = RunWriter(directory, worker=worker)
+    for one in samples:
+        writer.samples(one)
+    writer.close()
 
 
 def write_small_run(

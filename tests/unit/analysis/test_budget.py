@@ -3,12 +3,12 @@
 import dataclasses
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from reading_cases import MIB, make_oom, make_samples
+from reading_cases import make_run as run_with
 
 from tb_memplugin.analysis.budget import Budget, BudgetCheck, Regression, check_workers, exit_status, measure
-from tb_memplugin.schema import MISSING, LayerActivations, Run, Samples
+from tb_memplugin.schema import MISSING, Run, Samples
 from tb_memplugin.schema.notes import RECORDING, SAMPLES, WRONG_NUMBERS
 
 FIVE_PERCENT = Regression("5%", Fraction(5, 100), 0)
@@ -27,9 +27,7 @@ def make_run(
 
 
 def of_samples(samples: Samples, name: str = "run", damage: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Run:
-    none = np.empty(0, np.int64)
-    activations = LayerActivations(none, np.empty(0), (), np.empty((0, 0), np.int64))
-    return Run(name, ("s",), ("",), (), samples, activations, (), notes, damage)
+    return run_with(samples, name=name, notes=notes, damage=damage)
 
 
 def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[BudgetCheck]:

@@ -3,14 +3,13 @@
 import json
 
 import pytest
-from reading_cases import DEVICE, MIB, make_samples, make_snapshot, write_small_run
+from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, write_small_run
 
 from tb_memplugin import load
 from tb_memplugin.analysis.describe import Selection, describe_run
 from tb_memplugin.analysis.steps.facts import DeviceFacts, StepRange, device_facts, phases, step_range
 from tb_memplugin.schema import MISSING, Run
 from tb_memplugin.storage.read.columns import empty_samples, join_samples
-from unit.analysis.growth.test_device_growth import make_run
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,6 @@ def test_device_and_phase_select_too(run: Run) -> None:
 
 
 def sizes(value: object, name: str = "") -> list[object]:
-    """Every value of a field whose name says bytes, step or steps."""
     if isinstance(value, dict):
         return [found for key, inner in value.items() for found in sizes(inner, key)]
     if isinstance(value, list):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import MIB, START, make_samples
+from reading_cases import MIB, START, make_run, make_samples
 
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.describe import describe_run
@@ -15,7 +15,6 @@ from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.schema import Phase, Run, Samples
 from tb_memplugin.storage.read.columns import join_samples
 from tb_memplugin.storage.read.worker_samples import samples_of_workers
-from unit.analysis.growth.test_device_growth import make_run
 
 STEPS = np.arange(240)
 LEAK = 300 * MIB + STEPS * MIB

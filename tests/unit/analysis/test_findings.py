@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from reading_cases import MIB, empty_activations, make_samples, make_snapshot
+from reading_cases import MIB, make_run, make_snapshot
 
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.schema import HeldTensorGroup, LedgerRow, Run
@@ -13,7 +13,7 @@ ADAM, RESNET = replaced_optimizer("Adam", 72), unused("resnet50")
 
 def run_with(*rows: LedgerRow) -> Run:
     snapshot = dataclasses.replace(make_snapshot(step=80), ledger=rows, in_use_bytes=sum(row.bytes for row in rows))
-    return Run("r", ("s",), ("",), (), make_samples([], []), empty_activations(), (snapshot,), (), ())
+    return make_run(snapshots=(snapshot,))
 
 
 def test_names_and_sizes_are_said_the_largest_first() -> None:

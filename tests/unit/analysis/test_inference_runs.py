@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, make_samples, make_snapshot, make_table
+from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.budget import Budget
@@ -17,7 +17,6 @@ from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.schema import Phase, Run
 from tb_memplugin.storage.read.columns import join_samples
-from unit.analysis.growth.test_device_growth import make_run
 from unit.analysis.test_budget import check_run
 
 STEPS = np.arange(240)

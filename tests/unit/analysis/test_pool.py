@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import DEVICE, MIB, START, empty_activations, make_samples, make_snapshot
+from reading_cases import DEVICE, MIB, START, make_run, make_samples, make_snapshot
 
 from tb_memplugin.analysis.pool import MAX_SENTENCES, MEASURED, POOL_SOURCES, PoolSteps, pool_history, pool_steps
 from tb_memplugin.analysis.steps.overview import overview
@@ -38,8 +38,7 @@ def run_of(
     sizes = {step: (pool * MIB, largest * MIB) for step, (pool, largest) in (pools or {}).items()}
     in_use = [peak * MIB // 2 for peak in peaks]
     samples = make_samples(range(len(peaks)), [peak * MIB for peak in peaks], in_use=in_use, pools=sizes)
-    made = Run("r", ("s",), ("",), (), samples, empty_activations(), tuple(snapshots), (), ())
-    return dataclasses.replace(made, session_starts=starts)
+    return make_run(samples, snapshots=tuple(snapshots), session_starts=starts)
 
 
 def pool_of(run: Run, limit: int = 10_000) -> PoolSteps:

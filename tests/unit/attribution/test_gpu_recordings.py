@@ -25,7 +25,6 @@ def truth(name: str) -> dict[str, Any]:
 
 
 def requested(snapshot: Snapshot, category: str) -> dict[str | None, int]:
-    """Bytes by layer, of one category whose rounding is known."""
     totals: dict[str | None, int] = collections.Counter()
     for row in snapshot.ledger:
         if row.category == category:
@@ -141,7 +140,6 @@ def test_pool_is_unknown_without_a_memory_map(name: str) -> None:
 
 
 def live_by_layer(chunks: StepChunks, rows: Iterable[int], category: str) -> dict[str | None, int]:
-    """Requested bytes by layer of the chunks of one category."""
     totals: dict[str | None, int] = collections.Counter()
     for row in rows:
         owner = chunks.owners[int(chunks.owner[row])]

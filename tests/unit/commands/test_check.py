@@ -11,20 +11,17 @@ from typing import TypeAlias
 
 import pytest
 import requests_cases
-from reading_cases import MIB, event_files, make_samples
+from reading_cases import MIB, event_files, make_samples, write_samples
 
 import tb_memplugin
 from tb_memplugin.analysis.budget import BudgetCheck
 from tb_memplugin.cli import main
 from tb_memplugin.commands.check import github_annotations, junit_xml, markdown_table
 from tb_memplugin.schema.units import format_bytes
-from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def write_peak(directory: pathlib.Path, peak: int, device: str = "GPU:0") -> None:
-    writer = RunWriter(directory)
-    writer.samples(make_samples([0, 1], [peak // 2, peak], device=device))
-    writer.close()
+    write_samples(directory, make_samples([0, 1], [peak // 2, peak], device=device))
 
 
 @pytest.fixture
@@ -39,8 +36,6 @@ Check: TypeAlias = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture
 def check(capsys: pytest.CaptureFixture[str]) -> Check:
-    """Exit code and printed lines of the command with some arguments."""
-
     def check(*arguments: object) -> tuple[int, list[str]]:
         code = main(["check", *map(str, arguments)])
         captured = capsys.readouterr()
@@ -125,12 +120,9 @@ def test_a_damaged_file_does_not_pass_in_silence(logdir: pathlib.Path, check: Ch
 def write_workers(directory: pathlib.Path, workers: int, top: int) -> None:
     """A run of several workers with a GPU, and an evaluator with a CPU; the last worker has the highest peak."""
     for worker in range(workers):
-        writer = RunWriter(directory, worker=f"w{worker:03}")
-        writer.samples(make_samples([0, 1], [MIB, top if worker == workers - 1 else MIB], device="GPU:0"))
-        writer.close()
-    writer = RunWriter(directory, worker="evaluator")
-    writer.samples(make_samples([0], [3 * MIB], phase="validation", device="CPU:0"))
-    writer.close()
+        samples = make_samples([0, 1], [MIB, top if worker == workers - 1 else MIB], device="GPU:0")
+        write_samples(directory, samples, worker=f"w{worker:03}")
+    write_samples(directory, make_samples([0], [3 * MIB], phase="validation", device="CPU:0"), worker="evaluator")
 
 
 def test_a_run_of_many_workers_is_checked_worker_by_worker(tmp_path: pathlib.Path, check: Check) -> None:

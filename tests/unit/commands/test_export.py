@@ -42,7 +42,6 @@ def test_errors_are_one_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixtu
 
 @pytest.fixture
 def traced(tmp_path: pathlib.Path) -> pathlib.Path:
-    """A log directory with a traced step 3."""
     write_small_run(tmp_path / "runs" / "small", allocator=True)
     return tmp_path / "runs"
 

@@ -25,7 +25,6 @@ def run(logdir: pathlib.Path) -> Run:
 
 
 def line(text: str) -> str:
-    """The line about the largest batch size."""
     (found,) = [one for one in text.splitlines() if one.startswith("largest batch size")]
     return found
 

@@ -14,7 +14,6 @@ DERIVED = ("sentences", "sentence", "reason", "answers", "compared", "host_memor
 
 
 def stored(value: Any) -> Any:
-    """The object without what is made while reading."""
     if isinstance(value, dict):
         return {key: stored(one) for key, one in value.items() if key not in DERIVED}
     return [stored(one) for one in value] if isinstance(value, list) else value

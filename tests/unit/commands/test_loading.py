@@ -111,8 +111,6 @@ def test_a_notebook_shows_a_table_of_the_devices_and_escapes_names(tmp_path: pat
 
 
 class FakePandas(types.ModuleType):
-    """The calls of pandas that are made, with their results."""
-
     def __init__(self) -> None:
         super().__init__("pandas")
         self.arrays = types.SimpleNamespace(IntegerArray=lambda values, mask: ("Int64", values, mask))

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 import pytest
-from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, write_small_run
+from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, write_samples, write_small_run
 
 from tb_memplugin.cli import main
 from tb_memplugin.commands import report_contents
@@ -137,9 +137,7 @@ def test_the_newest_runs_are_taken_unless_some_are_named(tmp_path, monkeypatch) 
     sessions = [f"2026092{day}T000000Z-00000000" for day in (3, 1, 2)]
     monkeypatch.setattr(run_writer, "new_session_id", sessions.pop)
     for name in ("b", "c", "a"):
-        writer = RunWriter(tmp_path / name)
-        writer.samples(make_samples([0], [MIB]))
-        writer.close()
+        write_samples(tmp_path / name, make_samples([0], [MIB]))
     assert collect(tmp_path).runs == ("a", "b", "c") and not any("--run" in text for text in collect(tmp_path).absent)
     monkeypatch.setattr(report_contents, "MAX_RUNS", 2)
     found = collect(tmp_path)
@@ -211,9 +209,7 @@ def test_a_link_in_the_place_of_the_unfinished_file_is_not_followed(logdir, tmp_
 def test_a_name_that_no_request_may_have_costs_only_its_answers(tmp_path: pathlib.Path) -> None:
     # GIVEN a device whose name is longer than a request may be, as that of a worker can be, beside a good run
     write_small_run(tmp_path / "runs" / "good")
-    writer = RunWriter(tmp_path / "runs" / "odd", worker="w" * 200)
-    writer.samples(make_samples([0], [1], device="d" * 4000))
-    writer.close()
+    write_samples(tmp_path / "runs" / "odd", make_samples([0], [1], device="d" * 4000), worker="w" * 200)
     contents, _ = write_report(str(tmp_path / "runs"), str(tmp_path / "report.html"))
     assert set(contents.runs) == {"good", "odd"}
     assert any("characters; at most" in why for _, why in contents.refusals)

@@ -53,7 +53,6 @@ print("end")
 
 
 def run(folder: pathlib.Path, command: Sequence[str], **environment: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command."""
     done = subprocess.run(
         command,
         cwd=folder,
@@ -68,7 +67,6 @@ def run(folder: pathlib.Path, command: Sequence[str], **environment: str) -> tup
 
 
 def compare(folder: pathlib.Path, *program: str) -> tuple[int, str, str]:
-    """Run a program in both ways; what is the same."""
     plain = run(folder, [sys.executable, *program])
     recorded = run(folder, [sys.executable, "-m", "tb_memplugin", "run", "--no-summary", *program])
     assert recorded == plain

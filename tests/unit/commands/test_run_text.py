@@ -4,20 +4,18 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import MIB, empty_activations, make_samples
+from reading_cases import MIB, make_run, make_samples
 
 from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence
 from tb_memplugin.analysis.devices.device_table import describe_devices
 from tb_memplugin.commands.run_text import answer_lines, device_lines
-from tb_memplugin.schema import Run
 
 
 def lines_of(*peaks: tuple[str, int]) -> str:
-    """What is printed on the devices with these peaks in MiB."""
     samples = make_samples([0, 1], [MIB, MIB])
     one = samples.devices["CPU:0"]
     devices = {name: dataclasses.replace(one, peak_bytes=np.full(2, peak * MIB)) for name, peak in peaks}
-    run = Run("r", ("s",), ("",), (), dataclasses.replace(samples, devices=devices), empty_activations(), (), (), ())
+    run = make_run(dataclasses.replace(samples, devices=devices))
     return "\n".join(device_lines(describe_devices({"": run}, "train")))
 
 

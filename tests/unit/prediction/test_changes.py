@@ -38,14 +38,11 @@ def test_zeros_of_each_shape_are_kept_and_shapes_of_one_size_are_told_apart_by_t
     assert sorted(zeros) == sorted(4 * size for size in {one.shape: one.numpy().size for one in model.weights}.values())
 
 
-# --- precision --------------------------------------------------------------------------------------------------------
-
 WIDE = (*((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)), ("net/head", True, 1_000, 400))
 """Layers whose weights and slots take most of the memory, so that gradients tell."""
 
 
 def in_precision(recorded: str, asked: str) -> Prediction:
-    """The prediction for a precision of the training recorded in another one."""
     steps = tuple(one.requests for one in make_traced(layers=WIDE).values())
     half = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16", "float32": "float32"}[recorded]
     layers = tuple(dataclasses.replace(layer, output_dtype=half) for layer in make_table(WIDE).layers)

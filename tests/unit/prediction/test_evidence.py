@@ -20,15 +20,11 @@ PEAKS = Peaks(20 * MIB, 22 * MIB, 23 * MIB)
 
 
 def ran(capacity: int) -> Peaks:
-    """The same peaks within a capacity."""
     return dataclasses.replace(PEAKS, capacity_bytes=capacity)
 
 
 def predictor(evidence: Evidence = Evidence(), layers: tuple[Layer, ...] = LAYERS) -> Predictor:  # noqa: B008
     return Predictor(recorded_program(STEPS, DEVICE), layers, evidence=evidence)
-
-
-# --- batch sizes ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -137,11 +133,7 @@ def test_a_batch_size_that_failed_does_not_fit_whatever_the_simulation_says() ->
     ) == predictor().largest_batch_size(2 * CAPACITY)
 
 
-# --- precision ------------------------------------------------------------------------------------------------------
-
-
 def half(dtype: str = "float16") -> tuple[Layer, ...]:
-    """The layers in mixed precision, the last one in float32."""
     return (*(dataclasses.replace(layer, output_dtype=dtype) for layer in LAYERS[:-1]), LAYERS[-1])
 
 

@@ -29,8 +29,6 @@ def predictor(steps: tuple[StepRequests, ...] = STEPS, device: str = DEVICE) -> 
 
 
 def with_power(power: int) -> tuple[StepRequests, ...]:
-    """The steps with another record of how the forward passes' results grow with the batch."""
-
     def changed(requests: StepRequests) -> StepRequests:
         forward = np.asarray([op.endswith("forward") for op in (*requests.ops, "")])[requests.op]
         return dataclasses.replace(requests, batch_power=np.where(forward, power, requests.batch_power))
@@ -84,9 +82,6 @@ def test_an_advised_capacity_passes(batch: int, mib: int) -> None:
     (limit,) = [fix for fix in simulated_fixes(of, TABLE.layers, failed)[0] if fix.kind == "limit"]
     assert limit.capacity_bytes is not None and of.passes(batch, limit.capacity_bytes)
     assert of.predict(Conditions(batch_size=batch, capacity_bytes=limit.capacity_bytes)).fits is True
-
-
-# --- pools that do not grow -------------------------------------------------------------------------------------------
 
 
 def in_one_region(capacity: int, batch: int = 4) -> tuple[StepRequests, ...]:

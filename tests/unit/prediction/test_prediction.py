@@ -61,7 +61,6 @@ def test_the_range_begins_lower_by_such_an_array() -> None:
 
 
 def outcome(*peaks: int) -> Outcome:
-    """A simulation whose first two steps do not count."""
     return Outcome(tuple(StepPeak(size, index=0, event=at) for at, size in enumerate((99, 99, *peaks))), 100, None)
 
 

@@ -27,7 +27,6 @@ def predictor(steps: tuple[StepRequests, ...] = STEPS, measured: int | None = No
 
 
 def real_peak(batch: int, capacity: int = 64 * CAPACITY) -> int:
-    """Peak of the settled steps of the program at a batch size."""
     program = Program(capacity, batch)
     return [program.step(step, first=not step).snapshot.in_use_bytes for step in range(4)][-1]
 
@@ -38,9 +37,6 @@ def moved(requests: StepRequests) -> StepRequests:
     address = requests.address.copy()
     address[row] += 256
     return dataclasses.replace(requests, address=address)
-
-
-# --- replays --------------------------------------------------------------------------------------------------------
 
 
 def test_the_replay_of_a_recorded_step_reproduces_every_address() -> None:
@@ -65,9 +61,6 @@ def test_a_history_of_the_recorded_steps_has_their_peaks() -> None:
     outcome = History([as_recorded(one) for one in STEPS], PoolRules(CAPACITY)).run([0, 1, 2])
     assert outcome.failed is None
     assert [peak.bytes for peak in outcome.peaks] == [one.snapshot.in_use_bytes for one in TRACED.values()]
-
-
-# --- predictions ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 8, 16, 32])
@@ -154,9 +147,6 @@ def test_freezing_and_optimizers_change_what_follows_from_weights_exactly() -> N
     assert momentum.assumptions[1].startswith("momentum keeps 1 slot for each trainable weight.")
     nothing = predictor().predict(Conditions(freeze="nothing like it"))
     assert any("nothing is frozen" in one for one in nothing.assumptions)
-
-
-# --- what is not known ----------------------------------------------------------------------------------------------
 
 
 def test_sizes_that_do_not_follow_from_the_batch_have_a_range_or_come_from_a_second_size() -> None:

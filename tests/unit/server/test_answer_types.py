@@ -20,7 +20,6 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 
 def stored() -> dict[str, list[Any]]:
-    """Route to the JSON of its stored answers."""
     found: dict[str, list[Any]] = {}
     for path in (ROOT / "tests" / "fixtures" / "answers").glob("*.json"):
         for one in json.loads(path.read_text())["answers"]:
@@ -35,7 +34,6 @@ STORED = stored()
 
 
 def faults(place: str, value: Any, hint: Any) -> Iterator[str]:
-    """Where a value differs from its declared type."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         yield from faults(place, value, parts[0])

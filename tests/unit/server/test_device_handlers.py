@@ -5,14 +5,13 @@ from typing import Any
 
 import pytest
 from cluster_cases import Fault, NotingSource, findings, name_of, planted_faults, write_cluster
-from reading_cases import MIB, event_files, make_samples
+from reading_cases import MIB, event_files, make_samples, write_samples
 
 from tb_memplugin.server import device_handlers
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.files.limits import MANY_WORKERS, MAX_WORKERS
 from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def devices_of(source: FileSource, run: str = "run") -> dict[str, Any]:
@@ -83,9 +82,7 @@ def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monke
 
 def test_histories_are_read_up_to_a_limit(tmp_path: pathlib.Path) -> None:
     for worker in range(MAX_WORKERS + 3):
-        writer = RunWriter(tmp_path / "run", worker=f"worker_{worker:03}")
-        writer.samples(make_samples([0], [MIB]))
-        writer.close()
+        write_samples(tmp_path / "run", make_samples([0], [MIB]), worker=f"worker_{worker:03}")
     told = devices_of(FileSource(tmp_path))
     assert len(told["workers"]) == MAX_WORKERS
     assert told["damage"][0].startswith(

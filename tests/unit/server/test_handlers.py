@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, START, make_samples, write_small_run
+from reading_cases import DEVICE, MIB, START, make_samples, write_samples, write_small_run
 
 from tb_memplugin.analysis.pool import pool_steps
 from tb_memplugin.analysis.steps.overview import overview
@@ -16,7 +16,6 @@ from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.responses import Columns
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
 
 
 def host_memory(logdir: pathlib.Path, first: int | None = None, last: int | None = None) -> Columns:
@@ -36,10 +35,8 @@ def test_host_memory_has_a_row_for_each_step_and_a_summary(tmp_path: pathlib.Pat
 
 
 def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "run", versions={})
     samples = make_samples(range(20), [MIB] * 20)
-    writer.samples(dataclasses.replace(samples, host_resident_bytes=np.full(20, MISSING)))
-    writer.close()
+    write_samples(tmp_path / "run", dataclasses.replace(samples, host_resident_bytes=np.full(20, MISSING)))
     answer = host_memory(tmp_path)
     assert answer.fields["summary"] is None and {len(column) for column in answer.columns.values()} == {0}
 

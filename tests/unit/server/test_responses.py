@@ -140,6 +140,5 @@ def test_no_name_reaches_a_file_that_is_not_of_the_page(name: str) -> None:
 
 
 def test_the_pages_script_is_where_the_package_says_and_small() -> None:
-    """Compressed, it has at most 150 KB."""
     assert STATIC_DIRECTORY.parts[-2:] == ("tb_memplugin", "static")
     assert len(gzip.compress((STATIC_DIRECTORY / "index.js").read_bytes(), 9)) <= 150_000

@@ -28,8 +28,6 @@ def now() -> dict[str, Any]:
 
 
 def contents(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What each request of a report is answered with."""
-
     def said(answer: Mapping[str, Any]) -> Any:
         body = gzip.decompress(base64.b64decode(answer["data"]))
         if answer["status"] != 200:

@@ -41,7 +41,6 @@ def handlers() -> Handlers:
 
 
 def ask(handlers: Handlers, logdir: pathlib.Path | FileSource, route: str = "what_if", **values: str) -> dict[str, Any]:
-    """The answer, as JSON."""
     source = logdir if isinstance(logdir, FileSource) else FileSource(logdir)
     accepted, answer = DATA_ROUTES[route]
     assert values.keys() <= set(accepted)

@@ -15,6 +15,7 @@ from reading_cases import (
     make_samples,
     make_snapshot,
     make_table,
+    write_samples,
     write_small_run,
 )
 from worker_runs import CAPACITY, top_bytes, top_step, write_workers
@@ -140,9 +141,8 @@ def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.P
 def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN workers whose steps differ
     for worker in range(3):
-        writer = RunWriter(tmp_path / "run", worker=f"w{worker}")
-        writer.samples(make_samples(range(100 * worker, 100 * worker + 100), [MIB] * 100))
-        writer.close()
+        samples = make_samples(range(100 * worker, 100 * worker + 100), [MIB] * 100)
+        write_samples(tmp_path / "run", samples, worker=f"w{worker}")
     (run,) = Handlers(Reader()).runs(FileSource(tmp_path))["runs"]
     assert (run["steps"], run["last_step"], run["damage"]) == (300, 299, [])
     monkeypatch.setattr(run_list, "MAX_STEPS", 250)
@@ -153,10 +153,9 @@ def test_steps_of_a_run_are_counted_up_to_a_limit(tmp_path: pathlib.Path, monkey
 
 def test_host_memory_that_grows_is_told_of_each_worker(tmp_path: pathlib.Path) -> None:
     for worker, grown in (("a", 0), ("b", MIB)):
-        writer = RunWriter(tmp_path / "run", worker=worker)
         samples = make_samples(range(200), [9 * MIB] * 200)
-        writer.samples(dataclasses.replace(samples, host_resident_bytes=100 * MIB + grown * np.arange(200)))
-        writer.close()
+        samples = dataclasses.replace(samples, host_resident_bytes=100 * MIB + grown * np.arange(200))
+        write_samples(tmp_path / "run", samples, worker=worker)
     source = FileSource(tmp_path)
     (told,) = Handlers(Reader()).runs(source)["runs"]
     (finding,) = told["findings"]

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import MIB, make_oom, make_samples, make_snapshot
+from reading_cases import MIB, make_oom, make_run, make_samples, make_snapshot, write_samples
 
 from tb_memplugin.analysis.answers.answer_memory import RunStatus, run_status, with_ranks, worst
 from tb_memplugin.schema import Run
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
-from unit.analysis.growth.test_device_growth import make_run
 
 
 def run_of(**parts: Any) -> Run:
@@ -78,10 +76,8 @@ def test_a_healthy_run_that_recorded_just_now_and_is_not_closed_is_training() ->
 @pytest.mark.parametrize("grown", [0, MIB])
 def test_the_list_of_runs_has_status_and_rank(tmp_path: pathlib.Path, grown: int) -> None:
     for name, slope in (("old", grown), ("new", 0)):
-        writer = RunWriter(tmp_path / name)
         in_use = (100 * MIB + slope * np.arange(200)).tolist()
-        writer.samples(make_samples(range(200), in_use, in_use=in_use))
-        writer.close()
+        write_samples(tmp_path / name, make_samples(range(200), in_use, in_use=in_use))
     runs = {run["run"]: run for run in Handlers(Reader()).runs(FileSource(tmp_path))["runs"]}
     assert (runs["old"]["status"], runs["new"]["status"]) == ("growing" if grown else "ok", "ok")
     assert (runs["old"]["rank"], runs["new"]["rank"]) == ((0, 1) if grown else (1, 0))

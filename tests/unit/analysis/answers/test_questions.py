@@ -8,7 +8,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reading_cases import DEVICE, MIB, START, make_oom, make_samples, make_snapshot, make_table
+from reading_cases import DEVICE, MIB, START, make_oom, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin import load
 from tb_memplugin.analysis.answers.answer import QUESTIONS, Answer, AnswerEvidence
@@ -18,7 +18,6 @@ from tb_memplugin.analysis.steps.facts import device_facts
 from tb_memplugin.commands.import_files import import_files
 from tb_memplugin.schema import FREE, MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Snapshot
 from tb_memplugin.storage.read.columns import join_samples
-from unit.analysis.growth.test_device_growth import make_run
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
 STEPS = np.arange(240)
@@ -241,7 +240,6 @@ def test_a_failure_by_fragmentation() -> None:
 
 
 def failed_at(step: int, status: OomStatus) -> Oom:
-    """A failure in the middle of a step, whose own sample is therefore later."""
     return dataclasses.replace(make_oom(step), status=status, wall_time=START + step / 2 - 0.25)
 
 

@@ -6,13 +6,12 @@ import pathlib
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reading_cases import DEVICE, MIB, make_samples, make_snapshot, make_table
+from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin import load
 from tb_memplugin.analysis.answers.step_changes import step_changes
 from tb_memplugin.analysis.steps.changes import Level
 from tb_memplugin.schema import LayerTable, LedgerRow, Run, Snapshot
-from unit.analysis.growth.test_device_growth import make_run
 
 FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
 STEPS = np.arange(60)

@@ -4,10 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, make_activations, make_samples, make_snapshot
+from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot
 
 from tb_memplugin.analysis.devices.device_memory import DeviceMemory, device_memory
-from tb_memplugin.schema import Run
 
 SNAPSHOT = make_snapshot(3)
 
@@ -20,17 +19,8 @@ def bar(process: int, used: int, total: int, **changes: object) -> DeviceMemory:
         driver_used_bytes=np.asarray([used]),
         driver_total_bytes=np.asarray([total]),
     )
-    run = Run(
-        name="r",
-        sessions=("s",),
-        workers=("",),
-        layer_tables=(),
-        samples=dataclasses.replace(samples, devices={DEVICE: figures}),
-        activations=make_activations([], [], np.empty((0, 0))),
-        snapshots=(dataclasses.replace(SNAPSHOT, **changes),),  # type: ignore[arg-type]
-        notes=(),
-        damage=(),
-    )
+    snapshot = dataclasses.replace(SNAPSHOT, **changes)  # type: ignore[arg-type]
+    run = make_run(dataclasses.replace(samples, devices={DEVICE: figures}), snapshots=(snapshot,))
     found = device_memory(run, DEVICE)
     assert found is not None
     return found

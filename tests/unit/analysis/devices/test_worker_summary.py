@@ -26,7 +26,6 @@ def write_session(run: pathlib.Path, first: int, peaks: Sequence[int], delay: fl
 
 
 def summaries(directory: pathlib.Path) -> tuple[WorkerSummary, WorkerSummary]:
-    """From the roll-ups, and from the history."""
     last = {session: rollup for session, _, rollup in rollups_of(directory)}
     sessions = sorted(last.values(), key=lambda one: one.started or 0.0)
     return of_sessions("", sessions), summarize_session(tb_memplugin.load(directory)["run"])

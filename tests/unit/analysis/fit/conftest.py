@@ -13,7 +13,6 @@ FIXTURES = pathlib.Path(__file__).parents[3] / "fixtures"
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The small training with its requests."""
     directory = tmp_path_factory.mktemp("runs")
     requests_cases.write_run(directory / "traced")
     return tb_memplugin.load(directory)["traced"]
@@ -28,5 +27,4 @@ def stored() -> Run:
 
 @pytest.fixture(scope="session")
 def refit() -> Run:
-    """A run that ran out of memory."""
     return tb_memplugin.load(FIXTURES / "refit")["net"]

@@ -219,7 +219,6 @@ LARGE = (*((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)),
 
 
 def runs_with_frozen(count: int, capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE) -> bool:
-    """Whether the program itself runs with its first layers frozen."""
     frozen = [(path, at >= count, weights, output) for at, (path, _, weights, output) in enumerate(layers)]
     try:
         program = Program(capacity, requests_cases.BATCH, layers=frozen)
@@ -231,7 +230,6 @@ def runs_with_frozen(count: int, capacity: int, layers: Sequence[tuple[str, bool
 
 
 def freezing(capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE) -> Fix | None:
-    """The fix by freezing, of a training whose weights and slots do not fit."""
     assert not runs_with_frozen(0, capacity, layers)
     steps = tuple(one.requests for one in make_traced(layers=layers).values())
     table = make_table(layers)

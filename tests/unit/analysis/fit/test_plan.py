@@ -97,7 +97,6 @@ def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
 
 
 def with_units(run: Run, unit_of: Callable[[str], int | None]) -> Run:
-    """The run with units of layers by their paths, as of a recorded layer graph."""
     tables = (
         dataclasses.replace(
             table, layers=tuple(dataclasses.replace(layer, unit=unit_of(layer.path)) for layer in table.layers)

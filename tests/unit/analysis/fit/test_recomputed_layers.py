@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import MIB, empty_activations, make_samples, make_snapshot, make_timeline
+from reading_cases import MIB, make_run, make_snapshot, make_timeline
 from requests_cases import hand_made_requests
 
 from tb_memplugin.analysis.fit.recomputed_layers import recomputation_finding
@@ -28,8 +28,7 @@ def run_with(*layers: Layer, mode: Mode = "graph") -> Run:
     )
     requests = dataclasses.replace(requests, mode=mode)
     table = LayerTable(0, 0.0, "recording began", layers, None, 0, 0)
-    run = Run("r", ("s",), ("",), (), make_samples([], []), empty_activations(), (), (), ())
-    return dataclasses.replace(run, layer_tables=(table,), requests=(requests,))
+    return make_run(layer_tables=(table,), requests=(requests,))
 
 
 def test_inner_layers_count_once_and_what_differs_is_named() -> None:

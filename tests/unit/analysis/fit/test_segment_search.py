@@ -34,7 +34,6 @@ def unit_costs(draw: st.DrawFn) -> UnitCosts:
 
 
 def every_choice(costs: UnitCosts) -> Iterator[Spans]:
-    """All sets of segments without overlap, of units that join."""
     count = len(costs)
     spans = [
         (first, end)

@@ -8,23 +8,18 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading_cases import MIB, empty_activations, make_activations, make_samples, make_snapshot, make_table
+from reading_cases import MIB, make_activations, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.findings import findings, growth_findings
 from tb_memplugin.analysis.growth import trend as trend_module
 from tb_memplugin.analysis.growth.device_growth import Growth, find_growth, session_growth
 from tb_memplugin.analysis.growth.trend import find_trend, largest_jump
-from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
+from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Snapshot
 from tb_memplugin.storage.read.columns import join_samples
 
 STEPS = np.arange(2000)
 FLAT = np.full(2000, 300 * MIB)
-
-
-def make_run(samples: Samples, **parts: object) -> Run:
-    made = Run("r", ("s",), ("",), (), samples, empty_activations(), (), (), ())
-    return dataclasses.replace(made, **parts)  # type: ignore[arg-type]
 
 
 def run_of(in_use: npt.NDArray[np.int64], **parts: object) -> Run:
@@ -232,7 +227,6 @@ def test_unknown_figures_are_no_growth() -> None:
 
 @st.composite
 def any_series(draw: st.DrawFn) -> npt.NDArray[np.int64]:
-    """Series with noise, growth, a step and lumps, in any combination."""
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
     steps = np.arange(draw(st.integers(40, 1500)))
     values = draw(st.sampled_from([0, 3, 300, 4000])) * MIB + random.normal(0, 1, len(steps)) * draw(

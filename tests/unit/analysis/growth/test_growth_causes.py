@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reading_cases import MIB, make_samples, make_snapshot
+from reading_cases import MIB, make_run, make_samples, make_snapshot
 
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.findings import findings
@@ -14,7 +14,7 @@ from tb_memplugin.analysis.growth.device_growth import find_growth, growth_bound
 from tb_memplugin.analysis.growth.host_memory import HostGrowth, host_growth, host_summary
 from tb_memplugin.analysis.growth.trend import find_trend
 from tb_memplugin.schema import MISSING, Counters, HeldTensorGroup, LedgerRow, Run, Snapshot
-from unit.analysis.growth.test_device_growth import FLAT, STEPS, make_run, run_of
+from unit.analysis.growth.test_device_growth import FLAT, STEPS, run_of
 
 Row = tuple[int, Any, str | None, int, int, str | None]
 LEAK = FLAT + STEPS * MIB // 10
@@ -31,7 +31,6 @@ def counters(rows: list[Row], worker: str = "") -> Counters:
 def every_tenth(
     kind: str, size: int, steps: int = 2000, name: str | None = "CPU:0", detail: str | None = None
 ) -> list[Row]:
-    """One more every ten steps, of `size` bytes each."""
     return [
         (step, kind, name, step // 10, size * (step // 10) if size >= 0 else size, detail)
         for step in range(0, steps, 10)

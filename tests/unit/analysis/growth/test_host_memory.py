@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from reading_cases import MIB, empty_activations, make_samples
+from reading_cases import MIB, make_run, make_samples
 
 from tb_memplugin.analysis.growth.host_memory import (
     PART_NAMES,
@@ -26,7 +26,6 @@ STEPS = 2000
 
 
 def samples_with(resident: npt.NDArray[np.int64], on_cpu: int = MISSING, **columns: dict[int, int]) -> Samples:
-    """Samples with an RSS, bytes in use on ``CPU:0``, and columns that are known at some steps."""
     rows = len(resident)
     samples = make_samples(range(rows), [MISSING] * rows, in_use=[on_cpu] * rows)
     read = {name: np.asarray([known.get(step, MISSING) for step in range(rows)]) for name, known in columns.items()}
@@ -34,7 +33,7 @@ def samples_with(resident: npt.NDArray[np.int64], on_cpu: int = MISSING, **colum
 
 
 def run_of(samples: Samples, worker: str = "") -> Run:
-    return Run("r", ("s",), (worker,), (), samples, empty_activations(), (), (), ())
+    return make_run(samples, workers=(worker,))
 
 
 def growth_in(samples: Samples) -> HostGrowth:

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import MIB, START, make_samples
+from reading_cases import MIB, START, make_run, make_samples
 
 from tb_memplugin.analysis.answers.questions import answers, describe_answers
 from tb_memplugin.analysis.describe import describe_run
@@ -16,7 +16,6 @@ from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.schema import Run, Samples
 from tb_memplugin.storage.read.columns import join_samples
 from tb_memplugin.storage.read.worker_samples import samples_of_workers
-from unit.analysis.growth.test_device_growth import make_run
 
 LATER = START + 10_000
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import DEVICE, MIB, empty_activations, make_samples, make_table
+from reading_cases import DEVICE, MIB, make_samples, make_table
+from reading_cases import make_run as any_run
 from reading_cases import make_snapshot as make_any_snapshot
 
 from tb_memplugin.analysis.steps.overview import NO_SNAPSHOT, EndMemory, Overview, long_lived, overview
@@ -29,14 +30,11 @@ from tb_memplugin.storage.read.columns import empty_samples, join_samples
 make_snapshot = functools.partial(make_any_snapshot, rounding=0)
 
 
-def make_run(
-    samples: Samples | None = None, tables: tuple[LayerTable, ...] = (), snapshots: tuple[Snapshot, ...] = ()
-) -> Run:
-    return Run("r", ("s",), ("",), tables, samples or empty_samples(), empty_activations(), snapshots, (), ())
+def make_run(samples: Samples | None = None, tables: tuple[LayerTable, ...] = (), snapshots: Any = ()) -> Run:
+    return any_run(samples or empty_samples(), layer_tables=tables, snapshots=snapshots)
 
 
 def ending_at_peak(steps: Sequence[int], peaks: Sequence[int], **parts: Any) -> Samples:
-    """Samples of steps at whose end as much is in use as at their peak."""
     return make_samples(steps, peaks, **{"in_use": peaks, **parts})
 
 
@@ -200,7 +198,6 @@ def column(*values: int) -> np.ndarray:  # type: ignore[type-arg]
 
 
 def leaking(step: int, held: int | None = None) -> Snapshot:
-    """A traced step of a program that keeps 2 MiB of each step."""
     kept = step * LEAK if held is None else held
     plain = make_snapshot(step, frozen=0, trainable=BASE, activations=TRANSIENT, unattributed=0)
     ledger = (*plain.ledger, LedgerRow(None, "held_tensors", None, kept, 0))
@@ -208,7 +205,6 @@ def leaking(step: int, held: int | None = None) -> Snapshot:
 
 
 def view_of(steps: int, traced: list[int]) -> Overview:
-    """A leak of which some steps were traced."""
     kept = [BASE + step * LEAK for step in range(steps)]
     samples = make_samples(range(steps), [size + TRANSIENT for size in kept], in_use=[size + LEAK for size in kept])
     return view(make_run(samples, snapshots=tuple(map(leaking, traced))))

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, make_samples, make_snapshot
+from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot
 
 from tb_memplugin.analysis.steps.step_rows import (
     BatchChange,
@@ -16,7 +16,6 @@ from tb_memplugin.analysis.steps.step_rows import (
 )
 from tb_memplugin.schema import LedgerRow, Snapshot
 from tb_memplugin.storage.read.columns import join_samples
-from unit.analysis.growth.test_device_growth import make_run
 
 
 def of_size(step: int, size: int | None, activations: int = 100 * MIB) -> Snapshot:

@@ -27,7 +27,6 @@ def step_of(
 
 
 def chunks_of(*sizes: int) -> MemoryMap:
-    """Chunks in use without owners."""
     return memory_map([((at << 32) + 77, size, size) for at, size in enumerate(sizes)], [(77, 1 << 40)])
 
 

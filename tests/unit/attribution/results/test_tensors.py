@@ -18,7 +18,6 @@ FLOAT, INT64, STRING = 1, 9, 7
 
 
 def with_shapes(trace: AllocationTrace, shapes: Mapping[int, tuple[str, int]]) -> AllocationTrace:
-    """The trace with (text, DataType) of some events."""
     strings, shape, dtype = list(trace.strings), trace.shape.copy(), np.zeros(len(trace), np.int64)
     for event, (text, number) in shapes.items():
         shape[event], dtype[event] = len(strings), number

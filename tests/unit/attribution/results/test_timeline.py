@@ -59,7 +59,6 @@ class IntervalModel:
 
 
 def worked(trace: AllocationTrace, facts: TraceFacts) -> tuple[Timeline, Snapshot]:
-    """The step's timeline and its snapshot."""
     classifier = Classifier(trace, facts)
     snapshot = ledger_of(trace, facts, classifier=classifier)
     taken = timeline(classifier, snapshot)

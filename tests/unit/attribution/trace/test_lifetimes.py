@@ -21,7 +21,6 @@ def tensor(address: int, size: int) -> TensorFact:
 
 
 def step_from(in_use: int) -> AllocationTrace:
-    """A step that frees 2,048 bytes at 0x9000 and makes 256 bytes."""
     step = Recorder(in_use)
     step.run("a", [(0x20000, 100)], [(0x9000, 2000)])
     return step.trace()
@@ -73,8 +72,6 @@ def test_without_a_map_tensors_that_do_not_fit_are_left_out_and_variables_stay()
     assert set(old(all_chunks(step_from(fits - 1), facts))) == {0x9000, 0x1000}
     assert set(old(all_chunks(step_from(2048 + 3072 - 1), facts))) == {0x9000, 0x5000, 0x6000}
 
-
-# --- owners in the memory map ---
 
 OWNERS = (
     ChunkOwner("m/a", "weights", True),

@@ -20,7 +20,6 @@ def listed(memory_map: MemoryMap) -> list[tuple[int, int, bool]]:
 
 
 def only(*lines: str) -> LoggedFailure:
-    """The one failure in a log."""
     (found,) = read_log("\n".join(lines), 5.0)
     return found
 
@@ -236,7 +235,6 @@ def test_the_type_of_a_message_without_one_is_its_nodes(kind: str, attributes: s
 
 
 def test_a_nodes_type_does_not_contradict_the_allocator() -> None:
-    """An op's temporary may have another type than its result."""
     lines = [
         "Ran out of memory trying to allocate 288B.  See logs for memory state",
         "OOM when allocating tensor with shape[9,16]",

@@ -36,7 +36,6 @@ def profile(name: str) -> bytes:
 
 
 def parsed(name: str) -> tuple[Any, Any]:
-    """A profile to change, and the plane of its host."""
     space = XSpace()
     space.ParseFromString(profile(name))
     (host,) = (plane for plane in space.planes if plane.name == b"/host:CPU")
