@@ -57,12 +57,18 @@ def is_open(directory: pathlib.Path) -> bool:
     return any(os.path.exists(link) and os.readlink(link).startswith(str(directory)) for link in links)
 
 
-def test_flushed_records_are_on_disk_while_the_file_is_open(make: Make, tmp_path: pathlib.Path) -> None:
+def test_flushed_records_are_on_disk_while_the_file_is_open_also_at_the_end_until_it_rests(
+    make: Make, tmp_path: pathlib.Path
+) -> None:
     made = make()
     made.write(RunWriter.note, "step 7 was not analyzed")
     before = on_disk(tmp_path)
     made.flush()
     assert len(on_disk(tmp_path)) > len(before) and is_open(tmp_path)
+    made.end()
+    assert is_open(tmp_path)
+    made.rest()
+    assert tb_memplugin.load(tmp_path)["."].ended
 
 
 def test_a_full_disk_is_reported_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
@@ -120,8 +126,8 @@ def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, t
     made = make()
     assert is_open(tmp_path)
     made.rest()
-    assert not is_open(tmp_path)
     before = len(on_disk(tmp_path))
+    assert not is_open(tmp_path)
     made.write(RunWriter.note, "one")
     assert not is_open(tmp_path) and len(on_disk(tmp_path)) > before
     made.wake()
@@ -129,17 +135,8 @@ def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, t
     assert is_open(tmp_path)
     made.rest()
     made.end()
-    assert not is_open(tmp_path)
     run = tb_memplugin.load(tmp_path)["."]
-    assert run.notes == ("one", "two") and run.ended
-
-
-def test_the_end_of_a_session_leaves_an_awake_file_open(make: Make, tmp_path: pathlib.Path) -> None:
-    made = make()
-    made.end()
-    assert is_open(tmp_path)
-    made.rest()
-    assert tb_memplugin.load(tmp_path)["."].ended
+    assert not is_open(tmp_path) and run.notes == ("one", "two") and run.ended
 
 
 def test_a_forked_child_lets_go_of_the_file_without_writing(make: Make, tmp_path: pathlib.Path) -> None:
@@ -267,27 +264,22 @@ def test_the_file_of_a_run_is_local_or_written_by_tensorflow(tmp_path: pathlib.P
 
 
 @pytest.mark.parametrize("imported", [False, True])
-def test_versions_are_those_of_the_packages_that_decide(monkeypatch: pytest.MonkeyPatch, imported: bool) -> None:
+@pytest.mark.parametrize("missing", [False, True])
+def test_versions_are_those_of_the_packages_that_decide_or_what_a_build_says_itself(
+    monkeypatch: pytest.MonkeyPatch, imported: bool, missing: bool
+) -> None:
+    def version(name: str) -> str:
+        if missing:
+            raise output.metadata.PackageNotFoundError(name)
+        return f"version of {name}"
+
+    monkeypatch.delitem(sys.modules, "tf_keras", raising=False)
     if imported:
         monkeypatch.setitem(sys.modules, "tf_keras", ModuleType("tf_keras"))
-    else:
-        monkeypatch.delitem(sys.modules, "tf_keras", raising=False)
-    monkeypatch.setattr(output.metadata, "version", lambda name: f"version of {name}")
+    monkeypatch.setattr(output.metadata, "version", version)
+    own = {"tensorflow": tf.__version__, "keras": keras.__version__, "tf_keras": "unknown"}
     names = ["tensorflow", "keras", *(["tf_keras"] if imported else [])]
-    assert output.versions.__wrapped__() == {name: f"version of {name}" for name in names}
-
-
-def test_another_build_of_tensorflow_says_its_version_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> str:
-        raise output.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(output.metadata, "version", missing)
-    monkeypatch.setitem(sys.modules, "tf_keras", ModuleType("tf_keras"))
-    assert output.versions.__wrapped__() == {
-        "tensorflow": tf.__version__,
-        "keras": keras.__version__,
-        "tf_keras": "unknown",
-    }
+    assert output.versions.__wrapped__() == {name: own[name] if missing else f"version of {name}" for name in names}
 
 
 class File:
@@ -300,28 +292,24 @@ class File:
     def __init__(self, path: str, mode: str) -> None:
         File.calls = [path, mode]
 
-    def _called(self, name: str) -> None:
-        File.calls.append(name)
-        if name == File.fails:
-            raise tf.errors.AbortedError(None, None, "All 10 retry attempts failed")
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def called(*data: bytes) -> None:
+            File.calls.append(name)
+            if name == File.fails:
+                raise tf.errors.AbortedError(None, None, "All 10 retry attempts failed")
 
-    def write(self, data: bytes) -> None:
-        self._called("write")
-
-    def flush(self) -> None:
-        self._called("flush")
-
-    def close(self) -> None:
-        self._called("close")
+        return called
 
     def __del__(self) -> None:
         File.destroyed += 1
 
 
 @pytest.fixture
-def uploaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def file(monkeypatch: pytest.MonkeyPatch) -> list[RemoteRecordFile]:
+    """A file of a store, of which the list holds the only reference."""
     File.fails, File.destroyed = "", 0
     monkeypatch.setattr(tf.io.gfile, "GFile", File)
+    return [RemoteRecordFile("gs://bucket/run")]
 
 
 def test_tensorflow_reads_what_is_written(tmp_path: pathlib.Path) -> None:
@@ -337,47 +325,44 @@ def test_tensorflow_reads_what_is_written(tmp_path: pathlib.Path) -> None:
     assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records
 
 
-def test_what_is_closed_is_destroyed(uploaded: None) -> None:
-    file = RemoteRecordFile("gs://bucket/run")
-    file.write(b"a")
-    file.write(b"b")
+def test_what_is_closed_is_destroyed(file: list[RemoteRecordFile]) -> None:
+    for record in (b"a", b"b"):
+        file[0].write(record)
     assert File.calls == ["gs://bucket/run", "wb"]  # records wait for the next upload
-    file.flush()
-    file.flush()
-    file.close()
+    for act in (RemoteRecordFile.flush, RemoteRecordFile.flush, RemoteRecordFile.close):
+        act(file[0])
     assert File.calls[2:] == ["write", "flush", "flush", "close"]
-    del file
+    file.clear()
     assert File.destroyed == 1
 
 
 @pytest.mark.parametrize(("fails", "calls"), [("write", 1), ("flush", 2), ("close", 4)])
-def test_after_a_failure_nothing_is_tried_again(uploaded: None, fails: str, calls: int) -> None:
-    file = RemoteRecordFile("gs://bucket/run")
+def test_after_a_failure_nothing_is_tried_again(file: list[RemoteRecordFile], fails: str, calls: int) -> None:
     File.fails = fails
     with pytest.raises(tf.errors.AbortedError):
-        file.write(b"a")
-        file.flush()
-        file.write(b"b")
-        file.close()
-    file.write(b"c")
+        file[0].write(b"a")
+        file[0].flush()
+        file[0].write(b"b")
+        file[0].close()
+    file[0].write(b"c")
     with pytest.raises(OSError, match="could not be uploaded before"):
-        file.flush()
-    file.close()
+        file[0].flush()
+    file[0].close()
     assert len(File.calls) == 2 + calls and File.calls[-1] == fails
     # AND TensorFlow's destructor, which would try it again, never runs
-    del file
+    file.clear()
     assert File.destroyed == 0
 
 
-def test_a_file_that_is_let_go_of_is_never_destroyed(uploaded: None) -> None:
-    file = RemoteRecordFile("gs://bucket/run")
-    file.write(b"a")
-    inner: Any = file._file
+def test_a_file_that_is_let_go_of_is_never_destroyed(file: list[RemoteRecordFile]) -> None:
+    file[0].write(b"a")
+    inner: Any = file[0]._file
     references = sys.getrefcount(inner)
-    file.abandon()
-    file.abandon()
+    file[0].abandon()
+    file[0].abandon()
     assert sys.getrefcount(inner) == references + 1
-    del file, inner
+    del inner
+    file.clear()
     assert File.destroyed == 0 and File.calls == ["gs://bucket/run", "wb"]
 
 
@@ -401,26 +386,18 @@ def test_an_epochs_peaks_are_due_when_the_next_epoch_begins() -> None:
     # The run's peak stays when an epoch's is lower
     assert scalars.end_epoch() == [ScalarPoint(TRAIN, 4, 250), ScalarPoint(RUN_TAG, 4, 310)]
     assert scalars.end_epoch() == []
+    # The same epoch number after the end is another epoch
+    scalars.add(make_samples([5], [100], epoch=1))
+    assert scalars.end_epoch()[0] == ScalarPoint(TRAIN, 5, 100)
 
 
-def test_the_same_epoch_number_after_the_end_is_another_epoch() -> None:
-    scalars = PeakScalars()
-    scalars.add(make_samples([0], [300], epoch=0))
-    scalars.end_epoch()
-    scalars.add(make_samples([1], [100], epoch=0))
-    assert scalars.end_epoch()[0] == ScalarPoint(TRAIN, 1, 100)
-
-
-def test_without_epochs_only_the_runs_peak_is_written_when_it_rises() -> None:
+def test_without_epochs_only_the_runs_peak_is_written_when_it_rises_and_an_unknown_one_is_no_point() -> None:
     scalars = PeakScalars()
     assert scalars.add(make_samples([0, 1], [100, 90], epoch=MISSING)) == [ScalarPoint(RUN_TAG, 1, 100)]
     assert scalars.add(make_samples([2], [100], epoch=MISSING)) == []
     assert scalars.end_epoch() == []
-
-
-def test_an_unknown_peak_is_no_point() -> None:
-    scalars = PeakScalars()
-    assert scalars.add(make_samples([0], [MISSING], in_use=[5], epoch=0)) == [] == scalars.end_epoch()
+    unknown = PeakScalars()
+    assert unknown.add(make_samples([0], [MISSING], in_use=[5], epoch=0)) == [] == unknown.end_epoch()
 
 
 def test_readers_ignore_scalars(tmp_path: pathlib.Path) -> None:

@@ -108,38 +108,37 @@ def test_another_map_turns_it_off(make: Any, warnings: list[str], dump: bytes, s
     assert said in warnings[0]
 
 
-def test_the_map_of_pinned_memory_is_compared_with_its_own_statistics(make: Any, warnings: list[str]) -> None:
-    dump = make_dump(b"gpu_host_bfc")
-    maps = make(Library(dump), iter(()), devices=(DEVICE, PINNED))  # get_memory_info knows no such device
-    assert maps.read(PINNED) == dump == maps.read(PINNED) and not warnings
+PINNED_DUMP = make_dump(b"gpu_host_bfc")
 
 
 @pytest.mark.parametrize(
     ("dump", "reason"),
     [
+        (PINNED_DUMP, None),  # which agrees with its own statistics
         (make_dump(b"gpu_host_bfc", in_use=7), "its chunks in use sum to 1536 bytes, but its statistics say 7"),
         (make_dump(b"GPU_0_bfc"), "TensorFlow returned the map of GPU:0 instead"),
     ],
 )
-def test_a_wrong_map_of_pinned_memory_leaves_the_devices_maps_alone(
-    make: Any, warnings: list[str], dump: bytes, reason: str
+def test_a_map_of_pinned_memory_is_compared_with_its_own_statistics_and_leaves_the_devices_maps_alone(
+    make: Any, warnings: list[str], dump: bytes, reason: str | None
 ) -> None:
-    maps = make(Library(dump, make_dump()), devices=(DEVICE, PINNED))
-    assert maps.read(PINNED) is None and not maps.available(PINNED)
+    # GIVEN statistics of the device alone: TensorFlow has none of pinned memory
+    maps = make(Library(dump, make_dump()), iter([IN_USE, IN_USE]), devices=(DEVICE, PINNED))
+    assert maps.read(PINNED) == (None if reason else dump) and maps.available(PINNED) is (reason is None)
     assert maps.read(DEVICE) == make_dump()
-    assert warnings == [f"Not measuring pinned host memory: {reason}."]
+    assert warnings == [f"Not measuring pinned host memory: {reason}."] * bool(reason)
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), UnreadableError("odd"), MemoryError("odd")])
-def test_read_raises_no_fault(make: Any, warnings: list[str], error: Exception) -> None:
+def test_read_raises_no_fault(
+    make: Any, warnings: list[str], monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     maps = make(Library(make_dump(), error))
     assert maps.read(DEVICE) is not None
     assert maps.read(DEVICE) is None and maps.read(DEVICE) is None
     assert len(warnings) == 1 and "odd" in warnings[0]
-
-
-def test_read_raises_no_fault_of_a_warning(make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    maps = make(Library(ValueError("odd")))
+    # AND none of a warning
+    maps = make(Library(error))
     monkeypatch.setattr(maps, "_warn", lambda _: 1 / 0)
     assert maps.read(DEVICE) is None and not maps.available(DEVICE)
 
@@ -157,14 +156,12 @@ def test_the_switch_turns_it_off_for_all_devices_with_one_warning(
     ]
 
 
-def test_without_devices_nothing_is_read_or_reported(warnings: list[str]) -> None:
-    maps = MemoryMaps([], warnings.append)
-    assert maps.read("GPU:0") is None and not maps.available("GPU:0") and not warnings
-
-
-def test_a_forked_child_does_not_read(make: Any, monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> None:
+def test_without_devices_and_in_a_forked_child_nothing_is_read_or_reported(
+    make: Any, monkeypatch: pytest.MonkeyPatch, warnings: list[str]
+) -> None:
     library = Library(make_dump())
-    maps = make(library)
+    none, maps = MemoryMaps([], warnings.append), make(library)
+    assert none.read(DEVICE) is None and not none.available(DEVICE)
     monkeypatch.setattr(os, "getpid", lambda: -1)
     assert maps.read(DEVICE) is None and not maps.available(DEVICE) and library.reads == 0 and not warnings
 
@@ -172,26 +169,30 @@ def test_a_forked_child_does_not_read(make: Any, monkeypatch: pytest.MonkeyPatch
 # --- builds ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", ["2.15.1", "2.22.0", "2.21.0-dev20260101", "2.2", ""])
-def test_an_untested_version_is_refused(version: str) -> None:
-    with pytest.raises(UnreadableError, match="not one of the tested versions 2"):
+@pytest.mark.parametrize(
+    ("version", "system", "machine", "said"),
+    [
+        *((one, "linux", "x86_64", "not one of the tested versions 2") for one in ("2.15.1", "2.22.0", "2.2", "")),
+        ("2.21.0-dev20260101", "linux", "x86_64", "not one of the tested versions 2"),
+        (framework.TESTED_VERSIONS[-1], "darwin", "x86_64", "on Linux x86-64 only"),
+        (framework.TESTED_VERSIONS[-1], "win32", "AMD64", "on Linux x86-64 only"),
+        (framework.TESTED_VERSIONS[-1], "linux", "aarch64", "on Linux x86-64 only"),
+    ],
+)
+def test_untested_versions_and_other_systems_and_machines_are_refused(
+    version: str, system: str, machine: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    with pytest.raises(UnreadableError, match=said):
         check_build(version)
 
 
-@pytest.mark.parametrize(("system", "machine"), [("darwin", "x86_64"), ("win32", "AMD64"), ("linux", "aarch64")])
-def test_other_systems_and_machines_are_refused(system: str, machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "platform", system)
-    monkeypatch.setattr(platform, "machine", lambda: machine)
-    with pytest.raises(UnreadableError, match="on Linux x86-64 only"):
-        check_build(framework.TESTED_VERSIONS[-1])
-
-
-def test_a_library_without_a_symbol_is_refused() -> None:
+def test_a_library_without_a_symbol_and_a_process_without_the_library_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(UnreadableError, match="lacks _ZN3tsl12BFCAllocator15RecordMemoryMapEv"):
         Framework(ctypes.CDLL("libm.so.6"))
-
-
-def test_a_process_without_the_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(framework, "check_build", lambda _: None)
     with pytest.raises(UnreadableError, match="0 files named libtensorflow_framework"):
         framework.open_framework("2.21.0", MappedMemory("1000-2000 r--p 0 0:0 1 /lib/libm.so.6\n"))
@@ -243,19 +244,21 @@ def test_a_returned_object_is_serialized_and_destroyed() -> None:
     assert library.memory_map(0) == b"map" and len(library.destroyed) == 1
 
 
-@pytest.mark.parametrize("wrong", [{"vptr": 24}, {"moved": 8}])
-def test_an_object_of_another_class_or_place_is_not_touched(wrong: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "said", "destroyed"),
+    [
+        ({"vptr": 24}, "did not return a memory map", 0),
+        ({"moved": 8}, "did not return a memory map", 0),
+        ({"size": 1 << 30}, "takes 1073741824 bytes", 1),
+    ],
+)
+def test_an_object_of_another_class_or_place_is_not_touched_and_one_too_large_is_destroyed(
+    wrong: dict[str, int], said: str, destroyed: int
+) -> None:
     library = FakeFramework(**wrong)
-    with pytest.raises(UnreadableError, match="did not return a memory map"):
+    with pytest.raises(UnreadableError, match=said):
         library.memory_map(0)
-    assert not library.destroyed
-
-
-def test_a_map_that_is_too_large_is_destroyed_as_well() -> None:
-    library = FakeFramework(size=1 << 30)
-    with pytest.raises(UnreadableError, match="takes 1073741824 bytes"):
-        library.memory_map(0)
-    assert len(library.destroyed) == 1
+    assert len(library.destroyed) == destroyed
 
 
 # --- allocators ------------------------------------------------------------------------------------------------------
@@ -297,21 +300,6 @@ def test_a_bfc_allocator_is_recognized_by_its_vtable(name: str, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        (b"N10tensorflow15MklCPUAllocatorE", "tensorflow::MklCPUAllocator"),
-        (b"N15stream_executor27GpuCudaMallocAsyncAllocatorE", "stream_executor::GpuCudaMallocAsyncAllocator"),
-        (b"N3tsl12BFCAllocatorEX", "N3tsl12BFCAllocatorEX"),
-    ],
-)
-def test_an_allocator_of_another_class_is_refused(name: bytes, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Object(name)
-    monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
-    with pytest.raises(UnreadableError, match=f"its allocator is a {shown}, not a BFC allocator"):
-        memory_maps.find_allocator(allocators_at(made.address), "CPU:0", made.memory)
-
-
-@pytest.mark.parametrize(
     ("setting", "device", "message"),
     [
         ({}, "CPU:0", "TF_CPU_ALLOCATOR_USE_BFC is not set"),
@@ -333,31 +321,41 @@ def test_devices_without_a_bfc_allocator_are_refused_before_requesting_any(
     assert not fake.mock_calls
 
 
+BFC = b"N3tsl12BFCAllocatorE"
+
+
 def test_pointers_are_followed_only_where_memory_is_mapped() -> None:
-    made = Object(b"N3tsl12BFCAllocatorE")
-    for address in (0, 8, made.address + 4, made.address + 64, 2**63, 2**64 - 8):
-        with pytest.raises(UnreadableError, match="does not point to readable memory"):
-            memory_maps.type_name(address, made.memory)
-    for word, value in ((0, 0x10), (2, 0x18), (6, 0x20)):
-        broken = Object(b"N3tsl12BFCAllocatorE")
+    made = Object(BFC)
+    cases = [(address, made.memory) for address in (0, 8, made.address + 4, made.address + 64, 2**63, 2**64 - 8)]
+    kept = [Object(BFC) for _ in range(3)]
+    for broken, word, value in zip(kept, (0, 2, 6), (0x10, 0x18, 0x20), strict=True):
         broken.words[word] = value
+        cases.append((broken.address, broken.memory))
+    for address, memory in cases:
         with pytest.raises(UnreadableError, match="does not point to readable memory"):
-            memory_maps.type_name(broken.address, broken.memory)
+            memory_maps.type_name(address, memory)
 
 
-def test_objects_of_other_libraries_and_parts_of_objects_are_refused() -> None:
-    other = Object(b"N3tsl12BFCAllocatorE", file="/lib/libother.so")
-    with pytest.raises(UnreadableError, match="not an object of TensorFlow's library"):
-        memory_maps.type_name(other.address, other.memory)
-    part = Object(b"N3tsl12BFCAllocatorE", offset_to_top=-16)
-    with pytest.raises(UnreadableError, match="part of another object"):
-        memory_maps.type_name(part.address, part.memory)
-
-
-def test_a_name_without_an_end_is_refused() -> None:
-    made = Object(b"N" * 300)
-    with pytest.raises(UnreadableError, match="no name at"):
-        memory_maps.type_name(made.address, made.memory)
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (Object(BFC, file="/lib/libother.so"), "not an object of TensorFlow's library"),
+        (Object(BFC, offset_to_top=-16), "part of another object"),
+        (Object(b"N" * 300), "no name at"),  # without an end
+        (Object(b"N10tensorflow15MklCPUAllocatorE"), "its allocator is a tensorflow::MklCPUAllocator, not a BFC"),
+        (
+            Object(b"N15stream_executor27GpuCudaMallocAsyncAllocatorE"),
+            "its allocator is a stream_executor::GpuCudaMallocAsyncAllocator, not a BFC",
+        ),
+        (Object(BFC + b"X"), "its allocator is a N3tsl12BFCAllocatorEX, not a BFC"),
+    ],
+)
+def test_objects_of_other_libraries_and_classes_and_parts_of_objects_are_refused(
+    made: Object, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TF_CPU_ALLOCATOR_USE_BFC", "1")
+    with pytest.raises(UnreadableError, match=said):
+        memory_maps.find_allocator(allocators_at(made.address), "CPU:0", made.memory)
 
 
 def tensorflow_with(gpus: dict[str, dict[str, Any]], logical: int | None = None, cuda: bool = True) -> Any:

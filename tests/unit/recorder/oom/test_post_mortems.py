@@ -130,43 +130,49 @@ def test_a_failure_is_written_with_its_request_its_op_and_its_chunks(watched: Wa
     assert oom.not_available == ()
 
 
-def test_without_a_map_the_chunks_are_said_to_be_unknown(watched: Watched) -> None:
+def test_dumps_of_other_moments_failures_and_allocators_are_not_the_failures(watched: Watched) -> None:
     watched.dump(999)  # of an earlier step
+    watched.dump(1002, "GPU_1_bfc")
     before = time.time()
     watched.fails(error_of(), 7)
     assert watched.last.map is None and before <= watched.last.wall_time <= time.time()
     assert watched.last.not_available == (
         "Chunks are unknown: no memory map or dump was taken while the request waited for memory.",
     )
-
-
-def test_dumps_of_a_failure_do_not_count_for_the_next_step(watched: Watched) -> None:
-    watched.dump(1001)
-    watched.fails(error_of(), 7)
+    # AND a dump that explained one failure does not count for the next step
+    watched.oom._idle_since = 1000.0
+    watched.dump(1003)
     watched.fails(error_of(), 8)
-    assert [oom.map is None for oom, _ in watched.written] == [False, True]
+    watched.fails(error_of(), 9)
+    assert [oom.map is None for oom, _ in watched.written[1:]] == [False, True]
+
+
+NO_ROOM = "Dst tensor is not initialized."
 
 
 @pytest.mark.parametrize(
-    ("dumped", "preliminary", "device"), [("GPU_1_bfc", False, "GPU:1"), (None, True, "GPU:1"), (None, False, "GPU:0")]
+    ("message", "dumped", "preliminary", "devices", "device"),
+    [
+        (MESSAGE.replace("GPU:0", "GPU:1").replace("GPU_0", "GPU_1"), "GPU_0_bfc", False, 2, "GPU:1"),
+        (NO_ROOM, "GPU_1_bfc", False, 2, "GPU:1"),
+        (NO_ROOM, None, True, 2, "GPU:1"),
+        (NO_ROOM, None, False, 2, "GPU:0"),
+        (NO_ROOM, None, False, 0, "unknown"),
+    ],
 )
-def test_the_device_is_that_of_the_dump_then_of_the_waiting_step_then_the_first(
-    watched: Watched, dumped: str | None, preliminary: bool, device: str
+def test_the_device_is_that_of_the_message_then_of_the_dump_then_of_the_waiting_step_then_the_first(
+    watched: Watched, message: str, dumped: str | None, preliminary: bool, devices: int, device: str
 ) -> None:
+    case = Watched(watched.directory, *("GPU:0", "GPU:1")[:devices])
     if preliminary:
-        watched.dump(1001, "GPU_1_bfc")
-        watched.oom.tick(7, "train")
-        (path,) = watched.directory.iterdir()
+        case.dump(1001, "GPU_1_bfc")
+        case.oom.tick(7, "train")
+        (path,) = case.directory.iterdir()
         path.unlink()
     if dumped:
-        watched.dump(1002, dumped)
-    watched.fails(error_of("Dst tensor is not initialized.", tf.errors.InternalError), 7)
-    assert watched.last.device == device
-
-
-def test_the_device_that_the_message_names_comes_first(watched: Watched) -> None:
-    watched.fails(error_of(MESSAGE.replace("GPU:0", "GPU:1").replace("GPU_0", "GPU_1")), 7)
-    assert watched.last.device == "GPU:1"
+        case.dump(1002, dumped)
+    case.fails(error_of(message, tf.errors.InternalError if message == NO_ROOM else tf.errors.ResourceExhaustedError))
+    assert case.last.device == device
 
 
 @pytest.mark.parametrize(
@@ -187,18 +193,6 @@ def test_a_map_with_room_for_a_request_of_known_size_is_not_that_of_its_failure(
     alone.fails(error_of(message))
     # THEN the dump is that of the failure only if the size is rounded
     assert alone.last.wall_time == wall_time
-
-
-def test_without_devices_the_device_is_unknown(tmp_path: pathlib.Path, watched: Watched) -> None:
-    alone = Watched(tmp_path)
-    alone.fails(error_of("Dst tensor is not initialized.", tf.errors.InternalError))
-    assert alone.last.device == "unknown"
-
-
-def test_the_dump_of_another_allocator_is_not_the_failures(watched: Watched) -> None:
-    watched.dump(1001, "GPU_1_bfc")
-    watched.fails(error_of(), 7)
-    assert watched.last.map is None
 
 
 def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
@@ -227,20 +221,17 @@ def test_an_op_whose_algorithms_were_tried_has_no_size(watched: Watched) -> None
     assert "No algorithm for the operation got the memory that it asked for." in watched.last.not_available
 
 
-def test_a_compiled_request_has_no_layer_and_no_line(watched: Watched) -> None:
+def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_the_traced_steps(
+    watched: Watched,
+) -> None:
     watched.watch.observer.facts = TraceFacts(
         graphs=graph(StatefulPartitionedCall=OpFact("model/head", "forward", line="train.py:7"))
     )
-    watched.fails(error_of(COMPILED), 7)
-    assert (watched.last.layer, watched.last.line) == (None, None)
-    assert watched.last.requested_bytes == round(145.20 * MIB)
-
-
-def test_a_rounded_size_is_made_exact_by_the_traced_steps(watched: Watched) -> None:
-    exact = round(145.20 * MIB) + 3
-    watched.oom.recent.add("GPU:0", made((0, exact, 1, 20, INPUTS)), TraceFacts())
-    watched.fails(error_of(COMPILED), 7)
-    assert watched.last.requested_bytes == exact
+    for uncertain in (0, 3):
+        watched.fails(error_of(COMPILED), 7)
+        assert (watched.last.layer, watched.last.line) == (None, None)
+        assert watched.last.requested_bytes == round(145.20 * MIB) + uncertain
+        watched.oom.recent.add("GPU:0", made((0, round(145.20 * MIB) + 3, 1, 20, INPUTS)), TraceFacts())
 
 
 @pytest.mark.parametrize(("mode", "line"), [("eager", "eager.py:3"), ("graph", None)])
@@ -352,26 +343,31 @@ def test_the_batch_that_the_failed_step_was_given_is_used_once(watched: Watched)
     assert watched.last.batch_size == 48 and batch_notes.failed is None
     watched.fails(error_of(), 8)
     assert watched.last.batch_size == 16
-
-
-def test_without_a_layer_table_owners_of_layers_are_not_guessed(watched: Watched) -> None:
+    # AND without a layer table the failed tensor could have any shape
     watched.watch.table = None  # type: ignore[assignment]
-    watched.fails(error_of(), 7)
-    assert watched.last.batch_size is None  # the failed tensor could have any shape
+    watched.fails(error_of(), 9)
+    assert watched.last.batch_size is None
 
 
 # --- a step that waits for memory -------------------------------------------------------------------------------------
 
 
-def test_a_step_that_waits_is_written_before_it_ends(watched: Watched) -> None:
+def test_a_step_that_waits_is_written_before_it_ends_and_replaced_if_it_fails(watched: Watched) -> None:
     watched.oom.tick(7, "train")
     assert watched.written == [] and not watched.oom.waits
+    # GIVEN a dump that is not written yet, THEN it is read at a later tick
+    watched.dump(1001, data=b"")
+    watched.oom.tick(7, "train")
+    assert watched.written == []
     watched.dump(1001)
     watched.oom.tick(7, "train")
     watched.oom.tick(7, "train")
     ((oom, waits),) = watched.written
     assert (oom.identifier, oom.status, oom.device, oom.step, oom.phase) == ("1", "failing", "GPU:0", 7, "train")
     assert oom.in_use_bytes == 1536 and not waits and watched.oom.waits
+    watched.fails(error_of(), 7)
+    assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "failed")]
+    assert not watched.oom.waits
 
 
 def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
@@ -388,14 +384,6 @@ def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
     assert len(watched.written) == 2 and not watched.maps._kept["GPU:0"]
 
 
-def test_a_failure_that_ends_its_step_replaces_the_preliminary_one(watched: Watched) -> None:
-    watched.dump(1001)
-    watched.oom.tick(7, "train")
-    watched.fails(error_of(), 7)
-    assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "failed")]
-    assert not watched.oom.waits
-
-
 @pytest.mark.parametrize(
     ("step", "began", "ended", "count"),
     [(7, 1000.5, 0.0, 1), (7, 1001.5, 0.0, 0), (7, 0.0, 1001.5, 0), (None, 0.0, 0.0, 0)],
@@ -408,15 +396,6 @@ def test_a_dump_from_before_the_step_or_between_steps_is_not_its_own(
     watched.oom.steps_ended(1000.5)  # which is not earlier
     watched.oom.tick(step, "train", began)
     assert len(watched.written) == count
-
-
-def test_a_dump_that_is_not_written_yet_is_read_at_a_later_tick(watched: Watched) -> None:
-    watched.dump(1001, data=b"")
-    watched.oom.tick(7, "train")
-    assert watched.written == []
-    watched.dump(1001)
-    watched.oom.tick(7, "train")
-    assert len(watched.written) == 1
 
 
 def test_the_newest_dump_is_the_waiting_steps(watched: Watched) -> None:
@@ -468,21 +447,20 @@ def made(
     *chunks: tuple[int, int, int, int, ChunkOwner], step: int = 1, phase: Phase = "train", **ops: tuple[int, ...]
 ) -> StepChunks:
     """A step with chunks (address, bytes, birth, death, owner)."""
-    address, size, birth, death, _ = (np.asarray(column) for column in zip(*chunks, strict=True))
+    address, size, birth, death = np.asarray([chunk[:4] for chunk in chunks], np.int64).T
     owners = tuple(dict.fromkeys(owner for *_, owner in chunks))
-    return StepChunks(
-        step=step,
-        phase=phase,
-        address=address.astype(np.int64),
-        allocated=size.astype(np.int64),
-        requested=size.astype(np.int64),
-        birth=birth.astype(np.int64),
-        death=death.astype(np.int64),
-        owner=np.asarray([owners.index(chunk[4]) for chunk in chunks]),
-        owners=owners,
-        events=20,
-        ops=ops,
-    )
+    owner = np.asarray([owners.index(chunk[4]) for chunk in chunks])
+    return StepChunks(step, phase, address, size, size, birth, death, owner, owners, 20, ops)
+
+
+def recent_of(*steps: StepChunks, **others: StepChunks) -> RecentSteps:
+    """The recent steps of the device, and those of others (`GPU_1`)."""
+    recent = RecentSteps()
+    for step in steps:
+        recent.add(GPU, step, TraceFacts())
+    for device, step in others.items():
+        recent.add(device.replace("_", ":"), step, TraceFacts())
+    return recent
 
 
 def in_use(*chunks: tuple[int, int]) -> MemoryMap:
@@ -514,44 +492,37 @@ def owners_of(oom: Oom) -> list[ChunkOwner | None]:
 def test_a_rounded_size_is_exact_if_traced_chunks_have_one_size_near_it(
     about: int | None, uncertain: int, exact: tuple[int | None, int]
 ) -> None:
-    recent = RecentSteps()
     chunks = [(0, 2100, 0, 9, INPUTS), (1, 3000, 1, 9, INPUTS), (2, 3100, 2, 9, INPUTS), (3, 4000, -1, 9, INPUTS)]
-    recent.add(GPU, made(*chunks), TraceFacts())
-    recent.add(GPU, made(chunks[0]), TraceFacts())
-    recent.add("GPU:1", made((0, 5000, 1, 9, INPUTS)), TraceFacts())
+    recent = recent_of(made(*chunks), made(chunks[0]), GPU_1=made((0, 5000, 1, 9, INPUTS)))
     assert recent.exact_bytes(Request(requested_bytes=about, uncertain_bytes=uncertain), GPU) == exact
 
 
 def test_the_last_three_steps_of_a_phase_count() -> None:
-    recent = RecentSteps()
     sizes = [1000, 2000, 3000, 4000]
-    for number, size in enumerate(sizes):
-        recent.add(GPU, made((0, size, 1, 9, INPUTS), step=number), TraceFacts())
-    recent.add(GPU, made((0, 5000, 1, 9, INPUTS), phase="validation"), TraceFacts())
+    steps = [made((0, size, 1, 9, INPUTS), step=number) for number, size in enumerate(sizes)]
+    recent = recent_of(*steps, made((0, 5000, 1, 9, INPUTS), phase="validation"))
     found = [recent.exact_bytes(Request(requested_bytes=size, uncertain_bytes=1), GPU)[1] for size in [*sizes, 5000]]
     assert found == [1, 0, 0, 0, 0]
 
 
 def test_the_newest_step_of_the_failures_phase_comes_before_newer_ones_of_others() -> None:
-    recent = RecentSteps()
-    recent.add(GPU, made((0, MIB, -1, 20, INPUTS)), TraceFacts())
-    recent.add(GPU, made((0, MIB, -1, 20, ACTIVATIONS)), TraceFacts())
-    recent.add(GPU, made((0, MIB, -1, 20, INPUTS), phase="validation"), TraceFacts())
-    recent.add("GPU:1", made((0, MIB, -1, 20, GRADIENTS)), TraceFacts())
+    recent = recent_of(
+        *(made((0, MIB, -1, 20, owner)) for owner in (INPUTS, ACTIVATIONS)),
+        made((0, MIB, -1, 20, INPUTS), phase="validation"),
+        GPU_1=made((0, MIB, -1, 20, GRADIENTS)),
+    )
     assert owners_of(recent.post_mortem(failed(8 * MIB), in_use((0, MIB)), TraceFacts(), (), None)) == [ACTIVATIONS]
 
 
 @pytest.mark.parametrize(("pass_name", "owner"), [("forward", None), ("backward", GRADIENTS)])
 def test_no_chunk_is_a_gradient_while_a_forward_op_fails(pass_name: str, owner: ChunkOwner | None) -> None:
-    recent = RecentSteps()
-    recent.add(GPU, made((0, MIB, 3, 20, GRADIENTS), (MIB, 8 * MIB, 5, 20, ACTIVATIONS), conv=(5,)), TraceFacts())
+    recent = recent_of(made((0, MIB, 3, 20, GRADIENTS), (MIB, 8 * MIB, 5, 20, ACTIVATIONS), conv=(5,)))
     facts = TraceFacts(graphs=graph(conv=OpFact("net/conv", pass_name)))  # type: ignore[arg-type]
     assert owners_of(recent.post_mortem(failed(8 * MIB), in_use((0, MIB)), facts, (), None)) == [owner]
 
 
 def test_variables_come_before_earlier_steps_and_tensors_where_their_mode_puts_them() -> None:
-    recent = RecentSteps()
-    recent.add(GPU, made((0, MIB, -1, 20, INPUTS), (MIB, MIB, -1, 20, ACTIVATIONS)), TraceFacts())
+    recent = recent_of(made((0, MIB, -1, 20, INPUTS), (MIB, MIB, -1, 20, ACTIVATIONS)))
     variable = VariableFact("kernel", "weights", "net/conv", True, MIB, GPU, 0, 0)
     tensor = TensorFact("held_tensors", MIB, MIB)
     held = ChunkOwner(None, "held_tensors", None)
@@ -578,8 +549,7 @@ def test_the_batch_is_the_given_one_or_that_of_the_failed_tensor(
 ) -> None:
     event = failed(None, op="new", layer="net/conv", shape=shape)
     chunks = in_use((0, MIB)) if with_map else None
-    recent = RecentSteps()
-    recent.add(GPU, made((0, 4096, 1, 20, INPUTS)), TraceFacts())
+    recent = recent_of(made((0, 4096, 1, 20, INPUTS)))
     oom = recent.post_mortem(event, chunks, TraceFacts(), (make_layer("net", True, 9), LAYER), traced, given)
     assert oom.batch_size == batch
     assert (oom.map is None) is not with_map
@@ -588,11 +558,8 @@ def test_the_batch_is_the_given_one_or_that_of_the_failed_tensor(
 @pytest.mark.parametrize("given", [64, None])
 def test_chunks_that_grew_with_the_batch_have_the_owners_of_the_smaller_ones(given: int | None) -> None:
     # GIVEN a traced step whose chunks are a fourth as large, at other places
-    recent = RecentSteps()
-    recent.add(
-        GPU,
-        made((7, MIB, 0, 20, INPUTS), (8, 3 * MIB, 1, 20, ACTIVATIONS), (9, 5 * MIB, 2, 20, ACTIVATIONS), conv=(2,)),
-        TraceFacts(),
+    recent = recent_of(
+        made((7, MIB, 0, 20, INPUTS), (8, 3 * MIB, 1, 20, ACTIVATIONS), (9, 5 * MIB, 2, 20, ACTIVATIONS), conv=(2,))
     )
     chunks = in_use((0, 4 * MIB), (16 * MIB, 12 * MIB))
     oom = recent.post_mortem(failed(20 * MIB), chunks, TraceFacts(), (), 16, given)

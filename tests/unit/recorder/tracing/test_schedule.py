@@ -73,16 +73,12 @@ def test_the_same_steps_are_traced_if_only_asked_when_due(
     assert simulate(TraceSchedule(overhead, trace_steps), 2000, peak, when_due=True) == asked
 
 
-def test_exactly_the_requested_steps_are_traced_once_that_is_asked_for() -> None:
+def test_only_the_requested_steps_are_traced_once_that_is_asked_for() -> None:
     schedule = TraceSchedule(0.005, [3, 7])
     schedule.only_requested()
-    assert [(step, wish) for step in range(10) if (wish := schedule.wants("train", step, 1.0))] == [
-        (3, "trace"),
-        (7, "trace"),
-    ]
-
-
-def test_no_step_is_traced_if_none_was_requested_and_only_those_may_be() -> None:
+    wishes = [schedule.wants("train", step, 1.0) for step in range(10)]
+    assert {step: wish for step, wish in enumerate(wishes) if wish} == {3: "trace", 7: "trace"}
+    # AND none if none was requested
     schedule = TraceSchedule(0.005)
     schedule.only_requested()
     assert simulate(schedule, 2000) == []
@@ -96,14 +92,12 @@ def test_the_first_step_of_every_phase_is_traced_to_learn(phase: str) -> None:
     assert schedule.wants(phase, 0, 0.1) == "learn"
     schedule.record_cost(phase, TRACE_SECONDS)
     assert schedule.wants(phase, 1, 0.2) == "trace"
-
-
-def test_with_named_steps_the_first_training_step_is_traced_to_learn() -> None:
-    schedule = TraceSchedule(0.0, [3])
-    assert schedule.wants("validation", 0, 0.0) is None
-    assert schedule.wants("train", 0, 0.0) == "learn"
-    schedule.record_cost("train", TRACE_SECONDS)
-    assert [schedule.wants("train", step, 0.1 * step) for step in (1, 2, 3)] == [None, None, "trace"]
+    # AND with named steps that of training only
+    named = TraceSchedule(0.0, [3])
+    assert named.wants(phase, 0, 0.0) == ("learn" if phase == "train" else None)
+    named.record_cost(phase, TRACE_SECONDS)
+    assert [named.wants("train", step, 0.1 * step) for step in (1, 2, 3)][-1] == "trace"
+    assert phase != "train" or [named.wants("train", step, 0.1 * step) for step in (1, 2)] == [None, None]
 
 
 def test_overhead_stays_within_budget_over_a_long_run() -> None:
@@ -127,31 +121,25 @@ def test_short_trainings_have_five_breakdowns_whatever_the_budget() -> None:
     assert times == pytest.approx([0, 0.25, 0.5, 1.0, 2.0], abs=0.1)
     # AND slow steps are traced one after the other, however small the budget
     assert simulate(TraceSchedule(1e-9), 12, step_seconds=10.0) == [1, 2, 3, 4, 5]
-
-
-def test_only_the_first_phase_has_early_traces() -> None:
+    # AND only in the first phase
     schedule = TraceSchedule(1e-9)
     for phase in ("train", "validation"):
         assert schedule.wants(phase, 0, 0.0) == "learn"
         schedule.record_cost(phase, TRACE_SECONDS)
         assert schedule.wants(phase, 1, 1.0) == "trace"
         schedule.traced(phase, 100, TRACE_SECONDS)
-    assert schedule.wants("train", 2, 5.0) == "trace"
-    assert schedule.wants("validation", 2, 5.0) is None
+    assert [schedule.wants(phase, 2, 5.0) for phase in ("train", "validation")] == ["trace", None]
 
 
-def test_a_change_of_the_layer_table_is_traced_again() -> None:
-    traced = simulate(TraceSchedule(0.005), 60, change_at=40)
-    assert traced[EARLY:] == [41]
-
-
-def test_a_new_highest_peak_is_traced_before_the_next_regular_trace() -> None:
+def test_a_change_and_a_new_highest_peak_are_traced_before_the_next_regular_trace() -> None:
     # GIVEN a budget that allows one more trace after the early ones at about step 280 and a regular one at step 320
     plain = simulate(TraceSchedule(0.005), 400)
     grown = simulate(TraceSchedule(0.005), 400, peak=lambda step: 200 if step >= 290 else 100)
     # THEN the run whose peak grew is traced earlier
     assert plain[EARLY] > 310
     assert grown[: EARLY + 1] == [*plain[:EARLY], 291]
+    # AND so is one whose layer table changed
+    assert simulate(TraceSchedule(0.005), 60, change_at=40)[EARLY:] == [41]
 
 
 @pytest.mark.parametrize(
@@ -178,20 +166,13 @@ def test_timelines_thin_out_by_powers_of_two() -> None:
     assert steps == [*range(64), *range(64, 128, 2), *range(128, 256, 4), *range(256, 300, 8)]
 
 
-def test_a_new_highest_peak_is_kept_and_an_equal_one_is_not() -> None:
+def test_a_new_highest_peak_of_a_device_and_phase_is_kept_and_an_equal_one_is_not() -> None:
     kept = KeptTimelines()
     for _ in range(65):
         kept.wants("GPU:0", "train", 100)
-    found = [kept.wants("GPU:0", "train", peak) for peak in (101, 101, 101, 100, 102)]
-    # The second and the fourth one have an even number.
-    assert found == [True, True, False, True, True]
-
-
-def test_each_device_and_phase_has_timelines_of_its_own() -> None:
-    kept = KeptTimelines()
-    for _ in range(65):
-        kept.wants("GPU:0", "train", 100)
-    assert not kept.wants("GPU:0", "train", 100)
+    found = [kept.wants("GPU:0", "train", peak) for peak in (100, 101, 101, 101, 102)]
+    # The second and the fourth one have an odd number.
+    assert found == [False, True, False, True, True]
     assert kept.wants("GPU:0", "validation", 1) and kept.wants("GPU:1", "train", 1)
 
 

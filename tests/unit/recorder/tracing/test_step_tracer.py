@@ -24,16 +24,13 @@ FACTS = TraceFacts(mode="xla")
 MIB = 1 << 20
 
 
-class Clock:
+def clock() -> Any:
     """Time in which reading a map, opening a window and closing one take what they are told to."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.map_seconds = self.profiler_seconds = self.facts_seconds = 0.0
+    return SimpleNamespace(now=100.0, map_seconds=0.0, profiler_seconds=0.0, facts_seconds=0.0)
 
 
 class Observer:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Any) -> None:
         self.clock = clock
         self.traces = 0
         self.history: dict[str, Any] = collections.defaultdict(SimpleNamespace)
@@ -63,7 +60,7 @@ class Observer:
 
 
 class Maps:
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Any) -> None:
         self.clock = clock
         self.reads = 0
         self.given: list[bytes] = []
@@ -86,7 +83,7 @@ class Window:
     busy = False
     fails: BaseException | None = None
     opened = 0
-    clock: Clock
+    clock: Any
 
     def __init__(self) -> None:
         if Window.busy:
@@ -108,7 +105,7 @@ class Tracer:
     def __init__(
         self, directory: pathlib.Path, devices: tuple[str, ...] = ("GPU:0", "GPU:1"), **arguments: Any
     ) -> None:
-        self.clock = Window.clock = Clock()
+        self.clock = Window.clock = clock()
         self.observer, self.maps, self.faults = Observer(self.clock), Maps(self.clock), Faults()
         settings = checked_settings(
             directory, arguments.get("overhead", 1.0), arguments.get("steps"), None, False, None
@@ -181,23 +178,16 @@ def test_a_traced_step_costs_what_its_window_and_its_slowness_take(tmp_path: pat
     assert case.spent == pytest.approx(opening + closing + 1.5)
 
 
-@pytest.fixture
-def observed_without_maps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Observer, "begin_window", lambda self, maps, since: self.calls.append("begin"))
-
-
-@pytest.mark.usefixtures("observed_without_maps")
 def test_a_step_that_is_only_learned_from_costs_its_window(tmp_path: pathlib.Path) -> None:
     case = Tracer(tmp_path)
     case.clock.map_seconds, case.clock.profiler_seconds = 0.5, 0.25
     case.step(0, seconds=100.0)
-    assert case.spent == pytest.approx(2 * (2 * 0.5 + 0.25))
+    assert case.spent == pytest.approx(6 * 0.5 + 2 * 0.25)
     # AND one without untraced steps before it is not known to be slower
     case.step(1, seconds=100.0)
-    assert case.spent == pytest.approx(4 * (2 * 0.5 + 0.25))
+    assert case.spent == pytest.approx(2 * (6 * 0.5 + 2 * 0.25))
 
 
-@pytest.mark.usefixtures("observed_without_maps")
 def test_ordinary_steps_are_averaged_with_the_latest_weighing_most(tmp_path: pathlib.Path) -> None:
     case = Tracer(tmp_path, steps=[9])
     case.step(0)
@@ -211,9 +201,7 @@ def test_ordinary_steps_are_averaged_with_the_latest_weighing_most(tmp_path: pat
     # AND a faster step costs nothing
     case.tracer.passed("train", PassedSteps(100, 300.0, MIB))
     assert case.tracer._untraced_seconds["train"] == pytest.approx(3.0)
-
-
-def test_passed_steps_count_with_their_peak(tmp_path: pathlib.Path) -> None:
+    # AND passed steps count with their peak
     case = Tracer(tmp_path, overhead=0.5)
     case.step(0)
     case.step(1, peak=100)
@@ -322,22 +310,19 @@ def test_a_step_that_the_user_profiles_is_left_to_the_user(
     assert case.step(2) is not None
 
 
-def test_a_window_that_gave_way_to_the_users_profiler_has_no_profile(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path)
-    case.tracer.begin(0, "train")
-    case.tracer._window.gave_way = True  # type: ignore[union-attr]
-    assert case.tracer.end(0, "train", 0.0, 1.0, MIB) is None
-    assert case.observer.calls == ["begin", "end GPU:0", "close"] and room(case) == MAX_WAITING
-
-
-@pytest.mark.parametrize("busy", [True, False])
-def test_a_window_that_cannot_be_closed_has_no_profile(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, busy: bool
+@pytest.mark.parametrize(
+    ("gave_way", "fault"), [(True, None), (False, ProfilerBusyError()), (False, RuntimeError("no profile"))]
+)
+def test_a_window_that_gave_way_to_the_users_profiler_or_cannot_be_closed_has_no_profile(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, gave_way: bool, fault: Exception | None
 ) -> None:
     case = Tracer(tmp_path)
-    monkeypatch.setattr(Window, "fails", ProfilerBusyError() if busy else RuntimeError("no profile"))
-    assert case.step(0) is None
-    assert case.faults.stopped(TRACING) is not busy and room(case) == MAX_WAITING
+    monkeypatch.setattr(Window, "fails", fault)
+    case.tracer.begin(0, "train")
+    case.tracer._window.gave_way = gave_way  # type: ignore[union-attr]
+    assert case.tracer.end(0, "train", 0.0, 1.0, MIB) is None
+    assert case.faults.stopped(TRACING) is isinstance(fault, RuntimeError) and room(case) == MAX_WAITING
+    assert not gave_way or case.observer.calls == ["begin", "end GPU:0", "close"]
 
 
 def test_a_fault_of_the_observer_leaves_the_facts_empty(tmp_path: pathlib.Path) -> None:
@@ -390,16 +375,12 @@ def test_without_traces_no_maps_are_read(tmp_path: pathlib.Path, monkeypatch: py
     assert looked == [1]
 
 
-def test_handles_of_variables_are_measured_on_each_cpu_whose_map_can_be_read(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path, ("GPU:0", "CPU:0", "CPU:1"))
-    assert case.observer.handles == {"CPU:0": 40}
-
-
-def test_handles_of_unknown_size_are_noted_as_unknown(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(maps: Any, device: str) -> int:
-        raise RuntimeError
-
-    monkeypatch.setattr(step_tracer, "resource_handle_bytes", fail)
+def test_handles_of_variables_are_measured_on_each_cpu_whose_map_can_be_read(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Tracer(tmp_path, ("GPU:0", "CPU:0", "CPU:1")).observer.handles == {"CPU:0": 40}
+    # AND a fault leaves their size unknown
+    monkeypatch.setattr(step_tracer, "resource_handle_bytes", lambda maps, device: 1 // 0)
     assert Tracer(tmp_path, ("CPU:0",)).observer.handles == {"CPU:0": None}
 
 
@@ -421,11 +402,10 @@ def test_beside_other_replicas_no_step_is_traced_that_was_not_asked_for(
     # AND it is said once, unless the user chose
     said = [record for record in caplog.records if "no step is traced" in record.message]
     assert len(said) == (steps is None)
-
-
-def test_replicas_that_appear_later_end_what_was_not_asked_for(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path)
-    before = [number for number in range(3) if case.step(number) is not None]
-    case.tracer._watch.replicated = True  # type: ignore[misc]
-    case.tracer.schedule.changed()
-    assert before and [number for number in range(3, 9) if case.step(number) is not None] == []
+    # AND those that appear later end what was not asked for
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    later = Tracer(tmp_path)
+    assert [number for number in range(3) if later.step(number) is not None]
+    later.tracer._watch.replicated = True  # type: ignore[misc]
+    later.tracer.schedule.changed()
+    assert [number for number in range(3, 9) if later.step(number) is not None] == []
