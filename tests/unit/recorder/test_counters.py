@@ -19,7 +19,7 @@ def rows_of(rows: CounterRows) -> list[tuple[Any, ...]]:
     )
 
 
-def test_only_changes_are_kept() -> None:
+def test_only_changes_are_kept_and_a_counter_that_is_missing_became_zero() -> None:
     rows = CounterRows()
     rows.add(3, [("models_alive", "CPU:0", 1, 100, None), ("traces", "f", 2, MISSING, None)])
     rows.add(4, [("models_alive", "CPU:0", 1, 100, None), ("traces", "f", 3, MISSING, "why")])
@@ -31,9 +31,6 @@ def test_only_changes_are_kept() -> None:
         (5, "models_alive", "CPU:0", 1, 160),
     ]
     assert rows.take() is None
-
-
-def test_a_counter_that_is_missing_became_zero() -> None:
     rows = CounterRows()
     rows.add(1, [("models_gone", "CPU:0", 2, 64, None)])
     rows.add(2, [])
@@ -52,7 +49,7 @@ def test_many_changes_cost_one_row_for_each_take() -> None:
     assert len(rows_of(rows)) == 1
 
 
-def test_a_session_is_told_the_ends_of_those_before_it_in_order() -> None:
+def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some() -> None:
     ends = SessionEnds()
     first, second, third = (ends.begin() for _ in range(3))
     ends.note(second, {"CPU:0": 20})
@@ -63,9 +60,6 @@ def test_a_session_is_told_the_ends_of_those_before_it_in_order() -> None:
         [("earlier_sessions", "CPU:0", 1, 10, None), ("earlier_sessions", "GPU:0", 1, 1, None)],
         [("earlier_sessions", "CPU:0", 2, 20, None)],
     ]
-
-
-def test_of_many_sessions_some_are_told_with_the_first_and_the_last() -> None:
     ends = SessionEnds()
     for _ in range(1000):
         ends.note(ends.begin(), {"CPU:0": 1})

@@ -48,7 +48,7 @@ def test_a_notebook_shows_tables_and_escapes_names() -> None:
     assert "Note: a note" in shown and repr(SUMMARY) == "<MemorySummary GPU:0: 7.0 MiB allocated>"
 
 
-def test_the_models_are_named() -> None:
+def test_the_models_are_named_and_without_a_device_there_are_only_notes() -> None:
     def title(*models: str, step: int | None = None) -> str:
         return str(dataclasses.replace(SUMMARY, models=models, step=step)).splitlines()[0]
 
@@ -56,9 +56,6 @@ def test_the_models_are_named() -> None:
     assert title("net") == "Memory of model net"
     assert title("a", "b", step=0) == "Memory of 2 models: a, b, after training step 0"
     assert title("a", "b", "c", "d", "e") == "Memory of 5 models: a, b, c and 2 more"
-
-
-def test_without_a_device_there_are_only_notes() -> None:
     absent = dataclasses.replace(SUMMARY, devices=())
     assert str(absent) == "Memory of model net, after training step 41\nNote: a note"
     assert repr(absent) == "<MemorySummary no device>"

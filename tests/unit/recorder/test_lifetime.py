@@ -3,7 +3,6 @@
 import atexit
 import gc
 import os
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,13 +35,12 @@ class Recorder:
 
 
 @pytest.fixture(autouse=True)
-def own_recorders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_recorders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recorders of this test only."""
     monkeypatch.setattr(lifetime, "_by_place", type(lifetime._by_place)())
     monkeypatch.setattr(lifetime, "_unclosed", type(lifetime._unclosed)())
     monkeypatch.setattr(own_recordings, "register", lambda directory, write: written.__setitem__(directory, write))
     written.clear()
-    yield
 
 
 written: dict[str, Any] = {}
@@ -56,24 +54,12 @@ def test_the_open_predecessor_of_a_run_is_returned() -> None:
     assert take_place(Recorder(), "/runs/a", "worker_1") is None
     assert take_place(Recorder(), "/runs/b", "") is None
     assert take_place(second, "/runs/a", "") is first
+    # AND one that is closed or gone is none
     second.closed = True
     assert take_place(third, "/runs/a", "") is None
-
-
-def test_a_recorder_is_unclosed_until_it_is_closed_or_gone() -> None:
-    recorder, other = Recorder(), Recorder()
-    close_at_exit(recorder)
-    assert is_unclosed(recorder) and not is_unclosed(other)
-    recorder.closed = True
-    assert not is_unclosed(recorder)
-
-
-def test_a_recorder_that_is_gone_is_no_predecessor() -> None:
-    recorder = Recorder()
-    take_place(recorder, "runs/a", "")
-    del recorder
+    del third
     gc.collect()
-    assert take_place(Recorder(), "runs/a", "") is None
+    assert take_place(Recorder(), "/runs/a", "") is None
 
 
 @pytest.mark.parametrize(("closed", "calls"), [(False, ["drain"]), (True, [])])
@@ -119,29 +105,30 @@ def test_recorders_are_closed_at_exit_with_one_wait_for_all(monkeypatch: pytest.
     assert closed.calls == [] and waits == [1]
 
 
-def test_closing_runs_before_what_was_registered_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closing_runs_before_what_was_registered_earlier_until_a_recorder_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(atexit, "unregister", lambda function: calls.append(("unregister", function)))
     monkeypatch.setattr(atexit, "register", lambda function: calls.append(("register", function)))
     close_at_exit(Recorder())
     assert calls == [("unregister", lifetime._close_all), ("register", lifetime._close_all)]
+    recorder, other = Recorder(), Recorder()
+    close_at_exit(recorder)
+    assert is_unclosed(recorder) and not is_unclosed(other)
+    recorder.closed = True
+    assert not is_unclosed(recorder)
 
 
 def test_a_weak_method_is_called_while_its_object_exists() -> None:
-    recorder = Recorder()
-    seen: list[Any] = []
-
-    class Owner:
-        def take(self, *values: Any) -> None:
-            seen.append(values)
-
-    owner = Owner()
-    call = weakly(owner.take)
-    call(1, 2)
-    del owner, recorder
+    owner = Recorder()
+    calls = owner.calls
+    call = weakly(owner.close)
+    call()
+    del owner
     gc.collect()
-    call(3)
-    assert seen == [(1, 2)]
+    call()
+    assert calls == ["close"]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -112,10 +112,8 @@ def figures(monkeypatch: pytest.MonkeyPatch, dump: bytes | None, *names: str) ->
 def test_without_a_map_the_pool_is_unknown_and_a_note_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     figures(monkeypatch, None, "CPU:0", "GPU:0")
     found = memory_summary(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), devices=["CPU:0", "GPU:0"])
-    assert [(one.device, one.pool_bytes, one.free_bytes, one.largest_free_bytes) for one in found.devices] == [
-        ("CPU:0", None, None, None),
-        ("GPU:0", None, None, None),
-    ]
+    assert [one.device for one in found.devices] == ["CPU:0", "GPU:0"]
+    assert {(one.pool_bytes, one.free_bytes, one.largest_free_bytes) for one in found.devices} == {(None, None, None)}
     assert found.notes == ("a note", "The map of CPU:0 is unknown.")
     # AND the second device has none of the model's variables
     assert found.devices[1].layers == () and [one.category for one in found.devices[1].categories] == ["unattributed"]

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tb_memplugin
 from tb_memplugin.recorder.automatic import recording as automatic
 from tb_memplugin.recorder.automatic.recording import MAX_RUNS, AutomaticRecording
-from tb_memplugin.recorder.automatic.wrapping import CALLBACK_METHODS, AfterImport, Wrapping
+from tb_memplugin.recorder.automatic.wrapping import AfterImport, Wrapping
 from tb_memplugin.recorder.observe.calls.hooks import hooks
 
 NAME = "tb_memplugin_test_module"
@@ -37,7 +37,7 @@ def write(folder: pathlib.Path, code: str) -> None:
     importlib.invalidate_caches()
 
 
-def test_the_job_runs_after_the_modules_code_and_once(folder: pathlib.Path) -> None:
+def test_the_job_runs_once_after_the_modules_code_or_at_once(folder: pathlib.Path) -> None:
     write(folder, "value = 5")
     seen: list[int] = []
     AfterImport({NAME: lambda module: seen.append(module.value)}).install()
@@ -47,17 +47,12 @@ def test_the_job_runs_after_the_modules_code_and_once(folder: pathlib.Path) -> N
     assert seen == [5]
     # THEN the loader is the one that the module would have had
     assert vars(module.__loader__).keys() == {"name", "path"}
+    # AND if it is imported already, the job runs at once
+    AfterImport({NAME: lambda module: seen.append(-module.value)}).install()
+    assert seen == [5, -5]
 
 
-def test_a_module_that_is_imported_already_is_told_at_once(folder: pathlib.Path) -> None:
-    write(folder, "value = 6")
-    importlib.import_module(NAME)
-    seen: list[ModuleType] = []
-    AfterImport({NAME: seen.append}).install()
-    assert [module.__name__ for module in seen] == [NAME]
-
-
-def test_a_failing_import_fails_as_before_and_a_later_one_is_told(folder: pathlib.Path) -> None:
+def test_a_failing_import_fails_as_before_and_a_failing_job_does_not_fail_it(folder: pathlib.Path) -> None:
     write(folder, "raise ValueError(7)")
     seen: list[ModuleType] = []
     AfterImport({NAME: seen.append}).install()
@@ -66,12 +61,11 @@ def test_a_failing_import_fails_as_before_and_a_later_one_is_told(folder: pathli
     write(folder, "value = 77")
     importlib.import_module(NAME)
     assert len(seen) == 1
-
-
-def test_a_failing_job_does_not_fail_the_import(folder: pathlib.Path) -> None:
-    write(folder, "value = 8")
+    # AND a job that fails changes nothing
+    del sys.modules[NAME]
+    write(folder, "value = 888")
     AfterImport({NAME: lambda module: module.missing}).install()
-    assert importlib.import_module(NAME).value == 8
+    assert importlib.import_module(NAME).value == 888
 
 
 def test_a_missing_module_is_missing_and_nothing_is_left_after_removal() -> None:
@@ -164,6 +158,13 @@ def test_a_function_that_trains_is_a_loop_from_its_second_call_on(recording: Rec
     (loop,) = recording.loops.values()
     assert (loop.steps, loop.first_step, loop.model) == (2, 1, model)
     assert not recording.is_inside and list(recording.notes()) == []
+    # AND calls are observed only while a function is unknown
+    users = hooks._users
+    seen: list[int] = []
+    traced = tf.function(lambda: seen.append(hooks._users))
+    for _ in range(2):
+        traced()
+    assert seen == [users + 1] and hooks._users == users
 
 
 def test_the_loop_is_of_the_largest_layer_that_no_other_calls(recording: Recording) -> None:
@@ -179,21 +180,6 @@ def test_the_loop_is_of_the_largest_layer_that_no_other_calls(recording: Recordi
     step()
     (loop,) = recording.loops.values()
     assert loop.model is large
-
-
-def test_a_loop_without_layers_has_no_model(recording: Recording) -> None:
-    weight = tf.Variable(1.0)
-
-    @tf.function
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = weight**2
-        weight.assign_sub(0.01 * tape.gradient(loss, weight))
-
-    step()
-    step()
-    (loop,) = recording.loops.values()
-    assert (loop.model, loop.steps) == (None, 1)
 
 
 def test_an_update_alone_is_a_step_and_gradients_alone_are_none(recording: Recording) -> None:
@@ -217,7 +203,8 @@ def test_an_update_alone_is_a_step_and_gradients_alone_are_none(recording: Recor
         update(tf.constant(1.0))
         assert float(gradients()) == pytest.approx(2 * float(weight))
         counts()
-    assert [loop.steps for loop in recording.loops.values()] == [1]
+    # THEN the loop, which has no layers, has no model
+    assert [(loop.model, loop.steps) for loop in recording.loops.values()] == [(None, 1)]
 
 
 def test_a_forward_pass_that_changes_statistics_is_no_step(recording: Recording) -> None:
@@ -233,7 +220,7 @@ def test_a_forward_pass_that_changes_statistics_is_no_step(recording: Recording)
     assert (layer.moving_mean.numpy() != before).all() and recording.loops == {}
 
 
-def test_functions_inside_a_function_are_left_alone(recording: Recording) -> None:
+def test_functions_inside_a_function_or_a_recorded_call_are_left_alone(recording: Recording) -> None:
     model = make_model()
     inner = training_step(model)
 
@@ -245,13 +232,9 @@ def test_functions_inside_a_function_are_left_alone(recording: Recording) -> Non
     outer(X)
     (loop,) = recording.loops.values()
     assert (loop.steps, loop.model) == (1, model)
-
-
-def test_a_function_of_a_call_that_is_recorded_is_left_alone(recording: Recording) -> None:
-    step = training_step(make_model())
     with recording.inside():
-        step(X)
-    assert recording.loops == {}
+        training_step(make_model())(X)
+    assert len(recording.loops) == 1
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -288,19 +271,6 @@ def test_a_first_call_that_fails_is_a_loop_only_if_a_run_was_opened_for_it(recor
         tf.function(lambda: tf.debugging.assert_less(X, 0.5))()
     assert len(recording.loops) == opened
     assert not recording.is_inside
-
-
-def test_calls_are_observed_only_while_a_function_is_unknown(recording: Recording) -> None:
-    users = hooks._users
-    seen: list[int] = []
-
-    @tf.function
-    def step() -> None:
-        seen.append(hooks._users)  # as it is traced
-
-    for _ in range(2):
-        step()
-    assert seen == [users + 1] and hooks._users == users
 
 
 def test_a_fault_of_ours_is_logged_and_changes_nothing(
@@ -354,10 +324,8 @@ class Model:
         return x
 
 
-def keras_with(model: type) -> types.ModuleType:
-    package = types.ModuleType("keras")
-    package.Model = model  # type: ignore[attr-defined]
-    return package
+def keras_with(model: type) -> Any:
+    return types.SimpleNamespace(Model=model)
 
 
 class CallbackList:
@@ -385,39 +353,34 @@ def test_a_callback_is_added_however_callbacks_are_passed(models: Recording) -> 
     assert given == ["theirs"]
 
 
-def test_never_twice(models: Recording, tmp_path: Any) -> None:
+def test_a_callback_is_not_added_twice_nor_to_a_list_of_the_programs_own_which_is_said(
+    models: Recording, tmp_path: Any
+) -> None:
     theirs = tb_memplugin.MemoryCallback(tmp_path)
     assert Model().fit(callbacks=[theirs])[2] == [theirs]
     ready = CallbackList(theirs)
     assert Model().evaluate(callbacks=ready) is ready and not list(models.notes())
-
-
-def test_a_list_of_the_programs_own_is_left_alone_and_said(models: Recording) -> None:
     ready = CallbackList("theirs")
     assert Model().fit(callbacks=ready)[2] is ready
     (note,) = models.notes()
     assert note.startswith("1 call of `fit`") and "CallbackList" in note
 
 
-def test_wrong_arguments_fail_as_before(models: Recording) -> None:
+def test_wrong_arguments_fail_as_before_and_nothing_is_added_while_the_program_records_itself(
+    models: Recording,
+) -> None:
     with pytest.raises(TypeError, match="wrong"):
         Model().fit(wrong=1)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"predict\(\) missing 1 required positional argument"):
         Model().predict()  # type: ignore[call-arg]
+    models.on = False
+    assert Model().fit(7) == (7, 1, None) and Model().train_on_batch(8) == 8
 
 
 def test_a_fault_of_ours_changes_nothing(models: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(model: Any) -> Any:
-        raise RuntimeError
-
-    monkeypatch.setattr(models, "callback_for", fail)
+    monkeypatch.setattr(models, "callback_for", lambda model: 1 // 0)
     assert Model().fit(7, callbacks=["theirs"]) == (7, 1, ["theirs"])
     assert "could not be recorded" in next(models.notes())
-
-
-def test_while_the_program_records_itself_nothing_is_added(models: Recording) -> None:
-    models.on = False
-    assert Model().fit(7) == (7, 1, None) and Model().train_on_batch(8) == 8
 
 
 def test_removal_restores_the_methods() -> None:
@@ -428,16 +391,6 @@ def test_removal_restores_the_methods() -> None:
     assert vars(Model)["fit"].__wrapped__ is before["fit"]
     wrapping.remove()
     assert dict(vars(Model)) == before
-
-
-def test_keras_has_the_methods() -> None:
-    wrapping = Wrapping(AutomaticRecording("runs", "name"))
-    wrapping.models(keras)
-    try:
-        names = [*CALLBACK_METHODS, "train_on_batch"]
-        assert all(hasattr(getattr(keras.Model, name), "tb_memplugin_automatic") for name in names)
-    finally:
-        wrapping.remove()
 
 
 def test_each_model_has_a_run_until_there_are_too_many(tmp_path: Any) -> None:

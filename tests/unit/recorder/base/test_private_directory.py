@@ -23,7 +23,9 @@ def places(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[pat
     return on_disk, in_memory
 
 
-def test_a_directory_is_new_named_by_its_use_and_readable_by_its_user_only(places: Any) -> None:
+def test_a_directory_is_new_named_by_its_use_where_asked_for_and_readable_by_its_user_only(
+    places: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second = PrivateDirectory("oom"), PrivateDirectory("oom")
     assert first.path != second.path
     for directory in (first, second):
@@ -31,11 +33,7 @@ def test_a_directory_is_new_named_by_its_use_and_readable_by_its_user_only(place
         assert path.parent == places[0] and path.name.startswith("tb_memplugin_oom_")
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
         directory.remove()
-
-
-def test_a_directory_in_memory_lies_there_if_the_system_has_such_a_place(
-    places: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # AND one in memory lies there if the system has such a place
     in_memory = PrivateDirectory("profile", in_memory=True)
     assert pathlib.Path(in_memory.path).parent == places[1]
     monkeypatch.setattr(private_directory, "MEMORY", str(places[1] / "missing"))
@@ -145,26 +143,22 @@ def test_a_directory_that_is_removed_before_it_is_locked_is_made_again(
     directory.remove()
 
 
-def test_without_locks_a_directory_can_be_used_and_no_other_is_removed(
-    places: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = places[0] / "tb_memplugin_oom_theirs"
-    left.mkdir()
-    monkeypatch.setattr(private_directory, "fcntl", None)
-    directory = PrivateDirectory("oom")
-    remove_abandoned()
-    assert left.is_dir() and os.path.isdir(directory.path)
-    directory.remove()
-    assert not os.path.exists(directory.path)
-
-
-def test_a_file_system_without_locks_is_enough(places: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("module", [False, True], ids=["no locks in Python", "none in the file system"])
+def test_without_locks_a_directory_can_be_used(places: Any, monkeypatch: pytest.MonkeyPatch, module: bool) -> None:
     def unsupported(descriptor: int, operation: int) -> None:
         raise OSError(37, "No locks available")
 
-    monkeypatch.setattr(private_directory.fcntl, "flock", unsupported)
+    left = places[0] / "tb_memplugin_oom_theirs"
+    left.mkdir()
+    if module:
+        monkeypatch.setattr(private_directory.fcntl, "flock", unsupported)
+    else:
+        monkeypatch.setattr(private_directory, "fcntl", None)
     descriptors = len(os.listdir("/proc/self/fd"))
     directory = PrivateDirectory("oom")
-    assert os.path.isdir(directory.path)
+    remove_abandoned()
+    # THEN no other one is removed, and no file stays open
+    assert left.is_dir() and os.path.isdir(directory.path)
     assert len(os.listdir("/proc/self/fd")) == descriptors
     directory.remove()
+    assert not os.path.exists(directory.path)

@@ -140,10 +140,9 @@ class Held:
 
 
 @pytest.fixture(autouse=True)
-def own_items(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def own_items(monkeypatch: pytest.MonkeyPatch) -> None:
     """Items of other tests are kept out: they are recorders of a process with many threads."""
     monkeypatch.setattr(process, "_inherited", type(process._inherited)())
-    yield
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -157,20 +156,11 @@ def test_a_forked_child_abandons_each_item_once() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 11
     # AND the parent keeps them
     assert (first.abandoned, second.abandoned) == (0, 0)
-
-
-def test_in_a_child_of_the_child_they_are_not_abandoned_again() -> None:
-    item = Held()
-    process.abandon_in_child(item)
-    for _ in range(2):  # as in a child and in one of its own
-        process._abandon_all()
-    assert item.abandoned == 1
-
-
-def test_an_item_that_is_gone_is_not_kept_for_a_child() -> None:
-    item: Any = Held()
-    process.abandon_in_child(item)
-    assert len(process._inherited) == 1
-    del item
+    # AND one that is gone is not kept
+    del second, item
     gc.collect()
-    assert len(process._inherited) == 0
+    assert len(process._inherited) == 1
+    # AND in a child of the child they are not abandoned again
+    for _ in range(2):
+        process._abandon_all()
+    assert first.abandoned == 1

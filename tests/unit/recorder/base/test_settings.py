@@ -39,19 +39,21 @@ def test_an_invalid_argument_is_named_with_the_received_value(
     assert repr(next(iter(changed.values()))) in str(raised.value)
 
 
-def test_a_log_dir_that_is_a_file_is_refused(tmp_path: pathlib.Path) -> None:
+def test_a_log_dir_that_is_a_file_or_not_writable_is_refused(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordingError, match="it is a file"):
         checked_settings(tmp_path / "file", **GOOD)
     with pytest.raises(RecordingError, match="cannot be created"):
         checked_settings(tmp_path / "file" / "below", **GOOD)
-
-
-def test_a_log_dir_that_is_not_writable_is_refused(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The superuser may write anywhere, so the operating system's answer is given here.
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     with pytest.raises(RecordingError, match="is not writable"):
         checked_settings(tmp_path, **GOOD)
+    for log_dir in (None, 3, "", b"runs"):
+        with pytest.raises(RecordingError, match="log_dir must be a path"):
+            checked_settings(log_dir, **GOOD)
 
 
 def test_a_log_dir_is_the_same_from_every_directory(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,12 +62,6 @@ def test_a_log_dir_is_the_same_from_every_directory(tmp_path: pathlib.Path, monk
         assert checked_settings(same, **GOOD).log_dir == str(tmp_path / "runs" / "exp1")
     url = checked_settings("gs://bucket/exp1", **GOOD)
     assert url.log_dir == "gs://bucket/exp1" and url.remote
-
-
-@pytest.mark.parametrize("log_dir", [None, 3, "", b"runs"])
-def test_a_log_dir_that_is_not_a_path_is_refused(log_dir: object) -> None:
-    with pytest.raises(RecordingError, match="log_dir must be a path"):
-        checked_settings(log_dir, **GOOD)
 
 
 def test_valid_arguments_are_kept(tmp_path: pathlib.Path) -> None:

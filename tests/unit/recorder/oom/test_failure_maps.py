@@ -3,17 +3,14 @@
 import collections
 import os
 import pathlib
-import signal
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
 from map_cases import memory_map
 
+from tb_memplugin.recorder.base.private_directory import PrivateDirectory
 from tb_memplugin.recorder.oom import failure_maps
 from tb_memplugin.recorder.oom.failure_maps import VARIABLE, DumpFile, DumpFiles, FailureMaps
 from tb_memplugin.schema import MISSING
@@ -52,19 +49,6 @@ def test_the_map_of_a_failure(
     assert maps.at_failure("GPU:0", requested, dumps) is expected
 
 
-# Prints the path of its directory once it exists; then waits to be killed, or exits.
-HOLDER = """
-import os, sys, time
-from tb_memplugin.recorder.oom.failure_maps import VARIABLE, DumpFiles
-files = DumpFiles()
-files.acquire()
-open(os.environ[VARIABLE] + "_cpu.1700000000000000", "wb").close()
-print(os.path.dirname(os.environ[VARIABLE]), flush=True)
-sys.stdin.readline()
-files.release()
-"""
-
-
 @pytest.fixture
 def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -73,36 +57,21 @@ def place(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Pa
     return tmp_path
 
 
-@pytest.fixture
-def holder(place: pathlib.Path) -> Iterator[tuple[subprocess.Popen[str], pathlib.Path]]:
-    process = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with process:
-        assert process.stdout is not None
-        yield process, pathlib.Path(process.stdout.readline().strip())
-        process.kill()
-
-
-def test_dumps_of_a_killed_process_are_removed_by_the_next_one(
-    place: pathlib.Path, holder: tuple[subprocess.Popen[str], pathlib.Path]
-) -> None:
-    # GIVEN a process that holds dumps
-    process, left = holder
-    assert list(left.iterdir())
+def test_dumps_of_ended_processes_are_removed_and_those_of_others_kept(place: pathlib.Path) -> None:
+    # GIVEN the dumps of a process that was killed, and of one that lives, which holds a lock
+    holder = PrivateDirectory("oom")
+    left, used = place / "tb_memplugin_oom_killed", pathlib.Path(holder.path)
+    left.mkdir()
+    for directory in (left, used):
+        (directory / "dump_cpu.1700000000000000").touch()
+    # WHEN another one starts
     files = DumpFiles()
-    # WHEN another one starts while it lives
     files.acquire()
+    # THEN the killed one's are gone, and later its own
+    assert set(place.iterdir()) == {used, pathlib.Path(os.environ[VARIABLE]).parent}
     files.release()
-    # THEN it keeps them
-    assert list(left.iterdir())
-    # AND WHEN it is killed
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert left.exists()
-    files.acquire()
-    # THEN only the new one's are left
-    assert [str(path) for path in place.iterdir()] == [os.path.dirname(os.environ[VARIABLE])]
-    files.release()
-    assert list(place.iterdir()) == [] and VARIABLE not in os.environ
+    assert [*place.iterdir()] == [used] and list(used.iterdir()) and VARIABLE not in os.environ
+    holder.remove()
 
 
 def test_the_users_own_prefix_is_used_and_kept(place: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

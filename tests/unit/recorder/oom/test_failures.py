@@ -31,11 +31,8 @@ def error_of(kind: type, message: str) -> BaseException:
     return error
 
 
-EXHAUSTED, MISSING, INTERNAL = (
-    tf.errors.ResourceExhaustedError,
-    tf.errors.NotFoundError,
-    tf.errors.InternalError,
-)
+EXHAUSTED, MISSING, INTERNAL = tf.errors.ResourceExhaustedError, tf.errors.NotFoundError, tf.errors.InternalError
+INVALID = tf.errors.InvalidArgumentError
 REQUEST = Request(4096, "net/dense/MatMul", "[16,64] float", "GPU:0", "GPU_0_bfc")  # 16 * 64 numbers of 4 bytes
 
 
@@ -100,19 +97,19 @@ def dump(seconds_ago: float) -> DumpFile:
     return DumpFile(time.time() - seconds_ago, "cpu", "")
 
 
-def test_a_constant_that_found_no_memory_has_the_size_of_its_proto() -> None:
-    error = error_of(tf.errors.InvalidArgumentError, PROTO)
-    assert memory_request(error) is None  # without a failed allocation the proto is at fault
-    assert memory_request(error, [dump(5.0)]) is None
-    assert memory_request(error, [dump(0.0)]) == Request(
-        25088 * 4096 * 4, "adam/kernel_momentum/Initializer/zeros", "[25088,4096] float"
-    )
-    scalar = error_of(
-        tf.errors.InvalidArgumentError, "Cannot parse tensor from proto: dtype: DT_DOUBLE\ntensor_shape {\n}"
-    )
-    assert memory_request(scalar, [dump(0.0)]) == Request(8, None, "[] double")
-    unknown = error_of(tf.errors.InvalidArgumentError, "Cannot parse tensor from proto: ...")
-    assert memory_request(unknown, [dump(0.0)]) == Request()
+@pytest.mark.parametrize(
+    ("message", "request_"),
+    [
+        (PROTO, Request(25088 * 4096 * 4, "adam/kernel_momentum/Initializer/zeros", "[25088,4096] float")),
+        ("Cannot parse tensor from proto: dtype: DT_DOUBLE\ntensor_shape {\n}", Request(8, None, "[] double")),
+        ("Cannot parse tensor from proto: ...", Request()),
+    ],
+)
+def test_a_constant_that_found_no_memory_has_the_size_of_its_proto(message: str, request_: Request) -> None:
+    error = error_of(INVALID, message)
+    assert memory_request(error, [dump(0.0)]) == request_
+    # Without a failed allocation the proto is at fault.
+    assert memory_request(error) is None and memory_request(error, [dump(5.0)]) is None
 
 
 def test_any_error_right_after_tensorflow_gave_up_an_allocation_is_out_of_memory() -> None:
@@ -137,12 +134,9 @@ def test_the_newest_graph_in_which_a_layer_made_the_op_names_it() -> None:
     assert fact_of("net/MatMul", graphs) == graphs[1].ops["net/MatMul"] and is_forward("net/MatMul", graphs)
     # AND an op that is inlined into its caller has the caller's name before its own
     assert fact_of("StatefulPartitionedCall/net/Relu", graphs) == graphs[1].ops["net/Relu"]
-
-
-@pytest.mark.parametrize("op", [None, "net/Add", "Relu"])
-def test_an_op_that_no_layer_made_has_no_facts(op: str | None) -> None:
-    graphs = [graph("step", net_MatMul=OpFact("net", "forward", line="a.py:1"))]
-    assert fact_of(op, graphs) is None and not is_forward(op, graphs)
+    # AND an op that no layer made has none
+    for op in (None, "net/Add", "Relu"):
+        assert fact_of(op, graphs) is None and not is_forward(op, graphs)
 
 
 class Failing(keras.layers.Layer):  # type: ignore[misc]

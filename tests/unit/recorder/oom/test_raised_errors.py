@@ -60,21 +60,11 @@ def test_a_failure_is_seen_also_if_the_program_catches_it_and_on_any_thread(rais
     thread.start()
     thread.join()
     assert [request.requested_bytes for request in session.received] == [4096, 8192]
-
-
-@pytest.mark.parametrize(
-    ("message", "kind"),
-    [
-        ("End of sequence", tf.errors.OutOfRangeError),
-        ("/data/BLOOM/x: too many open files", tf.errors.ResourceExhaustedError),
-        ("logits and labels must be broadcastable", tf.errors.InvalidArgumentError),
-    ],
-)
-def test_other_errors_are_none(raised: RaisedErrors, message: str, kind: Any) -> None:
-    session = Session()
-    raised.add(session)
-    fail(message, kind)
-    assert session.received == []
+    # AND other errors are none
+    fail("End of sequence", tf.errors.OutOfRangeError)
+    fail("/data/BLOOM/x: too many open files")
+    fail("logits and labels must be broadcastable", tf.errors.InvalidArgumentError)
+    assert len(session.received) == 2
 
 
 def test_an_error_that_wraps_the_last_one_is_the_same_failure(raised: RaisedErrors) -> None:
@@ -142,7 +132,7 @@ def test_a_dropped_session_receives_failures_until_the_next_one_is_made(raised: 
     assert len(dropped.received) == 1
 
 
-def test_without_sessions_nothing_is_left(raised: RaisedErrors, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_sessions_nothing_is_left(raised: RaisedErrors) -> None:
     original = tf.errors.OpError.__init__
     session = Session()
     raised.add(session)

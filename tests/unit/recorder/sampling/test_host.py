@@ -28,14 +28,10 @@ def test_host_rss_is_what_the_kernel_states() -> None:
 def test_a_closed_reader_gives_nothing_until_it_is_opened_again() -> None:
     memory = ResidentMemory()
     descriptors = len(os.listdir("/proc/self/fd"))
-    memory.open()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
-    memory.close()
-    memory.close()
-    assert len(os.listdir("/proc/self/fd")) == descriptors - 1
-    assert memory.resident_bytes() == MISSING
-    memory.open()
-    assert memory.resident_bytes() > 0
+    for act, opened in ((memory.open, 0), (memory.close, -1), (memory.close, -1), (memory.open, 0)):
+        act()
+        assert len(os.listdir("/proc/self/fd")) == descriptors + opened
+        assert (memory.resident_bytes() == MISSING) is (opened < 0)
     memory.close()
 
 
@@ -109,7 +105,9 @@ def test_a_process_whose_bytes_the_driver_hides_is_unknown(monkeypatch: pytest.M
     assert driver.figures == {"GPU:0": DriverFigures()}
 
 
-def test_the_driver_is_opened_once_and_again_after_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_is_opened_once_and_again_after_closing_and_not_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     library = install(monkeypatch, GPU_0=[])
     driver = Driver(BUSES)
     for _ in range(2):
@@ -120,9 +118,6 @@ def test_the_driver_is_opened_once_and_again_after_closing(monkeypatch: pytest.M
     assert calls(library) == (1, 1) and not driver.answers
     driver.open()
     assert calls(library) == (2, 1) and driver.answers
-
-
-def test_without_a_gpu_the_driver_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     library = install(monkeypatch, GPU_0=[])
     driver = Driver({})
     driver.open()

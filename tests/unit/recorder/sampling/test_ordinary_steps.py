@@ -81,7 +81,7 @@ def test_what_is_due_ends_the_row_of_ordinary_steps(monkeypatch: pytest.MonkeyPa
     assert len(system.rows) == len(system.resets) == passed
 
 
-def test_a_change_and_a_pause_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_a_pause_and_a_clock_that_is_set_back_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     system = System(monkeypatch, "CPU:0")
     system.allow(0)
     assert system.next(1)
@@ -90,10 +90,9 @@ def test_a_change_and_a_pause_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
     system.allow(0)
     system.steps.forbid()
     assert not system.next(1)
-
-
-def test_a_clock_that_is_set_back_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    system = System(monkeypatch, "CPU:0")
+    system.steps.take()
+    system.rows.clear()
+    system.now = 1000.0
     system.allow(0, behind=60.0)
     assert system.next(1, 1.0) and system.rows[0][0] == 1061.0
     assert not system.next(2, -3600.0)

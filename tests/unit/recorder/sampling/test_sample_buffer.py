@@ -53,16 +53,6 @@ def test_short_rows_are_like_the_row_that_they_follow() -> None:
     assert second.driver_total_bytes.tolist() == [MISSING, 5, 5, MISSING, MISSING]
 
 
-def test_short_rows_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_buffer, "MAX_ROWS", 2)
-    buffer = SampleBuffer(["GPU:0"])
-    keep = buffer.like(row(0, (1, 2)))
-    for step in range(4):
-        keep((0.0, step, 1, 2, 3))
-    taken = buffer.take()
-    assert taken is not None and taken.step.tolist() == [0, 1] and buffer.take_dropped() == 2
-
-
 def test_a_measurement_reaches_its_row_and_device() -> None:
     buffer = SampleBuffer(["GPU:0", "GPU:1"])
     numbers = [buffer.append(0.0, row(step, (1, 2), (3, 4))) for step in range(3)]
@@ -73,14 +63,9 @@ def test_a_measurement_reaches_its_row_and_device() -> None:
     assert taken.devices["GPU:1"].largest_free_bytes.tolist() == [MISSING, 66, MISSING]
     assert taken.devices["GPU:1"].driver_total_bytes.tolist() == [MISSING] * 3
     assert taken.devices["GPU:0"].pool_bytes.tolist() == [MISSING] * 3
-
-
-def test_a_measurement_of_a_taken_row_is_dropped() -> None:
-    buffer = SampleBuffer(["GPU:0"])
-    gone = buffer.append(0.0, row(0, (1, 2)))
-    buffer.take()
-    number = buffer.append(0.0, row(1, (1, 2)))
-    assert number == 1 and not buffer.measure(gone, "GPU:0", 7, 6) and not buffer.measure(2, "GPU:0", 7, 6)
+    # AND none reaches a row that was taken or is not there yet
+    assert buffer.append(0.0, row(3, (1, 2), (3, 4))) == 3
+    assert not buffer.measure(numbers[2], "GPU:0", 7, 6) and not buffer.measure(4, "GPU:0", 7, 6)
     taken = buffer.take()
     assert taken is not None and taken.devices["GPU:0"].pool_bytes.tolist() == [MISSING]
 
@@ -131,6 +116,12 @@ def test_rows_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     assert (buffer.take_dropped(), buffer.take_dropped()) == (2, 0)
     # The numbers of later rows go on.
     assert buffer.append(0.0, row(5, (1, 2))) == 3 and buffer.measure(3, "GPU:0", 7, 6)
+    # AND so are short ones
+    keep = buffer.like(row(6, (1, 2)))
+    for step in range(4):
+        keep((0.0, step, 1, 2, 3))
+    taken = buffer.take()
+    assert taken is not None and taken.step.tolist() == [5, 0, 1] and buffer.take_dropped() == 2
 
 
 def test_a_row_with_an_impossible_figure_leaves_the_others_whole() -> None:
