@@ -71,10 +71,10 @@ def test_activations_wait_until_the_writer_is_flushed_or_closed(log: Log, method
         assert log.bytes == written
         # AND a row that was accepted is written whatever the program records later
         with log.writer.as_default():
-            accepted()
+            accepted().add_activations(7, {"a": 10})
             with tf.summary.record_if(False):
                 log.writer.flush()
-        assert log.read().activations.step.tolist()[-1] == 3
+        assert log.read().activations.step.tolist()[-1] == 7
 
 
 def test_activations_are_written_after_five_seconds_or_when_there_are_many(
