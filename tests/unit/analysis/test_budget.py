@@ -143,6 +143,8 @@ def test_devices_and_phases_select() -> None:
     validation = make_samples([1], [900], phase="validation", device="GPU:0")
     both = of_samples(validation)
     assert only(check_run(both, Budget(800, phases=("validation",)))).status == "violated"
+    within = only(check_run(both, Budget(900)))
+    assert (within.status, within.phase) == ("within", "validation")
     assert only(check_run(both, Budget(800, phases=("train",)))).reason == "no peak recorded in phase train"
     assert only(check_run(both, Budget(800, devices=("GPU:7",)))).status == "unchecked"
 

@@ -7,7 +7,6 @@ import pytest
 from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin.analysis.answers.questions import answers
-from tb_memplugin.analysis.budget import Budget
 from tb_memplugin.analysis.describe import describe_run
 from tb_memplugin.analysis.fit.what_if import RunPredictor
 from tb_memplugin.analysis.growth.device_growth import find_growth, growth_of
@@ -17,7 +16,6 @@ from tb_memplugin.commands.run_text import format_run
 from tb_memplugin.prediction.conditions import Conditions
 from tb_memplugin.schema import Phase, Run
 from tb_memplugin.storage.read.columns import join_samples
-from unit.analysis.test_budget import check_run
 
 STEPS = np.arange(240)
 GROWN = STEPS * (MIB // 4)
@@ -95,14 +93,6 @@ def test_the_terminal_and_json_show_the_pool_of_the_phase() -> None:
     described = describe_run(run)
     assert described["pool"][DEVICE]["spans"] and described["steps"] == 240
     assert described["answers"][DEVICE][1]["sentence"] == "No growth over 240 steps (under 3.0 MiB)"
-
-
-def test_a_budget_holds_in_the_phase() -> None:
-    run = run_of("predict")
-    (within,) = check_run(run, Budget(max_bytes=900 * MIB))
-    assert (within.status, within.phase) == ("within", "predict")
-    (unchecked,) = check_run(run, Budget(max_bytes=900 * MIB, phases=("train",)))
-    assert (unchecked.status, unchecked.reason) == ("unchecked", "no peak recorded in phase train")
 
 
 def test_what_if_says_why_it_predicts_nothing() -> None:

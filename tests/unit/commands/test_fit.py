@@ -52,11 +52,6 @@ def test_layers_are_chosen_by_globs_separated_or_repeated(logdir, run, capsys) -
     assert printed[0]["peak_bytes"] == answer.prediction.peak_bytes
 
 
-def test_a_glob_that_matches_no_layer_is_refused(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["what-if", str(logdir), "--run", "traced", "--unfreeze", "conv2"]) == 2
-    assert "no layer with weights has a path like 'conv2'; the nearest is 'net/conv2'" in capsys.readouterr().err
-
-
 def test_the_largest_batch_size_is_unknown(run: Run) -> None:
     # GIVEN compiled steps of one batch size, which say nothing about others
     compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
@@ -83,14 +78,22 @@ def test_the_command_prints_the_plan(logdir: pathlib.Path, run: Run, capsys: pyt
     assert printed["options"][0]["kind"] == "none" and printed["options"][0]["fits"] is False
 
 
-@pytest.mark.parametrize("budget", ["much", "0", "-3GiB", "2PiB"])
-def test_a_budget_is_a_size(logdir: pathlib.Path, budget: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plan", str(logdir), f"--budget={budget}"]) == 2
-    sentence = f"a budget is a size with its unit, such as 24GiB, at most 1 PiB. Received: '{budget}'"
+NO_SIZE = "a budget is a size with its unit, such as 24GiB, at most 1 PiB. Received: "
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "sentence"),
+    [
+        (
+            "what-if",
+            ["--unfreeze", "conv2"],
+            "no layer with weights has a path like 'conv2'; the nearest is 'net/conv2'",
+        ),
+        *(("plan", [f"--budget={size}"], f"{NO_SIZE}'{size}'") for size in ("much", "0", "-3GiB", "2PiB")),
+        ("plan", ["--budget", "8GiB", "--run", "trace"], "no run 'trace'"),
+        ("plan", ["--budget", "8GiB", "--device", "GPU:7"], "GPU:7"),
+    ],
+)
+def test_what_is_no_condition_of_the_run_is_refused(command, options, sentence, logdir, capsys) -> None:
+    assert main([command, str(logdir), *options]) == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_unknown_runs_and_devices_are_refused(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for option, sentence in ((["--run", "trace"], "no run 'trace'"), (["--device", "GPU:7"], "GPU:7")):
-        assert main(["plan", str(logdir), "--budget", "8GiB", *option]) == 2
-        assert sentence in capsys.readouterr().err

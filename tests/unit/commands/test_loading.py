@@ -9,8 +9,6 @@ import pickle
 import re
 import subprocess
 import sys
-import types
-from typing import Any
 
 import numpy as np
 import pytest
@@ -110,32 +108,6 @@ def test_a_notebook_shows_a_table_of_the_devices_and_escapes_names(tmp_path: pat
     ]
 
 
-class FakePandas(types.ModuleType):
-    def __init__(self) -> None:
-        super().__init__("pandas")
-        self.arrays = types.SimpleNamespace(IntegerArray=lambda values, mask: ("Int64", values, mask))
-
-    @staticmethod
-    def array(values: list[Any], dtype: str) -> tuple[str, list[Any]]:
-        return dtype, values
-
-    @staticmethod
-    def DataFrame(columns: dict[str, Any]) -> dict[str, Any]:  # noqa: N802
-        return columns
-
-
-def test_columns_have_types_that_can_say_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", FakePandas())
-    write_small_run(tmp_path / "small")
-    run = tb_memplugin.load(tmp_path)["small"]
-    frames = run.to_pandas()
-    kind, values, mask = frames["ledger"]["rounding_bytes"]
-    assert kind == "Int64" and mask.any() and not mask.all()
-    assert np.array_equal(mask, values == MISSING)
-    assert frames["ledger"]["layer"][0] == "string" and frames["ledger"]["trainable"][0] == "boolean"
-    assert frames["peaks"]["wall_time"].dtype == np.float64
-
-
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="pandas is optional")
 def test_data_frames_hold_the_tables() -> None:
     run = tb_memplugin.load(STORED)["out_of_memory"]
@@ -150,6 +122,9 @@ def test_data_frames_hold_the_tables() -> None:
     ledger = frames["ledger"]
     sums = ledger.groupby(["step", "device"])["bytes"].sum()
     assert sums.max() == max(snapshot.in_use_bytes for snapshot in run.snapshots)
+    types = [str(ledger[name].dtype) for name in ("rounding_bytes", "layer", "trainable")]
+    assert types == ["Int64", "string", "boolean"] and ledger["rounding_bytes"].isna().any()
+    assert frames["peaks"]["wall_time"].dtype == np.float64
     empty = dataclasses.replace(run, snapshots=()).to_pandas()["ledger"]
     assert len(empty) == 0 and str(empty["bytes"].dtype) == "Int64"
 

@@ -35,7 +35,6 @@ def run() -> Run:
 
 def test_the_highest_peak_that_its_replay_reproduces_is_divided(run: Run) -> None:
     demand = peak_demand(run, "CPU:0")
-    assert demand is not None and demand.one_region_bytes is not None
     figures = run.samples.devices["CPU:0"]
     measured = dict(zip(run.samples.step.tolist(), figures.peak_bytes.tolist(), strict=True))
     assert demand.peak_bytes == measured[demand.step] == max(measured[one.step] for one in run.requests)
@@ -51,7 +50,6 @@ def test_the_highest_peak_that_its_replay_reproduces_is_divided(run: Run) -> Non
 
 def test_inspect_says_the_same_as_json_and_as_text(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     demand = peak_demand(run, "CPU:0")
-    assert demand is not None
     assert main(["inspect", str(PLANS), "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"]["wide"]["demand"] == {"CPU:0": describe_demand(demand)}
     assert main(["inspect", str(PLANS)]) == 0
@@ -64,11 +62,9 @@ def test_inspect_says_the_same_as_json_and_as_text(run: Run, capsys: pytest.Capt
 def test_the_sentences_have_the_figures(tmp_path: pathlib.Path) -> None:
     requests_cases.write_run(tmp_path / "traced")
     demand = peak_demand(tb_memplugin.load(tmp_path)["traced"], DEVICE)
-    assert demand is not None
     parts, pool = demand_sentences(demand)
     for size in (demand.peak_bytes, demand.demand_bytes, demand.rounding_bytes, demand.unsplit_bytes):
         assert format_bytes(size) in parts
-    assert demand.one_region_bytes is not None and demand.growing_bytes is not None
     whole, growing = format_bytes(demand.one_region_bytes), format_bytes(demand.growing_bytes)
     assert pool == (
         f"The pool has {format_bytes(demand.pool_bytes)}. Replayed in an empty pool, the step needs {whole} if that is "

@@ -19,7 +19,6 @@ def hand_made(chunks: HandMade = THREE_LAYERS) -> SizedStep:
 
 def test_a_part_knows_its_passes_and_its_output() -> None:
     part = Parts(hand_made().requests).of(["net/a", "net/b"], 2048)
-    assert part is not None
     assert (part.forward.tolist(), part.begin, part.end, part.back) == ([0, 1], 0, 1, 5)
     assert (part.held.tolist(), part.output) == ([0, 1], 1)
     assert Parts(hand_made().requests).of(["net/other"], None) is None

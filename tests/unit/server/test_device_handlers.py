@@ -36,7 +36,10 @@ def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path:
     assert told["steps"]["step"] == [] and told["steps"]["sum_in_use_bytes"] is None
 
 
-@pytest.mark.parametrize("faults", [[Fault(1, leak_mib=500), Fault(2, stops=75), Fault(3, oom=90)], []])
+@pytest.mark.parametrize(
+    "faults",
+    [[Fault(1, leak_mib=500), Fault(2, stops=75), Fault(3, oom=90)], [Fault(at, restarts=60) for at in range(8)], []],
+)
 def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> None:
     write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
     whole = devices_of(FileSource(tmp_path))
@@ -49,18 +52,6 @@ def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> N
     unknown = {"rows": None, "clock_offset_seconds": None}
     for name in ("devices", "workers"):
         assert [{**one, **unknown} for one in told[name]] == [{**one, **unknown} for one in whole[name]]
-
-
-def test_a_restarted_training_has_the_peaks_of_its_history(tmp_path, monkeypatch) -> None:
-    # GIVEN every worker killed in the middle, gone on from half of that
-    write_cluster(tmp_path / "run", 6, 1, 100, [Fault(at, restarts=60) for at in range(6)], flush_steps=10)
-    whole = devices_of(FileSource(tmp_path))
-    monkeypatch.setattr(device_handlers, "MANY_WORKERS", 4)
-    source = NotingSource(tmp_path)
-    told = devices_of(source)
-    for own, expected in zip(told["devices"], whole["devices"], strict=True):
-        assert {**own, "rows": None} == {**expected, "rows": None}
-    assert [(one["sessions"], one["first_step"], one["last_step"]) for one in told["workers"]] == [(2, 0, 99)] * 6
 
 
 def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monkeypatch) -> None:

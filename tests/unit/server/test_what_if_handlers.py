@@ -144,12 +144,6 @@ def test_where_it_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
     assert after["fits"] is True and after["enough_capacity_bytes"] is None
 
 
-def test_a_glob_without_a_layer_is_an_error_of_its_condition(handlers: Handlers, logdir: pathlib.Path) -> None:
-    with pytest.raises(RequestError) as raised:
-        ask(handlers, logdir, unfreeze="conv9")
-    assert raised.value.parameter == "unfreeze"
-
-
 def test_the_curve_says_where_each_batch_size_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
     answer = ask(handlers, logdir, batch_size="48", capacity="100MiB")
     largest, curve = answer["largest_batch_size"], answer["curve"]
@@ -195,17 +189,18 @@ def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> Non
         ({"optimizer": "adan"}, "optimizer is one of sgd, momentum"),
         ({"precision": "int8"}, "precision is one of float32"),
         ({"device": ""}, "device"),
+        ({"run": "other"}, "no run"),
+        ({"device": "GPU:7"}, "no device 'GPU:7'"),
+        ({"route": "fixes", "run": "failed", "oom": "1"}, "no failed allocation 1; it has 1"),
+        ({"route": "fixes", "run": "failed", "oom": "-1"}, "oom"),
     ],
 )
-def test_bad_conditions(handlers: Handlers, logdir: pathlib.Path, values: dict[str, str], sentence: str) -> None:
-    with pytest.raises(RequestError, match=sentence):
-        ask(handlers, logdir, **values)
-
-
-def test_unknown_places(handlers: Handlers, logdir: pathlib.Path) -> None:
-    for values, sentence in (({"run": "other"}, "no run"), ({"device": "GPU:7"}, "no device 'GPU:7'")):
-        with pytest.raises(NotFoundError, match=sentence):
-            ask(handlers, logdir, **values)
+def test_bad_requests(handlers, logdir, failed_logdir, values, sentence) -> None:
+    error = NotFoundError if sentence.startswith("no ") else RequestError
+    with pytest.raises(error, match=sentence) as raised:
+        ask(handlers, failed_logdir if "oom" in values else logdir, **values)
+    if values.keys() & {"freeze", "unfreeze"}:
+        assert raised.value.parameter in values
 
 
 def test_answers_are_computed_once_and_one_at_a_time(logdir: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,11 +275,3 @@ def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(failed_logdir, monke
     monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: pytest.fail("simulated"))
     (oom,) = ask(Handlers(Reader()), failed_logdir, "oom", run="failed")["ooms"]
     assert oom["batch_size"] == 48 and "fixes" not in oom
-
-
-def test_unknown_failures(failed_logdir: pathlib.Path) -> None:
-    handlers, source = Handlers(Reader()), FileSource(failed_logdir)
-    with pytest.raises(NotFoundError, match="no failed allocation 1; it has 1"):
-        ask(handlers, source, "fixes", run="failed", oom="1")
-    with pytest.raises(RequestError, match="oom"):
-        ask(handlers, source, "fixes", run="failed", oom="-1")

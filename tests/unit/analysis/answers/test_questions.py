@@ -289,7 +289,6 @@ def test_a_recorded_failure_by_capacity_agrees_with_its_post_mortem() -> None:
     (failure,) = run.ooms
     found = by_name(run)
     assert failure.verdict == "capacity"
-    assert failure.map is not None
     free = failure.map.bytes[failure.map.state == FREE]
     largest = f"{free.max() / MIB:.1f} MiB"
     assert found["fits"].sentence == "OOM at step 12: 96.0 MiB requested"

@@ -241,7 +241,6 @@ def freezing(capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE
 @pytest.mark.parametrize("capacity_mib", [80, 96, 112])
 def test_as_few_layers_as_needed_are_frozen(capacity_mib: int) -> None:
     fix = freezing(capacity_mib * MIB)
-    assert fix is not None
     several = re.match(r"Freeze the first (\d) trainable layers \(up to (.*)\)$", fix.change)
     count = int(several[1]) if several else 1
     assert fix.change.endswith(f"{LARGE[count - 1][0]})" if several else LARGE[0][0])

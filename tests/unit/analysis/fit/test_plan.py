@@ -19,7 +19,6 @@ from tb_memplugin.schema.units import format_bytes
 
 def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:
     plan = tb_memplugin.plan(run, budget="1TiB")
-    assert plan.recorded_peak_bytes is not None and plan.high_bytes is not None
     least = tb_memplugin.plan(run, budget=plan.high_bytes)
     assert (least.fits, least.segments, least.accumulation, least.code) == (True, (), 1, "")
     assert "plan: no change: fits as recorded" in str(least)
@@ -29,11 +28,9 @@ def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:
 @pytest.mark.parametrize("share", [0.7, 0.5])
 def test_a_plan_is_within_its_budget_as_simulated(stored: Run, share: float) -> None:
     recorded = tb_memplugin.plan(stored, budget="1TiB").recorded_peak_bytes
-    assert recorded is not None
     budget = int(share * recorded)
     plan = tb_memplugin.plan(stored, budget=budget)
     assert plan.fits is True and plan.accumulation > 1
-    assert plan.low_bytes is not None and plan.peak_bytes is not None and plan.high_bytes is not None
     assert plan.low_bytes <= plan.peak_bytes <= plan.high_bytes <= budget
     # The range is the one that the post-mortem and `what_if` state for the plan's conditions, and so is the breakdown.
     conditions = Conditions(batch_size=plan.batch_size, accumulate=True)
@@ -204,5 +201,4 @@ def test_no_peak_is_below_the_bytes_that_are_live_at_once(run: Run, budget: str)
         for one in run.requests
     )
     plan = tb_memplugin.plan(dataclasses.replace(run, requests=unknown), budget=budget, batch_size=64)
-    assert plan.peak_bytes is not None and plan.demand_bytes is not None and plan.high_bytes is not None
     assert 0.8 * plan.peak_bytes < plan.demand_bytes <= plan.peak_bytes < 0.9 * plan.high_bytes

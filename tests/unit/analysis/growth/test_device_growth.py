@@ -33,7 +33,6 @@ def test_a_leak_is_found_with_its_rate_and_its_beginning(since: int, noise: int)
     random = np.random.default_rng(since)
     values = FLAT + np.maximum(0, STEPS - since) * (MIB // 4) + random.integers(0, noise + 1, 2000)
     trend = find_trend(STEPS, values)
-    assert trend is not None
     assert trend.bytes_per_step == pytest.approx(MIB // 4, rel=0.05)
     assert abs(trend.since_step - max(since, 40)) <= 60 and trend.last_step == 1999
     assert trend.from_bytes == pytest.approx(300 * MIB + max(0, trend.since_step - since) * MIB // 4, rel=0.03)

@@ -11,7 +11,7 @@ from reading_cases import MIB, make_run, make_samples, make_snapshot
 from tb_memplugin.analysis.answers.questions import answers
 from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.growth.device_growth import find_growth, growth_bound
-from tb_memplugin.analysis.growth.host_memory import HostGrowth, host_growth, host_summary
+from tb_memplugin.analysis.growth.host_memory import host_growth, host_summary
 from tb_memplugin.analysis.growth.trend import find_trend
 from tb_memplugin.schema import MISSING, Counters, HeldTensorGroup, LedgerRow, Run, Snapshot
 from unit.analysis.growth.test_device_growth import FLAT, STEPS, run_of
@@ -148,14 +148,8 @@ def host_run(host: npt.NDArray[np.int64], device: npt.NDArray[np.int64] = FLAT, 
     return make_run(samples, **parts)
 
 
-def growth_in(run: Run) -> HostGrowth:
-    growth = host_growth(run)
-    assert growth is not None
-    return growth
-
-
 def host_cause(values: npt.NDArray[np.int64], rows: list[Row]) -> str | None:
-    growth = growth_in(host_run(values, counters=(counters(rows),)))
+    growth = host_growth(host_run(values, counters=(counters(rows),)))
     return None if growth.cause is None else growth.cause.text
 
 
@@ -178,7 +172,7 @@ def test_host_memory_that_the_cpu_allocator_explains_is_no_second_finding() -> N
     # It does grow, though, and the section on host memory says so.
     summary = host_summary(explained)
     assert summary is not None and summary.growth is not None and "grows" in summary.sentence()
-    growth = growth_in(host_run(LEAK + STEPS * MIB // 2, LEAK))
+    growth = host_growth(host_run(LEAK + STEPS * MIB // 2, LEAK))
     assert growth.beyond_cpu.bytes_per_step == pytest.approx(MIB // 2, rel=0.02)
     assert "(50.0 MiB of it beyond the memory of CPU:0)" in growth.sentence()
 
@@ -244,7 +238,7 @@ def test_kept_iterators_are_named_as_the_cause() -> None:
 def test_kept_arrays_are_the_cause_of_growing_host_memory_at_their_rate(size: int, kind: str | None) -> None:
     resident = FLAT + STEPS * MIB // 10
     samples = dataclasses.replace(make_samples(range(2000), FLAT.tolist()), host_resident_bytes=resident)
-    growth = growth_in(make_run(samples, counters=(kept("kept_arrays", size),)))
+    growth = host_growth(make_run(samples, counters=(kept("kept_arrays", size),)))
     assert (growth.cause and growth.cause.kind) == kind
     if growth.cause is not None:
         assert growth.cause.text.startswith("list `seen` of Data keeps 500 NumPy arrays (50.0 MiB) more")

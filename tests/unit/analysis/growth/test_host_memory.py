@@ -12,7 +12,6 @@ from reading_cases import MIB, make_run, make_samples
 
 from tb_memplugin.analysis.growth.host_memory import (
     PART_NAMES,
-    HostGrowth,
     host_findings,
     host_growth,
     host_parts,
@@ -34,12 +33,6 @@ def samples_with(resident: npt.NDArray[np.int64], on_cpu: int = MISSING, **colum
 
 def run_of(samples: Samples, worker: str = "") -> Run:
     return make_run(samples, workers=(worker,))
-
-
-def growth_in(samples: Samples) -> HostGrowth:
-    growth = host_growth(run_of(samples))
-    assert growth is not None
-    return growth
 
 
 def growing(per_step: int) -> npt.NDArray[np.int64]:
@@ -81,7 +74,7 @@ def test_parts_are_known_together_where_they_fit(on_cpu: int, columns: dict[str,
 def test_growth_is_found_and_its_part_named(name: str) -> None:
     resident = growing(MIB // 4)
     read = {name: {step: int(resident[step]) - 500 * MIB for step in (10, 1000, 1990)}}
-    found = growth_in(samples_with(resident, **read))
+    found = host_growth(run_of(samples_with(resident, **read)))
     assert found.trend.bytes_per_step == pytest.approx(MIB // 4, rel=0.02)
     assert (found.first_step, found.last_step) == (1000, 1990)
     assert found.parts == {name: 990 * MIB // 4, "other_bytes": 0}
@@ -92,7 +85,7 @@ def test_growth_is_found_and_its_part_named(name: str) -> None:
 
 def test_a_part_that_only_one_step_knows_hides_what_grows() -> None:
     read = {"tf_data_bytes": {500: MIB, 1990: MIB}, "pinned_pool_bytes": {1990: MIB}}
-    assert growth_in(samples_with(growing(MIB // 4), **read)).parts == {}
+    assert host_growth(run_of(samples_with(growing(MIB // 4), **read))).parts == {}
 
 
 def test_the_page_calls_the_parts_the_same() -> None:
@@ -105,13 +98,13 @@ def test_the_page_calls_the_parts_the_same() -> None:
 def test_a_jump_is_named_and_its_part_is_not_what_grows() -> None:
     # GIVEN 0.25 MiB of other memory more at each step, and 800 MiB that tf.data buffers after step 900
     resident = growing(MIB // 4) + np.where(np.arange(STEPS) > 900, 800 * MIB, 0)
-    found = growth_in(samples_with(resident, tf_data_bytes={500: 0, 1000: 800 * MIB, 1990: 800 * MIB}))
+    found = host_growth(run_of(samples_with(resident, tf_data_bytes={500: 0, 1000: 800 * MIB, 1990: 800 * MIB})))
     assert (found.first_step, found.last_step) == (1000, 1990)
     assert found.parts == {"tf_data_bytes": 0, "other_bytes": 990 * MIB // 4}
     (jumped,) = found.jumps
     assert jumped == (901, 800 * MIB) and "(including jumps of 800 MiB); largest growth" in found.sentence()
     # Read once on either side of the jump, what grows is not known.
-    found = growth_in(samples_with(resident, tf_data_bytes={500: 0, 1990: 800 * MIB}))
+    found = host_growth(run_of(samples_with(resident, tf_data_bytes={500: 0, 1990: 800 * MIB})))
     assert found.parts == {} and found.first_step is None
 
 

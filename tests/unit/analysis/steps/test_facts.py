@@ -50,7 +50,6 @@ def test_host_rss_that_grows_again_after_a_restart_is_found() -> None:
     samples = dataclasses.replace(run.samples, devices={"CPU:0": flat})
     run = dataclasses.replace(run, samples=samples)
     growth, summary = host_growth(run), host_summary(run)
-    assert growth is not None and summary is not None
     assert growth.trend.since_step > 200 and growth.trend.bytes_per_step == pytest.approx(MIB, rel=0.02)
     assert summary.sentence() == growth.sentence() == findings({"": run})[0]
 

@@ -62,7 +62,6 @@ def worked(trace: AllocationTrace, facts: TraceFacts) -> tuple[Timeline, Snapsho
     classifier = Classifier(trace, facts)
     snapshot = ledger_of(trace, facts, classifier=classifier)
     taken = timeline(classifier, snapshot)
-    assert taken is not None
     return taken, snapshot
 
 
@@ -230,7 +229,6 @@ def test_timeline_of_a_recorded_step(name: str) -> None:
     trace, facts = recorded(name)
     classifier = Classifier(trace, facts)
     taken = timeline(classifier, replayed(name))
-    assert taken is not None
     check(taken, replayed(name), trace)
     assert [band.name for band in taken.bands] == ["forward", "backward", "backward_and_update", "update"]
     # A compiled module's positions lie between the moments of events, which have the allocator's figures.
@@ -249,7 +247,6 @@ def test_inside_of_a_compiled_step_is_the_buffer_assignment(name: str) -> None:
     trace, facts = recorded(name)
     classifier = Classifier(trace, facts)
     taken = timeline(classifier, replayed(name))
-    assert taken is not None
     (span,) = taken.compiled
     assert span.start <= taken.peak < span.end and span.end - span.start > 50
     assert any("is the compiler's plan" in sentence for sentence in taken.not_available)
@@ -272,7 +269,6 @@ def test_reduced_timeline_is_exact_at_the_kept_moments(monkeypatch, allocations,
     monkeypatch.setattr(timeline_rows, "MAX_ALLOCATIONS", allocations)
     monkeypatch.setattr(timeline_rows, "MAX_MOMENTS", moments)
     taken = timeline(classifier, replayed(name))
-    assert taken is not None and whole is not None
     check(taken, replayed(name), trace)
     assert int(totals(taken).min()) == int(totals(whole).min())
     for moment, event in enumerate(taken.event.tolist()):

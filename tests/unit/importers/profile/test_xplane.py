@@ -163,7 +163,6 @@ def test_a_module_without_a_schedule_runs_as_its_instructions_are_listed() -> No
     scheduled = read_module(proto.SerializeToString())
     proto.hlo_module.ClearField("schedule")
     listed = read_module(proto.SerializeToString())
-    assert scheduled is not None and listed is not None
     # THEN it has the same allocations with the same buffers, live from their instruction to their last reader
     assert [block.bytes for block in listed.allocations] == [block.bytes for block in scheduled.allocations]
     for ours, theirs in zip(listed.allocations, scheduled.allocations, strict=True):
