@@ -1,9 +1,11 @@
 """Directories that state much more than they hold: each a few megabytes at most, with right checksums."""
 
 import dataclasses
+import io
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from reading_cases import event_files, make_samples, make_snapshot, write_frames
@@ -20,108 +22,89 @@ FIGURES = 8
 """Columns of a device."""
 
 
-def samples(rows: int, devices: list[str], first: int, sequence: int) -> bytes:
-    """A frame of zeros, which compress well."""
+def samples(rows: int, devices: list[str], first: int) -> Samples:
+    """Zeros, which compress well."""
     step, zeros = np.arange(first, first + rows), np.zeros(rows, np.int64)
-    figures = {name: DeviceSamples(*[zeros] * FIGURES) for name in devices}
-    return codec.encode(frame_of("samples", Samples(step, zeros, zeros, step / 2, zeros, figures), sequence), 6)
+    return Samples(step, zeros, zeros, step / 2, zeros, {name: DeviceSamples(*[zeros] * FIGURES) for name in devices})
+
+
+def write(directory: pathlib.Path, tag: str, records: Iterable[Any], level: int = 6) -> None:
+    """A frame of each record, in a tag with its number unless `tag` is one for all."""
+    stream = tag.partition("/")[0]
+    frames = (frame_of(stream, record, number) for number, record in enumerate(records))
+    encoded = enumerate(codec.encode(frame, level) for frame in frames)
+    write_frames(directory, [(tag.format(number), number, frame) for number, frame in encoded])
 
 
 def frames_of_64_mib(run: pathlib.Path) -> None:
-    write_frames(
-        run / "memory", [(f"samples/s/{at}", at, samples(520_000, ["GPU:0"], 520_000 * at, at)) for at in range(6)]
-    )
+    write(run / "memory", "samples/s/{}", (samples(520_000, ["GPU:0"], 520_000 * at) for at in range(6)))
 
 
 def frames_in_one_tag(run: pathlib.Path) -> None:
-    write_frames(
-        run / "memory", [("samples/s/0", at, samples(260_000, ["GPU:0"], 260_000 * at, at)) for at in range(20)]
-    )
+    write(run / "memory", "samples/s/0", (samples(260_000, ["GPU:0"], 260_000 * at) for at in range(20)))
 
 
 def devices(run: pathlib.Path) -> None:
     names = [f"GPU:{at}" for at in range(15_000)]
-    write_frames(
-        run / "memory",
-        [(f"samples/s/{at}", at, samples(2, names[250 * at : 250 * at + 250], 2 * at, at)) for at in range(60)],
-    )
+    write(run / "memory", "samples/s/{}", (samples(2, names[250 * at : 250 * at + 250], 2 * at) for at in range(60)))
 
 
 def workers(run: pathlib.Path) -> None:
-    frame = samples(3000, [f"GPU:{at}" for at in range(8)], 0, 0)
+    table = samples(3000, [f"GPU:{at}" for at in range(8)], 0)
     for worker in range(300):
-        write_frames(run / "memory" / f"w{worker}", [("samples/s/0", 0, frame)])
+        write(run / "memory" / f"w{worker}", "samples/s/0", [table])
 
 
 def steps_of_workers(run: pathlib.Path) -> None:
     """128 workers of 8 devices and 20,000 steps of their own."""
-    names = [f"GPU:{at}" for at in range(8)]
     alternating = np.arange(2000) % 2 * (2**40) + 1
+    figures = {f"GPU:{at}": DeviceSamples(*[alternating] * FIGURES) for at in range(8)}
     for worker in range(128):
-        frames = []
-        for at in range(10):
-            step = 10**6 * worker + np.arange(2000 * at, 2000 * at + 2000)
-            figures = {name: DeviceSamples(*[alternating] * FIGURES) for name in names}
-            table = Samples(step, step * 0, step * 0, step / 2, alternating, figures)
-            frames.append((f"samples/s/{at}", at, codec.encode(frame_of("samples", table, at), 6)))
-        write_frames(run / "memory" / f"w{worker}", frames)
+        steps = (10**6 * worker + np.arange(2000 * at, 2000 * at + 2000) for at in range(10))
+        tables = (Samples(step, step * 0, step * 0, step / 2, alternating, figures) for step in steps)
+        write(run / "memory" / f"w{worker}", "samples/s/{}", tables)
 
 
 def sessions(run: pathlib.Path) -> None:
-    write_frames(run / "memory", [(f"samples/s{at}/0", at, samples(2, ["GPU:0"], 2 * at, 0)) for at in range(20_000)])
+    frames = (codec.encode(frame_of("samples", samples(2, ["GPU:0"], 2 * at), 0), 6) for at in range(20_000))
+    write_frames(run / "memory", [(f"samples/s{at}/0", at, frame) for at, frame in enumerate(frames)])
 
 
 def activations(run: pathlib.Path) -> None:
-    layers = tuple(f"l{at}" for at in range(20_000))
-    frames = []
-    for at in range(60):
-        step = np.arange(40 * at, 40 * at + 40)
-        table = LayerActivations(step, step / 2, layers, np.zeros((40, len(layers)), np.int64))
-        frames.append((f"activations/s/{at}", at, codec.encode(frame_of("activations", table, at), 6)))
-    write_frames(run / "memory", frames)
+    layers, zeros = tuple(f"l{at}" for at in range(20_000)), np.zeros((40, 20_000), np.int64)
+    steps = (np.arange(40 * at, 40 * at + 40) for at in range(60))
+    write(run / "memory", "activations/s/{}", (LayerActivations(step, step / 2, layers, zeros) for step in steps))
 
 
 def wide_values(run: pathlib.Path) -> None:
     """Figures that no narrower column holds, in all columns of a device and of 2,000 layers."""
     alternating = np.arange(1 << 20) % 2 * (2**53 - 2) + 1
-    layers = tuple(f"l{at}" for at in range(2_000))
-    frames = []
-    for at in range(24):
-        step = np.arange(60_000 * at, 60_000 * at + 60_000)
-        rows = alternating[: len(step)]
-        figures = DeviceSamples(*[rows] * FIGURES)
-        table = Samples(step, step % 2, step % 2, step / 2, rows, {"GPU:0": figures})
-        frames.append((f"samples/s/{at}", at, codec.encode(frame_of("samples", table, at), 6)))
-    for at in range(20):
-        step = np.arange(512 * at, 512 * at + 512)
-        values = alternating[: 512 * len(layers)].reshape(512, -1)
-        activations = LayerActivations(step, step / 2, layers, values)
-        frames.append((f"activations/s/{at}", at, codec.encode(frame_of("activations", activations, at), 6)))
-    write_frames(run / "memory", frames)
+    layers, rows = tuple(f"l{at}" for at in range(2_000)), alternating[:60_000]
+    figures = {"GPU:0": DeviceSamples(*[rows] * FIGURES)}
+    steps = (np.arange(60_000 * at, 60_000 * at + 60_000) for at in range(24))
+    tables = (Samples(step, step % 2, step % 2, step / 2, rows, figures) for step in steps)
+    write(run / "memory", "samples/s/{}", tables)
+    values = alternating[: 512 * len(layers)].reshape(512, -1)
+    steps = (np.arange(512 * at, 512 * at + 512) for at in range(20))
+    write(run / "memory", "activations/s/{}", (LayerActivations(step, step / 2, layers, values) for step in steps))
 
 
 def objects(run: pathlib.Path) -> None:
     """Snapshots of 200,000 ledger rows, and sessions' facts with 200,000 notes."""
-    frames = []
     ledger = tuple(LedgerRow(f"l{at % 50}", "other_state", None, 1, None) for at in range(200_000))
-    notes = [f"n{at}" for at in range(200_000)]
-    for at in range(12):
-        snapshot = dataclasses.replace(make_snapshot(at), ledger=ledger, in_use_bytes=len(ledger))
-        frames.append((f"snapshots/s/{at}", at, codec.encode(frame_of("snapshots", snapshot, at), 6)))
-        info = SessionInfo("s", 1.0, "recorder", {}, tuple(notes))
-        frames.append((f"meta/s/{at}", 0, codec.encode(frame_of("meta", info, at), 6)))
-    write_frames(run / "memory", frames)
+    taken = (dataclasses.replace(make_snapshot(at), ledger=ledger, in_use_bytes=len(ledger)) for at in range(12))
+    write(run / "memory", "snapshots/s/{}", taken)
+    facts = SessionInfo("s", 1.0, "recorder", {}, tuple(f"n{at}" for at in range(200_000)))
+    write(run / "memory", "meta/s/{}", [facts] * 12)
 
 
 def counters_with_texts(run: pathlib.Path) -> None:
     """500 frames of counters."""
-    frames = [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))]
     texts = tuple(f"{at:0500}" for at in range(4096))
-    for at in range(500):
-        step = np.full(4096, at)
-        counters = Counters(step, ("traces",) * 4096, texts, step, step, texts[::-1])
-        frames.append((f"counters/s/{at}", at, codec.encode(frame_of("counters", counters, at), 1)))
-    write_frames(run / "memory", frames)
+    write(run / "memory", "samples/s/0", [samples(2, ["GPU:0"], 0)])
+    steps = (np.full(4096, at) for at in range(500))
+    counters = (Counters(step, ("traces",) * 4096, texts, step, step, texts[::-1]) for step in steps)
+    write(run / "memory", "counters/s/{}", counters, level=1)
 
 
 def strings(run: pathlib.Path) -> None:
@@ -152,19 +135,17 @@ def tensors(run: pathlib.Path) -> None:
 
 def stray_bytes(run: pathlib.Path) -> None:
     """A stray byte before each of 28,000 records."""
-    write_frames(run / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
+    write(run / "memory", "samples/s/0", [samples(2, ["GPU:0"], 0)])
     (path,) = event_files(run)
-    record = run / "record"
-    with record.open("wb") as file:
-        RecordWriter(file).write(b"x")
-    path.write_bytes(path.read_bytes() + (b"\xff" + record.read_bytes()) * 28_000)
-    record.unlink()
+    record = io.BytesIO()
+    RecordWriter(record).write(b"x")
+    path.write_bytes(path.read_bytes() + (b"\xff" + record.getvalue()) * 28_000)
 
 
 def links(run: pathlib.Path) -> None:
     """Eight directories with links to each other."""
     for one in range(8):
-        write_frames(run / f"d{one}" / "memory", [("samples/s/0", 0, samples(2, ["GPU:0"], 0, 0))])
+        write(run / f"d{one}" / "memory", "samples/s/0", [samples(2, ["GPU:0"], 0)])
         for other in range(8):
             if other != one:
                 os.symlink(run / f"d{other}", run / f"d{one}" / f"to_{other}")
@@ -191,4 +172,4 @@ CRAFTED: dict[str, Callable[[pathlib.Path], None]] = {
 def make(name: str, logdir: pathlib.Path) -> None:
     """The crafted run ``hostile`` beside the honest run ``honest`` of five steps."""
     CRAFTED[name](logdir / "hostile")
-    write_frames(logdir / "honest" / "memory", [("samples/s/0", 4, samples(5, ["GPU:0"], 0, 0))])
+    write(logdir / "honest" / "memory", "samples/s/0", [samples(5, ["GPU:0"], 0)])

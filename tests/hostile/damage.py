@@ -157,13 +157,10 @@ def make_case(logdir: pathlib.Path, number: int, seed: int) -> Case:
     content = path.read_bytes()
     damaged = damage(content, random)
     path.write_bytes(damaged)
-    records = _records(content)
+    spans = _records(content)
+    records = [content[begin:end] for begin, end in spans]
     # A layer table tells that a session began, not that it trained a step.
-    readable = [
-        content[begin:end]
-        for begin, end in records
-        if content[begin:end] in damaged and b"meta/" not in content[begin:end]
-    ]
+    readable = [record for record in records if record in damaged and b"meta/" not in record]
     last_known = max((event_pb2.Event.FromString(record[12:-4]).step for record in readable), default=-1)
     has_activations = any(b"activations/" in record for record in readable)
     return Case(
@@ -171,7 +168,7 @@ def make_case(logdir: pathlib.Path, number: int, seed: int) -> Case:
         {step: peak for session in sessions for step, peak in session.peaks.items()},
         allowed_peaks(sessions, chosen, last_known),
         allowed_peaks(sessions, chosen, last_known if has_activations else -1),
-        content.startswith(damaged) and len(damaged) in {0, *(end for _, end in records)},
+        content.startswith(damaged) and len(damaged) in {0, *(end for _, end in spans)},
     )
 
 
@@ -179,27 +176,23 @@ def faults(case: Case, run: Run | None) -> list[str]:
     """What is wrong with the shown run: figures that were not recorded or are superseded, and unreported losses."""
     if run is None:
         return [] if case.may_be_silent else ["the run is not listed, without a word"]
-    found = []
     samples, table = run.samples, run.activations
-    shown = [(device, figures.peak_bytes) for device, figures in samples.devices.items()]
-    for device, column in shown:
-        steps = samples.step.tolist()
-        if len(set(steps)) < len(steps):
-            found.append(f"{device}: a step is shown twice")
-        found += [
-            f"{device}: peak {peak} at step {step}"
-            for step, peak in zip(steps, column.tolist(), strict=True)
-            if peak not in case.allowed.get(step, ())
-        ]
-    cells = {int(step): int(table.bytes[row, 0]) for row, step in enumerate(table.step)} if table.layers else {}
+    steps = samples.step.tolist()
+    found = ["a step is shown twice"] if len(set(steps)) < len(steps) else []
+    found += [
+        f"{device}: peak {peak} at step {step}"
+        for device, figures in samples.devices.items()
+        for step, peak in zip(steps, figures.peak_bytes.tolist(), strict=True)
+        if peak not in case.allowed.get(step, ())
+    ]
+    cells = dict(zip(table.step.tolist(), table.bytes[:, 0].tolist(), strict=True)) if table.layers else {}
     found += [
         f"activations {size} at step {step}"
         for step, size in cells.items()
-        if size not in case.allowed_activations.get(step, ()) and size != MISSING
+        if size not in {MISSING, *case.allowed_activations.get(step, ())}
     ]
     whole = set(case.complete)
-    lost = set(samples.step.tolist()) != whole or set(cells) != whole
-    if lost and not run.damage and not case.may_be_silent:
+    if (set(steps) != whole or set(cells) != whole) and not run.damage and not case.may_be_silent:
         found.append("figures are missing without a word")
     return found
 

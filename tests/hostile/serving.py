@@ -3,10 +3,10 @@
 import dataclasses
 import json
 import pathlib
-import threading
 import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from servers import Server
 
@@ -84,25 +84,19 @@ def load_test(server: Server, routes: Sequence[str], clients: int, requests: int
     for route in routes:
         server.get(route)
     before = memory_mb(server, highest=False)
-    seconds: list[float] = []
-    errors: list[int] = []
 
-    def client(number: int) -> None:
+    def client(number: int) -> list[tuple[float, bool]]:
+        answers = []
         for at in range(requests):
             began = time.monotonic()
             status, _, _ = server.get(routes[(number + at) % len(routes)])
-            seconds.append(time.monotonic() - began)
-            if status != 200:
-                errors.append(status)
+            answers.append((time.monotonic() - began, status != 200))
+        return answers
 
-    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    ordered = sorted(seconds)
-    p95 = ordered[int(0.95 * len(ordered))]
-    return Load(len(seconds), len(errors), p95, before, memory_mb(server, highest=False))
+    with ThreadPoolExecutor(clients) as pool:
+        answers = sorted(answer for of_client in pool.map(client, range(clients)) for answer in of_client)
+    errors, p95 = sum(failed for _, failed in answers), answers[int(0.95 * len(answers))][0]
+    return Load(len(answers), errors, p95, before, memory_mb(server, highest=False))
 
 
 def _is_read_further(run: Mapping[str, object]) -> bool:

@@ -23,19 +23,19 @@ def normalization(channels: int, variables: int, trainable: int = 0) -> Layer:
 
 
 @pytest.mark.parametrize("channels", [1, 2, 64])
-@pytest.mark.parametrize("variables", [2, 3, 4])
-def test_mean_and_variance_are_never_trained(channels: int, variables: int) -> None:
-    assert unfreezing_bytes(normalization(channels, variables)) == (variables - 2) * 4 * channels
+@pytest.mark.parametrize(("variables", "trainable"), [(2, 0), (3, 0), (4, 0), (4, 1)])
+def test_neither_mean_and_variance_nor_what_is_trained_already_is_unfrozen(
+    channels: int, variables: int, trainable: int
+) -> None:
+    made = normalization(channels, variables, trainable)
+    assert unfreezing_bytes(made) == (variables - 2 - trainable) * 4 * channels
 
 
-def test_what_is_trained_already_is_not_unfrozen() -> None:
-    assert unfreezing_bytes(normalization(8, 4, trainable=1)) == 4 * 8
-
-
-def test_another_layer_has_no_statistics() -> None:
-    layer = Layer("net/d", "Dense", False, 12, 48, 0, 0, (-1, 3), "float32", None)
-    assert unfreezing_bytes(layer) == 48
-    assert unfreezing_bytes(Layer("net/bn", "BatchNormalization", False, 12, 48, 0, 0, None, None, None)) == 48
+@pytest.mark.parametrize(
+    ("kind", "shape", "dtype"), [("Dense", (-1, 3), "float32"), ("BatchNormalization", None, None)]
+)
+def test_another_layer_has_no_statistics(kind: str, shape: tuple[int, ...] | None, dtype: str | None) -> None:
+    assert unfreezing_bytes(Layer("net/d", kind, False, 12, 48, 0, 0, shape, dtype, None)) == 48
 
 
 @pytest.mark.parametrize("name", [replaced_optimizer("Adam", 72), unused("resnet50")])

@@ -2,15 +2,11 @@
 
 import dataclasses
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from reading_cases import make_snapshot
-from timeline_cases import split_columns
 
-from tb_memplugin.schema import CATEGORIES, MISSING, LedgerRow
+from tb_memplugin.schema import CATEGORIES, LedgerRow
 from tb_memplugin.schema.rounding import rounding_total, split_rounding
-from tb_memplugin.storage.write.snapshot_mapping import snapshot_from_mapping
 
 ROWS = st.lists(
     st.builds(
@@ -59,15 +55,3 @@ def test_known_rounding_is_split_although_other_rounding_is_unknown() -> None:
     # AND an unsplit remainder is all rounding
     remainder = LedgerRow(None, "weights", True, 4096, 4096)
     assert split_rounding([remainder]) == (dataclasses.replace(remainder, category="rounding"),)
-
-
-def test_columns_are_split_as_rows_are() -> None:
-    requested, rounding = split_columns(np.asarray([1024, 256, 512]), np.asarray([24, MISSING, 0]))
-    assert (requested.tolist(), rounding.tolist()) == ([1000, 256, 512], [24, 0, 0])
-
-
-def test_described_snapshot_is_a_valid_summary() -> None:
-    taken = make_snapshot(0)
-    rows = [dataclasses.asdict(row) for row in taken.ledger]
-    made = snapshot_from_mapping({"device": "GPU:0", "in_use_bytes": taken.in_use_bytes, "ledger": rows})
-    assert set(made.ledger) == set(taken.ledger) and made.rounding_bytes == 512

@@ -7,7 +7,7 @@ import pytest
 from reading_cases import DEVICE, make_samples
 
 from tb_memplugin.schema import MISSING, DeviceSamples
-from tb_memplugin.schema.samples import measured_pools, one_row_a_step, take_samples
+from tb_memplugin.schema.samples import measured_pools, one_row_a_step
 
 
 def figures(peaks: list[int], **others: list[int]) -> DeviceSamples:
@@ -52,10 +52,3 @@ def test_a_pool_is_measured_if_it_holds_what_is_said_of_it() -> None:
         pool_bytes=[10, 11, 9, 10, 10, MISSING],
     )
     assert measured_pools(of).tolist() == [True, True, False, False, False, False]
-
-
-def test_rows_are_taken_from_every_column() -> None:
-    samples = make_samples(range(5), [1, 2, 3, 4, 5])
-    taken = take_samples(samples, [4, 1])
-    assert taken.step.tolist() == [4, 1] and taken.devices[DEVICE].peak_bytes.tolist() == [5, 2]
-    assert {len(taken.phase), len(taken.epoch), len(taken.wall_time), len(taken.host_resident_bytes)} == {2}

@@ -68,9 +68,7 @@ def test_the_free_bytes_and_their_fragmentation(
 @pytest.mark.parametrize(("pool", "in_use"), [(None, 5), (5, None), (5, 6)])
 def test_a_pool_of_less_than_its_chunks_is_unknown(pool: int | None, in_use: int | None) -> None:
     assert pool_of(pool, in_use, 0) is None
-
-
-def test_a_free_chunk_that_does_not_fit_into_the_free_bytes_is_unknown() -> None:
+    # AND so is a free chunk that does not fit into the free bytes
     assert pool_of(1000, 600, 401) == Pool(1000, 600, None)
 
 

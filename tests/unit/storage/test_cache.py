@@ -18,39 +18,24 @@ from tb_memplugin.storage.run_reader import Reader
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 
-def test_a_value_is_found_only_under_its_mark() -> None:
+def test_a_value_is_found_under_its_mark_until_it_is_the_least_recently_used() -> None:
     cache = ByteCache(100)
-    cache.put("tag", 1, "old", 10)
-    assert cache.get("tag", 1) == "old"
-    assert cache.get("tag", 2) is None
-    cache.put("tag", 2, "new", 10)
-    assert (cache.get("tag", 1), cache.get("tag", 2), cache.size) == (None, "new", 10)
-
-
-def test_the_least_recently_used_goes_first() -> None:
-    cache = ByteCache(100)
-    cache.put("a", 0, "a", 50)
-    cache.put("b", 0, "b", 50)
-    assert cache.get("a", 0) == "a"
-    cache.put("c", 0, "c", 50)
-    assert [cache.get(key, 0) for key in "abc"] == ["a", None, "c"]
-
-
-def test_what_is_larger_than_the_budget_is_not_kept_and_displaces_nothing() -> None:
-    cache = ByteCache(100)
-    cache.put("a", 0, "a", 50)
+    cache.put("a", 1, "old", 10)
+    assert (cache.get("a", 1), cache.get("a", 2)) == ("old", None)
+    cache.put("a", 2, "new", 50)
+    assert (cache.get("a", 1), cache.get("a", 2), cache.size) == (None, "new", 50)
+    for key in "bc":
+        cache.put(key, 0, key, 50)
+        assert cache.get("a", 2) == "new"
+    assert [cache.get(key, 0) for key in "bc"] == [None, "c"]
+    # AND what is larger than the budget is not kept, and displaces only what it replaces
     cache.put("huge", 0, "huge", 1000)
-    assert (cache.get("huge", 0), cache.get("a", 0)) == (None, "a")
-    cache.put("a", 1, "huge", 1000)
-    assert cache.get("a", 0) is None and cache.size == 0
-
-
-def test_all_is_let_go_at_once() -> None:
-    cache = ByteCache(100)
-    for key in "abc":
-        cache.put(key, 0, key, 30)
+    assert (cache.get("huge", 0), cache.get("a", 2)) == (None, "new")
+    cache.put("a", 3, "huge", 1000)
+    assert cache.get("a", 2) is None and cache.size == 50
+    # AND all is let go at once
     cache.clear()
-    assert (cache.size, [cache.get(key, 0) for key in "abc"]) == (0, [None] * 3)
+    assert (cache.size, cache.get("c", 0)) == (0, None)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60))))

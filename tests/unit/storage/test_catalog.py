@@ -9,18 +9,10 @@ SESSIONS = ("0000000000001-aaaaaaaa", "0000000000002-bbbbbbbb")
 LISTING = {"run/memory": {f"samples/{session}/0": mark for mark, session in enumerate(SESSIONS)}}
 
 
-def test_a_session_has_its_tags_alone() -> None:
+def test_a_session_has_its_tags_alone_and_an_unknown_one_lists_those_that_exist() -> None:
     tags = catalog_of(LISTING, {})["run"]
     assert [entry[3] for entry in of_session(tags, SESSIONS[1]).tags] == [1]
-
-
-def test_the_error_for_an_unknown_session_lists_those_that_exist() -> None:
-    tags = catalog_of(LISTING, {})["run"]
     with pytest.raises(NotFoundError, match=f"run run has no session 'c'; available: {', '.join(SESSIONS)}$"):
         of_session(tags, "c")
-
-
-def test_a_run_without_sessions_has_none_available() -> None:
-    tags = catalog_of({}, {"run/memory": ["not readable"]})["run"]
     with pytest.raises(NotFoundError, match=r"available: none$"):
-        of_session(tags, "c")
+        of_session(catalog_of({}, {"run/memory": ["not readable"]})["run"], "c")

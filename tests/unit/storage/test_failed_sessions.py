@@ -18,8 +18,7 @@ from tb_memplugin.storage.write.run_writer import RunWriter
 
 def write_session(directory: pathlib.Path, failed: bool) -> float:
     """Write a session of nine steps, which end now; return when they ended."""
-    writer = RunWriter(directory, versions={})
-    now = time.time()
+    writer, now = RunWriter(directory, versions={}), time.time()
     writer.layer_table(make_table())
     samples = make_samples(range(9), [100] * 9)
     writer.samples(dataclasses.replace(samples, wall_time=now - 1e-6 * (9 - samples.step)))

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from reading_cases import make_map, make_oom, make_samples, make_snapshot, make_timeline
+from reading_cases import make_samples
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.schema import Samples
@@ -25,18 +25,6 @@ def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
         assert len(result.damage) == 1 and "steps are 0 to" in result.damage[0]
 
 
-def test_a_device_without_a_name_is_refused() -> None:
-    records = {
-        "snapshots": frame_of("snapshots", make_snapshot(0), 0),
-        "maps": frame_of("maps", make_map(0), 0),
-        "oom": frame_of("oom", make_oom(0), 0),
-        "timelines": frame_of("timelines", make_timeline(0), 0),
-    }
-    for stream, frame in records.items():
-        data = codec.encode(dataclasses.replace(frame, attributes={**frame.attributes, "device": ""}))
-        tag = Tag("s", stream, 0)
-        decoded = decode_tag(tag, TagContent("run", str(tag), (StoredFrame(0, data),)), Room(1 << 20, 1 << 20))
-        assert len(decoded.damage) == 1 and "device of a" in decoded.damage[0], stream
-    table = frame_of("samples", make_samples([0], [1], device=""), 0)
+def test_samples_of_a_device_without_a_name_are_refused() -> None:
     with pytest.raises(FormatError, match="devices must be"):
-        read_frame(Samples, table)
+        read_frame(Samples, frame_of("samples", make_samples([0], [1], device=""), 0))

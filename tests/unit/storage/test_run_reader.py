@@ -24,7 +24,6 @@ from reading_cases import (
     write_small_run,
 )
 
-from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Run
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.files.source import Listing, TagContent
@@ -177,12 +176,6 @@ def test_a_small_cache_changes_nothing_but_time(tmp_path: pathlib.Path) -> None:
     source, readers = FileSource(tmp_path), (Reader(cache_bytes=1), Reader())
     for name in "abcabc":
         assert equal(*(reader.run(source, name, {*BASIC, ACTIVATIONS}).run for reader in readers))
-
-
-def test_the_error_on_an_unknown_run_lists_the_runs(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "exp")
-    with pytest.raises(NotFoundError, match=r"no run 'other'; available: exp"):
-        Reader().run(FileSource(tmp_path), "other")
 
 
 @pytest.mark.parametrize(

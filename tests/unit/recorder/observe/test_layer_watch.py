@@ -42,9 +42,7 @@ def test_without_a_model_the_scope_of_the_loop_tells(monkeypatch: pytest.MonkeyP
     assert not watching(None).replicated
     monkeypatch.setattr(tf.distribute, "get_strategy", lambda: SimpleNamespace(num_replicas_in_sync=2))
     assert watching(None).replicated
-
-
-def test_a_strategy_that_cannot_be_asked_is_none() -> None:
+    # AND a strategy that says no number of replicas is none
     model = Model(-1, 1)
-    model.distribute_strategy = SimpleNamespace()  # it says no number of replicas
+    model.distribute_strategy = SimpleNamespace()
     assert not watching(model).replicated

@@ -42,25 +42,28 @@ def test_chunks_that_a_step_leaves_are_remembered_until_it_frees_them() -> None:
     assert known(history, (0x1000, 1024, 1000)) == {}
 
 
+def remembered(*allocated: tuple[int, int]) -> ChunkHistory:
+    """The history after a step that made chunks (address, requested bytes)."""
+    history, step = ChunkHistory(), Recorder()
+    step.run("a", list(allocated))
+    history.remember(step.trace())
+    return history
+
+
 @pytest.mark.parametrize("now", [(0x1000, 1024, 900), (0x1000, 2048, 1000), (0x1400, 1024, 1000)])
 def test_a_chunk_that_was_replaced_is_forgotten(now: tuple[int, int, int]) -> None:
-    history = ChunkHistory()
-    step = Recorder()
-    step.run("a", [(0x1000, 1000)])
-    history.remember(step.trace())
+    history = remembered((0x1000, 1000))
     assert known(history, now) == {}
     # THEN for good
     assert known(history, (0x1000, 1024, 1000)) == {}
 
 
-def test_without_a_map_nothing_is_forgotten() -> None:
-    history = ChunkHistory()
-    step = Recorder()
-    step.run("a", [(0x1000, 1000)])
-    history.remember(step.trace())
-    later = Recorder(1024)
+def test_without_a_map_nothing_is_forgotten_and_a_steps_chunk_does_not_become_a_batch() -> None:
+    history, later = remembered((0x1000, 1000)), Recorder(1024)
     later.run("a", [(0x5000, 100)])
     assert set(history.add_to(EMPTY, later.trace()).earlier.chunks) == {0x1000}
+    history.first_batches(map_of(), map_of((0x1000, 1024, 1000)))
+    assert known(history, (0x1000, 1024, 1000))[0x1000].category == "other_state"
 
 
 def test_chunks_of_the_first_batches_are_inputs() -> None:
@@ -70,17 +73,11 @@ def test_chunks_of_the_first_batches_are_inputs() -> None:
     history.first_batches(before, after)
     earlier = history.add_to(EMPTY, traced(after)).earlier
     assert earlier.chunks == {0x1000: KnownChunk(4096, 4000, "inputs")}  # not the iterator's handle
-    assert earlier.input_sizes == {4000}
-    assert earlier.handle_bytes == 64
-
-
-def test_a_chunk_that_a_step_made_does_not_become_a_batch() -> None:
+    assert (earlier.input_sizes, earlier.handle_bytes) == ({4000}, 64)
+    # AND free chunks are none
     history = ChunkHistory()
-    step = Recorder()
-    step.run("a", [(0x1000, 1000)])
-    history.remember(step.trace())
-    history.first_batches(map_of(), map_of((0x1000, 1024, 1000)))
-    assert known(history, (0x1000, 1024, 1000))[0x1000].category == "other_state"
+    history.first_batches(map_of(), memory_map([(0, 1024, MISSING)], [REGION]))
+    assert history.add_to(EMPTY, traced(map_of())).earlier.chunks == {}
 
 
 def test_chunks_of_resource_handles_are_state() -> None:
@@ -119,9 +116,3 @@ def test_variables_of_one_size_are_not_matched_to_more_chunks_of_it() -> None:
     # BUT if a third variable has one of the chunks, the two others are theirs
     places = addresses(chunks, *lost, variable("third", 1000, 0x1000))
     assert sorted(places[:2]) == [0, 0x2000] and places[2] == 0x1000
-
-
-def test_free_chunks_are_not_remembered_as_batches() -> None:
-    history = ChunkHistory()
-    history.first_batches(map_of(), memory_map([(0, 1024, MISSING)], [REGION]))
-    assert history.add_to(EMPTY, traced(map_of())).earlier.chunks == {}

@@ -36,24 +36,24 @@ def test_the_path_with_the_fewest_links_is_followed(tmp_path: pathlib.Path) -> N
     # GIVEN a run behind a link in a run, and a link to that run whose name comes first
     event_file(tmp_path / "elsewhere" / "inner")
     event_file(tmp_path / "logs" / "run_7")
+    event_file(tmp_path / "logs" / "my.tfevents.logs")  # a directory named like an event file is entered
     os.symlink(tmp_path / "elsewhere" / "inner", tmp_path / "logs" / "run_7" / "inner")
     os.symlink(tmp_path / "logs" / "run_7", tmp_path / "logs" / "best")
-    assert list(event_files(str(tmp_path / "logs")).files) == ["best", "run_7", "run_7/inner"]
+    assert list(event_files(str(tmp_path / "logs")).files) == ["best", "my.tfevents.logs", "run_7", "run_7/inner"]
 
 
-def test_a_number_of_directories_over_the_limit_is_said(
+def test_the_number_and_the_depth_of_directories_are_limited(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    deep = tmp_path.joinpath("deep", *(f"d{at}" for at in range(1, directories.MAX_DEPTH)))
+    event_file(deep)
+    event_file(deep / "more")
+    assert list(event_files(str(tmp_path)).files) == [deep.relative_to(tmp_path).as_posix()]
     for at in range(20):
-        event_file(tmp_path / f"{at:02}")
+        event_file(tmp_path / "many" / f"{at:02}")
     monkeypatch.setattr(directories, "MAX_DIRECTORIES", 10)
-    found = event_files(str(tmp_path))
+    found = event_files(str(tmp_path / "many"))
     assert len(found.files) == 9 and "only the first 10 directories are read" in found.damage["."][0]
-
-
-def test_a_directory_whose_name_is_that_of_an_event_file_is_entered(tmp_path: pathlib.Path) -> None:
-    event_file(tmp_path / "my.tfevents.logs")
-    assert list(event_files(str(tmp_path)).files) == ["my.tfevents.logs"]
 
 
 def test_a_stores_listing_has_the_bytes_of_its_files() -> None:
@@ -66,10 +66,3 @@ def test_a_stores_listing_has_the_bytes_of_its_files() -> None:
     inner, outer = "memory://logs/b/memory/x.tfevents.1", "memory://logs/x.tfevents.1"
     assert found.files == {".": [outer], "b/memory": [inner]} and found.damage == {}
     assert found.states == {inner: FileState(2), outer: FileState(1)}
-
-
-def test_the_depth_of_directories_is_limited_as_well(tmp_path: pathlib.Path) -> None:
-    deep = tmp_path.joinpath(*(f"d{at}" for at in range(directories.MAX_DEPTH)))
-    event_file(deep)
-    event_file(deep / "more")
-    assert list(event_files(str(tmp_path)).files) == [deep.relative_to(tmp_path).as_posix()]

@@ -35,15 +35,6 @@ def append(path: pathlib.Path, *events: event_pb2.Event) -> None:
 OURS = event_pb2.Event(step=2, summary=frame_summary(Tag("s", "samples", 0), b"frame"))
 
 
-def test_a_written_run_is_listed_and_every_frame_is_whole(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "exp")
-    contents = all_contents(FileSource(tmp_path))
-    assert {run for run, _ in contents} == {"exp/memory"}
-    assert {tag.split("/")[0] for _, tag in contents} == {"meta", "samples", "peak", "snapshots", "activations"}
-    frames = [frame for content in contents.values() for frame in content.frames]
-    assert all(codec.decode(frame.data).last_step == frame.step for frame in frames)
-
-
 def test_a_users_own_events_beside_ours_are_left_alone(tmp_path: pathlib.Path) -> None:
     # GIVEN a user's event file with scalars, one under our name, and one of our frames
     path = tmp_path / "exp" / "events.out.tfevents.1.host"
@@ -131,12 +122,6 @@ def test_links_are_followed_and_cycles_are_not(tmp_path: pathlib.Path) -> None:
     os.symlink(tmp_path / "nowhere", logs / "dangling")
     # THEN the run is read once under the link's name
     assert list(FileSource(logs).listing()) == ["linked/memory"]
-
-
-def test_a_directory_named_like_an_event_file_hides_no_run(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "good")
-    (tmp_path / "bad" / "events.out.tfevents.directory").mkdir(parents=True)
-    assert "good/memory" in FileSource(tmp_path).listing()
 
 
 def test_a_log_directory_may_be_the_run_or_its_memory_directory(tmp_path: pathlib.Path) -> None:

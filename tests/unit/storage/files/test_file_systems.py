@@ -182,16 +182,6 @@ def test_bytes_that_do_not_all_come_are_asked_for_again(store: type[FaultyStore]
         read_at(2, 6)
 
 
-def test_an_object_of_fsspec_that_has_become_shorter_is_no_end(written: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_PAUSE_SECONDS", 0)
-    written.pipe("/bucket/exp/a", b"0123456789")
-    files.entries("keeping://bucket/exp")
-    read_at = files.reader("keeping://bucket/exp/a")
-    written.pipe("/bucket/exp/a", b"01234")
-    with pytest.raises(OSError, match="3 of 8 bytes at byte 2 were received"):
-        read_at(2, 8)
-
-
 def test_the_reason_of_a_failure_has_no_address() -> None:
     error = FileNotFoundError("https://storage/download/o/runs%2Fexp%2Ftfevents?alt=media")
     assert files.reason(error, "gs://bucket/runs/exp/tfevents") == "it does not exist"

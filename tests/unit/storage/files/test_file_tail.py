@@ -69,7 +69,6 @@ def test_a_damaged_one_is_no_roll_up(tmp_path: pathlib.Path) -> None:
         assert tail_of(path) == Tail(None, None, "its newest roll-up is damaged")
 
 
-def test_a_file_without_one_says_so_if_it_has_samples(tmp_path: pathlib.Path) -> None:
-    assert tail_of(write(tmp_path / "samples", 0, after=1)).missing == "it has no roll-up"
-    assert tail_of(write(tmp_path / "long", 0, after=900)).missing == "it has no roll-up"
-    assert tail_of(write(tmp_path / "empty", 0)) == Tail(None, None, None)
+@pytest.mark.parametrize(("after", "missing"), [(1, "it has no roll-up"), (900, "it has no roll-up"), (0, None)])
+def test_a_file_without_one_says_so_if_it_has_samples(tmp_path: pathlib.Path, after: int, missing: str | None) -> None:
+    assert tail_of(write(tmp_path, 0, after)) == Tail(None, None, missing)

@@ -12,7 +12,6 @@ from tb_memplugin.schema import MISSING, Run
 from tb_memplugin.storage import run_reader as reader_module
 from tb_memplugin.storage.files import file_source
 from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.source import TagContent
 from tb_memplugin.storage.frames import codec
 from tb_memplugin.storage.frames.record_frames import frame_of
 from tb_memplugin.storage.read import reading
@@ -41,35 +40,25 @@ def test_a_run_over_the_limit_shows_what_fits_and_says_so(
 def test_stored_bytes_of_a_tag_are_limited(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_frames(tmp_path / "exp" / "memory", [("samples/s/0", at, bytes(1000)) for at in range(10)])
     monkeypatch.setattr(file_source, "MAX_TAG_BYTES", 5_000)
-    (content,) = contents(tmp_path)
+    source = FileSource(tmp_path)
+    (content,) = source.read({run: list(tags) for run, tags in source.listing().items()})
     assert len(content.frames) == 4 and "6 events are not read" in content.damage[0]
-
-
-def contents(directory: pathlib.Path) -> list[TagContent]:
-    source = FileSource(directory)
-    return list(source.read({run: list(tags) for run, tags in source.listing().items()}))
 
 
 def test_many_devices_workers_and_sessions_are_limited_and_counted(tmp_path: pathlib.Path) -> None:
     # GIVEN 300 devices in frames of 100, 130 workers, and 1,100 sessions
     def frame(step: int, devices: list[str], sequence: int = 0) -> bytes:
         part = make_samples([step], [step])
-        return codec.encode(
-            frame_of(
-                "samples", dataclasses.replace(part, devices=dict.fromkeys(devices, part.devices[DEVICE])), sequence
-            )
-        )
+        part = dataclasses.replace(part, devices=dict.fromkeys(devices, part.devices[DEVICE]))
+        return codec.encode(frame_of("samples", part, sequence))
 
     names = [f"GPU:{at}" for at in range(300)]
-    write_frames(
-        tmp_path / "devices" / "memory",
-        [("samples/s/0", at, frame(at, names[100 * at : 100 * at + 100], at)) for at in range(3)],
-    )
+    parts = [("samples/s/0", at, frame(at, names[100 * at : 100 * at + 100], at)) for at in range(3)]
+    write_frames(tmp_path / "devices" / "memory", parts)
     for at in range(130):
         write_frames(tmp_path / "workers" / "memory" / f"w{at:03}", [("samples/s/0", 0, frame(0, ["GPU:0"]))])
-    write_frames(
-        tmp_path / "sessions" / "memory", [(f"samples/s{at:04}/0", at, frame(at, ["GPU:0"])) for at in range(1100)]
-    )
+    parts = [(f"samples/s{at:04}/0", at, frame(at, ["GPU:0"])) for at in range(1100)]
+    write_frames(tmp_path / "sessions" / "memory", parts)
     devices, workers, sessions = (read_run(tmp_path, name) for name in ("devices", "workers", "sessions"))
     assert len(devices.samples.devices) == 256 and "44 of 300 devices are not shown" in " ".join(devices.damage)
     assert len(workers.workers) == 128 and "2 workers are not shown" in " ".join(workers.damage)
@@ -140,7 +129,6 @@ def test_activations_over_the_limit_are_counted_without_decoding_them(
     monkeypatch.setattr(reading, "MAX_ACTIVATION_VALUES", 3_000)
     _, surveyed = reader.survey_activations(source, reader.catalog(source)["exp"])
     loaded = reader.run(source, "exp", {*BASIC, ACTIVATIONS}).run
-    assert len(loaded.activations) == 1500
+    assert len(loaded.activations) == 1500 and set(surveyed) == set(loaded.damage)
     told = " ".join(surveyed)
     assert "3 tags are not shown" in told and "1 frames are not shown" in told
-    assert set(surveyed) == set(loaded.damage)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -62,7 +63,7 @@ def read_all(reading: ProviderSource) -> dict[tuple[str, str], list[bytes]]:
 
 
 def test_everything_is_read_once_in_growing_batches() -> None:
-    data = {"r": {f"samples/s/{at}": [bytes([at % 256]) * 10] * 8 for at in range(1000)}}
+    data = {"r": {f"samples/s/{at}": [b"\x00" + bytes([at % 256]) * 10 + b"\x00\x00"] * 8 for at in range(1000)}}
     provider = Provider(data)
     assert read_all(source(provider)) == {("r", tag): frames for tag, frames in data["r"].items()}
     assert sum(provider.batches) == 1000 and len(provider.batches) < 8
@@ -73,12 +74,6 @@ def test_batches_stay_below_what_an_answer_may_hold(monkeypatch: pytest.MonkeyPa
     provider = Provider({"r": {f"samples/s/{at}": [bytes(1_000)] for at in range(64)}})
     read_all(source(provider))
     assert provider.batches[0] == 16 and max(provider.batches[1:]) <= 4
-
-
-def test_frames_with_zero_bytes_at_their_end_stay_whole() -> None:
-    assert read_all(source(Provider({"r": {"meta/s/0": [b"\x00a\x00\x00"]}}))) == {
-        ("r", "meta/s/0"): [b"\x00a\x00\x00"]
-    }
 
 
 def test_an_answer_over_the_limit_is_asked_for_in_smaller_parts() -> None:
@@ -106,53 +101,28 @@ def test_a_provider_that_is_gone_is_a_source_error_after_few_tries() -> None:
     assert len(provider.batches) <= 30
 
 
-def test_a_listing_that_fails_is_a_source_error() -> None:
-    class Broken:
-        def list_tensors(self, *args: Any, **kwargs: Any) -> Any:
-            raise ConnectionError("gone")
-
-    with pytest.raises(SourceError, match="cannot be listed now"):
-        source(Broken()).listing()
-
-
-def test_public_errors_of_the_provider_pass_through() -> None:
-    class Forbidding:
-        def list_tensors(self, *args: Any, **kwargs: Any) -> Any:
-            raise errors.PermissionDeniedError("not yours")
-
-    with pytest.raises(errors.PermissionDeniedError):
-        source(Forbidding()).listing()
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (ConnectionError("gone"), SourceError, "cannot be listed now"),
+        (errors.PermissionDeniedError("not yours"), errors.PermissionDeniedError, "not yours"),  # TensorBoard's own
+    ],
+)
+def test_a_listing_that_fails_is_a_source_error(error: Exception, raised: type[Exception], message: str) -> None:
+    with pytest.raises(raised, match=message):
+        source(mock.Mock(**{"list_tensors.side_effect": error})).listing()
 
 
 def test_responses_and_fields_of_none_are_empty() -> None:
-    class Empty:
-        def list_tensors(self, *args: Any, **kwargs: Any) -> Any:
-            return None
-
-        def read_tensors(self, *args: Any, **kwargs: Any) -> Any:
-            return None
-
-    assert source(Empty()).listing() == {}
-    assert list(source(Empty()).read({"r": ["meta/s/0"]})) == []
+    empty = source(mock.Mock(**{"list_tensors.return_value": None, "read_tensors.return_value": None}))
+    assert empty.listing() == {} and list(empty.read({"r": ["meta/s/0"]})) == []
 
 
-def test_values_other_than_strings_are_reported_and_left_out() -> None:
-    provider = Provider({"r": {"meta/s/0": [b"frame", 3.5]}})  # type: ignore[list-item]
-    (content,) = source(provider).read({"r": ["meta/s/0"]})
-    assert [frame.data for frame in content.frames] == [b"frame"] and content.damage == (
-        "1 events of the tag do not hold one string",
-    )
-
-
-def test_a_tensor_of_many_strings_is_refused() -> None:
-    class Filled(Provider):
-        def read_tensors(self, *args: Any, **kwargs: Any) -> Any:
-            (datum,) = super().read_tensors(*args, **kwargs)["r"]["meta/s/0"]
-            many = provider_lib.TensorDatum(step=1, wall_time=1.0, numpy=np.array([b"x"] * 400_000, dtype=object))
-            return {"r": {"meta/s/0": [datum, many]}}
-
-    (content,) = source(Filled({"r": {"meta/s/0": [b"frame"]}})).read({"r": ["meta/s/0"]})
-    assert [frame.data for frame in content.frames] == [b"frame"] and len(content.damage) == 1
+@pytest.mark.parametrize("odd", [3.5, [b"x"] * 400_000], ids=["a number", "many strings"])
+def test_values_other_than_one_string_are_reported_and_left_out(odd: Any) -> None:
+    (content,) = source(Provider({"r": {"meta/s/0": [b"frame", odd]}})).read({"r": ["meta/s/0"]})
+    assert [frame.data for frame in content.frames] == [b"frame"]
+    assert content.damage == ("1 events of the tag do not hold one string",)
 
 
 def test_tags_that_vanished_are_left_out() -> None:

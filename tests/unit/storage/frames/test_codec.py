@@ -85,16 +85,6 @@ def test_every_flipped_bit_and_every_truncation_is_noticed() -> None:
             codec.decode(damaged)
 
 
-@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40), st.integers(0, 2**40))
-def test_integers_of_every_size_are_read_back(values: list[int], base: int) -> None:
-    column = np.asarray(values, np.int64)
-    near = base + np.abs(column) % 1000
-    frame = Frame(0, 0, 0, 0, len(values), {}, {"table": {"any": column, "near": near}})
-    table = codec.decode(codec.encode(frame)).tables["table"]
-    np.testing.assert_array_equal(table["any"], column)
-    np.testing.assert_array_equal(table["near"], near)
-
-
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_format_error(data: bytes) -> None:
     for decode in (codec.decode, codec.decode_head):

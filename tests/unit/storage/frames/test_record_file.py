@@ -28,21 +28,14 @@ def records(path: pathlib.Path) -> list[bytes]:
 def test_tensorboards_own_reader_reads_it(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "events.out.tfevents.1.x"
     written = [bytes(np.random.default_rng(size).bytes(size)) for size in (0, 1, 500, 5000, 100_000)]
-    file = LocalRecordFile(str(path))
-    for record in written[:3]:
-        file.write(record)
-    assert path.stat().st_size == 0
-    file.close()
-    again = LocalRecordFile(str(path), append=True)
-    for record in written[3:]:
-        again.write(record)
-    again.flush()
+    for part, append in ((written[:3], False), (written[3:], True)):
+        file, before = LocalRecordFile(str(path), append=append), path.stat().st_size
+        for record in part:
+            file.write(record)
+        assert path.stat().st_size == before
+        file.close()
     assert list(RawEventFileLoader(str(path)).Load()) == written == records(path)
-    again.close()
-
-
-def test_records_that_wait_are_bounded(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "file"
+    # AND the records that wait are bounded
     file = LocalRecordFile(str(path))
     file.write(bytes(MAX_WAITING_BYTES))
     assert path.stat().st_size > MAX_WAITING_BYTES

@@ -59,14 +59,6 @@ def test_tags_have_at_most_as_many_events_as_readers_keep(tmp_path: pathlib.Path
     assert all(event.summary.value[0].metadata.plugin_data.plugin_name == PLUGIN_NAME for event in events(tmp_path)[1:])
 
 
-def test_a_step_that_does_not_grow_begins_a_new_tag(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path)
-    for step in (5, 5, 3, 4):
-        writer.samples(make_samples([step], [100]))
-    writer.close()
-    assert [tag.rpartition("/")[2] for tag in written(tmp_path, "samples").values()] == ["0", "1", "2", "2"]
-
-
 def test_frames_are_numbered_without_gaps(tmp_path: pathlib.Path) -> None:
     writer = RunWriter(tmp_path)
     writer.samples(make_samples(range(MAX_SAMPLE_ROWS + 1), [7] * (MAX_SAMPLE_ROWS + 1)))

@@ -47,40 +47,36 @@ def test_all_fields_arrive_and_rounding_is_told_apart() -> None:
     assert snapshot_from_mapping({**LEAST, "not_available": "no map"}).not_available == ("no map",)
 
 
+def fields(field: str, sentence: str, *values: Any) -> list[tuple[Any, str]]:
+    """The least description with wrong values of one field, and what is said of each."""
+    return [({**LEAST, field: value}, sentence) for value in values]
+
+
+BYTES = "must be an integer"
+
+
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
+    ("given", "sentence"),
     [
-        (None, "needs device and in_use_bytes"),
-        ({"device": "GPU:0"}, "needs device and in_use_bytes"),
-        ({"in_use_bytes": 1}, "needs device and in_use_bytes"),
-        ({**LEAST, "used": 1}, "Received: used"),
-        ({**LEAST, "step": 1}, "Received: step"),
-        ({**LEAST, "not_available": ["a", 1]}, "not_available must be a sentence, or a list of sentences"),
-        ({**LEAST, "not_available": None}, "not_available must be a sentence"),
-        ({**LEAST, "in_use_bytes": -1}, "in_use_bytes must be an integer number of bytes from 0"),
-        ({**LEAST, "in_use_bytes": True}, "in_use_bytes must be an integer"),
-        ({**LEAST, "in_use_bytes": "1000"}, "in_use_bytes must be an integer"),
-        ({**LEAST, "in_use_bytes": 1.5}, "in_use_bytes must be an integer"),
-        ({**LEAST, "pool_bytes": -4}, "pool_bytes must be an integer"),
-        ({**LEAST, "fragmentation": 1.01}, "fragmentation must be from 0 to 1"),
-        ({**LEAST, "fragmentation": -0.01}, "fragmentation must be from 0 to 1"),
-        ({**LEAST, "fragmentation": "half"}, "fragmentation must be from 0 to 1"),
-        ({**LEAST, "phase": "warm-up"}, "phase must be one of train, validation, predict"),
-        ({**LEAST, "mode": "jit"}, "mode must be one of graph, eager, xla"),
-        ({**LEAST, "batch_size": 0}, "batch_size must be a number of examples from 1"),
-        ({**LEAST, "batch_size": True}, "batch_size must be a number of examples from 1"),
-        ({**LEAST, "batch_size": 2.5}, "batch_size must be a number of examples from 1"),
-        ({**LEAST, "ledger": {"category": "weights"}}, "ledger must be a list of mappings"),
-        ({**LEAST, "ledger": [1]}, "ledger must be a list of mappings"),
-        ({**LEAST, "ledger": [{"category": "params", "bytes": 1}]}, "category of a ledger row must be one of"),
-        ({**LEAST, "ledger": [{"category": "weights", "bytes": 1001}]}, "add up to 1001 bytes, more than in_use_b"),
-        ({**LEAST, "ledger": [{"layer": "", "category": "weights", "bytes": 1}]}, "a layer path must be a string"),
-        ({**LEAST, "saved_for_backward": [{"bytes": None}]}, "bytes of a saved_for_backward row must be an integer"),
+        *((given, "needs device and in_use_bytes") for given in (None, {"device": "GPU:0"}, {"in_use_bytes": 1})),
+        *(*fields("used", "Received: used", 1), *fields("step", "Received: step", 1)),
+        *fields("not_available", "not_available must be a sentence, or a list of sentences", ["a", 1], None),
+        *fields("in_use_bytes", "in_use_bytes must be an integer number of bytes from 0", -1, True, "1000", 1.5),
+        *fields("pool_bytes", "pool_bytes must be an integer", -4),
+        *fields("fragmentation", "fragmentation must be from 0 to 1", 1.01, -0.01, "half"),
+        *fields("phase", "phase must be one of train, validation, predict", "warm-up"),
+        *fields("mode", "mode must be one of graph, eager, xla", "jit"),
+        *fields("batch_size", "batch_size must be a number of examples from 1", 0, True, 2.5),
+        *fields("ledger", "ledger must be a list of mappings", {"category": "weights"}, [1]),
+        *fields("ledger", "category of a ledger row must be one of", [{"category": "params", "bytes": 1}]),
+        *fields("ledger", "add up to 1001 bytes, more than in_use_b", [{"category": "weights", "bytes": 1001}]),
+        *fields("ledger", "a layer path must be a string", [{"layer": "", "category": "weights", "bytes": 1}]),
+        *fields("saved_for_backward", "bytes of a saved_for_backward row must be an integer", [{"bytes": None}]),
     ],
 )
-def test_what_is_wrong_is_said(fields: Any, sentence: str) -> None:
+def test_what_is_wrong_is_said(given: Any, sentence: str) -> None:
     with pytest.raises(RecordingError, match=sentence):
-        snapshot_from_mapping(fields)
+        snapshot_from_mapping(given)
 
 
 def test_a_ledger_may_take_all_bytes_and_bounds_are_accepted() -> None:

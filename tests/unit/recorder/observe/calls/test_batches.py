@@ -43,6 +43,9 @@ class Broken:
         raise RuntimeError
 
 
+BROKEN = Broken()
+
+
 @pytest.mark.parametrize(
     ("values", "size", "components"),
     [
@@ -53,13 +56,14 @@ class Broken:
         ([(tf.ones((2, 3)), tf.ones((8, 3)))], 2, [((2, 3), FLOAT), ((8, 3), FLOAT)]),
         ([({"a": tf.ones((2, 3)), "b": tf.ones((8, 3))},)], None, [((2, 3), FLOAT), ((8, 3), FLOAT)]),
         # Neither scalars nor variables nor other objects belong to it, nor what cannot be read.
-        ([(tf.constant(1.0), tf.Variable(tf.ones(7)), "x", None, object(), 5), {}], None, []),
+        ([(tf.constant(1.0), tf.Variable(tf.ones(7)), "x", None, object(), 5, BROKEN), {}], None, []),
         ([(tf.ones((0, 3)),)], None, [((0, 3), FLOAT)]),
-        ([(tf.ones((2, 1)), Broken())], 2, [((2, 1), FLOAT)]),
-        ([(Broken(),)], None, []),
+        ([(tf.ones((2, 1)), BROKEN)], 2, [((2, 1), FLOAT)]),
         # Replicas have their parts.
-        ([(PerReplica((tf.ones((8, 3)), tf.ones((8, 3)))),), {}], 8, [((8, 3), FLOAT)] * 2),
-        ([(PerReplica((tf.ones((8, 3)), tf.ones((7, 3)))),), {}], None, [((8, 3), FLOAT), ((7, 3), FLOAT)]),
+        *(
+            ([(PerReplica((tf.ones((8, 3)), tf.ones((of, 3)))),), {}], size, [((8, 3), FLOAT), ((of, 3), FLOAT)])
+            for of, size in ((8, 8), (7, None))
+        ),
         # A specification of unknown rank is left out.
         ([tf.data.Dataset.from_generator(list, output_signature=tf.TensorSpec(None, tf.float32))], None, []),
         # No more than a hundred tensors are examined.
@@ -230,9 +234,7 @@ def running(module: str, size: Any, call: Any, end: int = 0, **says: Any) -> Any
     ("module", "given", "end", "says", "size"),
     [
         (KERAS, 32, 0, {}, 32),
-        (KERAS, 0, 0, {}, None),
-        (KERAS, "32", 0, {}, None),
-        (KERAS, None, 0, {}, None),
+        *((KERAS, given, 0, {}, None) for given in (0, "32", None)),
         ("own", 32, 0, {}, None),
         # The last batch may be smaller.
         (KERAS, 32, 1, {"has_partial_batch": True, "partial_batch_size": 7}, 7),

@@ -64,13 +64,6 @@ def test_while_a_function_is_traced_nothing_is_read_and_no_iterator_noted(pipeli
     assert found == [None] and list(pipelines._iterators.values()) == [iterator]
 
 
-def test_iterators_are_noted_while_that_is_wanted() -> None:
-    iterator, made = iter(cached()), DataPipelines()
-    made.note(iterator)
-    made.active = True
-    assert made.buffered_bytes() is None
-
-
 class Node(SimpleNamespace):
     pass
 
@@ -97,15 +90,16 @@ def test_a_cache_that_iterators_share_counts_once(pipelines: DataPipelines, monk
     assert pipelines.buffered_bytes() is None
 
 
-def test_only_the_first_iterator_is_read_as_it_is_made(
+def test_only_the_first_iterator_is_read_as_it_is_made_while_notes_are_wanted(
     pipelines: DataPipelines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(module, "_nodes", seen.append)
-    first, second = iter(cached()), iter(cached())
-    pipelines.note(first)
-    pipelines.note(second)
-    assert len(seen) == 1 and seen[0] is first
+    iterators = [iter(cached()) for _ in range(2)]
+    for made in (DataPipelines(), pipelines):
+        for iterator in iterators:
+            made.note(iterator)
+    assert len(seen) == 1 and seen[0] is iterators[0]
 
 
 def test_an_iterator_without_a_model_has_no_nodes() -> None:

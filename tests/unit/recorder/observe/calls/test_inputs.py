@@ -102,8 +102,7 @@ def test_a_result_that_is_passed_on_stays_a_result(notes: InputNotes) -> None:
 
 
 def test_only_the_first_of_nested_calls_is_the_outermost(notes: InputNotes) -> None:
-    assert notes.begin() is True
-    assert notes.begin() is False
+    assert [notes.begin(), notes.begin()] == [True, False]
     notes.end(False)
     notes.end(True)
     assert notes.begin() is True
@@ -177,45 +176,48 @@ def test_a_function_that_a_layer_calls_is_given_no_data(observed: InputNotes) ->
     assert observed.is_input(x) and not observed.is_input(outer.between)
 
 
-def test_the_batch_of_a_call_that_fails_is_noted(observed: InputNotes) -> None:
-    with pytest.raises(tf.errors.InvalidArgumentError):
-        at_most_a_half(tf.ones((7, 2)))
-    assert batch_notes.failed is not None and batch_notes.failed.size == 7
-    # AND the next call is an outermost one again
-    assert observed.begin() is True
-    observed.end(True)
-
-
-def test_a_failure_that_the_outermost_call_handles_is_none_of_the_batch(observed: InputNotes) -> None:
+@pytest.mark.parametrize("handled", [False, True])
+def test_the_batch_of_an_outermost_call_that_fails_is_noted(observed: InputNotes, handled: bool) -> None:
     class Careful(keras.layers.Layer):  # type: ignore[misc]
         def call(self, x: Any) -> Any:
             with pytest.raises(tf.errors.InvalidArgumentError):
                 at_most_a_half(x)
             return x
 
-    Careful()(tf.ones((7, 2)))
-    assert batch_notes.failed is None
+    if handled:
+        Careful()(tf.ones((7, 2)))
+        assert batch_notes.failed is None
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            at_most_a_half(tf.ones((7, 2)))
+        assert batch_notes.failed is not None and batch_notes.failed.size == 7
+    # AND the next call is an outermost one again
+    assert observed.begin() is True
+    observed.end(True)
 
 
-def test_iterators_that_a_function_reads_are_noted(observed: InputNotes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_that_are_called_and_iterators_that_they_read_are_counted(
+    observed: InputNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     noted: list[Any] = []
+    counted: list[Any] = []
     monkeypatch.setattr(inputs.program_counters.datasets, "iterated", noted.append)
-    iterator = iter(tf.data.Dataset.range(3))
-    tf.function(lambda source, other: next(source))(iterator, eager())
-    assert any(one is iterator for one in noted)
-    assert not any(hasattr(one, "numpy") for one in noted)
+    monkeypatch.setattr(inputs.program_counters.functions, "called", lambda function, *_: counted.append(function))
+    iterator, inner = iter(tf.data.Dataset.range(3)), tf.function(lambda x: x + 1)
+    outer = tf.function(lambda source, other: (next(source), inner(other)))
+    outer(iterator, eager())
+    assert any(one is iterator for one in noted) and not any(hasattr(one, "numpy") for one in noted)
+    # AND a function that is called while another one is traced does not count
+    assert len(counted) == 1 and counted[0] is outer
 
 
 @pytest.mark.parametrize("by_name", [False, True])
 def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: bool) -> None:
     model = keras.Sequential([keras.Input((2,)), dense()])
     model.compile("sgd", "mse", run_eagerly=True)
-    x, y, weight = tf.ones((4, 2)), tf.ones((4, 2)), tf.ones(4)
-    if by_name:
-        model.train_on_batch(x=x, y=y, sample_weight=weight)
-    else:
-        model.train_on_batch(x, y, weight)
-    assert all(map(observed.is_input, (x, y, weight)))
+    given = {"x": tf.ones((4, 2)), "y": tf.ones((4, 2)), "sample_weight": tf.ones(4)}
+    model.train_on_batch(**given) if by_name else model.train_on_batch(*given.values())
+    assert all(map(observed.is_input, given.values()))
     z = tf.ones((4, 2))
     model.predict_on_batch(z)
     assert observed.is_input(z)
@@ -240,17 +242,6 @@ def test_a_wrapper_counts_while_notes_are_taken(
     made = InputNotes()  # any object
     wrapper(lambda self: None, made)
     assert [one is made for one in counted] == [True] * active
-
-
-def test_calls_of_functions_are_counted_unless_they_are_traced(
-    observed: InputNotes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted: list[Any] = []
-    monkeypatch.setattr(inputs.program_counters.functions, "called", lambda function, *_: counted.append(function))
-    inner = tf.function(lambda x: x + 1)
-    outer = tf.function(lambda x: inner(x))
-    outer(eager())
-    assert len(counted) == 1 and counted[0] is outer
 
 
 @pytest.mark.parametrize(("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)])

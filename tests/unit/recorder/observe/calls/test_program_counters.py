@@ -12,7 +12,6 @@ from tb_memplugin.recorder.observe.calls.program_counters import (
     FunctionTraces,
     TracedFunction,
     changed_argument,
-    shape_text,
     traces_of,
 )
 
@@ -22,14 +21,10 @@ class Pair(NamedTuple):
     right: Any
 
 
-def types_of(first: dict[str, Any], second: dict[str, Any], function: Any = None) -> list[Any]:
-    """The types of a function that is traced for two sets of arguments."""
-    made = tf.function(function or (lambda **arguments: None))
-    return [made.get_concrete_function(**arguments).function_type for arguments in (first, second)]
-
-
-def many(size: int) -> dict[str, Any]:
-    return {"x": [tf.ones(2)] * size}
+def types_of(*given: dict[str, Any]) -> list[Any]:
+    """The types of a function that is traced for several sets of arguments."""
+    function = tf.function(lambda **arguments: None)
+    return [function.get_concrete_function(**arguments).function_type for arguments in given]
 
 
 X = tf.ones((2, 3))
@@ -38,49 +33,42 @@ X = tf.ones((2, 3))
 @pytest.mark.parametrize(
     ("first", "second", "phrase"),
     [
-        ({"x": X}, {"x": tf.ones((4, 3))}, "the shape of argument `x` changed from (2, 3) to (4, 3)"),
-        ({"x": X}, {"x": tf.ones(2)}, "the shape of argument `x` changed from (2, 3) to (2,)"),
-        ({"x": X}, {"x": tf.ones((2, 3), tf.int32)}, "the dtype of argument `x` changed from float32 to int32"),
-        ({"x": 1}, {"x": 2.5}, "argument `x` changed from 1 to 2.5 (Python value)"),
-        ({"x": True}, {"x": None}, "argument `x` changed from True to None (Python value)"),
-        ({"x": "Ann"}, {"x": "Bob"}, "argument `x` changed its value (Python str)"),
-        ({"x": 1}, {"x": X}, "argument `x` changed its type"),
-        ({"x": X}, {"x": X, "y": X}, "argument `y` is new"),
-        ({"x": X, "y": X}, {"x": X}, "argument `y` is gone"),
-        ({"x": (X, tf.ones(2))}, {"x": (X, tf.ones(5))}, "the shape of argument `x[1]` changed from (2,) to (5,)"),
-        ({"x": [X, 1]}, {"x": [X, 2]}, "argument `x[1]` changed from 1 to 2 (Python value)"),
-        (many(1), many(3), "argument `x` changed from 1 to 3 items"),
-        ({"x": {"a": X}}, {"x": {"a": tf.ones(1)}}, "the shape of argument `x['a']` changed from (2, 3) to (1,)"),
-        ({"x": {"a": X}}, {"x": {"b": X}}, "argument `x` changed from 1 to 1 items"),
-        ({"x": Pair(X, X)}, {"x": Pair(X, tf.ones(1))}, "the shape of argument `x[1]` changed from (2, 3) to (1,)"),
-        ({"x": X, "y": 1}, {"x": X, "y": 2}, "argument `y` changed from 1 to 2 (Python value)"),
-        ({"x": X}, {"x": X}, None),
+        (X, tf.ones((4, 3)), "the shape of argument `x` changed from (2, 3) to (4, 3)"),
+        (X, tf.TensorSpec((None, 3), tf.float32), "the shape of argument `x` changed from (2, 3) to (?, 3)"),
+        (X, tf.TensorSpec(None, tf.float32), "the shape of argument `x` changed from (2, 3) to unknown"),
+        (X, tf.ones(2), "the shape of argument `x` changed from (2, 3) to (2,)"),
+        (X, tf.ones((2, 3), tf.int32), "the dtype of argument `x` changed from float32 to int32"),
+        (1, 2.5, "argument `x` changed from 1 to 2.5 (Python value)"),
+        (True, None, "argument `x` changed from True to None (Python value)"),
+        ("Ann", "Bob", "argument `x` changed its value (Python str)"),
+        (1, X, "argument `x` changed its type"),
+        ((X, tf.ones(2)), (X, tf.ones(5)), "the shape of argument `x[1]` changed from (2,) to (5,)"),
+        ([X, 1], [X, 2], "argument `x[1]` changed from 1 to 2 (Python value)"),
+        ([X], [X] * 3, "argument `x` changed from 1 to 3 items"),
+        ({"a": X}, {"a": tf.ones(1)}, "the shape of argument `x['a']` changed from (2, 3) to (1,)"),
+        *(
+            ({name: 1}, {name: 2}, f"argument `x[{shown}]` changed from 1 to 2 (Python value)")
+            for name, shown in (("x" * 38, f"'{'x' * 38}'"), ("x" * 39, f"'{'x' * 38}…"))
+        ),
+        ({"a": X}, {"b": X}, "argument `x` changed from 1 to 1 items"),
+        (Pair(X, X), Pair(X, tf.ones(1)), "the shape of argument `x[1]` changed from (2, 3) to (1,)"),
+        (X, X, None),
     ],
 )
-def test_the_first_argument_that_changed_is_named(
-    first: dict[str, Any], second: dict[str, Any], phrase: str | None
-) -> None:
-    assert changed_argument(*types_of(first, second)) == phrase
+def test_the_first_argument_that_changed_is_named(first: Any, second: Any, phrase: str | None) -> None:
+    assert changed_argument(*types_of({"x": first}, {"x": second})) == phrase
 
 
 @pytest.mark.parametrize(
-    ("shape", "text"),
+    ("first", "second", "phrase"),
     [
-        (None, "unknown"),
-        (tf.TensorShape(None), "unknown"),
-        (tf.TensorShape([]), "()"),
-        (tf.TensorShape([None]), "(?,)"),
-        ((32,), "(32,)"),
-        (tf.TensorShape([None, 8]), "(?, 8)"),
+        ({"x": X}, {"x": X, "y": X}, "argument `y` is new"),
+        ({"x": X, "y": X}, {"x": X}, "argument `y` is gone"),
+        ({"x": X, "y": 1}, {"x": X, "y": 2}, "argument `y` changed from 1 to 2 (Python value)"),
     ],
 )
-def test_shapes_have_marks_for_unknown_dimensions(shape: Any, text: str) -> None:
-    assert shape_text(shape) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [("x" * 38, f"'{'x' * 38}'"), ("x" * 39, f"'{'x' * 38}…")])
-def test_long_keys_are_cut(value: str, text: str) -> None:
-    assert function_traces._text(value) == text
+def test_a_new_and_a_missing_argument_are_named(first: dict[str, Any], second: dict[str, Any], phrase: str) -> None:
+    assert changed_argument(*types_of(first, second)) == phrase
 
 
 # --- counts -----------------------------------------------------------------------------------------------------------
@@ -98,7 +86,7 @@ def only(traces: FunctionTraces) -> TracedFunction:
     return found
 
 
-def test_traces_are_counted_with_their_reason() -> None:
+def test_traces_are_counted_with_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def double(x: Any) -> Any:
         return 2 * x
 
@@ -115,15 +103,15 @@ def test_traces_are_counted_with_their_reason() -> None:
     # AND a function that is made anew from the same code is the same one
     call(traces, tf.function(double), tf.ones(2))
     assert (found.traces, found.retraced) == (3, "it was a new tf.function object") and len(traces.functions) == 1
-
-
-def test_a_function_that_was_traced_before_counts_its_new_traces() -> None:
-    function = tf.function(lambda x: x)
-    function(1)
-    function(2)
-    traces = FunctionTraces()
-    call(traces, function, 3)
-    assert only(traces).traces == 1 and only(traces).retraced == "argument `x` changed from 2 to 3 (Python value)"
+    # AND of one that was traced before, only new traces count
+    later = FunctionTraces()
+    call(later, function, 3)
+    assert only(later).traces == 1
+    # AND functions beyond the first ones are not counted
+    monkeypatch.setattr(function_traces, "MAX_FUNCTIONS", 2)
+    for other in (lambda x: x + 1, lambda x: x + 2):
+        call(later, tf.function(other), 1)
+    assert len(later.functions) == 2
 
 
 @pytest.mark.parametrize(("before", "after", "count"), [(0, 1, 1), (0, 2, 1), (3, 5, 2)])
@@ -136,30 +124,17 @@ def test_a_first_call_that_makes_variables_traces_twice_and_counts_once(before: 
     assert only(traces).traces == count
 
 
-def test_callable_objects_are_known_by_their_class() -> None:
+def test_callable_objects_are_known_by_their_class_and_other_objects_not_at_all() -> None:
     class Step:
         def __call__(self, x: Any) -> Any:
             return x
 
-    traces = FunctionTraces()
-    function = tf.function(Step())
+    traces, function = FunctionTraces(), tf.function(Step())
+    traces.called(object(), 0, (), {})
+    assert traces.functions == {} and traces_of(object()) == 0
     call(traces, function, 1)
     call(traces, function, 2)
     assert only(traces).traces == 2 and only(traces).name in ("Step", "__call__")
-
-
-def test_an_object_that_is_no_function_raises_nothing() -> None:
-    traces = FunctionTraces()
-    traces.called(object(), 0, (), {})
-    assert traces.functions == {} and traces_of(object()) == 0
-
-
-def test_functions_beyond_the_first_ones_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function_traces, "MAX_FUNCTIONS", 2)
-    traces = FunctionTraces()
-    for function in (lambda x: x + 1, lambda x: x + 2, lambda x: x + 3):
-        call(traces, tf.function(function), 1)
-    assert len(traces.functions) == 2
 
 
 class Compiled:

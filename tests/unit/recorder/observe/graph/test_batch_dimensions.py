@@ -92,32 +92,23 @@ def test_a_size_that_the_program_writes_down_is_unknown_beside_an_open_batch() -
     assert result(lambda x: x * tf.random.normal((B, 4)), (None, 4)) == (1, 0)
 
 
-def test_gradients_of_weights_do_not_hold_it() -> None:
+def gradient(forward: Callable[[Any], Any], variable: Any = None) -> Callable[[Any], Any]:
+    """A step with the gradient for a variable, or for its examples."""
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(forward(x))
+        return tape.gradient(loss, x if variable is None else variable)
+
+    return step
+
+
+def test_gradients_of_weights_do_not_hold_it_and_those_of_examples_do() -> None:
     kernel, image = tf.Variable(WIDE), tf.Variable(np.ones((3, 3, B, B), np.float32))
-
-    def gradient(variable: Any, forward: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def step(x: Any) -> Any:
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(forward(x) ** 2)
-            return tape.gradient(loss, variable)
-
-        return step
-
-    assert result(gradient(kernel, lambda x: tf.matmul(x, kernel)), (B, B)) == (0, 0)
-    convolved = gradient(image, lambda x: tf.nn.conv2d(x, image, 1, "SAME"))
+    assert result(gradient(lambda x: tf.matmul(x, kernel) ** 2, kernel), (B, B)) == (0, 0)
+    convolved = gradient(lambda x: tf.nn.conv2d(x, image, 1, "SAME") ** 2, image)
     assert result(convolved, (B, 8, 8, B)) == (0, 0, 0, 0)
-
-
-def test_gradients_of_examples_have_all_of_them() -> None:
-    def gradient(loss_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def step(x: Any) -> Any:
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                loss = tf.reduce_sum(loss_of(x))
-            return tape.gradient(loss, x)
-
-        return step
-
     assert result(gradient(lambda x: tf.add_n([x[row] ** 2 for row in range(3)])), (B, 4)) == (1, 0)
     for first in (B, None):  # of a mean
         powers = result(gradient(lambda x: tf.nn.moments(x, (0, 1, 2))[1] ** 2), (first, 8, 8, 3))

@@ -126,8 +126,14 @@ def test_loops_and_branches_have_labels(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(facts_of(layer)) == 3
 
 
+def unrepeatable(step: Any, argument: Any, *layers: Any) -> set[str]:
+    traced(tf.function(step), argument)
+    graphs = graph_facts({id(layer): layer.name for layer in layers}, lambda item: None)
+    return set().union(*(graph.unrepeatable for graph in graphs))
+
+
 def test_layers_whose_second_pass_may_differ_are_named() -> None:
-    layer, x = dense(), tf.ones((4, 3))
+    layer = dense()
 
     class Noise(keras.layers.Layer):  # type: ignore[misc]
         def call(self, values: Any) -> Any:
@@ -144,21 +150,15 @@ def test_layers_whose_second_pass_may_differ_are_named() -> None:
 
     seeded, noise, looped, reads = keras.layers.Dropout(0.5), Noise(), NoiseInALoop(), Reads()
 
-    @tf.function
     def step(values: Any) -> Any:
         with tf.GradientTape() as tape:
-            for one in (layer, seeded):
-                values = one(values, training=True) if one is seeded else one(values)
-            for one in (noise, looped, reads):
-                values = one(values)
-            loss = tf.reduce_sum(values) + tf.random.uniform([])
+            values = seeded(layer(values), training=True)
+            loss = tf.reduce_sum(reads(looped(noise(values)))) + tf.random.uniform([])
         return tape.gradient(loss, layer.kernel.value)
 
-    traced(step, x)
-    paths = {id(one): one.name for one in (layer, seeded, noise, looped, reads)}
-    graphs = graph_facts(paths, lambda item: None)
     # THEN they are those that draw from TensorFlow's generator, also in a loop; variables and seeds are repeated
-    assert frozenset().union(*(graph.unrepeatable for graph in graphs)) == {noise.name, looped.name}
+    found = unrepeatable(step, tf.ones((4, 3)), layer, seeded, noise, looped, reads)
+    assert found == {noise.name, looped.name}
 
 
 def test_a_layer_that_changes_its_trainable_weight_in_the_forward_pass_is_named() -> None:
@@ -167,18 +167,13 @@ def test_a_layer_that_changes_its_trainable_weight_in_the_forward_pass_is_named(
     for layer, shape in ((normed, (None, 3)), (statistics, (None, 3)), (words, (None,))):
         layer.build(shape)
 
-    @tf.function
     def step(tokens: Any) -> Any:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(statistics(normed(words(tokens), training=True), training=True) ** 2)
-        gradient = tape.gradient(loss, normed.layer.bias.value)
-        normed.layer.bias.assign_sub(gradient)
+        normed.layer.bias.assign_sub(tape.gradient(loss, normed.layer.bias.value))
         return loss
 
-    traced(step, tf.constant([1, 2]))
-    paths = {id(layer): layer.name for layer in (normed, statistics, words)}
-    graphs = graph_facts(paths, lambda item: None)
-    assert frozenset().union(*(graph.unrepeatable for graph in graphs)) == {normed.name}
+    assert unrepeatable(step, tf.constant([1, 2]), normed, statistics, words) == {normed.name}
 
 
 def test_graphs_whose_variables_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,16 +209,9 @@ def test_a_graph_that_cannot_be_read_costs_only_itself(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("op", "batch", "size"),
     [
-        (None, 7, None),
-        ("open", 7, 7 * 3 * 4),
-        ("open", None, None),
-        ("caller/open", 7, 7 * 3 * 4),
-        ("known", None, 5 * 8),
-        ("scalar", 7, 4),
-        ("rank", 7, None),
-        ("inner", 7, None),
-        ("none", 7, None),
-        ("nothing", 7, None),
+        *(("open", 7, 7 * 3 * 4), ("open", None, None), ("caller/open", 7, 7 * 3 * 4)),
+        *(("known", None, 5 * 8), ("scalar", 7, 4)),
+        *((op, 7, None) for op in (None, "rank", "inner", "none", "nothing")),
     ],
 )
 def test_bytes_of_an_ops_output_follow_from_its_shape_and_the_batch(

@@ -71,34 +71,30 @@ def found(lines: SourceLines, graph: Any, **spans: tuple[int, int]) -> list[str 
 
 
 def test_the_innermost_line_outside_of_libraries_is_that_of_an_op(lines: SourceLines) -> None:
-    graph = Graph({"a": [TRAIN, LIBRARY, ("models/unet.py", 7), LIBRARY], "b": [LIBRARY], "c": [TRAIN]}, {"c": "Const"})
-    assert found(lines, graph) == ["models/unet.py:7", None, None]
-
-
-def test_stacks_are_read_once_and_one_without_a_stack_has_no_line(lines: SourceLines) -> None:
-    graph = Graph({"a": [TRAIN], "b": None})
+    stacks = {"a": [TRAIN, LIBRARY, ("models/unet.py", 7), LIBRARY], "b": [LIBRARY], "c": [TRAIN], "d": None}
+    graph = Graph(stacks, {"c": "Const"})
     for _ in range(2):
-        assert found(lines, graph) == ["train.py:1", None]
-    assert graph.reads == ["a", "b"]
+        assert found(lines, graph) == ["models/unet.py:7", None, None, None]
+    # AND stacks are read once
+    assert graph.reads == ["a", "b", "d"]
+    # AND the line of a running call is the user's innermost
+    line = lines.calling()
+    assert line is not None and line.startswith(f"{pathlib.Path(__file__).name}:")
 
 
 def test_gradients_have_the_line_of_their_forward_op_or_of_the_tape(lines: SourceLines) -> None:
-    stacks = {
-        "m/a/MatMul": [("unet.py", 2)],
-        "m/b/Relu": [("unet.py", 3)],
-        "m/c/Exp": [("unet.py", 4)],
-        "m/c/Mul": [("unet.py", 5)],
-        "ones": [TAPE, LIBRARY],
-        "gradient_tape/m/a/MatMul/MatMul_1": [TAPE],
-        "gradient_tape/m/b/ReluGrad": [TAPE],
-        "gradient_tape/m/c/mul_1": [TAPE],  # a scope with two lines
-        "gradient_tape/Reshape": [TAPE],  # in no scope
-        "adam/mul": [UPDATE],
-        "adam/sub": [UPDATE],
-    }
-    graph = Graph(stacks)
-    spans = {"backward": (4, 9), "update": (9, 11)}
-    made = found(lines, graph, **spans)
+    forward = {name: [("unet.py", line)] for line, name in enumerate(("a/MatMul", "b/Relu", "c/Exp", "c/Mul"), 2)}
+    # The scope of the third gradient has two lines, and the fourth is in no scope.
+    tape = ("a/MatMul/MatMul_1", "b/ReluGrad", "c/mul_1", "Reshape")
+    graph = Graph(
+        {
+            **forward,
+            "ones": [TAPE, LIBRARY],
+            **{f"gradient_tape/{name}": [TAPE] for name in tape},
+            **{name: [UPDATE] for name in ("adam/mul", "adam/sub")},
+        }
+    )
+    made = found(lines, graph, backward=(4, 9), update=(9, 11))
     assert made[4:] == ["train.py:8", "unet.py:2", "unet.py:3", "train.py:8", "train.py:8", "train.py:9", "train.py:9"]
     # THEN of the calls of tape and optimizer, one stack each is read
     assert graph.reads[4:] == ["ones", "adam/mul"]
@@ -110,28 +106,17 @@ def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(
     # GIVEN a recording that may read three more ops
     monkeypatch.setattr(source_lines, "MAX_OPS", 3)
     lines = SourceLines()
-    small = Graph({"a": [TRAIN], "b": [TRAIN]})
+    small, larger = Graph({"a": [TRAIN], "b": [TRAIN]}), Graph({"c": [TRAIN], "d": [TRAIN]})
     for _ in range(3):  # what was read once costs nothing
         assert found(lines, small) == ["train.py:1"] * 2
     # THEN a graph with more than that has no lines, and costs nothing
-    larger = Graph({"c": [TRAIN], "d": [TRAIN]})
-    assert found(lines, larger) == [None, None]
-    assert larger.reads == []
+    assert found(lines, larger) == [None, None] and larger.reads == []
     # AND one that needs no more still has
     update = Graph({"f": [UPDATE], "g": [UPDATE], "h": [UPDATE], "x": [TRAIN]}, {"x": "Const"})
-    spans = {"update": (0, 3)}
-    made = found(lines, update, **spans)
-    assert made == ["train.py:9"] * 3 + [None] and update.reads == ["f"]
+    assert found(lines, update, update=(0, 3)) == ["train.py:9"] * 3 + [None] and update.reads == ["f"]
     # UNTIL nothing is left
-    last = Graph({"e": [TRAIN]})
-    assert found(lines, last) == [None]
+    assert found(lines, Graph({"e": [TRAIN]})) == [None]
     assert found(lines, small) == ["train.py:1"] * 2
-
-
-def test_the_line_of_a_stack_is_the_innermost_of_the_user(lines: SourceLines) -> None:
-    this = pathlib.Path(__file__).name
-    line = lines.calling()
-    assert line is not None and line.startswith(f"{this}:")
 
 
 @pytest.fixture
@@ -191,38 +176,32 @@ FIT = ("/venv/site-packages/keras/trainer.py", 7, "fit")
 
 
 def test_layers_that_only_keras_calls_have_the_lines_that_made_them(
-    lines: SourceLines, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    lines: SourceLines, write: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = tmp_path / "nets.py"
-    source.write_text(
-        'x = keras.layers.Dense(4, name="outer")(x)\nfor at in range(3):\n    x = Dense(4, name=f"dense_{at}")(x)\n'
-    )
-    os.utime(source, (1, 1))
-    program = {"nets": SimpleNamespace(__file__=str(source))}
-    monkeypatch.setattr(source_lines, "sys", SimpleNamespace(modules=program))
+    path = write('x = layers.Dense(4, name="outer")(x)\nfor at in range(3):\n    x = Dense(4, name=f"dense_{at}")(x)\n')
+    monkeypatch.setattr(source_lines, "sys", SimpleNamespace(modules={"nets": SimpleNamespace(__file__=str(path))}))
     outer, inner, unknown = Dense("outer"), Dense("dense_2"), Dense("other")
+    fitted = [TRAIN, FIT, LIBRARY]
     graph = Graph(
         {
-            "outer/MatMul": [TRAIN, FIT, LIBRARY],
-            "outer/inner/MatMul": [TRAIN, FIT, LIBRARY],
-            "outer/own/MatMul": [TRAIN, FIT, LIBRARY, ("unet.py", 3), LIBRARY],
-            "other/MatMul": [TRAIN, FIT, LIBRARY],
+            "outer/MatMul": fitted,
+            "outer/inner/MatMul": fitted,
+            "outer/own/MatMul": [*fitted, ("unet.py", 3), LIBRARY],
+            "other/MatMul": fitted,
             "loop/MatMul": [TAPE, LIBRARY],
-            "gradient_tape/outer/inner/MatMul_grad": [TRAIN, FIT, LIBRARY],
+            "gradient_tape/outer/inner/MatMul_grad": fitted,
         }
     )
-    spans = GraphNotes()
-    spans.spans = [
-        Span(0, 3, 0, 0, "layer", lambda: outer),
-        Span(1, 2, 1, 0, "layer", lambda: inner),
-        Span(3, 4, 0, 0, "layer", lambda: unknown),
-        Span(5, 6, 0, 0, "backward", None),
+    notes = GraphNotes()
+    notes.spans = [
+        *(Span(0, 3, 0, 0, "layer", lambda: outer), Span(1, 2, 1, 0, "layer", lambda: inner)),
+        *(Span(3, 4, 0, 0, "layer", lambda: unknown), Span(5, 6, 0, 0, "backward", None)),
     ]
-    made = lines.of_graph(graph, layers(graph, backward=(5, 6)), spans)  # type: ignore[arg-type]
+    made = lines.of_graph(graph, layers(graph, backward=(5, 6)), notes)  # type: ignore[arg-type]
     # THEN a call of the program's own keeps its line, and a layer of an unknown origin that of `fit`
-    assert made[:5] == ["nets.py:1", "nets.py:3", "unet.py:3", "train.py:1", "train.py:8"]
+    assert made[:5] == ["program.py:1", "program.py:3", "unet.py:3", "train.py:1", "train.py:8"]
     # AND a gradient has the line of its forward op
-    assert made[5] == "nets.py:3"
+    assert made[5] == "program.py:3"
 
 
 SOURCE = """\

@@ -80,12 +80,11 @@ def test_tensors_that_are_new_at_the_end_are_told_from_those_at_the_start() -> N
 
 def test_a_tensor_that_the_step_was_fed_with_is_input_data_at_the_end(notes: None) -> None:
     held, tensor, other = HeldTensors(), make(5), make(6)
-    facts = held.find({}, [])
-    assert fact_of(facts, tensor).category == "held_tensors"  # type: ignore[union-attr]
+    before = held.find({}, [])
     input_notes.data(tensor)
-    at_start, _ = held.finish([])
-    assert fact_of(at_start, tensor).category == "inputs"  # type: ignore[union-attr]
-    assert fact_of(at_start, other).category == "held_tensors"  # type: ignore[union-attr]
+    after, _ = held.finish([])
+    found = [fact_of(facts, one) for facts, one in ((before, tensor), (after, tensor), (after, other))]
+    assert [fact and fact.category for fact in found] == ["held_tensors", "inputs", "held_tensors"]
 
 
 def test_after_a_missed_object_all_are_searched_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

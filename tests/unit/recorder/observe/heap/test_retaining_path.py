@@ -6,8 +6,6 @@ functions hold the tensors.
 
 import collections
 import functools
-import sys
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +22,7 @@ from tb_memplugin.recorder.observe.heap.retaining_path import (
 history: list[Any] = []
 MODULE = f"module {__name__}"
 HOLD = "hold() in test_retaining_path.py"
+OUTPUTS, PARTIAL = "attribute `outputs`", "tuple in attribute `args` of partial"
 
 
 class Tensor:
@@ -36,7 +35,7 @@ class Trainer:
     def __init__(self, **attributes: Any) -> None:
         vars(self).update(attributes)
 
-    def on_train_batch_end(self) -> None:
+    def end(self) -> None:
         """A callback's method."""
 
 
@@ -71,6 +70,10 @@ def test_a_list_of_a_module_and_of_a_class() -> None:
     Trainer.kept.append(Tensor())
     path = f"{MODULE} › Trainer (class) › kept (list) › [0]"
     assert held(Trainer.kept[0]) == ("list in attribute `kept` of class Trainer", path)
+    # AND each of many tensors has its own index
+    history[:] = [Tensor() for _ in range(500)]
+    paths = [path for _, path in find_holders(list(history), seconds=5.0).values()]
+    assert paths == [f"{MODULE} › history (list) › [{at}]" for at in range(500)]
 
 
 def closure(kept: Any) -> Callable[[], Any]:
@@ -124,10 +127,10 @@ def in_a_cycle(tensor: Any) -> Trainer:
             "list in dict `results`",
             '(dict) › "epochs" (dict) › [3] (dict) › "val/loss" (list) › [1]',
         ),
-        (lambda tensor: Trainer(outputs=tensor), "attribute `outputs` of Trainer", "(Trainer) › outputs"),
+        (lambda tensor: Trainer(outputs=tensor), f"{OUTPUTS} of Trainer", "(Trainer) › outputs"),
         (
             lambda tensor: [Trainer(outputs=[(tensor,)])],
-            "tuple in attribute `outputs` of Trainer",
+            f"tuple in {OUTPUTS} of Trainer",
             "(list) › [0] (Trainer) › outputs (list) › [0] (tuple) › [0]",
         ),
         (slotted, "attribute `cache` of Slotted", "(Slotted) › cache"),
@@ -135,17 +138,13 @@ def in_a_cycle(tensor: Any) -> Trainer:
         (unassigned, "variable `kept` of inner()", "(function) › kept"),
         (lambda tensor: closure([tensor]), "list in variable `kept` of <lambda>()", "(function) › kept (list) › [0]"),
         (default, "variable of the defaults of step()", "(function) › …"),
+        (lambda tensor: functools.partial(print, 1, tensor), PARTIAL, "(partial) › args (tuple) › [1]"),
         (
-            lambda tensor: functools.partial(print, 1, tensor),
-            "tuple in attribute `args` of partial",
-            "(partial) › args (tuple) › [1]",
-        ),
-        (
-            lambda tensor: Trainer(outputs=tensor).on_train_batch_end,
-            "attribute `outputs` of Trainer",
+            lambda tensor: Trainer(outputs=tensor).end,
+            f"{OUTPUTS} of Trainer",
             "(method) › __self__ (Trainer) › outputs",
         ),
-        (in_a_cycle, "list in attribute `outputs` of Trainer", "(Trainer) › callback (Trainer) › outputs (list) › [0]"),
+        (in_a_cycle, f"list in {OUTPUTS} of Trainer", "(Trainer) › callback (Trainer) › outputs (list) › [0]"),
         (lambda tensor: {tensor}, "an object of type set", "(set) › …"),
     ],
 )
@@ -189,23 +188,16 @@ def test_no_code_of_keys_runs() -> None:
     history.append({Key("loss"): Tensor()})
     tensor = next(iter(history[0].values()))
     looked_up.clear()
-    assert held(tensor)[1] == f"{MODULE} › history (list) › [0] (dict) › […]"
-    assert looked_up == []
+    assert (held(tensor)[1], looked_up) == (f"{MODULE} › history (list) › [0] (dict) › […]", [])
 
 
 def test_long_names_are_whole() -> None:
     """A display may shorten them."""
-    module = types.ModuleType("experiments_of_the_second_year_" * 5)
-    module.__file__ = "experiments.py"
     attribute, kind = "predictions_for_the_validation_set_" * 5, type("Evaluator" * 12, (), {})
-    setattr(module, attribute, kind())
-    vars(getattr(module, attribute))["last_batch_" * 10] = Tensor()
-    sys.modules[module.__name__] = module
-    try:
-        _, path = held(vars(getattr(module, attribute))["last_batch_" * 10])
-    finally:
-        del sys.modules[module.__name__]
-    assert path == f"module {module.__name__} › {attribute} ({kind.__name__}) › {'last_batch_' * 10}"
+    history.append(kind())
+    vars(history[0])[attribute] = Tensor()
+    _, path = held(vars(history[0])[attribute])
+    assert path == f"{MODULE} › history (list) › [0] ({kind.__name__}) › {attribute}"
 
 
 def test_a_long_path_is_cut_in_the_middle_and_a_text_as_key() -> None:
@@ -215,12 +207,6 @@ def test_a_long_path_is_cut_in_the_middle_and_a_text_as_key() -> None:
     assert found.startswith(f'{HOLD} › results (dict) › … › "{name}" (dict)') and found.endswith('" (list) › [0]')
     text = "a" * 10_000
     assert hold(lambda tensor: {text: tensor})[1] == f'{HOLD} › results (dict) › "{text[: MAX_NAME_CHARACTERS - 1]}…"'
-
-
-def test_each_of_many_tensors_has_its_own_index() -> None:
-    history.extend(Tensor() for _ in range(500))
-    paths = [path for _, path in find_holders(list(history), seconds=5.0).values()]
-    assert paths == [f"{MODULE} › history (list) › [{at}]" for at in range(500)]
 
 
 def test_attributes_are_read_without_running_code() -> None:

@@ -43,27 +43,16 @@ def test_recomputed_layers_of_another_model_change_nothing(notes: CallNotes) -> 
 L = keras.layers
 
 
-def model() -> Any:
+def test_neighbors_between_cut_points_have_consecutive_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     layers = [L.Dense(4, name="first"), L.Dropout(0.1, name="drop"), L.Dense(2, name="last")]
-    return keras.Sequential([keras.Input((8,)), *layers])
-
-
-def test_neighbors_between_cut_points_have_consecutive_numbers() -> None:
-    units = recomputable_units(model())
-    assert units["drop"] - units["first"] == 1
-
-
-def test_nothing_is_made_in_the_program_to_find_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a model, and no way to make another one: it would count among the program's models and take a name
-    given = model()
+    model = keras.Sequential([keras.Input((8,)), *layers])
 
     def made(*arguments: Any, **keywords: Any) -> None:
-        raise AssertionError("a model or an input was made")
+        raise AssertionError("a model or an input was made: it would count among the program's and take a name")
 
     monkeypatch.setattr(keras.Model, "__init__", made)
     monkeypatch.setattr(keras, "Input", made)
-    assert recomputable_units(given)
-
-
-def test_a_model_without_a_layer_graph_has_none() -> None:
+    units = recomputable_units(model)
+    assert units["drop"] - units["first"] == 1
+    # AND a model without a layer graph has none
     assert recomputable_units(object()) == {}

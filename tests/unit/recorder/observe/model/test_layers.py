@@ -41,10 +41,12 @@ def paths(model: Any) -> list[str]:
     return [node.path for node in walk(model)]
 
 
-def test_layers_are_walked_in_order_without_inputs() -> None:
+def test_layers_are_walked_in_order_without_inputs_and_modules_by_their_attributes() -> None:
     inner = keras.Sequential([keras.Input((4,)), L.Dense(3, name="a"), L.Dense(3, name="b")], name="inner")
     model = keras.Sequential([keras.Input((4,)), inner, L.Dense(2, name="head")], name="net")
     assert paths(model) == ["net", "net/inner", "net/inner/a", "net/inner/b", "net/head"]
+    found = list(dict.fromkeys(paths(Mlp())))
+    assert found == ["mlp", "mlp/head/out", "mlp/inner", "mlp/layers/0", "mlp/layers/1"]
 
 
 def test_a_shared_layer_is_walked_once_and_siblings_of_one_name_are_numbered() -> None:
@@ -60,24 +62,15 @@ def test_a_shared_layer_is_walked_once_and_siblings_of_one_name_are_numbered() -
     assert found == ["net", "net/block", "net/block/shared", "net/block#2", "net/block#2/own", "net/block#3"]
 
 
-def test_modules_are_walked_by_their_attributes() -> None:
-    found = dict.fromkeys(paths(Mlp()))
-    assert list(found) == ["mlp", "mlp/head/out", "mlp/inner", "mlp/layers/0", "mlp/layers/1"]
-
-
 def test_each_weight_is_owned_by_the_innermost_layer() -> None:
     class Block(L.Layer):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__(name="block")
             self.dense = L.Dense(3, name="dense")
+            self.dense.build((None, 2))
             self.scale = self.add_weight(shape=(7,), name="scale")
 
-        def call(self, x: Any) -> Any:
-            return self.dense(x)
-
-    block = Block()
-    block(tf.ones((1, 2)))
-    found = own_variables(walk(block))
+    found = own_variables(walk(Block()))
     assert {path: [tuple(weight.shape) for weight in weights] for path, weights in found.items()} == {
         "block": [(7,)],
         "block/dense": [(2, 3), (3,)],
@@ -89,10 +82,9 @@ def test_each_weight_is_owned_by_the_innermost_layer() -> None:
 def test_layers_shared_by_sub_models_own_their_weights(backbone_first: bool, nested: bool) -> None:
     """A feature extractor over a backbone's layers tracks them as well, wherever their node is."""
     inputs = keras.Input((8,))
-    block = keras.Sequential([L.Dense(4, name="c1"), L.Dense(5, name="c2")], name="block")
-    layers = [block] if nested else [L.Dense(4, name="c1"), L.Dense(5, name="c2")]
+    layers = [L.Dense(4, name="c1"), L.Dense(5, name="c2")]
     outputs = [inputs]
-    for layer in layers:
+    for layer in [keras.Sequential(layers, name="block")] if nested else layers:
         outputs.append(layer(outputs[-1]))
     backbone = keras.Model(inputs, L.Dense(2, name="top")(outputs[-1]), name="backbone")
     features = keras.Model(backbone.inputs, outputs[1:], name="features")
@@ -107,27 +99,24 @@ def test_layers_shared_by_sub_models_own_their_weights(backbone_first: bool, nes
 
     model = Segmenter()
     model.head.build((None, 5))
-    found = {path: sum(int(np.prod(one.shape)) for one in own) for path, own in own_variables(walk(model)).items()}
-    sizes = {path.rpartition("/")[2]: size for path, size in found.items()}
-    assert sizes == {"net": 0, "backbone": 0, "features": 0, "c1": 36, "c2": 25, "top": 12, "head": 18} | (
-        {"block": 0} if nested else {}
-    )
-    assert sum(found.values()) == sum(int(np.prod(weight.shape)) for weight in model.weights)
+    found = {path.rpartition("/")[2]: sum(sizes(own)) for path, own in own_variables(walk(model)).items()}
+    expected = {"net": 0, "backbone": 0, "features": 0, "c1": 36, "c2": 25, "top": 12, "head": 18}
+    assert found == expected | ({"block": 0} if nested else {})
+    assert sum(found.values()) == sum(sizes(model.weights))
+
+
+def sizes(variables: Any) -> list[int]:
+    return [int(np.prod(variable.shape)) for variable in variables]
 
 
 def test_weights_of_a_module_are_its_variables_and_those_of_its_layers_once() -> None:
     module = Mlp()
     module.again = module.inner
-    sizes = [int(np.prod(variable.shape)) for variable in variables_of(module, "weights")]
-    assert sorted(sizes) == [1, 1, 1, 2, 3, 4, 5, 10]
-    trained = [int(np.prod(variable.shape)) for variable in variables_of(module, "trainable_weights")]
-    assert sorted(trained) == [2, 3, 4, 5, 10]
+    assert sorted(sizes(variables_of(module, "weights"))) == [1, 1, 1, 2, 3, 4, 5, 10]
+    assert sorted(sizes(variables_of(module, "trainable_weights"))) == [2, 3, 4, 5, 10]
     found = own_variables(walk(module))
-    assert [int(np.prod(variable.shape)) for variable in found["mlp/layers/1"]] in ([3, 1], [1, 3])
-    assert found["mlp"] == []
+    assert sorted(sizes(found["mlp/layers/1"])) == [1, 3] and found["mlp"] == []
 
-
-def test_a_model_without_weights_yet_has_none() -> None:
     class Unbuilt:
         @property
         def weights(self) -> list[Any]:
@@ -142,11 +131,9 @@ def test_bytes_of_a_variable_are_those_of_its_values(shape: tuple[int, ...], dty
     values = np.zeros(shape, dtype)
     assert variable_bytes(tf.Variable(values)) == values.nbytes
     assert variable_bytes(keras.Variable(values, dtype=dtype, trainable=False)) == values.nbytes
-
-
-@pytest.mark.parametrize(("dtype", "size"), [("bfloat16", 2), ("float8_e4m3fn", 1), ("float8_e5m2", 1)])
-def test_types_that_numpy_does_not_know_have_their_size(dtype: str, size: int) -> None:
-    assert variable_bytes(SimpleNamespace(shape=(6,), dtype=dtype)) == 6 * size
+    # AND types that numpy does not know have their size
+    for name, size in (("bfloat16", 2), ("float8_e4m3fn", 1), ("float8_e5m2", 1)):
+        assert variable_bytes(SimpleNamespace(shape=shape, dtype=name)) == values.size * size
 
 
 def test_reading_weights_leaves_no_garbage() -> None:
@@ -198,16 +185,16 @@ def test_slots_serve_their_weights_and_scalars_serve_none(optimizer: Any, shapes
 def test_placeholders_that_an_optimizer_does_not_list_serve_their_weights() -> None:
     # GIVEN Adafactor as some versions of Keras have it: placeholders for vectors, which its variables leave out
     weights = [keras.Variable(np.zeros(shape, np.float32)) for shape in ((8, 6), (5,))]
-    rows, placeholder = keras.Variable(np.zeros(8, np.float32)), keras.Variable(0.0)
+    rows = keras.Variable(np.zeros(8, np.float32))
     optimizer = SimpleNamespace(
-        variables=[rows], _variables=[rows], _trainable_variables=weights, _r=[rows, placeholder]
+        variables=[rows], _variables=[rows], _trainable_variables=weights, _r=[rows, keras.Variable(0.0)]
     )
-    expected = [(True, weights[0]), (False, weights[1])]
-    assert [(slot.variable is rows, slot.of) for slot in slots(optimizer)] == expected
-    # AND no other object in a list of this length is taken for one, nor are the weights themselves
-    optimizer.names, optimizer.same = ["first", "second"], list(weights)
-    optimizer.constants = [SimpleNamespace(value=1), SimpleNamespace(assign=print)]
-    assert [(slot.variable is rows, slot.of) for slot in slots(optimizer)] == expected
+    # THEN no other object in a list of this length is taken for one, nor are the weights themselves
+    others = {"names": ["first", "second"], "same": list(weights), "constants": [SimpleNamespace(value=1)] * 2}
+    for more in ({}, others):
+        vars(optimizer).update(more)
+        found = [(slot.variable is rows, slot.of) for slot in slots(optimizer)]
+        assert found == [(True, weights[0]), (False, weights[1])]
 
 
 @pytest.fixture(scope="module")
@@ -244,15 +231,11 @@ def test_a_legacy_optimizer_serves_the_weights_by_its_slots(keras_2: Any) -> Non
 
 
 def test_a_distributed_variable_of_keras_2_has_the_key_of_its_container() -> None:
-    container = SimpleNamespace(_unique_id="dense_1")
+    container, plain = SimpleNamespace(_unique_id="dense_1"), SimpleNamespace(_unique_id="dense_2")
     weight = SimpleNamespace(_unique_id="dense_1_replica_0", _distributed_container=lambda: container)
-    plain = SimpleNamespace(_unique_id="dense_2")
-    first, second = SimpleNamespace(), SimpleNamespace()
-    optimizer = SimpleNamespace(
-        variables=[first, second], _slots={"dense_1": {"momentum": first}, "dense_2": {"momentum": second}}
-    )
-    found = slots(optimizer, [weight, plain])
-    assert [(slot.variable is first, slot.of is weight, slot.of is plain) for slot in found] == [
-        (True, True, False),
-        (False, False, True),
-    ]
+    made = [SimpleNamespace(), SimpleNamespace()]
+    keys = {"dense_1": {"momentum": made[0]}, "dense_2": {"momentum": made[1]}}
+    found = slots(SimpleNamespace(variables=made, _slots=keys), [weight, plain])
+    assert [
+        slot.variable is one and slot.of is of for slot, one, of in zip(found, made, (weight, plain), strict=True)
+    ] == [True] * 2
