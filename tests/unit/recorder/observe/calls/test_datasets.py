@@ -73,20 +73,14 @@ def node(name: str, elements: int, size: int) -> Node:
 
 
 def test_a_cache_that_iterators_share_counts_once(pipelines: DataPipelines, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Iterator:
-        def __init__(self, *nodes: Node) -> None:
-            self.nodes = list(nodes)
-
-    iterators = [
-        Iterator(node("Prefetch", 2, 100), node("MemoryCacheImpl", 4, 4000)),
-        Iterator(node("Prefetch", 2, 100), node("MemoryCacheImpl", 4, 4000), node("MemoryCacheImpl", 8, 50)),
-    ]
+    nodes = [node("Prefetch", 2, 100), node("MemoryCacheImpl", 4, 4000), node("MemoryCacheImpl", 8, 50)]
+    iterators = [Node(nodes=nodes[:2]), Node(nodes=nodes)]
     monkeypatch.setattr(module, "_nodes", lambda iterator: iterator.nodes)
     for iterator in iterators:
         pipelines.note(iterator)
     assert pipelines.buffered_bytes() == 2 * 100 + 4000 + 50
     # AND without the model of one of them, nothing is known
-    iterators[1].nodes = None  # type: ignore[assignment]
+    iterators[1].nodes = None
     assert pipelines.buffered_bytes() is None
 
 
