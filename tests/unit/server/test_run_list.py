@@ -25,15 +25,25 @@ def catalog(**versions: str) -> dict[str, RunTags]:
     return {name: RunTags(name, version, (), ()) for name, version in versions.items()}
 
 
-@pytest.mark.parametrize("patience_seconds", [None, 5.0])
-def test_a_run_that_cannot_be_described_hides_no_other(patience_seconds: float | None) -> None:
+def listing(errors: dict[str, Exception], patience_seconds: float | None) -> RunList:
+    """A list in which these runs cannot be described."""
+
     def describe(source: Any, tags: RunTags) -> dict[str, Any]:
-        if tags.name == "bad":
-            raise OverflowError("a fault of this run")
+        if tags.name in errors:
+            raise errors[tags.name]
         return {"run": tags.name, "steps": 7, "damage": []}
 
-    source: Any = None
-    listed = RunList(describe, patience_seconds).facts(source, catalog(a="1", bad="1", z="1"))
+    return RunList(describe, patience_seconds)
+
+
+SOURCE: Any = None
+"""Not asked for anything."""
+
+
+@pytest.mark.parametrize("patience_seconds", [None, 5.0])
+def test_a_run_that_cannot_be_described_hides_no_other(patience_seconds: float | None) -> None:
+    errors: dict[str, Exception] = {"bad": OverflowError("a fault of this run")}
+    listed = listing(errors, patience_seconds).facts(SOURCE, catalog(a="1", bad="1", z="1"))
     assert [run["steps"] for run in listed] == [7, 0, 7]
     assert listed[1]["damage"] == ["run bad could not be read: OverflowError"] and listed[1]["version"] == "1"
 
@@ -67,9 +77,8 @@ def test_a_slow_run_is_named_and_the_others_are_there_at_once(patience: Patience
         return {"run": tags.name, "steps": 7}
 
     runs = RunList(describe, patience_seconds=0.2)
-    source: Any = None
     patience.held = 1
-    first = runs.facts(source, catalog(a="1", slow="1", z="1"))
+    first = runs.facts(SOURCE, catalog(a="1", slow="1", z="1"))
     assert [run["steps"] for run in first] == [7, 0, 7]
     assert first[1]["status"] == "reading"
     # The first one is waited for, then each of the others for the patience.
@@ -78,7 +87,7 @@ def test_a_slow_run_is_named_and_the_others_are_there_at_once(patience: Patience
     # WHEN it has been read, it is there; nothing was read twice
     release.set()
     patience.held = 0
-    assert runs.facts(source, catalog(a="1", slow="1", z="1"))[1]["steps"] == 7
+    assert runs.facts(SOURCE, catalog(a="1", slow="1", z="1"))[1]["steps"] == 7
     assert sorted(described) == ["a", "slow", "z"]
 
 
@@ -118,32 +127,22 @@ def test_a_known_run_keeps_its_figures_while_it_is_read_again_after_the_reader_f
 @pytest.mark.parametrize("patience_seconds", [None, 5.0])
 @pytest.mark.parametrize("error", [SourceError("no such file"), FileNotFoundError("no such file"), NotFoundError("b")])
 def test_a_run_that_vanishes_before_it_is_read_hides_no_other(patience_seconds: float | None, error: Exception) -> None:
-    gone = [True]
-
-    def describe(source: Any, tags: RunTags) -> dict[str, Any]:
-        if tags.name == "b" and gone[0]:
-            raise error
-        return {"run": tags.name, "steps": 7, "damage": []}
-
-    source: Any = None
-    listing = RunList(describe, patience_seconds)
-    first = listing.facts(source, catalog(a="1", b="1", c="1"))
+    errors = {"b": error}
+    runs = listing(errors, patience_seconds)
+    first = runs.facts(SOURCE, catalog(a="1", b="1", c="1"))
     assert [run["steps"] for run in first] == [7, 0, 7] and first[1]["status"] == "unknown"
     assert first[1]["damage"] == [f"run b cannot be read now: {error}"] and first[1]["version"] != "1"
-    gone[0] = False
-    assert [run["steps"] for run in listing.facts(source, catalog(a="1", b="1", c="1"))] == [7, 7, 7]
-    gone[0] = True
-    assert [run["steps"] for run in listing.facts(source, catalog(a="1", b="2", c="1"))] == [7, 7, 7]
+    errors.clear()
+    assert [run["steps"] for run in runs.facts(SOURCE, catalog(a="1", b="1", c="1"))] == [7, 7, 7]
+    errors["b"] = error
+    assert [run["steps"] for run in runs.facts(SOURCE, catalog(a="1", b="2", c="1"))] == [7, 7, 7]
 
 
 @pytest.mark.parametrize("patience_seconds", [None, 0.1])
 def test_errors_of_all_runs_pass(patience_seconds: float | None) -> None:
-    def describe(source: Any, tags: RunTags) -> dict[str, Any]:
-        raise OSError("gone")
-
-    source: Any = None
+    gone = OSError("gone")
     with pytest.raises(OSError, match="gone"):
-        RunList(describe, patience_seconds).facts(source, catalog(a="1", b="1"))
+        listing({"a": gone, "b": gone}, patience_seconds).facts(SOURCE, catalog(a="1", b="1"))
 
 
 def listed(directory: pathlib.Path) -> dict[str, Any]:

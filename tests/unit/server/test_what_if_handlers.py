@@ -31,6 +31,7 @@ FAILED = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, op=None, ba
 def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     directory = tmp_path_factory.mktemp("runs")
     requests_cases.write_run(directory / "traced")
+    requests_cases.write_run(directory / "failed", oom=FAILED)
     write_small_run(directory / "without")
     return directory
 
@@ -195,10 +196,10 @@ def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> Non
         ({"route": "fixes", "run": "failed", "oom": "-1"}, "oom"),
     ],
 )
-def test_bad_requests(handlers, logdir, failed_logdir, values, sentence) -> None:
+def test_bad_requests(handlers, logdir, values, sentence) -> None:
     error = NotFoundError if sentence.startswith("no ") else RequestError
     with pytest.raises(error, match=sentence) as raised:
-        ask(handlers, failed_logdir if "oom" in values else logdir, **values)
+        ask(handlers, logdir, **values)
     if values.keys() & {"freeze", "unfreeze"}:
         assert raised.value.parameter in values
 
@@ -251,27 +252,20 @@ def test_the_budget_is_by_default_the_capacity(logdir: pathlib.Path) -> None:
     assert [option["kind"] for option in answer["options"]] == ["none"]
 
 
-@pytest.fixture(scope="module")
-def failed_logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    directory = tmp_path_factory.mktemp("runs")
-    requests_cases.write_run(directory / "failed", oom=FAILED)
-    return directory
-
-
-def test_the_fixes_are_those_of_the_library_and_computed_once(failed_logdir, monkeypatch) -> None:
-    (oom,) = tb_memplugin.load(failed_logdir)["failed"].ooms
+def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatch) -> None:
+    (oom,) = tb_memplugin.load(logdir)["failed"].ooms
     assert {"batch", "limit"} <= {fix.kind for fix in oom.fixes}
     calls = []
     real = what_if_handlers.advice
     monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: calls.append(parts) or real(*parts))
-    handlers, source = Handlers(Reader()), FileSource(failed_logdir)
+    handlers, source = Handlers(Reader()), FileSource(logdir)
     expected = {"run": "failed", "oom": 0, "fixes": [dataclasses.asdict(fix) for fix in oom.fixes], "note": None}
     for _ in range(2):
         assert ask(handlers, source, "fixes", run="failed", oom="0") == expected
     assert len(calls) == 1
 
 
-def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(failed_logdir, monkeypatch) -> None:
+def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(logdir, monkeypatch) -> None:
     monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: pytest.fail("simulated"))
-    (oom,) = ask(Handlers(Reader()), failed_logdir, "oom", run="failed")["ooms"]
+    (oom,) = ask(Handlers(Reader()), logdir, "oom", run="failed")["ooms"]
     assert oom["batch_size"] == 48 and "fixes" not in oom
