@@ -81,7 +81,6 @@ def test_with_accumulated_gradients_the_highest_peak_of_an_update_counts(steps_o
     assert typical.event == 2 + (1, 9, 2, 3, 5, 6).index(expected)
 
 
-STEPS = tuple(one.requests for one in make_traced().values())
 TABLE = make_table()
 WEIGHTS = ChunkOwner("net/a", "weights", True)
 WORKSPACE = ChunkOwner("net/a", "workspace", True)

@@ -40,14 +40,10 @@ def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) 
     handlers, source = Handlers(Reader()), NotingSource(tmp_path)
     told = handlers.comparing.devices(source, "run", "train")
     named = [(worker, at) for worker in range(11) for at in range(3)]
-    assert [(one["device"], one["peak_bytes"], one["peak_step"], one["headroom_bytes"]) for one in told["devices"]] == [
-        (
-            f"worker_{worker}/GPU:{at}",
-            top_bytes(worker, at),
-            top_step(worker, at, 400),
-            CAPACITY - top_bytes(worker, at),
-        )
-        for worker, at in named
+    columns = ("device", "peak_bytes", "peak_step", "headroom_bytes")
+    tops = [(f"worker_{worker}/GPU:{at}", top_bytes(worker, at), top_step(worker, at, 400)) for worker, at in named]
+    assert [tuple(one[name] for name in columns) for one in told["devices"]] == [
+        (device, peak, step, CAPACITY - peak) for device, peak, step in tops
     ]
     assert told["sum_peak_bytes"] == sum(top_bytes(*one) for one in named)
     assert told["imbalance"]["bytes"] == top_bytes(10, 2) - top_bytes(0, 0)

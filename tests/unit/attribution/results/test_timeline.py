@@ -280,11 +280,7 @@ def test_reduced_timeline_is_exact_at_the_kept_moments(monkeypatch, allocations,
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    ACTIONS,
-    st.integers(0, 10**6),
-    st.booleans(),
-)
+@given(ACTIONS, st.integers(0, 10**6), st.booleans())
 def test_any_step_sums_to_the_allocators_figures(actions: list[tuple[int, int]], start: int, tiny: bool) -> None:
     trace = any_step(actions, start).trace()
     with pytest.MonkeyPatch.context() as patch:

@@ -2,7 +2,7 @@ import pytest
 from trace_cases import FORWARD_A, Recorder, graph
 
 from tb_memplugin.attribution.trace.op_names import NOTE, OpNames, facts_from_names
-from tb_memplugin.schema.trace import OpFact, Pass, TraceFacts
+from tb_memplugin.schema.trace import OpFact, TraceFacts
 
 FOLDED = "m/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul"
 
@@ -24,42 +24,28 @@ def test_term_of_a_rewritten_sum_is_not_the_sum() -> None:
     assert names.fact(leaf) == OpFact("m/a", "forward")
 
 
-NAMES = (
-    "PartitionedCall/net/dense/MatMul",
-    "StatefulPartitionedCall_1/net/dense/BiasAdd",
-    "gradient_tape/net/dense/MatMul/MatMul_1",
-    "net/gradients/net/dense/BiasAdd_grad",
-    "gradient_tape/unknown/Sum",
-    "adam/dense/mul",
-    "RMSprop_2/Square",
-    "compile_loss/mse/Square",
-    "gradient_tape/compile_loss/mse/Mul",
-    "Iterator/Next",
-    "AddN",
-)
+NAMES = {
+    "PartitionedCall/net/dense/MatMul": ("net/dense", "forward"),
+    "StatefulPartitionedCall_1/net/dense/BiasAdd": ("net/dense", "forward"),
+    "gradient_tape/net/dense/MatMul/MatMul_1": ("net/dense", "backward"),
+    "net/gradients/net/dense/BiasAdd_grad": ("net/dense", "backward"),
+    "gradient_tape/unknown/Sum": (None, "backward"),
+    "adam/dense/mul": (None, "update"),
+    "RMSprop_2/Square": (None, "update"),
+    "compile_loss/mse/Square": (None, "forward"),
+    "gradient_tape/compile_loss/mse/Mul": (None, "backward"),
+    "Iterator/Next": (None, "forward"),
+    "AddN": (None, "other"),
+}
+"""Layer and pass by the name of an op."""
 
 
-@pytest.mark.parametrize(
-    ("name", "layer", "pass_name"),
-    [
-        (NAMES[0], "net/dense", "forward"),
-        (NAMES[1], "net/dense", "forward"),
-        (NAMES[2], "net/dense", "backward"),
-        (NAMES[3], "net/dense", "backward"),
-        (NAMES[4], None, "backward"),
-        (NAMES[5], None, "update"),
-        (NAMES[6], None, "update"),
-        (NAMES[7], None, "forward"),
-        (NAMES[8], None, "backward"),
-        (NAMES[9], None, "forward"),
-        (NAMES[10], None, "other"),
-    ],
-)
-def test_a_scope_is_the_layer_unless_it_is_of_the_program(name: str, layer: str | None, pass_name: Pass) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scope_is_the_layer_unless_it_is_of_the_program(name: str) -> None:
     recorder = Recorder()
     for number, op in enumerate(NAMES):
         recorder.run(op, [(4096 * number, 256)])
     facts = facts_from_names(recorder.trace())
     (graph,) = facts.graphs
-    assert graph.ops[name] == OpFact(layer, pass_name)
+    assert graph.ops[name] == OpFact(*NAMES[name])
     assert graph.root and facts.notes == (NOTE,) and facts.mode == "graph"
