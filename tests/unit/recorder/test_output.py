@@ -246,9 +246,6 @@ def test_all_results_of_a_traced_step_are_written(make: Make, tmp_path: pathlib.
     assert [len(records) for records in (run.snapshots, run.maps, run.timelines, run.requests)] == [1, 1, 1, 1]
 
 
-# --- how a file is opened ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("remote", [False, True])
 def test_the_file_of_a_run_is_local_or_written_by_tensorflow(tmp_path: pathlib.Path, remote: bool) -> None:
     log_dir = f"ram://{tmp_path}/run" if remote else str(tmp_path / "run")

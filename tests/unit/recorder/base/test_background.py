@@ -14,21 +14,6 @@ HANGS_SECONDS = 120
 """A wait that takes this long has failed; how quickly it succeeds is not asserted."""
 
 
-class Ticking:
-    """Ticks that raise; `again` is set at the second one."""
-
-    def __init__(self) -> None:
-        self.ticks = 0
-        self.again = threading.Event()
-        self.background = Background(self.tick, 0.01)
-
-    def tick(self) -> None:
-        self.ticks += 1
-        if self.ticks >= 2:
-            self.again.set()
-        raise SystemExit("a tick that exits")
-
-
 @pytest.mark.parametrize("fault", [SystemExit, KeyboardInterrupt, MemoryError, OverflowError])
 def test_a_job_that_raises_anything_leaves_the_thread_to_the_others(fault: type[BaseException]) -> None:
     def job() -> None:
@@ -41,9 +26,19 @@ def test_a_job_that_raises_anything_leaves_the_thread_to_the_others(fault: type[
 
 
 def test_ticks_go_on_after_one_that_raised() -> None:
+    class Ticking:
+        ticks, again = 0, threading.Event()
+
+        def tick(self) -> None:
+            self.ticks += 1
+            if self.ticks >= 2:
+                self.again.set()
+            raise SystemExit("a tick that exits")
+
     ticking = Ticking()
+    ticks = Background(ticking.tick, 0.01)
     assert ticking.again.wait(HANGS_SECONDS)
-    assert background.wait()
+    assert background.wait() and ticks
 
 
 class Looks:

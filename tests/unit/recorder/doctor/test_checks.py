@@ -49,22 +49,11 @@ def test_without_tensorflow_the_checks_of_viewing_remain(monkeypatch: pytest.Mon
     found = {check.name: check for check in checks.checks()}
     assert list(found) == ["switch", "TensorFlow", "TensorBoard"]
     assert not found["TensorFlow"].ok and "pip install 'tensorflow" in found["TensorFlow"].sentence
-
-
-def test_the_switch_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    # AND the switch is found, and a check that raises is a line
     monkeypatch.setenv("TB_MEMPLUGIN", "0")
     ok, sentence = checks._switch()
     assert not ok and "unset it" in sentence
-
-
-def test_a_check_that_raises_is_a_line() -> None:
-    def fail() -> tuple[bool, str]:
-        raise OSError("no such device")
-
-    assert checks._run("x", fail) == checks.Check("x", False, "OSError: no such device")
-
-
-# --- devices ----------------------------------------------------------------------------------------------------------
+    assert checks._run("x", lambda: (True, str(1 // 0))).sentence.startswith("ZeroDivisionError: ")
 
 
 def devices(monkeypatch: pytest.MonkeyPatch, *names: str, notes: tuple[str, ...] = (), bus: str | None = None) -> None:
@@ -239,9 +228,6 @@ def test_a_training_is_recorded_if_nothing_stands_in_its_way(
         *(["recording"] if recorded else []),
     ]
     assert asked == ([2.0] if recorded else [])
-
-
-# --- the short recording ----------------------------------------------------------------------------------------------
 
 
 class Recorder(keras.callbacks.Callback):  # type: ignore[misc]

@@ -166,9 +166,6 @@ def test_without_devices_and_in_a_forked_child_nothing_is_read_or_reported(
     assert maps.read(DEVICE) is None and not maps.available(DEVICE) and library.reads == 0 and not warnings
 
 
-# --- builds ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("version", "system", "machine", "said"),
     [
@@ -259,9 +256,6 @@ def test_an_object_of_another_class_or_place_is_not_touched_and_one_too_large_is
     with pytest.raises(UnreadableError, match=said):
         library.memory_map(0)
     assert len(library.destroyed) == destroyed
-
-
-# --- allocators ------------------------------------------------------------------------------------------------------
 
 
 class Object:

@@ -113,9 +113,6 @@ def watched(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(tmp_path, "GPU:0", "GPU:1")
 
 
-# --- a step that fails ------------------------------------------------------------------------------------------------
-
-
 def test_a_failure_is_written_with_its_request_its_op_and_its_chunks(watched: Watched) -> None:
     watched.dump(1001)
     watched.fails(error_of(), 7)
@@ -214,13 +211,6 @@ def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
     assert found == [None, 6 * 32 * 4, 4 * 32 * 4]
 
 
-def test_an_op_whose_algorithms_were_tried_has_no_size(watched: Watched) -> None:
-    message = "No algorithm worked! RESOURCE_EXHAUSTED\n\t [[{{node model/head/MatMul}}]]"
-    watched.fails(error_of(message, tf.errors.NotFoundError), 7)
-    assert watched.last.requested_bytes is None
-    assert "No algorithm for the operation got the memory that it asked for." in watched.last.not_available
-
-
 def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_the_traced_steps(
     watched: Watched,
 ) -> None:
@@ -259,8 +249,12 @@ def test_an_op_of_the_input_pipeline_is_no_layers_though_a_graph_has_its_name(wa
     message = f"Error in user-defined function passed to MapDataset:1: {MESSAGE}\n\t [[IteratorGetNext]]"
     watched.fails(error_of(message))
     assert (watched.last.op, watched.last.layer, watched.last.line) == (OP, None, None)
-    # AND its request is known
+    # AND its request is known, while an op whose algorithms were tried has none
     assert watched.last.requested_bytes == 16 * 8 * 8 * 4 * 4
+    trials = "No algorithm worked! RESOURCE_EXHAUSTED\n\t [[{{node model/head/MatMul}}]]"
+    watched.fails(error_of(trials, tf.errors.NotFoundError))
+    assert watched.last.requested_bytes is None
+    assert "No algorithm for the operation got the memory that it asked for." in watched.last.not_available
 
 
 @pytest.mark.parametrize(
@@ -349,9 +343,6 @@ def test_the_batch_that_the_failed_step_was_given_is_used_once(watched: Watched)
     assert watched.last.batch_size is None
 
 
-# --- a step that waits for memory -------------------------------------------------------------------------------------
-
-
 def test_a_step_that_waits_is_written_before_it_ends_and_replaced_if_it_fails(watched: Watched) -> None:
     watched.oom.tick(7, "train")
     assert watched.written == [] and not watched.oom.waits
@@ -377,6 +368,14 @@ def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
     assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "tolerated")]
     assert (watched.last.step, watched.last.phase, watched.last.map) == (7, "train", None)
     assert not watched.oom.waits
+    # AND of two dumps the newest one is the waiting step's
+    watched.dump(1003, "GPU_1_bfc")
+    watched.dump(1004, "GPU_0_bfc")
+    watched.oom._idle_since = 1002.0
+    watched.oom.tick(7, "train")
+    assert (watched.last.device, watched.last.wall_time) == ("GPU:0", 1004.0)
+    watched.oom.step_ended()
+    watched.written[2:] = []
     # AND its dump does not count for the next step, nor do maps that were read
     watched.maps._kept["GPU:0"].append((1001.0, b""))
     watched.oom.tick(8, "train")
@@ -398,13 +397,6 @@ def test_a_dump_from_before_the_step_or_between_steps_is_not_its_own(
     assert len(watched.written) == count
 
 
-def test_the_newest_dump_is_the_waiting_steps(watched: Watched) -> None:
-    watched.dump(1001, "GPU_1_bfc")
-    watched.dump(1002, "GPU_0_bfc")
-    watched.oom.tick(7, "train")
-    assert (watched.last.device, watched.last.wall_time) == ("GPU:0", 1002.0)
-
-
 def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched) -> None:
     weights = [
         VariableFact(name, "weights", "model/head", True, 300, "GPU:0", address, address)
@@ -423,9 +415,6 @@ def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched
         for address, number in zip(watched.last.map.address, watched.last.map.owner, strict=True)
     }
     assert named == {0x1000: "weights", 0x1200: None, 0x9000: "held_tensors", 0x9400: None}
-
-
-# --- dump files -------------------------------------------------------------------------------------------------------
 
 
 def test_dumps_of_tolerated_failures_are_deleted(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:

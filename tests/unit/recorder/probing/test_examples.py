@@ -1,5 +1,6 @@
 """Batches from a few examples: whatever form the data has, and without touching the user's dataset."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ def test_a_batch_has_the_form_of_the_data(data: Any, batch: Any) -> None:
     assert plain(Examples(data, 4).batch(2)) == batch
 
 
-def test_no_more_examples_are_kept_than_asked_for() -> None:
+def test_no_more_examples_are_kept_than_asked_for_and_an_empty_batch_is_skipped() -> None:
     examples = Examples((X, Y), 4)
     assert plain(examples.batch(100)[1]) == [0, 1, 2, 3]
     # AND they are a copy
@@ -45,6 +46,8 @@ def test_no_more_examples_are_kept_than_asked_for() -> None:
     examples = Examples(values, 4)
     values[:] = -1
     assert plain(examples.batch(1)) == ([[0.0, 1.0]],)
+    data = tf.data.Dataset.from_tensor_slices([0, 2, 0, 1]).map(lambda count: tf.range(count) + count)
+    assert plain(Examples(data, 9).batch(9)) == [2, 3, 1]
 
 
 @pytest.mark.parametrize("data", [None, "text", b"bytes", lambda: X, iter([X]), (), (X, Y, Y, Y)])
@@ -55,37 +58,32 @@ def test_data_of_another_kind_is_refused_with_its_type(data: Any) -> None:
     assert str(raised.value).endswith(f"Received: {received}")
 
 
-@pytest.mark.parametrize(
-    "leaf",
-    [
-        None,
-        3.5,
-        tf.constant(2),
-        tf.ragged.constant([[1], [2, 3]]),
-        tf.sparse.eye(3),
-        np.asarray([{}, {}], object),
-        object(),
-    ],
-)
-def test_data_without_examples_is_refused_with_its_value(leaf: Any) -> None:
-    with pytest.raises(RecordingError, match=r"each with the examples as its first dimension. Received: ") as raised:
-        Examples((leaf,), 4)
-    assert f"{leaf!r}"[:20] in str(raised.value)
-
-
 EMPTY = "data is empty. Pass at least one batch with one example"
+
+
+LEAVES = [
+    None,
+    3.5,
+    tf.constant(2),
+    tf.ragged.constant([[1], [2, 3]]),
+    tf.sparse.eye(3),
+    np.asarray([{}], object),
+    object(),
+]
+FIRST = "each with the examples as its first dimension. Received: "
 
 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
+        *(((leaf,), f"{FIRST}.*{re.escape(repr(leaf)[:20])}") for leaf in LEAVES),
         ((X, Y[:5]), r"must have the same number of examples. Received: \[5, 6\]"),
         (([],), "Received: no array"),
         (X[:0], EMPTY),
         (tf.data.Dataset.from_tensor_slices(X[:0]).batch(2), EMPTY),
     ],
 )
-def test_data_of_no_or_of_different_lengths_is_refused(data: Any, said: str) -> None:
+def test_data_without_examples_or_of_different_lengths_is_refused_with_its_value(data: Any, said: str) -> None:
     with pytest.raises(RecordingError, match=said):
         Examples(data, 4)
 
@@ -108,21 +106,12 @@ def test_no_more_batches_are_read_than_needed(count: int, read: int) -> None:
     assert seen == list(range(read))
 
 
-def test_an_empty_batch_among_others_is_skipped() -> None:
-    data = tf.data.Dataset.from_tensor_slices([0, 2, 0, 1]).map(lambda count: tf.range(count) + count)
-    assert plain(Examples(data, 9).batch(9)) == [2, 3, 1]
-
-
 @pytest.mark.parametrize(("size", "rows"), [(1, [0]), (3, [0, 1, 2]), (4, [0, 1, 2, 0]), (7, [0, 1, 2, 0, 1, 2, 0])])
 def test_batches_repeat_the_examples_to_any_size(size: int, rows: list[int]) -> None:
     batches = Examples((X, Y), 3).batches(size)
     assert batches.element_spec[0].shape.as_list() == [None, 2]
     for x, y in batches.take(2):
         assert y.numpy().tolist() == rows and x.numpy().tolist() == X[rows].tolist()
-
-
-def shuffled() -> Any:
-    return tf.data.Dataset.range(100).shuffle(100, seed=7).batch(10)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +125,7 @@ def shuffled() -> Any:
 def test_taking_examples_does_not_change_what_a_dataset_yields_later(change: Any) -> None:
     def later(take: bool) -> list[Any]:
         tf.random.set_seed(3)
-        data = change(shuffled())
+        data = change(tf.data.Dataset.range(100).shuffle(100, seed=7).batch(10))
         if take:
             Examples(data, 15)
         return [batch.numpy().tolist() for batch in data] + [batch.numpy().tolist() for batch in data]
@@ -144,7 +133,7 @@ def test_taking_examples_does_not_change_what_a_dataset_yields_later(change: Any
     assert later(take=True) == later(take=False)
 
 
-def test_a_copy_fills_a_cache_of_its_own() -> None:
+def test_a_copy_fills_a_cache_of_its_own_and_looks_up_in_the_datasets_table() -> None:
     calls: list[int] = []
 
     def count(value: Any) -> Any:
@@ -156,9 +145,6 @@ def test_a_copy_fills_a_cache_of_its_own() -> None:
     # THEN the original fills its own
     assert len(list(data)) == 4 and len(calls) == 8
     assert len(list(data)) == 4 and len(calls) == 8
-
-
-def test_a_copy_looks_up_in_the_datasets_own_table() -> None:
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [7, 8]), 0)
     data = tf.data.Dataset.from_tensor_slices([1, 0]).map(table.lookup)
     assert [int(value) for value in copied(data)] == [8, 7]

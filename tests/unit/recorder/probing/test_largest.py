@@ -34,9 +34,6 @@ def test_an_answer_is_read_as_text(tmp_path: pathlib.Path) -> None:
     assert repr(none) == "<BatchSizeAnswer batch_size=None, verified=None, measured peak –>"
 
 
-# --- the search -------------------------------------------------------------------------------------------------------
-
-
 class Predictor:
     """Predicts from a line: so many bytes, and so many for each example; the step's range is 10% wide."""
 
@@ -116,28 +113,31 @@ def test_a_prediction_that_does_not_hold_is_followed_by_a_lower_one(
     assert predictor.capacities == [100 * MIB, 95 * MIB]
 
 
-def test_a_refuted_size_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a prediction that stays the same with 95% of the capacity
-    answer, tried, _ = search(monkeypatch, Predictor(0, 40 * MIB), lambda size: None, 100 * MIB)
-    assert tried == [2, 1]
-    # THEN there is none below one example
-    assert (answer.batch_size, answer.verified, answer.peak_bytes) == (None, None, None)
-    assert answer.sentences[-1] == "No batch is predicted to fit into 100 MiB."
-
-
-def test_after_three_tries_the_size_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, tried, _ = search(monkeypatch, Predictor(0, MIB), lambda size: 101 * MIB, 100 * MIB)
-    assert tried == [100, 95, 90] and len(answer.sentences) == 6
-    assert (answer.batch_size, answer.verified, answer.peak_bytes) == (None, False, None)
+NONE_FITS = "No batch is predicted to fit into 100 MiB."
 
 
 @pytest.mark.parametrize(
-    ("known", "said"), [(True, "No batch is predicted to fit into 100 MiB."), (False, "How the peak grows is unknown.")]
+    ("predictor", "needed", "tried", "verified", "sentences", "said"),
+    [
+        (Predictor(101 * MIB, MIB), 0, [], None, 1, NONE_FITS),
+        (Predictor(101 * MIB, MIB, False), 0, [], None, 1, "How the peak grows is unknown."),
+        # A prediction that stays the same with 95% of the capacity: a refuted size is not tried again.
+        (Predictor(0, 40 * MIB), None, [2, 1], None, None, NONE_FITS),
+        (Predictor(0, MIB), 101 * MIB, [100, 95, 90], False, 6, None),
+    ],
 )
-def test_without_a_prediction_nothing_is_tried(monkeypatch: pytest.MonkeyPatch, known: bool, said: str) -> None:
-    answer, tried, _ = search(monkeypatch, Predictor(101 * MIB, MIB, known), lambda size: 0, 100 * MIB)
-    assert tried == [] and answer.sentences == (said,)
-    assert (answer.batch_size, answer.verified, answer.peak_bytes) == (None, None, None)
+def test_without_a_prediction_that_holds_in_three_tries_the_size_is_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+    predictor: Predictor,
+    needed: int | None,
+    tried: list[int],
+    verified: bool | None,
+    sentences: int | None,
+    said: str | None,
+) -> None:
+    answer, sizes, _ = search(monkeypatch, predictor, lambda size: needed, 100 * MIB)
+    assert sizes == tried and (answer.batch_size, answer.verified, answer.peak_bytes) == (None, verified, None)
+    assert len(answer.sentences) == (sentences or len(answer.sentences)) and answer.sentences[-1].endswith(said or "")
 
 
 @pytest.mark.parametrize(
@@ -186,9 +186,6 @@ def test_the_peak_is_that_of_the_last_step(monkeypatch: pytest.MonkeyPatch) -> N
     assert calls == ["GPU:1", "GPU:1"] and peaks.typical == 7
 
 
-# --- the arguments ----------------------------------------------------------------------------------------------------
-
-
 def asked(monkeypatch: pytest.MonkeyPatch, capacity: Any, own: int | None) -> Any:
     """The capacity that is searched for, with everything else left out."""
     found: list[Any] = []
@@ -209,9 +206,7 @@ def test_the_capacity_is_the_given_one_or_the_devices(
     monkeypatch: pytest.MonkeyPatch, capacity: Any, own: int | None, limit: int
 ) -> None:
     assert asked(monkeypatch, capacity, own) == limit
-
-
-def test_without_a_capacity_it_says_what_to_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    # AND without one it says what to pass
     with pytest.raises(RecordingError, match=r"The capacity of GPU:0 is unknown. Pass capacity, for example '24GiB'"):
         asked(monkeypatch, None, None)
     with pytest.raises(RequestError):

@@ -41,21 +41,15 @@ def test_blocks_of_two_threads_may_overlap() -> None:
     assert log.level == WARNING
     second.__exit__(None, None, None)
     assert log.level == INFO
-
-
-def test_a_level_that_the_program_sets_meanwhile_stays() -> None:
-    log = Log(INFO)
-    with log.warnings_only():
-        log.level = ERROR
-    assert log.level == ERROR
-
-
-def test_a_forked_child_logs_as_before() -> None:
-    log = Log(INFO)
+    # AND a forked child logs as before
     with log.warnings_only():
         log._abandon()
         assert log.level == INFO
         log._blocks = 1  # the block ends in the parent only
+    # AND a level that the program sets meanwhile stays
+    with log.warnings_only():
+        log.level = ERROR
+    assert log.level == ERROR
 
 
 def test_with_the_switch_no_function_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,14 +41,10 @@ def test_a_map_of_the_samples_moment_becomes_its_figures() -> None:
     dumps = ends.read()
     assert dumps == {"GPU:0": DUMP}
     ends.measure_read(7, {"GPU:0": 1536}, dumps)
+    # AND those of another moment and unread ones are ignored
+    ends.measure(8, {"GPU:0": 1537}, {"GPU:0": DUMP})
+    ends.measure(9, {"GPU:0": 1536}, {"GPU:0": None})
     assert buffer.rows == [(7, "GPU:0")]
-
-
-@pytest.mark.parametrize(("in_use", "dump"), [(1537, DUMP), (1536, None)], ids=["another moment", "unread"])
-def test_other_maps_are_ignored(in_use: int, dump: bytes | None) -> None:
-    buffer = Buffer()
-    make(buffer).measure(7, {"GPU:0": in_use}, {"GPU:0": dump})
-    assert buffer.rows == []
 
 
 def test_maps_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +60,7 @@ def test_maps_cost_their_share_of_the_run_time(monkeypatch: pytest.MonkeyPatch) 
     assert ends.due_in() < 0
 
 
-def test_while_many_maps_wait_none_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_maps_or_budget_or_while_many_maps_wait_none_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     for clock in ("perf_counter", "thread_time"):
         monkeypatch.setattr(step_ends.time, clock, lambda: 100.0)
     ends = make(Buffer())
@@ -74,9 +70,6 @@ def test_while_many_maps_wait_none_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     assert ends.due_in() == LOOK_SECONDS
     ends.measure_read(0, {"GPU:0": 1536}, read[0])
     assert ends.due_in() == 0
-
-
-def test_without_maps_or_budget_none_is_due() -> None:
     assert make(Buffer(), overhead=0).due_in() == math.inf
     assert StepEnds(["CPU:0"], Maps(), Buffer(), 0.005, lambda seconds: None).due_in() == math.inf  # type: ignore[arg-type]
 

@@ -237,9 +237,6 @@ def test_only_steps_that_were_asked_for_are_traced(tmp_path: pathlib.Path) -> No
     assert case.tracer.due(0, "train") == Due(step=3)
 
 
-# --- profiles that wait -----------------------------------------------------------------------------------------------
-
-
 def test_while_two_profiles_wait_no_further_step_is_traced(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,9 +288,6 @@ def room(case: Tracer) -> int:
     return case.tracer._room._value
 
 
-# --- other profilers and faults ---------------------------------------------------------------------------------------
-
-
 def test_a_step_that_the_user_profiles_is_left_to_the_user(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -339,9 +333,6 @@ def test_a_fault_of_the_observer_leaves_the_facts_empty(tmp_path: pathlib.Path) 
     case.tracer._window = SimpleNamespace(gave_way=True)  # type: ignore[assignment]
     case.tracer.end(2, "train", 0.0, 1.0, MIB)
     assert case.observer.calls == ["begin"] + ["close"] * 3
-
-
-# --- the first batches of a phase -------------------------------------------------------------------------------------
 
 
 def test_maps_are_read_before_and_after_the_first_batches_of_a_phase(tmp_path: pathlib.Path) -> None:
