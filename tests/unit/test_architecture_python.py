@@ -19,239 +19,115 @@ from import_graph import (
 )
 
 ROOMS: dict[str, set[str]] = {
-    # The base: plain data. No TensorBoard, no TensorFlow, no files.
-    "version": set(),
-    "errors": set(),
-    "environment": set(),
-    "progress": set(),
-    "schema": set(),
-    # BFC's rules and simulator know nothing of layers.
-    "allocator": {"schema"},
-    # What TensorFlow writes, read without TensorFlow.
-    "importers.profile": {"errors", "schema"},
-    "importers.allocator": {"allocator", "errors", "importers.profile", "schema"},
-    # From a trace and what is known of the program to a ledger.
-    # A traced window: its chunks, the names of its ops, XLA's buffer assignment.
-    "attribution.trace": {"allocator", "schema"},
-    # The owner of each chunk.
-    "attribution.owners": {"allocator", "attribution.trace", "schema"},
-    # Ledger, timeline, memory map and requests of a step.
-    "attribution.results": {"allocator", "attribution.owners", "attribution.trace", "schema"},
-    # The post-mortem of a failed allocation.
-    "attribution.oom": {"allocator", "attribution.owners", "attribution.results", "schema"},
-    # From recorded steps to what they would need under other conditions.
-    "prediction": {"allocator", "schema"},
-    # Questions on runs, each in a room of its own.
-    "analysis.steps": {"schema"},
-    "analysis.growth": {"analysis.steps", "schema"},
-    "analysis.answers": {"analysis.growth", "analysis.steps", "schema"},
-    "analysis.devices": {"analysis.answers", "analysis.growth", "analysis.steps", "schema"},
-    "analysis.fit": {"analysis.growth", "analysis.steps", "errors", "schema", "prediction"},
-    "analysis": {
-        "analysis.answers",
-        "analysis.devices",
-        "analysis.fit",
-        "analysis.growth",
-        "analysis.steps",
-        "schema",
-        "prediction",
-    },
-    # The stored format: frames of bytes, the records in them, and who writes them.
-    "storage.frames": {"errors", "schema"},
-    "storage.write": {"errors", "storage.frames", "schema", "version"},
-    # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
-    "recomputation": {"errors", "schema"},
-    # Recording: the only rooms that import TensorFlow.
-    "recorder.base": {"errors", "schema", "environment"},
-    "recorder.sampling": {"environment", "errors", "schema", "recorder.base"},
-    "recorder.native": {"importers.allocator", "schema", "recorder.sampling"},
-    # What the program is, from the bottom up: graphs, models, calls, what Python holds.
-    "recorder.observe.graph": {"schema", "recomputation"},
-    "recorder.observe.model": {"errors", "schema", "recomputation", "recorder.base", "recorder.observe.graph"},
-    "recorder.observe.calls": {
-        "attribution.owners",
-        "schema",
-        "recorder.base",
-        "recorder.observe.graph",
-        "recorder.observe.model",
-    },
-    "recorder.observe.heap": {"schema", "recorder.observe.calls", "recorder.observe.graph", "recorder.observe.model"},
-    "recorder.observe": {
-        "attribution.trace",
-        "schema",
-        "recorder.base",
-        "recorder.observe.calls",
-        "recorder.observe.graph",
-        "recorder.observe.heap",
-        "recorder.observe.model",
-    },
-    "recorder.oom": {
-        "allocator",
-        "attribution.oom",
-        "attribution.owners",
-        "importers.allocator",
-        "importers.profile",
-        "schema",
-        "prediction",
-        "recorder.base",
-        "recorder.native",
-        "recorder.observe",
-        "recorder.observe.calls",
-        "recorder.observe.graph",
-        "recorder.sampling",
-    },
-    "recorder.tracing": {
-        "allocator",
-        "attribution.owners",
-        "attribution.results",
-        "importers.allocator",
-        "importers.profile",
-        "schema",
-        "recorder.base",
-        "recorder.native",
-        "recorder.observe",
-        "recorder.observe.calls",
-        "recorder.oom",
-        "recorder.sampling",
-    },
-    "recorder": {
-        "allocator",
-        "analysis.devices",
-        "errors",
-        "storage.write",
-        "storage.frames",
-        "importers.allocator",
-        "schema",
-        "recorder.base",
-        "recorder.native",
-        "recorder.observe",
-        "recorder.observe.calls",
-        "recorder.observe.graph",
-        "recorder.observe.heap",
-        "recorder.observe.model",
-        "recorder.oom",
-        "recorder.sampling",
-        "recorder.tracing",
-        "environment",
-        "version",
-    },
-    # Wraps what trains, and gives it the recorder.
-    "recorder.automatic": {
-        "schema",
-        "environment",
-        "recorder",
-        "recorder.base",
-        "recorder.observe.calls",
-        "recorder.observe.graph",
-        "recorder.oom",
-    },
-    "summary": {"errors", "storage.write", "schema", "recorder", "environment"},
-    # Where frames lie, and what they say.
-    "storage.files": {"errors", "storage.write", "storage.frames", "environment"},
-    "storage.read": {"errors", "storage.frames", "schema", "storage.files"},
-    # Reading: the reader knows no analysis, the analysis knows no files.
-    "storage": {"errors", "storage.write", "storage.frames", "schema", "storage.read", "storage.files"},
-    "server": {
-        "allocator",
-        "analysis",
-        "analysis.answers",
-        "analysis.devices",
-        "analysis.fit",
-        "analysis.growth",
-        "analysis.steps",
-        "errors",
-        "schema",
-        "prediction",
-        "storage",
-        "storage.read",
-        "storage.files",
-        "version",
-    },
-    # Tables for other engines, and traced steps for other viewers.
-    "export": {
-        "analysis.steps",
-        "errors",
-        "storage.write",
-        "storage.frames",
-        "schema",
-        "storage",
-        "storage.read",
-        "storage.files",
-    },
-    # The tables as a transform of Apache Beam.
-    "beam": {"export"},
-    "plugin": {"storage.frames", "server"},
-    "plugin_loader": {"plugin"},
-    "commands": {
-        "analysis",
-        "analysis.answers",
-        "analysis.devices",
-        "analysis.fit",
-        "analysis.growth",
-        "analysis.steps",
-        "attribution.oom",
-        "attribution.owners",
-        "attribution.results",
-        "attribution.trace",
-        "errors",
-        "storage.write",
-        "storage.frames",
-        "export",
-        "importers.allocator",
-        "importers.profile",
-        "schema",
-        "plugin_loader",
-        "prediction",
-        "progress",
-        "storage",
-        "storage.read",
-        "storage.files",
-        "recorder.automatic",
-        "server",
-        "version",
-        "environment",
-    },
-    # Records, loads what it recorded and predicts from it, so it comes after these.
-    "recorder.probing": {
-        "analysis.fit",
-        "commands",
-        "errors",
-        "schema",
-        "prediction",
-        "environment",
-        "progress",
-        "recorder",
-        "recorder.base",
-        "recorder.native",
-        "recorder.oom",
-        "recorder.sampling",
-    },
-    # Records, and compares the run with what Keras counts.
-    "recorder.doctor": {"commands", "schema", "recorder", "recorder.native", "recorder.sampling", "environment"},
-    "commands.doctor": {"commands", "schema", "recorder.doctor"},
-    "cli": {
-        "commands",
-        "commands.doctor",
-        "errors",
-        "schema",
-        "version",
-    },
-    "__main__": {"cli", "commands"},
-    "notebook": {"commands", "recorder.automatic", "environment"},
-    "": {
-        "analysis.fit",
-        "commands",
-        "environment",
-        "errors",
-        "export",
-        "schema",
-        "notebook",
-        "recomputation",
-        "recorder",
-        "recorder.probing",
-        "summary",
-        "version",
-    },
+    room: set(may.split())
+    for room, may in {
+        # The base: plain data. No TensorBoard, no TensorFlow, no files.
+        "version": "",
+        "errors": "",
+        "environment": "",
+        "progress": "",
+        "schema": "",
+        # BFC's rules and simulator know nothing of layers.
+        "allocator": "schema",
+        # What TensorFlow writes, read without TensorFlow.
+        "importers.profile": "errors schema",
+        "importers.allocator": "allocator errors importers.profile schema",
+        # From a trace and what is known of the program to a ledger.
+        # A traced window: its chunks, the names of its ops, XLA's buffer assignment.
+        "attribution.trace": "allocator schema",
+        # The owner of each chunk.
+        "attribution.owners": "allocator attribution.trace schema",
+        # Ledger, timeline, memory map and requests of a step.
+        "attribution.results": "allocator attribution.owners attribution.trace schema",
+        # The post-mortem of a failed allocation.
+        "attribution.oom": "allocator attribution.owners attribution.results schema",
+        # From recorded steps to what they would need under other conditions.
+        "prediction": "allocator schema",
+        # Questions on runs, each in a room of its own.
+        "analysis.steps": "schema",
+        "analysis.growth": "analysis.steps schema",
+        "analysis.answers": "analysis.growth analysis.steps schema",
+        "analysis.devices": "analysis.answers analysis.growth analysis.steps schema",
+        "analysis.fit": "analysis.growth analysis.steps errors prediction schema",
+        "analysis": ("analysis.answers analysis.devices analysis.fit analysis.growth analysis.steps prediction schema"),
+        # The stored format: frames of bytes, the records in them, and who writes them.
+        "storage.frames": "errors schema",
+        "storage.write": "errors schema storage.frames version",
+        # Training with recomputed segments: on Keras and TensorFlow, beside the recorder.
+        "recomputation": "errors schema",
+        # Recording: the only rooms that import TensorFlow.
+        "recorder.base": "environment errors schema",
+        "recorder.sampling": "environment errors recorder.base schema",
+        "recorder.native": "importers.allocator recorder.sampling schema",
+        # What the program is, from the bottom up: graphs, models, calls, what Python holds.
+        "recorder.observe.graph": "recomputation schema",
+        "recorder.observe.model": "errors recomputation recorder.base recorder.observe.graph schema",
+        "recorder.observe.calls": (
+            "attribution.owners recorder.base recorder.observe.graph recorder.observe.model schema"
+        ),
+        "recorder.observe.heap": "recorder.observe.calls recorder.observe.graph recorder.observe.model schema",
+        "recorder.observe": (
+            "attribution.trace recorder.base recorder.observe.calls recorder.observe.graph "
+            "recorder.observe.heap recorder.observe.model schema"
+        ),
+        "recorder.oom": (
+            "allocator attribution.oom attribution.owners importers.allocator importers.profile prediction "
+            "recorder.base recorder.native recorder.observe recorder.observe.calls recorder.observe.graph "
+            "recorder.sampling schema"
+        ),
+        "recorder.tracing": (
+            "allocator attribution.owners attribution.results importers.allocator importers.profile "
+            "recorder.base recorder.native recorder.observe recorder.observe.calls recorder.oom "
+            "recorder.sampling schema"
+        ),
+        "recorder": (
+            "allocator analysis.devices environment errors importers.allocator recorder.base recorder.native "
+            "recorder.observe recorder.observe.calls recorder.observe.graph recorder.observe.heap "
+            "recorder.observe.model recorder.oom recorder.sampling recorder.tracing schema storage.frames "
+            "storage.write version"
+        ),
+        # Wraps what trains, and gives it the recorder.
+        "recorder.automatic": (
+            "environment recorder recorder.base recorder.observe.calls recorder.observe.graph recorder.oom schema"
+        ),
+        "summary": "environment errors recorder schema storage.write",
+        # Where frames lie, and what they say.
+        "storage.files": "environment errors storage.frames storage.write",
+        "storage.read": "errors schema storage.files storage.frames",
+        # Reading: the reader knows no analysis, the analysis knows no files.
+        "storage": "errors schema storage.files storage.frames storage.read storage.write",
+        "server": (
+            "allocator analysis analysis.answers analysis.devices analysis.fit analysis.growth analysis.steps "
+            "errors prediction schema storage storage.files storage.read version"
+        ),
+        # Tables for other engines, and traced steps for other viewers.
+        "export": "analysis.steps errors schema storage storage.files storage.frames storage.read storage.write",
+        # The tables as a transform of Apache Beam.
+        "beam": "export",
+        "plugin": "server storage.frames",
+        "plugin_loader": "plugin",
+        "commands": (
+            "analysis analysis.answers analysis.devices analysis.fit analysis.growth analysis.steps "
+            "attribution.oom attribution.owners attribution.results attribution.trace environment errors export "
+            "importers.allocator importers.profile plugin_loader prediction progress recorder.automatic schema "
+            "server storage storage.files storage.frames storage.read storage.write version"
+        ),
+        # Records, loads what it recorded and predicts from it, so it comes after these.
+        "recorder.probing": (
+            "analysis.fit commands environment errors prediction progress recorder recorder.base "
+            "recorder.native recorder.oom recorder.sampling schema"
+        ),
+        # Records, and compares the run with what Keras counts.
+        "recorder.doctor": "commands environment recorder recorder.native recorder.sampling schema",
+        "commands.doctor": "commands recorder.doctor schema",
+        "cli": "commands commands.doctor errors schema version",
+        "__main__": "cli commands",
+        "notebook": "commands environment recorder.automatic",
+        "": (
+            "analysis.fit commands environment errors export notebook recomputation recorder recorder.probing "
+            "schema summary version"
+        ),
+    }.items()
 }
 """Room (a package, or a module of the top) -> the rooms that it may import, each of them above it in this list."""
 
