@@ -41,8 +41,8 @@ def lying_body(stated: int, body: bytes) -> bytes:
 
 def spoiled_samples(**columns: object) -> bytes:
     frame = frame_of("samples", make_samples([0, 1], [1, 2]), 0)
-    table = {**frame.tables["samples"], **columns}
-    return codec.encode(Frame(1, 0, 0, 1, 2, frame.attributes, {"samples": table}))
+    table = {**frame.tables["rows"], **columns}
+    return codec.encode(Frame(1, 0, 0, 1, 2, frame.attributes, {"rows": table}))
 
 
 def deep_tables(sequence: int) -> bytes:
