@@ -9,11 +9,20 @@ import dataclasses
 import inspect
 import re
 import textwrap
+from typing import Annotated, Any, get_args, get_origin
 
 from sphinx.application import Sphinx
 
+from tb_memplugin.schema import Integers, fields
+
 FENCE = re.compile(r"(\s*)```(\w*)")
 ENTRY = re.compile(r"(\w+(?:, \w+)*): (.*)")
+ALIASES = {
+    name: "Integers" if get_args(alias)[0] == Integers else get_args(alias)[0].__name__
+    for name, alias in vars(fields).items()
+    if get_origin(alias) is Annotated
+}
+"""Types with bounds, such as `Size`, by what they are: `int`."""
 
 
 def without_fences(lines: list[str]) -> list[str]:
@@ -44,12 +53,24 @@ def section(lines: list[str], heading: str) -> tuple[list[str], list[str], list[
     return lines[:start], inside, rest[count:]
 
 
+class _Plain(ast.NodeTransformer):
+    """A type without what its annotations say of bounds and storage."""
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        if isinstance(node.value, ast.Name) and node.value.id == "Annotated" and isinstance(node.slice, ast.Tuple):
+            return self.visit(node.slice.elts[0])
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(ALIASES.get(node.id, node.id))
+
+
 def field_list(value: type, attributes: list[str]) -> list[str]:
     """A bullet for each entry of `Attributes` with the types of its fields, and for each field without an entry."""
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(value))).body
     assert isinstance(definition, ast.ClassDef)
     types = {
-        line.target.id: ast.unparse(line.annotation)
+        line.target.id: ast.unparse(_Plain().visit(line.annotation))
         for line in definition.body
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
     }
