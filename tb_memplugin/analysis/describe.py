@@ -14,7 +14,7 @@ from tb_memplugin.analysis.steps.changes import table_at
 from tb_memplugin.analysis.steps.facts import device_facts, main_phase, step_range
 from tb_memplugin.prediction.demand import describe_demand, peak_demand
 from tb_memplugin.schema import MISSING, LayerActivations, Oom, Phase, Run, Snapshot, with_layers_of
-from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.basics import values_of
 from tb_memplugin.schema.plain import as_json
 from tb_memplugin.schema.snapshot import LISTS
 
@@ -59,7 +59,7 @@ def describe_run(
         "first_step": steps.first_step,
         "last_step": steps.last_step,
         "devices": {
-            facts.device: fields_of(facts, "capacity_bytes", "peak_bytes", "peak_step")
+            facts.device: values_of(facts, "capacity_bytes", "peak_bytes", "peak_step")
             for facts in device_facts(run)
             if facts.device in devices
         },

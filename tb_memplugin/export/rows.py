@@ -13,8 +13,8 @@ import numpy as np
 
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, highest_peak
 from tb_memplugin.export.schema import TABLES, VERSION, Kind
-from tb_memplugin.schema import MISSING, PHASES, SAMPLE_COLUMNS, Floats, Integers, Phase, Run, take_samples
-from tb_memplugin.schema.basics import fields_of, optional_column, optional_values
+from tb_memplugin.schema import MISSING, PHASES, SAMPLE_COLUMNS, Floats, Integers, Phase, Run, take_rows
+from tb_memplugin.schema.basics import optional_column, optional_values, values_of
 from tb_memplugin.schema.notes import thinned_note
 from tb_memplugin.storage.files import directories
 from tb_memplugin.storage.files import file_systems as files
@@ -108,13 +108,13 @@ def _of_device(run: Run, device: str) -> Iterable[dict[str, Any]]:
     known = np.zeros(len(samples), np.bool_)
     if figures is not None:
         known = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
-    samples = take_samples(samples, known)
+    samples = take_rows(samples, known)
     snapshots = [one for one in run.snapshots if one.device == device]
     days = _days(samples.wall_time)
     snapshot_days = _days(np.asarray([one.wall_time for one in snapshots], np.float64)).tolist()
     for number, phase in enumerate(PHASES):
         for day in sorted({*np.unique(days[samples.phase == number]).tolist(), *snapshot_days}):
-            of_day = take_samples(samples, (days == day) & (samples.phase == number))
+            of_day = take_rows(samples, (days == day) & (samples.phase == number))
             dated = zip(snapshots, snapshot_days, strict=True)
             traced = tuple(one for one, of in dated if of == day and one.phase == phase)
             record = _record(dataclasses.replace(run, samples=of_day, snapshots=traced), device, phase)
@@ -230,7 +230,7 @@ def _samples(name: str, worker: str, run: Run) -> Rows:
 
 def _of_snapshots(run: Run, field: str) -> list[dict[str, Any]]:
     about = ("step", "phase", "device", "wall_time", "at_failure")
-    return [fields_of(snapshot, *about) | vars(row) for snapshot in run.snapshots for row in getattr(snapshot, field)]
+    return [values_of(snapshot, *about) | vars(row) for snapshot in run.snapshots for row in getattr(snapshot, field)]
 
 
 def _dead_letters(unit: ExportUnit, exported: bool, reasons: Sequence[str]) -> Rows:

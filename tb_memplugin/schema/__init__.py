@@ -27,6 +27,7 @@ from tb_memplugin.schema.oom import (
     Verdict,
 )
 from tb_memplugin.schema.requests import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, StepRequests
+from tb_memplugin.schema.rows import take_rows
 from tb_memplugin.schema.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo, with_layers_of
 from tb_memplugin.schema.samples import (
     SAMPLE_COLUMNS,
@@ -34,8 +35,6 @@ from tb_memplugin.schema.samples import (
     LayerActivations,
     Samples,
     full_device_name,
-    take_figures,
-    take_samples,
 )
 from tb_memplugin.schema.snapshot import (
     CATEGORIES,
@@ -117,7 +116,6 @@ __all__ = [
     "is_gpu",
     "pool_of",
     "stack_order",
-    "take_figures",
-    "take_samples",
+    "take_rows",
     "with_layers_of",
 ]

@@ -22,7 +22,7 @@ MAX_STEP = 2**53 - 1
 """Largest step: JavaScript represents no larger integer exactly."""
 
 
-def fields_of(record: object, *names: str) -> dict[str, Any]:
+def values_of(record: object, *names: str) -> dict[str, Any]:
     """Name to value of some fields of a record; a tuple is a list, as in JSON."""
     values = {name: getattr(record, name) for name in names}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}

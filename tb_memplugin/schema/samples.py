@@ -1,8 +1,8 @@
 """Samples: the cheap record of every step."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
@@ -76,18 +76,6 @@ class Samples:
 
 SAMPLE_COLUMNS = tuple(field.name for field in dataclasses.fields(Samples) if field.name != "devices")
 """The columns of `Samples` that belong to no device."""
-
-
-def take_samples(samples: Samples, rows: slice | Sequence[int] | npt.NDArray[Any]) -> Samples:
-    """The given rows of `samples`."""
-    own = {name: getattr(samples, name)[rows] for name in SAMPLE_COLUMNS}
-    return Samples(**own, devices={name: take_figures(figures, rows) for name, figures in samples.devices.items()})
-
-
-def take_figures(figures: DeviceSamples, rows: slice | Sequence[int] | npt.NDArray[Any]) -> DeviceSamples:
-    """The given rows of a device's figures."""
-    fields = (field.name for field in dataclasses.fields(DeviceSamples))
-    return DeviceSamples(**{name: getattr(figures, name)[rows] for name in fields})
 
 
 def one_row_a_step(steps: Integers, figures: DeviceSamples, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:

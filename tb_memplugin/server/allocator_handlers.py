@@ -11,7 +11,7 @@ from tb_memplugin.analysis.describe import describe_oom
 from tb_memplugin.analysis.devices.device_memory import device_memory
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline
-from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.basics import values_of
 from tb_memplugin.schema.text import some
 from tb_memplugin.server.responses import Columns
 from tb_memplugin.server.worker_lookup import at_step
@@ -105,7 +105,7 @@ class AllocatorHandlers:
             raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}")
         facts = ("step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes")
         described = {name: value for name, value in dataclasses.asdict(division).items() if name != "snapshot"}
-        return {"run": run, "device": device, **fields_of(division.snapshot, *facts), **described}
+        return {"run": run, "device": device, **values_of(division.snapshot, *facts), **described}
 
     def _map(self, source: Source, run: str, place: MapPlace) -> MemoryMap:
         if place.oom is not None:
@@ -122,16 +122,16 @@ class AllocatorHandlers:
 
 def _map_facts(memory_map: MemoryMap) -> dict[str, Any]:
     return {
-        **fields_of(memory_map, "step", "phase", "device", "wall_time"),
+        **values_of(memory_map, "step", "phase", "device", "wall_time"),
         "chunks": len(memory_map),
-        **fields_of(memory_map, "in_use_bytes", "pool_bytes", "capacity_bytes", "complete", "not_available"),
+        **values_of(memory_map, "in_use_bytes", "pool_bytes", "capacity_bytes", "complete", "not_available"),
     }
 
 
 def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
     return {
-        **fields_of(timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes"),
+        **values_of(timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes"),
         "allocations": len(timeline),
         "moments": len(timeline.time_ns),
-        **fields_of(timeline, "peak", "events", "duration_ns", "not_available"),
+        **values_of(timeline, "peak", "events", "duration_ns", "not_available"),
     }

@@ -20,7 +20,7 @@ from tb_memplugin.analysis.steps.step_rows import comparable_steps, snapshots_of
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import MISSING, DeviceSamples, Phase, Run
 from tb_memplugin.schema import downsample as reduce
-from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.basics import values_of
 from tb_memplugin.schema.groups import ledger_totals
 from tb_memplugin.schema.plain import as_json
 from tb_memplugin.schema.text import some
@@ -109,7 +109,7 @@ class Handlers:
             "total_rows": view.total_rows,
             "groups": [{"category": category, "trainable": trainable} for category, trainable in view.groups],
             "snapshots": [
-                {**fields_of(one, "step", "phase", "mode", "batch_size", "at_failure"), "first_step": first_step}
+                {**values_of(one, "step", "phase", "mode", "batch_size", "at_failure"), "first_step": first_step}
                 for one, first_step in zip(
                     view.snapshots, first_described(view.snapshots, of_worker.layer_tables), strict=True
                 )
@@ -148,10 +148,10 @@ class Handlers:
         columns: dict[str, npt.NDArray[Any]] = {
             "step": view.step,
             "wall_time": view.wall_time,
-            **fields_of(pool, "session", "in_use_bytes", "peak_bytes"),
+            **values_of(pool, "session", "in_use_bytes", "peak_bytes"),
             "capacity_bytes": view.figures.capacity_bytes,
             "pool_source": np.asarray(pool.source, np.int64),
-            **fields_of(pool, "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
+            **values_of(pool, "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
         }
         return Columns(fields, columns)
 
@@ -213,7 +213,7 @@ class Handlers:
             raise NotFoundError(f"run {run} has no layer table: it was recorded without a model, or the table was lost")
         return {
             "run": run,
-            **fields_of(table, "step", "reason", "optimizer", "other_optimizer_bytes", "other_state_bytes"),
+            **values_of(table, "step", "reason", "optimizer", "other_optimizer_bytes", "other_state_bytes"),
             "layers": as_json(table.layers),
         }
 

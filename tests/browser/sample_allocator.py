@@ -8,7 +8,7 @@ import sample_runs
 from sample_runs import MIB, Plan
 
 from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
-from tb_memplugin.schema import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom, take_samples
+from tb_memplugin.schema import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom, take_rows
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 BASE = 0x7F00_0000_0000
@@ -128,7 +128,7 @@ def write_death(directory: pathlib.Path, plan: Plan, verdict: str, *, chunks: bo
     samples = sample_runs.samples_of(_full(plan))
     writer = RunWriter(directory, producer="recorder", versions={})
     writer.layer_table(sample_runs.table_at(plan, 0))
-    writer.samples(take_samples(samples, np.flatnonzero(samples.step < DEATH_STEP).tolist()))
+    writer.samples(take_rows(samples, np.flatnonzero(samples.step < DEATH_STEP).tolist()))
     writer.snapshot(sample_runs.snapshot_at(_full(plan), plan.traced[0]))
     died = death_of(plan, verdict)
     writer.oom(died if chunks else dataclasses.replace(died, map=None))
@@ -141,7 +141,7 @@ def write_restarted(directory: pathlib.Path, plan: Plan) -> None:
     for attempt, rows in enumerate((samples.step < 100, samples.step >= 60)):
         writer = RunWriter(directory, producer="recorder", versions={})
         writer.layer_table(dataclasses.replace(sample_runs.table_at(plan, 0), step=60 * attempt))
-        chosen = take_samples(samples, np.flatnonzero(rows).tolist())
+        chosen = take_rows(samples, np.flatnonzero(rows).tolist())
         for device in chosen.devices.values():
             device.peak_bytes[:] -= attempt * MIB
         later = attempt * 3600.0
@@ -169,7 +169,7 @@ def write_many_chunks(directory: pathlib.Path, plan: Plan) -> None:
     writer = RunWriter(directory, producer="recorder", versions={})
     writer.layer_table(sample_runs.table_at(plan, 0))
     samples = sample_runs.samples_of(plan)
-    writer.samples(take_samples(samples, list(range(20))))
+    writer.samples(take_rows(samples, list(range(20))))
     writer.snapshot(sample_runs.snapshot_at(plan, step))
     writer.memory_map(map_of(plan, step, largest_chunk=in_use // (MANY_CHUNKS * 3 // 4) // 256 * 256))
     writer.close()

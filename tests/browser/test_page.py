@@ -11,7 +11,7 @@ from first_screen import cut_off
 from page_views import VIEWS
 from playwright.sync_api import FrameLocator, Page, expect
 
-from tb_memplugin.schema import take_samples
+from tb_memplugin.schema import take_rows
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 
@@ -160,7 +160,7 @@ def test_address_brings_back_the_picture(page: Page, address: str) -> None:
 
 @pytest.mark.long
 def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
-    samples = take_samples(sample_runs.samples_of(sample_runs.FROZEN), list(range(20)))
+    samples = take_rows(sample_runs.samples_of(sample_runs.FROZEN), list(range(20)))
     for index in range(300):
         writer = RunWriter(tmp_path / f"sweep/rate_{index:03d}", producer="recorder", versions={})
         writer.samples(samples)

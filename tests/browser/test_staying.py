@@ -12,7 +12,7 @@ import pytest
 import sample_runs
 from playwright.sync_api import FrameLocator, Page, expect
 
-from tb_memplugin.schema import take_samples
+from tb_memplugin.schema import take_rows
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 PLAN = sample_runs.FROZEN
@@ -47,14 +47,14 @@ class Live:
         self.name = directory.name
         self._writer = RunWriter(directory, producer="recorder", versions={})
         self._writer.layer_table(sample_runs.table_at(PLAN, 0))
-        self._writer.samples(take_samples(SAMPLES, np.flatnonzero(SAMPLES.step < 100).tolist()))
+        self._writer.samples(take_rows(SAMPLES, np.flatnonzero(SAMPLES.step < 100).tolist()))
         self._writer.snapshot(sample_runs.snapshot_at(PLAN, 3))
         self._writer.flush()
 
     def goes_on(self, steps: int = 150) -> None:
         """To this number of steps; to 150 its peak stays the same."""
         further = np.flatnonzero((SAMPLES.step >= 100) & (SAMPLES.step < steps))
-        self._writer.samples(take_samples(SAMPLES, further.tolist()))
+        self._writer.samples(take_rows(SAMPLES, further.tolist()))
         self._writer.snapshot(sample_runs.snapshot_at(PLAN, 120))
         self._writer.flush()
 

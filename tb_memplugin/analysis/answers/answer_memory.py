@@ -11,8 +11,8 @@ import numpy as np
 from tb_memplugin.analysis.answers.answer import Answer, AnswerEvidence, AnswerStatus, known
 from tb_memplugin.analysis.steps.facts import capacity_of, device_names, device_phase, fitting_peak
 from tb_memplugin.analysis.steps.step_rows import step_rows
-from tb_memplugin.schema import MISSING, Oom, Phase, Pool, Run, is_cpu, take_samples
-from tb_memplugin.schema.basics import fields_of, last_known
+from tb_memplugin.schema import MISSING, Oom, Phase, Pool, Run, is_cpu, take_rows
+from tb_memplugin.schema.basics import last_known, values_of
 from tb_memplugin.schema.samples import measured_pools
 from tb_memplugin.schema.units import format_bytes
 from tb_memplugin.schema.worker_summary import RunStatus
@@ -73,7 +73,7 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
         return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
     status = _judgement(state.pool.free_bytes, state.largest_free_bytes, state.pool.pool_bytes, state.capacity_bytes)
     figures = known(
-        **fields_of(state.pool, "free_bytes", "largest_free_bytes", "pool_bytes"), capacity_bytes=state.capacity_bytes
+        **values_of(state.pool, "free_bytes", "largest_free_bytes", "pool_bytes"), capacity_bytes=state.capacity_bytes
     )
     sentence = _free(state.pool.free_bytes, state.largest_free_bytes) + (" at step end" if state.at_step_end else "")
     evidence = AnswerEvidence("fragmentation", step=state.step, phase=phase)
@@ -105,7 +105,7 @@ def _since_failure(run: Run, device: str, phase: Phase) -> _SinceFailure:
     restart = min((start for start in run.session_starts if start > oom.wall_time), default=math.inf)
     rows = known[oom.rows_after(samples.step[known], samples.phase[known], samples.wall_time[known], restart)]
     snapshots = tuple(one for one in run.snapshots if one.wall_time > oom.wall_time and one.step in samples.step[rows])
-    later = dataclasses.replace(run, samples=take_samples(samples, rows), snapshots=snapshots)
+    later = dataclasses.replace(run, samples=take_rows(samples, rows), snapshots=snapshots)
     if not len(rows) or fitting_peak(later, device, phase) is None:
         return _SinceFailure(run, newest)
     return _SinceFailure(later, newest, int(samples.step[rows[0]]))
@@ -119,14 +119,14 @@ def _failure_sentence(oom: Oom) -> str:
 def _failed(device: str, index: int, oom: Oom) -> Answer:
     details = (oom.outcome,) if oom.status == "survived" else ()
     sizes = ("requested_bytes", "in_use_bytes", "free_bytes", "largest_free_bytes", "capacity_bytes")
-    evidence, figures = _at_failure(index, oom), known(**fields_of(oom, *sizes))
+    evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
     return Answer("fits", device, _failure_sentence(oom), "failed", "measured", evidence, figures, details)
 
 
 def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:
     free, largest = oom.free_bytes, oom.largest_free_bytes
     sizes = ("requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes")
-    evidence, figures = _at_failure(index, oom), known(**fields_of(oom, *sizes))
+    evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
     if free is None or largest is None:
         sentence = "No memory map of the failure" if free is None else f"{format_bytes(free)} free, chunks unknown"
         return Answer("fragmented", device, sentence, "unknown", "unknown", evidence, figures)

@@ -26,7 +26,7 @@ from tb_memplugin.analysis.growth.trend import MIN_JUMP_STEPS, Trend, least_jump
 from tb_memplugin.analysis.steps.facts import device_phase, range_of
 from tb_memplugin.analysis.steps.step_rows import step_rows
 from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Phase, Run, full_device_name
-from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.basics import values_of
 from tb_memplugin.schema.units import format_bytes
 
 
@@ -72,7 +72,7 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         zoom=_zoom(trend),
     )
     figures |= known(
-        **fields_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
+        **values_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
         owner_bytes=None if owner is None else growth.owner_bytes,
         capacity_step=growth.capacity_step,
         **_cause_figures(growth.cause),
@@ -114,7 +114,7 @@ def _cause_figures(cause: Cause | None) -> dict[str, int | float]:
 def _sessions_grow(growth: SessionGrowth, phase: Phase, figures: dict[str, int | float]) -> Answer:
     cause = growth.cause
     sentence = growth.short() + ("" if cause is None else f": {cause.short}")
-    sizes = fields_of(growth, "bytes_per_session", "sessions", "from_bytes", "to_bytes")
+    sizes = values_of(growth, "bytes_per_session", "sessions", "from_bytes", "to_bytes")
     figures = figures | sizes | _cause_figures(cause)
     source: AnswerSource = "measured" if cause is None else "inferred"
     evidence = AnswerEvidence("overview", phase=phase)

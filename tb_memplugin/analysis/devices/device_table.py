@@ -8,7 +8,7 @@ import numpy as np
 from tb_memplugin.analysis.devices.worker_summary import summarize_worker
 from tb_memplugin.analysis.steps.facts import most_loaded, natural_order, of_one_kind
 from tb_memplugin.schema import MISSING, Phase, Run, full_device_name
-from tb_memplugin.schema.basics import distinct, fields_of, optional_values
+from tb_memplugin.schema.basics import distinct, optional_values, values_of
 from tb_memplugin.schema.downsample import extreme_rows
 from tb_memplugin.schema.plain import as_json
 from tb_memplugin.schema.units import format_bytes
@@ -98,7 +98,7 @@ def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
     stops = early_stops(workers, offsets)
     return [
         {
-            **fields_of(worker, "worker", "sessions", "first_step", "last_step", "rows"),
+            **values_of(worker, "worker", "sessions", "first_step", "last_step", "rows"),
             "ended": worker.ended is True,
             "last_wall_time": worker.last_wall_time,
             "status": worker.status,
@@ -116,8 +116,8 @@ def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: in
     return {
         "device": name,
         "worker": worker.worker,
-        **fields_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step"),
-        **fields_of(device, "last_in_use_bytes", "headroom_bytes", "pool_bytes", "rows"),
+        **values_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step"),
+        **values_of(device, "last_in_use_bytes", "headroom_bytes", "pool_bytes", "rows"),
         "breakdown": as_json(traced),
         "ooms": device.ooms,
     }

@@ -21,7 +21,7 @@ from tb_memplugin.prediction.conditions import MAX_GLOB_CHARACTERS, PRECISIONS, 
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import MAX_BATCH_SIZE, Predictor
 from tb_memplugin.schema import Layer, LayerTable, Phase, Run, StepRequests
-from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.basics import values_of
 from tb_memplugin.schema.units import SIZE_RULE, parse_bytes
 
 CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
@@ -101,7 +101,7 @@ class RunPredictor:
         found = [self.predictor.predict(dataclasses.replace(answer.conditions, batch_size=size)) for size in sizes]
         names = ("batch_size", "peak_bytes", "low_bytes", "high_bytes", "fits")
         return [
-            {**fields_of(one, *names), "fails_at": describe_failure(one.fails_at)}
+            {**values_of(one, *names), "fails_at": describe_failure(one.fails_at)}
             for one in found
             if one.peak_bytes is not None
         ]

@@ -10,7 +10,7 @@ from tb_memplugin.prediction.history import FailedRequest
 from tb_memplugin.prediction.prediction import Prediction
 from tb_memplugin.prediction.predictor import Enough
 from tb_memplugin.schema import CATEGORIES, Category, LedgerRow, Run, Snapshot
-from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.basics import values_of
 from tb_memplugin.schema.text import clean, format_table, html_table, html_text
 from tb_memplugin.schema.units import format_bytes
 
@@ -78,8 +78,8 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
     prediction = answer.prediction
     return {
         "device": answer.device,
-        "conditions": fields_of(answer.conditions, *ASKED),
-        **fields_of(prediction, "batch_size", "capacity_bytes", "peak_bytes", "low_bytes", "high_bytes", "fits"),
+        "conditions": values_of(answer.conditions, *ASKED),
+        **values_of(prediction, "batch_size", "capacity_bytes", "peak_bytes", "low_bytes", "high_bytes", "fits"),
         "sentence": answer.sentence,
         "fails_at": describe_failure(prediction.fails_at),
         "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
@@ -98,12 +98,12 @@ def describe_what_if(answer: WhatIf) -> dict[str, Any]:
 
 def describe_failure(failed: FailedRequest | None) -> dict[str, Any] | None:
     names = ("op", "layer", "requested_bytes", "free_bytes", "largest_free_bytes")
-    return None if failed is None else fields_of(failed, *names)
+    return None if failed is None else values_of(failed, *names)
 
 
 def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
     """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of its own."""
-    return [fields_of(row, "layer", "category", "trainable", "bytes") for row in rows]
+    return [values_of(row, "layer", "category", "trainable", "bytes") for row in rows]
 
 
 def _lines(answer: WhatIf) -> list[str]:
@@ -204,4 +204,4 @@ def measured_snapshot(run: Run, device: str, steps: Sequence[int]) -> Snapshot |
 def describe_measured(snapshot: Snapshot | None) -> dict[str, Any] | None:
     if snapshot is None:
         return None
-    return {**fields_of(snapshot, "step", "in_use_bytes"), "ledger": describe_rows(snapshot.ledger)}
+    return {**values_of(snapshot, "step", "in_use_bytes"), "ledger": describe_rows(snapshot.ledger)}

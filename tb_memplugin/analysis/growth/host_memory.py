@@ -24,7 +24,7 @@ from tb_memplugin.analysis.growth.trend import (
 )
 from tb_memplugin.analysis.steps.facts import range_of, runs_of_sessions, samples_phase
 from tb_memplugin.schema import MISSING, PHASES, Integers, Phase, Run, Samples, is_cpu
-from tb_memplugin.schema.basics import fields_of
+from tb_memplugin.schema.basics import values_of
 from tb_memplugin.schema.downsample import extreme_rows
 from tb_memplugin.schema.plain import as_json
 from tb_memplugin.schema.units import format_bytes
@@ -290,5 +290,5 @@ def host_steps(
         measured = np.flatnonzero(is_known[chosen])
         kept = measured[:: max(1, -(-len(measured) // max(1, limit // 4)))]
         chosen = chosen[extreme_rows([samples.host_resident_bytes[chosen]], limit, kept.tolist())]
-    columns = fields_of(samples, "step", "wall_time", "host_resident_bytes") | parts
+    columns = values_of(samples, "step", "wall_time", "host_resident_bytes") | parts
     return total, {name: column[chosen] for name, column in columns.items()}

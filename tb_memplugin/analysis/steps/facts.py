@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.schema import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu, take_samples
+from tb_memplugin.schema import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu, take_rows
 from tb_memplugin.schema.basics import last_known
 
 
@@ -224,7 +224,7 @@ def runs_of_sessions(run: Run, devices: Iterable[str]) -> Iterator[Run]:
     for at, span in enumerate(session_spans(run)):
         yield dataclasses.replace(
             run,
-            samples=take_samples(samples, span.rows(samples.wall_time)),
+            samples=take_rows(samples, span.rows(samples.wall_time)),
             snapshots=tuple(one for one in run.snapshots if span.begin <= one.wall_time < span.end),
             # Those of the last session count.
             counters=() if at else run.counters,

@@ -22,8 +22,7 @@ from tb_memplugin.schema import (
     Run,
     Samples,
     Snapshot,
-    take_figures,
-    take_samples,
+    take_rows,
 )
 from tb_memplugin.schema.basics import optional_column
 from tb_memplugin.schema.downsample import extreme_rows
@@ -76,12 +75,12 @@ def rows_of_steps(
     if figures is not None and len(chosen):
         total = len(chosen) + len(unsampled)
         if limit is not None and len(chosen) > limit:
-            shown = take_figures(figures, chosen)
+            shown = take_rows(figures, chosen)
             extremes = [shown.peak_bytes, shown.in_use_bytes, *pool_extremes(shown)]
             chosen = chosen[extreme_rows(extremes, limit, traced)]
     else:
         figures, total = _no_figures(len(run.samples)), len(unsampled)
-    rows = take_samples(dataclasses.replace(run.samples, devices={device: figures}), chosen)
+    rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
     return _with_snapshots(rows, device, phase, highest, unsampled), total
 
 
@@ -123,7 +122,7 @@ def _with_snapshots(
     added = Samples(steps, np.full(len(unsampled), PHASES.index(phase)), missing, times, missing, {})
     own = {name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS}
     joined = Samples(**own, devices={device: join_rows([figures, of_device])})
-    return take_samples(joined, np.argsort(joined.step, kind="stable"))
+    return take_rows(joined, np.argsort(joined.step, kind="stable"))
 
 
 def _no_figures(rows: int) -> DeviceSamples:

@@ -17,7 +17,7 @@ from tb_memplugin.schema import (
     Samples,
     SessionInfo,
     Snapshot,
-    take_samples,
+    take_rows,
 )
 from tb_memplugin.schema.groups import group_sums
 from tb_memplugin.schema.oom import settled_ooms, with_failed_steps
@@ -49,7 +49,7 @@ class KeptSession:
         if len(self._samples) > MAX_ROWS:
             keep = np.arange(len(self._samples)) % 2 == 0
             keep[[-1, *_quoted_rows(self._samples)]] = True
-            self._samples = take_samples(self._samples, keep)
+            self._samples = take_rows(self._samples, keep)
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
         self._traced[snapshot.device] += 1

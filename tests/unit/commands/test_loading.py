@@ -20,7 +20,7 @@ from tb_memplugin.analysis.fit.fixes import Advice
 from tb_memplugin.cli import main
 from tb_memplugin.commands import loading
 from tb_memplugin.commands.loading import run_tables
-from tb_memplugin.schema import MISSING, Fix, Oom, Run, take_samples
+from tb_memplugin.schema import MISSING, Fix, Oom, Run, take_rows
 
 STORED = pathlib.Path(__file__).parents[2] / "fixtures" / "runs"
 
@@ -152,7 +152,7 @@ def test_each_record_of_a_run_is_a_row(tmp_path: pathlib.Path) -> None:
     assert peaks["step"].tolist() == run.samples.step.tolist()
     assert peaks["peak_bytes"].tolist() == figures.peak_bytes.tolist()
     assert set(peaks["device"]) == {"CPU:0"} and "train" in peaks["phase"]
-    empty = dataclasses.replace(run, samples=take_samples(run.samples, []), snapshots=(), layer_tables=())
+    empty = dataclasses.replace(run, samples=take_rows(run.samples, []), snapshots=(), layer_tables=())
     assert all(len(column) == 0 for table in run_tables(empty).values() for column in table.values())
     ledger = tables["ledger"]
     unknown = ledger["category"].index("unattributed")

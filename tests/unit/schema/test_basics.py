@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from tb_memplugin.schema import Band, TensorShape
-from tb_memplugin.schema.basics import distinct, fields_of
+from tb_memplugin.schema.basics import distinct, values_of
 
 
 def test_fields_by_name() -> None:
-    assert fields_of(Band("forward", 3, 5), "end", "name") == {"end": 5, "name": "forward"}
-    assert fields_of(TensorShape((2, 3), "int32"), "shape") == {"shape": [2, 3]}
+    assert values_of(Band("forward", 3, 5), "end", "name") == {"end": 5, "name": "forward"}
+    assert values_of(TensorShape((2, 3), "int32"), "shape") == {"shape": [2, 3]}
 
 
 COLUMNS = npst.arrays(np.int64, st.integers(0, 30), elements=st.integers(-5, 5))
