@@ -12,10 +12,6 @@ from tb_memplugin.version import __version__
 
 if TYPE_CHECKING:
     from tb_memplugin import summary
-    from tb_memplugin.analysis.fit.plan_answer import Plan
-    from tb_memplugin.analysis.fit.what_if_answer import WhatIf
-    from tb_memplugin.commands.fit import what_if
-    from tb_memplugin.commands.loading import RecordedRun, load
     from tb_memplugin.errors import (
         FormatError,
         MemoryPluginError,
@@ -25,17 +21,13 @@ if TYPE_CHECKING:
         RecordingError,
         RequestError,
     )
-    from tb_memplugin.export.parquet import Exported, export_parquet
-    from tb_memplugin.recomputation.remat import remat
-    from tb_memplugin.recomputation.segments import cut_points
-    from tb_memplugin.recorder.callback import MemoryCallback
-    from tb_memplugin.recorder.memory_recorder import MemoryRecorder
-    from tb_memplugin.recorder.memory_summary import memory_summary
-    from tb_memplugin.recorder.probing.largest import BatchSizeAnswer, largest_batch_size
-    from tb_memplugin.recorder.probing.planning import plan
-    from tb_memplugin.recorder.probing.probe import probe
-    from tb_memplugin.recorder.release import release_unused
+    from tb_memplugin.export import Exported, RecordedRun, export_parquet, load, what_if
+    from tb_memplugin.fit import Plan, WhatIf
+    from tb_memplugin.recorder.heap import release_unused
+    from tb_memplugin.recorder.loop import MemoryCallback, MemoryRecorder, memory_summary
+    from tb_memplugin.recorder.watch import cut_points
     from tb_memplugin.schema import Run, Snapshot
+    from tb_memplugin.training import BatchSizeAnswer, largest_batch_size, plan, probe, remat
 
 __all__ = [
     "BatchSizeAnswer",
@@ -70,57 +62,48 @@ __all__ = [
 
 prefer_bfc()
 
-_MODULES = {
-    "BatchSizeAnswer": "recorder.probing.largest",
-    "Exported": "export.parquet",
-    "FormatError": "errors",
-    "MemoryCallback": "recorder.callback",
-    "MemoryPluginError": "errors",
-    "MemoryRecorder": "recorder.memory_recorder",
-    "NewerFormatError": "errors",
-    "NotFoundError": "errors",
-    "Plan": "analysis.fit.plan_answer",
-    "RecomputationError": "errors",
-    "RecordedRun": "commands.loading",
-    "RecordingError": "errors",
-    "RequestError": "errors",
-    "Run": "schema",
-    "Snapshot": "schema",
-    "WhatIf": "analysis.fit.what_if_answer",
-    "cut_points": "recomputation.segments",
-    "export_parquet": "export.parquet",
-    "largest_batch_size": "recorder.probing.largest",
-    "load": "commands.loading",
-    "memory_summary": "recorder.memory_summary",
-    "plan": "recorder.probing.planning",
-    "probe": "recorder.probing.probe",
-    "release_unused": "recorder.release",
-    "remat": "recomputation.remat",
-    "what_if": "commands.fit",
+_ROOMS = {
+    "errors": (
+        "FormatError",
+        "MemoryPluginError",
+        "NewerFormatError",
+        "NotFoundError",
+        "RecomputationError",
+        "RecordingError",
+        "RequestError",
+    ),
+    "export": ("Exported", "RecordedRun", "export_parquet", "load", "what_if"),
+    "fit": ("Plan", "WhatIf"),
+    "recorder.heap": ("release_unused",),
+    "recorder.loop": ("MemoryCallback", "MemoryRecorder", "memory_summary"),
+    "recorder.watch": ("cut_points",),
+    "schema": ("Run", "Snapshot"),
+    "training": ("BatchSizeAnswer", "largest_batch_size", "plan", "probe", "remat"),
 }
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 _OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")
-"""Names that `recorder.off` replaces while recording is turned off."""
+"""Names that `off` replaces while recording is turned off."""
 
 
 def __getattr__(name: str) -> Any:
     if name == "summary":
         return importlib.import_module("tb_memplugin.summary")
-    if name in _MODULES:
-        module = "recorder.off" if name in _OFF and is_off() else _MODULES[name]
-        return getattr(importlib.import_module(f"tb_memplugin.{module}"), name)
+    if name in _ROOM_OF:
+        room = "off" if name in _OFF and is_off() else _ROOM_OF[name]
+        return getattr(importlib.import_module(f"tb_memplugin.{room}"), name)
     raise AttributeError(f"module 'tb_memplugin' has no attribute {name!r}; it offers {', '.join(__all__)}")
 
 
 def load_ipython_extension(shell: Any) -> None:
     """Called by ``%load_ext tb_memplugin`` in IPython."""
-    from tb_memplugin.notebook import load_extension
+    from tb_memplugin.cli.notebook import load_extension
 
     load_extension(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Called by ``%unload_ext tb_memplugin``."""
-    from tb_memplugin.notebook import unload_extension
+    from tb_memplugin.cli.notebook import unload_extension
 
     unload_extension(shell)
 

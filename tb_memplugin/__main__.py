@@ -7,7 +7,7 @@ def main() -> int:
     """Run the command line."""
     if sys.argv[1:2] == ["run"]:
         # The program comes before all that the other commands import.
-        from tb_memplugin.commands.run import main as run
+        from tb_memplugin.cli.run import main as run
 
         run(sys.argv[2:])
     from tb_memplugin.cli import main as other

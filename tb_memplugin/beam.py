@@ -8,8 +8,7 @@ from typing import Any
 
 import apache_beam as beam
 
-from tb_memplugin.export.rows import ExportUnit, export_units, rows_of_table, unit_tables
-from tb_memplugin.export.schema import TABLES, arrow_schema
+from tb_memplugin.export import TABLES, ExportUnit, arrow_schema, export_units, rows_of_table, unit_tables
 
 __all__ = ["ReadRuns", "arrow_schema"]
 

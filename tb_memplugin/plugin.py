@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 
-from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
+from tb_memplugin.version import PLUGIN_NAME
 
 if TYPE_CHECKING:
-    from tb_memplugin.server.routes import Server
+    from tb_memplugin.server import Server
 
 ROUTES = (
     *("runs", "answers", "overview", "pool", "host_memory", "snapshots", "snapshot"),
@@ -52,7 +52,7 @@ class MemoryPlugin(base_plugin.TBPlugin):  # type: ignore[misc]  # tensorboard h
     def _get_server(self) -> "Server":
         with self._lock:
             if self._server is None:
-                from tb_memplugin.server.routes import Server
+                from tb_memplugin.server import Server
 
                 self._server = Server(self._context)
             return self._server

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tb_memplugin.environment import is_off
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.schema import MAX_STEP, Snapshot
-from tb_memplugin.storage.write.snapshot_mapping import (
+from tb_memplugin.storage.write import (
     check_bytes,
     check_layer,
     is_statistics,
@@ -26,7 +26,7 @@ from tb_memplugin.storage.write.snapshot_mapping import (
 )
 
 if TYPE_CHECKING:
-    from tb_memplugin.recorder.summary_writer import SummaryWriter
+    from tb_memplugin.recorder.loop import SummaryWriter
 
 __all__ = ["allocator_snapshot", "layer_activations"]
 
@@ -111,7 +111,7 @@ def _only_device() -> str:
 
 def _writer(function: str) -> "SummaryWriter | None":
     # Imported here, so that importing this module does no harm while recording is turned off.
-    from tb_memplugin.recorder.summary_writer import recording_writer
+    from tb_memplugin.recorder.loop import recording_writer
 
     return recording_writer(function)
 

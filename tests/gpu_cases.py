@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from tb_memplugin.attribution.results.ledger import attribute
-from tb_memplugin.importers.profile.xplane import read_traces
+from tb_memplugin.importers.xplane import read_traces
 from tb_memplugin.schema import Snapshot
 from tb_memplugin.schema.trace import AllocationTrace, TraceFacts
 

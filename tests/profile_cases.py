@@ -1,6 +1,6 @@
 """The messages of a profile (tsl/profiler/protobuf/xplane.proto), to write profiles and to check what is read."""
 
-from tb_memplugin.importers.profile.wire import message_classes
+from tb_memplugin.importers.wire import message_classes
 
 MESSAGES = message_classes(
     "test_profiles",

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from tb_memplugin.allocator.rules import ROUNDING, bin_bytes, chunk_after_split, rounded_bytes
-from tb_memplugin.schema import FREE, IN_USE, UNKNOWN_STATE, Integers, MemoryMap, Pool, Verdict, is_gpu
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema import FREE, IN_USE, UNKNOWN_STATE, Integers, MemoryMap, Pool, Verdict, format_bytes, is_gpu
 
 
 def free_sizes(memory_map: MemoryMap) -> Integers:

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.schema import FREE, IN_USE, Integers, MemoryMap, Replay
-from tb_memplugin.schema.trace import AllocationTrace
+from tb_memplugin.schema import FREE, IN_USE, AllocationTrace, Integers, MemoryMap, Replay
 
 _COLUMNS = (
     *("time_ps", "kind", "address", "allocated", "requested", "op", "region", "shape", "dtype"),

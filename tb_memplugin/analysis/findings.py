@@ -5,15 +5,21 @@ import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from tb_memplugin.analysis.fit.recomputed_layers import recomputation_finding
-from tb_memplugin.analysis.growth.device_growth import collector_finding, growth_of, session_growth
-from tb_memplugin.analysis.growth.host_memory import host_findings
-from tb_memplugin.analysis.steps.facts import device_names
-from tb_memplugin.schema import HeldTensorGroup, Run, Snapshot, full_device_name
-from tb_memplugin.schema.basics import is_gpu
-from tb_memplugin.schema.layers import former_name
-from tb_memplugin.schema.snapshot import DATA_SET, MADE_DENSE
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.analysis.device_growth import collector_finding, growth_of, session_growth
+from tb_memplugin.analysis.facts import device_names
+from tb_memplugin.analysis.host_memory import host_findings
+from tb_memplugin.analysis.recomputed_layers import recomputation_finding
+from tb_memplugin.schema import (
+    DATA_SET,
+    MADE_DENSE,
+    HeldTensorGroup,
+    Run,
+    Snapshot,
+    format_bytes,
+    former_name,
+    full_device_name,
+    is_gpu,
+)
 
 LEAST_SHARE = 0.01
 """Least share of the bytes in use for a finding on what is no longer used."""

@@ -9,12 +9,10 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.steps.facts import device_phase
-from tb_memplugin.analysis.steps.overview import Overview, overview
-from tb_memplugin.analysis.steps.step_rows import fragmentation
-from tb_memplugin.schema import MISSING, PHASES, Floats, Integers, Run
-from tb_memplugin.schema.samples import measured_pools
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.analysis.facts import device_phase
+from tb_memplugin.analysis.overview import Overview, overview
+from tb_memplugin.analysis.step_rows import fragmentation
+from tb_memplugin.schema import MISSING, PHASES, Floats, Integers, Run, format_bytes, measured_pools
 
 MAX_SENTENCES = 30
 MAX_GROWTHS = 1000

@@ -1,0 +1,18 @@
+"""FACE."""
+
+from tb_memplugin.export.asking import plan_of_run, predictor_of, what_if
+from tb_memplugin.export.describe import (
+    EVERYTHING,
+    FORMAT,
+    Selection,
+    describe_activations,
+    describe_oom,
+    describe_run,
+    describe_snapshot,
+)
+from tb_memplugin.export.loading import RecordedRun, Runs, existing_runs, load
+from tb_memplugin.export.parquet import Exported, export_parquet
+from tb_memplugin.export.rows import ExportUnit, export_units, rows_of_table, unit_tables
+from tb_memplugin.export.run_text import device_table, format_run
+from tb_memplugin.export.schema import TABLES, arrow_schema
+from tb_memplugin.export.trace_events import step_timelines, trace_events

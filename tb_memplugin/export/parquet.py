@@ -20,9 +20,7 @@ except ImportError:  # not on Windows
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export.rows import ExportUnit, Rows, export_units, fingerprint, unit_tables, unreadable
 from tb_memplugin.export.schema import TABLES, arrow_schema, pyarrow
-from tb_memplugin.schema import MISSING
-from tb_memplugin.schema.text import unknown_name
-from tb_memplugin.schema.units import counted
+from tb_memplugin.schema import MISSING, counted, unknown_name
 from tb_memplugin.storage.write import own_recordings
 
 STATE = "exported.jsonl"

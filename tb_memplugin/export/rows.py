@@ -11,18 +11,27 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.steps.facts import capacity_of, device_names, highest_peak
+from tb_memplugin.analysis import capacity_of, device_names, highest_peak
 from tb_memplugin.export.schema import TABLES, VERSION, Kind
-from tb_memplugin.schema import MISSING, PHASES, SAMPLE_COLUMNS, Floats, Integers, Phase, Run, take_rows
-from tb_memplugin.schema.basics import optional_column, optional_values, values_of
-from tb_memplugin.schema.notes import thinned_note
-from tb_memplugin.storage.files import directories
+from tb_memplugin.schema import (
+    MISSING,
+    PHASES,
+    SAMPLE_COLUMNS,
+    Floats,
+    Integers,
+    Phase,
+    Run,
+    optional_column,
+    optional_values,
+    take_rows,
+    thinned_note,
+    values_of,
+)
+from tb_memplugin.storage import LoadedRun, Reader
+from tb_memplugin.storage.files import FileSource, SourceError, directories
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.source import SourceError
-from tb_memplugin.storage.frames.metadata import run_name
-from tb_memplugin.storage.read.streams import META, OOM, PEAK, SAMPLES, SNAPSHOTS
-from tb_memplugin.storage.run_reader import LoadedRun, Reader
+from tb_memplugin.storage.frames import run_name
+from tb_memplugin.storage.read import META, OOM, PEAK, SAMPLES, SNAPSHOTS
 
 EXPORTED = frozenset({META, SAMPLES, PEAK, SNAPSHOTS, OOM})
 """The streams that the tables are made of."""

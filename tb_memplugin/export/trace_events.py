@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.steps.facts import device_order
+from tb_memplugin.analysis import device_order
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Integers, Timeline
-from tb_memplugin.schema.text import some, unknown_name
-from tb_memplugin.schema.timeline import live_sums
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.read.streams import META, TIMELINES
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Integers, Timeline, live_sums, some, unknown_name
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
+from tb_memplugin.storage.read import META, TIMELINES
 from tb_memplugin.storage.write import own_recordings
 
 _STEP_TRACK = 1

@@ -3,8 +3,38 @@
 Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count training steps from 0.
 """
 
-from tb_memplugin.schema.basics import MAX_STEP, MISSING, MODES, PHASES, Floats, Integers, Mode, Phase, is_cpu, is_gpu
-from tb_memplugin.schema.layers import Layer, LayerTable
+from tb_memplugin.schema import downsample
+from tb_memplugin.schema.basics import (
+    MAX_STEP,
+    MISSING,
+    MODES,
+    PHASES,
+    Floats,
+    Integers,
+    Mode,
+    Phase,
+    distinct,
+    is_cpu,
+    is_gpu,
+    last_known,
+    optional_column,
+    optional_values,
+    values_of,
+)
+from tb_memplugin.schema.downsample import extreme_rows
+from tb_memplugin.schema.fields import MAX_BYTES, MAX_ROWS, Bounds, Field, fields_of, stored_fields
+from tb_memplugin.schema.groups import Group, GroupBytes, TracedPeak, group_sums, ledger_totals
+from tb_memplugin.schema.layers import (
+    Layer,
+    LayerTable,
+    Recomputed,
+    example_bytes,
+    former_name,
+    recorded_precision,
+    replaced_optimizer,
+    unfreezing_bytes,
+    unused,
+)
 from tb_memplugin.schema.memory_map import (
     FREE,
     IN_USE,
@@ -13,6 +43,16 @@ from tb_memplugin.schema.memory_map import (
     ChunkOwner,
     MemoryMap,
     OwnerSource,
+)
+from tb_memplugin.schema.notes import (
+    NOT_RECORDING,
+    RECORDING,
+    SAMPLES,
+    WRONG_NUMBERS,
+    WRONG_PHASES,
+    lost_step_notes,
+    thinned_note,
+    unrecorded_devices,
 )
 from tb_memplugin.schema.oom import (
     FAILED_DURING,
@@ -25,9 +65,22 @@ from tb_memplugin.schema.oom import (
     Oom,
     OomStatus,
     Verdict,
+    settled_ooms,
+    with_failed_steps,
 )
-from tb_memplugin.schema.requests import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, StepRequests
-from tb_memplugin.schema.rows import take_rows
+from tb_memplugin.schema.plain import as_json
+from tb_memplugin.schema.requests import (
+    GRADIENT_OPS,
+    RESULTS,
+    SCRATCH_POWER,
+    SQUARE_POWER,
+    UNKNOWN_POWER,
+    StepRequests,
+    owned,
+)
+from tb_memplugin.schema.retaining_paths import OMITTED, SEPARATOR, common_path
+from tb_memplugin.schema.rounding import rounding_total, split_rounding
+from tb_memplugin.schema.rows import flat, join_rows, take_rows
 from tb_memplugin.schema.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo, with_layers_of
 from tb_memplugin.schema.samples import (
     SAMPLE_COLUMNS,
@@ -35,10 +88,15 @@ from tb_memplugin.schema.samples import (
     LayerActivations,
     Samples,
     full_device_name,
+    measured_pools,
+    one_row_a_step,
 )
 from tb_memplugin.schema.snapshot import (
     CATEGORIES,
+    DATA_SET,
     GRADIENTS,
+    LISTS,
+    MADE_DENSE,
     PERSISTENT,
     Category,
     HeldTensorGroup,
@@ -50,72 +108,38 @@ from tb_memplugin.schema.snapshot import (
     pool_of,
     stack_order,
 )
-from tb_memplugin.schema.tensors import TensorShape
-from tb_memplugin.schema.timeline import BAND_NAMES, Band, BandName, CompiledSpan, Timeline
-
-__all__ = [
-    "BAND_NAMES",
-    "CATEGORIES",
-    "COUNTER_KINDS",
-    "FAILED_DURING",
-    "FIX_KINDS",
-    "FREE",
-    "GRADIENTS",
-    "IN_USE",
-    "MAX_STEP",
-    "MISSING",
-    "MODES",
-    "OOM_STATUSES",
-    "OWNER_SOURCES",
-    "PERSISTENT",
-    "PHASES",
-    "SAMPLE_COLUMNS",
-    "SCRATCH_POWER",
-    "SQUARE_POWER",
-    "UNKNOWN_POWER",
-    "UNKNOWN_STATE",
-    "VERDICTS",
-    "Band",
-    "BandName",
-    "Category",
-    "ChunkOwner",
-    "CompiledSpan",
-    "CounterKind",
-    "Counters",
-    "DeviceSamples",
-    "FailedDuring",
-    "Fix",
-    "FixKind",
-    "Floats",
-    "HeldTensorGroup",
-    "Integers",
-    "Layer",
-    "LayerActivations",
-    "LayerTable",
-    "LedgerRow",
-    "MemoryMap",
-    "Mode",
-    "Oom",
-    "OomStatus",
-    "OwnerSource",
-    "Phase",
-    "Pool",
-    "Replay",
-    "Run",
-    "Samples",
-    "SavedRow",
-    "Session",
-    "SessionInfo",
-    "Snapshot",
-    "StepRequests",
-    "TensorShape",
-    "Timeline",
-    "Verdict",
-    "full_device_name",
-    "is_cpu",
-    "is_gpu",
-    "pool_of",
-    "stack_order",
-    "take_rows",
-    "with_layers_of",
-]
+from tb_memplugin.schema.tensors import DTYPE_BYTES, TensorShape, dimensions, matches, tensor_shape
+from tb_memplugin.schema.text import (
+    clean,
+    did_you_mean,
+    format_table,
+    html_details,
+    html_table,
+    html_text,
+    some,
+    unknown_name,
+)
+from tb_memplugin.schema.timeline import BAND_NAMES, Band, BandName, CompiledSpan, Timeline, live_sums
+from tb_memplugin.schema.trace import (
+    LAYER_PREFIX,
+    LINE_MARK,
+    AllocationTrace,
+    BatchFacts,
+    Buffer,
+    BufferAllocation,
+    ConstantFact,
+    Earlier,
+    GraphFacts,
+    Intervals,
+    KnownChunk,
+    Module,
+    OpFact,
+    Pass,
+    TensorFact,
+    TensorSpec,
+    TraceFacts,
+    VariableFact,
+    VariableRole,
+)
+from tb_memplugin.schema.units import SIZE_RULE, UNKNOWN, counted, format_bytes, format_figure, parse_bytes, unit_for
+from tb_memplugin.schema.worker_summary import NO_STEPS, DeviceSummary, RunStatus, WorkerSummary

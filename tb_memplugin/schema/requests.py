@@ -1,10 +1,11 @@
 """Every request of one traced step to the allocator, so that the step can be replayed under other conditions."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.schema.basics import Integers, Mode, Phase
 from tb_memplugin.schema.fields import (
@@ -20,7 +21,12 @@ from tb_memplugin.schema.fields import (
     Table,
 )
 from tb_memplugin.schema.memory_map import ChunkOwner
+from tb_memplugin.schema.snapshot import Category
 
+RESULTS: tuple[Category, ...] = ("activations", "workspace")
+"""Categories of the results of a layer's ops."""
+GRADIENT_OPS = "gradient_tape/"
+"""Part of the names of a backward pass's ops."""
 UNKNOWN_POWER = -1
 """Marks sizes in `StepRequests.batch_power` whose dependence on the batch size is unknown."""
 SCRATCH_POWER = -2
@@ -104,3 +110,8 @@ class StepRequests:
         ends = self.address[old] + self.allocated[old]
         if (self.address[old][1:] < ends[:-1]).any():
             yield "chunks at the start of a step overlap"
+
+
+def owned(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> npt.NDArray[np.bool_]:
+    """Which chunks have a wanted owner, shape [chunks]."""
+    return np.asarray([wanted(owner) for owner in requests.owners], bool)[requests.owner]

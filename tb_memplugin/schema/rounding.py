@@ -6,7 +6,7 @@ split it is 0, or all bytes of a row of category ``rounding``; if it is unknown,
 
 from collections.abc import Iterable
 
-from tb_memplugin.schema import Category, LedgerRow
+from tb_memplugin.schema.snapshot import Category, LedgerRow
 
 _Key = tuple[str | None, Category, bool | None]
 

@@ -7,17 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.allocator import fit as bfc
-from tb_memplugin.analysis.describe import describe_oom
-from tb_memplugin.analysis.devices.device_memory import device_memory
+from tb_memplugin.analysis import device_memory
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline
-from tb_memplugin.schema.basics import values_of
-from tb_memplugin.schema.text import some
+from tb_memplugin.export import describe_oom
+from tb_memplugin.schema import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline, some, values_of
 from tb_memplugin.server.responses import Columns
 from tb_memplugin.server.worker_lookup import at_step
-from tb_memplugin.storage.files.source import Source
-from tb_memplugin.storage.read.streams import BASIC, MAPS, TIMELINES
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import Source
+from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES
 
 _STATES = ("free", "in_use", "unknown")
 _MAP_COLUMNS = ("address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region")

@@ -14,30 +14,34 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
-from tb_memplugin.analysis.answers.answer import (
+from tb_memplugin.analysis import (
     Answer,
     AnswerName,
     AnswerSource,
     AnswerStatus,
+    CauseKind,
+    DeviceFacts,
+    Epoch,
     EvidenceView,
+    HostSummary,
+    LayerTotals,
+    MemorySegment,
+    Part,
+    PoolGrowth,
+    PoolSource,
+    ValidationPass,
 )
-from tb_memplugin.analysis.devices.device_memory import MemorySegment, Part
-from tb_memplugin.analysis.fit.plan_answer import Kind, Plan, TimeSource
-from tb_memplugin.analysis.growth.growth_causes import CauseKind
-from tb_memplugin.analysis.growth.host_memory import HostSummary
-from tb_memplugin.analysis.pool import PoolGrowth, PoolSource
-from tb_memplugin.analysis.steps.changes import Epoch, LayerTotals, ValidationPass
-from tb_memplugin.analysis.steps.facts import DeviceFacts
-from tb_memplugin.prediction.demand import Demand
-from tb_memplugin.prediction.history import FailedRequest
-from tb_memplugin.prediction.prediction import Method, Reproduced
+from tb_memplugin.fit import Demand, FailedRequest, Kind, Method, Plan, Reproduced, TimeSource
 from tb_memplugin.schema import (
+    LISTS,
     BandName,
     Category,
     ChunkOwner,
+    DeviceSummary,
     FailedDuring,
     Fix,
     FixKind,
+    GroupBytes,
     Integers,
     LayerTable,
     LedgerRow,
@@ -47,14 +51,14 @@ from tb_memplugin.schema import (
     OomStatus,
     OwnerSource,
     Phase,
+    Recomputed,
+    RunStatus,
     Snapshot,
     Timeline,
+    TracedPeak,
     Verdict,
+    WorkerSummary,
 )
-from tb_memplugin.schema.groups import GroupBytes, TracedPeak
-from tb_memplugin.schema.layers import Recomputed
-from tb_memplugin.schema.snapshot import LISTS
-from tb_memplugin.schema.worker_summary import DeviceSummary, RunStatus, WorkerSummary
 
 Fields: TypeAlias = dict[str, Any]
 

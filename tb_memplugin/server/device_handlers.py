@@ -3,20 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tb_memplugin.analysis.devices.device_table import combine
-from tb_memplugin.analysis.devices.worker_summary import of_sessions, series_bytes, summarize_worker
-from tb_memplugin.schema import Integers, Phase
-from tb_memplugin.schema.text import some
-from tb_memplugin.schema.units import counted, format_bytes
-from tb_memplugin.schema.worker_summary import NO_STEPS, WorkerSummary
+from tb_memplugin.analysis import combine, of_sessions, series_bytes, summarize_worker
+from tb_memplugin.schema import NO_STEPS, Integers, Phase, WorkerSummary, counted, format_bytes, some
 from tb_memplugin.server.responses import LargeAnswer
 from tb_memplugin.server.worker_lookup import workers_with
-from tb_memplugin.storage.catalog import RunTags
-from tb_memplugin.storage.files.limits import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room
-from tb_memplugin.storage.files.source import Source
-from tb_memplugin.storage.read.streams import basic_streams
-from tb_memplugin.storage.rollups import RollupReader, WorkerRuns
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage import Reader, RollupReader, RunTags, WorkerRuns
+from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_BYTES, MAX_WORKERS, Room, Source
+from tb_memplugin.storage.read import basic_streams
 
 MAX_SERIES_BYTES = MAX_RUN_BYTES
 """Limit of the figures of all workers over steps: those of 64 workers of 8 devices and 10,000 steps take 88 MiB."""

@@ -7,32 +7,37 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.answers.answer_memory import with_ranks
-from tb_memplugin.analysis.answers.questions import describe_answers
-from tb_memplugin.analysis.describe import describe_snapshot
-from tb_memplugin.analysis.growth.host_memory import describe_host, host_steps, host_summary
-from tb_memplugin.analysis.pool import POOL_SOURCES, pool_steps
-from tb_memplugin.analysis.steps import changes
-from tb_memplugin.analysis.steps.changes import ChangeEffect, change_effects
-from tb_memplugin.analysis.steps.facts import device_names
-from tb_memplugin.analysis.steps.overview import Overview, first_described, overview
-from tb_memplugin.analysis.steps.step_rows import comparable_steps, snapshots_of, step_rows
+from tb_memplugin.analysis import (
+    POOL_SOURCES,
+    ChangeEffect,
+    Overview,
+    change_effects,
+    changes,
+    comparable_steps,
+    describe_answers,
+    describe_host,
+    device_names,
+    first_described,
+    host_steps,
+    host_summary,
+    overview,
+    pool_steps,
+    snapshots_of,
+    step_rows,
+    with_ranks,
+)
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import MISSING, DeviceSamples, Phase, Run
+from tb_memplugin.export import describe_snapshot
+from tb_memplugin.schema import MISSING, DeviceSamples, Phase, Run, as_json, ledger_totals, some, values_of
 from tb_memplugin.schema import downsample as reduce
-from tb_memplugin.schema.basics import values_of
-from tb_memplugin.schema.groups import ledger_totals
-from tb_memplugin.schema.plain import as_json
-from tb_memplugin.schema.text import some
 from tb_memplugin.server.allocator_handlers import AllocatorHandlers
 from tb_memplugin.server.device_handlers import DeviceHandlers
 from tb_memplugin.server.responses import Columns
 from tb_memplugin.server.run_list import RunFacts, RunList
 from tb_memplugin.server.what_if_handlers import WhatIfHandlers
 from tb_memplugin.server.worker_lookup import at_step, find_device, tags_with, with_all_ooms, workers_with
-from tb_memplugin.storage.catalog import RunTags
-from tb_memplugin.storage.files.source import Source
-from tb_memplugin.storage.run_reader import LoadedRun, Reader
+from tb_memplugin.storage import LoadedRun, Reader, RunTags
+from tb_memplugin.storage.files import Source
 from tb_memplugin.version import __version__
 
 MAX_ANSWER_VALUES = 2 << 20

@@ -16,10 +16,8 @@ from werkzeug.wrappers import Request
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.schema import MAX_STEP, PHASES, Phase
+from tb_memplugin.storage.files import FileSource, ProviderSource, Source
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.provider_source import ProviderSource
-from tb_memplugin.storage.files.source import Source
 
 MAX_TEXT_CHARACTERS = 4096
 """Longest accepted name of a run or a device."""

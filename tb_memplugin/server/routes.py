@@ -10,15 +10,14 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
-from tb_memplugin.schema.text import clean
+from tb_memplugin.schema import clean
 from tb_memplugin.server import requests, responses
 from tb_memplugin.server.allocator_handlers import MapPlace
 from tb_memplugin.server.handlers import Handlers, Stretch
 from tb_memplugin.server.requests import Sources
 from tb_memplugin.server.responses import Columns, StaticFiles
-from tb_memplugin.storage.cache import given_back
-from tb_memplugin.storage.files.source import Source, SourceError
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage import Reader, given_back
+from tb_memplugin.storage.files import Source, SourceError
 
 _log = logging.getLogger(__name__)
 

@@ -13,24 +13,22 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.answers.answer_memory import run_status, worst
-from tb_memplugin.analysis.devices.worker_summary import of_sessions
-from tb_memplugin.analysis.findings import former_findings, growth_findings, recomputation_findings
-from tb_memplugin.analysis.growth.host_memory import host_findings
-from tb_memplugin.analysis.steps import facts
+from tb_memplugin.analysis import (
+    facts,
+    former_findings,
+    growth_findings,
+    host_findings,
+    of_sessions,
+    recomputation_findings,
+    run_status,
+    worst,
+)
 from tb_memplugin.errors import MemoryPluginError
-from tb_memplugin.schema import PHASES, Integers, full_device_name
-from tb_memplugin.schema.basics import distinct
-from tb_memplugin.schema.text import clean
-from tb_memplugin.schema.worker_summary import NO_STEPS, RunStatus, WorkerSummary
+from tb_memplugin.schema import NO_STEPS, PHASES, Integers, RunStatus, WorkerSummary, clean, distinct, full_device_name
 from tb_memplugin.server.worker_lookup import workers_with
-from tb_memplugin.storage.catalog import RunTags
-from tb_memplugin.storage.files.limits import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS
-from tb_memplugin.storage.files.source import Source
-from tb_memplugin.storage.read.streams import REQUESTS, TIMELINES, basic_streams
-from tb_memplugin.storage.rollups import RollupReader, WorkerRuns
-from tb_memplugin.storage.run_reader import LoadedRun, Reader
-from tb_memplugin.storage.sessions import limited
+from tb_memplugin.storage import LoadedRun, Reader, RollupReader, RunTags, WorkerRuns, limited
+from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS, Source
+from tb_memplugin.storage.read import REQUESTS, TIMELINES, basic_streams
 
 _log = logging.getLogger(__name__)
 

@@ -4,26 +4,27 @@ import threading
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from tb_memplugin.analysis.fit.fixes import advice
-from tb_memplugin.analysis.fit.plan import plan_for
-from tb_memplugin.analysis.fit.plan_answer import describe_plan
-from tb_memplugin.analysis.fit.what_if import (
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.fit import (
+    Conditions,
     RunPredictor,
+    advice,
     capacity_bytes,
     checked_conditions,
+    describe_demand,
+    describe_measured,
+    describe_plan,
+    describe_what_if,
     device_of,
+    measured_snapshot,
+    peak_demand,
+    plan_for,
 )
-from tb_memplugin.analysis.fit.what_if_answer import describe_measured, describe_what_if, measured_snapshot
-from tb_memplugin.errors import NotFoundError
-from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.demand import describe_demand, peak_demand
-from tb_memplugin.schema import with_layers_of
-from tb_memplugin.schema.plain import as_json
+from tb_memplugin.schema import as_json, with_layers_of
 from tb_memplugin.server import requests
-from tb_memplugin.storage.failed_sessions import failed_session
-from tb_memplugin.storage.files.source import Source
-from tb_memplugin.storage.read.streams import BASIC, REQUESTS, TIMELINES
-from tb_memplugin.storage.run_reader import LoadedRun, Reader
+from tb_memplugin.storage import LoadedRun, Reader, failed_session
+from tb_memplugin.storage.files import Source
+from tb_memplugin.storage.read import BASIC, REQUESTS, TIMELINES
 
 _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
 """Estimated bytes in memory of a row or a layer's name of an answer, and of an answer with few of them."""

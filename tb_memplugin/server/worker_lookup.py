@@ -5,13 +5,9 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import MemoryMap, Phase, Run, Snapshot, Timeline, full_device_name
-from tb_memplugin.schema.text import some
-from tb_memplugin.storage.catalog import RunTags, of_session, of_worker, workers_of
-from tb_memplugin.storage.files.limits import MANY_WORKERS, MAX_WORKERS
-from tb_memplugin.storage.files.source import Source
-from tb_memplugin.storage.rollups import RollupReader
-from tb_memplugin.storage.run_reader import LoadedRun, Reader
+from tb_memplugin.schema import MemoryMap, Phase, Run, Snapshot, Timeline, full_device_name, some
+from tb_memplugin.storage import LoadedRun, Reader, RollupReader, RunTags, of_session, of_worker, workers_of
+from tb_memplugin.storage.files import MANY_WORKERS, MAX_WORKERS, Source
 
 
 class FoundDevice(NamedTuple):

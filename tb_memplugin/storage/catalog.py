@@ -5,8 +5,8 @@ import zlib
 from collections.abc import Hashable, Mapping, Sequence
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.storage.files.limits import Entry
-from tb_memplugin.storage.frames.metadata import GONE, parse_tag, run_name
+from tb_memplugin.storage.files import Entry
+from tb_memplugin.storage.frames import GONE, parse_tag, run_name
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,8 +5,8 @@ from typing import NamedTuple
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Oom, Run
 from tb_memplugin.storage.catalog import RunTags
-from tb_memplugin.storage.files.source import Source
-from tb_memplugin.storage.read.streams import BASIC, REQUESTS, TIMELINES
+from tb_memplugin.storage.files import Source
+from tb_memplugin.storage.read import BASIC, REQUESTS, TIMELINES
 from tb_memplugin.storage.run_reader import LoadedRun, Reader
 
 

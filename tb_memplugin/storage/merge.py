@@ -12,10 +12,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tb_memplugin.schema import Run, Session, SessionInfo
-from tb_memplugin.schema.notes import thinned_note
-from tb_memplugin.storage.read.attempts import LaterSessions, hidden_by_losses
-from tb_memplugin.storage.read.streams import MERGED
+from tb_memplugin.schema import Run, Session, SessionInfo, thinned_note
+from tb_memplugin.storage.read import MERGED, LaterSessions, hidden_by_losses
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,13 +4,11 @@ import dataclasses
 import zlib
 from collections.abc import Hashable, Mapping, Sequence
 
-from tb_memplugin.schema.worker_summary import WorkerSummary
+from tb_memplugin.schema import WorkerSummary
 from tb_memplugin.storage.catalog import RunTags, catalog_of, of_worker
-from tb_memplugin.storage.files.limits import Room
-from tb_memplugin.storage.files.source import NewestFrames, Source
-from tb_memplugin.storage.frames.metadata import parse_tag, run_name
-from tb_memplugin.storage.read.decoding import decode_tag
-from tb_memplugin.storage.read.streams import ROLLUPS
+from tb_memplugin.storage.files import NewestFrames, Room, Source
+from tb_memplugin.storage.frames import parse_tag, run_name
+from tb_memplugin.storage.read import ROLLUPS, decode_tag
 from tb_memplugin.storage.run_reader import Reader
 
 MAX_ROLLUP_BYTES = 4 << 20

@@ -10,33 +10,48 @@ from contextlib import ExitStack
 import numpy as np
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import Oom, Session
-from tb_memplugin.schema.text import clean, unknown_name
+from tb_memplugin.schema import Oom, Session, clean, unknown_name
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream
-from tb_memplugin.storage.files.limits import (
+from tb_memplugin.storage.files import (
     MAX_ACTIVATION_BYTES,
     MAX_RUN_BYTES,
     Entry,
+    Listing,
+    Source,
+    TagContent,
     within_limits,
 )
-from tb_memplugin.storage.files.source import Listing, Source, TagContent
-from tb_memplugin.storage.frames.metadata import Tag
+from tb_memplugin.storage.frames import Tag
 from tb_memplugin.storage.merge import MergedRun, merge
-from tb_memplugin.storage.read.activation_rows import ActivationRows, activation_rows_of
-from tb_memplugin.storage.read.columns import samples_bytes, tables_of
-from tb_memplugin.storage.read.decoding import (
+from tb_memplugin.storage.read import (
+    ACTIVATIONS,
+    BASIC,
+    OF_TAG,
+    OOM,
+    PEAK,
     PIECE_BYTES,
+    SAMPLE_FIGURES,
+    SAMPLES,
+    ActivationRows,
+    Contents,
     DecodedTag,
     Piece,
+    Reading,
+    Stream,
     TagSurvey,
+    activation_rows_of,
     decode_tag,
+    groups,
+    left_out,
+    samples_bytes,
     survey_tag,
     surveys_bytes,
+    tables_of,
+    taken,
+    thin_tags,
+    thinned,
 )
-from tb_memplugin.storage.read.reading import Reading, groups, left_out
-from tb_memplugin.storage.read.streams import ACTIVATIONS, BASIC, OF_TAG, OOM, PEAK, SAMPLE_FIGURES, SAMPLES, Stream
-from tb_memplugin.storage.read.thinning import Contents, taken, thin_tags, thinned
 from tb_memplugin.storage.sessions import (
     JoinedSamples,
     by_session,

@@ -12,14 +12,12 @@ from tb_memplugin.schema import (
     Samples,
     Session,
     SessionInfo,
+    take_rows,
+    with_failed_steps,
 )
-from tb_memplugin.schema.oom import with_failed_steps
-from tb_memplugin.schema.rows import take_rows
-from tb_memplugin.storage.files.limits import Entry
-from tb_memplugin.storage.frames.metadata import Tag, start_of
-from tb_memplugin.storage.read.columns import join_samples, rows_not_in
-from tb_memplugin.storage.read.decoding import DecodedTag, Piece
-from tb_memplugin.storage.read.streams import (
+from tb_memplugin.storage.files import Entry
+from tb_memplugin.storage.frames import Tag, start_of
+from tb_memplugin.storage.read import (
     ACTIVATIONS,
     MAPS,
     MERGED,
@@ -30,9 +28,13 @@ from tb_memplugin.storage.read.streams import (
     SAMPLES,
     SNAPSHOTS,
     TIMELINES,
+    DecodedTag,
+    Piece,
     Stream,
+    join_samples,
+    rows_not_in,
 )
-from tb_memplugin.storage.write.run_writer import MAX_SAMPLE_ROWS
+from tb_memplugin.storage.write import MAX_SAMPLE_ROWS
 
 _FIRST_TABLE = 1
 """Sequence number of the first layer table: the first record holds the session's facts."""

@@ -34,8 +34,8 @@ from report import of_changes, of_sizes, replaced  # noqa: E402
 from train import HUB_MODELS, MODELS, OTHER_MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
-from tb_memplugin.analysis.fit.what_if import RunPredictor  # noqa: E402
-from tb_memplugin.prediction.conditions import Conditions  # noqa: E402
+from tb_memplugin.fit.conditions import Conditions  # noqa: E402
+from tb_memplugin.fit.what_if import RunPredictor  # noqa: E402
 from tb_memplugin.schema import Run  # noqa: E402
 
 SIZES = (4, 8, 16, 32)

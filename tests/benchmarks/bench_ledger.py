@@ -70,7 +70,7 @@ def main() -> None:
         from xprof.convert import raw_to_tool_data
 
         from tb_memplugin.attribution.results.ledger import attribute
-        from tb_memplugin.importers.profile.xplane import read_traces
+        from tb_memplugin.importers.xplane import read_traces
 
         def ours() -> None:
             for trace in read_traces(path.read_bytes()):

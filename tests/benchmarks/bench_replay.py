@@ -18,11 +18,11 @@ from trace_cases import Recorder
 
 from tb_memplugin.allocator.replay import TraceReplay, between_maps
 from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.analysis.fit.what_if import curve_sizes
 from tb_memplugin.attribution.results.ledger import peak_event
 from tb_memplugin.attribution.trace.lifetimes import chunks
-from tb_memplugin.prediction.conditions import Conditions
-from tb_memplugin.prediction.predictor import Predictor
+from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit.predictor import Predictor
+from tb_memplugin.fit.what_if import curve_sizes
 from tb_memplugin.schema import MISSING, MemoryMap, StepRequests
 from tb_memplugin.schema.trace import AllocationTrace
 

@@ -29,8 +29,8 @@ from servers import decode
 
 from tb_memplugin import load
 from tb_memplugin.schema import MISSING, DeviceSamples, LayerActivations, Samples
-from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
 from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.version import PLUGIN_NAME
 
 MIB = 1 << 20
 MOST_MEGABYTES = 20

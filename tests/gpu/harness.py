@@ -70,7 +70,7 @@ def counted(model: Any) -> dict[str, tuple[int, int]]:
     """The bytes of weights and of Adam's slots by layer, as Keras counts them."""
     import numpy as np
 
-    from tb_memplugin.recorder.observe.model.layers import own_variables, walk
+    from tb_memplugin.recorder.watch.layers import own_variables, walk
 
     def size(weights: Iterable[Any]) -> int:
         return sum(4 * int(np.prod(weight.shape)) for weight in weights)

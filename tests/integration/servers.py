@@ -24,7 +24,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
 
 from tb_memplugin.plugin_loader import MemoryLoader
-from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
+from tb_memplugin.version import PLUGIN_NAME
 
 BASE = f"/data/plugin/{PLUGIN_NAME}/"
 PREFIX = "/some/prefix"

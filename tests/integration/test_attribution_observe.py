@@ -7,8 +7,8 @@ from child import run_child
 
 PREAMBLE = """
 import keras, numpy as np, tensorflow as tf
-from tb_memplugin.recorder.observe.graph.call_notes import call_notes
-from tb_memplugin.recorder.observe.observer import ModelObserver
+from tb_memplugin.recorder.watch.call_notes import call_notes
+from tb_memplugin.recorder.program.observer import ModelObserver
 
 def model():
     keras.utils.set_random_seed(0)
@@ -19,7 +19,7 @@ def model():
 
 x = np.random.default_rng(0).random((64, 8), dtype="float32")
 y = np.random.default_rng(0).integers(0, 2, 64)
-from tb_memplugin.recorder.observe.calls.hooks import places
+from tb_memplugin.recorder.watch.hooks import places
 wrapped = list(places())
 assert len(wrapped) == 18, wrapped
 """

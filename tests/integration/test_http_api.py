@@ -18,16 +18,16 @@ from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
 
 import tb_memplugin
-from tb_memplugin.analysis.describe import describe_run
+from tb_memplugin.export.describe import describe_run
 from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.schema import LedgerRow
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.routes import DATA_ROUTES
 from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
 from tb_memplugin.storage.run_reader import Reader
 from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.version import PLUGIN_NAME
 
 DOCUMENT = pathlib.Path(tb_memplugin.__file__).parent / "server" / "http_api.md"
 EXAMPLES = {

@@ -6,8 +6,8 @@ import pytest
 from child import recorded, run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.answers.questions import answers
-from tb_memplugin.analysis.steps.facts import main_phase, step_range
+from tb_memplugin.analysis.facts import main_phase, step_range
+from tb_memplugin.analysis.questions import answers
 
 MODEL = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin

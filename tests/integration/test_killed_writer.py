@@ -66,7 +66,7 @@ def test_a_writer_killed_at_random_moments_loses_nothing_it_had_flushed(tmp_path
 def test_a_training_killed_in_the_middle_leaves_what_it_had_flushed(tmp_path: pathlib.Path) -> None:
     code = """
 import sys, keras, numpy as np, tb_memplugin
-import tb_memplugin.recorder.recording as recording
+import tb_memplugin.recorder.loop.recording as recording
 recording.FLUSH_SECONDS = 0.2
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
 model.compile("sgd", "mse")

@@ -6,7 +6,7 @@ import pytest
 from child import recorded, run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.answers.questions import answers
+from tb_memplugin.analysis.questions import answers
 
 STEPS = """
 import gc, itertools, time, tracemalloc
@@ -52,7 +52,7 @@ def test_nothing_of_the_recorder_grows_with_the_steps(tmp_path: pathlib.Path) ->
 
 def test_samples_are_written_while_the_steps_are_too_fast_for_the_tick(tmp_path: pathlib.Path) -> None:
     code = f"""{STEPS}
-from tb_memplugin.recorder import recording
+from tb_memplugin.recorder.loop import recording
 recording.FLUSH_SECONDS = 3600.0
 recorder = tb_memplugin.MemoryRecorder(sys.argv[1], overhead=0)
 train(recorder, 9000)
@@ -70,7 +70,7 @@ recorder.close()
 def test_a_clock_that_is_set_back_and_sleeps_between_steps(tmp_path: pathlib.Path) -> None:
     # GIVEN a training whose computer sleeps for days between two steps, and whose clock is then set back by an hour
     code = f"""{STEPS}
-from tb_memplugin.recorder.sampling import ordinary_steps
+from tb_memplugin.recorder.loop import ordinary_steps
 class System:
     ahead = 0.0
     def time(self): return time.time() + self.ahead

@@ -14,8 +14,8 @@ from child import run_child
 START = """
 import gc, os, threading, time
 import tensorflow as tf
-from tb_memplugin.importers.allocator.memory_dump import read_dump, summarize_dump
-from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.importers.memory_dump import read_dump, summarize_dump
+from tb_memplugin.recorder.devices.memory_maps import MemoryMaps
 tf.config.list_logical_devices()
 said = []
 def in_use(): return tf.config.experimental.get_memory_info("CPU:0")["current"]
@@ -72,7 +72,7 @@ answer({"said": said, "counts": counts, "quiet": quiet, "child": child,
 
 COST = """
 import ctypes
-from tb_memplugin.recorder.native import framework
+from tb_memplugin.recorder.devices import framework
 maps = MemoryMaps(["CPU:0"], said.append)
 held = [tf.zeros([n % 97 + 1, 11]) for n in range(1500)][::2] + [tf.zeros([n % 91 * 3 + 1, 11]) for n in range(300)]
 data = maps.read("CPU:0")
@@ -96,7 +96,7 @@ answer({"said": said, "chunks": chunks, "bytes": len(data), "grown": grown, "use
 
 
 HANDLES = """
-from tb_memplugin.recorder.native.memory_maps import resource_handle_bytes
+from tb_memplugin.recorder.devices.memory_maps import resource_handle_bytes
 maps = MemoryMaps(["CPU:0"], said.append)
 before = in_use()
 sizes = [resource_handle_bytes(maps, "CPU:0") for _ in range(3)]

@@ -11,11 +11,11 @@ import pytest
 import tensorflow as tf
 from dump_cases import make_dump
 
-from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.recorder.oom.failure_maps import VARIABLE, FailureMaps, dump_files
-from tb_memplugin.recorder.oom.failures import RaisedError, memory_request
-from tb_memplugin.recorder.oom.post_mortems import OomWatch, Place
-from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.importers.oom_log import Request
+from tb_memplugin.recorder.devices.statistics import Device
+from tb_memplugin.recorder.failure.failure_maps import VARIABLE, FailureMaps, dump_files
+from tb_memplugin.recorder.failure.failures import RaisedError, memory_request
+from tb_memplugin.recorder.failure.post_mortems import OomWatch, Place
 from tb_memplugin.schema import Oom
 from tb_memplugin.schema.trace import TraceFacts
 

@@ -47,7 +47,7 @@ def test_an_ordinary_step_calls_few_functions(tmp_path: pathlib.Path, overhead: 
 
 
 FAULT = """
-from tb_memplugin.recorder.sampling import devices
+from tb_memplugin.recorder.devices import statistics as devices
 callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=0)
 original, saved = devices.statistics, devices.memory_info
 class Break(keras.callbacks.Callback):

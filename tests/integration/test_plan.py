@@ -8,8 +8,8 @@ import pytest
 from child import HERE, run_child, run_file
 
 import tb_memplugin
-from tb_memplugin.analysis.fit.what_if import RunPredictor
-from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit.what_if import RunPredictor
 
 pytestmark = pytest.mark.long
 

@@ -8,7 +8,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.importers.allocator.memory_dump import read_dump
+from tb_memplugin.importers.memory_dump import read_dump
 from tb_memplugin.schema import MemoryMap, Run
 
 pytestmark = pytest.mark.long

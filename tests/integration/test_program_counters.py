@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.observe.calls.program_counters import (
+from tb_memplugin.recorder.watch import live_models
+from tb_memplugin.recorder.watch.live_models import LiveModels
+from tb_memplugin.recorder.watch.program_counters import (
     DatasetCaches,
     FunctionTraces,
     traces_of,
 )
-from tb_memplugin.recorder.observe.model import live_models
-from tb_memplugin.recorder.observe.model.live_models import LiveModels
 
 
 def called(traces: FunctionTraces, function: Any, *arguments: Any) -> None:

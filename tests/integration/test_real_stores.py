@@ -305,7 +305,7 @@ def test_a_training_records_into_google_cloud_storage(tmp_path: pathlib.Path) ->
 REFUSED = """
 import time
 import keras, numpy as np, tb_memplugin
-from tb_memplugin.recorder import recording
+from tb_memplugin.recorder.loop import recording
 recording.REMOTE_FLUSH_SECONDS = 2.0
 class Pauses(keras.callbacks.Callback):
     last, longest = None, 0.0

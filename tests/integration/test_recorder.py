@@ -359,14 +359,14 @@ FAULTS = {
     "profile": "import tb_memplugin.recorder.tracing.profiler as m; m.glob.glob = broken",
     "parsing": "import tb_memplugin.recorder.tracing.step_analysis as m; m.read_traces = broken",
     "attribution": "import tb_memplugin.recorder.tracing.step_analysis as m; m.attribute = broken",
-    "allocator": "import tb_memplugin.recorder.sampling.devices as m; m.memory_info = broken",
-    "reset": "import tb_memplugin.recorder.sampling.devices as m; m.reset_peak = broken",
-    "layer table": "import tb_memplugin.recorder.observe.layer_watch as m; m.build_layer_table = broken",
-    "signature": "import tb_memplugin.recorder.observe.layer_watch as m; m.signature = broken",
-    "observer": "import tb_memplugin.recorder.observe.observer as m; m.ModelObserver.begin_window = broken",
-    "host": "import tb_memplugin.recorder.sampling.host as m; m.ResidentMemory.resident_bytes = broken",
-    "driver": "import tb_memplugin.recorder.sampling.host as m; m.Driver.open = broken",
-    "beginning": "import tb_memplugin.recorder.oom.post_mortems as m; m.OomWatch.__init__ = broken",
+    "allocator": "import tb_memplugin.recorder.devices.statistics as m; m.memory_info = broken",
+    "reset": "import tb_memplugin.recorder.devices.statistics as m; m.reset_peak = broken",
+    "layer table": "import tb_memplugin.recorder.program.layer_watch as m; m.build_layer_table = broken",
+    "signature": "import tb_memplugin.recorder.program.layer_watch as m; m.signature = broken",
+    "observer": "import tb_memplugin.recorder.program.observer as m; m.ModelObserver.begin_window = broken",
+    "host": "import tb_memplugin.recorder.devices.host as m; m.ResidentMemory.resident_bytes = broken",
+    "driver": "import tb_memplugin.recorder.devices.host as m; m.Driver.open = broken",
+    "beginning": "import tb_memplugin.recorder.failure.post_mortems as m; m.OomWatch.__init__ = broken",
 }
 
 

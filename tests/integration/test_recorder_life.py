@@ -11,7 +11,7 @@ MODEL = """
 import gc, os, sys, threading, time, weakref
 import keras, numpy as np, tensorflow as tf, tb_memplugin
 from tb_memplugin.recorder.base import background
-from tb_memplugin.recorder import recording
+from tb_memplugin.recorder.loop import recording
 original_call = keras.layers.Layer.__call__
 def make_model():
     model = keras.Sequential([

@@ -9,9 +9,9 @@ SETUP = """
 import gc
 import keras, numpy as np, tensorflow as tf
 import tb_memplugin
-from tb_memplugin.importers.allocator.memory_dump import read_dump
+from tb_memplugin.importers.memory_dump import read_dump
 from tb_memplugin.schema.memory_map import IN_USE
-from tb_memplugin.recorder.native.memory_maps import MemoryMaps
+from tb_memplugin.recorder.devices.memory_maps import MemoryMaps
 
 rng = np.random.default_rng(0)
 x, y = rng.random((96, 256)).astype("float32"), rng.random((96, 256)).astype("float32")

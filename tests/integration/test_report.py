@@ -16,7 +16,7 @@ from reading_cases import make_activations, write_small_run
 from servers import BASE, client_on, without_version
 from werkzeug.test import Client
 
-from tb_memplugin.commands.report import DATA_ID
+from tb_memplugin.cli.report import DATA_ID
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 HOSTILE = "<img src=x onerror=alert(1)>"

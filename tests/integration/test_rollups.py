@@ -7,7 +7,7 @@ from reading_cases import equal
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.analysis.devices.worker_summary import summarize_session
+from tb_memplugin.analysis.worker_summary import summarize_session
 
 MODEL = """
 import sys, keras, numpy as np, tb_memplugin
@@ -49,7 +49,7 @@ answer({"steps": int(model.optimizer.iterations)})
 
 def test_a_killed_training_has_the_roll_up_of_its_last_flushes(tmp_path: pathlib.Path) -> None:
     code = """
-import tb_memplugin.storage.write.run_writer as run_writer, tb_memplugin.recorder.recording as recording
+import tb_memplugin.storage.write.run_writer as run_writer, tb_memplugin.recorder.loop.recording as recording
 recording.FLUSH_SECONDS = run_writer.ROLLUP_SECONDS = 0.2
 class Tell(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):

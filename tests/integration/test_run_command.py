@@ -61,7 +61,7 @@ for _ in range(6):
 
 def run_command(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
     """Run ``tb-memplugin run`` with these arguments, in a process with TensorFlow and Keras imported."""
-    code = f"from tb_memplugin.commands.run import main; main({arguments!r})"
+    code = f"from tb_memplugin.cli.run import main; main({arguments!r})"
     return run_python(["-c", code], environment=child_environment(), timeout=240)
 
 

@@ -138,7 +138,7 @@ with tb_memplugin.MemoryRecorder(sys.argv[1] + "/loop", overhead=0, scalars=True
         with recorder.step(step): tf.ones(1000 * (step + 1))
 with tb_memplugin.MemoryRecorder(sys.argv[1] + "/without") as recorder:
     with recorder.step(0): tf.ones(1000)
-import tb_memplugin.recorder.output as m
+import tb_memplugin.recorder.loop.output as m
 def broken(*arguments): raise RuntimeError("broken on purpose")
 m.PeakScalars.add = broken
 truth = losses("", [])

@@ -21,8 +21,9 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 import tb_memplugin
 from tb_memplugin.storage.files import tfrecord
-from tb_memplugin.storage.frames.metadata import PLUGIN_NAME, summary_metadata
+from tb_memplugin.storage.frames.metadata import summary_metadata
 from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.version import PLUGIN_NAME
 
 WHOLE = ("copied", "linked", "original")
 DAMAGED = ("checksum", "content", "cut", "length", "length_checksum", "tensors")

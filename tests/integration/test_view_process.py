@@ -104,7 +104,7 @@ def test_it_does_not_import_tensorflow_even_if_it_is_installed(logdir: pathlib.P
     code = f"""
 import sys, time, urllib.request
 sys.modules["tensorboard_data_server"] = None
-from tb_memplugin.commands.view import start
+from tb_memplugin.cli.view import start
 address = start({str(logdir)!r}, "localhost", 0)
 deadline = time.monotonic() + 60
 while b"leak" not in (body := urllib.request.urlopen(address + "data/plugin/tb_memplugin/runs").read()):

@@ -10,7 +10,7 @@ import pytest
 from child import start_child
 
 from tb_memplugin.cli import main
-from tb_memplugin.commands.loading import load
+from tb_memplugin.export.loading import load
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.run_reader import Reader

@@ -19,11 +19,11 @@ import tensorflow as tf
 from random_model import RandomModel
 
 import tb_memplugin
-from tb_memplugin.analysis.fit.what_if_evidence import recorded_program
-from tb_memplugin.prediction.conditions import RECORDED
-from tb_memplugin.prediction.prediction import reproduce
-from tb_memplugin.prediction.predictor import Predictor
-from tb_memplugin.recorder.observe.model.layers import own_variables, walk
+from tb_memplugin.fit.conditions import RECORDED
+from tb_memplugin.fit.prediction import reproduce
+from tb_memplugin.fit.predictor import Predictor
+from tb_memplugin.fit.what_if_evidence import recorded_program
+from tb_memplugin.recorder.watch.layers import own_variables, walk
 
 L = keras.layers
 STEPS = (3, 5)

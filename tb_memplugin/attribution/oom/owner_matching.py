@@ -10,12 +10,22 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tb_memplugin.allocator.rules import rounded_bytes
-from tb_memplugin.attribution.owners.step_chunks import UNATTRIBUTED, Point, StepChunks
-from tb_memplugin.schema import IN_USE, OWNER_SOURCES, ChunkOwner, Integers, Layer, MemoryMap, OwnerSource, Phase
-from tb_memplugin.schema.layers import example_bytes
-from tb_memplugin.schema.tensors import dimensions
-from tb_memplugin.schema.trace import TensorFact, VariableFact
+from tb_memplugin.allocator import rounded_bytes
+from tb_memplugin.attribution.owners import UNATTRIBUTED, Point, StepChunks
+from tb_memplugin.schema import (
+    IN_USE,
+    OWNER_SOURCES,
+    ChunkOwner,
+    Integers,
+    Layer,
+    MemoryMap,
+    OwnerSource,
+    Phase,
+    TensorFact,
+    VariableFact,
+    dimensions,
+    example_bytes,
+)
 
 _WITH_THE_BATCH = ("activations", "activation_gradients", "workspace", "inputs")
 """Categories of chunks whose sizes grow with the batch."""

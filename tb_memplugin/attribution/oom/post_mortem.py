@@ -3,9 +3,8 @@
 import dataclasses
 
 from tb_memplugin.allocator import fit as bfc
-from tb_memplugin.attribution.results.ledger import ledger_of
-from tb_memplugin.schema import FailedDuring, MemoryMap, Oom, OomStatus, Phase, Verdict
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.attribution.results import ledger_of
+from tb_memplugin.schema import FailedDuring, MemoryMap, Oom, OomStatus, Phase, Verdict, format_bytes
 
 
 @dataclasses.dataclass(frozen=True)

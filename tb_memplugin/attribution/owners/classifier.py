@@ -6,10 +6,8 @@ Chunks that compiled modules allocate get the owners of the buffers in the plann
 from tb_memplugin.attribution.owners.execution import EagerExecution, EagerSpans, GraphExecution
 from tb_memplugin.attribution.owners.new_chunks import NewChunks, SavedForBackward
 from tb_memplugin.attribution.owners.older_chunks import OlderChunks, VariableChunks, variable_owner
-from tb_memplugin.attribution.trace.window import Owner, Window
-from tb_memplugin.attribution.trace.xla import BufferAssignments
-from tb_memplugin.schema import GRADIENTS, Category
-from tb_memplugin.schema.trace import AllocationTrace, BufferAllocation, Module, OpFact, TraceFacts
+from tb_memplugin.attribution.trace import BufferAssignments, Owner, Window
+from tb_memplugin.schema import GRADIENTS, AllocationTrace, BufferAllocation, Category, Module, OpFact, TraceFacts
 
 Parts = list[tuple[Owner, int, int]]
 """(owner, allocated, requested) of the parts of a chunk."""

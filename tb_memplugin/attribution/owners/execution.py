@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.attribution.trace.window import Window
-from tb_memplugin.schema.basics import distinct
-from tb_memplugin.schema.trace import LINE_MARK, AllocationTrace, OpFact, Pass
+from tb_memplugin.attribution.trace import Window
+from tb_memplugin.schema import LINE_MARK, AllocationTrace, OpFact, Pass, distinct
 
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""

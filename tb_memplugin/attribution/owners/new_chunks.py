@@ -6,10 +6,8 @@ import numpy as np
 
 from tb_memplugin.attribution.owners.execution import GraphExecution
 from tb_memplugin.attribution.owners.older_chunks import OlderChunks, VariableChunks
-from tb_memplugin.attribution.trace.window import Owner, Window
-from tb_memplugin.schema import Category, Integers
-from tb_memplugin.schema.tensors import matches
-from tb_memplugin.schema.trace import OpFact
+from tb_memplugin.attribution.trace import Owner, Window
+from tb_memplugin.schema import Category, Integers, OpFact, matches
 
 
 class SavedForBackward:

@@ -7,11 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tb_memplugin.allocator.rules import rounded_bytes
+from tb_memplugin.allocator import rounded_bytes
 from tb_memplugin.attribution.owners.execution import GraphExecution
-from tb_memplugin.attribution.trace.lifetimes import INPUT_THREAD
-from tb_memplugin.attribution.trace.window import Owner, Window
-from tb_memplugin.schema.trace import ConstantFact, TensorFact, VariableFact
+from tb_memplugin.attribution.trace import INPUT_THREAD, Owner, Window
+from tb_memplugin.schema import ConstantFact, TensorFact, VariableFact
 
 MIN_BATCH_BYTES = 4096
 """Smallest request that counts as a batch because of its size alone: small sizes are too common."""

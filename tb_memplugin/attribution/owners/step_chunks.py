@@ -8,9 +8,19 @@ from typing import TypeVar
 import numpy as np
 
 from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.trace.op_names import op_name
-from tb_memplugin.schema import GRADIENTS, IN_USE, MISSING, OWNER_SOURCES, ChunkOwner, Integers, MemoryMap, Phase
-from tb_memplugin.schema.trace import AllocationTrace, TraceFacts
+from tb_memplugin.attribution.trace import op_name
+from tb_memplugin.schema import (
+    GRADIENTS,
+    IN_USE,
+    MISSING,
+    OWNER_SOURCES,
+    AllocationTrace,
+    ChunkOwner,
+    Integers,
+    MemoryMap,
+    Phase,
+    TraceFacts,
+)
 
 Known = TypeVar("Known")
 

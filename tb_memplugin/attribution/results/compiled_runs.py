@@ -10,14 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.results.passes import Marks
 from tb_memplugin.attribution.results.timeline_rows import Row
-from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.attribution.trace.xla import BufferAssignments, levels, peak_position, without_overlaps
-from tb_memplugin.schema import Integers
-from tb_memplugin.schema.downsample import extreme_rows
-from tb_memplugin.schema.trace import Buffer, BufferAllocation, Module
+from tb_memplugin.attribution.trace import BufferAssignments, Owner, levels, peak_position, without_overlaps
+from tb_memplugin.schema import Buffer, BufferAllocation, Integers, Module, extreme_rows
 
 MAX_POSITIONS = 256
 """About the most positions that are kept of one module; the peak and the ends of the passes are among them."""

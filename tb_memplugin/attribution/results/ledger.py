@@ -9,15 +9,24 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tb_memplugin.allocator.fit import pool_at
-from tb_memplugin.allocator.replay import TraceReplay
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.step_chunks import UNATTRIBUTED
+from tb_memplugin.allocator import TraceReplay, pool_at
+from tb_memplugin.attribution.owners import UNATTRIBUTED, Classifier
 from tb_memplugin.attribution.results.tensors import tensor_groups
-from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.schema import IN_USE, LedgerRow, MemoryMap, Mode, Phase, Replay, SavedRow, Snapshot
-from tb_memplugin.schema.rounding import rounding_total, split_rounding
-from tb_memplugin.schema.trace import AllocationTrace, TraceFacts
+from tb_memplugin.attribution.trace import Owner
+from tb_memplugin.schema import (
+    IN_USE,
+    AllocationTrace,
+    LedgerRow,
+    MemoryMap,
+    Mode,
+    Phase,
+    Replay,
+    SavedRow,
+    Snapshot,
+    TraceFacts,
+    rounding_total,
+    split_rounding,
+)
 
 
 def attribute(

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.execution import BACKWARD, UPDATE, LayerRun
-from tb_memplugin.schema import Band, BandName
-from tb_memplugin.schema.trace import AllocationTrace
+from tb_memplugin.attribution.owners import BACKWARD, UPDATE, Classifier, LayerRun
+from tb_memplugin.schema import AllocationTrace, Band, BandName
 
 MAX_STEPS = 100
 """Most training steps of a window with known passes; with more, all passes are unknown."""

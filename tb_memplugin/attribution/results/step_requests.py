@@ -13,21 +13,22 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.allocator.replay import TraceReplay, added_regions
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.step_chunks import StepChunks, owned_at
+from tb_memplugin.allocator import TraceReplay, added_regions
+from tb_memplugin.attribution.owners import Classifier, StepChunks, owned_at
 from tb_memplugin.attribution.results.ledger import step_mode
 from tb_memplugin.schema import (
+    DTYPE_BYTES,
     SCRATCH_POWER,
     SQUARE_POWER,
     UNKNOWN_POWER,
     Category,
     Integers,
+    OpFact,
     StepRequests,
+    TraceFacts,
     is_gpu,
+    matches,
 )
-from tb_memplugin.schema.tensors import DTYPE_BYTES, matches
-from tb_memplugin.schema.trace import OpFact, TraceFacts
 
 SMALL_BYTES = 1024
 """Chunks up to this size count as independent of the batch if nothing says otherwise: most are scalars. At 0,

@@ -11,12 +11,17 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.schema import Category, HeldTensorGroup, TensorShape
-from tb_memplugin.schema.retaining_paths import common_path
-from tb_memplugin.schema.snapshot import MADE_DENSE
-from tb_memplugin.schema.tensors import tensor_shape
-from tb_memplugin.schema.trace import TensorFact, VariableFact
+from tb_memplugin.attribution.owners import Classifier
+from tb_memplugin.schema import (
+    MADE_DENSE,
+    Category,
+    HeldTensorGroup,
+    TensorFact,
+    TensorShape,
+    VariableFact,
+    common_path,
+    tensor_shape,
+)
 
 _NAMES = "float32 float64 int32 uint8 int16 int8 string complex64 int64 bool qint8 quint8 qint32 bfloat16 qint16"
 _LATER = {16: "quint16", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64"}

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tb_memplugin.attribution.owners.classifier import Classifier
+from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.results.compiled_runs import (
     ModuleRun,
     module_rows,
@@ -22,9 +22,18 @@ from tb_memplugin.attribution.results.ledger import peak_event
 from tb_memplugin.attribution.results.passes import MAX_STEPS, Marks, bands, measured_marks
 from tb_memplugin.attribution.results.tensors import TensorShapes
 from tb_memplugin.attribution.results.timeline_rows import Row, RowBuilder, reduced
-from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.schema import MISSING, Band, ChunkOwner, CompiledSpan, Integers, Snapshot, TensorShape, Timeline
-from tb_memplugin.schema.trace import AllocationTrace
+from tb_memplugin.attribution.trace import Owner
+from tb_memplugin.schema import (
+    MISSING,
+    AllocationTrace,
+    Band,
+    ChunkOwner,
+    CompiledSpan,
+    Integers,
+    Snapshot,
+    TensorShape,
+    Timeline,
+)
 
 _PS_PER_NS = 1000
 

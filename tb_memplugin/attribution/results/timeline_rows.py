@@ -11,11 +11,8 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from tb_memplugin.attribution.trace.window import Owner
-from tb_memplugin.schema import MISSING, Integers, TensorShape
-from tb_memplugin.schema.downsample import extreme_rows
-from tb_memplugin.schema.timeline import live_sums
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.attribution.trace import Owner
+from tb_memplugin.schema import MISSING, Integers, TensorShape, extreme_rows, format_bytes, live_sums
 
 MAX_ALLOCATIONS = 20_000
 """Most rows of a timeline; in a larger step, only the largest allocations keep rows of their own, and the others share

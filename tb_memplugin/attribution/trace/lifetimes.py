@@ -8,10 +8,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.allocator.rules import rounded_bytes
-from tb_memplugin.schema import IN_USE, Integers
-from tb_memplugin.schema.basics import distinct
-from tb_memplugin.schema.trace import AllocationTrace, TraceFacts
+from tb_memplugin.allocator import rounded_bytes
+from tb_memplugin.schema import IN_USE, AllocationTrace, Integers, TraceFacts, distinct
 
 Booleans: TypeAlias = npt.NDArray[np.bool_]
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from tb_memplugin.schema.basics import distinct
-from tb_memplugin.schema.trace import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts
+from tb_memplugin.schema import AllocationTrace, GraphFacts, OpFact, Pass, TraceFacts, distinct
 
 GRADIENT_SCOPES = ("gradient_tape/", "gradients/")
 _FUNCTION = re.compile(r"^__(?:inference|forward|backward)_|_\d+$")

@@ -12,10 +12,7 @@ import numpy as np
 
 from tb_memplugin.attribution.trace.lifetimes import all_chunks, input_events, readers
 from tb_memplugin.attribution.trace.op_names import OpNames, depends_on_gradients
-from tb_memplugin.schema import Category
-from tb_memplugin.schema.basics import distinct
-from tb_memplugin.schema.tensors import dimensions
-from tb_memplugin.schema.trace import AllocationTrace, Pass, TensorFact, TraceFacts
+from tb_memplugin.schema import AllocationTrace, Category, Pass, TensorFact, TraceFacts, dimensions, distinct
 
 Span = tuple[float, float]
 """Times in picoseconds at which an op's first and last execution began."""

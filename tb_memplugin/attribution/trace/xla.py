@@ -10,8 +10,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tb_memplugin.attribution.trace.op_names import OpNames
-from tb_memplugin.schema import Category
-from tb_memplugin.schema.trace import Buffer, BufferAllocation, Module, OpFact, VariableFact
+from tb_memplugin.schema import Buffer, BufferAllocation, Category, Module, OpFact, VariableFact
 
 
 class ContentPart(NamedTuple):

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from tb_memplugin.environment import absolute
-from tb_memplugin.recorder.base.process import uncounted
+from tb_memplugin.recorder.base import uncounted
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -65,7 +65,7 @@ class AutomaticRecording:
             recorder.close()
 
     def notes(self) -> Iterator[str]:
-        from tb_memplugin.schema.units import counted
+        from tb_memplugin.schema import counted
 
         if self._more is not None:
             yield (
@@ -104,7 +104,7 @@ class AutomaticRecording:
 
     def records(self) -> bool:
         """Whether to record here: not in a forked child, and not while a recorder of the program's own records."""
-        from tb_memplugin.recorder.lifetime import is_recording
+        from tb_memplugin.recorder.loop.lifetime import is_recording
 
         return os.getpid() == self._process and not is_recording(
             except_into=[self._directory_of(name) for name in self.names]
@@ -119,7 +119,7 @@ class AutomaticRecording:
         """The model's `MemoryCallback`; None if it is one of those that share a run: see `loop_for`."""
         callback = self._callbacks.get(model)
         if callback is None:
-            from tb_memplugin.recorder.callback import MemoryCallback
+            from tb_memplugin.recorder.loop.callback import MemoryCallback
 
             name = self._next_run()
             if name is None:
@@ -159,7 +159,7 @@ class AutomaticRecording:
         return self._more
 
     def _record_into(self, name: str, model: Any = None, **more: Any) -> Any:
-        from tb_memplugin.recorder.memory_recorder import MemoryRecorder
+        from tb_memplugin.recorder.loop.memory_recorder import MemoryRecorder
 
         recorder = MemoryRecorder(self._directory_of(name), model, **{**self._arguments, **more})
         self._recorders[name] = recorder
@@ -168,7 +168,7 @@ class AutomaticRecording:
     def see_failures(self, opens: bool = True) -> None:
         """Open a run for an allocation that fails while nothing is recorded, as in a model that is built."""
         if opens or self._sees_failures:
-            from tb_memplugin.recorder.oom.raised_errors import raised_errors
+            from tb_memplugin.recorder.failure import raised_errors
 
             raised_errors.open_with(self._open_run_for_failure if opens else None)
             self._sees_failures = opens

@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from tb_memplugin.recorder.automatic.recording import AutomaticRecording
-from tb_memplugin.recorder.base.process import uncounted
+from tb_memplugin.recorder.base import uncounted
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -76,7 +76,7 @@ def _add(
 
 
 def _any_of_ours(callbacks: list[Any]) -> bool:
-    from tb_memplugin.recorder.callback import MemoryCallback
+    from tb_memplugin.recorder.loop.callback import MemoryCallback
 
     return any(isinstance(one, MemoryCallback) for one in callbacks)
 
@@ -147,8 +147,7 @@ class _FirstCall:
     """The call that traces a function: observes it from construction to `trains`."""
 
     def __init__(self) -> None:
-        from tb_memplugin.recorder.observe.calls.hooks import hooks
-        from tb_memplugin.recorder.observe.graph.call_notes import call_notes
+        from tb_memplugin.recorder.watch import call_notes, hooks
 
         self._hooks, self._notes = hooks, call_notes
         hooks.acquire()

@@ -10,10 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tb_memplugin.recorder.base.private_directory import PrivateDirectory
-from tb_memplugin.recorder.base.process import abandon_in_child
-from tb_memplugin.recorder.native.framework import LOG_LEVEL, check_switch, open_library
-from tb_memplugin.recorder.native.mapped_memory import MappedMemory
+from tb_memplugin.recorder.base import PrivateDirectory, abandon_in_child
+from tb_memplugin.recorder.devices import LOG_LEVEL, MappedMemory, check_switch, open_library
 
 logger = logging.getLogger("tb_memplugin")
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
-from tb_memplugin.recorder.base.due import Due
+from tb_memplugin.recorder.base import Due
 
 Wish: TypeAlias = Literal["learn", "trace"]
 """``learn``: trace the step for the chunks that it leaves behind, such as the optimizer's slots; ``trace``: for its

@@ -6,27 +6,26 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from tb_memplugin.allocator.fit import would_fit
-from tb_memplugin.allocator.replay import TraceReplay, between_maps
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.step_chunks import Ages, StepChunks, ages_after, owned_at, owned_map, step_chunks
-from tb_memplugin.attribution.results.ledger import attribute, peak_event
-from tb_memplugin.attribution.results.step_requests import step_requests
-from tb_memplugin.attribution.results.timeline import timeline
-from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.importers.allocator.oom_log import Request
-from tb_memplugin.importers.profile.xplane import read_traces
-from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.settings import Settings
-from tb_memplugin.recorder.native.memory_maps import MemoryMaps
-from tb_memplugin.recorder.observe.calls.batches import batch_notes
-from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
-from tb_memplugin.recorder.oom.failures import is_forward
-from tb_memplugin.recorder.oom.post_mortems import OomWatch, OwnedMap
-from tb_memplugin.recorder.sampling.devices import Device
+from tb_memplugin.allocator import TraceReplay, between_maps, would_fit
+from tb_memplugin.attribution.owners import Ages, Classifier, StepChunks, ages_after, owned_at, owned_map, step_chunks
+from tb_memplugin.attribution.results import attribute, peak_event, step_requests, timeline
+from tb_memplugin.importers import Request, read_dump, read_traces
+from tb_memplugin.recorder.base import Faults, Settings
+from tb_memplugin.recorder.devices import Device, MemoryMaps
+from tb_memplugin.recorder.failure import OomWatch, OwnedMap, is_forward
+from tb_memplugin.recorder.program import OBSERVING, LayerWatch
 from tb_memplugin.recorder.tracing.schedule import KeptRequests, KeptTimelines
-from tb_memplugin.schema import MemoryMap, Phase, Snapshot, StepRequests, Timeline
-from tb_memplugin.schema.trace import AllocationTrace, BatchFacts, TraceFacts
+from tb_memplugin.recorder.watch import batch_notes
+from tb_memplugin.schema import (
+    AllocationTrace,
+    BatchFacts,
+    MemoryMap,
+    Phase,
+    Snapshot,
+    StepRequests,
+    Timeline,
+    TraceFacts,
+)
 
 TRACING = "step tracing"
 MAPS = "memory maps of traced steps"

@@ -5,10 +5,9 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from tb_memplugin.importers.allocator.memory_dump import summarize_dump
-from tb_memplugin.recorder.native.memory_maps import PINNED, MemoryMaps
-from tb_memplugin.recorder.observe.calls.datasets import data_pipelines
-from tb_memplugin.recorder.sampling.sample_buffer import SampleBuffer
+from tb_memplugin.importers import summarize_dump
+from tb_memplugin.recorder.devices import PINNED, MemoryMaps, SampleBuffer
+from tb_memplugin.recorder.watch import data_pipelines
 from tb_memplugin.schema import MISSING
 
 SHARE = 0.2  # share of the overhead budget that each of the two may cost

@@ -4,23 +4,16 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from tb_memplugin.importers.allocator.memory_dump import read_dump
-from tb_memplugin.recorder.base import background
-from tb_memplugin.recorder.base.due import Due
-from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.process import uncounted
-from tb_memplugin.recorder.base.settings import Settings
-from tb_memplugin.recorder.native.memory_maps import MemoryMaps, resource_handle_bytes
-from tb_memplugin.recorder.observe.calls.inputs import note_running_fit
-from tb_memplugin.recorder.observe.layer_watch import OBSERVING, LayerWatch
-from tb_memplugin.recorder.oom.post_mortems import OomWatch
-from tb_memplugin.recorder.sampling.devices import Device
-from tb_memplugin.recorder.sampling.ordinary_steps import PassedSteps
+from tb_memplugin.importers import read_dump
+from tb_memplugin.recorder.base import Due, Faults, Settings, background, uncounted
+from tb_memplugin.recorder.devices import Device, MemoryMaps, PassedSteps, resource_handle_bytes
+from tb_memplugin.recorder.failure import OomWatch
+from tb_memplugin.recorder.program import OBSERVING, LayerWatch
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
 from tb_memplugin.recorder.tracing.schedule import TraceSchedule
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnalysis, TracedStep, TraceResult
-from tb_memplugin.schema import MemoryMap, Phase, is_cpu
-from tb_memplugin.schema.trace import TraceFacts
+from tb_memplugin.recorder.watch import note_running_fit
+from tb_memplugin.schema import MemoryMap, Phase, TraceFacts, is_cpu
 
 MAX_WAITING = 2
 """Most profiles that wait for analysis. While this many wait, no step is traced; explicitly requested steps wait."""

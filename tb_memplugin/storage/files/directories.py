@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.files.file_systems import FileState
-from tb_memplugin.storage.write.live_files import EVENT_FILE_PART
+from tb_memplugin.storage.write import EVENT_FILE_PART
 
 MAX_DEPTH = 32
 """Directories deeper than this below the log directory are not read."""

@@ -9,8 +9,8 @@ from tensorboard.compat.proto import event_pb2, tensor_pb2
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.files import tfrecord
 from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.metadata import PLUGIN_NAME
 from tb_memplugin.storage.write import live_files
+from tb_memplugin.version import PLUGIN_NAME
 
 MAX_SENTENCES = 20
 """Sentences on damage of one file; further damage is counted."""

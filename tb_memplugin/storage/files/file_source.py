@@ -13,7 +13,7 @@ from tb_memplugin.storage.files.event_file import EventFile, Place, frame_of
 from tb_memplugin.storage.files.file_tail import read_tail
 from tb_memplugin.storage.files.limits import MAX_TAG_BYTES
 from tb_memplugin.storage.files.source import Listing, NewestFrames, SourceError, StoredFrame, TagContent
-from tb_memplugin.storage.frames.metadata import run_name
+from tb_memplugin.storage.frames import run_name
 
 SCAN_SECONDS = 1.0
 """Time that a live listing spends on files with records of this plugin before it leaves the others to the next one."""

@@ -6,7 +6,7 @@ import re
 from tb_memplugin.storage.files.event_file import only_frame
 from tb_memplugin.storage.files.source import NO_ROLLUP, RECORDED, StoredFrame
 from tb_memplugin.storage.files.tfrecord import ReadAt, Record
-from tb_memplugin.storage.frames.crc32c import masked_crc32c
+from tb_memplugin.storage.frames import masked_crc32c
 
 TAIL_BYTES = (64 << 10, 1 << 20)
 """Bytes at a file's end that are searched, the second only if the first hold no record of the stream."""

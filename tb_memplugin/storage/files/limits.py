@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 from typing import TypeAlias
 
-from tb_memplugin.storage.frames.metadata import Tag
+from tb_memplugin.storage.frames import Tag
 
 MAX_RUN_BYTES = 96 << 20
 """Limit of what the data of one run takes in memory, without activations; the run's damage says what is not shown."""

@@ -17,7 +17,8 @@ from tb_memplugin.storage.files.source import (
     StoredFrame,
     TagContent,
 )
-from tb_memplugin.storage.frames.metadata import PLUGIN_NAME, Tag, parse_tag
+from tb_memplugin.storage.frames import Tag, parse_tag
+from tb_memplugin.version import PLUGIN_NAME
 
 ALL = 2**31 - 1
 """`downsample` of every read: the provider must not drop points at random."""

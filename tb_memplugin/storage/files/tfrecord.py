@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.storage.frames.crc32c import header_matches, masked_crc32c
+from tb_memplugin.storage.frames import header_matches, masked_crc32c
 
 MAX_RECORD_BYTES = 12 << 20
 """Longest record that is read; this plugin's records stay below 9 MiB. Longer ones are skipped."""

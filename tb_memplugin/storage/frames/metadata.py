@@ -12,7 +12,8 @@ import time
 
 from tensorboard.compat.proto import summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 
-PLUGIN_NAME = "tb_memplugin"
+from tb_memplugin.version import PLUGIN_NAME
+
 """Name of the plugin in event metadata, in URLs and in the page's address."""
 
 SCALARS_PLUGIN = "scalars"

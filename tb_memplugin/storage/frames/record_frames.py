@@ -12,9 +12,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.schema import MISSING, Integers
-from tb_memplugin.schema.basics import optional_column
-from tb_memplugin.schema.fields import MAX_BYTES, MAX_ROWS, Bounds, Field, fields_of, stored_fields
+from tb_memplugin.schema import (
+    MAX_BYTES,
+    MAX_ROWS,
+    MISSING,
+    Bounds,
+    Field,
+    Integers,
+    fields_of,
+    optional_column,
+    stored_fields,
+)
 from tb_memplugin.storage.frames.codec import Frame
 from tb_memplugin.storage.frames.column_codec import MAX_STRING_CHARACTERS
 from tb_memplugin.storage.frames.metadata import STREAMS

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.schema import MISSING, Floats, Integers, LayerActivations
-from tb_memplugin.storage.frames.codec import FrameHead
-from tb_memplugin.storage.frames.column_codec import value_bytes
+from tb_memplugin.storage.frames import FrameHead, value_bytes
 
 _MOST = 2.0**62
 """Limit of row sums: hostile values would overflow an integer."""

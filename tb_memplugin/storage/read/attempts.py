@@ -15,8 +15,8 @@ from tb_memplugin.schema import (
     Snapshot,
     StepRequests,
     Timeline,
+    take_rows,
 )
-from tb_memplugin.schema.rows import take_rows
 from tb_memplugin.storage.read.activation_rows import (
     ActivationPart,
     ActivationRows,

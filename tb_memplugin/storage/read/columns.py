@@ -7,9 +7,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.schema import MISSING, SAMPLE_COLUMNS, DeviceSamples, Integers, LayerActivations, Samples
-from tb_memplugin.schema.rows import flat, take_rows
-from tb_memplugin.storage.files.limits import MAX_SESSION_DEVICES
+from tb_memplugin.schema import (
+    MISSING,
+    SAMPLE_COLUMNS,
+    DeviceSamples,
+    Integers,
+    LayerActivations,
+    Samples,
+    flat,
+    take_rows,
+)
+from tb_memplugin.storage.files import MAX_SESSION_DEVICES
 from tb_memplugin.storage.read.activation_rows import ActivationRows, activation_rows_of, part_of, table_of
 
 DEVICE_FIELDS = tuple(field.name for field in dataclasses.fields(DeviceSamples))

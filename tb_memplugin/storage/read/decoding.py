@@ -8,11 +8,8 @@ from typing import Any
 
 from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.schema import MAX_STEP, Integers
-from tb_memplugin.storage.files.limits import Room
-from tb_memplugin.storage.files.source import StoredFrame, TagContent
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.codec import FrameHead, OpenFrame
-from tb_memplugin.storage.frames.metadata import EVENTS_PER_TAG, STREAMS, Tag
+from tb_memplugin.storage.files import Room, StoredFrame, TagContent
+from tb_memplugin.storage.frames import EVENTS_PER_TAG, STREAMS, FrameHead, OpenFrame, Tag, codec
 from tb_memplugin.storage.read.activation_rows import most_bytes
 from tb_memplugin.storage.read.columns import SamplesPart, samples_bytes
 from tb_memplugin.storage.read.streams import ACTIVATIONS, OF_TAG, SAMPLES, Stream

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from tb_memplugin.storage.files.limits import (
+from tb_memplugin.storage.files import (
     FULL_SHARE,
     MAX_ACTIVATION_BYTES,
     MAX_ACTIVATION_VALUES,
@@ -13,7 +13,7 @@ from tb_memplugin.storage.files.limits import (
     Entry,
     Room,
 )
-from tb_memplugin.storage.frames.metadata import Tag
+from tb_memplugin.storage.frames import Tag
 from tb_memplugin.storage.read.decoding import TagSurvey, frames_left_out
 from tb_memplugin.storage.read.streams import ACTIVATIONS, Stream
 

@@ -22,13 +22,13 @@ from tb_memplugin.schema import (
     Snapshot,
     StepRequests,
     Timeline,
+    WorkerSummary,
     full_device_name,
+    join_rows,
+    settled_ooms,
+    take_rows,
 )
-from tb_memplugin.schema.oom import settled_ooms
-from tb_memplugin.schema.rows import join_rows, take_rows
-from tb_memplugin.schema.worker_summary import WorkerSummary
-from tb_memplugin.storage.frames.codec import Frame, FrameHead
-from tb_memplugin.storage.frames.record_frames import object_bytes, read_frame
+from tb_memplugin.storage.frames import Frame, FrameHead, object_bytes, read_frame
 from tb_memplugin.storage.read.activation_rows import ActivationPart, ActivationRows, part_of, table_of
 from tb_memplugin.storage.read.attempts import LaterSessions
 from tb_memplugin.storage.read.columns import (

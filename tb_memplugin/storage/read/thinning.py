@@ -6,9 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.schema import MISSING, DeviceSamples, Integers, Samples
-from tb_memplugin.schema.rows import take_rows
-from tb_memplugin.storage.frames.metadata import Tag
+from tb_memplugin.schema import MISSING, DeviceSamples, Integers, Samples, take_rows
+from tb_memplugin.storage.frames import Tag
 from tb_memplugin.storage.read.columns import (
     SamplesPart,
     empty_samples,

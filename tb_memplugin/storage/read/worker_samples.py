@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.schema import MISSING, SAMPLE_COLUMNS, DeviceSamples, Integers, Samples, full_device_name
-from tb_memplugin.storage.files.limits import MAX_RUN_DEVICES
+from tb_memplugin.storage.files import MAX_RUN_DEVICES
 from tb_memplugin.storage.read.columns import DEVICE_FIELDS, empty_samples, shown_devices
 
 MAX_COLUMN_BYTES = 2 << 30

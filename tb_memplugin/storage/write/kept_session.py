@@ -8,22 +8,24 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.schema import (
+    LISTS,
     MISSING,
     DeviceSamples,
     LayerActivations,
+    LedgerRow,
     Oom,
     Phase,
     Run,
     Samples,
     SessionInfo,
     Snapshot,
+    WorkerSummary,
+    group_sums,
+    measured_pools,
+    settled_ooms,
     take_rows,
+    with_failed_steps,
 )
-from tb_memplugin.schema.groups import group_sums
-from tb_memplugin.schema.oom import settled_ooms, with_failed_steps
-from tb_memplugin.schema.samples import measured_pools
-from tb_memplugin.schema.snapshot import LISTS, LedgerRow
-from tb_memplugin.schema.worker_summary import WorkerSummary
 
 MAX_ROWS = 1024
 """Most rows of samples that are kept, enough for the trend of eight rows a bucket."""

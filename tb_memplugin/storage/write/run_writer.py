@@ -20,18 +20,19 @@ from tb_memplugin.schema import (
     Snapshot,
     StepRequests,
     Timeline,
+    take_rows,
 )
-from tb_memplugin.schema.rows import take_rows
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.metadata import (
+from tb_memplugin.storage.frames import (
     DIRECTORY_NAME,
+    LocalRecordFile,
+    RecordFile,
     TagRotation,
+    codec,
+    frame_of,
     frame_summary,
     new_session_id,
     scalar_summary,
 )
-from tb_memplugin.storage.frames.record_file import LocalRecordFile, RecordFile
-from tb_memplugin.storage.frames.record_frames import frame_of
 from tb_memplugin.storage.write import live_files
 from tb_memplugin.storage.write.kept_session import KeptSession, Summarize
 from tb_memplugin.version import __version__

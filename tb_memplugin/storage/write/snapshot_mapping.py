@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.schema import LedgerRow, Snapshot
-from tb_memplugin.schema.fields import MAX_BYTES, Field, fields_of
-from tb_memplugin.schema.rounding import rounding_total, split_rounding
-from tb_memplugin.storage.frames.column_codec import MAX_STRING_CHARACTERS
+from tb_memplugin.schema import MAX_BYTES, Field, LedgerRow, Snapshot, fields_of, rounding_total, split_rounding
+from tb_memplugin.storage.frames import MAX_STRING_CHARACTERS
 
 
 def snapshot_from_mapping(fields: Mapping[str, Any]) -> Snapshot:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from reading_cases import MIB, START, make_run, make_samples
 
-from tb_memplugin.analysis.answers.questions import answers
-from tb_memplugin.analysis.describe import describe_run
-from tb_memplugin.analysis.devices.device_table import describe_devices
+from tb_memplugin.analysis.device_table import describe_devices
+from tb_memplugin.analysis.facts import device_phase, main_phase
 from tb_memplugin.analysis.findings import findings
-from tb_memplugin.analysis.steps.facts import device_phase, main_phase
-from tb_memplugin.commands.run_text import format_run
+from tb_memplugin.analysis.questions import answers
+from tb_memplugin.export.describe import describe_run
+from tb_memplugin.export.run_text import format_run
 from tb_memplugin.schema import Phase, Run, Samples
 from tb_memplugin.storage.read.columns import join_samples
 from tb_memplugin.storage.read.worker_samples import samples_of_workers

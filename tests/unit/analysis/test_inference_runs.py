@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, make_table
 
-from tb_memplugin.analysis.answers.questions import answers
-from tb_memplugin.analysis.describe import describe_run
-from tb_memplugin.analysis.fit.what_if import RunPredictor
-from tb_memplugin.analysis.growth.device_growth import find_growth, growth_of
-from tb_memplugin.analysis.steps.changes import validation_passes
-from tb_memplugin.analysis.steps.facts import main_phase, phases
-from tb_memplugin.commands.run_text import format_run
-from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.analysis.changes import validation_passes
+from tb_memplugin.analysis.device_growth import find_growth, growth_of
+from tb_memplugin.analysis.facts import main_phase, phases
+from tb_memplugin.analysis.questions import answers
+from tb_memplugin.export.describe import describe_run
+from tb_memplugin.export.run_text import format_run
+from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit.what_if import RunPredictor
 from tb_memplugin.schema import Phase, Run
 from tb_memplugin.storage.read.columns import join_samples
 

@@ -22,9 +22,9 @@ from reading_cases import (
 )
 from worker_runs import top_bytes, top_step, write_workers
 
-from tb_memplugin.commands.loading import Runs
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import rows as module
+from tb_memplugin.export.loading import Runs
 from tb_memplugin.export.rows import (
     DAY_SECONDS,
     daily_peaks,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, START, make_samples, write_samples, write_small_run
 
+from tb_memplugin.analysis.overview import overview
 from tb_memplugin.analysis.pool import pool_steps
-from tb_memplugin.analysis.steps.overview import overview
 from tb_memplugin.schema import MISSING, PHASES
 from tb_memplugin.server import handlers
 from tb_memplugin.server.handlers import Handlers, Stretch

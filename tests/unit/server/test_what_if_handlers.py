@@ -11,12 +11,12 @@ import requests_cases
 from reading_cases import DEVICE, MIB, make_oom, write_small_run
 
 import tb_memplugin
-from tb_memplugin.analysis.fit.plan_answer import describe_plan
-from tb_memplugin.analysis.fit.what_if import RunPredictor
-from tb_memplugin.analysis.fit.what_if_answer import FITS, describe_what_if
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.prediction.conditions import Conditions
+from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit.plan_answer import describe_plan
+from tb_memplugin.fit.what_if import RunPredictor
+from tb_memplugin.fit.what_if_answer import FITS, describe_what_if
 from tb_memplugin.schema.units import format_bytes
 from tb_memplugin.server import what_if_handlers
 from tb_memplugin.server.handlers import Handlers

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, equal, make_activations, make_samples, write_small_run
 
-from tb_memplugin.analysis.steps import changes
-from tb_memplugin.analysis.steps.facts import step_range
+from tb_memplugin.analysis import changes
+from tb_memplugin.analysis.facts import step_range
 from tb_memplugin.schema import MISSING, Counters
 from tb_memplugin.storage import run_reader as reader_module
 from tb_memplugin.storage.files.file_source import FileSource

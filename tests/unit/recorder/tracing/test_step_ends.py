@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from dump_cases import make_dump
 
-from tb_memplugin.importers.allocator.memory_dump import summarize_dump
+from tb_memplugin.importers.memory_dump import summarize_dump
 from tb_memplugin.recorder.tracing import step_ends
 from tb_memplugin.recorder.tracing.step_ends import LOOK_SECONDS, MAX_WAITING, SHARE, HostBuffers, StepEnds
 from tb_memplugin.schema import MISSING

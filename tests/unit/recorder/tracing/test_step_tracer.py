@@ -12,8 +12,8 @@ from dump_cases import CHUNKS, make_dump
 from tb_memplugin.recorder.base.due import Due
 from tb_memplugin.recorder.base.faults import Faults
 from tb_memplugin.recorder.base.settings import checked_settings
-from tb_memplugin.recorder.sampling.devices import Device
-from tb_memplugin.recorder.sampling.ordinary_steps import PassedSteps
+from tb_memplugin.recorder.devices.ordinary_steps import PassedSteps
+from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.recorder.tracing import step_tracer
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, TraceResult

@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from tb_memplugin.commands.loading import load
+from tb_memplugin.export.loading import load
 from tb_memplugin.storage.write import own_recordings
 from tb_memplugin.storage.write.run_writer import RunWriter
 

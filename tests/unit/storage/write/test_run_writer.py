@@ -13,14 +13,15 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
-from tb_memplugin.analysis.devices.worker_summary import summarize_session
+from tb_memplugin.analysis.worker_summary import summarize_session
 from tb_memplugin.schema import LayerActivations, LayerTable, Samples
 from tb_memplugin.storage.frames import codec
 from tb_memplugin.storage.frames.codec import Frame
-from tb_memplugin.storage.frames.metadata import EVENTS_PER_TAG, PLUGIN_NAME
+from tb_memplugin.storage.frames.metadata import EVENTS_PER_TAG
 from tb_memplugin.storage.frames.record_frames import read_frame
 from tb_memplugin.storage.write import run_writer
 from tb_memplugin.storage.write.run_writer import MAX_SAMPLE_ROWS, RunWriter
+from tb_memplugin.version import PLUGIN_NAME
 
 
 def events(directory: pathlib.Path) -> list[event_pb2.Event]:

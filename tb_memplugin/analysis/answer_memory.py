@@ -1,0 +1,240 @@
+"""Whether a run fits into its device, and whether the device's memory is fragmented; from these what is wrong with a
+run in one word, and which run of a directory to open first. Pure."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tb_memplugin.analysis.answer import Answer, AnswerEvidence, AnswerStatus, known
+from tb_memplugin.analysis.facts import capacity_of, device_names, device_phase, fitting_peak
+from tb_memplugin.analysis.step_rows import step_rows
+from tb_memplugin.schema import (
+    MISSING,
+    Oom,
+    Phase,
+    Pool,
+    Run,
+    RunStatus,
+    format_bytes,
+    is_cpu,
+    last_known,
+    measured_pools,
+    take_rows,
+    values_of,
+)
+
+LITTLE_HEADROOM = 0.05
+"""Less headroom, as a share of the capacity, is a warning."""
+LARGE_WASTE = 0.05
+"""Free memory outside the largest free chunk is a warning if it is more than this share of the pool, more than half of
+the free memory, and more than the pool can still grow by."""
+
+
+def fits(run: Run, device: str, phase: Phase) -> Answer:
+    """Whether the run fits: peak and headroom, or the newest failure of the device if no step was recorded after it.
+
+    See `fitting_peak` for the phases of the peak.
+    """
+    since = _since_failure(run, device, phase)
+    if since.failure is not None and since.fits_again is None:
+        return _failed(device, *since.failure)
+    peak = fitting_peak(since.run, device, phase)
+    capacity = capacity_of(run, device)
+    if peak is None:
+        figures = known(capacity_bytes=capacity)
+        return Answer("fits", device, "No peak recorded", "unknown", "unknown", AnswerEvidence("overview"), figures)
+    headroom = None if capacity is None else capacity - peak.bytes
+    status: AnswerStatus
+    size = format_bytes(peak.bytes)
+    if capacity is None or headroom is None:
+        sentence, status = f"Peak {size}, capacity unknown", "unknown"
+    elif peak.at_step_end:
+        sentence, status = f"At least {_of(peak.bytes, capacity)}: peak unknown", "unknown"
+    elif headroom < 0:
+        sentence, status = f"Peak {size}, above the capacity of {format_bytes(capacity)}", "unknown"
+    else:
+        room = "no limit is set" if _is_unlimited(run, device, capacity) else f"{format_bytes(headroom)} headroom"
+        again = "" if since.fits_again is None else f" since step {since.fits_again}"
+        sentence = f"Fits{again}: {_of(peak.bytes, capacity)}, {room}"
+        status = "warning" if again or headroom < LITTLE_HEADROOM * capacity else "ok"
+    evidence = AnswerEvidence("overview", step=peak.step, phase=peak.phase)
+    figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
+    details = () if since.failure is None else (f"Before: {_failure_sentence(since.failure[1])}.",)
+    return Answer("fits", device, sentence, status, "measured", evidence, figures, details)
+
+
+def _is_unlimited(run: Run, device: str, capacity: int) -> bool:
+    figures = run.samples.devices.get(device)
+    return is_cpu(device) and figures is not None and last_known(figures.driver_total_bytes) == capacity
+
+
+def fragmented(run: Run, device: str, phase: Phase) -> Answer:
+    """Free bytes and the largest free chunk at the failure, or at the traced or measured step with the highest peak."""
+    since = _since_failure(run, device, phase)
+    if since.failure is not None and since.fits_again is None:
+        return _fragmented_failure(device, *since.failure)
+    state = _pool_at_peak(since.run, device, phase)
+    if state is None:
+        evidence = AnswerEvidence("fragmentation", phase=phase)
+        return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
+    status = _judgement(state.pool.free_bytes, state.largest_free_bytes, state.pool.pool_bytes, state.capacity_bytes)
+    figures = known(
+        **values_of(state.pool, "free_bytes", "largest_free_bytes", "pool_bytes"), capacity_bytes=state.capacity_bytes
+    )
+    sentence = _free(state.pool.free_bytes, state.largest_free_bytes) + (" at step end" if state.at_step_end else "")
+    evidence = AnswerEvidence("fragmentation", step=state.step, phase=phase)
+    return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
+
+
+class _SinceFailure(NamedTuple):
+    """What follows the newest failed allocation of a device; the whole run without one.
+
+    Attributes:
+        failure: The failure, and its index in the run's.
+        fits_again: The first step after it, None without a peak after it: the failure is the last that is known.
+    """
+
+    run: Run
+    failure: tuple[int, Oom] | None = None
+    fits_again: int | None = None
+
+
+def _since_failure(run: Run, device: str, phase: Phase) -> _SinceFailure:
+    failures = [(at, oom) for at, oom in enumerate(run.ooms) if oom.device == device]
+    newest = max(failures, key=lambda one: (one[1].wall_time, one[0]), default=None)
+    if newest is None:
+        return _SinceFailure(run)
+    oom, samples, figures = newest[1], run.samples, run.samples.devices.get(device)
+    if figures is None:
+        return _SinceFailure(run, newest)
+    known = np.flatnonzero(np.maximum(figures.peak_bytes, figures.in_use_bytes) != MISSING)
+    restart = min((start for start in run.session_starts if start > oom.wall_time), default=math.inf)
+    rows = known[oom.rows_after(samples.step[known], samples.phase[known], samples.wall_time[known], restart)]
+    snapshots = tuple(one for one in run.snapshots if one.wall_time > oom.wall_time and one.step in samples.step[rows])
+    later = dataclasses.replace(run, samples=take_rows(samples, rows), snapshots=snapshots)
+    if not len(rows) or fitting_peak(later, device, phase) is None:
+        return _SinceFailure(run, newest)
+    return _SinceFailure(later, newest, int(samples.step[rows[0]]))
+
+
+def _failure_sentence(oom: Oom) -> str:
+    when = " ".join(filter(None, ("OOM", oom.place.removesuffix(" (train)"))))
+    return when if oom.requested_bytes is None else f"{when}: {format_bytes(oom.requested_bytes)} requested"
+
+
+def _failed(device: str, index: int, oom: Oom) -> Answer:
+    details = (oom.outcome,) if oom.status == "survived" else ()
+    sizes = ("requested_bytes", "in_use_bytes", "free_bytes", "largest_free_bytes", "capacity_bytes")
+    evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
+    return Answer("fits", device, _failure_sentence(oom), "failed", "measured", evidence, figures, details)
+
+
+def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:
+    free, largest = oom.free_bytes, oom.largest_free_bytes
+    sizes = ("requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes")
+    evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
+    if free is None or largest is None:
+        sentence = "No memory map of the failure" if free is None else f"{format_bytes(free)} free, chunks unknown"
+        return Answer("fragmented", device, sentence, "unknown", "unknown", evidence, figures)
+    status: AnswerStatus = "failed"
+    if oom.verdict != "fragmentation":
+        status = "unknown" if oom.pool_bytes is None else _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes)
+    return Answer("fragmented", device, _free(free, largest), status, "measured", evidence, figures)
+
+
+def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
+    """A warning for free memory outside the largest free chunk; see `LARGE_WASTE`."""
+    wasted = free - largest
+    can_grow = capacity is not None and capacity - pool >= wasted
+    return "warning" if 2 * wasted > free and wasted > LARGE_WASTE * pool and not can_grow else "ok"
+
+
+def _at_failure(index: int, oom: Oom) -> AnswerEvidence:
+    return AnswerEvidence("oom", step=oom.step, phase=oom.phase, oom=index)
+
+
+class _PoolAt(NamedTuple):
+    step: int
+    pool: Pool
+    largest_free_bytes: int
+    capacity_bytes: int | None
+    at_step_end: bool
+
+
+def _pool_at_peak(run: Run, device: str, phase: Phase) -> _PoolAt | None:
+    """The pool at the highest traced peak, or else at the end of the measured step with the highest peak."""
+    traced = [one for one in run.snapshots if one.device == device and one.phase == phase]
+    described = [
+        _PoolAt(one.step, pool, pool.largest_free_bytes, one.capacity_bytes, False)
+        for one in traced
+        if (pool := one.pool) is not None and pool.largest_free_bytes is not None
+    ]
+    if described:
+        return max(described, key=lambda one: (one.pool.in_use_bytes, -one.step))
+    rows = step_rows(run, device, phase)
+    figures = rows.devices[device]
+    measured = np.flatnonzero(measured_pools(figures))
+    if not len(measured):
+        return None
+    row = int(measured[np.argmax(figures.peak_bytes[measured])])
+    largest = int(figures.largest_free_bytes[row])
+    pool = Pool(int(figures.pool_bytes[row]), int(figures.in_use_bytes[row]), largest)
+    return _PoolAt(int(rows.step[row]), pool, largest, capacity_of(run, device), True)
+
+
+def _of(size: int, whole: int) -> str:
+    """ "14.2 of 16.0 GiB", or with two units where they differ."""
+    one, other = format_bytes(size), format_bytes(whole)
+    number, unit = one.split(" ")
+    return f"{number} of {other}" if other.endswith(f" {unit}") else f"{one} of {other}"
+
+
+def _free(free: int, largest: int) -> str:
+    if not free:
+        return "Nothing free in the pool"
+    return f"{format_bytes(free)} free, largest chunk {format_bytes(largest)}"
+
+
+WORST_FIRST: tuple[RunStatus, ...] = ("failed", "growing", "fragmented")
+"""These come before every other run; among equal ones, and among the others, the newest run comes first."""
+TRAINING_SECONDS = 60
+"""A run whose recorder was not closed and that recorded within this time is still training."""
+
+
+def run_status(run: Run, grows: bool) -> RunStatus:
+    """The status of a worker's run; `grows` says whether growing device or host memory was found."""
+    phases = {device: device_phase(run, device) for device in device_names(run)}
+    if run.ooms and any(fits(run, device, phase).status == "failed" for device, phase in phases.items()):
+        return "failed"
+    if grows:
+        return "growing"
+    answers = (fragmented(run, device, phase) for device, phase in phases.items())
+    if any(answer.status in ("warning", "failed") for answer in answers):
+        return "fragmented"
+    return "ok" if len(run.samples) or run.snapshots or len(run.activations) else "unknown"
+
+
+def worst(statuses: Sequence[RunStatus]) -> RunStatus:
+    found = [status for status in WORST_FIRST if status in statuses]
+    return found[0] if found else "ok" if "ok" in statuses else "unknown"
+
+
+def with_ranks(runs: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
+    """The entries of ``GET runs``, each with its place in the order in which to open them, and the runs that still
+    train at `now` (seconds since the epoch) marked as such."""
+
+    def place(at: int) -> tuple[int, bool, float]:
+        status = runs[at]["status"]
+        severity = WORST_FIRST.index(status) if status in WORST_FIRST else len(WORST_FIRST)
+        return severity, not runs[at]["devices"], -(runs[at]["started"] or 0.0)
+
+    def trains(run: Mapping[str, Any]) -> bool:
+        until = run["recorded_until"]
+        return run["status"] == "ok" and not run["ended"] and until is not None and now - until < TRAINING_SECONDS
+
+    ranks = {at: rank for rank, at in enumerate(sorted(range(len(runs)), key=place))}
+    ranked = [{**run, "rank": ranks[at]} for at, run in enumerate(runs)]
+    return [{**run, "status": "training"} if trains(run) else run for run in ranked]

@@ -1,0 +1,231 @@
+"""Key figures of a run: steps, phases, devices and their peaks; the sessions of a run that was restarted. Pure."""
+
+import dataclasses
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.schema import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu, last_known, take_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class StepRange:
+    steps: int
+    first_step: int | None
+    last_step: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceFacts:
+    """Key figures of a device; `peak_bytes` is the highest peak of all phases, `snapshots` counts traced steps."""
+
+    device: str
+    capacity_bytes: int | None
+    peak_bytes: int | None
+    peak_step: int | None
+    snapshots: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Peak:
+    """The highest recorded bytes in use of a device.
+
+    Attributes:
+        bytes: The peak; if `at_step_end`, only the bytes in use at step end, because the allocator keeps no peak.
+        step, phase: Of the earliest step that reached it.
+    """
+
+    bytes: int
+    step: int
+    phase: Phase
+    at_step_end: bool
+
+
+def step_range(run: Run) -> StepRange:
+    """The training steps; without any, all recorded steps."""
+    training = run.samples.step[run.samples.phase == PHASES.index("train")]
+    traced = np.asarray([snapshot.step for snapshot in run.snapshots], np.int64)
+    steps: Integers = np.empty(0, np.int64)
+    if len(training):
+        steps = training
+    elif len(run.activations) or len(run.samples) or len(traced):
+        steps = np.concatenate([run.activations.step, run.samples.step, traced])
+    return range_of(steps, run.thinning > 1)
+
+
+def range_of(steps: Integers, is_thinned: bool = False) -> StepRange:
+    """The number of distinct values of `steps`, the first and the last. Thinned samples stand for all steps between."""
+    if not len(steps):
+        return StepRange(0, None, None)
+    first, last = int(steps.min()), int(steps.max())
+    different = int(np.count_nonzero(np.diff(np.sort(steps, kind="stable")))) + 1
+    return StepRange(last - first + 1 if is_thinned else different, first, last)
+
+
+def phases(run: Run) -> list[str]:
+    """The phases of samples and snapshots, in the order of `PHASES`."""
+    present = _sampled(run.samples) | {snapshot.phase for snapshot in run.snapshots}
+    return [phase for phase in PHASES if phase in present]
+
+
+def main_phase(run: Run) -> Phase:
+    """The phase that the run is about: training if it was recorded, else the first of `phases`."""
+    return _first(phases(run)) or "train"
+
+
+def device_phase(run: Run, device: str) -> Phase:
+    """The `main_phase` of the worker that has a device: the evaluator of a training run only validates.
+
+    That of the run for a device without samples and snapshots. It is the same for the run of that worker alone.
+    """
+    present: set[str] = {snapshot.phase for snapshot in run.snapshots if snapshot.device == device}
+    figures = run.samples.devices.get(device)
+    if figures is not None:
+        present.update(_sampled(run.samples, (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)))
+    return _first(present) or main_phase(run)
+
+
+def samples_phase(samples: Samples) -> Phase:
+    return _first(_sampled(samples)) or "train"
+
+
+def _first(present: Collection[str]) -> Phase | None:
+    return next((phase for phase in PHASES if phase in present), None)
+
+
+def _sampled(samples: Samples, rows: npt.NDArray[np.bool_] | slice = slice(None)) -> set[str]:
+    phase = samples.phase[rows]
+    return {name for at, name in enumerate(PHASES) if (phase == at).any()}  # faster than sorting them
+
+
+def step_name(phase: Phase) -> str:
+    return f"{'training' if phase == 'train' else phase} step"
+
+
+def device_facts(run: Run) -> list[DeviceFacts]:
+    found = []
+    for device in device_names(run):
+        peak = highest_peak(run, device)
+        snapshots = sum(one.device == device and not one.at_failure for one in run.snapshots)
+        size, step = (None, None) if peak is None else (peak.bytes, peak.step)
+        found.append(DeviceFacts(device, capacity_of(run, device), size, step, snapshots))
+    return found
+
+
+def device_names(run: Run) -> list[str]:
+    """All devices of samples, snapshots and failed allocations, accelerators first."""
+    others = [*(snapshot.device for snapshot in run.snapshots), *(oom.device for oom in run.ooms)]
+    return sorted(dict.fromkeys([*run.samples.devices, *others]), key=device_order)
+
+
+def device_order(name: str) -> tuple[bool, list[tuple[str, int]]]:
+    """Sort key of devices: accelerators first, then by name."""
+    return is_cpu(name), natural_order(name)
+
+
+def natural_order(name: str) -> list[tuple[str, int]]:
+    """Sort key of names by their text and numbers: ``worker_2/GPU:0`` before ``worker_10/GPU:0``."""
+    pieces = re.split(r"([0-9]{1,18})", name)
+    return [(text, int(number)) for text, number in zip(pieces[::2], [*pieces[1::2], "0"], strict=True)]
+
+
+def most_loaded(devices: Mapping[str, tuple[int | None, int | None]]) -> str | None:
+    """The device with the largest share of its capacity in use, else that with the highest peak; None without a peak.
+    The CPU is only chosen in a run without accelerators.
+
+    Args:
+        devices: Device to its peak and its capacity, in display order.
+    """
+    known = {name: (peak, capacity) for name, (peak, capacity) in devices.items() if peak is not None}
+    names = of_one_kind(known)
+    relative = all(known[name][1] for name in names)
+
+    def load(name: str) -> float:
+        peak, capacity = known[name]
+        return peak / capacity if relative and capacity else float(peak)
+
+    return max(names, key=load, default=None)
+
+
+def of_one_kind(devices: Iterable[str]) -> list[str]:
+    """The accelerators, or all devices if there are none: the memory of a CPU is not compared with theirs."""
+    names = list(devices)
+    return [name for name in names if not is_cpu(name)] or names
+
+
+def highest_peak(run: Run, device: str, phase: Phase | None = None) -> Peak | None:
+    """The highest peak of a device in a phase, or in all phases; None if nothing was recorded."""
+    candidates = [
+        Peak(snapshot.in_use_bytes, snapshot.step, snapshot.phase, at_step_end=False)
+        for snapshot in run.snapshots
+        if snapshot.device == device and phase in (None, snapshot.phase)
+    ]
+    figures = run.samples.devices.get(device)
+    if figures is not None and len(run.samples):
+        # If an allocator keeps no peak, the bytes in use at step end are a lower bound.
+        highest = np.maximum(figures.peak_bytes, figures.in_use_bytes)
+        if phase is not None:
+            highest = np.where(run.samples.phase == PHASES.index(phase), highest, MISSING)
+        at = int(np.argmax(highest))
+        if highest[at] != MISSING:
+            of = PHASES[int(run.samples.phase[at])]
+            no_peak = bool(figures.peak_bytes[at] == MISSING)
+            candidates.append(Peak(int(highest[at]), int(run.samples.step[at]), of, no_peak))
+    return max(candidates, key=lambda peak: (peak.bytes, -peak.step, not peak.at_step_end), default=None)
+
+
+def fitting_peak(run: Run, device: str, phase: Phase) -> Peak | None:
+    """The peak that must fit: of all phases in phase ``train`` and in the `device_phase`, else of `phase` alone."""
+    return highest_peak(run, device, None if phase in ("train", device_phase(run, device)) else phase)
+
+
+def capacity_of(run: Run, device: str) -> int | None:
+    """The allocator's limit, as last recorded; None if unknown."""
+    figures = run.samples.devices.get(device)
+    limits = [None if figures is None else last_known(figures.capacity_bytes)]
+    limits += [snapshot.capacity_bytes for snapshot in reversed(run.snapshots) if snapshot.device == device]
+    limits += [oom.capacity_bytes for oom in run.ooms if oom.device == device]
+    return next((limit for limit in limits if limit is not None), None)
+
+
+MAX_SESSIONS = 20
+"""Most sessions that are told apart, the latest ones: each takes a look at all samples."""
+
+
+class SessionSteps(NamedTuple):
+    """Wall times of a session in seconds since the epoch: from `begin` on, and before `end`."""
+
+    begin: float
+    end: float
+
+    def rows(self, wall_time: Floats) -> npt.NDArray[np.intp]:
+        return np.flatnonzero((wall_time >= self.begin) & (wall_time < self.end))
+
+
+def session_spans(run: Run) -> list[SessionSteps]:
+    """The sessions of a restarted run, the latest first, at most `MAX_SESSIONS`.
+
+    None for a run of one session, and for one of several workers, whose sessions overlap: ask for each worker's run.
+    """
+    if len(run.workers) != 1 or len(run.session_starts) < 2:
+        return []
+    starts = sorted(run.session_starts)
+    return [SessionSteps(*span) for span in zip(starts, [*starts[1:], np.inf], strict=True)][: -MAX_SESSIONS - 1 : -1]
+
+
+def runs_of_sessions(run: Run, devices: Iterable[str]) -> Iterator[Run]:
+    """The samples of some devices, and the snapshots, of each session alone, as `session_spans`."""
+    recorded = run.samples.devices
+    samples = dataclasses.replace(run.samples, devices={name: recorded[name] for name in devices if name in recorded})
+    for at, span in enumerate(session_spans(run)):
+        yield dataclasses.replace(
+            run,
+            samples=take_rows(samples, span.rows(samples.wall_time)),
+            snapshots=tuple(one for one in run.snapshots if span.begin <= one.wall_time < span.end),
+            # Those of the last session count.
+            counters=() if at else run.counters,
+            session_starts=(span.begin,),
+        )

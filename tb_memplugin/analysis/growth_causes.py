@@ -1,0 +1,279 @@
+"""What makes memory grow: counters of the program that grew over the same steps, if their numbers explain it. Pure.
+
+Counters with bytes explain a growth of about these bytes. Traces and compilations have no bytes of their own: they are
+a cause if they went on steadily, no bytes explain the growth, and each of them added a size that a function may have.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tb_memplugin.analysis.trend import Trend
+from tb_memplugin.schema import MISSING, CounterKind, Counters, Integers, Run, Samples, counted, format_bytes
+
+_PARTS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class CounterGrowth:
+    """The change of one counter over a span of steps.
+
+    Attributes:
+        added: Growth of the count.
+        added_bytes: Growth of the bytes; None if they are unknown.
+        bytes: At the end; None if unknown.
+        steady: Whether the count grew in each third of the span by at least half as much as on average.
+        detail: The last one.
+        steps: Steps at whose end it grew; None if fewer rises are recorded than half of `added`.
+    """
+
+    kind: CounterKind
+    name: str | None
+    added: int
+    added_bytes: int | None
+    bytes: int | None
+    steady: bool
+    detail: str | None
+    steps: Integers | None
+
+
+def counters_of(run: Run, device: str) -> tuple[Counters | None, str]:
+    """The counters of the last session that recorded a device, and the device's name in them."""
+    worker, _, own = device.rpartition("/")
+    found = [counters for counters in run.counters if counters.worker == worker]
+    return (found[-1] if found else None), own
+
+
+def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
+    """The change of every counter from the end of `first_step` to that of `last_step`."""
+    rows: dict[tuple[CounterKind, str | None], list[int]] = {}
+    for at, key in enumerate(zip(counters.kind, counters.name, strict=True)):
+        rows.setdefault(key, []).append(at)
+    edges = np.linspace(first_step, last_step, _PARTS + 1)
+    for (kind, name), of_key in rows.items():
+        order = np.asarray(of_key)[np.argsort(counters.step[of_key], kind="stable")]
+        steps = counters.step[order]
+        places = np.searchsorted(steps, edges, side="right") - 1
+        counts = np.where(places >= 0, counters.count[order][places], 0)
+        sizes = np.where(places >= 0, counters.bytes[order][places], 0)
+        known = not (sizes == MISSING).any()
+        parts, added = np.diff(counts), int(counts[-1] - counts[0])
+        rises = order[np.flatnonzero(np.diff(counters.count[order], prepend=0) > 0)]
+        rises = rises[(counters.step[rises] > first_step) & (counters.step[rises] <= last_step)]
+        upto = [counters.detail[at] for at in order[: int(places[-1]) + 1].tolist()]
+        yield CounterGrowth(
+            kind=kind,
+            name=name,
+            added=added,
+            added_bytes=int(sizes[-1] - sizes[0]) if known else None,
+            bytes=int(sizes[-1]) if sizes[-1] != MISSING else None,
+            steady=bool(added > 0 and (2 * _PARTS * parts >= added).all()),
+            detail=next((text for text in reversed(upto) if text is not None), None),
+            steps=counters.step[rises] if 2 * len(rises) >= added else None,
+        )
+
+
+CauseKind: TypeAlias = Literal[
+    "models_alive",
+    "models_unreachable",
+    "models_gone",
+    "dataset_cache",
+    "kept_arrays",
+    "kept_iterators",
+    "compilation",
+    "retracing",
+]
+
+_HOST = "CPU:0"
+FUNCTION_KINDS: tuple[CounterKind, ...] = ("compiled_shapes", "traces")
+EXPLAINED = (0.6, 1.5)
+"""Least and largest ratio of a cause's bytes to the growth."""
+MIN_ITERATORS = 3
+"""Fewer kept iterators are no cause."""
+MIN_COUNT = 10
+"""Fewer traces or compilations in the steps of a trend are no cause."""
+MIN_STEP_SHARE = 0.02
+"""Least traces or compilations per step of a trend."""
+FUNCTION_BYTES = (4 << 10, 64 << 20)
+"""Least and largest growth for each trace or compilation of a function."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """Why memory grows.
+
+    Attributes:
+        text: It, to follow "Cause: ", with its numbers.
+        count: Models, datasets, compilations or traces that were added.
+        bytes: Their bytes, None if unknown.
+    """
+
+    kind: CauseKind
+    text: str
+    short: str
+    count: int
+    bytes: int | None
+
+
+def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | None:
+    """The cause of a trend of a device's memory, with `functions` also these; None if the counters do not tell it."""
+    counters, own = counters_of(run, device)
+    found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
+    whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
+    cause = _models({one.kind: one for one in found if one.name == own}, whole, trend.to_bytes)
+    if own == _HOST:
+        cause = cause or _cached(found, trend) or _kept_iterators(counters)
+    return cause or (_functions(found, trend, whole) if functions else None)
+
+
+def host_cause_of(run: Run, trend: Trend) -> Cause | None:
+    """The cause of a trend of a worker's host RSS beyond the memory in use on ``CPU:0``; None if unknown."""
+    samples, counters = run.samples, run.counters[-1] if run.counters else None
+    found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
+    whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
+    cause = _kept_arrays(counters, trend)
+    # What its variables and batches take on a recorded CPU is no part of this trend.
+    if not any(device.rpartition("/")[2] == _HOST for device in samples.devices):
+        models = _models({one.kind: one for one in found if one.name == _HOST}, whole)
+        cause = cause or models or _cached(found, trend) or _kept_iterators(counters)
+    if cause is not None:
+        return cause
+    coinciding = [one for one in found if one.kind in FUNCTION_KINDS and _coincides(samples, one, trend)]
+    return _functions(coinciding, trend, whole)
+
+
+def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
+    """The models that earlier sessions of the process left in memory; None if most of it is something else."""
+    found = counter_growths(counters, -1, int(counters.step.min()))
+    return _models({one.kind: one for one in found if one.name == device}, left_bytes, left_bytes)
+
+
+def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
+    """The holder of NumPy arrays whose bytes grow at the rate of a trend."""
+    for name, since, steps, count, added in _by_holder(counters, "kept_arrays"):
+        if steps > 0 and count > 0 and _explains(added / steps, trend.bytes_per_step):
+            text = f"{name} keeps {counted(count, 'NumPy array')} ({format_bytes(added)}) more than at step {since}"
+            return Cause("kept_arrays", text, f"NumPy arrays in {name}", count, added)
+    return None
+
+
+def _kept_iterators(counters: Counters | None) -> Cause | None:
+    """The holder of more and more iterators over data sets, each of which has buffers."""
+    for name, since, _, count, _ in _by_holder(counters, "kept_iterators"):
+        if count >= MIN_ITERATORS:
+            text = f"{name} keeps {count} iterators over data sets more than at step {since}, each with its buffers"
+            return Cause("kept_iterators", text, f"iterators in {name}", count, None)
+    return None
+
+
+def _by_holder(counters: Counters | None, kind: CounterKind) -> Iterator[tuple[str, int, int, int, int]]:
+    """Holders, the first step at which each was among those of the most; and the steps, the count and the bytes that
+    were added until the last one."""
+    if counters is None:
+        return
+    rows: dict[str, list[int]] = {}
+    for at, (one, name) in enumerate(zip(counters.kind, counters.name, strict=True)):
+        if one == kind and name is not None and int(counters.count[at]) > 0:
+            rows.setdefault(name, []).append(at)
+    columns = (counters.step, counters.count, counters.bytes)
+    for name, of_name in rows.items():
+        steps, count, added = (int(column[of_name[-1]] - column[of_name[0]]) for column in columns)
+        yield name, int(counters.step[of_name[0]]), steps, count, added
+
+
+def _coincides(samples: Samples, one: CounterGrowth, trend: Trend) -> bool:
+    """Whether host RSS rises in the steps in which a counter grew, rather than in the others."""
+    if one.steps is None:
+        return True
+    known = samples.host_resident_bytes != MISSING
+    steps, resident = samples.step[known], samples.host_resident_bytes[known]
+    rises = np.diff(resident, prepend=resident[:1])
+    inside = (steps > trend.since_step) & (steps <= trend.last_step)
+    return bool(2 * rises[inside & np.isin(steps, one.steps)].sum() >= rises[inside].sum())
+
+
+def _explains(size: float, whole: float) -> bool:
+    least, most = EXPLAINED
+    return least * whole <= size <= most * whole
+
+
+def what_collecting_frees(size: int, in_use_bytes: float) -> str:
+    """A clause on the bytes that Python's garbage collector would free. On the CPU, a weight may lie in the memory of a
+    NumPy array, which the allocator does not know: no more than what is in use is freed there."""
+    most = "" if size <= in_use_bytes else "up to "
+    return f"`gc.collect()` frees {most}{format_bytes(int(min(size, in_use_bytes)))}"
+
+
+def _models(here: Mapping[str, CounterGrowth], whole: float, in_use_bytes: float = math.inf) -> Cause | None:
+    """Models that exist, that wait for Python's garbage collector, or that left their variables behind."""
+    alive, waiting, gone = here.get("models_alive"), here.get("models_unreachable"), here.get("models_gone")
+    size = sum(one.added_bytes or 0 for one in (alive, waiting, gone) if one is not None)
+    if not _explains(size, whole):
+        return None
+    if waiting is not None and 2 * (waiting.added_bytes or 0) > size:
+        models = counted(waiting.added, "model")
+        text = (
+            f"{models} ({format_bytes(waiting.added_bytes or 0)}) that can no longer be reached but wait for Python's "
+            f"garbage collector; {what_collecting_frees(waiting.added_bytes or 0, in_use_bytes)}"
+        )
+        short = f"{models} wait for Python's garbage collector"
+        return Cause("models_unreachable", text, short, waiting.added, waiting.added_bytes)
+    if gone is not None and 2 * (gone.added_bytes or 0) > size:
+        models = counted(gone.added, "model")
+        text = (
+            f"{models} ({format_bytes(gone.added_bytes or 0)}) that no longer exist but whose variables were not freed"
+        )
+        slots = here.get("slots_without_model")
+        if slots is not None and slots.added > 0:
+            text += f"; {counted(slots.added, 'optimizer')} of them still exist"
+        return Cause("models_gone", text, f"{models} not freed", gone.added, gone.added_bytes)
+    if alive is None or alive.added <= 0:
+        return None
+    models = counted(alive.added, "model")
+    text = f"{models} ({format_bytes(alive.added_bytes or 0)}) that were built and not freed"
+    return Cause("models_alive", text, f"{models} not freed", alive.added, alive.added_bytes)
+
+
+def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
+    """A dataset that is cached in memory while its elements are read."""
+    cache = next((one for one in found if one.kind == "dataset_caches"), None)
+    if cache is None or not cache.bytes or not _explains(cache.bytes, trend.bytes_per_step):
+        return None
+    text = f"the dataset is cached in memory, {format_bytes(cache.bytes)} for each batch"
+    return Cause("dataset_cache", text, "dataset cache", 1, cache.bytes)
+
+
+def _functions(found: Sequence[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
+    """The function that was compiled most often, or else the one that was traced most often."""
+    least, most = FUNCTION_BYTES
+    few = max(MIN_COUNT, MIN_STEP_SHARE * (trend.last_step - trend.since_step))
+    for kind in FUNCTION_KINDS:
+        one = max((one for one in found if one.kind == kind), key=lambda candidate: candidate.added, default=None)
+        if one is None or not one.steady or one.added < few or not least * one.added <= whole <= most * one.added:
+            continue
+        times = f"{one.added:,} times since step {trend.since_step}"
+        if kind == "traces":
+            text = _with_detail(f"`{one.name}` was traced {times}", one)
+            return Cause("retracing", text, f"retracing of {one.name}", one.added, None)
+        text = _with_detail(f"XLA compiled `{one.name}` {times}, for different arguments", one)
+        return Cause("compilation", text, f"compilation of {one.name}", one.added, None)
+    return None
+
+
+def retracing_of(run: Run, device: str) -> str | None:
+    """A sentence on the function that was traced most often where a device was recorded; None for once or never."""
+    counters, _ = counters_of(run, device)
+    if counters is None or not len(counters):
+        return None
+    grown = [one for one in counter_growths(counters, -1, int(counters.step.max())) if one.kind == "traces"]
+    most = max(grown, key=lambda one: one.added, default=None)
+    if most is None or most.added < 2:
+        return None
+    return f"{_with_detail(f'`{most.name}` was traced {most.added:,} times', most)}."
+
+
+def _with_detail(text: str, one: CounterGrowth) -> str:
+    return text if one.detail is None else f"{text}, the last time because {one.detail}"

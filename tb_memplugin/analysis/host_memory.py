@@ -1,0 +1,302 @@
+"""Host memory of a run of one worker: its known parts, and growth over the steps of the main phase. Pure.
+
+Growth is found as that of device memory is (`levelling`, `trend`), in the resident memory (RSS) of every step. The
+differences of the parts tell which of them grew. What the CPU's allocator adds is a finding on ``CPU:0``, and no second
+one here.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.analysis.device_growth import growth_of, jumps_text, phase_rows
+from tb_memplugin.analysis.facts import range_of, runs_of_sessions, samples_phase
+from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
+from tb_memplugin.analysis.trend import (
+    MIN_GROWTH_BYTES,
+    MIN_GROWTH_SHARE,
+    Trend,
+    is_long_enough,
+    smallest_growth,
+    trend_between_jumps,
+)
+from tb_memplugin.schema import (
+    MISSING,
+    PHASES,
+    Integers,
+    Phase,
+    Run,
+    Samples,
+    as_json,
+    extreme_rows,
+    format_bytes,
+    is_cpu,
+    values_of,
+)
+
+CPU = "CPU:0"
+MIN_OWN_SHARE = 0.5
+"""Report growth only if at least this share is not explained by `CPU:0`'s allocator."""
+PART_NAMES: Mapping[str, str] = {
+    "pinned_pool_bytes": "pool of pinned memory",
+    "tf_data_bytes": "tf.data buffers",
+    "cpu_bytes": "memory of CPU:0",
+    "other_bytes": "other memory",
+}
+"""Disjoint parts of RSS, which sum to it: `cpu_bytes` is what is allocated on `CPU:0` without the buffers of tf.data,
+which lie there. The page has these names."""
+
+
+def host_parts(samples: Samples) -> dict[str, Integers]:
+    """The columns of `PART_NAMES`, shape [rows] each.
+
+    They are known together: at the rows at which the buffers were read, or at all rows of a recorded CPU if they never
+    were. A part that is unknown there lies in ``other_bytes``. Where they exceed RSS, memory that is allocated and not
+    resident, all are unknown.
+    """
+    resident, pinned, tf_data = samples.host_resident_bytes, samples.pinned_pool_bytes, samples.tf_data_bytes
+    unknown = np.full(len(samples), MISSING)
+    cpu = samples.devices[CPU].in_use_bytes if CPU in samples.devices else unknown
+    parts = {
+        "pinned_pool_bytes": pinned,
+        "tf_data_bytes": tf_data,
+        "cpu_bytes": np.where(cpu == MISSING, MISSING, np.maximum(0, cpu - np.maximum(0, tf_data))),
+    }
+    read = (pinned != MISSING) | (tf_data != MISSING)
+    known = (read if read.any() else cpu != MISSING) & (resident != MISSING)
+    other = resident - sum(np.where(column == MISSING, 0, column) for column in parts.values())
+    known &= other >= 0
+    return {name: np.where(known, column, MISSING) for name, column in {**parts, "other_bytes": other}.items()}
+
+
+@dataclasses.dataclass(frozen=True)
+class HostState:
+    """RSS at the last step with known parts, and these by name; unknown ones are left out."""
+
+    step: int
+    resident_bytes: int
+    parts: Mapping[str, int]
+
+
+def _state_at(samples: Samples, parts: Mapping[str, Integers], row: int) -> HostState:
+    sizes = {name: int(column[row]) for name, column in parts.items() if column[row] != MISSING}
+    return HostState(int(samples.step[row]), int(samples.host_resident_bytes[row]), sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class HostGrowth:
+    """Host RSS grows over the steps of the main phase.
+
+    Attributes:
+        trend, jumps: As in `device_growth.Growth`.
+        first_step, last_step: Steps between which the parts grew; None if fewer than two were measured in the trend.
+        parts: Growth by name between them; empty if only one of the steps knows a part, which changes the others, too.
+        cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more; 0
+            if the memory in use does not grow.
+        cause: Why it grows beyond that; None if unknown.
+    """
+
+    worker: str
+    trend: Trend
+    jumps: tuple[tuple[int, int], ...]
+    first_step: int | None
+    last_step: int | None
+    parts: Mapping[str, int]
+    cpu_bytes_per_step: float
+    cause: Cause | None
+
+    @property
+    def beyond_cpu(self) -> Trend:
+        return _beyond(self.trend, self.cpu_bytes_per_step)
+
+    @property
+    def is_finding(self) -> bool:
+        return _grows_beyond(self.trend, self.cpu_bytes_per_step)
+
+    def sentence(self) -> str:
+        trend = self.trend
+        text = (
+            f"{self.worker + ': host' if self.worker else 'Host'} RSS grows by "
+            f"{format_bytes(round(100 * trend.bytes_per_step))} every 100 steps since step {trend.since_step}, from "
+            f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
+            f"{jumps_text(self.jumps)}"
+        )
+        if self.cpu_bytes_per_step:
+            beyond = max(0, round(100 * self.beyond_cpu.bytes_per_step))
+            text += f" ({format_bytes(beyond)} of it beyond the memory of {CPU})"
+        largest = max(self.parts, key=lambda name: self.parts[name], default=None)
+        if largest is not None and self.parts[largest] > 0:
+            text += (
+                f"; largest growth from step {self.first_step} to step {self.last_step}: {PART_NAMES[largest]}, "
+                f"{format_bytes(self.parts[largest])}"
+            )
+        return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSummary:
+    """Host memory of one worker.
+
+    Attributes:
+        resident_bytes: RSS at the last step with a sample.
+        peak_bytes, peak_step: Highest RSS at the end of a step.
+        steps: Steps of the main phase that were examined for growth, 0 if too few were recorded.
+        bound_bytes: Smaller growth over these steps is not reported.
+    """
+
+    resident_bytes: int
+    peak_bytes: int
+    peak_step: int
+    state: HostState | None
+    steps: int
+    bound_bytes: int
+    growth: HostGrowth | None
+
+    def sentence(self) -> str:
+        if self.growth is not None:
+            return self.growth.sentence()
+        if not self.steps:
+            return "Unknown whether host RSS grows: too few steps."
+        return f"Host RSS: no growth of {format_bytes(self.bound_bytes)} or more in {self.steps:,} steps."
+
+
+def host_summary(run: Run) -> HostSummary | None:
+    """Host memory of the run of one worker; None without a known RSS."""
+    samples = run.samples
+    resident = samples.host_resident_bytes
+    known = np.flatnonzero(resident != MISSING)
+    if not len(known) or len(run.workers) != 1:
+        return None
+    highest = int(known[np.argmax(resident[known])])
+    examined = _examined(run).samples
+    rows = _rss_rows(examined)
+    steps = range_of(examined.step[rows], run.thinning > 1).steps if is_long_enough(len(rows)) else 0
+    parts = host_parts(samples)
+    measured = np.flatnonzero(parts["other_bytes"] != MISSING)
+    return HostSummary(
+        resident_bytes=int(resident[known[-1]]),
+        peak_bytes=int(resident[highest]),
+        peak_step=int(samples.step[highest]),
+        state=_state_at(samples, parts, int(measured[-1])) if len(measured) else None,
+        steps=steps,
+        bound_bytes=smallest_growth(examined.host_resident_bytes[rows]) if steps else MIN_GROWTH_BYTES,
+        growth=_growth(run),
+    )
+
+
+def host_summaries(by_worker: Mapping[str, Run]) -> dict[str, HostSummary]:
+    summaries = {worker: host_summary(run) for worker, run in by_worker.items()}
+    return {worker: summary for worker, summary in summaries.items() if summary is not None}
+
+
+def describe_host(summary: HostSummary) -> dict[str, Any]:
+    return {**as_json(summary), "sentence": summary.sentence()}
+
+
+def host_growth(run: Run) -> HostGrowth | None:
+    growth = _growth(run) if len(run.workers) == 1 else None
+    return growth if growth is not None and growth.is_finding else None
+
+
+def host_findings(run: Run) -> list[str]:
+    growth = host_growth(run)
+    return [] if growth is None else [growth.sentence()]
+
+
+def _growth(run: Run) -> HostGrowth | None:
+    (worker,) = run.workers
+    run = _examined(run)
+    samples = run.samples
+    rows = _rss_rows(samples)
+    found = trend_between_jumps(samples.step[rows], samples.host_resident_bytes[rows], run.layer_tables)
+    if found is None:
+        return None
+    trend, jumps = found
+    on_cpu = _cpu_bytes_per_step(run, trend.since_step)
+    cause = host_cause_of(run, _beyond(trend, on_cpu)) if _grows_beyond(trend, on_cpu) else None
+    parts = host_parts(samples)
+    inside = _measured_rows(samples, parts["other_bytes"] != MISSING, trend, [step for step, _ in jumps])
+    if len(inside) < 2:
+        return HostGrowth(worker, trend, jumps, None, None, {}, on_cpu, cause)
+    first, last = (_state_at(samples, parts, int(inside[at])) for at in (0, -1))
+    grown = {name: size - first.parts[name] for name, size in last.parts.items() if name in first.parts}
+    grown = grown if first.parts.keys() == last.parts.keys() else {}
+    return HostGrowth(worker, trend, jumps, first.step, last.step, grown, on_cpu, cause)
+
+
+def _measured_rows(
+    samples: Samples, is_known: npt.NDArray[np.bool_], trend: Trend, jumps: Sequence[int]
+) -> npt.NDArray[np.intp]:
+    """Rows of known parts in the longest part of a trend without a jump, whose parts need not be those that grow."""
+    known = np.flatnonzero(is_known)
+    inside = known[samples.step[known] >= trend.since_step]
+    stretch = np.searchsorted(np.sort(jumps), samples.step[inside], side="right")
+    stretches = [inside[stretch == number] for number in np.unique(stretch)]
+    longest = max(stretches, key=lambda rows: samples.step[rows[-1]] - samples.step[rows[0]], default=inside)
+    if len(longest) >= 2 or jumps:
+        return longest
+    # A short run: from the last measurement before the growth.
+    return np.append(known[samples.step[known] < trend.since_step][-1:], inside)
+
+
+def _examined(run: Run) -> Run:
+    """The session in which growth is looked for, as `growth.examined` says."""
+    # The columns of many other devices would take long to copy.
+    sessions = runs_of_sessions(run, [name for name in run.samples.devices if is_cpu(name)])
+    return next((one for one in sessions if is_long_enough(len(_rss_rows(one.samples)))), run)
+
+
+def _rss_rows(samples: Samples) -> npt.NDArray[np.intp]:
+    return phase_rows(samples, samples.host_resident_bytes, samples_phase(samples))
+
+
+def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
+    """The growth of the memory in use on ``CPU:0``, or of its pool if that grows more; 0 if the former does not."""
+    growth = growth_of(run, CPU)
+    if growth is None:
+        return 0.0
+    samples = run.samples
+    pool = samples.devices[CPU].pool_bytes
+    known = np.flatnonzero((pool != MISSING) & (samples.step >= since_step))
+    steps = samples.step[known[[0, -1]]] if len(known) else np.zeros(2)
+    if steps[0] == steps[1]:
+        return growth.trend.bytes_per_step
+    return max(growth.trend.bytes_per_step, float((pool[known[-1]] - pool[known[0]]) / (steps[1] - steps[0])))
+
+
+def _beyond(trend: Trend, on_cpu: float) -> Trend:
+    return dataclasses.replace(trend, bytes_per_step=trend.bytes_per_step - on_cpu)
+
+
+def _grows_beyond(trend: Trend, on_cpu: float) -> bool:
+    own = _beyond(trend, on_cpu).bytes_per_step
+    least = max(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * trend.from_bytes)
+    return own >= MIN_OWN_SHARE * trend.bytes_per_step and own * (trend.last_step - trend.since_step) >= least
+
+
+def host_steps(
+    samples: Samples, phase: Phase, first_step: int | None, last_step: int | None, limit: int
+) -> tuple[int, dict[str, npt.NDArray[Any]]]:
+    """Columns with one row for each step with a known RSS, from `first_step` to `last_step`: RSS and `host_parts`; and
+    the number of rows before a reduction to about `limit`.
+
+    A reduction keeps recorded rows: the extremes of RSS in every bucket, and known parts spread over the steps.
+    """
+    parts = host_parts(samples)
+    is_known = parts["other_bytes"] != MISSING
+    chosen = np.flatnonzero((samples.phase == PHASES.index(phase)) & (samples.host_resident_bytes != MISSING))
+    # A step's sample with parts is shown, or else its last sample.
+    chosen = chosen[np.lexsort((is_known[chosen], samples.step[chosen]))]
+    steps = samples.step[chosen]
+    inside = np.append(steps[1:] != steps[:-1], True)[: len(steps)] & (steps >= (first_step or 0))
+    chosen = chosen[inside & (True if last_step is None else steps <= last_step)]
+    total = len(chosen)
+    if total > limit:
+        measured = np.flatnonzero(is_known[chosen])
+        kept = measured[:: max(1, -(-len(measured) // max(1, limit // 4)))]
+        chosen = chosen[extreme_rows([samples.host_resident_bytes[chosen]], limit, kept.tolist())]
+    columns = values_of(samples, "step", "wall_time", "host_resident_bytes") | parts
+    return total, {name: column[chosen] for name, column in columns.items()}

@@ -1,0 +1,306 @@
+"""Samples, traced steps and their composition at the steps of one phase on one device. Pure.
+
+``server/http_api.md`` states the rules of the composition: bytes by category at every step's peak, measured at traced
+steps, inferred between them. Each row sums to the measured peak: a stack above the peak is cut from the top, a
+difference below it is ``unattributed``. The row of a failed step sums to the bytes in use at its failure.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.analysis.changes import layer_totals
+from tb_memplugin.analysis.step_rows import phase_steps, rows_of_steps, snapshots_of
+from tb_memplugin.schema import (
+    CATEGORIES,
+    MISSING,
+    PERSISTENT,
+    DeviceSamples,
+    Group,
+    Integers,
+    LayerTable,
+    Phase,
+    Run,
+    Samples,
+    Snapshot,
+    group_sums,
+    is_cpu,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Overview:
+    """The steps of one phase on one device; arrays have one value per row, int64 with `MISSING` unless noted.
+
+    Attributes:
+        total_rows: Rows before reduction.
+        figures: Samples of the device; a peak without a sample is that of the snapshot.
+        groups: Columns of `composition`, in stack order.
+        composition: Shape [rows, groups]; each row sums to the peak, that of a failed step to the bytes in use at
+            the failure; `MISSING` if the peak is unknown.
+        snapshot: Index into `snapshots` of the composition's source, `NO_SNAPSHOT` if none.
+        traced: Whether that snapshot is of the same step: traced, or at its failure.
+    """
+
+    total_rows: int
+    step: Integers
+    epoch: Integers
+    wall_time: npt.NDArray[np.float64]
+    host_resident_bytes: Integers
+    figures: DeviceSamples
+    groups: tuple[Group, ...]
+    composition: Integers
+    snapshot: Integers
+    traced: npt.NDArray[np.bool_]
+    snapshots: tuple[Snapshot, ...]
+
+
+def overview(
+    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int
+) -> Overview:
+    """The overview of the steps from `first_step` to `last_step`, about `limit` rows at most.
+
+    Args:
+        run: The run of one worker; `device` is a device of its samples or snapshots.
+        limit: Rows. A reduction keeps recorded rows: all traced steps, and every bucket's extremes of the peak, the
+            bytes in use and, if measured, the pool, its largest free chunk and its fragmentation.
+    """
+    snapshots = snapshots_of(run, device, phase)
+    rows, total = rows_of_steps(run, device, phase, snapshots, first_step, last_step, limit)
+    figures = rows.devices[device]
+    sources = sources_of(rows.step, snapshots, run.layer_tables)
+    groups, composition = composition_of(run, device, phase, rows, snapshots, sources)
+    return Overview(
+        total_rows=total,
+        step=rows.step,
+        epoch=rows.epoch,
+        wall_time=rows.wall_time,
+        host_resident_bytes=rows.host_resident_bytes,
+        figures=figures,
+        groups=groups,
+        composition=composition,
+        snapshot=sources.snapshot,
+        traced=sources.own,
+        snapshots=snapshots,
+    )
+
+
+_FROZEN: Group = ("weights", False)
+_TRAINABLE: Group = ("weights", True)
+_EITHER: Group = ("weights", None)
+_OPTIMIZER: Group = ("optimizer_state", None)
+_OTHER_GROUPS: tuple[Group, ...] = tuple((category, None) for category in CATEGORIES if category != "weights")
+_LONG_LIVED = (*PERSISTENT, "rounding")
+"""Categories that are interpolated: many small tensors take more rounding than bytes."""
+NO_SNAPSHOT = -1
+
+
+class EndMemory(NamedTuple):
+    """Steps, ascending: their numbers, their bytes in use at step end (`MISSING` if unknown), their layer tables."""
+
+    step: Integers
+    end_bytes: Integers
+    table: Integers
+
+
+def long_lived(rows: EndMemory, traced: EndMemory, measured: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Bytes by category of each row, and whether a traced step has the row's layer table; 0 for rows without one.
+
+    Between two traced steps the bytes are interpolated: by the bytes in use at step end if these explain most of the
+    change, else by the step. Before the first and after the last one, a rise of the bytes in use belongs to the
+    categories that grew between the two nearest traced steps, in the same proportion; with one traced step, the bytes
+    stay as they were.
+
+    Args:
+        rows, traced: The steps in question, and the traced ones, each once.
+        measured: Bytes of the traced steps, shape [traced, categories].
+    """
+    known = np.isin(rows.table, traced.table)
+    values = np.zeros((len(rows.step), measured.shape[1]), np.int64)
+    if known.any():
+        part = EndMemory(rows.step[known], rows.end_bytes[known], rows.table[known])
+        values[known] = np.rint(np.maximum(_followed(part, traced, measured), 0))
+    return values, known
+
+
+def _followed(rows: EndMemory, traced: EndMemory, measured: Integers) -> npt.NDArray[np.float64]:
+    first = np.searchsorted(traced.table, rows.table, side="left")
+    end = np.searchsorted(traced.table, rows.table, side="right")
+    after = np.clip(np.searchsorted(traced.step, rows.step, side="right"), first, end)
+    between = (after > first) & (after < end)
+    # The traced step that the bytes start from, and the two that tell what changes.
+    anchor = np.where(after > first, after - 1, first)
+    low = np.clip(after - 1, first, np.maximum(end - 2, first))
+    high = np.minimum(low + 1, end - 1)
+    change = (measured[high] - measured[low]).astype(np.float64)
+    ends = traced.end_bytes
+    has_ends = (np.stack([rows.end_bytes, ends[anchor], ends[low], ends[high]]) != MISSING).all(axis=0)
+    rise = np.where(has_ends, ends[high] - ends[low], 0).astype(np.float64)
+    since = np.where(has_ends, rows.end_bytes - ends[anchor], 0).astype(np.float64)
+    by_step = (rows.step - traced.step[low]) / np.maximum(traced.step[high] - traced.step[low], 1)
+    explained = (rise != 0) & (2 * np.abs(rise) >= np.abs(change).sum(axis=1))
+    way = np.where(explained, np.clip(since / np.where(rise == 0, 1, rise), 0, 1), by_step)
+    grown = np.maximum(change, 0)
+    shares = np.where((rise > 0)[:, None], grown / np.maximum(np.maximum(rise, grown.sum(axis=1)), 1)[:, None], 0)
+    added = np.where(between[:, None], way[:, None] * change, since[:, None] * shares)
+    followed: npt.NDArray[np.float64] = measured[anchor].astype(np.float64) + added
+    return followed
+
+
+def holds_model(run: Run, device: str) -> bool:
+    """Whether the model's weights are on `device`: on the accelerators if the run has any."""
+    names = set(run.samples.devices) | {snapshot.device for snapshot in run.snapshots}
+    accelerators = {name for name in names if not is_cpu(name)}
+    return not accelerators or device in accelerators
+
+
+def snapshot_of(steps: Integers, traced_steps: Integers, table_steps: Integers) -> Integers:
+    """Index of the snapshot that describes each step: the last one up to the step, else the first.
+
+    It is the next one if the layer table changed between the last snapshot and the step, but not until the next.
+    """
+    if not len(traced_steps):
+        return np.full(len(steps), NO_SNAPSHOT)
+    index = np.searchsorted(traced_steps, steps, side="right") - 1
+    # Use the last of several snapshots of the first step, as for any other step.
+    first = int(np.searchsorted(traced_steps, traced_steps[0], side="right")) - 1
+    index = np.maximum(index, first).astype(np.int64)
+    following = np.searchsorted(traced_steps, steps, side="right")
+    last_of_step = np.searchsorted(
+        traced_steps, traced_steps[np.minimum(following, len(traced_steps) - 1)], side="right"
+    )
+    step_table, traced_table = _table_of(steps, table_steps), _table_of(traced_steps, table_steps)
+    changed = traced_table[index] != step_table
+    better = changed & (following < len(traced_steps)) & (traced_table[last_of_step - 1] == step_table)
+    chosen: Integers = np.where(better, last_of_step - 1, index)
+    return chosen
+
+
+def _table_of(steps: Integers, table_steps: Integers) -> Integers:
+    """Index of the layer table valid at each step."""
+    return np.maximum(np.searchsorted(table_steps, steps, side="right") - 1, 0).astype(np.int64)
+
+
+class StepSources(NamedTuple):
+    """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the step's own."""
+
+    snapshot: Integers
+    own: npt.NDArray[np.bool_]
+
+
+def sources_of(steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]) -> StepSources:
+    """The snapshots that describe steps. The breakdown at a failure describes its own step alone."""
+    number = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
+    traced = np.flatnonzero([not snapshot.at_failure for snapshot in snapshots])
+    table_steps = np.asarray([table.step for table in tables], np.int64)
+    index = np.append(traced, NO_SNAPSHOT)[snapshot_of(steps, number[traced], table_steps)]
+    for at, snapshot in enumerate(snapshots):
+        if snapshot.at_failure:
+            index[steps == snapshot.step] = at
+    own = (index != NO_SNAPSHOT) & (np.append(number, MISSING)[index] == steps)
+    return StepSources(index, own)
+
+
+def first_described(snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]) -> list[int]:
+    """The first step that each snapshot describes: its own, or an earlier one at which the layer table changed."""
+    own = [snapshot.step for snapshot in snapshots]
+    steps = np.unique(np.asarray([*own, *(table.step for table in tables)], np.int64))
+    described = sources_of(steps, snapshots, tables).snapshot
+    return [min(steps[described == at].tolist(), default=step) for at, step in enumerate(own)]
+
+
+def composition_of(
+    run: Run, device: str, phase: Phase, rows: Samples, snapshots: Sequence[Snapshot], sources: StepSources
+) -> tuple[tuple[Group, ...], Integers]:
+    """Groups, and their bytes at the rows of a phase on a device, shape [rows, groups]; parameters as in `overview`."""
+    ledgers = [group_sums(snapshot.ledger) for snapshot in snapshots]
+    unknown_weights = any(_EITHER in ledger for ledger in ledgers)
+    groups = (_FROZEN, _TRAINABLE, *((_EITHER,) if unknown_weights else ()), *_OTHER_GROUPS)
+    index = sources.snapshot
+    tables = run.layer_tables if holds_model(run, device) else ()
+    table_steps = np.asarray([table.step for table in tables], np.int64)
+    row_table = _table_of(rows.step, table_steps)
+    # There are few distinct pairs of snapshot and layer table: compute the stack of each once.
+    count = max(1, len(tables))
+    pairs, of_row = np.unique((index + 1) * count + row_table, return_inverse=True)
+    bases = np.zeros((len(pairs), len(groups)), np.int64)
+    own_steps = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
+    own_table = [*_table_of(own_steps, table_steps).tolist(), NO_SNAPSHOT]
+    for at, pair in enumerate(pairs.tolist()):
+        snapshot, table = pair // count - 1, pair % count
+        stack = dict(ledgers[snapshot]) if snapshot != NO_SNAPSHOT else {}
+        if tables and own_table[snapshot] != table:
+            # It changed since the snapshot: weights and optimizer state are those of the table.
+            totals = layer_totals(tables[table])
+            stack.pop(_EITHER, None)
+            stack[_FROZEN] = totals.frozen_weight_bytes + totals.statistics_bytes
+            stack[_TRAINABLE] = totals.trainable_weight_bytes
+            stack[_OPTIMIZER] = totals.optimizer_bytes
+        bases[at] = [stack.get(group, 0) for group in groups]
+    stacks = bases[of_row]
+    figures = rows.devices[device]
+    inferred = np.flatnonzero(~sources.own)
+    moments = EndMemory(rows.step[inferred], figures.in_use_bytes[inferred], row_table[inferred])
+    stacks[inferred] = _long_lived(run, device, phase, moments, stacks[inferred], groups, snapshots, table_steps)
+    heights = figures.peak_bytes.copy()
+    for at, one in enumerate(snapshots):
+        if one.at_failure:
+            heights[index == at] = one.in_use_bytes
+    return groups, _fit(stacks, heights)
+
+
+def _long_lived(
+    run: Run,
+    device: str,
+    phase: Phase,
+    rows: EndMemory,
+    stacks: Integers,
+    groups: Sequence[Group],
+    snapshots: Sequence[Snapshot],
+    table_steps: Integers,
+) -> Integers:
+    """The stacks of steps without a breakdown of their own, with long-lived bytes that follow those at step end.
+
+    Memory that outlives the step is still in use at its end: a stack of long-lived categories above that is cut from
+    the top.
+    """
+    # The last snapshot of a step has the most bytes in use.
+    traced = list({one.step: one for one in snapshots if not one.at_failure}.values())
+    if traced:
+        columns = np.flatnonzero([category in _LONG_LIVED for category, _ in groups])
+        step = np.asarray([one.step for one in traced], np.int64)
+        sums = [group_sums(one.ledger) for one in traced]
+        measured = np.asarray([[own.get(groups[at], 0) for at in columns.tolist()] for own in sums], np.int64)
+        moments = EndMemory(step, _end_bytes(run, device, phase, step), _table_of(step, table_steps))
+        values, known = long_lived(rows, moments, measured)
+        stacks[np.ix_(np.flatnonzero(known), columns)] = values[known]
+    outlive = sum(category in PERSISTENT for category, _ in groups)  # the lowest ones of the stack
+    most = np.where(rows.end_bytes == MISSING, np.iinfo(np.int64).max, rows.end_bytes)
+    heights = np.minimum(np.cumsum(stacks[:, :outlive], axis=1), most[:, None])
+    stacks[:, :outlive] = np.diff(heights, axis=1, prepend=0)
+    return stacks
+
+
+def _end_bytes(run: Run, device: str, phase: Phase, steps: Integers) -> Integers:
+    """Bytes in use at the end of some steps, `MISSING` if unknown; from all samples, so that no zoom changes them."""
+    figures = run.samples.devices.get(device)
+    rows = phase_steps(run.samples, figures, phase)
+    ends = np.full(len(steps), MISSING)
+    if figures is not None and len(rows):
+        place = np.minimum(np.searchsorted(run.samples.step[rows], steps), len(rows) - 1)
+        found = run.samples.step[rows][place] == steps
+        ends[found] = figures.in_use_bytes[rows][place[found]]
+    return ends
+
+
+def _fit(stacks: Integers, peaks: Integers) -> Integers:
+    """`stacks`, shape [rows, groups], cut from the top or filled up in the last group so that rows sum to `peaks`."""
+    known = np.where(peaks == MISSING, 0, peaks)
+    heights = np.minimum(np.cumsum(stacks, axis=1), known[:, None])
+    fitted = np.diff(heights, axis=1, prepend=0)
+    fitted[:, -1] += known - heights[:, -1] if stacks.shape[1] else 0
+    fitted[peaks == MISSING] = MISSING
+    return np.asarray(fitted, np.int64)

@@ -1,0 +1,232 @@
+"""The four questions on a run, answered for a device: does it fit, grow, fragment, and what changed? Pure."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerEvidence, AnswerSource, describe_answer, known
+from tb_memplugin.analysis.answer_memory import fits, fragmented
+from tb_memplugin.analysis.device_growth import (
+    Growth,
+    SessionGrowth,
+    can_show_growth,
+    examined,
+    growth_bound,
+    growth_of,
+    jumps_text,
+    session_growth,
+    traced_of,
+)
+from tb_memplugin.analysis.facts import device_phase, range_of
+from tb_memplugin.analysis.growth_causes import Cause
+from tb_memplugin.analysis.host_memory import CPU, HostGrowth, host_growth
+from tb_memplugin.analysis.step_changes import StepChange, step_changes
+from tb_memplugin.analysis.step_rows import step_rows
+from tb_memplugin.analysis.trend import MIN_JUMP_STEPS, Trend, least_jump
+from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Phase, Run, format_bytes, full_device_name, values_of
+
+
+def growing(run: Run, device: str, phase: Phase) -> Answer:
+    """The growth over the steps of the `device_phase`, or else of `phase`, with the category that makes up most."""
+    main = device_phase(run, device)
+    growth = growth_of(run, device, main)
+    if growth is None and phase != main:
+        growth = growth_of(run, device, phase)
+    of_phase = main if growth is None else growth.phase
+    part = examined(run, device, of_phase)
+    steps = _known_steps(part, device, of_phase)
+    figures: dict[str, int | float] = {"steps": steps}
+    sessions = session_growth(run, device) if growth is None else None
+    if sessions is not None:
+        return _sessions_grow(sessions, main, figures)
+    if growth is None:
+        evidence = AnswerEvidence("overview", phase=main)
+        if not can_show_growth(part, device):
+            sentence = f"Too few steps: {steps:,}"
+            return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
+        host = host_growth(run)
+        if host is not None:
+            return _host_grows(host, device, main, figures)
+        bound = growth_bound(run, device)
+        sentence = f"No growth over {steps:,} steps" + ("" if bound is None else f" (under {format_bytes(bound)})")
+        figures |= known(bound_bytes=bound)
+        return Answer("growing", device, sentence, "ok", "measured", evidence, figures)
+    trend = growth.trend
+    sentence = _rate(trend)
+    owner, source = _owner(part, growth)
+    layer, category = owner or (None, None)
+    if growth.cause is not None:
+        sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
+    elif category is not None:
+        sentence += f": {category.replace('_', ' ')}"
+    evidence = AnswerEvidence(
+        "overview",
+        step=trend.last_step,
+        phase=growth.phase,
+        category=next((one for one in CATEGORIES if one == category), None),
+        layer=layer,
+        zoom=_zoom(trend),
+    )
+    figures |= known(
+        **values_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
+        owner_bytes=None if owner is None else growth.owner_bytes,
+        capacity_step=growth.capacity_step,
+        **_cause_figures(growth.cause),
+    )
+    return Answer("growing", device, sentence, "warning", source, evidence, figures, _details(growth, owner))
+
+
+def _details(growth: Growth, owner: tuple[str | None, str] | None) -> tuple[str, ...]:
+    details = []
+    if owner is not None and growth.owner_bytes is not None:
+        layer, category = owner
+        name = category.replace("_", " ").capitalize() + (f" of {layer}" if layer and not growth.origin() else "")
+        parts = (f"{name} +{format_bytes(growth.owner_bytes)}{growth.span()}", *growth.origin())
+        details.append(f"{', '.join(parts)}.")
+    if growth.cause is not None:
+        details.append(f"Cause: {growth.cause.text}.")
+    if growth.capacity_step is not None:
+        details.append(f"At this rate memory runs out by step {growth.capacity_step}, earlier with fragmentation.")
+    if not details:
+        trend = growth.trend
+        levels = f"From {format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
+        details.append(f"{levels}{jumps_text(growth.jumps)}.")
+    return tuple(details)
+
+
+def _rate(trend: Trend) -> str:
+    steps, per = (1, "/step") if trend.bytes_per_step >= 1 else (1000, " per 1,000 steps")
+    return f"+{format_bytes(round(steps * trend.bytes_per_step))}{per} since step {trend.since_step}"
+
+
+def _zoom(trend: Trend) -> tuple[int, int] | None:
+    return (trend.since_step, trend.last_step) if trend.last_step > trend.since_step else None
+
+
+def _cause_figures(cause: Cause | None) -> dict[str, int | float]:
+    return {} if cause is None else known(cause_count=cause.count, cause_bytes=cause.bytes)
+
+
+def _sessions_grow(growth: SessionGrowth, phase: Phase, figures: dict[str, int | float]) -> Answer:
+    cause = growth.cause
+    sentence = growth.short() + ("" if cause is None else f": {cause.short}")
+    sizes = values_of(growth, "bytes_per_session", "sessions", "from_bytes", "to_bytes")
+    figures = figures | sizes | _cause_figures(cause)
+    source: AnswerSource = "measured" if cause is None else "inferred"
+    evidence = AnswerEvidence("overview", phase=phase)
+    return Answer("growing", growth.device, sentence, "warning", source, evidence, figures, (growth.sentence(),))
+
+
+def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, int | float]) -> Answer:
+    """The device's memory does not grow, but host RSS does, by more than the memory of ``CPU:0``."""
+    trend, cause = host.beyond_cpu, host.cause
+    name = f"Host RSS beyond {CPU}" if host.cpu_bytes_per_step else "Host RSS"
+    sentence = f"{name} {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
+    evidence = AnswerEvidence("fragmentation", step=trend.last_step, phase=phase, zoom=_zoom(trend))
+    figures = figures | known(
+        host_bytes_per_step=trend.bytes_per_step,
+        since_step=trend.since_step,
+        from_host_bytes=trend.from_bytes,
+        to_host_bytes=trend.to_bytes,
+        **_cause_figures(cause),
+    )
+    source: AnswerSource = "measured" if cause is None else "inferred"
+    return Answer("growing", device, sentence, "warning", source, evidence, figures)
+
+
+def _known_steps(run: Run, device: str, phase: Phase) -> int:
+    figures = run.samples.devices.get(device)
+    steps = np.asarray([one.step for one in run.snapshots if one.device == device and one.phase == phase], np.int64)
+    if figures is not None:
+        seen = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
+        steps = np.append(steps, run.samples.step[seen & (run.samples.phase == PHASES.index(phase))])
+    return range_of(steps, run.thinning > 1).steps
+
+
+def _owner(run: Run, growth: Growth) -> tuple[tuple[str | None, str] | None, AnswerSource]:
+    """The owner of at least half of the growth, None if unknown, and how the answer is known."""
+    if growth.owner is None or growth.owner_bytes is None:
+        return None, "measured"
+    traced = traced_of(run, growth.device, growth.phase, growth.trend, growth.jumps)
+    first, last = growth.trend.since_step, growth.trend.last_step
+    source: AnswerSource = "inferred"
+    if len(traced) >= 2 and traced[-1].step > traced[0].step:
+        first, last, source = traced[0].step, traced[-1].step, "measured"
+    whole = growth.trend.bytes_per_step * (last - first)
+    if 2 * (growth.owner_bytes + growth.rounding_bytes) < whole:
+        return None, "measured"
+    return growth.owner, source
+
+
+def answers(
+    run: Run, device: str | None, phase: Phase | None = None, by_worker: Mapping[str, Run] | None = None
+) -> tuple[Answer, ...]:
+    """The answers in the order of `QUESTIONS`, from every step of the run; all unknown without a device.
+
+    Args:
+        phase: By default the `device_phase`.
+        by_worker: As for `describe_run`. Growth is looked for in the run of the device's worker, whose sessions are
+            known there.
+    """
+    if device is None:
+        return tuple(
+            Answer(name, None, "No allocator data recorded", "unknown", "unknown", AnswerEvidence("overview"), {})
+            for name in QUESTIONS
+        )
+    phase = device_phase(run, device) if phase is None else phase
+    return (
+        fits(run, device, phase),
+        dataclasses.replace(growing(*_of_worker(run, device, by_worker or {}), phase), device=device),
+        fragmented(run, device, phase),
+        changed(run, device, phase),
+    )
+
+
+def _of_worker(run: Run, device: str, by_worker: Mapping[str, Run]) -> tuple[Run, str]:
+    for worker, own in by_worker.items():
+        name = device.removeprefix(f"{worker}/") if worker else device
+        if device == full_device_name(worker, name) and name in own.samples.devices:
+            return own, name
+    return run, device
+
+
+def describe_answers(
+    run: Run, device: str | None, phase: Phase | None = None, by_worker: Mapping[str, Run] | None = None
+) -> list[dict[str, Any]]:
+    return [describe_answer(answer) for answer in answers(run, device, phase, by_worker)]
+
+
+def changed(run: Run, device: str, phase: Phase) -> Answer:
+    """The change with the largest effect on the peak; of equal ones, the latest."""
+    changes = step_changes(run, device, phase)
+    if changes:
+        return _changed(device, phase, max(changes, key=lambda one: (abs(one.delta_bytes or 0), one.step)))
+    rows = step_rows(run, device, phase)
+    is_known = rows.devices[device].peak_bytes != MISSING
+    peaks = rows.devices[device].peak_bytes[is_known]
+    measured = range_of(rows.step[is_known], run.thinning > 1).steps
+    evidence = AnswerEvidence("overview", phase=phase)
+    figures = {"steps": measured}
+    # In a series too short for a jump, peaks that differ considerably may be one.
+    if measured < 2 or (measured < MIN_JUMP_STEPS and np.ptp(peaks) >= least_jump(int(peaks.min()))):
+        sentence = f"Too few steps to compare: {measured}"
+        return Answer("changed", device, sentence, "unknown", "unknown", evidence, figures)
+    return Answer("changed", device, f"No changes in {measured:,} steps", "ok", "measured", evidence, figures)
+
+
+def _changed(device: str, phase: Phase, change: StepChange) -> Answer:
+    before, after = change.before, change.after
+    evidence = AnswerEvidence("overview", step=change.step, phase=phase)
+    if before is not None and after is not None:
+        evidence = AnswerEvidence("compare", step=before.step, phase=phase, other_step=after.step)
+    figures = known(
+        step=change.step,
+        delta_bytes=change.delta_bytes,
+        peak_before_bytes=None if before is None else before.peak_bytes,
+        peak_after_bytes=None if after is None else after.peak_bytes,
+    )
+    figures |= {f"{category}_delta_bytes": delta for category, delta in change.parts}
+    figures |= {"earlier_optimizers_bytes": change.former_bytes} if change.former_bytes else {}
+    return Answer("changed", device, change.sentence(), "ok", "measured", evidence, figures, change.details())

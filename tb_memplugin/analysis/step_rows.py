@@ -1,0 +1,241 @@
+"""The recorded rows of the steps of one phase on one device, one row a step, and its traced steps: which can be
+compared, lasting changes of the batch size, categories. Pure."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.analysis.changes import epochs
+from tb_memplugin.schema import (
+    CATEGORIES,
+    MISSING,
+    PHASES,
+    SAMPLE_COLUMNS,
+    Category,
+    DeviceSamples,
+    Floats,
+    Integers,
+    Phase,
+    Run,
+    Samples,
+    Snapshot,
+    extreme_rows,
+    former_name,
+    join_rows,
+    measured_pools,
+    one_row_a_step,
+    optional_column,
+    take_rows,
+)
+
+_RATIO_STEPS = 1 << 40
+"""Resolution of a ratio as an integer."""
+
+
+def step_rows(run: Run, device: str, phase: Phase) -> Samples:
+    """Every step of a phase on a device, one row each, sorted by step: the unreduced rows of `overview`."""
+    rows, _ = rows_of_steps(run, device, phase, snapshots_of(run, device, phase), None, None, limit=None)
+    return rows
+
+
+def snapshots_of(run: Run, device: str, phase: Phase) -> tuple[Snapshot, ...]:
+    """The snapshots of a phase on a device, sorted by step and then by bytes in use."""
+    return tuple(
+        snapshot
+        for snapshot in sorted(run.snapshots, key=lambda snapshot: (snapshot.step, snapshot.in_use_bytes))
+        if snapshot.device == device and snapshot.phase == phase
+    )
+
+
+def rows_of_steps(
+    run: Run,
+    device: str,
+    phase: Phase,
+    snapshots: Sequence[Snapshot],
+    first_step: int | None,
+    last_step: int | None,
+    limit: int | None,
+) -> tuple[Samples, int]:
+    """The rows of an overview, and their number before reduction."""
+    figures = run.samples.devices.get(device)
+    chosen = phase_steps(run.samples, figures, phase)
+    steps = run.samples.step[chosen]
+    begin = 0 if first_step is None else int(np.searchsorted(steps, first_step, side="left"))
+    end = len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right"))
+    chosen, steps = chosen[begin:end], steps[begin:end]
+    # The last snapshot of a step has the most bytes in use.
+    highest = {
+        snapshot.step: snapshot
+        for snapshot in snapshots
+        if (first_step is None or snapshot.step >= first_step) and (last_step is None or snapshot.step <= last_step)
+    }
+    traced, unsampled = _places(steps, highest)
+    if figures is not None and len(chosen):
+        total = len(chosen) + len(unsampled)
+        if limit is not None and len(chosen) > limit:
+            shown = take_rows(figures, chosen)
+            extremes = [shown.peak_bytes, shown.in_use_bytes, *pool_extremes(shown)]
+            chosen = chosen[extreme_rows(extremes, limit, traced)]
+    else:
+        figures, total = _no_figures(len(run.samples)), len(unsampled)
+    rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
+    return _with_snapshots(rows, device, phase, highest, unsampled), total
+
+
+def phase_steps(samples: Samples, figures: DeviceSamples | None, phase: Phase) -> npt.NDArray[np.intp]:
+    """The rows of a phase with a value of the device, sorted by step; for each step the row of the highest peak."""
+    if figures is None:
+        return np.empty(0, np.intp)
+    return one_row_a_step(samples.step, figures, samples.phase == PHASES.index(phase))
+
+
+def _places(steps: Integers, highest: Mapping[int, Snapshot]) -> tuple[list[int], list[Snapshot]]:
+    """Indices of the traced steps in `steps` (ascending), and the snapshots of steps that are not in it."""
+    places, unsampled = [], []
+    for step, snapshot in highest.items():
+        at = int(np.searchsorted(steps, step))
+        if at < len(steps) and steps[at] == step:
+            places.append(at)
+        else:
+            unsampled.append(snapshot)
+    return places, unsampled
+
+
+def _with_snapshots(
+    rows: Samples, device: str, phase: Phase, highest: Mapping[int, Snapshot], unsampled: Sequence[Snapshot]
+) -> Samples:
+    """`rows` with missing peaks from snapshots, and with a row for each traced step without a sample."""
+    figures = rows.devices[device]
+    for at in np.flatnonzero(figures.peak_bytes == MISSING).tolist():
+        if int(rows.step[at]) in highest:
+            figures.peak_bytes[at] = highest[int(rows.step[at])].in_use_bytes
+    if not unsampled:
+        return rows
+    missing = np.full(len(unsampled), MISSING)
+    peaks = np.asarray([snapshot.in_use_bytes for snapshot in unsampled], np.int64)
+    capacity = optional_column(snapshot.capacity_bytes for snapshot in unsampled)
+    of_device = dataclasses.replace(_no_figures(len(unsampled)), peak_bytes=peaks, capacity_bytes=capacity)
+    steps = np.asarray([snapshot.step for snapshot in unsampled], np.int64)
+    times = np.asarray([snapshot.wall_time for snapshot in unsampled])
+    added = Samples(steps, np.full(len(unsampled), PHASES.index(phase)), missing, times, missing, {})
+    own = {name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS}
+    joined = Samples(**own, devices={device: join_rows([figures, of_device])})
+    return take_rows(joined, np.argsort(joined.step, kind="stable"))
+
+
+def _no_figures(rows: int) -> DeviceSamples:
+    missing = np.full(rows, MISSING)
+    return DeviceSamples(**{field.name: missing for field in dataclasses.fields(DeviceSamples)})
+
+
+def fragmentation(figures: DeviceSamples) -> Floats:
+    """1 − largest free chunk / free bytes of each row; NaN if nothing is free or the pool was not measured."""
+    free = figures.pool_bytes - figures.in_use_bytes
+    known = measured_pools(figures) & (free > 0)
+    ratio: Floats = np.where(known, 1 - figures.largest_free_bytes / np.where(known, free, 1), np.nan)
+    return ratio
+
+
+def pool_extremes(figures: DeviceSamples) -> list[Integers]:
+    """Columns whose extremes a reduction keeps; none if no pool was measured."""
+    measured = measured_pools(figures)
+    if not measured.any():
+        return []
+    ratio = fragmentation(figures)
+    return [
+        np.where(measured, figures.pool_bytes, MISSING),
+        np.where(measured, figures.largest_free_bytes, MISSING),
+        np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(np.int64),
+    ]
+
+
+_LASTING = 2
+"""Traced steps on either side of a change of the batch size, as far as there are any, that must have one size: batches
+of varying sizes are no change."""
+
+
+class BatchChange(NamedTuple):
+    """The nearest traced steps before and after a lasting change of the batch size."""
+
+    before: Snapshot
+    after: Snapshot
+
+    @property
+    def title(self) -> str:
+        return f"batch {self.before.batch_size:,} → {self.after.batch_size:,}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Former:
+    """Requested bytes of optimizers and models that the program no longer uses: slots, and all other bytes."""
+
+    slots: int
+    others: int
+
+
+def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
+    """The snapshots of the traced and failed steps of a phase, one for each, without partial batches.
+
+    A partial batch is smaller than the batch traced before it and ends an epoch, or the batch traced after it is as
+    large as that before it.
+    """
+    by_step = {snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}
+    ends = {epoch.last_step for epoch in epochs(run.samples)} if phase == "train" else set()
+    traced = list(by_step.values())
+    found: list[Snapshot] = []
+    for at, snapshot in enumerate(traced):
+        size = next((one.batch_size for one in reversed(found) if one.batch_size is not None), None)
+        if size is not None and snapshot.batch_size is not None and snapshot.batch_size < size:
+            after = next((one.batch_size for one in traced[at + 1 :] if one.batch_size is not None), None)
+            if not snapshot.at_failure and (snapshot.step in ends or after == size):
+                continue
+        found.append(snapshot)
+    return found
+
+
+def batch_changes(snapshots: Sequence[Snapshot]) -> list[BatchChange]:
+    """The lasting changes of the batch size between `comparable_steps`; a failed step counts alone."""
+    known = [snapshot for snapshot in snapshots if snapshot.batch_size is not None]
+    changes = []
+    for at in range(1, len(known)):
+        before, after = known[at - 1], known[at]
+        earlier = {one.batch_size for one in known[max(0, at - _LASTING) : at]}
+        later = {one.batch_size for one in known[at : at + (1 if after.at_failure else _LASTING)]}
+        if before.batch_size != after.batch_size and len(earlier) == len(later) == 1:
+            changes.append(BatchChange(before, after))
+    return changes
+
+
+def first_of_level(steps: Integers, peaks: Integers, change: BatchChange) -> int | None:
+    """The first step after a change by the measured peaks between its traced steps; None if they do not show it."""
+    first, last = change.before.step + 1, change.after.step
+    inside = (steps >= first) & (steps <= last) & (peaks >= 0)
+    steps, peaks = steps[inside], peaks[inside]
+    closer = np.abs(peaks - change.after.in_use_bytes) < np.abs(peaks - change.before.in_use_bytes)
+    if not len(steps) or not closer.any():
+        return last if first == last else None
+    at = int(np.argmax(closer))
+    # Every step from there on has the new level, and every step was measured.
+    contiguous = len(steps) == last - first + 1
+    return int(steps[at]) if contiguous and closer[at:].all() else None
+
+
+def category_deltas(before: Snapshot, after: Snapshot) -> dict[Category, int]:
+    """Change of the bytes of each category at the peak, in stack order; categories without a change are left out."""
+    deltas = dict.fromkeys(CATEGORIES, 0)
+    for sign, snapshot in ((-1, before), (1, after)):
+        for row in snapshot.ledger:
+            deltas[row.category] += sign * row.bytes
+    return {category: delta for category, delta in deltas.items() if delta}
+
+
+def former_of(snapshot: Snapshot) -> Former:
+    slots = others = 0
+    for row in snapshot.ledger:
+        if row.category != "rounding" and former_name(row.layer) is not None:
+            slots += row.bytes if row.category == "optimizer_state" else 0
+            others += row.bytes if row.category != "optimizer_state" else 0
+    return Former(slots, others)

@@ -1,0 +1,3 @@
+"""FACE."""
+
+from tb_memplugin.cli.commands import main

@@ -1,0 +1,70 @@
+"""The parser of the command line: help with examples and exit codes, errors in one line that suggest what was meant."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, TypeAlias
+
+from tb_memplugin.schema import clean, did_you_mean, unknown_name
+
+USER_ERROR = 2
+"""Exit code of wrong usage and of errors of the user."""
+
+
+EXIT_CODES = {0: "success", USER_ERROR: "an error, in one line on standard error"}
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser of `tb-memplugin` or of one of its commands, with examples and exit codes for its help."""
+
+    def __init__(self, *, examples: Sequence[str] = (), exit_codes: Mapping[int, str] | None = None, **named: Any):
+        parts = [named.pop("epilog", None) or ""]
+        parts += ["\n".join(["examples:", *(f"  {line}" for line in examples)])] if examples else []
+        codes = [f"  {code}  {meaning}" for code, meaning in sorted((exit_codes or {}).items())]
+        parts += ["\n".join(["exit codes:", *codes])] if codes else []
+        super().__init__(epilog="\n\n".join(filter(None, parts)) or None, formatter_class=_Help, **named)
+
+    def add_logdir(self) -> None:
+        self.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USER_ERROR, f"{self.prog}: {clean(message)} (see {self.prog} --help)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As in the base class, but unknown arguments are an error of the command that got them."""
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            option = next((one.partition("=")[0] for one in unknown if one.startswith("-")), None)
+            if option is None:
+                self.error(f"unexpected argument {unknown[0]!r:.80}")
+            hint = did_you_mean(option, self.option_names())
+            self.error(f"unknown option {option:.80}" + (f"; {hint}" if hint else ""))
+        return known, unknown
+
+    def option_names(self) -> list[str]:
+        return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        is_command = isinstance(action, argparse._SubParsersAction)
+        kind = "unknown command" if is_command else "invalid choice"
+        raise argparse.ArgumentError(
+            None if is_command else action, unknown_name(kind, str(value), names, offer="choose from")
+        )
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
+"""Where each command adds its parser."""
+
+
+class _Help(argparse.HelpFormatter):
+    """Wraps paragraphs; lines that are indented, such as examples, stay as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = []
+        for part in text.split("\n\n"):
+            kept = any(line.startswith(" ") for line in part.split("\n"))
+            lines = [f"{indent}{line}" for line in part.split("\n")]
+            parts.append("\n".join(lines) if kept else super()._fill_text(part, width, indent))
+        return "\n\n".join(parts)

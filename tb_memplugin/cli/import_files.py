@@ -1,0 +1,204 @@
+"""``tb-memplugin import``: memory dumps, out-of-memory logs and profiles into a run."""
+
+import argparse
+import dataclasses
+import os
+import re
+import stat
+from collections.abc import Sequence
+
+import numpy as np
+
+from tb_memplugin.attribution.oom import OomEvent, post_mortem
+from tb_memplugin.attribution.owners import Classifier
+from tb_memplugin.attribution.results import attribute, timeline
+from tb_memplugin.attribution.trace import facts_from_names
+from tb_memplugin.cli.command_parser import EXIT_CODES, Commands
+from tb_memplugin.errors import FormatError, NotFoundError, RequestError
+from tb_memplugin.importers import (
+    MAX_LOG_BYTES,
+    MAX_PROFILE_BYTES,
+    LoggedFailure,
+    looks_like_dump,
+    read_dump,
+    read_log,
+    read_traces,
+)
+from tb_memplugin.schema import AllocationTrace, MemoryMap, Oom, Snapshot, Timeline, clean, counted
+from tb_memplugin.storage.write import RunWriter
+
+SAME_FAILURE_SECONDS = 11.0
+"""TensorFlow writes dumps for ten seconds while it waits for memory: dumps this close belong to one failure."""
+
+_DUMP_NAME = re.compile(r"\.(\d{15,17})$")
+
+
+class _Collected:
+    """Contents of the files, of logs with the time of their last change."""
+
+    def __init__(self) -> None:
+        self.dumps: list[MemoryMap] = []
+        self.failures: list[tuple[LoggedFailure, float]] = []
+        self.snapshots: list[Snapshot] = []
+        self.timelines: list[Timeline] = []
+
+
+def add_command(commands: Commands) -> None:
+    importing = commands.add_parser(
+        "import",
+        help="import a memory dump, a log or a profile",
+        description="Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of jobs "
+        "that ran out of memory, profiles (*.xplane.pb).",
+        examples=(
+            "tb-memplugin import job.log --logdir runs",
+            "tb-memplugin import /tmp/dump.* --logdir runs --run failed",
+        ),
+        exit_codes=EXIT_CODES,
+    )
+    importing.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
+    importing.add_argument("--logdir", metavar="LOGDIR", required=True, help="log directory; created if missing")
+    importing.add_argument("--run", metavar="NAME", help="name of the run (default: from the first file's name)")
+    importing.set_defaults(command=_import)
+
+
+def _import(options: argparse.Namespace) -> int:
+    for sentence in import_files(options.paths, options.logdir, options.run):
+        print(clean(sentence))
+    return 0
+
+
+def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str]:
+    """Import files into one run under `logdir`; return a sentence on each kind of imported data.
+
+    Nothing is written if a file cannot be read (NotFoundError) or is damaged or of an unknown format (FormatError).
+    """
+    name = run if run is not None else _run_name(paths[0])
+    if not name or os.path.isabs(name) or ".." in name.split("/"):
+        raise RequestError(f"--run must be a name relative to LOGDIR, such as exp1. Received: {name!r}")
+    collected = _Collected()
+    for path in paths:
+        _collect(path, collected)
+    ooms = _post_mortems(collected)
+    try:
+        writer = RunWriter(os.path.join(logdir, name), producer="import")
+        for snapshot in collected.snapshots:
+            writer.snapshot(snapshot)
+        for one in collected.timelines:
+            writer.timeline(one)
+        for oom in ooms:
+            writer.oom(oom)
+        writer.close()
+    except OSError as error:
+        raise NotFoundError(f"run {name!r} cannot be written to {logdir}: {error.strerror}") from None
+    sentences = [f"{name}: {counted(len(ooms), 'failed allocation')}"] if ooms else []
+    if collected.snapshots:
+        snapshots = counted(len(collected.snapshots), "snapshot")
+        sentences.append(
+            f"{name}: {snapshots} from profiles; layers are TensorFlow's name scopes, because profiles do not contain "
+            "Keras layers"
+        )
+    return sentences
+
+
+def _run_name(path: str) -> str:
+    stem = _DUMP_NAME.sub("", os.path.basename(path))
+    for ending in (".xplane.pb", ".log", ".txt"):
+        stem = stem.removesuffix(ending)
+    return re.sub(r"[^0-9A-Za-z._-]+", "_", stem).strip("._") or "imported"
+
+
+def _collect(path: str, collected: _Collected) -> None:
+    try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise NotFoundError(f"{path} is not a regular file; pass a file that TensorFlow wrote")
+        if status.st_size > MAX_PROFILE_BYTES:
+            raise FormatError(f"{path}: the file is larger than the limit of {MAX_PROFILE_BYTES} bytes")
+        with open(path, "rb") as file:
+            data = file.read(status.st_size)
+        changed = status.st_mtime
+    except OSError as error:
+        raise NotFoundError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        _read(path, data, changed, collected)
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    except MemoryError:
+        raise FormatError(f"{path}: there is not enough memory to read the file") from None
+
+
+def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None:
+    if path.endswith(".xplane.pb"):
+        for trace in read_traces(data):
+            step = len({snapshot.wall_time for snapshot in collected.snapshots} - {changed})
+            _add_trace(trace, step, changed, collected)
+    elif looks_like_dump(data):
+        stamp = _DUMP_NAME.search(path)
+        collected.dumps.append(read_dump(data, int(stamp[1]) / 1e6 if stamp else changed))
+    elif b"\0" in data[:4096] or not data:
+        raise FormatError(
+            f"unknown format ({len(data)} bytes); pass a memory dump (TF_BFC_MEMORY_DUMP), a log, or a profile "
+            "(*.xplane.pb)"
+        )
+    else:
+        if len(data) > MAX_LOG_BYTES:
+            raise FormatError(f"the log of {len(data)} bytes is larger than the limit of {MAX_LOG_BYTES}")
+        collected.failures += [(one, changed) for one in read_log(data.decode("utf-8", "replace"), changed)]
+
+
+def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: _Collected) -> None:
+    """Add a step's ledger and timeline, attributed by op names alone."""
+    facts = facts_from_names(trace)
+    classifier = Classifier(trace, facts)
+    snapshot = attribute(
+        trace, facts, step=step, phase="train", wall_time=wall_time, capacity_bytes=None, classifier=classifier
+    )
+    collected.snapshots.append(snapshot)
+    inside = timeline(classifier, snapshot)
+    if inside is not None:
+        collected.timelines.append(inside)
+
+
+def _post_mortems(collected: _Collected) -> list[Oom]:
+    """One for each failure; a dump and a log with the same chunks are one failure."""
+    dumps = _one_of_each_failure(collected.dumps)
+    ooms: list[Oom] = []
+    for failure, wall_time in collected.failures:
+        same = next((dump for dump in dumps if _same_chunks(dump, failure.map)), None)
+        memory_map = failure.map
+        if same is not None and memory_map is not None:
+            dumps.remove(same)
+            capacity = memory_map.capacity_bytes
+            memory_map = dataclasses.replace(same, capacity_bytes=capacity, not_available=memory_map.not_available)
+        event = OomEvent(
+            identifier=f"log {len(ooms)}",
+            status="failed",
+            device=failure.device,
+            wall_time=memory_map.wall_time if memory_map is not None else wall_time,
+            requested_bytes=failure.request.requested_bytes,
+            op=failure.request.op,
+            shape=failure.request.shape,
+            uncertain_bytes=failure.request.uncertain_bytes,
+            in_use_bytes=failure.in_use_bytes,
+            capacity_bytes=failure.capacity_bytes,
+            notes=failure.notes,
+        )
+        ooms.append(post_mortem(event, memory_map))
+    for dump in dumps:
+        event = OomEvent(f"dump {len(ooms)}", "failing", dump.device, dump.wall_time)
+        ooms.append(post_mortem(event, dump))
+    return ooms
+
+
+def _one_of_each_failure(dumps: Sequence[MemoryMap]) -> list[MemoryMap]:
+    kept: list[MemoryMap] = []
+    for dump in sorted(dumps, key=lambda dump: (dump.device, dump.wall_time)):
+        if kept and kept[-1].device == dump.device and dump.wall_time - kept[-1].wall_time < SAME_FAILURE_SECONDS:
+            kept.pop()
+        kept.append(dump)
+    return kept
+
+
+def _same_chunks(dump: MemoryMap, logged: MemoryMap | None) -> bool:
+    columns = ("address", "bytes", "state")
+    return logged is not None and all(np.array_equal(getattr(dump, one), getattr(logged, one)) for one in columns)

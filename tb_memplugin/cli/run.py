@@ -1,0 +1,295 @@
+"""``tb-memplugin run``: runs a program as ``python FILE …`` or ``python -m MODULE …`` would, and records its trainings.
+
+Until the program runs, only the standard library is imported: it may set what NumPy or TensorFlow read at their import.
+"""
+
+import argparse
+import builtins
+import contextlib
+import importlib.machinery
+import io
+import os
+import pkgutil
+import runpy
+import shlex
+import sys
+import threading
+import time
+import types
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tb_memplugin.environment import is_off
+
+if TYPE_CHECKING:
+    from tb_memplugin.recorder.automatic import AutomaticRecording
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+"""Directory whose frames are left out of tracebacks: this package's."""
+USAGE_ERROR = 2
+DEFAULT_LOGDIR = "runs"
+NOTHING = (
+    "Nothing was recorded: the program called no `fit`, `evaluate`, `predict` or `train_on_batch` of a Keras model, "
+    "and no `tf.function` twice that takes gradients and updates variables."
+)
+_DESCRIPTION = (
+    "Runs a Python program and records the memory of every fit, evaluate and predict of Keras, of train_on_batch, and "
+    "of custom loops that call a tf.function which takes gradients and updates variables. The program needs no change. "
+    "At its end, what `tb-memplugin inspect` says of its runs is printed on standard error."
+)
+_EPILOG = """\
+examples:
+  tb-memplugin run train.py --epochs 3
+  tb-memplugin run --logdir runs --run bigger_batch train.py --batch 64
+  tb-memplugin run -m mypackage.train
+
+exit codes:
+  2  wrong options, or a program that cannot be read
+  otherwise that of the program
+
+With TB_MEMPLUGIN=0 the program runs and nothing is recorded."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """With errors as of the other commands, whose parser imports too much for a start before the program's."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = _DESCRIPTION, _EPILOG
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.usage = "tb-memplugin run [options] FILE|-m MODULE [ARGUMENT ...]"
+    parser.add_argument(
+        "--logdir", metavar="DIR", default=DEFAULT_LOGDIR, help=f"directory of the runs (default: {DEFAULT_LOGDIR})"
+    )
+    parser.add_argument(
+        "--run", metavar="R", type=_name, help="name of the run (default: name of the program, date and time)"
+    )
+    parser.add_argument(
+        "--overhead", metavar="SHARE", type=_share, default=0.005, help="share of run time that tracing may cost"
+    )
+    parser.add_argument("--trace-steps", metavar="S,S", type=_steps, help="trace exactly these training steps instead")
+    parser.add_argument("--device", metavar="D", action="append", help="only this device, e.g. GPU:0; can be repeated")
+    parser.add_argument("--keep-profile", action="store_true", help="keep the profile of each traced step")
+    parser.add_argument("--no-source-lines", action="store_true", help="store no lines of code that call layers")
+    parser.add_argument("--scalars", action="store_true", help="also write peaks as scalars for TensorBoard")
+    parser.add_argument("--no-summary", action="store_true", help="print nothing at the end")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module, as of python -m")
+    parser.add_argument("program", metavar="FILE|MODULE", help="the program")
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="its arguments")
+    parser.set_defaults(command=run)
+
+
+def main(arguments: Sequence[str]) -> NoReturn:
+    parser = _Parser(prog="tb-memplugin run", allow_abbrev=False)
+    add_arguments(parser)
+    run(parser.parse_args(arguments))
+
+
+def run(options: argparse.Namespace) -> NoReturn:
+    """Run the program; ends with its exception or exit code."""
+    if not options.is_module:
+        _check_readable(options.program)
+    recording = None if is_off() else _recording(options)
+    process = os.getpid()
+    ended: BaseException | None = None
+    try:
+        if options.is_module:
+            run_module(options.program, options.arguments)
+        else:
+            run_file(options.program, options.arguments)
+    except BaseException as error:
+        ended = error
+    if ended is not None and not isinstance(ended, SystemExit):
+        show_exception(ended)  # here, where no exception is being handled: a hook of the program's may raise
+    if os.getpid() == process and recording is not None:  # else a child that the program forked
+        wait_for_threads()
+        _finish(recording, options.logdir, quiet=options.no_summary)
+    if ended is None:
+        sys.exit(0)
+    if not isinstance(ended, SystemExit):
+        sys.excepthook = lambda *_: None  # printed above; the interpreter still decides how the process ends
+    raise ended
+
+
+def _recording(options: argparse.Namespace) -> "AutomaticRecording":
+    from tb_memplugin.recorder.automatic import AutomaticRecording, Wrapping
+
+    stem = options.program if options.is_module else os.path.splitext(os.path.basename(options.program.rstrip("/")))[0]
+    name = options.run or f"{stem or 'run'}-{time.strftime('%Y%m%d-%H%M%S')}"
+    recording = AutomaticRecording(
+        options.logdir,
+        name,
+        {
+            "overhead": options.overhead,
+            "trace_steps": options.trace_steps,
+            "devices": options.device,
+            "keep_profile": options.keep_profile,
+            "source_lines": not options.no_source_lines,
+            "scalars": options.scalars,
+        },
+    )
+    Wrapping(recording).install()
+    return recording
+
+
+def _check_readable(path: str) -> None:
+    try:
+        if not os.path.isdir(path):
+            with open(path, "rb"):
+                pass
+    except OSError as error:
+        print(f"tb-memplugin: can't open file {path!r}: {error.strerror}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+
+
+def _finish(recording: "AutomaticRecording", given: str, quiet: bool) -> None:
+    """Write the runs and print them; a failure of this changes nothing about how the program ended."""
+    try:
+        recording.close()
+        if not quiet:
+            sys.stdout.flush()
+            text = ending(recording.log_dir, given, recording.names, list(recording.notes()))
+            print(text, file=sys.stderr, flush=True)
+    except KeyboardInterrupt:
+        pass
+    except Exception as error:
+        print(f"tb-memplugin: no summary: {type(error).__name__}: {error}", file=sys.stderr)
+
+
+def _name(text: str) -> str:
+    if not text or text.strip("./\\") != text or "/" in text or "\\" in text:
+        raise argparse.ArgumentTypeError(f"the name of a run is a plain directory name. Received: {text!r}")
+    return text
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise argparse.ArgumentTypeError(f"overhead is a share from 0 (no tracing) to 1. Received: {text!r}")
+    return share
+
+
+def _steps(text: str) -> list[int]:
+    parts = text.split(",")
+    if not all(part.isascii() and part.isdigit() and len(part) <= 15 for part in parts):
+        raise argparse.ArgumentTypeError(f"steps are integers such as 10,500. Received: {text!r}")
+    return [int(part) for part in parts]
+
+
+def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) -> str:
+    """The runs as ``tb-memplugin inspect`` prints them, notes on what was not recorded, and how to see more.
+
+    `given` is the directory as the user wrote it.
+    """
+    from tb_memplugin.export import Runs, format_run
+
+    if not names:
+        return "\n" + "\n\n".join(notes or [NOTHING])
+    loaded = Runs(logdir)
+    parts = [
+        format_run(loaded[name], by_worker=loaded.by_worker(name)) if name in loaded else f"{name}: nothing was written"
+        for name in names
+    ]
+    see = f"See it in TensorBoard, tab Memory:\ntensorboard --logdir {shlex.quote(given)}"
+    return "\n" + "\n\n".join([*parts, *notes, see])
+
+
+def run_file(path: str, arguments: Sequence[str]) -> None:
+    """Run a script, or a directory or zip file with a ``__main__.py``.
+
+    `sys.argv`, ``sys.path[0]`` and the module ``__main__`` are those of ``python path arguments…``, for good: threads
+    and handlers that outlive the script need them as well.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    sys.argv[:] = [path, *arguments]
+    if os.path.isdir(path) or pkgutil.get_importer(path) is not None:
+        _search_first(path)
+        _new_main()
+        runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]  # what the interpreter calls, too
+        return
+    absolute = os.path.abspath(path)
+    with io.open_code(absolute) as file:
+        code: Any = pkgutil.read_code(file)  # of a .pyc file
+    if code is None:
+        with io.open_code(absolute) as file:
+            source = file.read()
+    _search_first(os.path.dirname(os.path.realpath(path)))
+    main = _new_main()
+    main.__file__, main.__cached__ = absolute, None  # type: ignore[attr-defined]
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", absolute)
+    if code is None:
+        code = compile(source, absolute, "exec", dont_inherit=True)
+    exec(code, vars(main))
+
+
+def run_module(name: str, arguments: Sequence[str]) -> None:
+    """Run a module as ``python -m name arguments…`` does; `SystemExit` with a message if there is none."""
+    sys.argv[:] = ["-m", *arguments]
+    _search_first(os.getcwd())
+    _new_main()
+    runpy._run_module_as_main(name)  # type: ignore[attr-defined]
+
+
+def show_exception(error: BaseException) -> None:
+    """Print an exception that ends the program as the interpreter does, without frames of this package."""
+    _strip(error, set())
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_exc = error  # type: ignore[attr-defined, unused-ignore]  # since Python 3.12
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except BaseException as failure:
+        print("Error in sys.excepthook:", file=sys.stderr)
+        _strip(failure, set())
+        sys.__excepthook__(type(failure), failure, failure.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)
+        sys.__excepthook__(type(error), error, error.__traceback__)
+
+
+def wait_for_threads() -> None:
+    """Wait for the program's threads, as the interpreter does when its main thread ends."""
+    with contextlib.suppress(KeyboardInterrupt):
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+
+
+def _search_first(directory: str) -> None:
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = directory
+
+
+def _new_main() -> types.ModuleType:
+    main = types.ModuleType("__main__")
+    vars(main)["__builtins__"] = builtins
+    main.__annotations__ = {}
+    sys.modules["__main__"] = main
+    return main
+
+
+def _strip(error: BaseException | None, seen: set[int]) -> None:
+    """Remove the frames of this package from an exception and its causes."""
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        error.__traceback__ = _without_ours(error.__traceback__)
+        _strip(error.__cause__, seen)
+        error = error.__context__
+
+
+def _without_ours(trace: types.TracebackType | None) -> types.TracebackType | None:
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith(PACKAGE + os.sep):
+            kept.append(trace)
+        trace = trace.tb_next
+    result: types.TracebackType | None = None
+    for one in reversed(kept):
+        result = types.TracebackType(result, one.tb_frame, one.tb_lasti, one.tb_lineno)
+    return result

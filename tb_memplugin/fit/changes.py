@@ -1,0 +1,433 @@
+"""What freezing, another optimizer or another precision changes in a recorded step. Pure.
+
+Optimizer state and weight gradients follow exactly from the weights. What else changes is an estimate with its range:
+which activations are saved, when gradients are freed, what half precision copies.
+"""
+
+import collections
+import dataclasses
+import itertools
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.fit.conditions import SLOTS, Conditions, matching
+from tb_memplugin.fit.recomputation import Segments, recomputed
+from tb_memplugin.fit.sized_steps import (
+    LEFT_OUT,
+    Rows,
+    SizedStep,
+    in_place,
+    once_all_are_there,
+    own_rows,
+    with_lifetimes,
+)
+from tb_memplugin.schema import (
+    PERSISTENT,
+    Category,
+    ChunkOwner,
+    Integers,
+    Layer,
+    StepRequests,
+    counted,
+    example_bytes,
+    former_name,
+    owned,
+    recorded_precision,
+    unfreezing_bytes,
+)
+
+_OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
+_OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")
+_UPDATE = re.compile(rf"(?:^|/)(?:{'|'.join(SLOTS)})\d*/")
+"""A name scope of one of Keras's optimizers, such as `rm_sprop_1`, without underscores."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """What conditions other than batch size and capacity change.
+
+    Attributes:
+        extra: Additional long-lived chunks: owner and size of each.
+        transient_bytes: Least, typical and most additional bytes at the peak.
+        example_bytes: Additional bytes at the peak for each example, typically.
+        frozen: Layers that are frozen in addition.
+        trained: Layers that are trained in addition, and how many bytes of their weights.
+        unsaved: Layers that save nothing for the backward pass any more, as no layer before them is trained.
+        saved: Layers that save their results for the backward pass in addition.
+        without_slots: Whether the recorded optimizer state of layers goes.
+        batches: Batches whose gradients an update sums; with several, most steps leave the weights as they are.
+        halved, doubled: Whether activations have two bytes instead of four, or four instead of two.
+        tests_gradients: Whether the update waits for all gradients, which loss scaling tests together.
+        frees_gradients: Whether it does not wait any more.
+        outputs: Layer path to the bytes of its output for one example, for the last layer of each segment.
+    """
+
+    extra: tuple[tuple[ChunkOwner, int], ...] = ()
+    transient_bytes: tuple[int, int, int] = (0, 0, 0)
+    example_bytes: int = 0
+    frozen: frozenset[str] = frozenset()
+    trained: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    unsaved: frozenset[str] = frozenset()
+    saved: frozenset[str] = frozenset()
+    without_slots: bool = False
+    batches: int = 1
+    halved: bool = False
+    doubled: bool = False
+    tests_gradients: bool = False
+    frees_gradients: bool = False
+    recompute: Segments = ()
+    outputs: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    is_estimate: bool = False
+    sentences: tuple[str, ...] = ()
+
+    def extended(
+        self,
+        sentence: str,
+        extra: Iterable[tuple[ChunkOwner, int]] = (),
+        transient: tuple[int, int, int] = (0, 0, 0),
+        is_estimate: bool = True,
+        **fields: Any,
+    ) -> "Change":
+        low, typical, high = (one + more for one, more in zip(self.transient_bytes, transient, strict=True))
+        return dataclasses.replace(
+            self,
+            extra=(*self.extra, *extra),
+            transient_bytes=(low, typical, high),
+            is_estimate=self.is_estimate or is_estimate,
+            sentences=(*self.sentences, sentence),
+            **fields,
+        )
+
+    def most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step after the change, with all that may stay."""
+        requests = self._scaled(requests)
+        changed = with_lifetimes(requests, np.zeros(len(requests), bool), self.saved_rows(requests))
+        return self._recomputed(SizedStep(changed, self._most_sizes(requests, sizes)))
+
+    def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step after the change, without all that may go."""
+        requests = self._scaled(requests)
+        gone = self._unsaved_rows(requests, _OF_PASSES)
+        if self.without_slots or self.batches > 1:
+            gone |= _by_update(requests) & owned(requests, lambda owner: owner.category == "workspace")
+        if self.batches > 1:
+            requests = in_place(requests, _by_update(requests) & owned(requests, lambda one: one.category == "weights"))
+        kept = np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))
+        if self.halved:
+            kept = np.where(_of_layers_passes(requests) & (kept > 0), kept // 2, kept)
+        if self.doubled:
+            kept = np.where(_half_copies(requests), LEFT_OUT, np.where(kept > 0, np.minimum(kept, sizes), kept))
+        return self._recomputed(SizedStep(requests, self._freed(requests, kept)))
+
+    def typical(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step after the change as TensorFlow usually runs it, if it frees results earlier or later than before."""
+        if self.doubled:
+            return SizedStep(requests, self._freed(requests, self._most_sizes(requests, sizes)))
+        results = self._unsaved_rows(requests, ("activations",))
+        end = int(requests.birth[results].max(initial=-1))
+        early = self._unsaved_rows(requests, ("activations", "workspace")) & (requests.birth <= end)
+        gone = self._unsaved_rows(requests, _OF_PASSES) & ~early
+        changed = with_lifetimes(requests, early, self.saved_rows(requests))
+        return self._recomputed(SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))))
+
+    def owners(self, owner: ChunkOwner, size: int) -> list[tuple[ChunkOwner, int]]:
+        """The owners after the change of an owner's bytes: some of a layer's weights may stay frozen."""
+        if owner.category == "workspace" and owner.layer in self.saved:
+            owner = dataclasses.replace(owner, category="activations")
+        elif owner.category == "activations" and owner.layer in self.unsaved and not self.halved:
+            owner = dataclasses.replace(owner, category="workspace")
+        if owner.trainable and owner.layer in self.frozen:
+            return [(dataclasses.replace(owner, trainable=False), size)]
+        trained = self.trained.get(owner.layer or "")
+        if owner.trainable is not False or trained is None:
+            return [(owner, size)]
+        part = min(size, trained) if owner.category == "weights" else size
+        return [(dataclasses.replace(owner, trainable=True), part), (owner, size - part)]
+
+    @property
+    def is_halfway(self) -> bool:
+        return self.halved or (self.frees_gradients and not self.doubled)
+
+    def saved_rows(self, requests: StepRequests) -> Rows:
+        return own_rows(requests) & owned(
+            requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES
+        )
+
+    def repeated_rows(self, requests: StepRequests) -> Rows:
+        """Which chunks are results of recomputed layers and of those inside them."""
+        layers = tuple(f"{path}/" for segment in self.recompute for path in segment)
+        return owned(requests, lambda owner: owner.category == "activations" and f"{owner.layer}/".startswith(layers))
+
+    def _scaled(self, requests: StepRequests) -> StepRequests:
+        if not self.tests_gradients:
+            return requests
+        old = (requests.birth < 0) & owned(requests, lambda owner: owner.category in PERSISTENT)
+        gradients = _last_gradients(requests)
+        return once_all_are_there(requests, gradients, (_by_update(requests) | old) & ~gradients)
+
+    def _recomputed(self, step: SizedStep) -> SizedStep:
+        if not self.recompute:
+            return step
+        batch = step.requests.batch_size or 0
+        return recomputed(step, self.recompute, {path: size * batch for path, size in self.outputs.items() if batch})
+
+    def _most_sizes(self, requests: StepRequests, sizes: Integers) -> Integers:
+        gone = owned(
+            requests,
+            lambda owner: (
+                (owner.layer in self.frozen and owner.category in _OF_TRAINING)
+                or (self.without_slots and owner.category == "optimizer_state" and _is_of_model(owner.layer))
+            ),
+        )
+        if self.doubled:
+            # Temporaries of the update are in full precision already.
+            doubled = _of_layers_passes(requests) & ~_by_update(requests) & ~_like_variables(requests, 1)
+            sizes = np.where(doubled & (sizes > 0), 2 * sizes, sizes)
+            gone |= _half_copies(requests)
+        return np.where(gone, LEFT_OUT, sizes)
+
+    def _freed(self, requests: StepRequests, sizes: Integers) -> Integers:
+        """Without the gradients that are applied one by one after the change: the largest one stays."""
+        if not self.frees_gradients:
+            return sizes
+        gradients = _gradients(requests) & (requests.birth >= 0)
+        gradients[int(np.argmax(np.where(gradients, sizes, LEFT_OUT)))] = False
+        return np.where(gradients, LEFT_OUT, sizes)
+
+    def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
+        return owned(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
+
+
+def _is_of_model(layer: str | None) -> bool:
+    return layer is not None and former_name(layer) is None
+
+
+def _gradients(requests: StepRequests) -> Rows:
+    return owned(requests, lambda owner: owner.category == "weight_gradients")
+
+
+def _last_gradients(requests: StepRequests) -> Rows:
+    """Which weight gradients the update applies: the last ones of the size of a variable of their layer.
+
+    Others are summed to these, such as those of several calls of a layer. Shape [chunks].
+    """
+    left = collections.Counter(_trained_variables(requests))
+    if not left:
+        return _gradients(requests)
+    last = np.zeros(len(requests), bool)
+    rows = np.flatnonzero(_gradients(requests) & (requests.birth >= 0))
+    for row in rows[np.argsort(-requests.birth[rows], kind="stable")].tolist():
+        key = requests.owners[int(requests.owner[row])].layer or "", int(requests.requested[row])
+        last[row] = left[key] > 0
+        left[key] -= 1
+    return last
+
+
+def _half_copies(requests: StepRequests) -> Rows:
+    """Which chunks hold a trained variable or its gradient in half precision, by their layer and size; shape [chunks].
+
+    A step in mixed precision casts each variable, and each gradient back.
+    """
+    return _like_variables(requests, 2) & (_gradients(requests) | _of_layers_passes(requests))
+
+
+def _like_variables(requests: StepRequests, parts: int) -> Rows:
+    """Which of the step's own chunks have the size of a trained variable of their layer, or a part of it."""
+    sizes = {(layer, size // parts) for layer, size in _trained_variables(requests)}
+    pairs = zip(requests.owner.tolist(), requests.requested.tolist(), strict=True)
+    return np.asarray([(requests.owners[owner].layer, size) in sizes for owner, size in pairs], bool) & (
+        requests.birth >= 0
+    )
+
+
+def _of_layers_passes(requests: StepRequests) -> Rows:
+    return owned(requests, lambda owner: owner.layer is not None and owner.category in _OF_PASSES)
+
+
+def _by_update(requests: StepRequests) -> Rows:
+    """By the names of their ops."""
+    named = [_UPDATE.search(op.replace("_", "")) is not None for op in (*requests.ops, "")]
+    return np.asarray(named, bool)[requests.op]
+
+
+def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepRequests | None = None) -> Change:
+    """The change that conditions make to a recorded program.
+
+    A recorded step has the size of each trained variable; that of each layer's variables together is taken without.
+    """
+    # Layers that are trained have weights that never are, such as statistics.
+    frozen = [one for one in layers if one.weight_bytes and not one.trainable]
+    thawed = [] if conditions.unfreeze is None else matching(frozen, conditions.unfreeze)
+    change = _freezing(Change(), conditions, layers, thawed)
+    slots = _slots(layers)
+    if conditions.optimizer is not None:
+        slots = SLOTS[conditions.optimizer]
+        change = _other_optimizer(change, conditions.optimizer, layers)
+    if conditions.unfreeze is not None:
+        change = _unfreezing(change, conditions.unfreeze, layers, thawed, slots)
+    if conditions.accumulate:
+        change = _accumulating(change, layers, requests, conditions.batch_size)
+    if conditions.recompute:
+        change = _recomputing(change, conditions.recompute, layers)
+    before = recorded_precision(layers) or "float32"
+    if conditions.precision not in (None, before):
+        change = _other_precision(change, before, str(conditions.precision), layers)
+    return change
+
+
+def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer], thawed: Sequence[Layer]) -> Change:
+    globs, named = conditions.freeze, set(conditions.frozen)
+    if globs is None and not named:
+        return change
+    matched = {layer.path for layer in matching(layers, globs)} if globs is not None else set()
+    frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in matched | named}
+    sentence = (
+        f"Optimizer state and weight gradients of {counted(len(frozen), 'layer')} are removed. Layers before the first "
+        "trained one may save no activations; the range covers both."
+        if frozen
+        else f"No trainable layer matches {globs!r:.80}, so nothing is frozen."
+    )
+    trained = (_trained(layers) - frozen) | {one.path for one in thawed}
+    unsaved = frozenset(_before_first_trained(layers, trained))
+    return change.extended(sentence, is_estimate=bool(frozen), frozen=frozenset(frozen), unsaved=unsaved)
+
+
+def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) -> Change:
+    slots = SLOTS[optimizer]
+    kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in change.frozen]
+    largest = max((layer.trainable_weight_bytes for layer in kept), default=0)
+    return change.extended(
+        f"{optimizer} keeps {counted(slots, 'slot')} for each trainable weight. The range covers temporaries of its "
+        "update.",
+        ((_slot(layer.path), layer.trainable_weight_bytes) for layer in kept for _ in range(slots)),
+        (0, 0, largest if slots > _slots(layers) else 0),
+        without_slots=True,
+    )
+
+
+def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Sequence[Layer], slots: int) -> Change:
+    if not thawed:
+        return change.extended(f"No frozen layer matches {globs!r:.80}, so nothing is unfrozen.", is_estimate=False)
+    sizes = {layer.path: unfreezing_bytes(layer) for layer in thawed}
+    sentence = (
+        f"Weights of {counted(len(thawed), 'layer')} become trainable, with {counted(slots, 'slot')} for each. Layers "
+        "from the first of these on may save their activations; the range covers both, and the weight gradients."
+    )
+    added = ((_slot(path), size) for path, size in sizes.items() if size for _ in range(slots))
+    before = _before_first_trained(layers, _trained(layers))
+    saved = [layer for layer in layers[layers.index(thawed[0]) :] if layer.path in before or layer in thawed]
+    return change.extended(
+        sentence,
+        added,
+        (0, 0, sum(sizes.values())),
+        # In inference, TensorFlow joins a batch normalization with the convolution before, whose result it then saves.
+        example_bytes=sum(example_bytes(layer) or 0 for layer in saved if layer.type == "BatchNormalization"),
+        trained=sizes,
+        saved=frozenset(layer.path for layer in saved),
+    )
+
+
+def _accumulating(
+    change: Change, layers: Sequence[Layer], requests: StepRequests | None, batch_size: int | None
+) -> Change:
+    """Sums gradients over batches of `batch_size` up to the recorded batch size; over two if either is unknown.
+
+    Each trained variable has an accumulator, to which its gradient is added as soon as it is there.
+
+    An update sets the accumulators to zeros, which TensorFlow keeps as constants: one for each shape of a variable.
+    Shapes are not recorded: variables of one size whose layers' outputs have the same last dimension count as one.
+    As an update frees the accumulators one by one, its temporaries make the peak higher by a part only: the least bytes
+    are those of a step that only adds gradients. At most, one more gradient waits to be added.
+    """
+    recorded = None if requests is None else requests.batch_size
+    trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
+    sums = [one for one in trained if one[0] not in change.frozen]
+    zeros: set[tuple[int, int]] = set()
+    if requests is not None:
+        known = {path for path, _ in sums}
+        sums = [one for one in _trained_variables(requests) if one[0] in known] or sums
+        widths = {layer.path: layer.output_shape[-1] for layer in layers if layer.output_shape}
+        zeros = {(size, widths.get(path, 0)) for path, size in sums} if requests.mode != "xla" else zeros
+    added = [(_slot(path), size) for path, size in sums]
+    added += [(ChunkOwner(None, "other_state", None), size) for size, _ in sorted(zeros)]
+    return change.extended(
+        "The accumulated gradients take as many bytes as the trainable weights, and TensorFlow keeps zeros of each of "
+        "their shapes to reset them.",
+        added,
+        (0, 0, max((size for _, size in sums), default=0)),
+        is_estimate=False,
+        batches=max(2, recorded // batch_size) if recorded and batch_size else 2,
+    )
+
+
+def _trained_variables(requests: StepRequests) -> list[tuple[str, int]]:
+    """Layer and bytes of each trained variable that was there when a step began."""
+    older = np.flatnonzero(requests.birth < 0).tolist()
+    rows = [(requests.owners[int(requests.owner[row])], int(requests.requested[row])) for row in older]
+    return [
+        (owner.layer, size)
+        for owner, size in rows
+        if owner.category == "weights" and owner.trainable and owner.layer is not None
+    ]
+
+
+def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) -> Change:
+    last = {segment[-1] for segment in segments}
+    return change.extended(
+        f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Their operations may overlap: "
+        "the range covers some more of their results.",
+        recompute=segments,
+        outputs={one.path: size for one in layers if one.path in last and (size := example_bytes(one)) is not None},
+    )
+
+
+def _other_precision(change: Change, before: str, after: str, layers: Sequence[Layer]) -> Change:
+    """Computes in another precision: both are of `PRECISIONS`. Only float16 has loss scaling."""
+    copies = sum(layer.weight_bytes for layer in layers) // 2
+    added, sentence = (0, 0, 0), f"{after}: activations and workspace stay as recorded."
+    if before == "float32":
+        added = (0, copies // 2, copies)
+        sentence = (
+            f"{after}: activations, their gradients and workspace take between half and all of their recorded bytes, "
+            "plus copies of weights. Weights and optimizer state stay in float32."
+        )
+    elif after == "float32":
+        sentence = (
+            f"{after}: activations, their gradients and workspace take between all and twice of their recorded bytes, "
+            "without copies of weights."
+        )
+    if after == "mixed_float16":
+        sentence += " Loss scaling tests all gradients before it applies one, so all of them are in memory at once."
+    elif before == "mixed_float16":
+        sentence += " Without loss scaling, gradients may be applied one by one; the range covers both."
+    return change.extended(
+        sentence,
+        transient=added,
+        halved=before == "float32",
+        doubled=after == "float32",
+        tests_gradients=after == "mixed_float16",
+        frees_gradients=before == "mixed_float16",
+    )
+
+
+def _slot(path: str) -> ChunkOwner:
+    return ChunkOwner(path, "optimizer_state", True)
+
+
+def _slots(layers: Sequence[Layer]) -> int:
+    state = sum(layer.optimizer_bytes for layer in layers)
+    weights = sum(layer.trainable_weight_bytes for layer in layers)
+    return round(state / weights) if weights else 0
+
+
+def _trained(layers: Sequence[Layer]) -> set[str]:
+    return {layer.path for layer in layers if layer.trainable_weight_bytes}
+
+
+def _before_first_trained(layers: Sequence[Layer], trained: Collection[str]) -> set[str]:
+    """Without those that contain a trained one."""
+    before = list(itertools.takewhile(lambda layer: layer.path not in trained, layers))
+    return {one.path for one in before if not any(path.startswith(f"{one.path}/") for path in trained)}

@@ -1,0 +1,224 @@
+"""A plan that makes a training fit into a budget: as text, as JSON, and as lines of Python that apply it. Pure."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from tb_memplugin.fit.what_if_answer import describe_rows
+from tb_memplugin.schema import Layer, LedgerRow, clean, counted, format_bytes, format_table, html_text
+
+Kind: TypeAlias = Literal[
+    "none",
+    "recompute",
+    "accumulate",
+    "recompute_and_accumulate",
+    "freeze",
+    "batch_size",
+    "optimizer",
+    "precision",
+    "recompute_and_optimizer",
+    "recompute_and_batch_size",
+]
+TimeSource: TypeAlias = Literal["measured", "estimated"]
+_MODELS = ("Functional", "Model", "Sequential")
+"""Types of layers that have `get_layer`."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanOption:
+    """One change, simulated; ``none`` is the training as recorded.
+
+    `segments` are names of layers that are recomputed together, as `remat` takes them; gradients are summed over
+    `accumulation` batches; `extra_time` is a share of the recorded step's time, None if unknown. It `fits` if the whole
+    range of the peak is within the budget.
+    """
+
+    kind: Kind
+    sentence: str
+    segments: tuple[tuple[str, ...], ...]
+    batch_size: int | None
+    accumulation: int
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    fits: bool
+    extra_time: float | None
+    frozen: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanPoint:
+    """The least additional time of a step, as a share of the recorded one, within a peak, by recomputation."""
+
+    peak_bytes: int
+    low_bytes: int
+    high_bytes: int
+    extra_time: float
+    segments: int
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Plan:
+    """A change that makes a training fit into a budget; `print` shows it.
+
+    Attributes:
+        device: The device.
+        budget_bytes: The budget.
+        fits: Whether the plan fits; None if nothing could be simulated.
+        segments: Names of the layers that `remat` recomputes together, segment after segment.
+        batch_size: Examples in a batch; None if unknown.
+        accumulation: Batches over which the optimizer sums gradients; 1 for none.
+        peak_bytes, low_bytes, high_bytes: Predicted peak and its range; None if unknown.
+        recorded_peak_bytes: Peak without the plan.
+        demand_bytes: Most bytes of the plan's step that are live at once, rounded up to 256 each: BFC needs no less.
+        extra_time: Additional time of a step as a share of the recorded one; None if unknown.
+        time_source: Whether that is the measured time of the recorded forward pass, or estimated from bytes.
+        code: Lines to paste.
+        options: All changes that were simulated, those that cost least first.
+        curve: The least additional time for peaks from the smallest with recomputation to the recorded one.
+        ledger: Predicted breakdown of the plan's peak; sums to it. Of the smallest peak if nothing fits.
+        sentences: What is assumed, or why there is no plan.
+        model: Path of the model in the run's layers, before the names of `segments`.
+    """
+
+    device: str
+    budget_bytes: int
+    fits: bool | None
+    segments: tuple[tuple[str, ...], ...] = ()
+    batch_size: int | None = None
+    accumulation: int = 1
+    peak_bytes: int | None = None
+    low_bytes: int | None = None
+    high_bytes: int | None = None
+    recorded_peak_bytes: int | None = None
+    demand_bytes: int | None = None
+    extra_time: float | None = None
+    time_source: TimeSource = "estimated"
+    code: str = ""
+    options: tuple[PlanOption, ...] = ()
+    curve: tuple[PlanPoint, ...] = ()
+    ledger: tuple[LedgerRow, ...] = ()
+    sentences: tuple[str, ...] = ()
+    model: str = ""
+
+    def __str__(self) -> str:
+        parts = ["\n".join(_lines(self))]
+        if self.options:
+            rows = [
+                (one.sentence, _span(one), "yes" if one.fits else "no", format_time(one.extra_time))
+                for one in self.options
+            ]
+            parts.append(format_table(("change", "predicted peak", "fits", "time"), rows))
+        if self.curve:
+            points = [(_span(one), format_time(one.extra_time), str(one.segments)) for one in self.curve]
+            parts.append(format_table(("peak with recomputation", "time", "segments"), points))
+        return "\n\n".join(parts)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {clean(self.device)}: {counted(len(self.segments), 'segment')}, batch size "
+            f"{self.batch_size}, peak {format_bytes(self.peak_bytes)} of {format_bytes(self.budget_bytes)}, "
+            f"fits={self.fits}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    return {
+        **{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)},
+        "segments": [list(segment) for segment in plan.segments],
+        "options": [
+            {**dataclasses.asdict(one), "segments": [list(part) for part in one.segments], "frozen": list(one.frozen)}
+            for one in plan.options
+        ],
+        "curve": [dataclasses.asdict(point) for point in plan.curve],
+        "ledger": describe_rows(plan.ledger),
+        "sentences": list(plan.sentences),
+    }
+
+
+def _lines(plan: Plan) -> list[str]:
+    budget, recorded = format_bytes(plan.budget_bytes), format_bytes(plan.recorded_peak_bytes)
+    lines = [f"{clean(plan.device)}: budget {budget}, recorded peak {recorded}"]
+    if plan.fits:
+        what = next((option.sentence for option in plan.options if option.fits), "")
+        lines.append(f"plan: {what}")
+        lines.append(f"predicted peak: {_span(plan)}")
+        if plan.segments and plan.extra_time is not None:
+            lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
+    elif plan.fits is False:
+        lines.append("plan: none of the simulated changes fits")
+    if plan.fits and plan.demand_bytes is not None and plan.peak_bytes is not None:
+        rest = max(0, plan.peak_bytes - plan.demand_bytes)
+        live = format_bytes(plan.demand_bytes)
+        lines.append(f"live at once: {live}; unsplit remainders and fragmentation: {format_bytes(rest)}")
+    lines += [f"  {clean(sentence)}" for sentence in plan.sentences]
+    if plan.code:
+        lines += ["", *(f"    {line}" for line in plan.code.splitlines())]
+    return lines
+
+
+def _span(one: Plan | PlanOption | PlanPoint) -> str:
+    return f"{format_bytes(one.peak_bytes)} ({format_bytes(one.low_bytes)} to {format_bytes(one.high_bytes)})"
+
+
+def format_time(share: float | None) -> str:
+    return "unknown" if share is None else f"+{100 * share:.0f} %"
+
+
+def remat_line(segments: Sequence[Sequence[str]]) -> str:
+    """The line that recomputes segments, on one line for few of them."""
+    pairs = [f"({json.dumps(segment[0])}, {json.dumps(segment[-1])})" for segment in segments]
+    if len(pairs) <= 1:
+        return f"model = tb_memplugin.remat(model, [{''.join(pairs)}])"
+    inside = "".join(f"    {pair},\n" for pair in pairs)
+    return f"model = tb_memplugin.remat(model, [\n{inside}])"
+
+
+def code_of(option: PlanOption, optimizer: str, layers: Sequence[Layer]) -> str:
+    """The lines that apply an option.
+
+    `optimizer` is the class name of the recorded one; the first layer is the model itself.
+    """
+    lines = []
+    kinds = option.kind.split("_and_")
+    if "precision" in kinds:
+        lines.append('keras.mixed_precision.set_global_policy("mixed_float16")  # before the model is made')
+    if option.frozen:
+        lines += _freezing(option.frozen, {layer.path: layer.type for layer in layers})
+    if option.segments:
+        lines.append(remat_line(option.segments))
+    if option.accumulation > 1:
+        arguments = f"..., gradient_accumulation_steps={option.accumulation}"
+        lines.append(f"optimizer = keras.optimizers.{optimizer}({arguments})  # the other arguments as before")
+    if "optimizer" in kinds:
+        lines.append("optimizer = keras.optimizers.SGD()")
+    if option.segments or option.frozen or option.accumulation > 1 or "optimizer" in kinds:
+        notes = [] if option.accumulation > 1 else ["the other arguments as before"]
+        notes += ["without jit_compile: compiled steps have other peaks"] if option.segments else []
+        lines.append("model.compile(optimizer, ...)" + (f"  # {', '.join(notes)}" if notes else ""))
+    if option.accumulation > 1 or "batch_size" in kinds:
+        lines.append(f"batch_size = {option.batch_size}")
+    return "\n".join(lines)
+
+
+def _freezing(frozen: Sequence[str], types: dict[str, str]) -> list[str]:
+    """Lines that freeze layers; layers inside one that is no model of its own are named in a comment."""
+    root = next(iter(types), "")
+    by_parent: dict[str, list[str]] = {}
+    unreachable = []
+    for name in frozen:
+        parents = name.split("/")[:-1]
+        paths = ["/".join([root, *parents[: depth + 1]]) for depth in range(len(parents))]
+        if all(types.get(path) in _MODELS for path in paths):
+            by_parent.setdefault("/".join(parents), []).append(name.rpartition("/")[-1])
+        else:
+            unreachable.append(name)
+    lines = []
+    for parent, names in by_parent.items():
+        getters = "".join(f".get_layer({json.dumps(one)})" for one in parent.split("/") if one)
+        lines += [f"for name in {json.dumps(names)}:", f"    model{getters}.get_layer(name).trainable = False"]
+    return lines + [f"# set `trainable = False` on {name}" for name in unreachable]

@@ -1,0 +1,349 @@
+"""The layers of a run that can be recomputed, and which segments of them to recompute. Pure.
+
+The choice takes the least time with which a step stays within some bytes; simulations then check it.
+
+While the backward pass of a unit runs, every recomputed segment before it holds its output only. A segment's own
+results are all there again. So the bytes in use in a unit's backward pass are those of the recorded step, less what the
+segments before it do not hold. Over the linear order of units this is a dynamic program, whose result is exact.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit.plan_answer import TimeSource
+from tb_memplugin.fit.prediction import PeakParts
+from tb_memplugin.fit.predictor import Predictor
+from tb_memplugin.fit.recomputation import Part, Parts, Segments
+from tb_memplugin.fit.sized_steps import SizedStep, in_use, peak_in_one_piece, rounded_sizes
+from tb_memplugin.schema import Floats, Integers, Layer, Run, StepRequests, example_bytes
+
+FORWARD_SHARE = 1 / 3
+"""Share of a step's time that the forward pass is taken to have where no time was recorded: a backward pass does about
+twice the work."""
+
+COMPILED = (
+    "XLA compiled the recorded step, and XLA's memory for recomputed layers cannot be simulated, so no segments are "
+    "planned: record a step with jit_compile=False for a plan with recomputation."
+)
+
+RECOMPUTED = "The recorded step recomputes layers already. Record it without that to plan anew."
+MOST_TRIES = 5
+"""Choices of segments that are simulated for one question: they halve the span from the smallest peak four times."""
+TIME_PARTS = 64
+"""Parts of the forward pass's time that are told apart."""
+_NEVER = np.iinfo(np.int64).min // 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Unit:
+    """Layers between two neighboring cut points, by their paths, which are recomputed together or not at all.
+
+    A unit whose first number follows another one's last can form a segment with it. `output_bytes` are the recorded
+    ones of the last layer's output, None if unknown.
+    """
+
+    first: int
+    last: int
+    layers: tuple[str, ...]
+    output_bytes: int | None = None
+
+
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""First unit of each segment to recompute, and first unit after it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class UnitCosts:
+    """Bytes and time of each unit of a step, in order; columns of shape [units]. Chooses segments by them.
+
+    Attributes:
+        backward: Most bytes in use while the backward pass of a unit runs.
+        start: Bytes in use when it begins.
+        held: Bytes that the unit saves for the backward pass.
+        kept: The part of them that stays if the unit is the last one of a recomputed segment: its output.
+        working: Most bytes of the unit's own results and temporaries at once in its forward pass.
+        seconds: Time of its forward pass.
+        joins: Whether it can be recomputed together with the unit before.
+        after: Most bytes in use between the last unit's forward and its backward pass.
+    """
+
+    backward: Integers
+    start: Integers
+    held: Integers
+    kept: Integers
+    working: Integers
+    seconds: Floats
+    joins: npt.NDArray[np.bool_]
+    after: int
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    @functools.cached_property
+    def _time(self) -> Integers:
+        """Whole parts of the time before each unit, of `TIME_PARTS`."""
+        scaled = np.concatenate([[0.0], np.cumsum(self.seconds)]) / (float(self.seconds.sum()) or 1.0) * TIME_PARTS
+        return np.rint(scaled).astype(np.int64)
+
+    @functools.cached_property
+    def _spans(self) -> list[tuple[Integers, Integers, Integers]]:
+        return [self._from(first) for first in range(len(self))]
+
+    def _from(self, first: int) -> tuple[Integers, Integers, Integers]:
+        """For the segments that begin with a unit: unit after each, most bytes in its backward pass, bytes saved."""
+        breaks = np.flatnonzero(~self.joins[first + 1 :])
+        end = first + 1 + (int(breaks[0]) if len(breaks) else len(self) - first - 1)
+        span = slice(first, end)
+        held = np.cumsum(self.held[span])
+        # All of the segment runs forward again when its backward pass begins, with the results in `start` still absent.
+        again = np.maximum.accumulate(held - self.held[span] + self.working[span])
+        most = np.maximum(np.maximum.accumulate(self.backward[span]), self.start[span] + again - held)
+        return np.arange(first + 1, end + 1), most, held - self.kept[span]
+
+    def choose(self, limit_bytes: int) -> Spans | None:
+        """The least time within some bytes; None if no segments are enough."""
+        best, back = self._run(limit_bytes, self._time)
+        enough = np.flatnonzero(self.after - best[-1] <= limit_bytes)
+        if not len(enough) or best[-1, enough[0]] <= _NEVER // 2:
+            return None
+        time, end = int(enough[0]), len(self)
+        spans: list[tuple[int, int]] = []
+        while end:
+            first, again = divmod(int(back[end, time]), 2)
+            if again:
+                spans.append((first, end))
+                time -= int(self._time[end] - self._time[first])
+            end = first
+        return tuple(reversed(spans))
+
+    def smallest(self) -> int:
+        low, high = 0, int(max(self.backward.max(initial=0), self.after))
+        while high - low > max(1, high >> 12):
+            middle = (low + high) // 2
+            best, _ = self._run(middle, np.zeros_like(self._time))
+            if best[-1, 0] > _NEVER // 2 and self.after - best[-1, 0] <= middle:
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def _run(self, limit: int, time: Integers) -> tuple[Integers, Integers]:
+        """(bytes saved, at most, before each unit at each time; the unit before that and whether it is recomputed)."""
+        count, parts = len(self), int(time[-1]) + 1
+        best = np.full((count + 1, parts), _NEVER, np.int64)
+        best[0, 0] = 0
+        back = np.full((count + 1, parts), -1, np.int64)  # 2 × unit + whether the segment from there is recomputed
+        times = np.arange(parts)
+        for first in range(count):
+            here = best[first]
+            # What needs less time and saves as much is better.
+            here = np.where(here > np.concatenate([[_NEVER], np.maximum.accumulate(here)[:-1]]), here, _NEVER)
+            kept = np.where(self.backward[first] - here <= limit, here, _NEVER)
+            better = kept > best[first + 1]
+            best[first + 1][better], back[first + 1][better] = kept[better], 2 * first
+            after, most, saved = self._spans[first]
+            useful = saved > 0
+            after, most, saved = after[useful], most[useful], saved[useful]
+            filled = np.flatnonzero(here > _NEVER // 2)
+            if not len(after) or not len(filled):
+                continue
+            values = here[filled]
+            allowed = most[:, None] - values[None, :] <= limit
+            gained = values[None, :] + saved[:, None]
+            at = after[:, None] * parts + (times[filled][None, :] + (time[after] - time[first])[:, None])
+            allowed &= gained > best.flat[at]
+            best.flat[at[allowed]], back.flat[at[allowed]] = gained[allowed], 2 * first + 1
+        return best, back
+
+
+def requesting_units(requests: StepRequests, units: Sequence[Unit]) -> list[tuple[Unit, Part]]:
+    """The units that save something for the backward pass, in the order of the forward pass.
+
+    Layers that request nothing belong to the following unit, if both can form a segment.
+    """
+    parts = Parts(requests)
+    found: list[tuple[Unit, Part]] = []
+    waiting: Unit | None = None
+    for unit in units:
+        if waiting is not None and waiting.last + 1 == unit.first:
+            unit = Unit(waiting.first, unit.last, waiting.layers + unit.layers, unit.output_bytes)
+        part = parts.of(unit.layers, unit.output_bytes)
+        if part is None or not len(part.saved):
+            waiting = unit
+        else:
+            found.append((unit, part))
+            waiting = None
+    # Where a layer begins is no order: random ops have no inputs and may run first.
+    return sorted(found, key=lambda one: one[1].end)
+
+
+def unit_costs(step: SizedStep, found: Sequence[tuple[Unit, Part]], seconds: Sequence[float]) -> UnitCosts:
+    """The costs of `requesting_units` in a step in which nothing is recomputed; `seconds` of their forward passes."""
+    requests = step.requests
+    sized = rounded_sizes(step.sizes)
+    level = in_use(requests, sized)[1:]  # after each event
+    backs = [part.back for _, part in found]
+    ends = [min((back for back in backs[:row] if back > own), default=requests.events) for row, own in enumerate(backs)]
+    forward_end = max((part.end for _, part in found), default=0)
+    last_back = max(min(backs, default=0), forward_end)
+    return UnitCosts(
+        backward=np.asarray([int(level[back:end].max()) for back, end in zip(backs, ends, strict=True)], np.int64),
+        start=np.asarray([int(level[back - 1]) for back in backs], np.int64),
+        held=np.asarray([int(sized[part.saved].sum()) for _, part in found], np.int64),
+        kept=np.asarray([0 if part.output is None else int(sized[part.output]) for _, part in found], np.int64),
+        working=np.asarray([_most(requests, sized, part) for _, part in found], np.int64),
+        seconds=np.asarray(seconds, np.float64),
+        joins=np.asarray(
+            [row > 0 and found[row - 1][0].last + 1 == unit.first for row, (unit, _) in enumerate(found)], bool
+        ),
+        after=int(level[forward_end : last_back + 1].max(initial=0)),
+    )
+
+
+def _most(requests: StepRequests, sized: Integers, part: Part) -> int:
+    rows = part.forward
+    changes = np.zeros(part.end - part.begin + 2, np.int64)
+    np.add.at(changes, requests.birth[rows] - part.begin, sized[rows])
+    freed = rows[requests.death[rows] <= part.end]
+    np.subtract.at(changes, requests.death[freed] - part.begin, sized[freed])
+    return int(np.cumsum(changes).max())
+
+
+@dataclasses.dataclass(frozen=True)
+class Units:
+    """Layers between cut points that save something, in the order of the forward pass, and what they request.
+
+    `seconds` are those of each one's forward pass; `sentences` say why there are none, or what is assumed.
+    """
+
+    found: tuple[tuple[Unit, Part], ...] = ()
+    seconds: tuple[float, ...] = ()
+    step_seconds: float = 1.0
+    time_source: TimeSource = "estimated"
+    sentences: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+
+def unsuitable_recording(requests: StepRequests, layers: Sequence[Layer]) -> str | None:
+    """Why no segments can be planned from a recorded step, and what to record instead; None if they can."""
+    if requests.mode == "xla":
+        return COMPILED
+    return RECOMPUTED if any(layer.recomputed is not None for layer in layers) else None
+
+
+def units_of(run: Run, requests: StepRequests, layers: Sequence[Layer]) -> Units:
+    unsuitable = unsuitable_recording(requests, layers)
+    if unsuitable is not None:
+        return Units(sentences=(unsuitable,))
+    numbered = sorted((layer for layer in layers if layer.unit is not None), key=lambda layer: layer.unit or 0)
+    units = []
+    for number, group in itertools.groupby(numbered, key=lambda layer: layer.unit or 0):
+        members = list(group)
+        paths, size = tuple(layer.path for layer in members), example_bytes(members[-1])
+        if any(f"{path}/".startswith(f"{layer}/") for layer in paths for path in requests.unrepeatable):
+            continue
+        size = None if size is None or not requests.batch_size else size * requests.batch_size
+        units.append(Unit(number, number, paths, size))
+    if not units:
+        return Units(sentences=("Recomputation is unknown: the model's layer graph was not recorded.",))
+    found = tuple(requesting_units(requests, units))
+    if not found:
+        return Units(sentences=("No layer between two cut points saves anything that could be recomputed.",))
+    for line in reversed(run.timelines):
+        total = line.duration_ns * 1e-9
+        same = (line.step, line.phase, line.device) == (requests.step, requests.phase, requests.device)
+        if same and total > 0 and len(line.event) >= 2:
+            # By the times of allocations.
+            times = line.seconds_at(np.asarray([found[0][1].begin] + [part.end + 1 for _, part in found]))
+            return Units(found, tuple(np.maximum(np.diff(times), 0.0).tolist()), total, "measured")
+    held = [float(requests.requested[part.saved].sum()) for _, part in found]
+    shares = tuple(FORWARD_SHARE * one / max(1.0, sum(held)) for one in held)
+    sentence = "The time is an estimate: a forward pass takes a third of a step, and each layer its share of the bytes."
+    return Units(found, shares, 1.0, "estimated", (sentence,))
+
+
+@dataclasses.dataclass(frozen=True)
+class Recomputing:
+    """Paths of each segment's layers, and the step's peaks and additional time, as a share of the recorded one."""
+
+    segments: Segments
+    extra_time: float
+    peaks: PeakParts
+
+
+class SegmentSearch:
+    """Chooses segments under conditions with a batch size and the capacity to fit into, and simulates them."""
+
+    def __init__(self, predictor: Predictor, units: Units, conditions: Conditions) -> None:
+        self._predictor, self._units, self._conditions = predictor, units, conditions
+        step = predictor.sized_step(conditions)
+        self._costs = unit_costs(step, units.found, units.seconds)
+        self._found: dict[Spans, Recomputing | None] = {}
+        self.smallest_bytes = self._costs.smallest()
+        self.demand_bytes = peak_in_one_piece(step)
+
+    def cheapest(self, budget: int) -> Recomputing | None:
+        """The segments that fit within a peak at the least time; those of the smallest peak if none do; None if none
+        save.
+
+        A choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
+        """
+        fitting, failing = self.smallest_bytes, self.demand_bytes
+        best = self._simulated(self._costs.choose(fitting))
+        if best is None or not self.fits(best, budget):
+            return best
+        for _ in range(MOST_TRIES - 1):
+            limit = (fitting + failing) // 2
+            found = self._simulated(self._costs.choose(limit))
+            if found is not None and self.fits(found, budget):
+                fitting = limit
+                best = min(best, found, key=lambda one: one.extra_time)
+            else:
+                failing = limit
+        return best
+
+    def curve(self, points: int) -> list[Recomputing]:
+        """Some choices from the smallest peak upward, and all that were simulated before; none costs more for a higher
+        peak.
+        """
+        for limit in np.linspace(self.smallest_bytes, self.demand_bytes, points + 1)[:-1].astype(int).tolist():
+            self._simulated(self._costs.choose(limit))
+        kept: list[Recomputing] = []
+        found = sorted(filter(None, self._found.values()), key=lambda one: (one.peaks.high_bytes, one.extra_time))
+        for one in found:
+            if not kept or one.extra_time < kept[-1].extra_time:
+                kept.append(one)
+        return kept
+
+    def _simulated(self, spans: Spans | None) -> Recomputing | None:
+        """A choice with its peaks; None without segments, or if it cannot be simulated."""
+        if not spans:
+            return None
+        if spans not in self._found:
+            found = self._units.found
+            segments = tuple(
+                tuple(path for unit, _ in found[first:end] for path in unit.layers) for first, end in spans
+            )
+            conditions = self._with(segments)
+            predicted = None
+            if self._predictor.reason_against(conditions) is None:
+                seconds = float(sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans)))
+                peaks = self._predictor.peaks(conditions)
+                predicted = Recomputing(segments, seconds / self._units.step_seconds, peaks)
+            self._found[spans] = predicted
+        return self._found[spans]
+
+    def fits(self, found: Recomputing, budget: int) -> bool:
+        return found.peaks.high_bytes <= budget and self._predictor.fits(self._with(found.segments))
+
+    def _with(self, segments: Segments) -> Conditions:
+        return dataclasses.replace(self._conditions, recompute=segments)

@@ -1,0 +1,216 @@
+"""The answer to a what-if question, as text for the terminal, as HTML for notebooks, and as JSON. Pure."""
+
+import collections
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit.history import FailedRequest
+from tb_memplugin.fit.prediction import Prediction
+from tb_memplugin.fit.predictor import Enough
+from tb_memplugin.schema import (
+    CATEGORIES,
+    Category,
+    LedgerRow,
+    Run,
+    Snapshot,
+    clean,
+    format_bytes,
+    format_table,
+    html_table,
+    html_text,
+    values_of,
+)
+
+ASKED = ("batch_size", "capacity_bytes", "freeze", "unfreeze", "optimizer", "precision")
+"""Conditions that can be asked for."""
+FITS = {True: "yes", False: "no", None: "unknown"}
+_LEDGER_HEAD = ("category at the predicted peak", "bytes")
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class WhatIf:
+    """What a run would need under some conditions.
+
+    `print` shows what ``tb-memplugin what-if`` shows.
+
+    Attributes:
+        device: The device.
+        conditions: The conditions.
+        prediction: The prediction.
+        largest_batch_size: The largest batch size at which every simulated step fits into the capacity; 0 if none
+            does, None if that is unknown.
+        recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
+        recorded_steps: The recorded steps that the prediction comes from.
+        enough: If the training does not fit, a capacity at which it fits; None if unknown.
+        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
+    """
+
+    device: str
+    conditions: Conditions
+    prediction: Prediction
+    largest_batch_size: int | None
+    recorded_batch_sizes: tuple[int, ...]
+    recorded_steps: tuple[int, ...]
+    measured_peak_bytes: int | None
+    enough: Enough | None = None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the steps fit into the capacity, as in `prediction`; None if unknown."""
+        return self.prediction.fits
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The predicted peak, as in `prediction`; None if unknown."""
+        return self.prediction.peak_bytes
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words: whether it fits, why not, and what would be enough."""
+        return verdict_sentence(self.prediction, self.enough)
+
+    def __str__(self) -> str:
+        rows = _ledger_rows(self.prediction)
+        return "\n".join([*_lines(self), *(["", format_table(_LEDGER_HEAD, rows)] if rows else [])])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {clean(self.device)}: {self.prediction!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = _ledger_rows(self.prediction)
+        return html_text("\n".join(_lines(self))) + (html_table(_LEDGER_HEAD, rows) if rows else "")
+
+
+def describe_what_if(answer: WhatIf) -> dict[str, Any]:
+    prediction = answer.prediction
+    return {
+        "device": answer.device,
+        "conditions": values_of(answer.conditions, *ASKED),
+        **values_of(prediction, "batch_size", "capacity_bytes", "peak_bytes", "low_bytes", "high_bytes", "fits"),
+        "sentence": answer.sentence,
+        "fails_at": describe_failure(prediction.fails_at),
+        "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
+        "largest_batch_size": answer.largest_batch_size,
+        "method": prediction.method,
+        "reproduced": dataclasses.asdict(prediction.reproduced),
+        "assumptions": list(prediction.assumptions),
+        "recorded": {
+            "batch_sizes": list(answer.recorded_batch_sizes),
+            "steps": list(answer.recorded_steps),
+            "peak_bytes": answer.measured_peak_bytes,
+        },
+        "ledger": describe_rows(prediction.ledger),
+    }
+
+
+def describe_failure(failed: FailedRequest | None) -> dict[str, Any] | None:
+    names = ("op", "layer", "requested_bytes", "free_bytes", "largest_free_bytes")
+    return None if failed is None else values_of(failed, *names)
+
+
+def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+    """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of its own."""
+    return [values_of(row, "layer", "category", "trainable", "bytes") for row in rows]
+
+
+def _lines(answer: WhatIf) -> list[str]:
+    prediction = answer.prediction
+    recorded = ", ".join(map(str, answer.recorded_batch_sizes)) or "unknown"
+    lines = [
+        f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, "
+        f"capacity {format_bytes(prediction.capacity_bytes)}"
+    ]
+    if prediction.reproduced.of:
+        lines.append(
+            f"recorded: batch size {recorded}, median peak {format_bytes(answer.measured_peak_bytes)}; replay: "
+            f"{prediction.reproduced.addresses:,} of {prediction.reproduced.of:,} addresses"
+        )
+    if prediction.peak_bytes is not None:
+        span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)}"
+        lines.append(f"predicted peak: {format_bytes(prediction.peak_bytes)} ({span}), method: {prediction.method}")
+        reason = "" if prediction.fits else f"; {why_not(prediction, answer.enough)}"
+        lines.append(f"fits: {FITS[prediction.fits]}{reason}")
+        largest = "none" if answer.largest_batch_size == 0 else _number(answer.largest_batch_size)
+        lines.append(f"largest batch size: {largest}")
+    return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
+
+
+def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
+    sums = collections.Counter[Category]()
+    for row in prediction.ledger:
+        sums[row.category] += row.bytes
+    return [(name.replace("_", " "), format_bytes(sums[name])) for name in reversed(CATEGORIES) if sums[name]]
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
+    """The answer in one to three sentences; `enough` is a capacity at which a training fits that does not as asked."""
+    peak, capacity = prediction.peak_bytes, prediction.capacity_bytes
+    if peak is None:
+        return prediction.assumptions[0] if prediction.assumptions else "Unknown: there is no prediction."
+    if prediction.fits:
+        return f"Fits: {format_bytes(peak)}" + ("" if capacity is None else f" of {format_bytes(capacity)}")
+    reason = why_not(prediction, enough)
+    return f"Does not fit: {reason}" if prediction.fits is False else f"Unknown: {reason}"
+
+
+def why_not(prediction: Prediction, enough: Enough | None) -> str:
+    reason = (_needed if prediction.fits is False else _possible)(prediction)
+    if enough is None:
+        return reason
+    passes = format_bytes(enough.without_reserve_bytes)
+    return f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, and a reserve"
+
+
+def _possible(prediction: Prediction) -> str:
+    capacity, high = prediction.capacity_bytes, prediction.high_bytes
+    span = f"{format_bytes(prediction.low_bytes)} to {format_bytes(high)}"
+    if capacity is None:
+        return f"the capacity is unknown; predicted peak {span}"
+    in_pieces = high is not None and high <= capacity
+    why = ", because free memory may be in pieces" if in_pieces else ""
+    return f"{format_bytes(capacity)} may not be enough; predicted peak {span}{why}"
+
+
+def _needed(prediction: Prediction) -> str:
+    peak, capacity, failed = prediction.peak_bytes, prediction.capacity_bytes, prediction.fails_at
+    needed = f"{format_bytes(peak)} needed, {format_bytes(capacity)} available"
+    if failed is None:
+        # Measured, where the simulation has another peak.
+        is_plain = (peak or 0) > (capacity or 0) or not prediction.assumptions
+        return needed if is_plain else prediction.assumptions[0].rstrip(".")
+    # The op without the layers that it is in.
+    op = None if failed.op is None else failed.op.rsplit("/", 1)[-1]
+    known = [clean(text) for text in (op, failed.layer and f"layer {failed.layer}") if text]
+    requested = f"{format_bytes(failed.requested_bytes)} requested" + (f" by {', '.join(known)}" if known else "")
+    if not failed.is_in_pieces:
+        return f"{needed}. {requested}, {format_bytes(failed.free_bytes)} free"
+    if peak is not None and capacity is not None and peak <= capacity:
+        needed = f"{format_bytes(peak)} of {format_bytes(capacity)} would be enough, but"
+        return f"{needed} no free chunk holds the {requested}"
+    return f"{needed}, and no free chunk holds the {requested}"
+
+
+def measured_snapshot(run: Run, device: str, steps: Sequence[int]) -> Snapshot | None:
+    """The training snapshot with the highest peak among those of the recorded steps of a device.
+
+    If none of these steps has a snapshot, the one nearest to the last of them; None without snapshots or steps.
+    """
+    candidates = [one for one in run.snapshots if one.device == device and one.phase == "train" and not one.at_failure]
+    if not candidates or not steps:
+        return None
+    recorded = [one for one in candidates if one.step in steps]
+    if recorded:
+        return max(recorded, key=lambda one: one.in_use_bytes)
+    return min(candidates, key=lambda one: (abs(one.step - steps[-1]), -one.in_use_bytes))
+
+
+def describe_measured(snapshot: Snapshot | None) -> dict[str, Any] | None:
+    if snapshot is None:
+        return None
+    return {**values_of(snapshot, "step", "in_use_bytes"), "ledger": describe_rows(snapshot.ledger)}

@@ -1,0 +1,298 @@
+"""Reads the buffer assignment from the HloProto of an XLA module: each buffer's place, lifetime and ops."""
+
+import collections
+import functools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tb_memplugin.importers import wire
+from tb_memplugin.schema import Buffer, BufferAllocation, Module, TensorShape, tensor_shape
+
+# Of xla/service/hlo.proto and xla/xla_data.proto.
+_MESSAGES = {
+    "OpMetadata": "op_name 2 bytes",
+    "Shape": "element_type 2 int64, dimensions 3 int64[], tuple_shapes 4 Shape[]",
+    "HloInstruction": "name 1 bytes, opcode 2 bytes, shape 3 Shape, metadata 7 OpMetadata, tuple_index 13 int64, "
+    "id 35 int64, operand_ids 36 int64[], called_computation_ids 38 int64[]",
+    "HloComputation": "name 1 bytes, instructions 2 HloInstruction[], id 5 int64, root_id 6 int64",
+    "InstructionSequence": "instruction_ids 1 int64[]",
+    "SequenceEntry": "key 1 int64, value 2 InstructionSequence",
+    "HloSchedule": "sequences 1 SequenceEntry[]",
+    "HloModule": "name 1 bytes, computations 3 HloComputation[], entry_computation_id 6 int64, schedule 7 HloSchedule",
+    "Location": "shape_index 3 int64[], instruction_id 4 int64",
+    "LogicalBuffer": "id 1 int64, size 2 int64, defined_at 3 Location",
+    "Assigned": "logical_buffer_id 1 int64, offset 2 int64, size 3 int64",
+    "BufferAllocation": "index 1 int64, size 2 int64, is_thread_local 3 bool, is_entry_computation_parameter 5 bool, "
+    "maybe_live_out 7 bool, assigned 9 Assigned[], is_constant 12 bool",
+    "BufferAssignment": "logical_buffers 1 LogicalBuffer[], buffer_allocations 3 BufferAllocation[]",
+    "HloProto": "hlo_module 1 HloModule, buffer_assignment 3 BufferAssignment",
+}
+_NAMES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64"
+_LATER = {15: "complex64", 16: "bfloat16", 18: "complex128", 19: "float8_e5m2", 20: "float8_e4m3fn"}
+_DTYPES = dict(enumerate(_NAMES.split(), start=1)) | _LATER
+"""Number in XLA's PrimitiveType to the name of the dtype."""
+
+MAX_NAMES = 6
+"""Most op names of one buffer."""
+MAX_STEPS = 64
+"""Most instructions that are searched for the name of an unnamed one."""
+_Key = tuple[int, int]  # instruction, index into its tuple result; -1 for the whole result
+_FORWARDS = frozenset({b"bitcast", b"add-dependency", b"optimization-barrier", b"domain"})
+_CALLING = frozenset({b"call", b"while", b"conditional"})
+_COPIES = frozenset({b"copy", b"transpose", b"convert", b"bitcast", b"reshape"})
+_SHARED = frozenset({b"constant", b"iota", b"parameter"})  # XLA merges equal ones of several ops under one op's name
+_CONSTANT = _COPIES | {b"constant", b"iota", b"broadcast", b"tuple"}
+_NO_OP = frozenset({b"", b"XLA_Args", b"XLA_Retvals"})
+_FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
+
+
+@functools.cache
+def hlo_class() -> Any:
+    """The message class of an HloProto; a profile has one for each compiled module."""
+    return wire.message_classes("hlo", _MESSAGES)["HloProto"]
+
+
+def buffer_shape(shape: Any, index: Sequence[int], size: int) -> TensorShape | None:
+    """The shape of a buffer of `size` bytes, at a place in a result of shape `shape` that may be a tuple of tuples."""
+    for place in index:
+        if not 0 <= place < len(shape.tuple_shapes):
+            return None
+        shape = shape.tuple_shapes[place]
+    return tensor_shape(tuple(shape.dimensions), _DTYPES.get(shape.element_type), size)
+
+
+def read_module(data: bytes) -> Module | None:
+    """The module of an HloProto; None for other bytes, without a buffer assignment, and with excessive nesting."""
+    proto = hlo_class()()
+    try:
+        proto.ParseFromString(data)
+    except Exception:  # protobuf's DecodeError: the profile is still usable
+        return None
+    if not proto.buffer_assignment.buffer_allocations:
+        return None
+    name = proto.hlo_module.name.decode("utf-8", "replace")
+    function = _FUNCTION.match(name)
+    try:
+        return Module(name, function[1] if function else "", tuple(_ModuleReader(proto).allocations()))
+    except RecursionError:  # a thousand nested calls or copies: not made by a compiler
+        return None
+
+
+class _ModuleReader:
+    """The instructions of a module in the order in which they run, with their users and readers."""
+
+    def __init__(self, proto: Any) -> None:
+        module = proto.hlo_module
+        self._assignment = proto.buffer_assignment
+        self._computations = {computation.id: computation for computation in module.computations}
+        self._instructions = {
+            instruction.id: instruction
+            for computation in module.computations
+            for instruction in computation.instructions
+        }
+        self._sequences = {entry.key: entry.value.instruction_ids for entry in module.schedule.sequences}
+        if not self._sequences:  # TensorFlow 2.16 lists instructions in a valid order
+            self._sequences = self._listed(module.entry_computation_id)
+        self._order: list[int] = []
+        self._ends: dict[int, int] = {}
+        self._schedule(module.entry_computation_id, set())
+        self._position = {instruction: position for position, instruction in enumerate(self._order)}
+        self._users: dict[int, list[int]] = collections.defaultdict(list)
+        self._last: dict[_Key, int] = {}
+        self._readers: dict[_Key, list[int]] = collections.defaultdict(list)
+        self._aliases: dict[int, frozenset[_Key]] = {}
+        for position, instruction in enumerate(self._order):
+            self._use(position, self._instructions[instruction])
+        for computation in self._ends:
+            for key in self._alias(self._computations[computation].root_id):
+                self._last[key] = max(self._last.get(key, 0), self._ends[computation])
+
+    def _listed(self, entry: int) -> dict[int, list[int]]:
+        """Instructions of the entry computation and of those it calls, in listed order."""
+        listed: dict[int, list[int]] = {}
+        waiting = [entry]
+        while waiting:
+            number = waiting.pop()
+            computation = self._computations.get(number)
+            if computation is None or number in listed:
+                continue
+            listed[number] = [instruction.id for instruction in computation.instructions]
+            for instruction in computation.instructions:
+                if instruction.opcode in _CALLING:
+                    waiting += instruction.called_computation_ids
+        return listed
+
+    def _schedule(self, computation: int, inside: set[int]) -> None:
+        """Append a computation's instructions to the order; those of called loops and branches precede the caller."""
+        if computation in inside or computation in self._ends:  # XLA calls each from one place only
+            return
+        for number in self._sequences.get(computation, ()):
+            instruction = self._instructions.get(number)
+            if instruction is None:
+                continue
+            for called in instruction.called_computation_ids:
+                if called in self._sequences and instruction.opcode != b"fusion":
+                    self._schedule(called, inside | {computation})
+            self._order.append(number)
+        self._ends[computation] = len(self._order)
+
+    def _use(self, position: int, instruction: Any) -> None:
+        for operand in instruction.operand_ids:
+            self._users[operand].append(instruction.id)
+            if instruction.opcode in _FORWARDS or instruction.opcode in (b"tuple", b"get-tuple-element"):
+                continue
+            for key in self._alias(operand):
+                self._last[key] = position
+                self._readers[key].append(instruction.id)
+
+    def _alias(self, number: int) -> frozenset[_Key]:
+        if number not in self._aliases:
+            self._aliases[number] = frozenset({(number, -1)})  # ends a cycle in a malformed module
+            self._aliases[number] = self._find_alias(number)
+        return self._aliases[number]
+
+    def _find_alias(self, number: int) -> frozenset[_Key]:
+        instruction = self._instructions.get(number)
+        if instruction is None or not instruction.operand_ids:
+            return frozenset({(number, -1)})
+        first = instruction.operand_ids[0]
+        if instruction.opcode in _FORWARDS:
+            return self._alias(first)
+        if instruction.opcode == b"tuple":
+            return frozenset(key for operand in instruction.operand_ids for key in self._alias(operand))
+        if instruction.opcode == b"get-tuple-element":
+            source = self._instructions.get(first)
+            if source is not None and source.opcode == b"tuple" and instruction.tuple_index < len(source.operand_ids):
+                return self._alias(source.operand_ids[instruction.tuple_index])
+            return frozenset({(first, instruction.tuple_index)})
+        return frozenset({(number, -1)})
+
+    def allocations(self) -> Iterator[BufferAllocation]:
+        """The allocations that the module makes when it runs."""
+        logical = {buffer.id: buffer for buffer in self._assignment.logical_buffers}
+        for allocation in self._assignment.buffer_allocations:
+            given = allocation.is_entry_computation_parameter or allocation.is_constant or allocation.is_thread_local
+            if given or not allocation.size:
+                continue
+            buffers = (
+                self._buffer(logical[assigned.logical_buffer_id], assigned)
+                for assigned in allocation.assigned
+                if assigned.logical_buffer_id in logical
+            )
+            known = tuple(buffer for buffer in buffers if buffer is not None)
+            yield BufferAllocation(int(allocation.size), bool(allocation.maybe_live_out), known)
+
+    def _buffer(self, logical: Any, assigned: Any) -> Buffer | None:
+        number = logical.defined_at.instruction_id
+        start = self._position.get(number)
+        if start is None or assigned.size <= 0:
+            return None
+        index = tuple(logical.defined_at.shape_index)
+        part = index[0] if index else -1
+        keys = {(number, part), (number, -1)}
+        end = max(self._last.get(key, start) for key in keys)
+        readers = dict.fromkeys(reader for key in sorted(keys) for reader in self._readers.get(key, ()))
+        return Buffer(
+            ops=self._names(number),
+            readers=tuple(dict.fromkeys(name for reader in readers for name in self._names(reader)[:1]))[:MAX_NAMES],
+            offset=int(assigned.offset),
+            bytes=int(assigned.size),
+            start=start,
+            end=end,
+            named=any(True for _ in self._own_names(number)),
+            of_argument=self._is_copy_of_argument(number),
+            constant=self._is_constant(number, part),
+            shape=buffer_shape(self._instructions[number].shape, logical.defined_at.shape_index, int(assigned.size)),
+        )
+
+    def _is_constant(self, number: int, part: int) -> bool:
+        """Whether a result depends on no computation or argument, e.g. zeros to compare with."""
+        waiting = [self._fused_result(number, part)]
+        for _ in range(MAX_STEPS):
+            if not waiting:
+                return True
+            instruction = self._instructions.get(waiting.pop())
+            if instruction is None or instruction.opcode not in _CONSTANT:
+                return False
+            waiting.extend(instruction.operand_ids)
+        return False
+
+    def _fused_result(self, number: int, part: int) -> int:
+        """The instruction in a fusion that makes a part of its result; outside a fusion, the instruction itself."""
+        instruction = self._instructions.get(number)
+        if instruction is None or instruction.opcode != b"fusion" or len(instruction.called_computation_ids) != 1:
+            return number
+        computation = self._computations.get(instruction.called_computation_ids[0])
+        root = None if computation is None else self._instructions.get(computation.root_id)
+        if root is None:
+            return number
+        if root.opcode == b"tuple" and 0 <= part < len(root.operand_ids):
+            return int(root.operand_ids[part])
+        return int(root.id)
+
+    def _is_copy_of_argument(self, number: int) -> bool:
+        """Whether an instruction only converts an argument of the module to another layout or dtype."""
+        instruction = self._instructions.get(number)
+        for _ in range(MAX_STEPS):
+            if instruction is None:
+                return False
+            if instruction.opcode == b"parameter":
+                return True
+            if len(instruction.operand_ids) != 1 or not self._copies(instruction):
+                return False
+            instruction = self._instructions.get(instruction.operand_ids[0])
+        return False
+
+    def _copies(self, instruction: Any) -> bool:
+        if instruction.opcode != b"fusion":
+            return instruction.opcode in _COPIES
+        called = (self._computations.get(number) for number in instruction.called_computation_ids)
+        return all(
+            inner.opcode in _COPIES or inner.opcode == b"parameter"
+            for computation in called
+            if computation is not None
+            for inner in computation.instructions
+        )
+
+    def _names(self, number: int) -> tuple[str, ...]:
+        names = dict.fromkeys(self._own_names(number))
+        if not names:
+            copy = number in self._instructions and self._copies(self._instructions[number])
+            names = dict.fromkeys(name for down in (copy, not copy) for name in self._searched(number, down))
+        return tuple(name.decode("utf-8", "replace") for name in list(names)[:MAX_NAMES])
+
+    def _own_names(self, number: int) -> Iterator[bytes]:
+        """The instruction's own name, then those of the instructions fused into it, its root first."""
+        instruction = self._instructions.get(number)
+        if instruction is None or instruction.opcode in _SHARED:
+            return
+        if instruction.metadata.op_name not in _NO_OP:
+            yield instruction.metadata.op_name
+        if instruction.opcode != b"fusion":
+            return
+        for called in instruction.called_computation_ids:
+            computation = self._computations.get(called)
+            if computation is not None:
+                for inner in sorted(computation.instructions, key=lambda inner: inner.id != computation.root_id):
+                    if inner.metadata.op_name not in _NO_OP and inner.opcode not in _SHARED:
+                        yield inner.metadata.op_name
+
+    def _neighbors(self, number: int, down: bool) -> Iterable[int]:
+        if not down:
+            return self._users.get(number, ())
+        return tuple(self._instructions[number].operand_ids) if number in self._instructions else ()
+
+    def _searched(self, number: int, down: bool) -> Iterator[bytes]:
+        """Names of the nearest named instruction, by way of the operands (`down`) or the users."""
+        seen, waiting = {number}, collections.deque(self._neighbors(number, down))
+        while waiting and len(seen) < MAX_STEPS:
+            next_number = waiting.popleft()
+            if next_number in seen:
+                continue
+            seen.add(next_number)
+            names = list(self._own_names(next_number))
+            if names:
+                yield from names
+                return
+            waiting.extend(self._neighbors(next_number, down))

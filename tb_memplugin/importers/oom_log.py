@@ -1,0 +1,404 @@
+"""Reads the log of TensorFlow's allocator after a failed allocation, in the formats of TensorFlow 1.x to 2.21.
+
+A log may lack lines, contain unrelated ones, and interleave the dumps of several threads or devices. Often only its end
+was kept. Whatever the lines do not prove is unknown, and a note says so.
+"""
+
+import dataclasses
+import re
+from collections.abc import Iterable
+
+from tb_memplugin.errors import FormatError
+from tb_memplugin.importers.log_dump import PRINTED_SIZE, LogDump, is_of_dump, log_integer, printed_bytes
+from tb_memplugin.importers.xplane import device_name
+from tb_memplugin.schema import DTYPE_BYTES, MemoryMap, format_bytes
+
+MAX_LOG_BYTES = 1 << 30
+"""Largest supported log."""
+MAX_LINE_CHARACTERS = 20_000
+"""Of a longer line only the beginning is read; TensorFlow's lines are much shorter."""
+MAX_PROTO_LINES = 200
+"""Most lines of a tensor's description that are read."""
+MAX_REQUEST_BYTES = 2**53 - 1
+"""A larger request is unknown: it cannot be right, and no run can store it."""
+
+_TYPE_BYTES = {**DTYPE_BYTES, "float": 4, "double": 8, "half": 2}
+"""TensorFlow's name of an element type (DataTypeString) to the bytes of an element."""
+
+_PREFIX = re.compile(
+    r"^.{0,120}?(?<![^\s>|:])(?:[IWEF]\d{4} \d\d:\d\d:[\d.:]+\s+(?P<thread>\d+)|[IWEF]) \S+\.\w+:\d+\] ?"
+)
+"""``I0000 00:00:1795171370.207 15514 x.cc:1105]``, ``2020-09-23 13:19:36.310831: I x.cc:905]`` or ``I x.cc:905]``, and
+what a job's launcher puts before it."""
+_FAILED = re.compile(
+    rf"Allocator \((?P<name>[^()]{{0,200}})\) ran out of memory trying to allocate (?P<size>{PRINTED_SIZE})"
+    r"(?:\s*\(rounded to (?P<rounded>\d+)\))?(?:\s*requested by op (?P<op>\S*))?"
+)
+_TOLERATED = "The caller indicates that this is not a failure"
+_DUMP = re.compile(r"BFCAllocator dump for (?P<name>\S+)")
+_BIN = re.compile(r"Bin \(\d+\):\s*Total Chunks")
+_ENDED = re.compile(rf"\bRan out of memory trying to allocate (?P<size>{PRINTED_SIZE})\.  See logs for memory state")
+"""TensorFlow 1.0 and 1.1 write the dump first, without the allocator's name, and then this line."""
+_TENSOR = re.compile(
+    r"OOM when allocating tensor (?:with|of) shape ?(?:(?P<shape>\[[\d,]*\])|(?P<dims>(?:\s?dim \{ size: \d+ \})+))"
+    r"(?: and type (?P<type>\w+))?"
+    r"(?: on (?P<device>\S+))?(?: by allocator (?P<allocator>\S+))?"
+)
+_NODE = re.compile(r"\[\[(?:\{\{function_node [^}]*\}\})*(?:(?:\{\{)?node |Node: )(?P<node>[^\s}\]]+)")
+_NODE_TYPE = re.compile(r"[\[, ](?P<name>\w{1,20})=DT_(?P<type>[A-Z0-9_]+)")
+_OF_RESULT = ("DstT", "Tout", "dtype", "output_type", "out_type", "Tcomplex", "Tparams", "tensor_type", "T")
+"""A node's attributes with the type of its result, the first that it has: `T` may be that of an input."""
+_COMPARING = re.compile(r" = (?:Not)?(?:Equal|Less|Greater|Logical|Is)\w*\[")
+"""Ops with a boolean result and the type of their inputs as `T`."""
+_COPY = "Dst tensor is not initialized"
+"""TensorFlow's message if a copy to a device finds no memory there."""
+_COPIED = re.compile(r" to \S*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4}) in order to run (?P<op>\w+)")
+_UNSIZED = "failed to allocate memory"
+_REFUSED = "CUDA_ERROR_OUT_OF_MEMORY"
+_PROTO = "Cannot parse tensor from proto"
+"""TensorFlow's message if there is no memory for a constant or an initial value, among other reasons."""
+_OF_PROTO = re.compile(r"tensor_shape|dim|size:|dtype:|DT_\w+|[{}]|-?\d+")
+_EAGER = re.compile(r"\[Op:(?!__)(\w+)\]")
+_NODE_DEVICE = re.compile(r'[\[ ]_device="[^"\s]*/(?:device:)?(?P<kind>[a-zA-Z]+):(?P<number>\d{1,4})"')
+_PROTO_TENSOR = re.compile(
+    r"dtype: DT_(?P<type>\w+)\s+tensor_shape \{(?P<dimensions>(?:\s*dim \{\s*size: \d+\s*\})*)\s*\}"
+)
+_MEMORY = re.compile(r"\bOOM when allocating\b|\bout of memory\b|\bfailed to allocate\b", re.IGNORECASE)
+"""What a ResourceExhaustedError says if memory is what ran out; files and quotas run out as well."""
+_FILE_ERROR = re.compile(r"Too many open files|No space left on device|Disk quota exceeded", re.IGNORECASE)
+_PIPELINE = re.compile(r"Error in user-defined function passed to|\bIterator::Root\b|\bIteratorGetNext\b")
+_XLA_BYTES = re.compile(
+    rf"[Oo]ut of memory (?:while )?trying to allocate (?:(?P<bytes>\d+) bytes|(?P<size>{PRINTED_SIZE})\b)"
+)
+
+
+_COPY_NOTE = f"A tensor was to be copied to the device: TensorFlow says {_COPY!r} if there is no memory for it."
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """A failed allocation according to an error message; None for what the message does not say.
+
+    Attributes:
+        op: Name of the graph's node, in eager mode the op's type.
+        shape: Shape and type, e.g. ``[16,224,224,64] float``.
+        allocator: The allocator's name.
+        uncertain_bytes: By how much the request may be larger or smaller, as the message rounds it.
+        compiled: Whether an XLA module made the request.
+        trials: Whether algorithms were tried and none got the memory that it asked for, each of another size.
+        copy: Whether a tensor was to be copied to the device.
+        eager: Whether Python ran the op, not a function.
+        pipeline: Whether it is an op of an input pipeline.
+    """
+
+    requested_bytes: int | None = None
+    op: str | None = None
+    shape: str | None = None
+    device: str | None = None
+    allocator: str | None = None
+    uncertain_bytes: int = 0
+    compiled: bool = False
+    trials: bool = False
+    copy: bool = False
+    eager: bool = False
+    pipeline: bool = False
+
+
+def read_message(message: str) -> Request | None:
+    """The request in the message of a ResourceExhaustedError; None if the message is not about memory."""
+    tensor = _TENSOR.search(message)
+    if tensor is None:
+        size = _XLA_BYTES.search(message)
+        if size is not None:  # exact bytes, or in newer versions a rounded size such as ``145.20MiB``
+            exact, op = size["bytes"], _op_of(message)
+            requested, uncertain = (log_integer(exact), 0) if exact else printed_bytes(size["size"])
+            return Request(requested, op, uncertain_bytes=uncertain, compiled=True)
+        about_memory = _MEMORY.search(message) is not None and _FILE_ERROR.search(message) is None
+        return _request_of(message) if about_memory else None
+    shape = tensor["shape"] or _shape_of(re.findall("[0-9]+", tensor["dims"]))
+    return dataclasses.replace(
+        _request_of(message, tensor.end()),
+        requested_bytes=_tensor_bytes(shape, (tensor["type"] or "").removesuffix("_ref")),
+        shape=f"{shape} {tensor['type']}" if tensor["type"] else shape,
+        device=tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None,
+        allocator=tensor["allocator"],
+    )
+
+
+def read_proto_message(message: str) -> Request:
+    """The request of a kernel that found no memory for its constant, whose message has dtype and shape of it."""
+    request, proto = _request_of(message), _PROTO_TENSOR.search(message)
+    if proto is None:
+        return request
+    return _with_tensor(request, _shape_of(re.findall(r"[0-9]+", proto["dimensions"])), proto["type"].lower())
+
+
+def _shape_of(sizes: Iterable[str]) -> str:
+    return f"[{','.join(sizes)}]"
+
+
+def _with_tensor(request: Request, shape: str, type_name: str) -> Request:
+    return dataclasses.replace(request, requested_bytes=_tensor_bytes(shape, type_name), shape=f"{shape} {type_name}")
+
+
+def _request_of(message: str, after: int = 0) -> Request:
+    """What any message says of the op that failed; a node's name is looked for after a position first."""
+    return Request(
+        op=_op_of(message, after),
+        eager=_EAGER.search(message) is not None,
+        pipeline=_PIPELINE.search(message) is not None,
+    )
+
+
+def _op_of(message: str, after: int = 0) -> str | None:
+    node = _NODE.search(message, after) or _NODE.search(message)
+    return node["node"] if node else _other_name(message)
+
+
+def _other_name(message: str) -> str | None:
+    """The graph node that a message names elsewhere; for an eager op, its type."""
+    node = re.search(r"Detected at node (\S+)", message)
+    if node:
+        return node[1].strip("'\"")
+    eager = _EAGER.search(message)
+    return eager[1] if eager else None
+
+
+def _tensor_bytes(shape: str, element: str | int) -> int | None:
+    """Bytes of a tensor whose elements have a type, or so many bytes."""
+    size = _TYPE_BYTES.get(element) if isinstance(element, str) else element
+    if size is None:
+        return None
+    for dimension in shape.strip("[]").split(","):
+        size *= log_integer(dimension) if dimension else 1
+        if size > MAX_REQUEST_BYTES:
+            return None
+    return size
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggedFailure:
+    """One failed allocation in a log.
+
+    Attributes:
+        map: The chunks that the log lists; None without any.
+        rounded_bytes: The request as the allocator rounded it, None if unknown.
+        notes: Sentences on what is unknown.
+        in_use_bytes, capacity_bytes: The allocator's figures, None if the log lacks them.
+    """
+
+    map: MemoryMap | None
+    request: Request
+    rounded_bytes: int | None
+    device: str
+    notes: tuple[str, ...]
+    in_use_bytes: int | None = None
+    capacity_bytes: int | None = None
+
+
+def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
+    """The failed allocations in a log, in order, without those that TensorFlow tolerated.
+
+    Raises:
+        FormatError: The log has none.
+    """
+    reader = _LogReader()
+    thread: str | None = None  # a line without a prefix belongs to the thread of the previous one
+    for line in text.splitlines():
+        line = line[:MAX_LINE_CHARACTERS]
+        prefix = _PREFIX.match(line)
+        if prefix is not None:
+            thread, line = prefix["thread"], line[prefix.end() :]
+        reader.take(thread, line)
+    failures = reader.finish(wall_time)
+    if not failures:
+        tolerated = f" but {reader.tolerated} that TensorFlow tolerated" if reader.tolerated else ""
+        raise FormatError(
+            f"the log of {len(text)} characters has no failed allocation{tolerated}{reader.hint()}: expected lines "
+            "such as 'Allocator (GPU_0_bfc) ran out of memory trying to allocate …' or 'OOM when allocating tensor …'"
+        )
+    return failures
+
+
+class _LogReader:
+    """Collects failures, separately for each thread if the log names threads."""
+
+    def __init__(self) -> None:
+        self.tolerated = 0
+        self._dumps: list[LogDump] = []
+        self._open: dict[str | None, LogDump] = {}
+        self._messages: list[tuple[Request, LogDump | None]] = []
+        self._proto: list[str] | None = None  # lines of the last tensor that was not parsed
+        self._in_proto = self._refused = False
+
+    def take(self, thread: str | None, line: str) -> None:
+        failed = _FAILED.search(line)
+        if failed is not None:
+            if _TOLERATED in line:
+                self.tolerated += 1
+                return
+            self._begin(thread, failed["name"], failed["rounded"], failed["op"]).printed = printed_bytes(failed["size"])
+            return
+        dump = self._open.get(thread)
+        self._refused = self._refused or _REFUSED in line
+        if self._takes_proto(line):
+            return
+        headless = dump is None or (not dump.name and dump.begins_another(line))
+        if (is_of_dump(line) and headless) or (_BIN.search(line) is not None and (dump is None or dump.ended)):
+            dump = self._begin(thread, "", None, None)
+        ended = _ENDED.search(line)
+        if ended is not None:
+            dump = dump if dump is not None and dump.name == "" else self._begin(thread, "", None, None)
+            dump.printed, dump.ended = printed_bytes(ended["size"]), True
+            return
+        named = _DUMP.search(line)
+        if named is not None and (dump is None or dump.has_chunks or dump.name != named["name"]):
+            dump = self._begin(thread, named["name"], None, None)
+        request = _request_in(line)
+        if request is not None:
+            self._add_message(request)
+        elif dump is not None:
+            dump.take(line)
+        node = _NODE.search(line)
+        if node is not None and self._messages and self._messages[-1][0].op in (None, node["node"]):
+            request, its_dump = self._messages[-1]
+            device = request.device or _device(_NODE_DEVICE.search(line))
+            request = dataclasses.replace(request, op=node["node"], device=device)
+            typed = _with_type(request, line)
+            if its_dump is None or its_dump.fits(_possible_sizes(typed), None):
+                request = typed
+            self._messages[-1] = (request, its_dump)
+
+    def _takes_proto(self, line: str) -> bool:
+        if _PROTO in line:
+            self._in_proto = self._tensor_of_proto() is None
+            if self._in_proto:  # of several, the first one
+                self._proto = [line.partition(_PROTO)[2].removeprefix(":")]
+            return True
+        self._in_proto = self._in_proto and all(_OF_PROTO.fullmatch(word) for word in line.split())
+        if self._in_proto and self._proto is not None and len(self._proto) < MAX_PROTO_LINES:
+            self._proto.append(line)
+        return self._in_proto
+
+    def _tensor_of_proto(self) -> Request | None:
+        text = " ".join(self._proto or ())
+        sizes, kind = re.findall(r"size: (\d{1,20})", text), re.search(r"dtype: DT_(\w+)", text)
+        if not sizes or kind is None:
+            return None
+        return _with_tensor(Request(), _shape_of(sizes), kind[1].lower())
+
+    def hint(self) -> str:
+        """What may have been a failed allocation, in words that continue a sentence; empty without any."""
+        if self._proto is None:
+            other = "but that the device refused memory, which other processes may hold"
+            return f", {other} ({_REFUSED})" if self._refused else ""
+        tensor = self._tensor_of_proto()
+        size = None if tensor is None else tensor.requested_bytes
+        needed = "" if tensor is None or size is None else f", here {format_bytes(size)} for {tensor.shape}"
+        return f", but {_PROTO!r}: there may have been no memory for a constant or an initial value{needed}"
+
+    def _begin(self, thread: str | None, name: str, rounded: str | None, op: str | None) -> LogDump:
+        before = self._open.get(thread)
+        dump = LogDump(name, log_integer(rounded) if rounded else None, op or None)
+        if before is not None and not before.ended and before.has_chunks and before.name != name:
+            # From here on, the lines of the two allocators cannot be told apart.
+            before.mixed = dump.mixed = True
+        self._open[thread] = dump
+        self._dumps.append(dump)
+        return dump
+
+    def _add_message(self, request: Request) -> None:
+        """Assign the request of a message to the last dump of that allocator with the same request."""
+        if any(self._same(request, known) for known, _ in self._messages):
+            return
+        fitting = [dump for dump in self._dumps if dump.fits(_possible_sizes(request), request.allocator)]
+        assigned = {id(dump) for _, dump in self._messages}
+        dump = next((dump for dump in reversed(fitting) if id(dump) not in assigned), None)
+        self._messages.append((request, dump))
+
+    @staticmethod
+    def _same(request: Request, known: Request) -> bool:
+        """Whether a message repeats another: TensorFlow logs one several times, at last with the node's name."""
+        pairs: list[tuple[object, object]] = [(request.device, known.device), (request.op, known.op)]
+        pairs += [(_shape(request), _shape(known)), (request.requested_bytes, known.requested_bytes)]
+        both_or_none = (request.shape is None) == (known.shape is None)
+        return both_or_none and all(one == other or None in (one, other) for one, other in pairs)
+
+    def finish(self, wall_time: float) -> list[LoggedFailure]:
+        failures = []
+        tensor = self._tensor_of_proto()
+        if tensor is not None and self._dumps and not self._messages:
+            self._add_message(tensor)
+            self._messages = [(request, dump) for request, dump in self._messages if dump is not None]
+        requests = {id(dump): request for request, dump in self._messages if dump is not None}
+        for dump in self._dumps:
+            request = requests.get(id(dump))
+            if request is None and not dump.proves_failure:
+                continue
+            device = (request.device if request else None) or device_name(dump.name)
+            memory_map, notes = dump.map(device, wall_time)
+            if request is None or request.requested_bytes is None:
+                request = _sized(request or Request(allocator=dump.name), dump, notes)
+            request = dataclasses.replace(request, op=request.op or dump.op)
+            figures = dump.in_use_bytes, dump.capacity_bytes
+            notes.extend([_COPY_NOTE] if request.copy else [])
+            failures.append(LoggedFailure(memory_map, request, dump.rounded_bytes, device, tuple(notes), *figures))
+        for request, its_dump in self._messages:
+            if its_dump is None:
+                device = request.device or device_name(request.allocator or "")
+                notes = ["The chunks are unknown: the log lacks the dump of this failure."]
+                notes.extend([_COPY_NOTE] if request.copy else [])
+                failures.append(LoggedFailure(None, request, None, device, tuple(notes)))
+        return failures
+
+
+def _sized(request: Request, dump: LogDump, notes: list[str]) -> Request:
+    """A request whose message lacks the size, with the size that the allocator logged; adds a note if it is rounded.
+
+    The size is exact if only one size of an element makes a tensor of the message's shape that large.
+    """
+    exact = [size for size in _possible_sizes(request) if dump.fits([size], None)] if dump.has_size else []
+    if len(exact) == 1:
+        return dataclasses.replace(request, requested_bytes=exact[0])
+    if dump.rounded_bytes is not None:
+        notes.append("The exact size of the request is unknown: the log rounds it up to 256 bytes.")
+        return dataclasses.replace(request, requested_bytes=dump.rounded_bytes)
+    about, uncertain = dump.printed or (None, request.uncertain_bytes)
+    return dataclasses.replace(request, requested_bytes=about, uncertain_bytes=uncertain)
+
+
+def _possible_sizes(request: Request) -> list[int]:
+    """Bytes that the tensor of a message may have; none if the message lacks its shape."""
+    if request.requested_bytes is not None:
+        return [request.requested_bytes]
+    if request.shape is None or " " in request.shape:
+        return []
+    sizes = (_tensor_bytes(request.shape, element) for element in sorted(set(_TYPE_BYTES.values())))
+    return [size for size in sizes if size is not None]
+
+
+def _request_in(line: str) -> Request | None:
+    if _TENSOR.search(line) or (_XLA_BYTES.search(line) and not _FAILED.search(line)):
+        return read_message(line)
+    if _COPY in line:
+        copied = _COPIED.search(line)
+        return Request(op=copied["op"] if copied else None, device=_device(copied), copy=True)
+    return Request(op=_other_name(line)) if _UNSIZED in line else None
+
+
+def _with_type(request: Request, line: str) -> Request:
+    """The request with the type and the size of its tensor, by the attributes of the node that a line names."""
+    found = {match["name"]: match["type"].lower().removesuffix("_ref") for match in _NODE_TYPE.finditer(line)}
+    name = "bool" if _COMPARING.search(line) else next((found[one] for one in _OF_RESULT if one in found), None)
+    if request.shape is None or " " in request.shape or name is None:
+        return request
+    return _with_tensor(request, request.shape, name)
+
+
+def _shape(request: Request) -> str | None:
+    """The shape without the type, which TensorFlow's early messages lack."""
+    return None if request.shape is None else request.shape.partition(" ")[0]
+
+
+def _device(match: "re.Match[str] | None") -> str | None:
+    return f"{match['kind'].upper()}:{match['number']}" if match else None

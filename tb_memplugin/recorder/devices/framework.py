@@ -1,0 +1,184 @@
+"""Calls functions of TensorFlow's C++ library, above all those that reading a memory map needs.
+
+All symbols are in ``libtensorflow_framework.so.2``. Their names, as ``nm -D --defined-only`` prints them, are the same
+in every version below, but for `LOG_LEVEL`: the allocator is in namespace ``tsl``, everything else in ``tensorflow``.
+No function takes or returns a ``std::string``.
+"""
+
+import ctypes
+import os
+import platform
+import sys
+from typing import Any
+
+from tb_memplugin.importers import MAX_DUMP_BYTES
+from tb_memplugin.recorder.devices.mapped_memory import MappedMemory, UnreadableError
+
+TESTED_VERSIONS = ("2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.18.1", "2.19.0", "2.19.1", "2.20.0", "2.21.0")
+"""Values of `tf.__version__` with which `tests/integration/test_memory_maps.py` passed: the `tensorflow` wheels on PyPI
+for Linux x86-64, which include the CUDA code, and `tensorflow-cpu` 2.21.0; with a BFC allocator on CPU:0."""
+
+MACHINES = ("x86_64",)
+"""Machines that pass the address of a returned object as the first argument. AArch64 passes it in register x8, which
+ctypes cannot set."""
+
+LIBRARY = "libtensorflow_framework.so.2"
+
+RECORD = "_ZN3tsl12BFCAllocator15RecordMemoryMapEv"  # ``tensorflow::MemoryDump tsl::BFCAllocator::RecordMemoryMap()``
+BYTE_SIZE = "_ZNK10tensorflow10MemoryDump12ByteSizeLongEv"  # ``size_t tensorflow::MemoryDump::ByteSizeLong() const``
+SERIALIZE = "_ZNK6google8protobuf11MessageLite16SerializeToArrayEPvi"
+"""``bool google::protobuf::MessageLite::SerializeToArray(void*, int) const``"""
+DESTROY = "_ZN10tensorflow10MemoryDumpD1Ev"
+"""``tensorflow::MemoryDump::~MemoryDump()``, the complete object destructor: it does not free the object's own bytes"""
+DUMP_VTABLE = "_ZTVN10tensorflow10MemoryDumpE"
+
+CPU_STATE = "_ZN10tensorflow12ProcessState9singletonEv"
+"""``static ProcessState* tensorflow::ProcessState::singleton()``"""
+CPU_ALLOCATOR = "_ZN10tensorflow12ProcessState15GetCPUAllocatorEi"
+"""``Allocator* tensorflow::ProcessState::GetCPUAllocator(int numa_node)``"""
+
+GPU_STATE = "_ZN10tensorflow15GPUProcessState9singletonEPS0_"
+"""``static GPUProcessState* tensorflow::GPUProcessState::singleton(GPUProcessState* ps = nullptr)``"""
+GPU_ALLOCATOR = (
+    "_ZN10tensorflow15GPUProcessState15GetGPUAllocatorERKNS_10GPUOptionsEN3tsl3gtl7IntTypeINS4_15TfDeviceId_tag_EiEEm"
+    "RKSt6vectorIS8_SaIS8_EE"
+)
+"""``Allocator* tensorflow::GPUProcessState::GetGPUAllocator(const GPUOptions&, TfDeviceId, size_t total_bytes, const
+std::vector<TfDeviceId>& peer_gpu_ids)``"""
+GPU_OPTIONS = "_ZN10tensorflow29_GPUOptions_default_instance_E"  # the default ``tensorflow::GPUOptions``
+
+GPU_HOST_ALLOCATOR = "_ZN10tensorflow15GPUProcessState19GetGpuHostAllocatorERKNS_10GPUOptionsEi"
+"""``Allocator* tensorflow::GPUProcessState::GetGpuHostAllocator(const GPUOptions&, int numa_node)``"""
+
+BFC_TYPES = ("N3tsl12BFCAllocatorE", "N10tensorflow15GPUBFCAllocatorE")
+"""``typeid(allocator).name()`` of ``tsl::BFCAllocator`` and its subclass, for which it is the only base, so that both
+have the same address. MklCPUAllocator is not among them: it has a BFC allocator as a member."""
+
+LOG_LEVEL = {
+    "2.21.0": (
+        "_ZN4absl12lts_2025081411MinLogLevelEv",
+        "_ZN4absl12lts_2025081414SetMinLogLevelENS0_18LogSeverityAtLeastE",
+    )
+}
+"""By version: ``absl::LogSeverityAtLeast absl::MinLogLevel()`` and ``void absl::SetMinLogLevel(LogSeverityAtLeast)``.
+The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good."""
+
+
+SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"  # environment variable: ``0`` turns all calls of this library off
+OBJECT_BYTES = 4096
+"""Space for a MemoryDump. The library does not export its size, which is below 128 bytes in all tested versions."""
+
+
+class Framework:
+    """Functions of ``libtensorflow_framework``; any thread may call them.
+
+    Only calls that wait for an allocator's lock release the GIL: getting it back may take longer than the other calls.
+
+    Signatures follow the Itanium C++ ABI on x86-64. `this` is the first argument. An object with a destructor is
+    returned in space that the caller provides: its address is passed before `this`, and the function returns it.
+    """
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+        self._record = self._function(RECORD, pointer, pointer, pointer)
+        self._byte_size = self._function(BYTE_SIZE, size, pointer, waits=False)
+        self._serialize = self._function(SERIALIZE, ctypes.c_bool, pointer, pointer, integer, waits=False)
+        self._destroy = self._function(DESTROY, None, pointer, waits=False)
+        # A vtable begins with the offset to the object's start and its type; objects point behind these two words.
+        self._dump_vptr = self._address(DUMP_VTABLE) + 16
+
+    def memory_map(self, allocator: int) -> bytes:
+        """The serialized MemoryDump of the `tsl::BFCAllocator` at an unchecked address. Takes the allocator's lock."""
+        space = ctypes.create_string_buffer(OBJECT_BYTES)
+        at = ctypes.addressof(space)
+        returned = self._record(at, allocator)
+        if returned != at or ctypes.c_uint64.from_buffer(space).value != self._dump_vptr:
+            raise UnreadableError("TensorFlow's library did not return a memory map")
+        try:
+            size = int(self._byte_size(at))
+            if size > MAX_DUMP_BYTES:
+                raise UnreadableError(f"it takes {size} bytes, more than the limit of {MAX_DUMP_BYTES}")
+            data = ctypes.create_string_buffer(size or 1)
+            if not self._serialize(at, ctypes.addressof(data), size):
+                raise UnreadableError("TensorFlow could not serialize the map")
+            return ctypes.string_at(data, size)
+        finally:
+            self._destroy(at)
+
+    def cpu_allocator(self) -> int:
+        """Address of the CPU's allocator. TensorFlow creates it together with its devices."""
+        state = self._function(CPU_STATE, ctypes.c_void_p)
+        allocator = self._function(CPU_ALLOCATOR, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+        return int(allocator(_not_null(state()), 0) or 0)  # NUMA node 0, the only one by default
+
+    def gpu_allocator(self, number: int) -> int:
+        """Address of the allocator of a logical GPU, made if missing. Call this only for `memory_maps.cuda_devices`:
+        without CUDA support or such a GPU, the library ends the process."""
+        allocator = self._function(
+            GPU_ALLOCATOR,
+            ctypes.c_void_p,
+            ctypes.c_void_p,  # this
+            ctypes.c_void_p,  # const GPUOptions&
+            ctypes.c_int,  # TfDeviceId: a class with one int, passed like an int
+            ctypes.c_size_t,  # total_bytes, ignored if the allocator exists
+            ctypes.c_void_p,  # const std::vector<TfDeviceId>&
+        )
+        no_peers = (ctypes.c_void_p * 3)()  # an empty std::vector: begin, end and end of storage are null
+        options = self._address(GPU_OPTIONS)
+        return int(allocator(self._gpu_state(), options, number, 0, ctypes.addressof(no_peers)) or 0)
+
+    def gpu_host_allocator(self) -> int:
+        """Address of the allocator of pinned host memory, which all GPUs share. As for `gpu_allocator`."""
+        allocator = self._function(GPU_HOST_ALLOCATOR, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+        options = self._address(GPU_OPTIONS)
+        return int(allocator(self._gpu_state(), options, 0) or 0)  # NUMA node 0, the only one by default
+
+    def _gpu_state(self) -> int:
+        return _not_null(self._function(GPU_STATE, ctypes.c_void_p, ctypes.c_void_p)(None))
+
+    def _address(self, symbol: str) -> int:
+        try:
+            return ctypes.addressof(ctypes.c_char.in_dll(self._library, symbol))
+        except ValueError:
+            raise UnreadableError(f"this TensorFlow lacks {symbol}") from None
+
+    def _function(self, symbol: str, result: Any, *arguments: Any, waits: bool = True) -> Any:
+        prototype = ctypes.CFUNCTYPE if waits else ctypes.PYFUNCTYPE
+        return prototype(result, *arguments)(self._address(symbol))
+
+
+def open_framework(version: str, memory: MappedMemory) -> Framework:
+    return Framework(open_library(version, memory))
+
+
+def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
+    """The library of the TensorFlow that this process has loaded; `UnreadableError` for an untested build."""
+    check_build(version)
+    paths = memory.paths_of(LIBRARY)
+    if len(paths) != 1:
+        raise UnreadableError(f"this process has loaded {len(paths)} files named {LIBRARY}")
+    try:
+        return ctypes.CDLL(paths[0], mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+    except OSError as error:
+        raise UnreadableError(f"{LIBRARY} cannot be opened: {error}") from None
+
+
+def check_switch() -> None:
+    if os.environ.get(SWITCH, "").strip() == "0":
+        raise UnreadableError(f"{SWITCH}=0 is set")
+
+
+def check_build(version: str) -> None:
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise UnreadableError(
+            f"this works on Linux x86-64 only, not on {platform.system()} {platform.machine()}".rstrip()
+        )
+    if version not in TESTED_VERSIONS:
+        raise UnreadableError(f"TensorFlow {version} is not one of the tested versions {', '.join(TESTED_VERSIONS)}")
+
+
+def _not_null(pointer: int | None) -> int:
+    if not pointer:
+        raise UnreadableError("TensorFlow has not set up its allocators")
+    return pointer

@@ -1,0 +1,194 @@
+"""TensorFlow's devices: which ones to record, and the statistics of their allocators."""
+
+import dataclasses
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tb_memplugin.environment import VARIABLE
+from tb_memplugin.errors import RecordingError
+from tb_memplugin.schema import NOT_RECORDING, is_cpu, is_gpu
+
+Statistics: TypeAlias = tuple[Any, Callable[[Any, str], Mapping[str, int]], Callable[[Any, str], None]]
+"""TensorFlow's context, and its functions of a context and a device that read and reset an allocator's statistics."""
+
+_CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
+_CPU_DEFAULT_MIB = 1 << 16
+_GROUP_LIMIT = "/sys/fs/cgroup/memory.max"
+_NAME = re.compile(r"(?:/device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """A device whose memory is recorded."""
+
+    name: str  # ``GPU:0`` or ``CPU:0``
+    capacity_bytes: int | None  # the allocator's limit, at most the machine's memory for a CPU; None if unknown
+    pci_bus_id: str | None  # None for a CPU
+    total_bytes: int | None = None  # the memory that this process may have, for a CPU; None if unknown, and for a GPU
+
+
+def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]]:
+    """The devices to record, and a sentence for each one that cannot be recorded, or not fully. By default all GPUs, or
+    the CPU if there is no GPU. Raises `RecordingError` for a name that is none of a CPU or GPU."""
+    import tensorflow as tf
+
+    logical = [
+        _short(device.name) for device in tf.config.list_logical_devices() if device.device_type in ("CPU", "GPU")
+    ]
+    missing: list[str] = []
+    if names is None:
+        chosen = [name for name in logical if is_gpu(name)] or ["CPU:0"]
+    else:
+        chosen = [_checked(name) for name in names]
+        missing = [name for name in chosen if name not in logical]
+        chosen = [name for name in chosen if name in logical]
+    chosen, shared = _one_cpu(chosen)
+    details = _local_details() if any(map(is_gpu, chosen)) else {}
+    devices: list[Device] = []
+    sentences = [f"{NOT_RECORDING} {name}: this process has only {', '.join(logical)}." for name in missing]
+    sentences += [shared] if shared else []
+    for name in chosen:
+        if is_cpu(name) and not cpu_uses_bfc():
+            sentences.append(f"{NOT_RECORDING} {name}: {_why_plain()}")
+        elif is_cpu(name):
+            limit, ignored = _cpu_capacity()
+            total = machine_bytes()
+            devices.append(Device(name, min(limit, total or limit), None, total))
+            sentences += [ignored] if ignored else []
+        else:
+            if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
+                sentences.append(
+                    f"Layers, pool, free chunks and memory maps of {name} are unknown: the allocator of "
+                    "TF_GPU_ALLOCATOR=cuda_malloc_async reports no allocations."
+                )
+            capacity, bus = details.get(name, (None, None))
+            devices.append(Device(name, capacity, bus))
+    return devices, sentences
+
+
+def _one_cpu(names: list[str]) -> tuple[list[str], str | None]:
+    """The devices with only one of the logical devices of the CPU, and a sentence on the others. They share one
+    allocator: each would repeat the bytes of all, and a sum over devices would count them again."""
+    cpus = list(dict.fromkeys(name for name in names if is_cpu(name)))
+    if len(cpus) < 2:
+        return names, None
+    others = ", ".join(cpus[1:])
+    sentence = f"{NOT_RECORDING} {others}: logical devices of the CPU share one allocator, recorded as {cpus[0]}."
+    return [name for name in names if name not in cpus[1:]], sentence
+
+
+def asks_for_bfc() -> bool:
+    return os.environ.get(VARIABLE, "").lower() in ("1", "true")
+
+
+@functools.cache  # the allocator stays as long as the process
+def cpu_uses_bfc() -> bool:
+    """Whether ``CPU:0`` has the BFC allocator. A plain one has no statistics, and TensorFlow raises, or with oneDNN
+    statistics that stay 0."""
+    import numpy as np
+    import tensorflow as tf
+
+    if not asks_for_bfc():
+        return False
+    with tf.init_scope(), tf.device("CPU:0"):
+        # Of an array, since TensorFlow keeps the tensors that it makes of Python's numbers.
+        kept = tf.raw_ops.Empty(shape=np.asarray([1], np.int32), dtype=tf.float32)
+    try:
+        in_use, _ = memory_info("CPU:0")
+    except ValueError:
+        return False
+    finally:
+        del kept
+    return in_use > 0
+
+
+def _why_plain() -> str:
+    if asks_for_bfc():
+        return (
+            "TensorFlow had made its plain CPU allocator, which keeps no statistics, before tb_memplugin was imported. "
+            "Put `import tb_memplugin` above the first line that makes a model, a tensor or a variable."
+        )
+    return (
+        "TensorFlow's plain CPU allocator keeps no statistics. Set TF_CPU_ALLOCATOR_USE_BFC=1 (and "
+        "TF_CPU_BFC_MEM_LIMIT_IN_MB) before importing TensorFlow."
+    )
+
+
+def memory_info(device: str) -> tuple[int, int]:
+    """(bytes in use, peak bytes since the last reset) of a device's allocator; takes a few microseconds."""
+    import tensorflow as tf
+
+    info = tf.config.experimental.get_memory_info(device)
+    return info["current"], info["peak"]
+
+
+def statistics() -> Statistics | None:
+    """The context and the functions under `memory_info` and `reset_peak`; None if this TensorFlow has no such ones."""
+    try:
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager.context import context
+
+        # Without a context they would crash the process.
+        handle = context()._context_handle
+        found = None if handle is None else (handle, pywrap_tfe.TFE_GetMemoryInfo, pywrap_tfe.TFE_ResetMemoryStats)
+    except (ImportError, AttributeError):
+        return None
+    return found
+
+
+def reset_peak(device: str) -> None:
+    import tensorflow as tf
+
+    tf.config.experimental.reset_memory_stats(device)
+
+
+def _short(name: str) -> str:
+    return name.rsplit("device:", 1)[-1]
+
+
+def _checked(name: Any) -> str:
+    match = _NAME.fullmatch(name) if isinstance(name, str) else None
+    if match is None:
+        raise RecordingError(f"devices are named such as 'GPU:0' or 'CPU:0'. Received: devices=[…, {name!r}, …]")
+    return f"{match[1].upper()}:{int(match[2])}"
+
+
+def _cpu_capacity() -> tuple[int, str | None]:
+    """The limit of the CPU's BFC allocator in bytes, and a sentence if the variable that sets it is no number.
+    TensorFlow uses the digits before the first other character then, so ``2GB`` is 2 MiB."""
+    text = os.environ.get(_CPU_LIMIT)
+    if text is None:
+        return _CPU_DEFAULT_MIB << 20, None
+    digits = re.match(r"\s*\+?(\d*)", text, re.ASCII)
+    limit = int(digits[1] or 0) if digits else 0
+    if re.fullmatch(r"\s*\+?\d+\s*", text, re.ASCII):
+        return limit << 20, None
+    return limit << 20, f"{_CPU_LIMIT} must be a whole number of MiB: TensorFlow takes {text!r:.40} as {limit} MiB."
+
+
+def machine_bytes() -> int | None:
+    """The machine's memory, or less if the control group of this process has a limit; None if unknown."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+    try:
+        with open(_GROUP_LIMIT, encoding="ascii") as file:
+            return min(total, int(file.read()))
+    except (OSError, ValueError):  # no such group, or "max"
+        return total
+
+
+@functools.cache  # devices do not change once they are in use, and listing them takes milliseconds per GPU
+def _local_details() -> dict[str, tuple[int | None, str | None]]:
+    """Device name to (allocator's limit, PCI bus id)."""
+    from tensorflow.python.client import device_lib  # TensorFlow's only source of an allocator's limit
+
+    details = {}
+    for device in device_lib.list_local_devices():
+        bus = re.search(r"pci bus id: ([0-9a-fA-F:.]+)", device.physical_device_desc)
+        details[_short(device.name)] = (int(device.memory_limit) or None, bus[1] if bus else None)
+    return details

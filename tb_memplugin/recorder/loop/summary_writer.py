@@ -1,0 +1,160 @@
+"""The records of the summary API, written through the program's own `tf.summary` writer."""
+
+import atexit
+import dataclasses
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.errors import RecordingError
+from tb_memplugin.recorder.base import abandon_in_child
+from tb_memplugin.schema import MISSING, LayerActivations, SessionInfo, Snapshot
+from tb_memplugin.storage.frames import TagRotation, codec, frame_of, frame_summary, new_session_id
+from tb_memplugin.storage.write import MAX_ACTIVATION_VALUES
+from tb_memplugin.version import __version__
+
+FLUSH_SECONDS = 5.0
+
+logger = logging.getLogger("tb_memplugin")
+
+
+class SummaryWriter:
+    """The session, the tags and the buffered activations of one `tf.summary` writer. Any thread may call it."""
+
+    def __init__(self, writer: Any) -> None:
+        self._writer = weakref.ref(writer)
+        self._keep_alive: Any = None
+        self._session = new_session_id()
+        self._rotations: dict[str, TagRotation] = {}
+        self._pending: list[tuple[int, float, dict[str, int]]] = []
+        self._pending_values = 0
+        self._drained = time.monotonic()
+        self._lock = threading.RLock()
+        self._described = False
+        _drain_before(writer, self)
+        abandon_in_child(self)
+
+    def _abandon(self) -> None:
+        """Forget the buffered activations in a forked child: the parent writes them."""
+        self._lock = threading.RLock()
+        self._pending, self._pending_values, self._keep_alive = [], 0, None
+        writer = self._writer()
+        if writer is not None:
+            _states.pop(writer, None)  # so that nothing is flushed when the child exits
+
+    def add_activations(self, step: int, sizes: dict[str, int]) -> None:
+        with self._lock:
+            self._pending.append((step, time.time(), sizes))
+            self._pending_values += len(sizes)
+            self._keep_alive = self._writer()  # so that a writer dropped without close() gets its last rows at exit
+            if time.monotonic() - self._drained >= FLUSH_SECONDS or self._pending_values >= MAX_ACTIVATION_VALUES // 2:
+                self.drain()
+
+    def write_snapshot(self, snapshot: Snapshot, step: int) -> None:
+        placed = dataclasses.replace(snapshot, step=step)
+        with self._lock:
+            self._write("snapshots", step, placed)
+
+    def drain(self) -> None:
+        with self._lock:
+            rows, self._pending, self._pending_values = self._pending, [], 0
+            self._drained = time.monotonic()
+            if rows:
+                table = _activations(rows)
+                self._write("activations", int(table.step.max()), table)
+            self._keep_alive = None
+
+    def _write(self, stream: str, step: int, record: Any) -> None:
+        if not self._described:
+            self._described = True
+            versions = {"tb_memplugin": __version__}
+            self._write("meta", step, SessionInfo(self._session, time.time(), "summary", versions, ()))
+        rotation = self._rotations.setdefault(stream, TagRotation(self._session, stream))
+        data = codec.encode(frame_of(stream, record, rotation.sequence))
+        summary = frame_summary(rotation.next(step), data).SerializeToString()
+        _write_raw(self._writer(), summary, step)
+
+
+_states: "weakref.WeakKeyDictionary[Any, SummaryWriter]" = weakref.WeakKeyDictionary()
+_warned: set[str] = set()
+
+
+def recording_writer(call: str) -> SummaryWriter | None:
+    """The writer of a call of the summary API; None if it records nothing. Refuses calls inside a `tf.function`."""
+    import tensorflow as tf
+
+    if not tf.executing_eagerly():
+        raise RecordingError(
+            f"summary.{call} records plain numbers and was called inside a tf.function: call it after the step, "
+            "outside of the function"
+        )
+    from tensorflow.python.ops import summary_ops_v2  # there is no public name for the current writer
+
+    writer = summary_ops_v2._summary_state.writer
+    if writer is None:
+        if call not in _warned:
+            _warned.add(call)
+            logger.warning(
+                "summary.%s recorded nothing: there is no default summary writer. Call it inside "
+                "`with tf.summary.create_file_writer('runs/exp1/memory').as_default():`",
+                call,
+            )
+        return None
+    if not bool(tf.summary.should_record_summaries()):
+        return None
+    state = _states.get(writer)
+    if state is None:
+        state = _states[writer] = SummaryWriter(writer)
+    return state
+
+
+def _drain_before(writer: Any, state: SummaryWriter) -> None:
+    """Make the writer's `flush` and `close` write the buffered activations first."""
+    for name in ("flush", "close"):
+        original = getattr(writer, name)
+
+        def drained(*arguments: Any, _original: Any = original, **named: Any) -> Any:
+            state.drain()
+            return _original(*arguments, **named)
+
+        setattr(writer, name, drained)
+
+
+def _write_raw(writer: Any, summary: bytes, step: int) -> None:
+    import tensorflow as tf
+
+    if writer is None:
+        return
+    # The rows were accepted when they were added, so the writer and condition of that time apply.
+    with writer.as_default(), tf.summary.record_if(True), tf.init_scope():
+        tf.summary.experimental.write_raw_pb(summary, step=step)
+
+
+@atexit.register
+def _drain_all() -> None:
+    for writer, state in list(_states.items()):
+        try:
+            state.drain()
+            writer.flush()
+        except Exception as error:
+            logger.warning("the last layer activations could not be written: %s", error)
+
+
+def _activations(rows: Sequence[tuple[int, float, dict[str, int]]]) -> LayerActivations:
+    layers = list(dict.fromkeys(path for _, _, sizes in rows for path in sizes))
+    column = {path: at for at, path in enumerate(layers)}
+    values = np.full((len(rows), len(layers)), MISSING, np.int64)
+    for at, (_, _, sizes) in enumerate(rows):
+        for path, size in sizes.items():
+            values[at, column[path]] = size
+    return LayerActivations(
+        step=np.asarray([row[0] for row in rows], np.int64),
+        wall_time=np.asarray([row[1] for row in rows], np.float64),
+        layers=tuple(layers),
+        bytes=values,
+    )

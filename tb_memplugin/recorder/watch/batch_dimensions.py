@@ -1,0 +1,249 @@
+"""Which dimensions of the results of a traced function hold the batch, by following its arguments from op to op.
+
+A dimension has a power: 0 if it does not depend on the batch, 1 if it is in proportion to it, alone or joined with
+others, 2 if it is joined with itself. It is None where that is not known. Sizes alone do not tell: a layer may have as
+many features as there are examples. An output's dimension has the power of that of an input at the same axis; for
+products, transpositions and reductions the axis is known exactly. What is left follows from the rule that an op neither
+adds nor drops powers.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tb_memplugin.recorder.watch.graph_ops import GraphOps
+
+OPEN = -1
+Shape: TypeAlias = tuple[int, ...]
+Powers: TypeAlias = tuple[int | None, ...]
+"""The power of each dimension."""
+
+_SOURCES = frozenset({"IteratorGetNext", "MultiDeviceIteratorGetNextFromShard", "OptionalGetValue"})
+_FIXED = frozenset({"ReadVariableOp", "VariableShape", "BiasAddGrad", "Shape", "ShapeN", "Size"})
+_FIXED_PARTS = ("BackpropFilter", "GradFilter")
+"""In the types of ops whose results are gradients of kernels."""
+_UNKNOWN_ROWS = frozenset(
+    {"UnsortedSegmentSum", "Unique", "UniqueV2", "SegmentSum", "ScatterNd", "TensorScatterUpdate"}
+)
+_DRAWN_PARTS = ("Random", "Normal", "Multinomial")
+"""In the types of ops that draw numbers in a shape that they are given."""
+_RESIZED = frozenset(
+    {"ConcatV2", "Tile", "Split", "SplitV", "StridedSlice", "Slice", "Pad", "PadV2", "MirrorPad", "StridedSliceGrad"}
+)
+"""Ops that change the size of a dimension and keep its place."""
+_SHAPED = frozenset({"StridedSliceGrad", "BroadcastTo", "Tile", "BatchToSpaceND", "SpaceToBatchND"})
+"""Ops whose results have dimensions that no input has."""
+_REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "ArgMax", "ArgMin"})
+MOST_AXES = 8
+"""Longest vector of integers without batch that counts as a shape or as axes."""
+
+
+class BatchDimensions:
+    """The powers of the dimensions of all results of one graph: for each op, those of its results; None for an unknown
+    rank.
+
+    A graph that another one calls is given the powers of its arguments by name, and whether that one was traced for one
+    batch size (`fixed`).
+    """
+
+    def __init__(
+        self, graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None = None, fixed: bool = False
+    ) -> None:
+        self._graph, self._batch, self.fixed = graph, batch_size, fixed
+        self._shapes = [graph.output_shapes(number) for number in range(len(graph))]
+        arguments = graph.own_arguments()
+        self.powers: list[tuple[Powers | None, ...]] = []
+        for number, op in enumerate(graph.ops):
+            shapes = self._shapes[number]
+            if op.type == "Placeholder" and given is not None:
+                found = [None if one is None else given.get(op.name) or self._unknown(one) for one in shapes]
+            elif (op.type == "Placeholder" and op.name in arguments) or op.type in _SOURCES:
+                found = [self._of_argument(shape) for shape in shapes]
+                self.fixed |= any(shape is not None and shape[:1] == (batch_size,) for shape in shapes)
+            else:
+                found = [None if one is None else self._of_output(number, at, one) for at, one in enumerate(shapes)]
+            self.powers.append(tuple(found))
+        self._from_readers()
+        if self.fixed:  # a first dimension of that size holds the batch
+            self.powers = [
+                tuple(
+                    (1, *powers[1:]) if powers and shape and powers[0] is None and shape[0] == batch_size else powers
+                    for shape, powers in zip(shapes, of_results, strict=True)
+                )
+                for shapes, of_results in zip(self._shapes, self.powers, strict=True)
+            ]
+
+    def of_arguments(self, number: int, placeholders: Sequence[str], skipped: int = 0) -> dict[str, Powers]:
+        """Powers of the arguments of a graph that an op calls, by the name of their placeholders."""
+        sources = self._graph.inputs[number][skipped:]
+        powers = {name: self.powers[at][index] for name, (at, index) in zip(placeholders, sources, strict=False)}
+        return {name: one for name, one in powers.items() if one is not None}
+
+    def _of_argument(self, shape: Shape | None) -> Powers | None:
+        """A batch's first dimension, or the only one of its size."""
+        if shape is None:
+            return None
+        sizes = {self._batch, OPEN}
+        if shape and shape[0] in sizes:
+            return (1, *(0 for _ in shape[1:]))
+        holding = [size == self._batch for size in shape]
+        return tuple(int(one) for one in holding) if sum(holding) == 1 else self._unknown(shape)
+
+    def _unknown(self, shape: Shape) -> Powers:
+        """Powers of a result of which nothing is known: a size that is no multiple of the batch does not hold it."""
+        return tuple(None if self._may_hold(size) else 0 for size in shape)
+
+    def _may_hold(self, size: int) -> bool:
+        return size == OPEN or (bool(self._batch) and size > 0 and size % (self._batch or 1) == 0)
+
+    def _inputs(self, number: int) -> Iterator[tuple[Shape, Powers]]:
+        """Shapes and powers of an op's inputs, without scalars, shapes and axes."""
+        for source, index in self._graph.inputs[number]:
+            if source >= number or index >= len(self._shapes[source]):
+                continue
+            shape, powers = self._shapes[source][index], self.powers[source][index]
+            if not shape or powers is None:
+                continue
+            tensor = self._graph.ops[source].outputs[index]
+            is_axes = len(shape) == 1 and not any(powers) and tensor.dtype.is_integer
+            if not (is_axes and all(0 <= size <= MOST_AXES for size in shape)):
+                yield shape, powers
+
+    def _of_output(self, number: int, index: int, shape: Shape) -> Powers | None:
+        op = self._graph.ops[number]
+        zeros = (0,) * len(shape)
+        if op.type in _FIXED or any(part in op.type for part in _FIXED_PARTS) or op.type == "Placeholder":
+            return zeros
+        if op.type == "Const":
+            return self._unknown(shape[:1]) + zeros[1:] if shape[:1] == (self._batch,) else zeros
+        inputs = list(self._inputs(number))
+        if op.type in ("While", "StatelessWhile"):
+            source, at = self._graph.inputs[number][index]
+            return self.powers[source][at] if source < number else self._unknown(shape)
+        if not inputs or op.type in _UNKNOWN_ROWS or any(part in op.type for part in _DRAWN_PARTS):
+            return self._unknown(shape)
+        exact = self._exactly(op, number, inputs)
+        return exact if exact is not None and len(exact) == len(shape) else self._by_place(op, shape, inputs)
+
+    def _exactly(self, op: Any, number: int, inputs: Sequence[tuple[Shape, Powers]]) -> Powers | None:
+        """Powers of the result of an op that says where each dimension goes; None for others."""
+        first, other = inputs[0][1], inputs[-1][1]
+        if op.type == "MatMul" and len(inputs) == 2:
+            return first[1 if op.get_attr("transpose_a") else 0], other[0 if op.get_attr("transpose_b") else 1]
+        if op.type in ("BatchMatMulV2", "BatchMatMul", "BatchMatMulV3") and len(inputs) == 2:
+            rows, columns = -1 if op.get_attr("adj_x") else -2, -2 if op.get_attr("adj_y") else -1
+            return (*_joined(first[:-2], other[:-2]), first[rows], other[columns])
+        if "Conv" in op.type and len(inputs) > 1:  # its images come first, or their gradient last
+            images = other if "Input" in op.type else first
+            return images[:1] + (0,) * (len(images) - 1)
+        if op.type == "Einsum":
+            return _of_equation(op.get_attr("equation").decode(), [powers for _, powers in inputs])
+        if op.type == "Transpose":
+            order = self._constant(number, 1)
+            return None if order is None else tuple(first[axis] for axis in order)
+        if op.type in _REDUCTIONS:
+            axes = self._constant(number, 1)
+            if axes is None:
+                return None
+            gone = {axis % len(first) for axis in axes} if first else set()
+            if op.type not in ("ArgMax", "ArgMin") and op.get_attr("keep_dims"):
+                return tuple(0 if axis in gone else power for axis, power in enumerate(first))
+            return tuple(power for axis, power in enumerate(first) if axis not in gone)
+        return None
+
+    def _constant(self, number: int, index: int) -> list[int] | None:
+        sources = self._graph.inputs[number][index : index + 1]
+        source = self._graph.ops[sources[0][0]] if sources else None
+        if source is None or source.type != "Const":
+            return None
+        from tensorflow.python.framework.tensor_util import MakeNdarray
+
+        return [int(one) for one in MakeNdarray(source.get_attr("value")).flat]
+
+    def _by_place(self, op: Any, shape: Shape, inputs: Sequence[tuple[Shape, Powers]]) -> Powers:
+        """By the inputs' dimensions at the same place; what is left, by the powers that no dimension has yet."""
+        found = [
+            _NOTHING  # an open dimension may join or part any others
+            if op.type == "Reshape" and size == OPEN
+            else _at(axis, size, len(shape), inputs, op.type in _RESIZED)
+            for axis, size in enumerate(shape)
+        ]
+        total = max(sum(power or 0 for power in powers) for _, powers in inputs)
+        unsure = op.type in _SHAPED or any(None in powers for _, powers in inputs)
+        left = total - sum(power or 0 for power in found if power != _NOTHING)
+        result: list[int | None] = []
+        for size, power in zip(shape, found, strict=True):
+            if power != _NOTHING:
+                result.append(power)
+            elif left > 0 and self._may_hold(size):
+                result.append(left)
+                left = 0
+            else:  # of open dimensions, one at least is unknown when the function is traced
+                is_unknown = unsure or (size == OPEN and not total)
+                result.append(None if is_unknown and self._may_hold(size) else 0)
+        if op.type == "Reshape" and len(inputs) == 1 and sum(one or 0 for one in result) > total:
+            # The first dimension that may hold the batch does.
+            place = next((axis for axis, size in enumerate(shape) if self._may_hold(size)), None)
+            return tuple(total if axis == place else 0 for axis in range(len(shape)))
+        return tuple(result)
+
+    def _from_readers(self) -> None:
+        """Where a result's powers are unknown, take those of the results of its readers in the same shape."""
+        for number in reversed(range(len(self._graph))):
+            known = [
+                (shape, powers)
+                for shape, powers in zip(self._shapes[number], self.powers[number], strict=True)
+                if shape is not None and powers is not None and None not in powers
+            ]
+            for source, index in self._graph.inputs[number] if known else ():
+                before = self.powers[source][index] if index < len(self.powers[source]) else None
+                same = [powers for shape, powers in known if shape == self._shapes[source][index]]
+                if before is not None and None in before and same:
+                    filled = tuple(new if old is None else old for old, new in zip(before, same[0], strict=True))
+                    self.powers[source] = (*self.powers[source][:index], filled, *self.powers[source][index + 1 :])
+
+
+_NOTHING = -1
+"""Stands for a dimension that no input has."""
+
+
+def _at(axis: int, size: int, rank: int, inputs: Sequence[tuple[Shape, Powers]], resized: bool) -> int | None:
+    """The power of an output's dimension by its place; `_NOTHING` if no input has one there."""
+    same = [(shape, powers) for shape, powers in inputs if len(shape) == rank]
+    others = [(shape, powers) for shape, powers in inputs if len(shape) != rank]
+    back = axis - rank
+    for found in (
+        [powers[axis] for shape, powers in same if shape[axis] in (size, OPEN)],
+        [powers[axis] for shape, powers in same if resized and shape[axis] != 1],
+        [powers[axis] for shape, powers in others if axis < len(shape) and shape[axis] == size],
+        [powers[back] for shape, powers in others if -back <= len(shape) and shape[back] == size],
+        [power for shape, powers in others for one, power in zip(shape, powers, strict=True) if one == size != 1],
+    ):
+        if found:
+            return _most(found)
+    return _NOTHING
+
+
+def _most(powers: Sequence[int | None]) -> int | None:
+    """The power of a dimension that several inputs have: the highest one that is known."""
+    known = [power for power in powers if power is not None]
+    return max(known) if known else None
+
+
+def _joined(one: Powers, other: Powers) -> Powers:
+    """Powers of dimensions that are broadcast to each other, aligned at the end."""
+    rank = max(len(one), len(other))
+    padded = [(0,) * (rank - len(powers)) + tuple(powers) for powers in (one, other)]
+    return tuple(_most(pair) for pair in zip(*padded, strict=True))
+
+
+def _of_equation(equation: str, inputs: Sequence[Powers]) -> Powers | None:
+    """Powers of the result of an Einsum; None for equations with an ellipsis."""
+    left, _, right = equation.partition("->")
+    labels = left.split(",")
+    if "." in equation or [len(one) for one in labels] != [len(one) for one in inputs]:
+        return None
+    of: dict[str, list[int | None]] = {}
+    for names, powers in zip(labels, inputs, strict=True):
+        for name, power in zip(names, powers, strict=True):
+            of.setdefault(name, []).append(power)
+    return tuple(_most(of[name]) for name in right) if set(right) <= set(of) else None

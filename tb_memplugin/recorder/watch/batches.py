@@ -1,0 +1,353 @@
+"""The batch size of a step: the recorder is told it, or the step's calls show it.
+
+Only calls that take gradients count, if any does: a policy may act on one observation before it learns from many. Each
+names candidates: the first dimensions of its tensors, as far as they agree with what the model is called with. Where an
+iterator leaves the number of examples open, Keras counts it, or the data set states it. If candidates disagree, the
+batch size is unknown. Nothing is noted outside of profiler windows, except while a function is traced or a call fails.
+"""
+
+import collections
+import contextlib
+import itertools
+import logging
+import operator
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Set
+from typing import Any, NamedTuple
+
+from tb_memplugin.recorder.watch.datasets import batch_below
+from tb_memplugin.recorder.watch.frames import module_of, running_functions
+from tb_memplugin.schema import BatchFacts, TensorSpec
+
+logger = logging.getLogger("tb_memplugin")
+
+MAX_CALLS = 100
+"""Most calls of a window that are examined."""
+
+
+class GivenCall(NamedTuple):
+    """An outermost call: the tensors that it was given, without scalars (those of an iterator's elements), the
+    candidates for its batch size, none if they are left open, and whether it takes gradients."""
+
+    components: tuple[TensorSpec, ...]
+    sizes: Set[int]
+    trains: bool
+
+
+class FunctionInputs:
+    """What a ``tf.function`` showed while it was traced: whether it takes gradients, and the shapes of what its
+    outermost layer calls were given."""
+
+    def __init__(self) -> None:
+        self.trains = False
+        self.model_inputs: set[tuple[int, ...]] = set()
+
+
+class BatchNotes:
+    """Process-wide notes on the batch of the step in a profiler window, and of the last outermost call that `failed`.
+
+    The training's thread calls `begin` and `end`, any thread the other methods; none raises.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.failed: BatchFacts | None = None
+        self.backward_passes = 0
+        self._calls: list[GivenCall] = []
+        self._stated: set[int | None] = set()  # by the data of the window's calls
+        self._counts: dict[int, float] = {}
+        self._models: list[Callable[[], Any]] = []  # weak references: the program may drop a model in the window
+        self._traced: list[tuple[int, ...]] = []
+        self._functions: weakref.WeakKeyDictionary[Any, FunctionInputs] = weakref.WeakKeyDictionary()
+        self._iterator: Any = None
+
+    def begin(self, models: Iterable[Any]) -> None:
+        found = list(models)
+        self._models = [weakref.ref(model) for model in found]
+        self._calls, self._stated, self._counts = [], set(), _counts(found)
+        self.active = True
+
+    def end(self, named: int | None = None) -> BatchFacts:
+        """End the window; return what is known of its batch. A batch size that the program names is believed."""
+        self.active = False
+        models = [model for model in (reference() for reference in self._models) if model is not None]
+        self._models = []
+        calls = [call for call in self._calls if call.trains] or self._calls
+        components = next((call.components for call in calls if call.components), ())
+        sizes = frozenset[int]().union(*(call.sizes for call in calls))
+        size = named or _only(sizes)
+        if size is None:
+            size = _believed(sizes, _counted(models, self._counts, max(1, sum(not call.sizes for call in calls))))
+        if size is None:
+            size = _believed(sizes, _only(self._stated))
+        return BatchFacts(size, components)
+
+    def iterated(self, iterator: Any) -> None:
+        self._iterator = weakref.ref(iterator)
+
+    def model_called(self, args: Any, kwargs: Any) -> None:
+        """Note what a layer is given that no other layer calls, while a function is traced."""
+        try:
+            tensors = components_of(args[:1] or list(kwargs.values()))
+            self._traced += [shape for shape, _ in tensors[:1]]
+            del self._traced[: -10 * MAX_CALLS]
+        except Exception:
+            logger.debug("the input of a model could not be read", exc_info=True)
+
+    def tracing(self) -> tuple[int, int]:
+        """A mark before a function is called, for `function_called`."""
+        return self.backward_passes, len(self._traced)
+
+    def function_called(self, function: Any, before: tuple[int, int]) -> FunctionInputs | None:
+        """What is known of a function that was called, None if nothing is."""
+        try:
+            known = self._functions.get(function)
+            if (self.backward_passes, len(self._traced)) == before:
+                return known
+            if known is None:
+                known = self._functions[function] = FunctionInputs()
+            known.trains |= self.backward_passes != before[0]
+            known.model_inputs.update(self._traced[before[1] :])
+            return known
+        except Exception:
+            logger.debug("a function could not be noted", exc_info=True)
+            return None
+
+    def given(self, values: Any, function: Any = None, known: FunctionInputs | None = None) -> None:
+        """Note what an outermost call was given: a ``tf.function``, or a layer, whose first argument is its input."""
+        if not self.active or len(self._calls) >= MAX_CALLS:
+            return
+        try:
+            call = self._call(values, function, known)
+            self._calls.append(call)
+            self._stated.add(self._of_data(call, values, function))
+        except Exception:
+            logger.debug("the batch of a call could not be read", exc_info=True)
+
+    def call_failed(self, values: Any, function: Any = None, known: FunctionInputs | None = None) -> None:
+        try:
+            call = self._call(values, function, known)
+            size = _only(call.sizes)
+            if size is None:
+                size = _believed(call.sizes, self._of_data(call, values, function))
+            self.failed = BatchFacts(size, call.components)
+        except Exception:
+            logger.debug("the batch of a failed call could not be read", exc_info=True)
+
+    def _call(self, values: Any, function: Any, known: FunctionInputs | None) -> GivenCall:
+        if function is None:
+            components = components_of(values)
+            first = components_of(values[0][:1]) or components
+            return GivenCall(components, first_dimensions(first), tape_records())
+        components = components_of(values) or components_of(outer_values(function))
+        inputs = known.model_inputs if known is not None else set()
+        trains = (known is not None and known.trains) or tape_records()
+        return GivenCall(components, candidates(components, inputs), trains)
+
+    def _of_data(self, call: GivenCall, values: Any, function: Any) -> int | None:
+        """The batch size of Keras's data, of a data set that a call is given, or of that which its tensors are from."""
+        says, size = _of_trainer(threading.get_ident())
+        if says:
+            return size
+        sources = [one for one in leaves([values, outer_values(function)]) if dataset_of(one) is not None]
+        if not sources and call.sizes and self._iterator is not None:
+            sources = [self._iterator()]
+        return _only({batch_below(one) for one in map(dataset_of, sources) if one is not None})
+
+
+batch_notes = BatchNotes()
+
+
+def _only(sizes: Set[int | None] | Set[int]) -> int | None:
+    return next(iter(sizes)) if len(sizes) == 1 else None
+
+
+def _believed(sizes: Set[int], size: int | None) -> int | None:
+    """A batch size that another source states, unless the calls' candidates are others."""
+    return size if not sizes or size in sizes else None
+
+
+def tape_records() -> bool:
+    """Whether a gradient tape records what this thread runs now."""
+    from tensorflow.python.eager import record
+
+    return bool(record.could_possibly_record())
+
+
+def running_batch(thread: int) -> BatchFacts:
+    """The batch of the Keras method that trains on a thread, given its identifier, now; any thread may ask."""
+    return BatchFacts(_of_trainer(thread)[1])
+
+
+def _counts(models: Iterable[Any]) -> dict[int, float]:
+    """How many examples Keras has counted for the mean of each model's loss."""
+    found = {}
+    for model in models:
+        try:
+            steps = (getattr(type(model), name, None) for name in ("train_step", "test_step"))
+            if all(
+                str(getattr(step, "__module__", "")).startswith("keras.") for step in steps
+            ):  # other steps may count batches
+                found[id(model)] = float(model._loss_tracker.count.numpy())
+        except Exception:
+            continue
+    return found
+
+
+def _counted(models: list[Any], before: dict[int, float], calls: int) -> int | None:
+    """Examples in the batch of each replica by the counts before and after; None if that is no whole number.
+
+    Any of the models may have run, and may have been given this many batches.
+    """
+    for model in models:
+        try:
+            examples = _counts([model]).get(id(model), 0.0) - before.get(id(model), 0.0)
+            parts = int(model.steps_per_execution) * int(model.distribute_strategy.num_replicas_in_sync) * calls
+            if examples > 0 and examples % parts == 0:
+                return int(examples) // parts
+        except Exception:
+            logger.debug("the examples of a step could not be counted", exc_info=True)
+    return None
+
+
+def _of_trainer(thread: int) -> tuple[bool, int | None]:
+    """(whether a Keras method trains on a thread's stack and its data say something, the batch size of its step).
+
+    The last batch of an epoch may be a smaller one, whose size only arrays tell.
+    """
+    for frame, variables in running_functions(thread):
+        epoch = variables.get("epoch_iterator")
+        adapter = getattr(epoch, "data_adapter", None)
+        if adapter is None or not module_of(frame).startswith("keras."):
+            continue
+        end = variables.get("end_step")
+        is_last = isinstance(end, int) and end + 1 == getattr(epoch, "num_batches", None)
+        if is_last and getattr(adapter, "has_partial_batch", None) is not False:
+            return True, _number(getattr(adapter, "partial_batch_size", None))
+        size = _number(getattr(adapter, "batch_size", None))
+        if size is None:  # those batches that Keras takes from a generator to see their shapes
+            batches = list(getattr(adapter, "_first_batches", ()))
+            size = _only(first_dimensions(components_of(batches[:1])))
+        return size is not None, size
+    return False, None
+
+
+def _number(size: Any) -> int | None:
+    return size if isinstance(size, int) and size > 0 else None
+
+
+MAX_COMPONENTS = 100
+"""Most tensors of a batch that are examined."""
+OPEN = -1
+
+
+def candidates(components: Iterable[TensorSpec], model_inputs: Set[tuple[int, ...]]) -> Set[int]:
+    """Candidates for the batch size of a function.
+
+    Those first dimensions of its tensors count that the model's inputs begin with, if there are any. If the model is
+    given the first dimensions of all tensors joined into one, as those of steps and of environments, each of these may
+    be the batch.
+    """
+    shapes = [shape for shape, _ in components]
+    sizes = first_dimensions(components)
+    begins = {shape[0] for shape in model_inputs}
+    if sizes & begins:
+        return sizes & begins
+    long = [shape for shape in shapes if len(shape) > 1 and shape[0] in sizes]
+    if long and len(long) == len(shapes):
+        joined = {
+            count + 1
+            for shape in model_inputs
+            for count, size in enumerate(itertools.accumulate(long[0], operator.mul))
+            if count and size == shape[0] and len({one[: count + 1] for one in long}) == 1
+        }
+        if joined:
+            return frozenset(long[0][: max(joined)])
+    return sizes
+
+
+def first_dimensions(components: Iterable[TensorSpec]) -> Set[int]:
+    """First dimensions of tensors; none if any is open: then others are no number of examples."""
+    sizes = frozenset(shape[0] for shape, _ in components if shape[0])
+    return frozenset() if OPEN in sizes else sizes
+
+
+def components_of(values: Any) -> tuple[TensorSpec, ...]:
+    """Shape and dtype of each tensor in the arguments of a call; those of an iterator's elements."""
+    found: list[TensorSpec] = []
+    try:
+        import tensorflow as tf
+
+        for value in leaves(values):
+            if dataset_of(value) is not None or isinstance(value, (tf.data.Dataset, tf.data.Iterator)):
+                found += _specs(_element_specs(value))
+            elif not hasattr(value, "assign"):  # no variable
+                found += _specs([value])
+            if len(found) >= MAX_COMPONENTS:
+                break
+    except Exception:
+        logger.debug("the batch of a call could not be read", exc_info=True)
+    return tuple(found[:MAX_COMPONENTS])
+
+
+def leaves(values: Any) -> Iterator[Any]:
+    """The values in nested lists, tuples and dicts, replicas' values one by one; the first ones of very many."""
+    import tensorflow as tf
+
+    pending = collections.deque([values])
+    for _ in range(10 * MAX_COMPONENTS):
+        if not pending:
+            return
+        value = pending.popleft()
+        if isinstance(value, dict):
+            pending.extendleft(reversed(list(value.values())))
+        elif isinstance(value, (list, tuple)):
+            pending.extendleft(reversed(value))
+        elif isinstance(value, tf.distribute.DistributedValues) and not hasattr(value, "assign"):
+            pending.extendleft(reversed(value.values))
+        else:
+            yield value
+
+
+def dataset_of(value: Any) -> Any:
+    """The `tf.data` data set that a value is, or takes elements from, that of its first worker if it has several;
+    None if it is something else."""
+    import tensorflow as tf
+
+    if isinstance(value, tf.data.Dataset):
+        return value
+    if not hasattr(value, "element_spec"):
+        return None
+    for parts in ("_iterators", "_cloned_datasets"):
+        value = next(iter(getattr(value, parts, None) or ()), value)
+    return value if isinstance(value, tf.data.Dataset) else getattr(value, "_dataset", None)
+
+
+def _element_specs(data: Any) -> Iterator[Any]:
+    """The specification of each tensor in a data set's elements, of one replica."""
+    import tensorflow as tf
+
+    for spec in tf.nest.flatten(data.element_spec):
+        yield next(iter(getattr(spec, "_value_specs", ())), spec)
+
+
+def _specs(tensors: Iterable[Any]) -> Iterator[TensorSpec]:
+    for tensor in tensors:
+        shape, dtype = getattr(tensor, "shape", None), getattr(tensor, "dtype", None)
+        sizes = shape if isinstance(shape, tuple) or getattr(shape, "rank", None) is not None else None
+        if sizes is not None and dtype is not None and len(sizes):
+            yield tuple(OPEN if size is None else int(size) for size in sizes), getattr(dtype, "name", str(dtype))
+
+
+def outer_values(function: Any) -> list[Any]:
+    """Data sets and iterators that a function takes from around it instead of from its arguments."""
+    python: Any = getattr(function, "_python_function", None)
+    code = getattr(python, "__code__", None)
+    if code is None:
+        return []
+    values = [python.__globals__.get(name) for name in code.co_names]
+    for cell in python.__closure__ or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            values.append(cell.cell_contents)
+    return [value for value in values if hasattr(type(value), "element_spec")]

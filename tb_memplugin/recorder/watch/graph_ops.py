@@ -1,0 +1,349 @@
+"""The ops of a function graph by number, the layer and pass of each, and what a called graph inherits."""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Set
+from typing import Any
+
+from tb_memplugin.recorder.watch.call_notes import GraphNotes, Span
+from tb_memplugin.schema import Pass
+
+_BRANCHES = (("then_branch", "then"), ("else_branch", "else"))
+_LOOP = (("body", "body"), ("cond", "cond"))
+CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "While": _LOOP,
+    "StatelessWhile": _LOOP,
+    "If": _BRANCHES,
+    "StatelessIf": _BRANCHES,
+    "PartitionedCall": (("f", ""),),
+    "StatefulPartitionedCall": (("f", ""),),
+}
+"""Type of an op that calls functions to pairs of attribute and label. The attribute names the function; TensorFlow puts
+the label into the names of the ops that it inlines."""
+SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs", "ReadVariableOp", "VariableShape"})
+"""Ops that do not read the values of their inputs."""
+VECTORIZED_SCOPE = "/pfor/"
+GRADIENT_SCOPE = "gradient_tape/"
+"""TensorFlow's prefix of the forward op's name in the names of the ops of its gradient."""
+_LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")  # in the gradient of a loop's body, after the body's own op
+
+VariableOwner = tuple[str, str | None]
+"""Name and layer of a variable."""
+OwnerOf = Callable[[Any], VariableOwner | None]
+"""Maps a variable, or its resource handle, to its owner; None if unknown."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """Properties that a graph inherits from the op that calls it; `powers` is None of a graph that Python calls."""
+
+    layer: str | None = None
+    pass_name: Pass | None = None
+    variables: Mapping[str, VariableOwner] = dataclasses.field(default_factory=dict)  # by placeholder of the caller
+    saved_for_backward: frozenset[int] = frozenset()  # indices of the callee's outputs that the backward pass reads
+    gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)  # index of an output to the layer
+    powers: Mapping[str, tuple[int | None, ...]] | None = None  # of the batch in an argument's dimensions, by name
+    fixed: bool = False  # whether the caller was traced for one batch size
+
+
+class GraphOps:
+    """The ops of a graph, numbered in the order in which they were made.
+
+    The `inputs` of an op are pairs of (number of the producer, index of the producer's output). They look through
+    IdentityN, which only bundles tensors.
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        self.ops: list[Any] = graph.get_operations()
+        self.number: dict[str, int] = {op.name: number for number, op in enumerate(self.ops)}
+        self.types: list[str] = [op.type for op in self.ops]
+        self.inputs: list[list[tuple[int, int]]] = []
+        for op in self.ops:
+            sources = [(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs]
+            self.inputs.append([self._through_identity(*source) for source in sources])
+        self._outputs = list(getattr(graph, "outputs", ()) or ())
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def _through_identity(self, number: int, index: int) -> tuple[int, int]:
+        known = number < len(self.inputs)
+        return self.inputs[number][index] if known and self.types[number] == "IdentityN" else (number, index)
+
+    def output(self, index: int) -> tuple[int, int] | None:
+        """Producer of the graph's output: (op number, index of the op's output); None if the graph lacks it."""
+        tensors = (tensor for tensor in self._outputs[index : index + 1] if tensor.op.name in self.number)
+        return next(((self.number[tensor.op.name], tensor.value_index) for tensor in tensors), None)
+
+    def vectorized_from(self, number: int) -> int | None:
+        """The op that an op computes for all iterations of a vectorized loop at once; None for other ops.
+
+        ``tf.vectorized_map`` and ``GradientTape.jacobian`` trace one iteration, then convert each op of it to ops in
+        its scope ``pfor``. Of the traced iteration, TensorFlow runs only what all iterations share.
+        """
+        original, scope, _ = self.ops[number].name.rpartition(VECTORIZED_SCOPE)
+        return self.number.get(original) if scope else None
+
+    def sources(self, numbers: Iterable[int]) -> set[int]:
+        """The ops, the ops on whose results they depend, and those that these compute for all iterations of a loop."""
+        return self._reached(numbers, lambda number: [self.vectorized_from(number)])
+
+    def _reached(self, numbers: Iterable[int], others: Callable[[int], Iterable[int | None]]) -> set[int]:
+        """The ops, those whose results they read, others that they need, and so on."""
+        found: set[int] = set()
+        pending: list[int | None] = list(numbers)
+        while pending:
+            number = pending.pop()
+            if number is not None and number not in found:
+                found.add(number)
+                pending += [source for source, _ in self.inputs[number]]
+                pending += others(number)
+        return found
+
+    @functools.cached_property
+    def needed(self) -> Set[int]:
+        """The ops whose results or effects the function needs; TensorFlow runs no others.
+
+        A gradient of something that is no variable, such as a loss's divisor, is traced and never computed. Of a graph
+        without outputs, all ops.
+        """
+        if not self._outputs:
+            return set(range(len(self)))
+        ends = [tensor.op for tensor in self._outputs] + list(getattr(self.graph, "control_outputs", ()) or ())
+        pending = [self.number[op.name] for op in ends if op.name in self.number]
+        of_kind = dict(zip(self.types, self.ops, strict=True))
+        stateful = {kind for kind, op in of_kind.items() if op.op_def.is_stateful}
+        pending += [number for number, kind in enumerate(self.types) if kind in stateful]
+        return self._reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
+
+    def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
+        """The shapes of an op's outputs, -1 for open dimensions; None for an unknown rank."""
+        return _same(tuple(_shape_of(tensor) for tensor in self.ops[number].outputs))
+
+    def output_dtypes(self, number: int) -> tuple[str, ...]:
+        return _same(tuple(tensor.dtype.name for tensor in self.ops[number].outputs))
+
+    def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
+        """Name of a placeholder to the variable that it stands for."""
+        owners: dict[str, VariableOwner] = {}
+        for external, internal in getattr(self.graph, "captures", ()):
+            owner = owner_of(external)
+            if owner is None and hasattr(external, "graph"):
+                owner = call.variables.get(external.op.name)
+            if owner is not None:
+                owners[internal.op.name] = owner
+        return owners
+
+    def trained_placeholders(self) -> frozenset[int]:
+        """Numbers of the placeholders of trainable variables."""
+        handles = {id(one.handle) for one in getattr(self.graph, "variables", ()) if one.trainable}
+        captures = getattr(self.graph, "captures", ())
+        return frozenset(self.number[internal.op.name] for external, internal in captures if id(external) in handles)
+
+    def own_arguments(self) -> frozenset[str]:
+        """Names of the placeholders of the function's own arguments."""
+        captured = {internal.op.name for _, internal in getattr(self.graph, "captures", ())}
+        return frozenset(tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ()) - captured
+
+    def assigned_variable(self, number: int, variables: Mapping[str, VariableOwner]) -> str | None:
+        if self.types[number] == "ReadVariableOp":
+            return None
+        owners = (variables.get(self.ops[source].name) for source, _ in self.inputs[number])
+        return next((owner[0] for owner in owners if owner is not None), None)
+
+
+@functools.lru_cache(maxsize=4096)
+def _same(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """One object for equal values: one for each op would let Python's garbage collector run earlier."""
+    return values
+
+
+def _shape_of(tensor: Any) -> tuple[int, ...] | None:
+    shape = tensor.shape
+    return None if shape.rank is None else tuple(-1 if size is None else size for size in shape.as_list())
+
+
+class OpLayers:
+    """Layer (None for none) and pass of each op of a graph, by the op's number.
+
+    Layer calls that were noted while the graph was traced decide. Other ops follow from the forward op that their name
+    refers to, and optimizer ops from the variable that they read or write (`place_updates`). `forward` are the layers
+    of the graph that this one is the gradient of, if any.
+
+    A noted call of the layer made the op if it is `in_layer`. `backward_spans` are the backward passes that no other
+    one differentiates; another one is part of the forward pass.
+    """
+
+    def __init__(
+        self, graph: GraphOps, notes: GraphNotes, paths: Mapping[int, str], call: Call, forward: "OpLayers | None"
+    ) -> None:
+        self._graph = graph
+        self.layer: list[str | None] = [call.layer] * len(graph)
+        self.pass_name: list[Pass] = [call.pass_name or "other"] * len(graph)
+        self.in_layer = [False] * len(graph)
+        self.backward_spans = _backward_spans(graph, notes, call)
+        self._inner = [False] * len(graph)
+        self._place_spans(notes, paths)
+        self._place_vectorized()
+        self._default_passes()
+        self._scopes: dict[str, str | None] = {}  # name scope to the first layer with forward ops in it
+        for number, op in enumerate(graph.ops):
+            if self.layer[number] is not None and GRADIENT_SCOPE not in op.name:
+                self._scopes.setdefault(op.name.rpartition("/")[0], self.layer[number])
+        self._place_gradients(forward)
+
+    def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> None:
+        """Assign the ops of each noted call to its layer and pass; of nested calls, the innermost wins."""
+        threads: list[int | None] = [None] * len(self._graph)  # of the call that gave an op its pass
+        outer = self.backward_spans
+        for span in sorted(notes.spans, key=lambda span: (span.start, span.depth)):
+            path = paths.get(id(span.layer())) if span.kind == "layer" else None
+            if span.kind == "layer" and path is None:
+                continue
+            for number in range(span.start, min(span.end, len(self._graph))):
+                if span.kind == "backward" and not any(one.start <= span.start < one.end for one in outer):
+                    self._inner[number] = True
+                    self.pass_name[number] = "forward"
+                elif span.kind != "layer":
+                    self.pass_name[number] = span.kind
+                elif self.pass_name[number] == "other" or threads[number] not in (None, span.thread):
+                    self.pass_name[number] = "forward"
+                threads[number] = span.thread
+                if path is not None:
+                    self.layer[number] = path
+                    self.in_layer[number] = True
+
+    def late_pass(self, number: int) -> int | None:
+        """Number of the backward pass that an op is part of, if that pass differentiates another one."""
+        original = self._graph.vectorized_from(number)
+        while original is not None:
+            number, original = original, self._graph.vectorized_from(original)
+        return next((at for at, span in enumerate(self._late_spans) if span.start <= number < span.end), None)
+
+    @functools.cached_property
+    def _late_spans(self) -> list[Span]:
+        inner = {number for number, is_inner in enumerate(self._inner) if is_inner}
+        return [span for span in self.backward_spans if inner and not inner.isdisjoint(_needed_by(self._graph, span))]
+
+    def _place_vectorized(self) -> None:
+        """Give ops that compute another op for all iterations of a vectorized loop that op's layer and pass."""
+        for number in range(len(self._graph)):
+            original = self._graph.vectorized_from(number)
+            if original is not None:
+                self.layer[number], self.pass_name[number] = self.layer[original], self.pass_name[original]
+                self.in_layer[number], self._inner[number] = self.in_layer[original], self._inner[original]
+
+    def _default_passes(self) -> None:
+        """Set the pass of ops that no layer made.
+
+        Ops of TensorFlow's gradient scopes are backward. Others that precede the backward pass are forward: the loss.
+        """
+        first = min((span.start for span in self.backward_spans), default=0)
+        for number, op in enumerate(self._graph.ops):
+            if self.pass_name[number] == "other":
+                if GRADIENT_SCOPE in op.name or op.name.startswith("gradients/"):
+                    self.pass_name[number] = "backward"
+                elif number < first:
+                    self.pass_name[number] = "forward"
+
+    def _place_gradients(self, forward: "OpLayers | None") -> None:
+        """Assign gradient ops to the layer of the forward op in their name, or else of their inputs."""
+        for number in range(len(self._graph)):
+            if not self._of_gradient(number) or self.in_layer[number]:
+                continue
+            named, layer = self._layer_by_name(self._graph.ops[number].name, forward)
+            if named:
+                self.layer[number] = layer
+                continue
+            inputs = (source for source, _ in self._graph.inputs[number] if self._of_gradient(source))
+            layers = (self.layer[source] for source in inputs)
+            self.layer[number] = next((layer for layer in layers if layer is not None), self.layer[number])
+
+    def _of_gradient(self, number: int) -> bool:
+        return self.pass_name[number] == "backward" or self._inner[number]
+
+    def _layer_by_name(self, name: str, forward: "OpLayers | None") -> tuple[bool, str | None]:
+        """Whether the name of a gradient op refers to a forward op, or a scope above it, and that one's layer."""
+        inner = _LOOP_GRADIENT.search(name)
+        if inner and forward is not None and inner[1] in forward._graph.number:
+            return True, forward.layer[forward._graph.number[inner[1]]]
+        _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
+        while gradient and scope:
+            number = self._graph.number.get(scope)
+            if number is not None:
+                return True, self.layer[number]
+            if scope in self._scopes:
+                return True, self._scopes[scope]
+            scope = scope.rpartition("/")[0]
+        return False, None
+
+    def place_updates(self, variables: Mapping[str, VariableOwner], gradient_of: Mapping[int, str | None]) -> None:
+        """Assign the optimizer's ops to the layer of the variable that they read or write.
+
+        An op that mixes gradients of several layers, such as the concatenation that replicas on several workers sum,
+        belongs to none of them; what follows from its result belongs to the layer that alone reads it.
+        """
+        mixed: dict[int, bool] = {}  # to whether the op only passes on what others mixed
+        readers: list[set[str | None]] = [set() for _ in range(len(self._graph))]
+        updates = [number for number, name in enumerate(self.pass_name) if name == "update"]
+        for number in updates:
+            if self.layer[number] is None:
+                self._place_update(number, variables, gradient_of, mixed)
+        for number in reversed(updates):
+            if mixed.get(number) and len(readers[number]) == 1:
+                (self.layer[number],) = readers[number]
+            for source, _ in self._graph.inputs[number]:
+                readers[source].add(self.layer[number])
+
+    def _place_update(
+        self,
+        number: int,
+        variables: Mapping[str, VariableOwner],
+        gradient_of: Mapping[int, str | None],
+        mixed: dict[int, bool],
+    ) -> None:
+        """Assign one op by its inputs, or add it to `mixed` if they belong to several layers."""
+        gradients: list[str] = []
+        for source, _ in self._graph.inputs[number]:
+            variable = variables.get(self._graph.ops[source].name)
+            if variable is not None and variable[1] is not None:
+                self.layer[number] = variable[1]
+                return
+            layer = gradient_of.get(source)
+            if layer is None and self.pass_name[source] == "update":
+                layer = self.layer[source]
+            if layer is not None:
+                gradients.append(layer)
+        if len(set(gradients)) > 1:
+            mixed[number] = False
+        elif gradients:
+            self.layer[number] = gradients[0]
+        elif any(source in mixed for source, _ in self._graph.inputs[number]):
+            mixed[number] = True
+
+
+def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span]:
+    """The outermost backward passes of a graph, without those that another one differentiates.
+
+    A tape must have recorded such a pass, and the target of a later one depend on its results, as with a gradient
+    penalty. In a function whose results the caller's backward pass reads, every pass is part of the forward pass.
+    """
+    spans: list[Span] = []
+    for span in sorted(notes.spans, key=lambda span: (span.start, -span.end)):
+        if span.kind == "backward" and span.start < span.end and not (spans and span.start < spans[-1].end):
+            spans.append(span)
+    if call.pass_name == "forward" and call.saved_for_backward:
+        return []
+    outer: list[Span] = []
+    differentiated: set[int] = set()  # what the targets of later passes depend on
+    for span in reversed(spans):
+        if not span.recorded or differentiated.isdisjoint(range(span.start, span.end)):
+            outer.append(span)
+        differentiated |= _needed_by(graph, span)
+    return outer[::-1]
+
+
+def _needed_by(graph: GraphOps, span: Span) -> set[int]:
+    return graph.sources(graph.number[name] for name in span.targets if name in graph.number)

@@ -1,0 +1,240 @@
+"""Cut points of a model's layer graph, and the segments of layers between them.
+
+Layers are named by their path: `conv1`, or `backbone/conv1` inside a nested model. The linear order is the one in which
+Keras runs the graph.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import keras
+from keras.src.models.functional import Functional  # not exported; a model made here would be one of the program's
+
+from tb_memplugin.errors import RecomputationError
+from tb_memplugin.schema import some, unknown_name
+
+Segments = tuple[tuple[str, ...], ...]
+"""Segments in linear order, each with the paths of all its layers. A segment lies inside one (nested) model."""
+
+
+@dataclass(frozen=True)
+class LayerCall:
+    """One call of a layer or operation in a layer graph, by Keras's node."""
+
+    node: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.node.operation.name)
+
+    @property
+    def operation(self) -> Any:
+        return self.node.operation
+
+    def reads(self) -> set[int]:
+        return {id(tensor) for tensor in self.node.input_tensors}
+
+    def makes(self) -> set[int]:
+        return {id(tensor) for tensor in self.node.outputs}
+
+
+def is_graph(layer: Any) -> bool:
+    """Whether a layer is a model whose layer graph Keras knows: functional or sequential, with Keras's `call`."""
+    if isinstance(layer, keras.Sequential):
+        return type(layer).call is keras.Sequential.call and layer._functional is not None
+    return isinstance(layer, Functional) and type(layer).call is Functional.call
+
+
+def functional(model: Any) -> Any:
+    """The functional model with the layers and nodes of a sequential one; a functional model itself."""
+    return model._functional if isinstance(model, keras.Sequential) else model
+
+
+def calls(model: Any) -> list[LayerCall]:
+    """The calls of a layer graph in the order in which Keras runs them, without its inputs."""
+    by_depth = functional(model)._nodes_by_depth
+    nodes = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    return [LayerCall(node) for node in nodes if node.operation and not node.is_input]
+
+
+def layer_order(model: Any) -> tuple[str, ...]:
+    """Paths of all layers in linear order, the layers of a nested model before the nested model itself."""
+    return tuple(place.path for place in _flat(model, "", None))
+
+
+def cut_points(model: Any) -> tuple[str, ...]:
+    """Paths of the layers after which everything that follows depends on a single tensor, in linear order.
+
+    Inputs of the model do not count: they stay in memory for the whole step. Of a subclassed model, whose order of
+    calls is unknown, these are the layers that it keeps in lists; each of them can be recomputed by itself.
+    """
+    if is_graph(model):
+        return tuple(_cut_points(model, "", set(range(len(model.inputs)))))
+    return tuple(layer.name for layer in listed_layers(model))
+
+
+def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
+    """`free` are the positions of the model's inputs that do not count."""
+    steps = calls(model)
+    times = Counter(call.name for call in steps)
+    uncounted = {id(tensor) for at, tensor in enumerate(model.inputs) if at in free}
+    last_use = {tensor: at for at, call in enumerate(steps) for tensor in call.reads() - uncounted}
+    alive = {id(tensor) for tensor in model.inputs}
+    for at, call in enumerate(steps):
+        alive = {tensor for tensor in alive if last_use.get(tensor, -1) > at}
+        if not alive and times[call.name] == 1 and is_graph(call.operation):
+            inner = {position for position, tensor in enumerate(call.node.input_tensors) if id(tensor) in uncounted}
+            yield from _cut_points(call.operation, f"{prefix}{call.name}/", inner)
+        makes = {tensor for tensor in call.makes() if last_use.get(tensor, -1) > at}
+        if not alive and len(makes) == 1 and times[call.name] == 1:
+            yield prefix + call.name
+        alive |= makes
+
+
+def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
+    planned = getattr(plan_or_cuts, "segments", None)
+    if planned is not None:
+        return segments_of_layers(model, planned)
+    cuts = [plan_or_cuts] if isinstance(plan_or_cuts, str) else plan_or_cuts
+    if not isinstance(cuts, Collection):
+        raise RecomputationError(f"Pass names of layers, pairs of names, or a plan. Received: {plan_or_cuts!r:.80}")
+    if any(not isinstance(one, str) for one in cuts):
+        return segments_from(model, list(cuts))
+    return segments_between(model, list(cuts))
+
+
+def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
+    """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut are in none.
+
+    A segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the
+    name of a layer that is a segment by itself. A cut must be a layer of the model that is called once.
+    """
+    if not is_graph(model):
+        return tuple((name,) for name in cuts)
+    opened = {path.rpartition("/")[0] for path in cuts}
+    opened |= {prefix for path in opened for prefix in _prefixes(path)}
+    flat = list(_flat(model, "", opened))
+    times = Counter(place.path for place in flat)
+    for cut in cuts:
+        if times[cut] != 1:
+            raise RecomputationError(
+                f"Layer {cut} is called {times[cut]} times, so it marks no single place. Cut after another layer."
+                if times[cut]
+                else f"The model has no layer {cut}. cut_points(model) lists where it can be cut."
+            )
+    if not cuts:
+        return ()
+    last = max(at for at, place in enumerate(flat) if place.path in set(cuts))
+    segments: list[list[str]] = [[]]
+    for path, whole, _ in flat[: last + 1]:
+        if not whole or (segments[-1] and segments[-1][-1].rpartition("/")[0] != path.rpartition("/")[0]):
+            segments.append([])
+        if whole:
+            segments[-1].append(path)
+        if path in cuts:
+            segments.append([])
+    return tuple(tuple(dict.fromkeys(segment)) for segment in segments if segment)
+
+
+def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
+    """The segments between pairs of layers, the first and the last one of each, in linear order.
+
+    Operations that are no layers, such as `x + y`, belong to the layers that they follow. The layers of a pair must
+    follow each other in one (nested) model.
+    """
+    segments: list[tuple[str, ...]] = []
+    after: dict[str, int] = {}  # place after the last segment inside each nested model
+    for pair in pairs:
+        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
+            raise RecomputationError(
+                f"A segment is a pair of names, its first and its last layer. Received: {pair!r:.80}"
+            )
+        first, last = pair
+        if is_graph(model):
+            inside = first.rpartition("/")[0]
+            order = _inside(model, inside)
+            begin = _index(order, first, after.get(inside, 0))
+            after[inside] = _end(order, _index(order, last, begin))
+            segments.append(tuple(dict.fromkeys(place.path for place in order[begin : after[inside]])))
+        elif first == last:
+            segments.append((first,))
+        else:
+            raise RecomputationError(
+                f"Layers {first} and {last} are one segment, but {model.name} is a subclassed model. Make each layer a "
+                f"segment by itself: ({first!r}, {first!r})."
+            )
+    return tuple(segments)
+
+
+def segments_of_layers(model: Any, segments: Sequence[Sequence[str]]) -> Segments:
+    """Segments that are given by all their layers, with the operations between and after these that are no layers."""
+    named = [tuple(segment) for segment in segments if segment]
+    if not is_graph(model):
+        return tuple(named)
+    found: list[tuple[str, ...]] = []
+    after: dict[str, int] = {}
+    for segment in named:
+        inside = segment[0].rpartition("/")[0]
+        order = _inside(model, inside)
+        places = [_index(order, name, after.get(inside, 0)) for name in segment]
+        after[inside] = _end(order, max(places))
+        inner = order[min(places) : after[inside]]
+        found.append(tuple(dict.fromkeys(one.path for one in inner if not one.is_layer or one.path in segment)))
+    return tuple(found)
+
+
+class _Place(NamedTuple):
+    """A call in linear order: whether it is one unit, which a nested model with cuts inside is not, and whether it is a
+    layer, not an operation such as `x + y`."""
+
+    path: str
+    whole: bool
+    is_layer: bool
+
+
+def _inside(model: Any, prefix: str) -> list[_Place]:
+    return [one for one in _flat(model, "", set(_prefixes(prefix))) if one.path.rpartition("/")[0] == prefix]
+
+
+def _index(order: Sequence[_Place], name: str, start: int) -> int:
+    """The place of a layer's next call from one on."""
+    paths = [place.path for place in order]
+    if name not in paths[start:]:
+        if name not in paths:
+            raise RecomputationError(unknown_name("The model has no layer", name, paths, "in order:"))
+        raise RecomputationError(
+            f"The model has no layer {name!r} behind the segments before it. These follow: {some(paths[start:])}."
+        )
+    return paths.index(name, start)
+
+
+def _end(order: Sequence[_Place], last: int) -> int:
+    """The place after a segment's last layer and the operations that follow it."""
+    return next((at for at in range(last + 1, len(order)) if order[at].is_layer), len(order))
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    while path:
+        yield path
+        path = path.rpartition("/")[0]
+
+
+def _flat(model: Any, prefix: str, opened: set[str] | None) -> Iterator[_Place]:
+    """The calls in linear order, those inside of opened nested models (None: of all) before these themselves."""
+    for call in calls(model):
+        path = prefix + call.name
+        whole = not is_graph(call.operation) or (opened is not None and path not in opened)
+        if not whole:
+            yield from _flat(call.operation, f"{path}/", opened)
+        yield _Place(path, whole, isinstance(call.operation, keras.layers.Layer))
+
+
+def listed_layers(model: Any) -> list[Any]:
+    """Layers that a subclassed model keeps in lists or tuples of at least two, in order."""
+    found: dict[int, Any] = {}
+    for value in vars(model).values():
+        if isinstance(value, list | tuple) and len(value) > 1 and value is not getattr(model, "_layers", None):
+            found.update({id(layer): layer for layer in value if isinstance(layer, keras.layers.Layer)})
+    return list(found.values())

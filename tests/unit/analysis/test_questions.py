@@ -1,0 +1,334 @@
+"""The four answers of recorded runs and of runs with known histories: sentences, how they are known, and evidence."""
+
+import dataclasses
+import gzip
+import pathlib
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from reading_cases import DEVICE, MIB, START, make_oom, make_run, make_samples, make_snapshot, make_table
+
+from tb_memplugin import load
+from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerEvidence
+from tb_memplugin.analysis.device_growth import find_growth
+from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.analysis.questions import answers, describe_answers
+from tb_memplugin.cli.import_files import import_files
+from tb_memplugin.schema import FREE, MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Snapshot
+from tb_memplugin.storage.read.columns import join_samples
+
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
+STEPS = np.arange(240)
+FLAT = np.full(240, 900 * MIB)
+
+
+def by_name(run: Run, device: str | None = DEVICE, phase: Phase = "train") -> dict[str, Answer]:
+    found = answers(run, device, phase)
+    assert [answer.name for answer in found] == list(QUESTIONS)
+    return {answer.name: answer for answer in found}
+
+
+def sentences(run: Run, device: str | None = DEVICE, phase: Phase = "train") -> list[str]:
+    return [answer.sentence for answer in by_name(run, device, phase).values()]
+
+
+def run_of(peaks: npt.NDArray[np.int64], **parts: object) -> Run:
+    values = peaks.tolist()
+    return make_run(make_samples(range(len(values)), values, in_use=[300 * MIB] * len(values)), **parts)
+
+
+def test_a_healthy_run() -> None:
+    run = run_of(FLAT + STEPS % 7, snapshots=(make_snapshot(3), make_snapshot(41, activations=200 * MIB)))
+    found = by_name(run)
+    assert sentences(run) == [
+        "Fits: 900 MiB of 2.0 GiB, 1.1 GiB headroom",
+        "No growth over 240 steps (under 3.0 MiB)",
+        "308 MiB free, largest chunk 128 MiB",
+        "No changes in 240 steps",
+    ]
+    assert {answer.status for answer in found.values()} == {"ok"}
+    assert {answer.source for answer in found.values()} == {"measured"}
+    assert found["fits"].evidence == AnswerEvidence("overview", step=6, phase="train")
+    sizes = {"peak_bytes": 900 * MIB + 6, "capacity_bytes": 2048 * MIB, "headroom_bytes": 1148 * MIB - 6}
+    assert found["fits"].figures == sizes
+    # The snapshot with the highest peak, not the first one.
+    assert found["fragmented"].evidence == AnswerEvidence("fragmentation", step=41, phase="train")
+    in_use = run.snapshots[1].in_use_bytes
+    assert found["fragmented"].figures["free_bytes"] == 512 * MIB - in_use
+
+
+def test_the_peak_is_that_of_the_devices_table_in_any_phase() -> None:
+    training = make_samples(range(10), [500 * MIB] * 10)
+    validation = make_samples([9], [700 * MIB], phase="validation")
+    run = make_run(join_samples([training, validation])[0])
+    assert by_name(run)["fits"].figures["peak_bytes"] == device_facts(run)[0].peak_bytes == 700 * MIB
+    assert by_name(run)["fits"].evidence == AnswerEvidence("overview", step=9, phase="validation")
+    assert by_name(run, phase="validation")["fits"].figures["peak_bytes"] == 700 * MIB
+    assert by_name(run, phase="predict")["fits"].status == "unknown"
+
+
+def fits_of(peak: int = 900 * MIB, device: str = DEVICE, **figures: int) -> Answer:
+    run = run_of(np.full(40, peak))
+    changed = {name: np.full(40, size) for name, size in figures.items()}
+    samples = dataclasses.replace(run.samples.devices[DEVICE], **changed)  # type: ignore[arg-type]
+    run = dataclasses.replace(run, samples=dataclasses.replace(run.samples, devices={device: samples}))
+    return by_name(run, device)["fits"]
+
+
+def test_headroom_needs_a_capacity_and_a_peak_and_little_of_it_is_a_warning() -> None:
+    assert fits_of(2000 * MIB).status == "warning"
+    above, unlimited = fits_of(2100 * MIB), fits_of(capacity_bytes=MISSING)
+    assert (above.status, above.sentence) == ("unknown", "Peak 2.1 GiB, above the capacity of 2.0 GiB")
+    assert (unlimited.status, unlimited.sentence) == ("unknown", "Peak 900 MiB, capacity unknown")
+    assert unlimited.figures == {"peak_bytes": 900 * MIB}
+    at_end = fits_of(peak_bytes=MISSING)  # an allocator without peaks gives a lower bound
+    assert (at_end.status, at_end.sentence) == ("unknown", "At least 300 MiB of 2.0 GiB: peak unknown")
+    # The machine's memory is no limit that was set.
+    for device, words in (("CPU:0", "no limit is set"), ("GPU:0", "1.1 GiB headroom")):
+        assert fits_of(device=device, driver_total_bytes=2048 * MIB).sentence.endswith(f" of 2.0 GiB, {words}")
+
+
+def leaking(rate: int = MIB // 4, **parts: object) -> Run:
+    grown = np.maximum(STEPS - 40, 0) * rate
+    samples = make_samples(range(240), (900 * MIB + grown).tolist(), in_use=(300 * MIB + grown).tolist())
+    return make_run(samples, **parts)
+
+
+def test_a_leak_names_what_grows_since_when() -> None:
+    snapshots = tuple(make_snapshot(step, unattributed=max(0, step - 40) * (MIB // 4)) for step in (3, 60, 220))
+    run = leaking(snapshots=snapshots)
+    growing = by_name(run)["growing"]
+    (growth,) = find_growth(run)
+    since = growth.trend.since_step
+    assert growing.sentence == f"+256 KiB/step since step {since}: unattributed" and abs(since - 40) < 10
+    assert (growing.status, growing.source) == ("warning", "measured")
+    evidence = AnswerEvidence("overview", step=239, phase="train", category="unattributed", zoom=(since, 239))
+    assert growing.evidence == evidence
+    assert growing.figures["bytes_per_step"] == growth.trend.bytes_per_step
+    # Growth is no jump.
+    assert by_name(run)["changed"].sentence == "No changes in 240 steps"
+
+
+@pytest.mark.parametrize(
+    ("held_by", "line", "origin"),
+    [
+        ("list `history` in module __main__", None, ", kept alive by list `history` in module __main__"),
+        ("list `kept` in module a", "a.py:3", ", kept alive by list `kept` in module a, made at a.py:3"),
+        (None, "a.py:3", ", made at a.py:3"),
+        (None, None, ""),
+    ],
+)
+def test_a_leak_of_held_tensors_names_their_holder_and_line(held_by: str | None, line: str | None, origin: str) -> None:
+    def traced(step: int) -> Snapshot:
+        size = max(1, step - 40) * (MIB // 4)
+        held = (HeldTensorGroup((4,), "float32", 1, size, held_by, line),)
+        snapshot = make_snapshot(step, held_tensors=held)
+        ledger = (*snapshot.ledger, LedgerRow(None, "held_tensors", None, size, 0))
+        return dataclasses.replace(snapshot, ledger=ledger, in_use_bytes=snapshot.in_use_bytes + size)
+
+    growing = by_name(leaking(snapshots=tuple(map(traced, (3, 60, 220)))))["growing"]
+    assert growing.sentence.endswith(": held tensors")
+    # From step 60 to 220, 256 KiB at each.
+    assert growing.details == (f"Held tensors +40.0 MiB from step 60 to step 220{origin}.",)
+
+
+def test_a_leak_says_when_memory_runs_out() -> None:
+    # GIVEN peaks of 900 MiB that grow by 4 MiB a step from step 40 on, in a capacity of 2 GiB
+    (detail,) = by_name(leaking(4 * MIB))["growing"].details
+    # THEN step 40 + (2048 - 900) / 4 = 327 is the first that does not fit
+    found = re.fullmatch(r"At this rate memory runs out by step (\d+), earlier with fragmentation\.", detail)
+    assert found is not None and int(found.group(1)) == pytest.approx(327, abs=3)
+
+
+def test_a_leak_of_unknown_origin_says_how_much_and_a_category_that_grows_little_is_not_named() -> None:
+    little = tuple(make_snapshot(step, unattributed=step * 1000) for step in (60, 220))
+    unknown, named = (by_name(leaking(snapshots=snapshots))["growing"] for snapshots in ((), little))
+    # 199 steps of 256 KiB above 300 MiB
+    assert unknown.details == ("From 300 MiB to 350 MiB at step 239.",)
+    assert unknown.sentence == named.sentence and named.sentence.startswith("+256 KiB/step since step ")
+    assert ":" not in named.sentence
+
+
+def test_too_few_steps_have_no_trend() -> None:
+    growing = by_name(run_of(FLAT[:20]))["growing"]
+    assert (growing.sentence, growing.status) == ("Too few steps: 20", "unknown")
+    varied = FLAT[:16].copy()
+    varied[8:] += 50 * MIB
+    assert by_name(run_of(varied))["changed"].sentence == "Too few steps to compare: 16"
+
+
+def test_an_unfreezing_has_its_effect_and_its_comparison() -> None:
+    tables = (make_table(0, unfrozen=False), make_table(120, unfrozen=True, reason="model/backbone became trainable"))
+    run = run_of(FLAT + (STEPS >= 120) * 75 * MIB, layer_tables=tables)
+    changed = by_name(run)["changed"]
+    assert changed.sentence == "Step 120: unfroze backbone, +75.0 MiB"
+    assert changed.evidence == AnswerEvidence("compare", step=100, phase="train", other_step=120)
+    sizes = {"delta_bytes": 75 * MIB, "peak_before_bytes": 900 * MIB, "peak_after_bytes": 975 * MIB}
+    assert changed.figures == {"step": 120, **sizes}
+    frozen_again = (*tables, make_table(180, unfrozen=False))
+    lower = run_of(FLAT + ((STEPS >= 120) & (STEPS < 180)) * 75 * MIB, layer_tables=frozen_again)
+    # Of equal effects the latest counts.
+    assert by_name(lower)["changed"].sentence == "Step 180: froze backbone, −75.0 MiB"
+
+
+def test_several_layers_and_long_names_are_counted() -> None:
+    def table(step: int, trainable: bool, names: list[str]) -> object:
+        base = make_table(step, unfrozen=trainable)
+        layer = base.layers[0]
+        return dataclasses.replace(base, layers=tuple(dataclasses.replace(layer, path=name) for name in names))
+
+    for names, words in ((["m/a", "m/b", "m/c"], "3 layers"), (["m/" + 200 * "x"], "1 layer")):
+        run = run_of(FLAT, layer_tables=(table(0, False, names), table(120, True, names)))
+        assert by_name(run)["changed"].sentence == f"Step 120: unfroze {words}, +0 B"
+
+
+def test_tables_that_change_nothing_are_no_change() -> None:
+    built = make_table(1, unfrozen=False, reason="optimizer Adam was built")
+    compiled = make_table(100, unfrozen=False, reason="the model was compiled again")
+    run = run_of(FLAT, layer_tables=(make_table(0, unfrozen=False), built, compiled))
+    assert by_name(run)["changed"].sentence == "No changes in 240 steps"
+    grown = run_of(FLAT + (STEPS >= 100) * 36 * MIB, layer_tables=run.layer_tables)
+    assert by_name(grown)["changed"].sentence == "Step 100: the model was compiled again, +36.0 MiB"
+
+
+def test_a_lasting_jump_without_a_table_is_a_change() -> None:
+    random = np.random.default_rng(3)
+    peaks = FLAT + (STEPS >= 150) * 60 * MIB + random.integers(0, 3 * MIB, 240)
+    peaks[::37] += 200 * MIB
+    changed = by_name(run_of(peaks))["changed"]
+    assert changed.sentence.startswith("Step 150: peak +") and changed.evidence.view == "compare"
+    before, after = changed.evidence.step, changed.evidence.other_step
+    assert before is not None and after is not None and before < 150 <= after
+    # The effect is exactly the difference of the two steps that the comparison shows.
+    assert changed.figures["delta_bytes"] == peaks[after] - peaks[before] == pytest.approx(60 * MIB, abs=3 * MIB)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_single_peaks_and_uneven_growth_are_no_jump(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    noise = random.integers(0, 40 * MIB, 240)
+    noise[random.integers(0, 240, 5)] += 300 * MIB
+    # Peaks of a leak come in lumps of some steps where the allocator does not split chunks.
+    lumps = np.repeat(np.cumsum(random.integers(0, 12 * MIB, 60)), 4) + random.integers(0, 4 * MIB, 240)
+    for peaks in (noise, lumps):
+        assert by_name(run_of(FLAT + peaks))["changed"].sentence == "No changes in 240 steps"
+
+
+def test_a_jump_is_found_in_a_growing_run_and_in_a_long_one() -> None:
+    run = run_of(FLAT + STEPS * MIB + (STEPS >= 130) * 90 * MIB)
+    assert by_name(run)["changed"].sentence.startswith("Step 130: peak +")
+    run = run_of(np.full(70_000, 900 * MIB) + (np.arange(70_000) >= 45_000) * 60 * MIB)
+    sentence = by_name(run)["changed"].sentence
+    assert sentence.endswith(": peak +60.0 MiB") and abs(int(sentence.split()[1][:-1]) - 45_000) <= 4
+
+
+def test_a_failure_by_fragmentation() -> None:
+    failure = make_oom(239)
+    found = by_name(run_of(FLAT, ooms=(make_oom(12), failure)))
+    assert failure.verdict == "fragmentation"
+    assert found["fits"].sentence == "OOM at step 239: 8.0 MiB requested"
+    assert (found["fits"].status, found["fragmented"].status) == ("failed", "failed")
+    assert found["fragmented"].sentence == "8.0 MiB free, largest chunk 6.0 MiB"
+    # The newest failure of two, and no headroom.
+    evidence = AnswerEvidence("oom", step=239, phase="train", oom=1)
+    assert found["fits"].evidence == found["fragmented"].evidence == evidence
+    assert "headroom_bytes" not in found["fits"].figures
+    sizes = ("requested_bytes", "free_bytes", "largest_free_bytes")
+    assert all(found["fits"].figures[name] == getattr(failure, name) for name in sizes)
+
+
+def failed_at(step: int, status: OomStatus) -> Oom:
+    return dataclasses.replace(make_oom(step), status=status, wall_time=START + step / 2 - 0.25)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_run_that_went_on_after_a_failure_fits_since_then(restarts: bool) -> None:
+    failure = failed_at(99, "failed" if restarts else "survived")
+    peaks = np.where(STEPS < 100, 1900 * MIB, 900 * MIB)
+    snapshots = (make_snapshot(3, activations=1500 * MIB), make_snapshot(141, activations=200 * MIB))
+    run = run_of(peaks, ooms=(failure,), snapshots=snapshots, session_starts=(START, START + 49.75)[: 1 + restarts])
+    found = by_name(run)
+    # THEN the peak is that of the steps after it: the failed step's own sample, which is later too, does not count
+    assert found["fits"].sentence == "Fits since step 100: 900 MiB of 2.0 GiB, 1.1 GiB headroom"
+    assert found["fits"].details == ("Before: OOM at step 99: 8.0 MiB requested.",)
+    assert found["fits"].status == "warning" and found["fits"].evidence.view == "overview"
+    assert found["fragmented"].evidence.step == 141
+    # AND a phase without later steps has the failure
+    assert by_name(run, phase="validation")["fits"].status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("step", "phase", "status", "answer"),
+    [
+        (238, "train", "survived", "warning"),
+        (239, "train", "survived", "failed"),
+        (239, None, "survived", "failed"),  # a callback failed before the step's end
+        (238, "train", "failed", "failed"),  # an input pipeline failed, then a step, then its error ended the program
+    ],
+)
+def test_only_steps_that_show_that_the_training_went_on_count(step, phase, status, answer) -> None:
+    failure = dataclasses.replace(failed_at(step, status), phase=phase)
+    assert by_name(run_of(FLAT, ooms=(failure,)))["fits"].status == answer
+
+
+def test_a_failure_of_another_device_and_one_about_which_little_is_known() -> None:
+    run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(59), phase="validation", device="GPU:1"),))
+    assert sentences(run)[0].startswith("Fits: ")
+    said = ["OOM at step 59 (validation): 8.0 MiB requested", "Too few steps: 0"]
+    said += ["8.0 MiB free, largest chunk 6.0 MiB", "Too few steps to compare: 0"]
+    assert sentences(run, "GPU:1") == said
+    unknown = dict.fromkeys(("step", "phase", "requested_bytes", "free_bytes", "largest_free_bytes", "verdict"))
+    run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(239), **unknown),))  # type: ignore[arg-type]
+    assert sentences(run)[0] == "OOM" and by_name(run)["fragmented"].status == "unknown"
+
+
+def test_a_recorded_failure_by_capacity_agrees_with_its_post_mortem() -> None:
+    run = load(FIXTURES / "runs")["out_of_memory"]
+    (failure,) = run.ooms
+    found = by_name(run)
+    assert failure.verdict == "capacity"
+    free = failure.map.bytes[failure.map.state == FREE]
+    largest = f"{free.max() / MIB:.1f} MiB"
+    assert found["fits"].sentence == "OOM at step 12: 96.0 MiB requested"
+    assert found["fragmented"].sentence == f"{free.sum() / MIB:.1f} MiB free, largest chunk {largest}"
+    assert found["fits"].figures["free_bytes"] == found["fragmented"].figures["free_bytes"] == failure.free_bytes
+
+
+def test_an_imported_profile_is_one_step(tmp_path: pathlib.Path) -> None:
+    profile = tmp_path / "graph.xplane.pb"
+    profile.write_bytes(gzip.decompress((FIXTURES / "profiles" / "graph.xplane.pb.gz").read_bytes()))
+    import_files([str(profile)], str(tmp_path / "runs"), "imported")
+    run = load(tmp_path / "runs")["imported"]
+    (device,) = [facts.device for facts in device_facts(run)]
+    assert [answer.status for answer in answers(run, device)][1:] == ["unknown"] * 3
+    assert by_name(run, device)["fits"].figures["peak_bytes"] == run.snapshots[0].in_use_bytes
+
+
+def test_a_run_without_allocator_data_answers_nothing() -> None:
+    found = {(answer.sentence, answer.status) for answer in by_name(run_of(FLAT[:0]), None).values()}
+    assert found == {("No allocator data recorded", "unknown")}
+
+
+@pytest.mark.parametrize(("capacity", "status"), [(512, "warning"), (2048, "ok")])
+def test_scattered_free_memory_is_a_warning_if_the_pool_cannot_grow(capacity: int, status: str) -> None:
+    snapshot = dataclasses.replace(
+        make_snapshot(3), capacity_bytes=capacity * MIB, largest_free_bytes=100 * MIB, in_use_bytes=104 * MIB
+    )
+    assert by_name(run_of(FLAT, snapshots=(snapshot,)))["fragmented"].status == status
+
+
+def test_a_measured_pool_is_that_of_the_step_end() -> None:
+    samples = make_samples(range(240), FLAT.tolist(), in_use=[300 * MIB] * 240, pools={100: (512 * MIB, 200 * MIB)})
+    fragmented = by_name(make_run(samples))["fragmented"]
+    assert fragmented.sentence == "212 MiB free, largest chunk 200 MiB at step end"
+    assert fragmented.evidence.step == 100
+
+
+def test_the_json_has_every_field() -> None:
+    run = run_of(FLAT, ooms=(make_oom(59),))
+    for described, answer in zip(describe_answers(run, DEVICE), answers(run, DEVICE), strict=True):
+        assert described["question"] == QUESTIONS[answer.name]
+        assert described["evidence"] == {**dataclasses.asdict(answer.evidence), "zoom": None}
+        assert described["figures"] == answer.figures

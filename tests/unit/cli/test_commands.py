@@ -1,0 +1,365 @@
+"""The command line: tables, JSON, and errors in one line."""
+
+import dataclasses
+import errno
+import json
+import os
+import pathlib
+import re
+import shlex
+import struct
+import subprocess
+import sys
+
+import pytest
+from reading_cases import HELD_PATH, HELD_TENSORS, MIB, REPLAY, make_samples, make_snapshot, write_small_run
+from tensorboard.compat.proto import event_pb2
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tb_memplugin import load
+from tb_memplugin.cli import main
+from tb_memplugin.cli.commands import _parser
+from tb_memplugin.schema.units import UNKNOWN
+from tb_memplugin.storage.frames import codec
+from tb_memplugin.storage.frames.metadata import Tag, frame_summary
+from tb_memplugin.storage.write.run_writer import RunWriter
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def logdir(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    directory = tmp_path_factory.mktemp("runs")
+    write_small_run(directory / "frozen")
+    write_small_run(directory / "all_trainable")
+    return directory
+
+
+def inspect(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    assert main(["inspect", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_json_holds_every_run_and_options_select(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = json.loads(inspect(capsys, logdir, "--format", "json"))
+    assert printed["format"] == 1 and sorted(printed["runs"]) == ["all_trainable", "frozen"]
+    assert printed["runs"]["frozen"]["steps"] == 60
+    select = ("--run", "frozen", "--step", 3, "--device", "CPU:0", "--phase", "train")
+    (run,) = json.loads(inspect(capsys, logdir, *select, "--format", "json"))["runs"].values()
+    assert [snapshot["step"] for snapshot in run["snapshots"]] == [3]
+
+
+def test_the_table_shows_the_breakdown_of_the_peak(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = inspect(capsys, logdir, "--run", "frozen").splitlines()
+    assert lines[0] == "frozen: 60 steps (0 to 59)"
+    device = next(line for line in lines if line.startswith("  CPU:0"))
+    assert device.split() == ["CPU:0", "0.68", "2.0", "1.3", "34", "%", "41", "2"]
+    assert any("traced step 41 (train, graph): 604 MiB in use at the peak" in line for line in lines)
+    activations = next(line for line in lines if line.startswith("  activations"))
+    assert activations.split() == ["activations", "600", "99.4", "%"]
+    assert any("2 trainable with 3.8 MiB" in line for line in lines)
+
+
+def test_held_tensors_and_the_replay_of_a_step_are_shown(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = inspect(capsys, logdir, "--run", "frozen", "--step", 3).splitlines()
+    assert "  replay: 3,079 of 3,080 addresses, 658 of 659 chunks" in lines
+    head = next(at for at, line in enumerate(lines) if line.startswith("  tensors"))
+    assert lines[head].split() == ["tensors", "held", "by", "made", "at", "count", "KiB"]
+    assert lines[head + 1].split() == [
+        *("float32", "[32,", "10]"),
+        *("list", "`history`", "in", "module", "__main__"),
+        *("train.py:42", "40", "50.0"),
+    ]
+    assert lines[head + 2].split() == ["float32", "[]", UNKNOWN, UNKNOWN, "1", "<0.01"]
+    assert lines[head + 3] == f"  retaining path of float32 [32, 10]: {HELD_PATH}"
+    # AND JSON has both, and null for a step without memory maps
+    traced, other = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"][
+        "snapshots"
+    ]
+    assert traced["replay"] == dataclasses.asdict(REPLAY)
+    assert traced["held_tensors"] == [
+        {**dataclasses.asdict(group), "shape": list(group.shape)} for group in HELD_TENSORS
+    ]
+    assert (other["replay"], other["held_tensors"]) == (None, [])
+    assert "replay:" not in inspect(capsys, logdir, "--run", "frozen", "--step", 41)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], None),
+        (["--step", 41], None),
+        (["--step", 20], "CPU:0: step 20 has no breakdown, it was not traced. The nearest is that of step 3."),
+        (["--step", 22], "CPU:0: step 22 has no breakdown, it was not traced. The nearest is that of step 3."),
+        (["--step", 23], "CPU:0: step 23 has no breakdown, it was not traced. The nearest is that of step 41."),
+        (["--step", 500], "CPU:0: step 500 has no breakdown, it was not recorded. The nearest is that of step 41."),
+        (
+            ["--step", 3, "--phase", "validation"],
+            "CPU:0: step 3 has no breakdown, it was not traced. No step of phase validation has one.",
+        ),
+    ],
+)
+def test_a_step_without_a_breakdown_names_the_nearest(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str], options: list[object], sentence: str | None
+) -> None:
+    lines = inspect(capsys, logdir, "--run", "frozen", *options).splitlines()
+    assert [line for line in lines if "has no breakdown" in line] == ([] if sentence is None else [sentence])
+
+
+def test_growth_is_shown(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # GIVEN a run that keeps a mebibyte more after each step
+    writer = RunWriter(tmp_path / "leak")
+    writer.samples(make_samples(range(300), [900 * MIB] * 300, in_use=[(100 + step) * MIB for step in range(300)]))
+    writer.close()
+    # THEN table, JSON and load say it
+    assert "finding: CPU:0: memory in use at step end grows by 100 MiB every 100 steps" in inspect(capsys, tmp_path)
+    (sentence,) = json.loads(inspect(capsys, tmp_path, "--format", "json"))["runs"]["leak"]["findings"]
+    assert load(tmp_path)["leak"].findings == (sentence,) and "grows by 100 MiB" in sentence
+
+
+def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert inspect(capsys, logdir, "--run", "frozen").splitlines()[1:8] == [
+        "",
+        "CPU:0:",
+        "  Fits?          Fits: 700 MiB of 2.0 GiB, 1.3 GiB headroom",
+        "  Growing?       No growth over 60 steps (under 2.0 MiB)",
+        "  Fragmented?    408 MiB free, largest chunk 128 MiB",
+        "  What changed?  Step 30: unfroze backbone, +500 MiB",
+        "                 Mainly activations +500 MiB.",
+    ]
+    answers = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"]["answers"]
+    assert [answer["name"] for answer in answers["CPU:0"]] == ["fits", "growing", "fragmented", "changed"]
+
+
+def test_a_device_that_ran_out_of_memory_has_no_headroom(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_small_run(tmp_path / "failed", allocator=True)
+    lines = inspect(capsys, tmp_path).splitlines()
+    assert lines[3] == "  Fits?          OOM at step 59: 8.0 MiB requested (failed)"
+    device = next(line for line in lines if line.startswith("  CPU:0"))
+    assert device.split()[1:4] == ["0.68", "2.0", UNKNOWN]
+
+
+def test_all_attempts_are_kept_on_request(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        writer = RunWriter(tmp_path / "exp")
+        writer.snapshot(make_snapshot(3))
+        writer.close()
+    counts = [
+        len(json.loads(inspect(capsys, tmp_path, "--format", "json", *more))["runs"]["exp"]["snapshots"])
+        for more in ([], ["--all-attempts"])
+    ]
+    assert counts == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["missing"], "no directory"),
+        (["empty"], "MemoryCallback"),
+        (["--run", "other"], "no run 'other'; available: all_trainable, frozen"),
+        (["--device", "GPU:0"], "no device 'GPU:0'; available: CPU:0"),
+    ],
+)
+def test_a_users_error_is_one_line_and_code_2(
+    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    (logdir.parent / "empty").mkdir(exist_ok=True)
+    targets = {"missing": [str(logdir / "missing")], "empty": [str(logdir.parent / "empty")]}
+    assert main(["inspect", *targets.get(arguments[0], [str(logdir), *arguments])]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err.count("\n") == 1 and sentence in captured.err
+
+
+@pytest.mark.parametrize(("phase", "failures"), [("train", 1), ("validation", 0)])
+def test_table_and_json_select_the_same_failures(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], phase: str, failures: int
+) -> None:
+    write_small_run(tmp_path / "failed", allocator=True)  # which fails in a training step
+    described = json.loads(inspect(capsys, tmp_path, "--phase", phase, "--format", "json"))["runs"]["failed"]
+    assert len(described["oom"]) == failures
+    assert inspect(capsys, tmp_path, "--phase", phase).count("ran out of memory at step") == failures
+
+
+def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as exit_info:
+        main(arguments)
+    captured = capsys.readouterr()
+    assert exit_info.value.code == 2 and captured.out == "" and captured.err.count("\n") == 1
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "the following arguments are required: COMMAND (see tb-memplugin --help)"),
+        (["inspect"], "tb-memplugin inspect: the following arguments are required: LOGDIR"),
+        (["inspect", "x", "--step", "-1"], "step must be an integer >= 0"),
+        (["other"], "tb-memplugin: unknown command 'other'; choose from run, inspect, "),
+        (["inspct", "x"], "tb-memplugin: unknown command 'inspct'; did you mean 'inspect'? Choose from run, inspect, "),
+        (["inspect", "x", "--stepp", "3"], "inspect: unknown option --stepp; did you mean '--step'?"),
+        (["what-if", "x", "--batchsize=3"], "what-if: unknown option --batchsize; did you mean '--batch-size'?"),
+        (["inspect", "x", "--zzz"], "inspect: unknown option --zzz (see tb-memplugin inspect --help)"),
+        (["inspect", "x", "y"], "unexpected argument 'y'"),
+        (["inspect", "x", "--phase", "tran"], "argument --phase: invalid choice 'tran'; did you mean 'train'?"),
+        (["inspect", "x", "--bad\x1b[31m\n"], "unknown option --bad�[31m�"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_code_2(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in parse_error(capsys, *arguments)
+
+
+COMMANDS = ("run", "inspect", "what-if", "plan", "check", "view", "report", "export", "import", "doctor")
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=str)
+def test_help_has_examples_that_can_be_parsed_and_exit_codes(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as exit_info:
+        main([*command, "--help"])
+    assert exit_info.value.code == 0
+    text = capsys.readouterr().out
+    examples = text[text.index("\nexamples:\n") : text.index("\nexit codes:\n")].splitlines()[2:]
+    lines = [line.strip() for line in examples if line]
+    assert lines
+    for line in lines:
+        arguments = shlex.split(line)
+        assert arguments[0] == "tb-memplugin" and arguments[1] in (command or COMMANDS)
+        _parser().parse_args(arguments[1:])
+    codes = text[text.index("\nexit codes:\n") :].split("\n")[2:]
+    expected = {
+        ("check",): ["0", "1", "2"],
+        ("export",): ["0", "1", "2"],
+        ("run",): ["2"],
+        ("doctor",): ["0", "1"],
+    }.get(command, ["0", "2"])
+    assert [line.split()[0] for line in codes if line[2:3].isdigit()] == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "sentence"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device", "/tmp/x"), 2, "No space left on device: /tmp/x"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_an_error_of_the_machine_and_an_interrupt_are_one_line(
+    logdir: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    sentence: str,
+) -> None:
+    def fails(*_: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr("tb_memplugin.cli.inspect_runs.existing_runs", fails)
+    assert main(["inspect", str(logdir)]) == code
+    assert capsys.readouterr().err == f"tb-memplugin: {sentence}\n"
+
+
+def test_names_from_a_run_directory_cannot_steer_the_terminal(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a layer, a device and a sentence with escape sequences, line breaks and a name of a megabyte
+    taken = make_snapshot(0, device="GPU:\x1b[31m0")
+    rows = (dataclasses.replace(taken.ledger[0], layer="a\x1b]0;title\x07\nb\u202eevil"), *taken.ledger[1:])
+    writer = RunWriter(tmp_path / "exp")
+    writer.snapshot(dataclasses.replace(taken, ledger=rows, not_available=("x\r\x1b[2J",)))
+    writer.samples(make_samples([0], [1], device="d" * 4000))
+    writer.note("y" * 1_000 + "\x9b31m")
+    writer.close()
+    printed = inspect(capsys, tmp_path)
+    assert not any(ord(character) < 32 and character != "\n" for character in printed)
+    assert "\x9b" not in printed and "\u202e" not in printed and "a�]0;title" in printed
+
+
+def test_python_dash_m_is_the_command(logdir: pathlib.Path) -> None:
+    code = [sys.executable, "-X", "importtime", "-m", "tb_memplugin", "inspect", str(logdir), "--run", "frozen"]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and done.stdout.startswith("frozen: 60 steps")
+    # AND with TensorFlow installed it is not imported either
+    imported = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines() if "|" in line}
+    assert not {"tensorflow", "keras"} & imported
+
+
+def test_a_reader_that_stops_early_is_no_error(logdir: pathlib.Path) -> None:
+    command = f"{sys.executable} -m tb_memplugin inspect {logdir} | head -n 1"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stderr == "" and done.returncode == 0
+
+
+def test_a_terminal_without_unicode_is_no_error(tmp_path: pathlib.Path) -> None:
+    # GIVEN a run whose name and device ASCII cannot print
+    writer = RunWriter(tmp_path / "größe")
+    writer.samples(make_samples([0], [1], device="層:0"))
+    writer.close()
+    for arguments in (["inspect", str(tmp_path)], ["inspect", str(tmp_path), "--run", "größer"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "tb_memplugin", *arguments],
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+            timeout=60,
+        )
+        assert b"Traceback" not in done.stderr and b"gr?" in done.stdout + done.stderr
+
+
+def test_names_of_runs_cannot_steer_a_log(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    directory = tmp_path / "a\x1b[31m" / "memory"
+    directory.mkdir(parents=True)
+    newer = codec.MAGIC + struct.pack("<H", 77) + bytes(100)
+    event = event_pb2.Event(step=0, summary=frame_summary(Tag("s", "samples", 0), newer))
+    with (directory / "events.out.tfevents.1").open("wb") as file:
+        RecordWriter(file).write(event.SerializeToString())
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert "upgrade tb_memplugin" in caplog.text and "\x1b" not in caplog.text
+
+
+def documented_commands() -> list[str]:
+    """The commands in README and docs, without those that leave something out."""
+    found = []
+    for document in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        for block in re.findall(r"```sh\n(.*?)```", document.read_text(encoding="utf-8"), re.DOTALL):
+            for line in block.replace("\\\n", "").splitlines():
+                command = re.match(r"(?:source <\()?(tb-memplugin [^#&|;)]*)", line)
+                text = "" if command is None else command[1].partition(" >")[0].strip()
+                if text and not re.search(r"[\[…]", text):
+                    found.append(text)
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.parametrize("text", documented_commands())
+def test_documented_commands_can_be_parsed(text: str) -> None:
+    _, name, *arguments = shlex.split(text)
+    assert name in COMMANDS or name.startswith("-")
+    assert _parser().parse_args([name, *arguments]) is not None
+
+
+def test_the_traceback_of_a_stores_client_is_not_printed(logdir: pathlib.Path) -> None:
+    # GIVEN the client for Google Cloud Storage, which logs the exception of a request before it raises it
+    code = """
+import logging, sys
+from tb_memplugin.cli import main
+from tb_memplugin.export import loading
+class Source(loading.FileSource):
+    def listing(self):
+        try:
+            raise OSError("503")
+        except OSError:
+            logging.getLogger("gcsfs").exception("out of retries")
+        return super().listing()
+loading.FileSource = Source
+sys.exit(main(["inspect", sys.argv[1]]))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(logdir)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,45 @@
+"""A run in the terminal: devices of one kind are compared; answers have a line each, with their details below."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from reading_cases import MIB, make_run, make_samples
+
+from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerEvidence
+from tb_memplugin.analysis.device_table import describe_devices
+from tb_memplugin.export.run_text import answer_lines, device_lines
+
+
+def lines_of(*peaks: tuple[str, int]) -> str:
+    samples = make_samples([0, 1], [MIB, MIB])
+    one = samples.devices["CPU:0"]
+    devices = {name: dataclasses.replace(one, peak_bytes=np.full(2, peak * MIB)) for name, peak in peaks}
+    run = make_run(dataclasses.replace(samples, devices=devices))
+    return "\n".join(device_lines(describe_devices({"": run}, "train")))
+
+
+@pytest.mark.parametrize(
+    ("peaks", "whose"),
+    [
+        ((("GPU:0", 300), ("GPU:1", 200)), "the"),
+        ((("GPU:0", 300), ("GPU:1", 200), ("CPU:0", 5000)), "the accelerators'"),
+    ],
+)
+def test_the_sum_says_of_which_devices_it_is(peaks: tuple[tuple[str, int], ...], whose: str) -> None:
+    text = lines_of(*peaks)
+    assert "imbalance: GPU:0 peaks at 300 MiB, 100 MiB more than GPU:1 at 200 MiB" in text
+    assert f"sum of {whose} peaks: 500 MiB, an upper bound of the sum at any step" in text
+
+
+def test_one_accelerator_beside_the_cpu_is_compared_with_nothing() -> None:
+    assert lines_of(("GPU:0", 300), ("CPU:0", 5000)) == lines_of(("GPU:0", 300)) == ""
+
+
+def test_details_stand_below_their_answer() -> None:
+    evidence = AnswerEvidence("compare")
+    changed = Answer("changed", "CPU:0", "Unfroze 8", "ok", "measured", evidence, {}, ("One.", "Two " * 40))
+    lines = answer_lines("CPU:0", [changed, dataclasses.replace(changed, name="fits", details=(), status="failed")])
+    assert lines[:3] == ["CPU:0:", "  What changed?  Unfroze 8", "                 One."]
+    assert all(line.startswith(17 * " ") and len(line) <= 120 for line in lines[3:-1]) and len(lines) == 6
+    assert lines[-1] == f"  {QUESTIONS['fits']:<13}  Unfroze 8 (failed)"

@@ -1,0 +1,204 @@
+"""Plans for stored runs: within the budget as simulated, at the least cost first."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import pytest
+
+import tb_memplugin
+from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit.plan_answer import PlanOption
+from tb_memplugin.fit.predictor import Predictor
+from tb_memplugin.fit.segment_search import RECOMPUTED, units_of
+from tb_memplugin.fit.what_if import RunPredictor
+from tb_memplugin.schema import UNKNOWN_POWER, Run
+from tb_memplugin.schema.units import format_bytes
+
+
+def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="1TiB")
+    least = tb_memplugin.plan(run, budget=plan.high_bytes)
+    assert (least.fits, least.segments, least.accumulation, least.code) == (True, (), 1, "")
+    assert "plan: no change: fits as recorded" in str(least)
+    assert tb_memplugin.plan(run, budget=plan.high_bytes - 1).options[0].fits is False
+
+
+@pytest.mark.parametrize("share", [0.7, 0.5])
+def test_a_plan_is_within_its_budget_as_simulated(stored: Run, share: float) -> None:
+    recorded = tb_memplugin.plan(stored, budget="1TiB").recorded_peak_bytes
+    budget = int(share * recorded)
+    plan = tb_memplugin.plan(stored, budget=budget)
+    assert plan.fits is True and plan.accumulation > 1
+    assert plan.low_bytes <= plan.peak_bytes <= plan.high_bytes <= budget
+    # The range is the one that the post-mortem and `what_if` state for the plan's conditions, and so is the breakdown.
+    conditions = Conditions(batch_size=plan.batch_size, accumulate=True)
+    told = RunPredictor(stored, plan.device).predict(conditions)
+    assert (told.low_bytes, told.peak_bytes, told.high_bytes) == (plan.low_bytes, plan.peak_bytes, plan.high_bytes)
+    assert told.ledger == plan.ledger and sum(row.bytes for row in plan.ledger) == plan.peak_bytes
+    # Nothing that costs less fits, and the whole batch is as before.
+    before = plan.options[: [option.fits for option in plan.options].index(True)]
+    assert before and not any(option.high_bytes <= budget for option in before)
+    assert plan.batch_size is not None and plan.batch_size * plan.accumulation == 16
+    assert f"gradient_accumulation_steps={plan.accumulation}" in plan.code
+    assert f"batch_size = {plan.batch_size}" in plan.code
+
+
+@pytest.mark.parametrize("recomputed", ["exact", None])
+def test_a_run_that_recomputes_is_to_be_recorded_without_that_also_where_nothing_is_predicted(
+    run: Run, recomputed: Literal["exact"] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a run whose simulation does not have the measured peak
+    monkeypatch.setattr(Predictor, "reason_against", lambda *_: "Unknown: the simulation of the recorded steps peaks.")
+    layers = tuple(dataclasses.replace(layer, recomputed=recomputed) for layer in run.layer_tables[-1].layers)
+    tables = (*run.layer_tables[:-1], dataclasses.replace(run.layer_tables[-1], layers=layers))
+    needed, withheld, *anew = tb_memplugin.plan(dataclasses.replace(run, layer_tables=tables), budget="1MiB").sentences
+    assert needed.startswith("As recorded") and withheld.startswith("Unknown")
+    # THEN a recording that could be simulated would have no plan either, unless it is another one
+    assert anew == ([RECOMPUTED] if recomputed else [])
+
+
+def test_where_nothing_fits_the_plan_says_the_smallest_peak(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="1MiB")  # less than the weights
+    assert plan.fits is False and plan.code == ""
+    least = min(plan.options, key=lambda option: option.high_bytes)
+    assert plan.peak_bytes == least.peak_bytes
+    assert f"The smallest peak that was found is {format_bytes(least.peak_bytes)}" in plan.sentences[0]
+    assert "plan: none of the simulated changes fits" in str(plan)
+
+
+def test_where_nothing_is_predicted_the_plan_says_why_instead_of_a_smallest_peak(stored: Run) -> None:
+    # GIVEN a run whose steps peak higher than its traced ones
+    devices = {
+        name: dataclasses.replace(one, peak_bytes=one.peak_bytes * 5 // 4)
+        for name, one in stored.samples.devices.items()
+    }
+    higher = dataclasses.replace(stored, samples=dataclasses.replace(stored.samples, devices=devices))
+    plan = tb_memplugin.plan(higher, budget="1MiB")
+    assert (plan.fits, plan.options, plan.peak_bytes) == (None, (), None)
+    needed, why = plan.sentences
+    assert needed.startswith(f"As recorded, the training needs {format_bytes(plan.recorded_peak_bytes or 0)}")
+    assert why.startswith("Unknown: the simulation of the recorded steps peaks")
+    assert "none of the simulated changes" not in str(plan) and why in str(plan)
+    # and for what it needed it is planned as recorded
+    assert tb_memplugin.plan(higher, budget="1TiB").fits is True
+
+
+def test_a_plan_says_why_it_recomputes_nothing(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="20MiB")
+    assert "recompute" not in {option.kind for option in plan.options}
+    assert "Recomputation is unknown: the model's layer graph was not recorded." in plan.sentences
+    compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
+    assert any("XLA compiled the recorded step" in one for one in tb_memplugin.plan(compiled, budget="20MiB").sentences)
+
+
+def with_units(run: Run, unit_of: Callable[[str], int | None]) -> Run:
+    tables = (
+        dataclasses.replace(
+            table, layers=tuple(dataclasses.replace(layer, unit=unit_of(layer.path)) for layer in table.layers)
+        )
+        for table in run.layer_tables
+    )
+    return dataclasses.replace(run, layer_tables=tuple(tables))
+
+
+UNITS = {
+    "embedding": 0,
+    **dict.fromkeys(("multi_head_attention", "dropout", "layer_normalization"), 1),
+    **dict.fromkeys(("dense", "dense_1", "layer_normalization_1"), 2),
+    **dict.fromkeys(("multi_head_attention_1", "dropout_2", "layer_normalization_2"), 3),
+    **dict.fromkeys(("dense_2", "dense_3", "layer_normalization_3"), 4),
+}
+"""The stored Transformer's layers between the sums of its residual connections."""
+
+
+@pytest.fixture(scope="module")
+def transformer(stored: Run) -> Run:
+    return with_units(stored, lambda path: UNITS.get(path.removeprefix("transformer/")))
+
+
+def test_layers_that_a_second_pass_may_not_repeat_are_in_no_segment(transformer: Run) -> None:
+    table, step = transformer.layer_tables[-1].layers, transformer.requests[-1]
+    assert [unit.first for unit, _ in units_of(transformer, step, table).found] == [0, 2, 3, 4]
+    odd = dataclasses.replace(step, unrepeatable=("transformer/multi_head_attention_1/softmax",))
+    left = [unit for unit, _ in units_of(transformer, odd, table).found]
+    assert [(unit.first, unit.last) for unit in left] == [(0, 1), (2, 2), (4, 4)]
+
+
+@pytest.mark.long
+def test_a_larger_budget_costs_no_more_time(transformer: Run) -> None:
+
+    def recomputing(budget: int) -> PlanOption:
+        (option,) = (one for one in tb_memplugin.plan(transformer, budget=budget).options if one.kind == "recompute")
+        return option
+
+    smallest, recorded = recomputing(1).high_bytes, tb_memplugin.plan(transformer, budget="1TiB").high_bytes
+    assert recorded is not None and smallest < recorded
+    times = []
+    for share in (-0.2, 0.0, 0.25, 0.5, 0.75, 0.95):
+        option = recomputing(int(smallest + share * (recorded - smallest)))
+        times.append(option.extra_time if option.fits else None)
+    fitting = [time for time in times if time is not None]
+    assert times[0] is None and len(fitting) == len(times) - 1
+    assert fitting == sorted(fitting, reverse=True)
+
+
+def test_the_plan_lies_on_its_curve_and_its_ledger_sums_to_its_peak(transformer: Run) -> None:
+    whole = tb_memplugin.plan(transformer, budget="1TiB")
+    assert whole.options[0].fits and len(whole.curve) > 2
+    *saving, same = whole.curve
+    assert (same.peak_bytes, same.extra_time, same.segments) == (whole.recorded_peak_bytes, 0.0, 0)
+    # Each point costs less time than the one with the lower peak.
+    times = [point.extra_time for point in whole.curve]
+    assert times == sorted(times, reverse=True) and len(set(times)) == len(times)
+    # The end of a point's range as the budget gives that point, or one that costs no more.
+    for point in saving:
+        plan = tb_memplugin.plan(transformer, budget=point.high_bytes)
+        assert plan.fits and plan.segments and plan.extra_time is not None and plan.extra_time <= point.extra_time
+        assert (plan.peak_bytes, plan.extra_time) in {(one.peak_bytes, one.extra_time) for one in plan.curve}
+        assert sum(row.bytes for row in plan.ledger) == plan.peak_bytes
+        assert plan.model == "transformer" and plan.segments[0][0] in UNITS
+    assert sum(row.bytes for row in whole.ledger) == pytest.approx(whole.peak_bytes, rel=0.1)
+
+
+def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
+    plan = tb_memplugin.plan(run, budget="1MiB")
+    (option,) = (one for one in plan.options if one.kind == "freeze")
+    # All but the last of the two trained layers.
+    assert option.sentence == "freeze the first 1 trainable layer" and len(option.frozen) == 1
+    # AND it comes after what lets all layers learn
+    single = [one.kind for one in plan.options if "_and_" not in one.kind]
+    assert single[-1] == "freeze" and "batch_size" in single
+    told = RunPredictor(run, plan.device).predict(Conditions(batch_size=4, frozen=("net/conv2",)))
+    assert (told.low_bytes, told.peak_bytes, told.high_bytes) == (
+        option.low_bytes,
+        option.peak_bytes,
+        option.high_bytes,
+    )
+
+
+def test_recomputation_is_combined_where_no_single_change_fits(transformer: Run) -> None:
+    kinds = [one.kind for one in tb_memplugin.plan(transformer, budget=1).options]
+    assert kinds[:3] == ["none", "recompute", "accumulate"]
+    assert {"recompute_and_accumulate", "recompute_and_optimizer", "recompute_and_batch_size"} <= set(kinds)
+    assert not any("_and_" in one.kind for one in tb_memplugin.plan(transformer, budget="1TiB").options)
+
+
+def test_recomputation_that_saves_nothing_is_no_option(stored: Run) -> None:
+    # GIVEN a layer graph with a single layer, so that nothing between two cut points can be freed
+    run = with_units(stored, lambda path: 0 if path == "transformer/dense_4" else None)
+    plan = tb_memplugin.plan(run, budget="20MiB")
+    assert not any(option.kind.startswith("recompute") for option in plan.options)
+    assert plan.curve == ()
+
+
+@pytest.mark.parametrize("budget", ["1MiB", "20MiB", "1TiB"])
+def test_no_peak_is_below_the_bytes_that_are_live_at_once(run: Run, budget: str) -> None:
+    # GIVEN sizes that may grow with the batch or not: the peak lies halfway, and the most bytes far above it
+    unknown = tuple(
+        dataclasses.replace(one, batch_power=np.where(one.batch_power > 0, UNKNOWN_POWER, one.batch_power))
+        for one in run.requests
+    )
+    plan = tb_memplugin.plan(dataclasses.replace(run, requests=unknown), budget=budget, batch_size=64)
+    assert 0.8 * plan.peak_bytes < plan.demand_bytes <= plan.peak_bytes < 0.9 * plan.high_bytes

@@ -1,0 +1,584 @@
+"""When a post-mortem is written, and what it says: dumps are files as TensorFlow writes them, errors are its own."""
+
+import dataclasses
+import functools
+import pathlib
+import time
+import weakref
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from dump_cases import CHUNKS, make_dump
+from map_cases import memory_map
+from reading_cases import MIB, make_layer, make_map, make_table
+from requests_cases import make_traced
+from trace_cases import graph
+
+from tb_memplugin.attribution.oom.post_mortem import OomEvent
+from tb_memplugin.attribution.owners.step_chunks import StepChunks
+from tb_memplugin.importers.oom_log import Request
+from tb_memplugin.recorder.devices.statistics import Device
+from tb_memplugin.recorder.failure import failure_maps
+from tb_memplugin.recorder.failure.failure_maps import VARIABLE, FailureMaps, dump_files
+from tb_memplugin.recorder.failure.failures import RaisedError, memory_request
+from tb_memplugin.recorder.failure.post_mortems import OomWatch, OwnedMap, Place, RecentSteps
+from tb_memplugin.recorder.watch.batches import batch_notes
+from tb_memplugin.recorder.watch.call_notes import call_notes
+from tb_memplugin.schema import MISSING, ChunkOwner, FailedDuring, MemoryMap, Oom, Phase
+from tb_memplugin.schema.trace import BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
+
+OP = "model/head/MatMul"
+MESSAGE = (
+    "OOM when allocating tensor with shape[16,8,8,4] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by "
+    "allocator GPU_0_bfc\n\t [[{{node model/head/MatMul}}]]"
+)
+COMPILED = "Out of memory while trying to allocate 145.20MiB.\n\t [[{{node StatefulPartitionedCall}}]]"
+EAGER = "OOM when allocating tensor with shape[1024] and type float on GPU:0 by allocator GPU_0_bfc"
+AUTOTUNING = 'Autotuning failed for HLO: %conv, metadata={op_name="model/head/MatMul"}\nNo valid config found!'
+FACTS = TraceFacts(graphs=graph(model__head__MatMul=OpFact("model/head", "backward", line="train.py:7")))
+"""The op's name is that of `MESSAGE`."""
+
+
+class Observer:
+    facts: Any = FACTS
+    paths: Any = None
+
+    def look(self, device: str) -> Any:
+        if self.facts is None:
+            raise RuntimeError("a variable was deleted")
+        return self.facts, self.paths or {}
+
+
+class Watch:
+    """The watched model."""
+
+    batch_size: int | None = 4
+    table = make_table(0, unfrozen=True)
+
+    def __init__(self) -> None:
+        self.observer = Observer()
+
+
+class Watched:
+    """An `OomWatch` and what it wrote."""
+
+    def __init__(self, directory: pathlib.Path, *devices: str, capacity: int = 1 << 20) -> None:
+        self.directory = directory
+        self.written: list[tuple[Oom, bool]] = []
+        self.watch = Watch()
+        readable: Any = SimpleNamespace(available=lambda device: True)
+        self.maps = FailureMaps([Device(name, capacity, None) for name in devices], readable)
+        self.oom = OomWatch(self.watch, self.maps, lambda oom, waits: self.written.append((oom, waits)))  # type: ignore[arg-type]
+        self.oom._idle_since = 1000.0
+
+    def dump(self, wall_time: float, allocator: str = "GPU_0_bfc", data: bytes | None = None) -> None:
+        """Write a dump as TensorFlow does when an allocation fails."""
+        path = self.directory / f"dump_{allocator}.{round(wall_time * 1e6)}"
+        path.write_bytes(make_dump(allocator.encode()) if data is None else data)
+
+    def fails(
+        self,
+        error: BaseException,
+        step: int | None = 7,
+        phase: Phase | None = "train",
+        replay: Any = None,
+        during: FailedDuring = "step",
+        **given: Any,
+    ) -> None:
+        """Fail as an error says that was just raised."""
+        request = memory_request(error, dump_files.since(1000.0))
+        assert request is not None
+        raised = RaisedError(request, weakref.ref(error), str(error), (), None, None, False)
+        self.oom.on_error(dataclasses.replace(raised, **given), Place(step, phase, during), replay)
+
+    @property
+    def last(self) -> Oom:
+        return self.written[-1][0]
+
+
+def error_of(message: str = MESSAGE, kind: Any = tf.errors.ResourceExhaustedError) -> BaseException:
+    error: BaseException = kind(None, None, message)
+    return error
+
+
+@pytest.fixture
+def watched(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    # The user's own prefix: nothing deletes these dumps.
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "dump"))
+    monkeypatch.setattr(batch_notes, "failed", None)
+    monkeypatch.setattr(failure_maps.time, "sleep", lambda seconds: None)
+    return Watched(tmp_path, "GPU:0", "GPU:1")
+
+
+def test_a_failure_is_written_with_its_request_its_op_and_its_chunks(watched: Watched) -> None:
+    watched.dump(1001)
+    watched.fails(error_of(), 7)
+    ((oom, waits),) = watched.written
+    assert waits
+    assert (oom.identifier, oom.status, oom.device, oom.step, oom.phase) == ("1", "failed", "GPU:0", 7, "train")
+    assert oom.requested_bytes == 16 * 8 * 8 * 4 * 4
+    assert (oom.op, oom.layer, oom.line, oom.shape) == (OP, "model/head", "train.py:7", "[16,8,8,4] float")
+    # AND the figures are the dump's
+    assert (oom.in_use_bytes, oom.pool_bytes, oom.capacity_bytes, oom.wall_time) == (1536, 5888, 1 << 20, 1001.0)
+    assert oom.batch_size == 16
+    assert oom.not_available == ()
+
+
+def test_dumps_of_other_moments_failures_and_allocators_are_not_the_failures(watched: Watched) -> None:
+    watched.dump(999)  # of an earlier step
+    watched.dump(1002, "GPU_1_bfc")
+    before = time.time()
+    watched.fails(error_of(), 7)
+    assert watched.last.map is None and before <= watched.last.wall_time <= time.time()
+    assert watched.last.not_available == (
+        "Chunks are unknown: no memory map or dump was taken while the request waited for memory.",
+    )
+    # AND a dump that explained one failure does not count for the next step
+    watched.oom._idle_since = 1000.0
+    watched.dump(1003)
+    watched.fails(error_of(), 8)
+    watched.fails(error_of(), 9)
+    assert [oom.map is None for oom, _ in watched.written[1:]] == [False, True]
+
+
+NO_ROOM = "Dst tensor is not initialized."
+
+
+@pytest.mark.parametrize(
+    ("message", "dumped", "preliminary", "devices", "device"),
+    [
+        (MESSAGE.replace("GPU:0", "GPU:1").replace("GPU_0", "GPU_1"), "GPU_0_bfc", False, 2, "GPU:1"),
+        (NO_ROOM, "GPU_1_bfc", False, 2, "GPU:1"),
+        (NO_ROOM, None, True, 2, "GPU:1"),
+        (NO_ROOM, None, False, 2, "GPU:0"),
+        (NO_ROOM, None, False, 0, "unknown"),
+    ],
+)
+def test_the_device_is_that_of_the_message_then_of_the_dump_then_of_the_waiting_step_then_the_first(
+    watched: Watched, message: str, dumped: str | None, preliminary: bool, devices: int, device: str
+) -> None:
+    case = Watched(watched.directory, *("GPU:0", "GPU:1")[:devices])
+    if preliminary:
+        case.dump(1001, "GPU_1_bfc")
+        case.oom.tick(7, "train")
+        (path,) = case.directory.iterdir()
+        path.unlink()
+    if dumped:
+        case.dump(1002, dumped)
+    case.fails(error_of(message, tf.errors.InternalError if message == NO_ROOM else tf.errors.ResourceExhaustedError))
+    assert case.last.device == device
+
+
+@pytest.mark.parametrize(
+    ("message", "wall_time"),
+    [
+        ("OOM when allocating tensor with shape[1024] and type float on GPU:0 by allocator GPU_0_bfc", 1000.5),
+        ("Out of memory while trying to allocate 4.0KiB.", 1001.0),
+    ],
+)
+def test_a_map_with_room_for_a_request_of_known_size_is_not_that_of_its_failure(
+    tmp_path: pathlib.Path, watched: Watched, message: str, wall_time: float
+) -> None:
+    # GIVEN a dump with a free chunk of 4 KiB, and an earlier map without one, while nothing can be reserved
+    alone = Watched(tmp_path, "GPU:0", capacity=5888)
+    listed = [(*chunk[:2], chunk[1], True) for chunk in CHUNKS]
+    alone.maps._kept["GPU:0"].append((1000.5, make_dump(in_use=5888, listed=listed)))
+    alone.dump(1001)
+    alone.fails(error_of(message))
+    # THEN the dump is that of the failure only if the size is rounded
+    assert alone.last.wall_time == wall_time
+
+
+def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tf.function
+    def step(values: Any) -> Any:
+        return tf.matmul(values, tf.ones((8, 32)), name="product")
+
+    traced = step.get_concrete_function(tf.TensorSpec((None, 8), tf.float32))
+    monkeypatch.setitem(call_notes.graphs, traced.graph, None)
+    message = "failed to allocate memory\n\t [[{{node product}}]]"
+    found = []
+    for owned in (None, OwnedMap(make_map(7), 6), OwnedMap(make_map(7), None)):
+        replay: Any = functools.partial(lambda found, *arguments: found, owned)
+        watched.fails(error_of(message), 7, replay=replay)
+        found.append(watched.last.requested_bytes)
+    # THEN with an open batch it follows from that of the traced step, or else of the recorded ones
+    assert found == [None, 6 * 32 * 4, 4 * 32 * 4]
+
+
+def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_the_traced_steps(
+    watched: Watched,
+) -> None:
+    watched.watch.observer.facts = TraceFacts(
+        graphs=graph(StatefulPartitionedCall=OpFact("model/head", "forward", line="train.py:7"))
+    )
+    for uncertain in (0, 3):
+        watched.fails(error_of(COMPILED), 7)
+        assert (watched.last.layer, watched.last.line) == (None, None)
+        assert watched.last.requested_bytes == round(145.20 * MIB) + uncertain
+        watched.oom.recent.add("GPU:0", made((0, round(145.20 * MIB) + 3, 1, 20, INPUTS)), TraceFacts())
+
+
+@pytest.mark.parametrize(("mode", "line"), [("eager", "eager.py:3"), ("graph", None)])
+def test_in_eager_mode_the_layer_and_the_line_are_those_that_were_running(
+    watched: Watched, mode: str, line: str | None
+) -> None:
+    layer = object()
+    watched.watch.observer.facts = TraceFacts(mode=mode)  # type: ignore[arg-type]
+    watched.watch.observer.paths = {id(layer): "model/head"}
+    message = "OOM when allocating tensor with shape[4] and type float on CPU:0\n\t [[{{node MatMul}}]]"
+    given = {"layers": (1, id(layer)), "layer_name": "inner", "line": "eager.py:3"}
+    watched.fails(error_of(message), **given)
+    assert (watched.last.layer, watched.last.line) == ("model/head", line)
+    # AND a layer without a path has its name
+    watched.watch.observer.paths = {}
+    watched.fails(error_of(message), **given)
+    assert watched.last.layer == "inner"
+    # AND a graph's op has the layer and line that its graph knows
+    watched.watch.observer.facts = dataclasses.replace(FACTS, mode=mode)
+    watched.fails(error_of(), **given)
+    assert (watched.last.layer, watched.last.line) == ("model/head", "train.py:7")
+
+
+def test_an_op_of_the_input_pipeline_is_no_layers_though_a_graph_has_its_name(watched: Watched) -> None:
+    message = f"Error in user-defined function passed to MapDataset:1: {MESSAGE}\n\t [[IteratorGetNext]]"
+    watched.fails(error_of(message))
+    assert (watched.last.op, watched.last.layer, watched.last.line) == (OP, None, None)
+    # AND its request is known, while an op whose algorithms were tried has none
+    assert watched.last.requested_bytes == 16 * 8 * 8 * 4 * 4
+    trials = "No algorithm worked! RESOURCE_EXHAUSTED\n\t [[{{node model/head/MatMul}}]]"
+    watched.fails(error_of(trials, tf.errors.NotFoundError))
+    assert watched.last.requested_bytes is None
+    assert "No algorithm for the operation got the memory that it asked for." in watched.last.not_available
+
+
+@pytest.mark.parametrize(
+    ("step", "during", "place"),
+    [
+        (7, "between_steps", "between steps, after step 7"),
+        (None, "between_steps", "between steps, before the first one"),
+        (None, "building", "building the model"),
+        (7, "building", "building the model after step 7"),
+    ],
+)
+def test_a_failure_outside_of_steps_says_where_and_has_no_batch(
+    watched: Watched, step: int | None, during: Any, place: str
+) -> None:
+    watched.dump(1001)
+    watched.fails(error_of(f"{EAGER} [Op:MatMul]"), step, None, during=during, line="train.py:9")
+    last = watched.last
+    assert (last.step, last.phase, last.during, last.place) == (step, None, during, place)
+    assert (last.batch_size, last.line, last.op) == (None, "train.py:9", "MatMul")
+    assert (last.requested_bytes, last.in_use_bytes) == (1024 * 4, 1536)
+
+
+@pytest.mark.parametrize(
+    ("ended", "survived"),
+    [(None, True), ("itself", False), ("raised from it", False), ("another", True), ("quoted", False), ("again", True)],
+)
+def test_the_end_of_the_session_says_whether_the_program_caught_the_error(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, ended: str | None, survived: bool
+) -> None:
+    error = error_of()
+    watched.dump(1001)
+    watched.fails(error)
+    later = ValueError()
+    later.__cause__ = error if ended == "raised from it" else None
+    # An input pipeline's error quotes its generator's; an equal one is that of another attempt.
+    others = {"quoted": error_of(f"ResourceExhaustedError: {error}\n [[PyFunc]]"), "again": error_of(error.message)}
+    last = {None: None, "itself": error, **others}.get(ended, later)
+    if ended == "quoted":
+        del error  # a generator's error is gone by then
+    monkeypatch.setattr("sys.last_value", last, raising=False)
+    watched.oom.say_survived()
+    watched.oom.say_survived()  # once
+    assert [oom.status for oom, _ in watched.written] == ["failed", *["survived"] * survived]
+    assert {oom.identifier for oom, _ in watched.written} == {"1"}
+
+
+def test_a_program_that_cannot_be_looked_at_has_the_facts_of_the_last_traced_step(watched: Watched) -> None:
+    watched.oom.recent.add("GPU:0", made((0, 512, 1, 20, INPUTS)), FACTS)
+    watched.watch.observer.facts = None
+    watched.fails(error_of(), 7)
+    assert watched.last.layer == "model/head"
+    assert "Addresses of variables are unknown: reading them raised RuntimeError." in watched.last.not_available
+
+
+@pytest.mark.parametrize(("own", "batch"), [(6, 6), (None, 4)])
+def test_a_traced_step_has_the_owners_of_its_own_trace(watched: Watched, own: int | None, batch: int) -> None:
+    watched.dump(1001)
+    asked: list[Any] = []
+
+    def replay(device: str, memory_map: MemoryMap | None, request: Request, facts: TraceFacts) -> OwnedMap:
+        asked.append((device, None if memory_map is None else memory_map.in_use_bytes, request.op, facts))
+        return OwnedMap(make_map(7), own)
+
+    watched.fails(error_of(), 7, replay=replay)
+    assert asked == [("GPU:0", 1536, OP, FACTS)]
+    assert (watched.last.in_use_bytes, watched.last.batch_size) == (8 * MIB, batch)
+    # AND where no map was read, that of the trace is enough
+    watched.fails(error_of(), 7, replay=replay)
+    assert asked[1][:2] == ("GPU:0", None)
+    assert watched.last.wall_time == make_map(7).wall_time and watched.last.not_available == ()
+    # AND a replay that finds none leaves the map as it was read
+    watched.oom._idle_since = 1000.0
+    watched.fails(error_of(), 7, replay=lambda *arguments: None)
+    assert watched.last.in_use_bytes == 1536
+
+
+def test_the_batch_that_the_failed_step_was_given_is_used_once(watched: Watched) -> None:
+    batch_notes.failed = BatchFacts(48)
+    watched.fails(error_of(), 7)
+    assert watched.last.batch_size == 48 and batch_notes.failed is None
+    watched.fails(error_of(), 8)
+    assert watched.last.batch_size == 16
+    # AND without a layer table the failed tensor could have any shape
+    watched.watch.table = None  # type: ignore[assignment]
+    watched.fails(error_of(), 9)
+    assert watched.last.batch_size is None
+
+
+def test_a_step_that_waits_is_written_before_it_ends_and_replaced_if_it_fails(watched: Watched) -> None:
+    watched.oom.tick(7, "train")
+    assert watched.written == [] and not watched.oom.waits
+    # GIVEN a dump that is not written yet, THEN it is read at a later tick
+    watched.dump(1001, data=b"")
+    watched.oom.tick(7, "train")
+    assert watched.written == []
+    watched.dump(1001)
+    watched.oom.tick(7, "train")
+    watched.oom.tick(7, "train")
+    ((oom, waits),) = watched.written
+    assert (oom.identifier, oom.status, oom.device, oom.step, oom.phase) == ("1", "failing", "GPU:0", 7, "train")
+    assert oom.in_use_bytes == 1536 and not waits and watched.oom.waits
+    watched.fails(error_of(), 7)
+    assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "failed")]
+    assert not watched.oom.waits
+
+
+def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
+    watched.dump(1001)
+    watched.oom.tick(7, "train")
+    watched.oom.step_ended()
+    assert [(oom.identifier, oom.status) for oom, _ in watched.written] == [("1", "failing"), ("1", "tolerated")]
+    assert (watched.last.step, watched.last.phase, watched.last.map) == (7, "train", None)
+    assert not watched.oom.waits
+    # AND of two dumps the newest one is the waiting step's
+    watched.dump(1003, "GPU_1_bfc")
+    watched.dump(1004, "GPU_0_bfc")
+    watched.oom._idle_since = 1002.0
+    watched.oom.tick(7, "train")
+    assert (watched.last.device, watched.last.wall_time) == ("GPU:0", 1004.0)
+    watched.oom.step_ended()
+    watched.written[2:] = []
+    # AND its dump does not count for the next step, nor do maps that were read
+    watched.maps._kept["GPU:0"].append((1001.0, b""))
+    watched.oom.tick(8, "train")
+    watched.oom.step_ended()
+    assert len(watched.written) == 2 and not watched.maps._kept["GPU:0"]
+
+
+@pytest.mark.parametrize(
+    ("step", "began", "ended", "count"),
+    [(7, 1000.5, 0.0, 1), (7, 1001.5, 0.0, 0), (7, 0.0, 1001.5, 0), (None, 0.0, 0.0, 0)],
+)
+def test_a_dump_from_before_the_step_or_between_steps_is_not_its_own(
+    watched: Watched, step: int | None, began: float, ended: float, count: int
+) -> None:
+    watched.dump(1001)
+    watched.oom.steps_ended(ended)
+    watched.oom.steps_ended(1000.5)  # which is not earlier
+    watched.oom.tick(step, "train", began)
+    assert len(watched.written) == count
+
+
+def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched) -> None:
+    weights = [
+        VariableFact(name, "weights", "model/head", True, 300, "GPU:0", address, address)
+        for name, address in (("stays", 0x1000), ("moved", 0x9000))
+    ]
+    held = TensorFact("held_tensors", 1000, 0x9000)
+    watched.oom.recent.add(
+        "GPU:0", made((1 << 40, 512, 1, 20, INPUTS)), TraceFacts(variables=tuple(weights), tensors=(held,))
+    )
+    watched.dump(1001)
+    watched.oom.tick(7, "train")
+    assert watched.last.map is not None
+    owners = watched.last.map.owners
+    named = {
+        int(address): owners[number].category if number >= 0 else None
+        for address, number in zip(watched.last.map.address, watched.last.map.owner, strict=True)
+    }
+    assert named == {0x1000: "weights", 0x1200: None, 0x9000: "held_tensors", 0x9400: None}
+
+
+def test_dumps_of_tolerated_failures_are_deleted(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    deleted: list[float] = []
+    monkeypatch.setattr(dump_files, "remove_before", deleted.append)
+    watched.oom.tick(None, None, 1001.0)
+    watched.oom.tick(7, "train", 999.0)
+    assert deleted == [1001.0, 1000.0]
+
+
+GPU = "GPU:0"
+INPUTS = ChunkOwner(None, "inputs", None)
+ACTIVATIONS = ChunkOwner("net/conv", "activations", True)
+GRADIENTS = ChunkOwner("net/conv", "weight_gradients", True)
+LAYER = dataclasses.replace(make_layer("net/conv", True, 1000), output_shape=(-1, 64))
+
+
+def made(
+    *chunks: tuple[int, int, int, int, ChunkOwner], step: int = 1, phase: Phase = "train", **ops: tuple[int, ...]
+) -> StepChunks:
+    """A step with chunks (address, bytes, birth, death, owner)."""
+    address, size, birth, death = np.asarray([chunk[:4] for chunk in chunks], np.int64).T
+    owners = tuple(dict.fromkeys(owner for *_, owner in chunks))
+    owner = np.asarray([owners.index(chunk[4]) for chunk in chunks])
+    return StepChunks(step, phase, address, size, size, birth, death, owner, owners, 20, ops)
+
+
+def recent_of(*steps: StepChunks, **others: StepChunks) -> RecentSteps:
+    """The recent steps of the device, and those of others (`GPU_1`)."""
+    recent = RecentSteps()
+    for step in steps:
+        recent.add(GPU, step, TraceFacts())
+    for device, step in others.items():
+        recent.add(device.replace("_", ":"), step, TraceFacts())
+    return recent
+
+
+def in_use(*chunks: tuple[int, int]) -> MemoryMap:
+    """A map with chunks in use (address, bytes)."""
+    return memory_map([(address, size, size) for address, size in chunks], [(0, 1 << 40)])
+
+
+def failed(requested: int | None, op: str | None = "conv", phase: Phase = "train", **fields: object) -> OomEvent:
+    return OomEvent("1", "failed", GPU, 0.0, 9, phase, requested, op, **fields)  # type: ignore[arg-type]
+
+
+def owners_of(oom: Oom) -> list[ChunkOwner | None]:
+    assert oom.map is not None
+    return [oom.map.owners[number] if number >= 0 else None for number in oom.map.owner.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("about", "uncertain", "exact"),
+    [
+        (None, 100, (None, 0)),
+        (1000, 0, (1000, 0)),
+        (2000, 100, (2100, 0)),  # the only size within the uncertainty
+        (2201, 100, (2201, 100)),  # none is within it
+        (3050, 100, (3050, 100)),  # two are
+        (4000, 100, (4000, 100)),  # that of a chunk from before the step is not counted
+        (5000, 100, (5000, 100)),  # nor that of another device
+    ],
+)
+def test_a_rounded_size_is_exact_if_traced_chunks_have_one_size_near_it(
+    about: int | None, uncertain: int, exact: tuple[int | None, int]
+) -> None:
+    chunks = [(0, 2100, 0, 9, INPUTS), (1, 3000, 1, 9, INPUTS), (2, 3100, 2, 9, INPUTS), (3, 4000, -1, 9, INPUTS)]
+    recent = recent_of(made(*chunks), made(chunks[0]), GPU_1=made((0, 5000, 1, 9, INPUTS)))
+    assert recent.exact_bytes(Request(requested_bytes=about, uncertain_bytes=uncertain), GPU) == exact
+
+
+def test_the_last_three_steps_of_a_phase_count() -> None:
+    sizes = [1000, 2000, 3000, 4000]
+    steps = [made((0, size, 1, 9, INPUTS), step=number) for number, size in enumerate(sizes)]
+    recent = recent_of(*steps, made((0, 5000, 1, 9, INPUTS), phase="validation"))
+    found = [recent.exact_bytes(Request(requested_bytes=size, uncertain_bytes=1), GPU)[1] for size in [*sizes, 5000]]
+    assert found == [1, 0, 0, 0, 0]
+
+
+def test_the_newest_step_of_the_failures_phase_comes_before_newer_ones_of_others() -> None:
+    recent = recent_of(
+        *(made((0, MIB, -1, 20, owner)) for owner in (INPUTS, ACTIVATIONS)),
+        made((0, MIB, -1, 20, INPUTS), phase="validation"),
+        GPU_1=made((0, MIB, -1, 20, GRADIENTS)),
+    )
+    assert owners_of(recent.post_mortem(failed(8 * MIB), in_use((0, MIB)), TraceFacts(), (), None)) == [ACTIVATIONS]
+
+
+@pytest.mark.parametrize(("pass_name", "owner"), [("forward", None), ("backward", GRADIENTS)])
+def test_no_chunk_is_a_gradient_while_a_forward_op_fails(pass_name: str, owner: ChunkOwner | None) -> None:
+    recent = recent_of(made((0, MIB, 3, 20, GRADIENTS), (MIB, 8 * MIB, 5, 20, ACTIVATIONS), conv=(5,)))
+    facts = TraceFacts(graphs=graph(conv=OpFact("net/conv", pass_name)))  # type: ignore[arg-type]
+    assert owners_of(recent.post_mortem(failed(8 * MIB), in_use((0, MIB)), facts, (), None)) == [owner]
+
+
+def test_variables_come_before_earlier_steps_and_tensors_where_their_mode_puts_them() -> None:
+    recent = recent_of(made((0, MIB, -1, 20, INPUTS), (MIB, MIB, -1, 20, ACTIVATIONS)))
+    variable = VariableFact("kernel", "weights", "net/conv", True, MIB, GPU, 0, 0)
+    tensor = TensorFact("held_tensors", MIB, MIB)
+    held = ChunkOwner(None, "held_tensors", None)
+    for mode, second in (("graph", held), ("eager", ACTIVATIONS)):
+        facts = TraceFacts(mode=mode, variables=(variable,), tensors=(tensor,))  # type: ignore[arg-type]
+        oom = recent.post_mortem(failed(8 * MIB), in_use((0, MIB), (MIB, MIB)), facts, (), None)
+        assert owners_of(oom) == [ChunkOwner("net/conv", "weights", True), second]
+
+
+@pytest.mark.parametrize("with_map", [False, True])
+@pytest.mark.parametrize(
+    ("given", "traced", "shape", "batch"),
+    [
+        (64, 16, None, 64),  # as the step was given it
+        (64, None, None, 64),
+        (None, 16, "[48,64] float", 48),  # as the failed tensor has it
+        (None, None, "[48,64] float", 48),
+        (None, 16, None, None),
+        (None, None, None, None),
+    ],
+)
+def test_the_batch_is_the_given_one_or_that_of_the_failed_tensor(
+    given: int | None, traced: int | None, shape: str | None, batch: int | None, with_map: bool
+) -> None:
+    event = failed(None, op="new", layer="net/conv", shape=shape)
+    chunks = in_use((0, MIB)) if with_map else None
+    recent = recent_of(made((0, 4096, 1, 20, INPUTS)))
+    oom = recent.post_mortem(event, chunks, TraceFacts(), (make_layer("net", True, 9), LAYER), traced, given)
+    assert oom.batch_size == batch
+    assert (oom.map is None) is not with_map
+
+
+@pytest.mark.parametrize("given", [64, None])
+def test_chunks_that_grew_with_the_batch_have_the_owners_of_the_smaller_ones(given: int | None) -> None:
+    # GIVEN a traced step whose chunks are a fourth as large, at other places
+    recent = recent_of(
+        made((7, MIB, 0, 20, INPUTS), (8, 3 * MIB, 1, 20, ACTIVATIONS), (9, 5 * MIB, 2, 20, ACTIVATIONS), conv=(2,))
+    )
+    chunks = in_use((0, 4 * MIB), (16 * MIB, 12 * MIB))
+    oom = recent.post_mortem(failed(20 * MIB), chunks, TraceFacts(), (), 16, given)
+    # THEN the batch says so; without it nothing is guessed from sizes
+    assert owners_of(oom) == ([INPUTS, ACTIVATIONS] if given else [None, None])
+    assert oom.batch_size == given
+
+
+def test_results_of_layers_in_validation_are_known_by_their_size() -> None:
+    # 32 examples of 64 numbers of 4 bytes
+    event = failed(MIB, phase="validation")
+    oom = RecentSteps().post_mortem(event, in_use((0, 32 * 64 * 4)), TraceFacts(), (LAYER,), None, 32)
+    assert owners_of(oom) == [ChunkOwner("net/conv", "workspace", True)]
+
+
+@pytest.mark.parametrize(("batch", "verdict"), [(4, "fragmentation"), (64, "capacity"), (None, "fragmentation")])
+def test_a_step_that_does_not_fit_in_one_piece_fails_for_want_of_memory(batch: int | None, verdict: str) -> None:
+    # GIVEN a failure beside enough free memory in pieces, and a traced step of batch 4 that needs 15.5 MiB at least
+    requests = make_traced()[3].requests
+    fields = {"step": 9, "phase": requests.phase, "requested_bytes": 6 * MIB}
+    event = OomEvent("1", "failed", requests.device, 5.0, **fields)  # type: ignore[arg-type]
+    pieces = memory_map(
+        [(0, 4 * MIB, MISSING), (4 * MIB, 56 * MIB, 56 * MIB), (60 * MIB, 4 * MIB, MISSING)], [(0, 64 * MIB)], 64 * MIB
+    )
+    recent = RecentSteps()
+    recent.keep_requests(dataclasses.replace(requests, first=True))
+    assert recent.needed_bytes(event, 4) is None  # the first step makes variables, and tries algorithms
+    recent.keep_requests(requests)
+    needed = recent.needed_bytes(event, batch)
+    oom = recent.post_mortem(event, pieces, TraceFacts(), (), 4, batch)
+    # THEN the verdict is that of the whole step
+    assert (needed is None) == (batch is None) and oom.verdict == verdict
+    assert ("Even with free memory in one piece, the step needs" in oom.reason) == (verdict == "capacity")

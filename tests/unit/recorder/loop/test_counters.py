@@ -1,0 +1,97 @@
+"""Rows of counters: kept where a value changed, at most one per `take` once there are many."""
+
+from typing import Any
+
+import pytest
+
+from tb_memplugin.recorder.heap.holders import Kept
+from tb_memplugin.recorder.loop import counters
+from tb_memplugin.recorder.loop.counters import DENSE_ROWS, GROWTH_BYTES, CounterRows, KeptRows, SessionEnds
+from tb_memplugin.schema import MISSING
+
+
+def rows_of(rows: CounterRows) -> list[tuple[Any, ...]]:
+    taken = rows.take()
+    if taken is None:
+        return []
+    return list(
+        zip(taken.step.tolist(), taken.kind, taken.name, taken.count.tolist(), taken.bytes.tolist(), strict=True)
+    )
+
+
+def test_only_changes_are_kept_and_a_counter_that_is_missing_became_zero() -> None:
+    rows = CounterRows()
+    rows.add(3, [("models_alive", "CPU:0", 1, 100, None), ("traces", "f", 2, MISSING, None)])
+    rows.add(4, [("models_alive", "CPU:0", 1, 100, None), ("traces", "f", 3, MISSING, "why")])
+    rows.add(5, [("models_alive", "CPU:0", 1, 160, None), ("traces", "f", 3, MISSING, "why")])
+    assert rows_of(rows) == [
+        (3, "models_alive", "CPU:0", 1, 100),
+        (3, "traces", "f", 2, MISSING),
+        (4, "traces", "f", 3, MISSING),
+        (5, "models_alive", "CPU:0", 1, 160),
+    ]
+    assert rows.take() is None
+    rows = CounterRows()
+    rows.add(1, [("models_gone", "CPU:0", 2, 64, None)])
+    rows.add(2, [])
+    rows.add(3, [])
+    assert rows_of(rows)[1:] == [(2, "models_gone", "CPU:0", 0, 0)]
+
+
+def test_many_changes_cost_one_row_for_each_take() -> None:
+    rows = CounterRows()
+    for step in range(10 * DENSE_ROWS):
+        rows.add(step, [("traces", "f", step, MISSING, None)])
+    taken = rows_of(rows)
+    # The last value is there, and the first ones are.
+    assert len(taken) == DENSE_ROWS + 1 and taken[-1][3] == 10 * DENSE_ROWS - 1
+    rows.add(10**6, [("traces", "f", 10**6, MISSING, None)])
+    assert len(rows_of(rows)) == 1
+
+
+def test_a_session_is_told_the_ends_of_those_before_it_in_order_and_of_many_some() -> None:
+    ends = SessionEnds()
+    first, second, third = (ends.begin() for _ in range(3))
+    ends.note(second, {"CPU:0": 20})
+    ends.note(first, {"CPU:0": 5})
+    ends.note(first, {"CPU:0": 10, "GPU:0": 1})  # it went on
+    assert ends.earlier(first) == []
+    assert ends.earlier(third) == [
+        [("earlier_sessions", "CPU:0", 1, 10, None), ("earlier_sessions", "GPU:0", 1, 1, None)],
+        [("earlier_sessions", "CPU:0", 2, 20, None)],
+    ]
+    ends = SessionEnds()
+    for _ in range(1000):
+        ends.note(ends.begin(), {"CPU:0": 1})
+    numbers = [values[0][2] for values in ends.earlier(ends.begin())]
+    assert len(numbers) == counters.MAX_SESSIONS and numbers == sorted(set(numbers))
+    assert (numbers[0], numbers[-1]) == (1, 1000)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """One item for each look."""
+    found: list[int] = []
+
+    def look() -> tuple[list[Kept], list[Kept]]:
+        found.append(1)
+        return [Kept("list", 2, 8)], [Kept("dict", 3, None)]
+
+    monkeypatch.setattr(counters, "kept_objects", look)
+    return found
+
+
+def test_it_looks_at_first_and_after_ever_larger_growth(looks: list[int]) -> None:
+    rows = KeptRows(0.005)
+    counts = []
+    for resident in range(0, 16 * GROWTH_BYTES, GROWTH_BYTES // 2):
+        rows.look(resident)
+        counts.append(len(looks))
+    assert [counts.index(number) // 2 for number in (1, 2, 3, 4)] == [0, 1, 3, 7] and max(counts) == 5
+    assert rows.values == [("kept_arrays", "list", 2, 8, None), ("kept_iterators", "dict", 3, MISSING, None)]
+
+
+def test_without_a_budget_it_does_not_look(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert KeptRows(0.0).look(1) == 0.0 and looks == []
+    monkeypatch.setattr(counters, "FREE_SECONDS", -1.0)
+    assert KeptRows(0.005).look(1) == 0.0 and looks == []

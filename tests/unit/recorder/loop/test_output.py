@@ -1,0 +1,411 @@
+"""What a session writes is readable once it was flushed, and a fault of the file stops writing only."""
+
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline
+from requests_cases import hand_made_requests
+from rollup_cases import rollups_of
+
+import tb_memplugin
+from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.settings import Settings, checked_settings
+from tb_memplugin.recorder.devices import sample_buffer
+from tb_memplugin.recorder.devices.sample_buffer import SampleBuffer
+from tb_memplugin.recorder.loop import output
+from tb_memplugin.recorder.loop.counters import CounterRows
+from tb_memplugin.recorder.loop.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, ScalarPoint
+from tb_memplugin.recorder.tracing.step_analysis import TraceResult
+from tb_memplugin.schema import MISSING
+from tb_memplugin.schema.notes import SAMPLES
+from tb_memplugin.storage.read.columns import join_samples
+from tb_memplugin.storage.write.run_writer import RunWriter
+
+Make = Callable[..., Output]
+
+
+@pytest.fixture
+def make(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Makes outputs, opened or not, whose file is in `tmp_path`."""
+
+    def make(faults: Faults | None = None, scalars: bool = False, opens: bool = True) -> Output:
+        settings = cast(Settings, SimpleNamespace(scalars=scalars))
+        made = Output(settings, faults or Faults(), SampleBuffer(["GPU:0"]), CounterRows())
+        if opens:
+            made.open()
+        return made
+
+    monkeypatch.setattr(output, "open_run_writer", lambda *_: RunWriter(tmp_path))
+    return make
+
+
+def on_disk(directory: pathlib.Path) -> bytes:
+    return b"".join(path.read_bytes() for path in directory.rglob("events.out.tfevents.*"))
+
+
+def is_open(directory: pathlib.Path) -> bool:
+    """Whether this process has the event file open."""
+    links = (os.path.join("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
+    return any(os.path.exists(link) and os.readlink(link).startswith(str(directory)) for link in links)
+
+
+def test_flushed_records_are_on_disk_while_the_file_is_open_also_at_the_end_until_it_rests(
+    make: Make, tmp_path: pathlib.Path
+) -> None:
+    made = make()
+    made.write(RunWriter.note, "step 7 was not analyzed")
+    before = on_disk(tmp_path)
+    made.flush()
+    assert len(on_disk(tmp_path)) > len(before) and is_open(tmp_path)
+    made.end()
+    assert is_open(tmp_path)
+    made.rest()
+    assert tb_memplugin.load(tmp_path)["."].ended
+
+
+def test_a_full_disk_is_reported_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    def full(writer: RunWriter, record: str) -> None:
+        raise OSError("no space left")
+
+    made = make()
+    made.write(full, "one")
+    made.write(full, "two")
+    for action in (made.flush, made.end, made.rest):
+        action()
+    assert [record.message for record in caplog.records] == [
+        "writing the memory run stopped: OSError: no space left; training is not affected"
+    ]
+
+
+def test_without_a_file_nothing_is_written_and_nothing_fails(
+    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> RunWriter:
+        raise PermissionError("read-only")
+
+    def do_all(made: Output) -> None:
+        made.write(RunWriter.note, "x")
+        for action in (made.flush, made.roll_up, made.end, made.rest, made.wake, made.abandon):
+            action()
+
+    faults = Faults()
+    made = make(faults, opens=False)
+    do_all(made)
+    assert not faults.stopped(FILES)
+    # AND the same holds for one that cannot be opened, which is tried once
+    with monkeypatch.context() as patch:
+        patch.setattr(output, "open_run_writer", refuse)
+        made.open()
+    made.open()
+    do_all(made)
+    assert faults.stopped(FILES) and len(caplog.records) == 1 and not list(tmp_path.iterdir())
+
+
+def test_after_a_fault_the_file_stays_as_it_is(make: Make, tmp_path: pathlib.Path) -> None:
+    faults = Faults()
+    made = make(faults)
+    made.write(RunWriter.samples, make_samples([1], [MIB]))
+    assert made._writer is not None
+    before, on_disk_before = made._writer._file_bytes, on_disk(tmp_path)
+    faults.stop(FILES, "no space left")
+    made.write(RunWriter.note, "x")
+    for action in (made.roll_up, made.end, made.flush):
+        action()
+    assert made._writer._file_bytes == before and on_disk(tmp_path) == on_disk_before
+
+
+def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
+    assert is_open(tmp_path)
+    made.rest()
+    before = len(on_disk(tmp_path))
+    assert not is_open(tmp_path)
+    made.write(RunWriter.note, "one")
+    assert not is_open(tmp_path) and len(on_disk(tmp_path)) > before
+    made.wake()
+    made.write(RunWriter.note, "two")
+    assert is_open(tmp_path)
+    made.rest()
+    made.end()
+    run = tb_memplugin.load(tmp_path)["."]
+    assert not is_open(tmp_path) and run.notes == ("one", "two") and run.ended
+
+
+def test_a_forked_child_lets_go_of_the_file_without_writing(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
+    made.write(RunWriter.note, "of the parent")
+    before = on_disk(tmp_path)
+    made.abandon()
+    assert not is_open(tmp_path) and on_disk(tmp_path) == before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_fault_in_a_roll_up_stops_only_these(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    if fails:
+        monkeypatch.setattr(output, "summarize_session", lambda run: 1 // 0)
+    settings, faults = checked_settings(str(tmp_path), 0.005, None, None, False, ""), Faults()
+    made = Output(settings, faults, SampleBuffer(["GPU:0"]), CounterRows())
+    made.open()
+    made.write(RunWriter.samples, make_samples([1], [MIB]))
+    made.roll_up()
+    made.end()
+    made.rest()
+    assert faults.stopped(output.ROLL_UPS) == fails and not faults.stopped(output.FILES)
+    assert tb_memplugin.load(tmp_path)["."].ended
+    assert [one.ended for _, _, one in rollups_of(tmp_path)] == ([] if fails else [False, True])
+
+
+def sample(made: Output, step: int, peak: int, epoch: int = 0) -> None:
+    figures = (peak // 2, peak, *[MISSING] * 6)
+    made._samples.append(1000.0 + step, (step, 0, epoch, 300 * MIB, 7 * MIB, MISSING, *figures))
+
+
+def test_samples_and_counters_are_written_once(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
+    made.write_out()
+    empty = len(on_disk(tmp_path))
+    sample(made, 3, 5 * MIB)
+    made._counters.add(3, [("models_built", None, 2, MISSING, None)])
+    made.write_out()
+    written = len(on_disk(tmp_path))
+    assert written > empty
+    made.write_out()
+    assert len(on_disk(tmp_path)) == written
+    run = tb_memplugin.load(tmp_path)["."]
+    assert run.samples.step.tolist() == [3] and run.samples.devices["GPU:0"].peak_bytes.tolist() == [5 * MIB]
+    (counters,) = run.counters
+    assert counters.kind == ("models_built",) and counters.count.tolist() == [2]
+    assert run.samples.tf_data_bytes.tolist() == [7 * MIB] and run.samples.pinned_pool_bytes.tolist() == [MISSING]
+
+
+def test_dropped_steps_are_counted_in_one_sentence(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sample_buffer, "MAX_ROWS", 2)
+    made = make()
+    for step in range(5):
+        sample(made, step, MIB)
+    made.write_samples()
+    made.write_samples()
+    (record,) = caplog.records
+    assert record.message == (f"{SAMPLES} stopped for 3 steps: earlier ones could not be written in time")
+
+
+def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sample_buffer, "MAX_ROWS", 1)
+    faults = Faults()
+    made = make(faults, scalars=True)
+    faults.stop(FILES, "no space left")
+    for step in range(3):
+        sample(made, step, MIB)
+    made.write_out()
+    # THEN they do not fill the memory, and nothing is said of those that were dropped
+    assert made._samples.take() is None and len(caplog.records) == 1
+    assert not made._scalars or made._scalars.end_epoch() == []
+
+
+def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
+    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = make()
+
+    taken: list[int] = []
+
+    def fail() -> None:
+        taken.append(1)
+        raise ValueError("a row is too short")
+
+    monkeypatch.setattr(made._samples, "take", fail)
+    made.write_samples()
+    made.write_samples()
+    assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.KEPT]
+    assert taken == [1]
+    made.write(RunWriter.layer_table, make_table(7, unfrozen=True))
+    made.flush()
+    assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
+
+
+def test_all_results_of_a_traced_step_are_written(make: Make, tmp_path: pathlib.Path) -> None:
+    made = make()
+    requests = hand_made_requests(((None, "inputs", "op", 256, 0, 1),))
+    made.write_traced(TraceResult([make_snapshot(5)], [make_map(5)], [make_timeline(5)], [requests]))
+    made.flush()
+    run = tb_memplugin.load(tmp_path)["."]
+    assert [len(records) for records in (run.snapshots, run.maps, run.timelines, run.requests)] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_the_file_of_a_run_is_local_or_written_by_tensorflow(tmp_path: pathlib.Path, remote: bool) -> None:
+    log_dir = f"ram://{tmp_path}/run" if remote else str(tmp_path / "run")
+    settings = checked_settings(log_dir, 0.005, None, None, False, "worker_1")
+    writer = output.open_run_writer(settings)
+    writer.close()
+    directory = f"{log_dir}/memory/worker_1"
+    (name,) = tf.io.gfile.listdir(directory)
+    assert tf.io.gfile.stat(f"{directory}/{name}").length > 0
+    assert os.path.isdir(str(tmp_path / "run")) is not remote
+    assert writer._max_file_bytes == (8 << 20 if remote else None)  # each flush uploads the file
+    assert writer.info.versions["tensorflow"] == tf.__version__
+
+
+@pytest.mark.parametrize("imported", [False, True])
+@pytest.mark.parametrize("missing", [False, True])
+def test_versions_are_those_of_the_packages_that_decide_or_what_a_build_says_itself(
+    monkeypatch: pytest.MonkeyPatch, imported: bool, missing: bool
+) -> None:
+    def version(name: str) -> str:
+        if missing:
+            raise output.metadata.PackageNotFoundError(name)
+        return f"version of {name}"
+
+    monkeypatch.delitem(sys.modules, "tf_keras", raising=False)
+    if imported:
+        monkeypatch.setitem(sys.modules, "tf_keras", ModuleType("tf_keras"))
+    monkeypatch.setattr(output.metadata, "version", version)
+    own = {"tensorflow": tf.__version__, "keras": keras.__version__, "tf_keras": "unknown"}
+    names = ["tensorflow", "keras", *(["tf_keras"] if imported else [])]
+    assert output.versions.__wrapped__() == {name: own[name] if missing else f"version of {name}" for name in names}
+
+
+class File:
+    """TensorFlow's file, whose calls fail as told."""
+
+    fails: str = ""
+    calls: list[str]  # of the last file
+    destroyed: int
+
+    def __init__(self, path: str, mode: str) -> None:
+        File.calls = [path, mode]
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def called(*data: bytes) -> None:
+            File.calls.append(name)
+            if name == File.fails:
+                raise tf.errors.AbortedError(None, None, "All 10 retry attempts failed")
+
+        return called
+
+    def __del__(self) -> None:
+        File.destroyed += 1
+
+
+@pytest.fixture
+def file(monkeypatch: pytest.MonkeyPatch) -> list[RemoteRecordFile]:
+    """A file of a store, of which the list holds the only reference."""
+    File.fails, File.destroyed = "", 0
+    monkeypatch.setattr(tf.io.gfile, "GFile", File)
+    return [RemoteRecordFile("gs://bucket/run")]
+
+
+def test_tensorflow_reads_what_is_written(tmp_path: pathlib.Path) -> None:
+    path = str(tmp_path / "records")
+    file = RemoteRecordFile(path)
+    records = [b"", b"a", bytes(range(256)) * 1000]
+    for record in records[:2]:
+        file.write(record)
+    file.flush()
+    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records[:2]
+    file.write(records[2])
+    file.close()
+    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records
+
+
+def test_what_is_closed_is_destroyed(file: list[RemoteRecordFile]) -> None:
+    for record in (b"a", b"b"):
+        file[0].write(record)
+    assert File.calls == ["gs://bucket/run", "wb"]  # records wait for the next upload
+    for act in (RemoteRecordFile.flush, RemoteRecordFile.flush, RemoteRecordFile.close):
+        act(file[0])
+    assert File.calls[2:] == ["write", "flush", "flush", "close"]
+    file.clear()
+    assert File.destroyed == 1
+
+
+@pytest.mark.parametrize(("fails", "calls"), [("write", 1), ("flush", 2), ("close", 4)])
+def test_after_a_failure_nothing_is_tried_again(file: list[RemoteRecordFile], fails: str, calls: int) -> None:
+    File.fails = fails
+    with pytest.raises(tf.errors.AbortedError):
+        file[0].write(b"a")
+        file[0].flush()
+        file[0].write(b"b")
+        file[0].close()
+    file[0].write(b"c")
+    with pytest.raises(OSError, match="could not be uploaded before"):
+        file[0].flush()
+    file[0].close()
+    assert len(File.calls) == 2 + calls and File.calls[-1] == fails
+    # AND TensorFlow's destructor, which would try it again, never runs
+    file.clear()
+    assert File.destroyed == 0
+
+
+def test_a_file_that_is_let_go_of_is_never_destroyed(file: list[RemoteRecordFile]) -> None:
+    file[0].write(b"a")
+    inner: Any = file[0]._file
+    references = sys.getrefcount(inner)
+    file[0].abandon()
+    file[0].abandon()
+    assert sys.getrefcount(inner) == references + 1
+    del inner
+    file.clear()
+    assert File.destroyed == 0 and File.calls == ["gs://bucket/run", "wb"]
+
+
+TRAIN, VALIDATION = "memory/epoch_peak_bytes/train/CPU:0", "memory/epoch_peak_bytes/validation/CPU:0"
+
+
+def test_an_epochs_peaks_are_due_when_the_next_epoch_begins() -> None:
+    scalars = PeakScalars()
+    first, _ = join_samples(
+        [make_samples([0, 1], [100, 300], epoch=0), make_samples([1, 1], [50, 70], phase="validation", epoch=0)]
+    )
+    assert scalars.add(first) == [ScalarPoint(RUN_TAG, 1, 300)]
+    # A second piece of the same epoch, then the next epoch, in one piece
+    second, _ = join_samples([make_samples([2], [310], epoch=0), make_samples([3, 4], [200, 250], epoch=1)])
+    assert scalars.add(second) == [
+        ScalarPoint(RUN_TAG, 2, 310),
+        ScalarPoint(TRAIN, 2, 310),
+        ScalarPoint(VALIDATION, 2, 70),
+        ScalarPoint(RUN_TAG, 2, 310),
+    ]
+    # The run's peak stays when an epoch's is lower
+    assert scalars.end_epoch() == [ScalarPoint(TRAIN, 4, 250), ScalarPoint(RUN_TAG, 4, 310)]
+    assert scalars.end_epoch() == []
+    # The same epoch number after the end is another epoch
+    scalars.add(make_samples([5], [100], epoch=1))
+    assert scalars.end_epoch()[0] == ScalarPoint(TRAIN, 5, 100)
+
+
+def test_without_epochs_only_the_runs_peak_is_written_when_it_rises_and_an_unknown_one_is_no_point() -> None:
+    scalars = PeakScalars()
+    assert scalars.add(make_samples([0, 1], [100, 90], epoch=MISSING)) == [ScalarPoint(RUN_TAG, 1, 100)]
+    assert scalars.add(make_samples([2], [100], epoch=MISSING)) == []
+    assert scalars.end_epoch() == []
+    unknown = PeakScalars()
+    assert unknown.add(make_samples([0], [MISSING], in_use=[5], epoch=0)) == [] == unknown.end_epoch()
+
+
+def test_readers_ignore_scalars(tmp_path: pathlib.Path) -> None:
+    for name in ("with", "without"):
+        writer = RunWriter(tmp_path / name)
+        for first in (0, 10):
+            writer.samples(make_samples(range(first, first + 10), [100] * 10))
+            if name == "with":
+                writer.scalar(RUN_TAG, first, 100)
+                writer.scalar(RUN_TAG, 0, 12345678901)
+        writer.close()
+    runs = tb_memplugin.load(tmp_path)
+    assert runs["with"].damage == runs["without"].damage == ()
+    assert np.array_equal(runs["with"].samples.step, runs["without"].samples.step)

@@ -1,0 +1,112 @@
+"""The rooms of the package: their order, their faces and their budgets."""
+
+import ast
+import pathlib
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "tb_memplugin"
+BUDGETS = {
+    "schema": 2_350,
+    "allocator": 750,
+    "importers": 1_800,
+    "attribution": 3_400,
+    "storage": 4_800,
+    "analysis": 3_800,
+    "fit": 4_100,
+    "export": 1_500,
+    "recorder": 9_700,
+    "training": 1_300,
+    "server": 1_750,
+    "cli": 2_200,
+}
+"""Room to the most lines of Python in it. A room imports only from rooms above it."""
+TOP = 700
+"""The most lines of the modules beside the rooms."""
+
+
+def lines(*files: pathlib.Path) -> int:
+    return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+
+
+def package_of(file: pathlib.Path) -> str:
+    return ".".join(file.parent.relative_to(ROOT).parts)
+
+
+def imported(file: pathlib.Path) -> list[tuple[str, str]]:
+    """Module and name of each import of the package's own names, also inside functions."""
+    return [
+        (node.module, alias.name)
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "tb_memplugin"
+        for alias in node.names
+    ]
+
+
+def face(package: str) -> set[str]:
+    """Names that the package offers: what its ``__init__`` imports."""
+    file = ROOT.joinpath(*package.split("."), "__init__.py")
+    return {name for _, name in imported(file)}
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("room", BUDGETS)
+def test_a_room_keeps_its_budget(room: str) -> None:
+    assert lines(*(PACKAGE / room).rglob("*.py")) <= BUDGETS[room]
+
+
+def test_what_is_beside_the_rooms_is_small() -> None:
+    assert {path.parent.name for path in PACKAGE.glob("*/__init__.py")} == BUDGETS.keys()
+    assert lines(*PACKAGE.glob("*.py")) <= TOP
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(PACKAGE).as_posix())
+def test_rooms_import_each_other_through_faces_and_downwards(file: pathlib.Path) -> None:
+    order = list(BUDGETS)
+    own = package_of(file)
+    room = own.split(".")[1] if "." in own else None
+    for module, name in imported(file):
+        target = module if ROOT.joinpath(*module.split("."), "__init__.py").exists() else module.rpartition(".")[0]
+        if target in (own, "tb_memplugin") or (file.name == "__init__.py" and target.startswith(own)):
+            continue
+        assert module == target, f"import {name} from {target}, the face, not from {module}"
+        assert name in face(target), f"{target}/__init__.py does not offer {name}"
+        if room is not None:
+            other = target.split(".")[1]
+            assert order.index(other) <= order.index(room), f"{room} may not import {other}, which comes after it"
+
+
+@pytest.mark.parametrize("room", BUDGETS)
+def test_a_face_says_what_the_room_does(room: str) -> None:
+    text = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text(encoding="utf-8"))) or ""
+    assert len(text.split()) >= 20
+
+
+def test_the_entry_point_imports_nothing_that_can_fail() -> None:
+    # GIVEN the module that TensorBoard imports unguarded at every start
+    tree = ast.parse((PACKAGE / "plugin_loader.py").read_text(encoding="utf-8"))
+    at_top = {
+        node.module if isinstance(node, ast.ImportFrom) else node.names[0].name
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    # THEN at its top it imports nothing but TensorBoard's base class
+    assert at_top == {"typing", "tensorboard.plugins"}
+
+
+def test_no_inner_function_calls_itself() -> None:
+    """Such a function is in a reference cycle: what it refers to, such as a model, stays until a collection."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{path}: {inner.name}"
+        for path in FILES
+        for outer in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(outer, functions)
+        for inner in ast.walk(outer)
+        if isinstance(inner, functions) and inner is not outer
+        if any(isinstance(one, ast.Name) and one.id == inner.name for one in ast.walk(inner))
+    ]
+    assert found == []
