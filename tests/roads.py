@@ -11,7 +11,7 @@ A **declaration** of `Snapshot.largest_free_bytes` is a file in which a statemen
 field, as a string, as a keyword with a text, or, in TypeScript, before a type or a check; and the page http_api.md, if
 a section on snapshots does.
 
-On neither are the page's generated `schema.ts` and a room's face, which only imports: neither is written for a quantity.
+On neither are the generated `schema.ts` and a room's face, which only imports: neither is written for a quantity.
 
 Run as ``python tests/roads.py [DIRECTORY]``; the directory is another checkout to compare with, by default this one.
 """
