@@ -13,7 +13,7 @@ from tb_memplugin.version import __version__  # noqa: E402
 
 project = "tb_memplugin"
 version = release = __version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "pages", "docstrings", "diagrams"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "pages", "docstrings"]
 
 root_doc = "README"
 include_patterns = ["*.md", "docs/*.md", "docs/*/*.md", "tb_memplugin/server/*.md"]

@@ -1,7 +1,6 @@
 """The documentation's site as `make docs` builds it, with a report of recorded runs; each of its links is followed."""
 
 import importlib.util
-import itertools
 import pathlib
 import re
 import subprocess
@@ -113,21 +112,6 @@ def test_the_reference_has_every_public_name_and_field(site: pathlib.Path, pages
         assert all(re.search(rf"\b{name}\b", page.text) for name in value.__dataclass_fields__)
     # What Markdown or reStructuredText did not turn into a format would stand in the text.
     assert re.findall(r".*(?:`|\*\*|Args:|Attributes:).*", page.text) == []
-
-
-@pytest.mark.long
-def test_diagrams_are_drawn_with_every_node(site: pathlib.Path, pages: dict[pathlib.Path, Page]) -> None:
-    source = (ROOT / "docs" / "development" / "architecture.md").read_text(encoding="utf-8")
-    drawn = (site / "docs" / "development" / "architecture.html").read_text(encoding="utf-8")
-    labels = re.findall(r'^  r\d+\["(.+)"\]$', source, re.MULTILINE)
-    assert labels and sorted(re.findall(r"<text[^>]*>([^<]+)</text>", drawn)) == sorted(labels)
-    for diagram in re.findall(r"<svg class=\"diagram\".*?</svg>", drawn, re.DOTALL):
-        boxes = re.findall(r'<rect x="(.+?)" y="(.+?)" width="(.+?)"', diagram)
-        rows = sorted((float(y), float(x), float(x) + float(width)) for x, y, width in boxes)
-        assert all(y != next_y or right <= left for (y, _, right), (next_y, left, _) in itertools.pairwise(rows))
-        for start, end in re.findall(r'd="M\S+ (\S+?)[CV].*?([\d.]+)"', diagram):
-            assert float(start) < float(end)  # arrows point down
-    assert drawn.count('class="arrow"') == len(re.findall(r"^  r\d+ --> r\d+$", source, re.MULTILINE))
 
 
 @pytest.mark.long
