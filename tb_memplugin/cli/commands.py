@@ -1,34 +1,61 @@
-"""``tb-memplugin``: the data of the Memory tab in the terminal. User errors print one line and exit with code 2."""
+"""``tb-memplugin``: the data of the Memory tab in the terminal. User errors print one line and exit with code 2.
 
+What a command needs is imported when it is called; before ``run`` starts a program, only the standard library is.
+"""
+
+import importlib
 import io
 import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from tb_memplugin.cli import check, doctor, export, fit, import_files, inspect_runs, report, run, view
-from tb_memplugin.cli.command_parser import EXIT_CODES, USER_ERROR, CommandParser
-from tb_memplugin.errors import MemoryPluginError
-from tb_memplugin.schema import clean
 from tb_memplugin.version import __version__
+
+if TYPE_CHECKING:
+    from tb_memplugin.cli.parser import CommandParser
 
 INTERRUPTED = 130
 """Exit code after Ctrl+C, as of a shell."""
+_COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("run.add_arguments", "run a program and record what it trains"),
+    "inspect": ("runs.add_inspect", "print recorded runs"),
+    "what-if": ("runs.add_what_if", "predict what a run would need under other conditions"),
+    "plan": ("runs.add_plan", "find what makes a run fit into a budget"),
+    "check": ("check.add_arguments", "compare peaks with a budget, for CI"),
+    "view": ("view.add_arguments", "serve the Memory tab without TensorBoard's frame"),
+    "report": ("report.add_arguments", "write a standalone HTML page"),
+    "export": ("runs.add_export", "write tables for analysis, or a step for other viewers"),
+    "import": ("import_files.add_arguments", "import a memory dump, a log or a profile"),
+    "doctor": ("doctor.add_arguments", "check whether recording works here"),
+}
+"""Name to the function that adds a command's arguments to its parser, and its line in the list of commands."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line (default: `sys.argv`) and return the exit code."""
-    _print_what_can_be_printed()
+    """Run the command line (default: `sys.argv`) and return the exit code; ``run`` ends as the program does."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["run"]:
+        from tb_memplugin.cli.run import main as run
+
+        run(given[1:])
+    from tb_memplugin.errors import MemoryPluginError
+    from tb_memplugin.schema import clean
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # characters that the terminal's encoding lacks
     # The client for Google Cloud Storage logs a traceback of each failed request; what failed is said in a sentence.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
-    options = _parser().parse_args(arguments)
+    options = parser_for(given).parse_args(given)
     try:
         code: int = options.command(options)
         sys.stdout.flush()
     except MemoryPluginError as error:
         print(f"tb-memplugin: {clean(str(error))}", file=sys.stderr)
-        return USER_ERROR
+        return 2
     except KeyboardInterrupt:
         print("tb-memplugin: interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -39,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:  # a full disk, a missing permission
         about = "" if error.filename is None else f": {error.filename}"
         print(f"tb-memplugin: {clean(f'{error.strerror or error}{about}')}", file=sys.stderr)
-        return USER_ERROR
+        return 2
     if arguments is None and threading.active_count() > 1:
         # A server's threads may still answer a request: tearing the interpreter down under them can crash it.
         sys.stderr.flush()
@@ -47,18 +74,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _print_what_can_be_printed() -> None:
-    """Replace characters that the terminal's encoding lacks, such as those of other languages in ASCII."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
+def parser_for(arguments: Sequence[str]) -> "CommandParser":
+    """The parser, with the arguments of those commands that occur in `arguments`."""
+    from tb_memplugin.cli.parser import EXIT_CODES, CommandParser
 
-
-def _parser() -> CommandParser:
-    parser = CommandParser(
-        prog="tb-memplugin",
-        description="Shows the device memory of TensorFlow training runs by layer and category. tb-memplugin COMMAND "
-        "--help describes a command.",
+    parser = CommandParser(prog="tb-memplugin")
+    parser.describe(
+        "Shows the device memory of TensorFlow training runs by layer and category. tb-memplugin COMMAND --help "
+        "describes a command.",
         examples=(
             "tb-memplugin inspect runs",
             "tb-memplugin what-if runs --batch-size 64 --capacity 24GiB",
@@ -69,14 +92,9 @@ def _parser() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    run.add_arguments(commands.add_parser("run", help="run a program and record what it trains"))
-    inspect_runs.add_command(commands)
-    fit.add_what_if(commands)
-    fit.add_plan(commands)
-    check.add_command(commands)
-    view.add_command(commands)
-    report.add_command(commands)
-    export.add_command(commands)
-    import_files.add_command(commands)
-    doctor.add_command(commands)
+    for name, (place, line) in _COMMANDS.items():
+        command = commands.add_parser(name, help=line)
+        if name in arguments:
+            module, _, function = place.partition(".")
+            getattr(importlib.import_module(f"tb_memplugin.cli.{module}"), function)(command)
     return parser

@@ -1,32 +1,227 @@
-"""``tb-memplugin doctor``: says whether recording works on this machine, and what to do where it does not."""
+"""``tb-memplugin doctor``: says whether recording works on this machine, and what to do where it does not.
+
+One check each for what recording needs, and a short recording whose figures are compared.
+"""
 
 import argparse
+import functools
+import importlib.metadata
+import importlib.util
 import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from tb_memplugin.cli.command_parser import Commands
-from tb_memplugin.schema import clean
+from tb_memplugin.cli.parser import CommandParser
+from tb_memplugin.environment import SWITCH, is_off
+from tb_memplugin.export import load
+from tb_memplugin.recorder.devices import Driver, MemoryMaps
+from tb_memplugin.recorder.devices import statistics as allocator
+from tb_memplugin.schema import Snapshot, clean, is_gpu
+
+SECONDS = 2.0  # how long the recorded training runs
+TRACED = (3, 10)
+MAX_UNATTRIBUTED = 0.05  # largest share of the bytes in use without an owner
+_DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")
 
 
-def add_command(commands: Commands) -> None:
-    """Add the command."""
-    commands.add_parser(
-        "doctor",
-        help="check whether recording works here",
-        description="Checks TensorFlow, the allocator, the memory map, the GPU, its driver and TensorBoard's plugin, "
-        "records a small training for two seconds and compares the run with Keras's own count. Each line is `ok`, or "
+class Check(NamedTuple):
+    """What a check found: a fact, or what is wrong and what to do."""
+
+    name: str
+    ok: bool
+    sentence: str
+
+
+def add_arguments(parser: CommandParser) -> None:
+    parser.describe(
+        "Checks TensorFlow, the allocator, the memory map, the GPU, its driver and TensorBoard's plugin, records a "
+        "small training for two seconds and compares the run with Keras's own count. Each line is `ok`, or "
         "says what to do.",
         examples=("tb-memplugin doctor",),
         exit_codes={0: "every line is ok", 1: "a line says what to do"},
-    ).set_defaults(command=_doctor)
+    )
+    parser.set_defaults(command=_doctor)
 
 
 def _doctor(_: argparse.Namespace) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what TensorFlow logs would bury the lines
-    # Imports the recorder, which other commands do not need.
-    from tb_memplugin.cli.doctor_checks import checks
-
     well = True
     for check in checks():
         well = well and check.ok
         print(f"{'ok' if check.ok else '!!':<4}{check.name}: {clean(check.sentence)}", flush=True)
     return 0 if well else 1
+
+
+def checks() -> Iterator[Check]:
+    """Run all checks; each is given as soon as it is known. None raises."""
+    yield _run("switch", _switch)
+    tensorflow = _run("TensorFlow", _tensorflow)
+    yield tensorflow
+    yield _run("TensorBoard", _tensorboard)
+    if not tensorflow.ok:
+        return
+    yield _run("GPU", _gpu)
+    chosen = _run("allocator", _allocator)
+    yield chosen
+    yield _run("memory map", _memory_map)
+    yield _run("GPU driver", _driver)
+    if chosen.ok and not is_off():
+        yield _run("recording", functools.partial(_recording, SECONDS))
+
+
+def _run(name: str, check: Callable[[], tuple[bool, str]]) -> Check:
+    try:
+        return Check(name, *check())
+    except Exception as error:
+        return Check(name, False, f"{type(error).__name__}: {error}")
+
+
+def _switch() -> tuple[bool, str]:
+    if is_off():
+        return False, f"{SWITCH}=0 turns recording off: unset it"
+    return True, f"recording is not turned off ({SWITCH} is not 0)"
+
+
+def _tensorflow() -> tuple[bool, str]:
+    if importlib.util.find_spec("tensorflow") is None:
+        return False, "it is not installed here; viewing works, to record: pip install 'tensorflow>=2.16'"
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)  # other processes may use the GPU
+    build = "with CUDA" if tf.sysconfig.get_build_info().get("is_cuda_build") else "without CUDA"
+    version = tuple(int(part) for part in tf.__version__.split(".")[:2])
+    if version < (2, 16):
+        return False, f"version {tf.__version__} is older than 2.16: pip install -U tensorflow"
+    return True, f"version {tf.__version__}, built {build}"
+
+
+def _tensorboard() -> tuple[bool, str]:
+    found = [
+        point
+        for point in importlib.metadata.entry_points(group="tensorboard_plugins")
+        if point.value.startswith("tb_memplugin.")
+    ]
+    if not found:
+        return False, "the Memory tab is not registered in this environment: pip install tb-memplugin here"
+    found[0].load()
+    return True, f"version {importlib.metadata.version('tensorboard')} loads the Memory tab"
+
+
+def _gpu() -> tuple[bool, str]:
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        names = [tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name) for gpu in gpus]
+        return True, ", ".join(names)
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    if not hidden and any(map(os.path.exists, _DRIVER_FILES)):
+        return False, "there is a GPU, but TensorFlow cannot use it: pip install 'tensorflow[and-cuda]'"
+    return True, "none; CPU:0 is recorded"
+
+
+def _allocator() -> tuple[bool, str]:
+    devices, notes = allocator.choose_devices(None)
+    figures = []
+    for device in devices:
+        allocator.memory_info(device.name)
+        figures.append(device.name)
+    if notes or not figures:
+        return False, " ".join(notes) or "no device keeps statistics"
+    return True, f"{', '.join(figures)}: statistics can be read"
+
+
+def _memory_map() -> tuple[bool, str]:
+    import tensorflow as tf
+
+    devices, _ = allocator.choose_devices(None)
+    notes: list[str] = []
+    names = [device.name for device in devices]
+    maps = MemoryMaps(names, notes.append)
+    with tf.device(names[0]):
+        kept = tf.ones(1024)
+    unread = [name for name in names if maps.read(name) is None and (name == names[0] or not is_gpu(name))]
+    del kept
+    if notes or unread:
+        return False, " ".join(notes) or f"the map of {', '.join(unread)} could not be read"
+    return True, f"{', '.join(names)}: can be read, and agrees with the statistics"
+
+
+def _driver() -> tuple[bool, str]:
+    devices, _ = allocator.choose_devices(None)
+    buses = {device.name: device.pci_bus_id for device in devices if device.pci_bus_id}
+    if not buses:
+        return True, "not needed: no GPU is recorded"
+    if importlib.util.find_spec("pynvml") is None:
+        return False, "other processes' memory on the GPU stays unknown: pip install nvidia-ml-py"
+    driver = Driver(buses)
+    driver.open()
+    try:
+        if not driver.answers:
+            return False, "NVIDIA's driver does not answer nvidia-ml-py: see whether nvidia-smi works here"
+        driver.read()
+        return True, f"answers for {', '.join(sorted(driver.figures)) or 'no device'}"
+    finally:
+        driver.close()
+
+
+def _recording(seconds: float) -> tuple[bool, str]:
+    """Record a small training and compare the run with Keras's own count."""
+    import keras
+    import numpy as np
+
+    from tb_memplugin.recorder.loop import MemoryCallback
+
+    class Stop(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            if time.monotonic() > until and int(self.model.optimizer.iterations) > max(TRACED):
+                self.model.stop_training = True
+
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(256, activation="relu"), keras.layers.Dense(8)])
+    model.compile("adam", "mse")
+    x, y = np.zeros((320, 64), "float32"), np.zeros((320, 8), "float32")
+    with tempfile.TemporaryDirectory(prefix="tb_memplugin_doctor") as directory:
+        callback = MemoryCallback(directory, trace_steps=TRACED)
+        until = time.monotonic() + seconds
+        model.fit(x, y, epochs=1_000_000, verbose=0, callbacks=[callback, Stop()])
+        callback.close()
+        runs = load(directory)
+        run = next(iter(runs.values()), None)
+        if run is None:
+            return False, "nothing was recorded; a warning above says why"
+        wrong = _wrong(run.snapshots, 4 * model.count_params())
+        if wrong:
+            return False, "; ".join([*wrong, *run.notes])
+        return True, f"{len(run.samples.step):,} steps recorded; {_facts(run.snapshots[-1])}"
+
+
+def _wrong(snapshots: Sequence[Snapshot], weight_bytes: int) -> list[str]:
+    """Clauses on what is wrong with the snapshots of a model with this many bytes of weights."""
+    if not snapshots:
+        return ["no step was traced"]
+    last = snapshots[-1]
+    wrong = []
+    weights = sum(row.bytes for row in last.ledger if row.category == "weights")
+    if weights != weight_bytes:
+        wrong.append(f"weights are {weights:,} B, Keras counts {weight_bytes:,} B")
+    if _unattributed(last) > MAX_UNATTRIBUTED:
+        wrong.append(f"{_unattributed(last):.1%} of the bytes in use have no owner")
+    replay = last.replay
+    if replay is not None and (replay.addresses, replay.chunks) != (replay.of_addresses, replay.of_chunks):
+        wrong.append(f"the replay reproduces {replay.addresses:,} of {replay.of_addresses:,} addresses")
+    return wrong
+
+
+def _unattributed(snapshot: Snapshot) -> float:
+    """Share of the bytes in use without an owner."""
+    without = sum(row.bytes for row in snapshot.ledger if row.category == "unattributed")
+    return without / max(snapshot.in_use_bytes, 1)
+
+
+def _facts(snapshot: Snapshot) -> str:
+    replay = snapshot.replay
+    reproduced = "not replayed" if replay is None else f"the replay reproduces all {replay.of_addresses:,} addresses"
+    return f"weights equal Keras's count, {_unattributed(snapshot):.1%} unattributed, {reproduced}"

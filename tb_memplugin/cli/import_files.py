@@ -13,7 +13,7 @@ from tb_memplugin.attribution.oom import OomEvent, post_mortem
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.results import attribute, timeline
 from tb_memplugin.attribution.trace import facts_from_names
-from tb_memplugin.cli.command_parser import EXIT_CODES, Commands
+from tb_memplugin.cli.parser import CommandParser
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.importers import (
     MAX_LOG_BYTES,
@@ -43,22 +43,19 @@ class _Collected:
         self.timelines: list[Timeline] = []
 
 
-def add_command(commands: Commands) -> None:
-    importing = commands.add_parser(
-        "import",
-        help="import a memory dump, a log or a profile",
-        description="Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of jobs "
-        "that ran out of memory, profiles (*.xplane.pb).",
+def add_arguments(parser: CommandParser) -> None:
+    parser.describe(
+        "Imports files that TensorFlow wrote into a run: memory dumps (TF_BFC_MEMORY_DUMP), logs of jobs that ran out "
+        "of memory, profiles (*.xplane.pb).",
         examples=(
             "tb-memplugin import job.log --logdir runs",
             "tb-memplugin import /tmp/dump.* --logdir runs --run failed",
         ),
-        exit_codes=EXIT_CODES,
     )
-    importing.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
-    importing.add_argument("--logdir", metavar="LOGDIR", required=True, help="log directory; created if missing")
-    importing.add_argument("--run", metavar="NAME", help="name of the run (default: from the first file's name)")
-    importing.set_defaults(command=_import)
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="files of one run")
+    parser.add_argument("--logdir", metavar="LOGDIR", required=True, help="log directory; created if missing")
+    parser.add_argument("--run", metavar="NAME", help="name of the run (default: from the first file's name)")
+    parser.set_defaults(command=_import)
 
 
 def _import(options: argparse.Namespace) -> int:

@@ -1,22 +1,32 @@
-"""``tb-memplugin report``: the tab's page and its data in one standalone HTML file."""
+"""``tb-memplugin report``: the tab's page and its data in one standalone HTML file.
+
+The data are the selected runs and the responses of the routes' handlers, limited in number and size.
+"""
 
 import argparse
 import base64
+import dataclasses
+import gzip
 import hashlib
 import html
+import itertools
 import json
 import os
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from tb_memplugin.cli.command_parser import EXIT_CODES, Commands
+from tb_memplugin.cli.parser import CommandParser
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.schema import clean, format_bytes
+from tb_memplugin.progress import Progress
+from tb_memplugin.schema import MemoryMap, Snapshot, Timeline, clean, format_bytes, unknown_name, with_layers_of
+from tb_memplugin.server import COLUMNS_TYPE, DATA_ROUTES, Handlers, StaticFiles, data_body
+from tb_memplugin.storage import Reader, RunTags, no_records
+from tb_memplugin.storage.files import FileSource, Listing, Source
+from tb_memplugin.storage.frames import run_name
+from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES
 from tb_memplugin.version import __version__
-
-if TYPE_CHECKING:
-    from tb_memplugin.cli.report_contents import Contents
 
 FORMAT = 1
 DATA_ID = "tb-memplugin-report"
@@ -40,28 +50,146 @@ _PAGE = """<!doctype html>
 </body>
 </html>
 """
+MAX_RUNS = 8
+"""Most runs in a report; if none are named, the newest ones."""
+NAMED_RUNS = 12
+"""Most runs left out that a sentence names."""
+MAX_DATA_BYTES = 24 << 20
+"""Limit of packed responses in characters: fits into an email."""
+MAX_ANSWER_BYTES = 64 << 20
+"""Largest response before compression: the page decompresses it as a whole."""
+POINTS = 5000
+"""Points of step series: all steps of runs with up to twice as many, since zooming cannot request more."""
+ACTIVATION_POINTS = 600
+MAX_SNAPSHOTS, MAX_MAPS, MAX_TIMELINES = 200, 10, 6
+"""Records of traced steps per device of a run: the last ones, and that of the highest peak."""
+MAX_TABLES, MAX_SESSIONS, MAX_OOMS = 50, 8, 8
+"""The last ones of a run."""
+MAX_DEVICES = 16
+"""Devices per run: the first ones."""
+
+Step: TypeAlias = tuple[int, str]
+"""Step and phase."""
+_Record: TypeAlias = Snapshot | MemoryMap | Timeline
 
 
-def add_command(commands: Commands) -> None:
-    report = commands.add_parser(
-        "report",
-        help="write a standalone HTML page",
-        description="Writes the Memory tab with the data of the selected runs into one HTML file that opens without "
-        "TensorBoard or network.",
+def add_arguments(parser: CommandParser) -> None:
+    parser.describe(
+        "Writes the Memory tab with the data of the selected runs into one HTML file that opens without TensorBoard or "
+        "network.",
         examples=(
             "tb-memplugin report runs -o memory.html",
             "tb-memplugin report runs -o memory.html --run frozen --run all_trainable",
         ),
-        exit_codes=EXIT_CODES,
     )
-    report.add_logdir()
-    report.add_argument(
+    parser.add_logdir()
+    parser.add_argument(
         "-o", "--output", metavar="FILE.html", required=True, help="output file; overwritten if it exists"
     )
-    report.add_argument(
+    parser.add_argument(
         "--run", metavar="R", action="append", default=[], help="run to include, up to 8 times (default: newest eight)"
     )
-    report.set_defaults(command=_report)
+    parser.set_defaults(command=_report)
+
+
+class Question(NamedTuple):
+    """A request of the page: route and parameters, as in its URL."""
+
+    route: str
+    parameters: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class StoredAnswer:
+    """The server's response, with HTTP status 200, or 404 and a sentence; the body as base64 of gzip."""
+
+    question: Question
+    status: int
+    content_type: str
+    packed: str
+
+    def fields(self) -> dict[str, Any]:
+        """The JSON of the response; for columns, that of their head."""
+        body = gzip.decompress(base64.b64decode(self.packed))
+        if self.content_type == COLUMNS_TYPE:
+            (length,) = struct.unpack_from("<I", body)
+            body = body[4 : 4 + length]
+        parsed: dict[str, Any] = json.loads(body)
+        return parsed
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """Contents of a report: responses in order of their requests, the first that of ``runs``; requests that the page
+    answers with a sentence; sentences on data left out."""
+
+    runs: tuple[str, ...]
+    answers: tuple[StoredAnswer, ...]
+    refusals: tuple[tuple[Question, str], ...]
+    absent: tuple[str, ...]
+
+
+class _Collected:
+    """The responses so far, and requests and sentences on those left out.
+
+    Attributes:
+        room: Characters of packed responses that still fit.
+        kept: Steps and phases of the snapshots in the report, by run and device.
+        dropped: Number of responses that did not fit, by route.
+    """
+
+    def __init__(self, source: Source, room: int) -> None:
+        self.reader = Reader()
+        self.source = source
+        self.room = room
+        self.answers: list[StoredAnswer] = []
+        self.refusals: list[tuple[Question, str]] = []
+        self.kept: dict[tuple[str, str], list[Step]] = {}
+        self.dropped: dict[str, int] = {}
+        self._handlers = Handlers(self.reader)
+
+    def take(self, route: str, **parameters: object) -> StoredAnswer | None:
+        """Compute and store a response; if it does not fit, store a refusal and return None."""
+        given = {name: str(value) for name, value in parameters.items() if value is not None}
+        status = 200
+        try:
+            body, content_type = data_body(DATA_ROUTES[route][1](self._handlers, self.source, given))
+        except RequestError as error:  # a name that no request may have costs only its own answers
+            self.refuse(route, str(error), **given)
+            return None
+        except NotFoundError as error:
+            status, body, content_type = 404, str(error).encode("utf-8", "replace"), "text/plain"
+        packed = base64.b64encode(gzip.compress(body, 6, mtime=0)).decode() if len(body) <= MAX_ANSWER_BYTES else None
+        if packed is None or len(packed) > self.room:
+            self.dropped[route] = self.dropped.get(route, 0) + 1
+            self.refuse(route, "the report reached its size limit", **given)
+            return None
+        self.room -= len(packed)
+        answer = StoredAnswer(Question(route, given), status, content_type, packed)
+        self.answers.append(answer)
+        return answer
+
+    def refuse(self, route: str, why: str, **parameters: object) -> None:
+        """Store a reason that the page shows for a missing response."""
+        question = Question(route, {name: str(value) for name, value in parameters.items()})
+        self.refusals.append((question, f"Not in this report: {why}."))
+
+
+class _ChosenRuns(FileSource):
+    """The source of a report: its runs are listed once, so that it is consistent."""
+
+    _chosen: Listing | None = None
+
+    def choose(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._chosen = {run: tags for run, tags in super().listing().items() if run_name(run)[0] in names}
+
+    def listing(self) -> Listing:
+        return super().listing() if self._chosen is None else self._chosen
+
+    def damage(self) -> Mapping[str, tuple[str, ...]]:
+        every = super().damage()
+        return {run: found for run, found in every.items() if self._chosen is None or run_name(run)[0] in self._names}
 
 
 def _report(options: argparse.Namespace) -> int:
@@ -72,12 +200,8 @@ def _report(options: argparse.Namespace) -> int:
     return 0
 
 
-def write_report(logdir: str, path: str, names: Sequence[str] = ()) -> "tuple[Contents, int]":
+def write_report(logdir: str, path: str, names: Sequence[str] = ()) -> tuple[Contents, int]:
     """Write a report; return its contents and its size in bytes. Errors are those of `collect` and of the file."""
-    # Other commands do not need the server, which is slow to import.
-    from tb_memplugin.cli.report_contents import collect
-    from tb_memplugin.server import StaticFiles
-
     _check_output(path)
     contents = collect(logdir, names)
     script, _ = StaticFiles().read("index.js")
@@ -102,7 +226,7 @@ def _check_output(path: str) -> None:
         )
 
 
-def render(contents: "Contents", script: str) -> str:
+def render(contents: Contents, script: str) -> str:
     """The page, with `script` as its only code and `contents` as data."""
     code = escape_script(script)
     digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode()
@@ -133,7 +257,7 @@ def escape_json(data: Any) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-def report_data(contents: "Contents") -> dict[str, Any]:
+def report_data(contents: Contents) -> dict[str, Any]:
     """The data in the page of a report, as `frontend/src/api/embedded.ts` reads it."""
     return {
         "format": FORMAT,
@@ -143,3 +267,249 @@ def report_data(contents: "Contents") -> dict[str, Any]:
         ],
         "refusals": [{**question._asdict(), "why": sentence} for question, sentence in contents.refusals],
     }
+
+
+def collect(
+    logdir: str | os.PathLike[str], names: Sequence[str] = (), max_data_bytes: int = MAX_DATA_BYTES
+) -> Contents:
+    """Collect a report on the runs `names` under `logdir`, or on the newest ones.
+
+    Raises:
+        NotFoundError: The directory or a run does not exist, or there are no runs.
+        RequestError: Too many runs, or the list of runs exceeds `max_data_bytes`.
+    """
+    source = _ChosenRuns(logdir)
+    catalog = Reader().catalog(source)
+    chosen = _chosen(catalog.values(), os.fspath(logdir), list(dict.fromkeys(names)))
+    source.choose(chosen)
+    collected = _Collected(source, max_data_bytes)
+    listed = collected.take("runs")
+    if listed is None:
+        raise RequestError(f"the list of runs exceeds the report's limit of {max_data_bytes} bytes; pass fewer --run")
+    runs = listed.fields()["runs"]
+    absent: list[str] = []
+    others = [name for name in catalog if name not in chosen]
+    if others and not names:
+        more = f" and {len(others) - NAMED_RUNS} more" if len(others) > NAMED_RUNS else ""
+        verb = "is" if len(others) == 1 else "are"
+        absent.append(
+            f"{', '.join(others[:NAMED_RUNS])}{more} {verb} not in this report: without --run it contains the newest "
+            f"{MAX_RUNS} runs."
+        )
+    with Progress("report", len(PARTS) * len(runs)) as progress:
+        for part, info in itertools.product(PARTS, runs):
+            progress.part(clean(info["run"]))
+            absent.extend(part(collected, info))
+    absent.extend(
+        f"{count} responses of route “{route}” are not in this report: it reached its limit of "
+        f"{format_bytes(max_data_bytes)} of data."
+        for route, count in collected.dropped.items()
+    )
+    return Contents(
+        tuple(info["run"] for info in runs), tuple(collected.answers), tuple(collected.refusals), tuple(absent)
+    )
+
+
+def _chosen(catalog: Iterable[RunTags], logdir: str, names: list[str]) -> list[str]:
+    known = {tags.name: tags for tags in catalog}
+    if not known:
+        raise no_records(logdir)
+    for name in names:
+        if name not in known:
+            raise NotFoundError(unknown_name("no run", name, known))
+    if len(names) > MAX_RUNS:
+        raise RequestError(f"a report contains at most {MAX_RUNS} runs. Received: {len(names)} runs")
+    # Identifiers of sessions sort by start time.
+    newest = sorted(known, key=lambda name: max((entry[2].session for entry in known[name].tags), default=""))
+    return names or newest[-MAX_RUNS:]
+
+
+# The parts of a report on a run, given by its entry in the response of ``runs``: each takes its responses and yields
+# sentences on data left out.
+
+
+def _devices_of(info: Mapping[str, Any]) -> list[str]:
+    return [device["device"] for device in info["devices"][:MAX_DEVICES]]
+
+
+def _answers(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    devices: list[str | None] = [*_devices_of(info)]
+    for device, phase in itertools.product(devices or [None], info["phases"] or ["train"]):
+        collected.take("answers", run=info["run"], device=device, phase=phase)
+    return ()
+
+
+def _devices(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    for phase in info["phases"] or ["train"]:
+        collected.take("devices", run=info["run"], phase=phase)
+    return ()
+
+
+def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    run, more = info["run"], len(info["devices"]) - MAX_DEVICES
+    if more > 0:
+        yield f"{more} devices of {run} are not in this report: it contains the first {MAX_DEVICES}."
+    reduced = 0
+    for device, phase in itertools.product(_devices_of(info), info["phases"]):
+        place = {"run": run, "device": device, "phase": phase}
+        answer = collected.take("overview", **place, points=POINTS)
+        if answer is None or answer.status != 200:
+            continue
+        _series(collected, place, None)
+        head = answer.fields()
+        reduced = max(reduced, head["total_rows"] if head["rows"] < head["total_rows"] else 0)
+        sessions = [span["session"] for span in head["sessions"]]
+        for at, session in enumerate(sessions if len(sessions) > 1 else []):
+            if at >= len(sessions) - MAX_SESSIONS:
+                collected.take("overview", **place, points=POINTS, session=session)
+                _series(collected, place, session)
+            else:
+                for route in ("overview", "pool", "host_memory", "ledger_totals"):
+                    why = f"it contains only the last {MAX_SESSIONS} sessions separately"
+                    collected.refuse(route, why, **place, session=session)
+    if reduced:
+        yield (
+            f"This report contains about {2 * POINTS} of the {reduced} steps of {run}, including the extremes; "
+            "zooming shows no more steps."
+        )
+
+
+def _series(collected: _Collected, place: Mapping[str, str], session: str | None) -> None:
+    collected.take("ledger_totals", **place, session=session)
+    for route in ("pool", "host_memory"):
+        collected.take(route, **place, points=POINTS, session=session)
+
+
+def _layers(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    loaded = collected.reader.run(collected.source, info["run"])
+    for device in (None, *(device for device in _devices_of(info) if "/" in device)):
+        place = {"run": info["run"]} if device is None else {"run": info["run"], "device": device}
+        collected.take("layers", **place)
+        tables = with_layers_of(loaded.run, loaded.by_worker, device).layer_tables
+        steps = sorted({table.step for table in tables})
+        for step in steps[-MAX_TABLES:]:
+            collected.take("layers", **place, step=step)
+        for step in steps[:-MAX_TABLES]:
+            collected.refuse("layers", f"it contains the last {MAX_TABLES} layer tables", **place, step=step)
+        if len(steps) > MAX_TABLES:
+            yield (
+                f"{len(steps) - MAX_TABLES} layer tables of {device or info['run']} are not in this report: it "
+                f"contains the last {MAX_TABLES}."
+            )
+
+
+def _lists(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    run = info["run"]
+    collected.take("oom", run=run)
+    everything = collected.reader.run(collected.source, run).run.snapshots
+    for device in _devices_of(info):
+        collected.take("maps", run=run, device=device)
+        collected.take("snapshots", run=run, device=device)
+        of_device = [one for one in everything if one.device == device]
+        steps, kept = _last_and_peak(of_device, MAX_SNAPSHOTS)
+        collected.kept[run, device] = kept
+        why = f"it contains the last {MAX_SNAPSHOTS} snapshots and that of the highest peak"
+        if len(kept) < len(steps):
+            left_out = f"{len(steps) - len(kept)} of the {len(steps)} snapshots"
+            yield f"{left_out} of {run} on {device} are not in this report: {why}."
+        for step, phase in sorted(set(steps) - set(kept)):
+            collected.refuse("snapshot", why, run=run, device=device, step=step, phase=phase)
+            if step not in {step for step, _ in kept}:
+                collected.refuse("device_memory", why, run=run, device=device, step=step)
+
+
+def _last_and_peak(records: Sequence[_Record], limit: int) -> tuple[list[Step], list[Step]]:
+    """All steps of the records, and those in the report: the last `limit` and that of the highest peak."""
+    steps = list(dict.fromkeys(map(_step, records)))
+    peak = max(records, key=lambda one: one.in_use_bytes or 0, default=None)
+    last = steps[-limit:]
+    return steps, last if peak is None or _step(peak) in last else [_step(peak), *last]
+
+
+def _step(record: _Record) -> Step:
+    return record.step or 0, str(record.phase)
+
+
+def _snapshots(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    for (run, device), steps in collected.kept.items():
+        if run == info["run"]:
+            for step in (None, *sorted({step for step, _ in steps})):
+                collected.take("device_memory", run=run, device=device, step=step)
+            for own_step, phase in steps:
+                collected.take("snapshot", run=run, device=device, step=own_step, phase=phase)
+    return ()
+
+
+def _failures(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    ooms = collected.reader.run(collected.source, info["run"]).run.ooms
+    for at, oom in enumerate(ooms):
+        for route in ("fixes", "map") if oom.map is not None else ("fixes",):
+            if at >= len(ooms) - MAX_OOMS:
+                collected.take(route, run=info["run"], oom=at)
+            else:
+                why = f"it contains the fixes and maps of the last {MAX_OOMS} failed allocations"
+                collected.refuse(route, why, run=info["run"], oom=at)
+    return ()
+
+
+def _what_ifs(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    # Other conditions and budgets need the server; the page says so.
+    for device, route in itertools.product(_devices_of(info), ("what_if", "plan", "demand")):
+        collected.take(route, run=info["run"], device=device)
+    return ()
+
+
+def _timelines(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    timelines = collected.reader.run(collected.source, info["run"], {*BASIC, TIMELINES}).run.timelines
+    for device in _devices_of(info):
+        collected.take("timelines", run=info["run"], device=device)
+        of_device = [one for one in timelines if one.device == device]
+        yield from _each_kept(collected, info["run"], device, of_device, ("timeline", "timelines", MAX_TIMELINES))
+
+
+def _maps(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    maps = collected.reader.run(collected.source, info["run"], {*BASIC, MAPS}).run.maps
+    for device in _devices_of(info):
+        of_device = [one for one in maps if one.device == device and one.step is not None and one.phase is not None]
+        yield from _each_kept(collected, info["run"], device, of_device, ("map", "memory maps", MAX_MAPS))
+
+
+def _each_kept(
+    collected: _Collected, run: str, device: str, records: Sequence[_Record], kind: tuple[str, str, int]
+) -> Iterator[str]:
+    """Add the records of a device's traced steps, the last first; `kind` is route, noun and limit."""
+    route, noun, limit = kind
+    steps, kept = _last_and_peak(records, limit)
+    for step, phase in reversed(steps):
+        place = {"run": run, "device": device, "step": str(step), "phase": phase}
+        if (step, phase) in kept:
+            collected.take(route, **place)
+        else:
+            collected.refuse(route, f"it contains the last {limit} {noun} and that of the highest peak", **place)
+    if len(kept) < len(steps):
+        yield (
+            f"{len(steps) - len(kept)} of the {len(steps)} {noun} of {run} on {device} are not in this report: it "
+            f"contains the last {limit} and that of the highest peak."
+        )
+
+
+def _activations(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+    if info["activation_layers"]:
+        collected.take("activations", run=info["run"], points=ACTIVATION_POINTS)
+    return ()
+
+
+PARTS: tuple[Callable[[_Collected, Mapping[str, Any]], Iterable[str]], ...] = (
+    _answers,
+    _devices,
+    _overviews,
+    _layers,
+    _lists,
+    _snapshots,
+    _failures,
+    _what_ifs,
+    _timelines,
+    _maps,
+    _activations,
+)
+"""The parts by priority: the last ones are dropped first at the size limit."""

@@ -79,17 +79,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module, as of python -m")
     parser.add_argument("program", metavar="FILE|MODULE", help="the program")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="its arguments")
-    parser.set_defaults(command=run)
 
 
 def main(arguments: Sequence[str]) -> NoReturn:
+    """Run the program; ends with its exception or exit code."""
     parser = _Parser(prog="tb-memplugin run", allow_abbrev=False)
     add_arguments(parser)
-    run(parser.parse_args(arguments))
-
-
-def run(options: argparse.Namespace) -> NoReturn:
-    """Run the program; ends with its exception or exit code."""
+    options = parser.parse_args(arguments)
     if not options.is_module:
         _check_readable(options.program)
     recording = None if is_off() else _recording(options)

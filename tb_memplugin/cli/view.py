@@ -15,7 +15,7 @@ import types
 import zipfile
 from typing import IO
 
-from tb_memplugin.cli.command_parser import EXIT_CODES, Commands
+from tb_memplugin.cli.parser import CommandParser
 from tb_memplugin.errors import RequestError
 from tb_memplugin.schema import clean
 from tb_memplugin.storage.files import FileSource
@@ -40,22 +40,19 @@ _DOCUMENT = f"""<html lang="en">
 _START = f'import {{ render }} from "./data/plugin/{PLUGIN_NAME}/index.js";\nrender();\n'
 
 
-def add_command(commands: Commands) -> None:
-    viewing = commands.add_parser(
-        "view",
-        help="serve the Memory tab without TensorBoard's frame",
-        description="Serves the page of the Memory tab alone; press Ctrl+C to stop. It reads the log directory as "
-        "TensorBoard does, and shows new data as it arrives.",
+def add_arguments(parser: CommandParser) -> None:
+    parser.describe(
+        "Serves the page of the Memory tab alone; press Ctrl+C to stop. It reads the log directory as TensorBoard "
+        "does, and shows new data as it arrives.",
         examples=("tb-memplugin view runs --open", "tb-memplugin view runs --port 0 --host 0.0.0.0"),
-        exit_codes=EXIT_CODES,
     )
-    viewing.add_logdir()
-    viewing.add_argument(
+    parser.add_logdir()
+    parser.add_argument(
         "--port", metavar="P", type=_port, default=6007, help="port; 0 takes a free one (default: 6007)"
     )
-    viewing.add_argument("--host", metavar="H", default="localhost", help="host to listen on (default: localhost)")
-    viewing.add_argument("--open", action="store_true", help="open the page in the default browser")
-    viewing.set_defaults(command=_view)
+    parser.add_argument("--host", metavar="H", default="localhost", help="host to listen on (default: localhost)")
+    parser.add_argument("--open", action="store_true", help="open the page in the default browser")
+    parser.set_defaults(command=_view)
 
 
 def _view(options: argparse.Namespace) -> int:
@@ -93,7 +90,7 @@ def start(logdir: str, host: str, port: int) -> str:
 
     Raises `NotFoundError` without the log directory, and `RequestError` if the server cannot listen there.
     """
-    # Slow to import; other commands do not need it.
+    # Slow to import.
     from tensorboard import program
     from tensorboard.plugins.core.core_plugin import CorePluginLoader
 

@@ -19,7 +19,7 @@ from serving import memory_mb, shown
 from tb_memplugin import load
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.cli import main
-from tb_memplugin.cli.report_contents import collect
+from tb_memplugin.cli.report import collect
 from tb_memplugin.export.rows import export_units, unit_tables
 
 SECONDS = float(os.environ.get("HOSTILE_SECONDS", "5"))

@@ -22,8 +22,7 @@ from reading_cases import (
 from servers import BASE, client_on
 
 from tb_memplugin import load
-from tb_memplugin.cli.report import render
-from tb_memplugin.cli.report_contents import MAX_DATA_BYTES, collect
+from tb_memplugin.cli.report import MAX_DATA_BYTES, collect, render
 from tb_memplugin.storage.frames import codec
 from tb_memplugin.storage.frames.codec import Frame
 from tb_memplugin.storage.frames.record_frames import frame_of

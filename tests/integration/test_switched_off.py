@@ -50,7 +50,7 @@ answer({
     "left": sorted(str(key) for key, value in attributes().items()
                    if callable(value) and unpatched.get(key) is not value and key[1] != "train_function"),
     "recorder": sorted(name for name in sys.modules if name.startswith(
-        ("tb_memplugin.recorder.", "tb_memplugin.analysis", "tb_memplugin.storage.files", "tb_memplugin.commands"))),
+        ("tb_memplugin.recorder.", "tb_memplugin.analysis", "tb_memplugin.storage.files", "tb_memplugin.cli.parser"))),
     "threads": [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()],
     "gc": [str(callback) for callback in gc.callbacks if "tb_memplugin" in str(callback)],
     "environment": sorted(name for name in os.environ if os.environ[name] != before.get(name)),

@@ -9,7 +9,6 @@ from typing import Any
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.schema import MAX_STEP
 
 DEFAULT_LOG_DIR = "logs"  # the default of `keras.callbacks.TensorBoard`
 
@@ -91,6 +90,8 @@ def checked_settings(
 
 def is_step(step: Any) -> bool:
     """Whether a value is a step, or an epoch: an integer from 0 to `MAX_STEP`."""
+    from tb_memplugin.schema import MAX_STEP  # with NumPy, which `tb-memplugin run` leaves to the program
+
     try:
         return not isinstance(step, bool) and 0 <= operator.index(step) <= MAX_STEP
     except TypeError:

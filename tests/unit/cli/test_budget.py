@@ -7,7 +7,7 @@ import pytest
 from reading_cases import MIB, make_oom, make_samples
 from reading_cases import make_run as run_with
 
-from tb_memplugin.cli.budget import Budget, BudgetCheck, Regression, check_workers, exit_status, measure
+from tb_memplugin.cli.check import Budget, BudgetCheck, Regression, check_workers, exit_status, measure
 from tb_memplugin.schema import MISSING, Run, Samples
 from tb_memplugin.schema.notes import RECORDING, SAMPLES, WRONG_NUMBERS
 

@@ -15,8 +15,7 @@ from reading_cases import MIB, event_files, make_samples, write_samples
 
 import tb_memplugin
 from tb_memplugin.cli import main
-from tb_memplugin.cli.budget import BudgetCheck
-from tb_memplugin.cli.check import github_annotations, junit_xml, markdown_table
+from tb_memplugin.cli.check import BudgetCheck, github_annotations, junit_xml, markdown_table
 from tb_memplugin.schema.units import format_bytes
 
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from tb_memplugin.cli.command_parser import CommandParser
+from tb_memplugin.cli.parser import CommandParser
 
 
 def test_examples_stay_as_they_are_and_text_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     long = "prog " + "x" * 100
     codes = {0: "fine", 2: "not fine"}
-    parser = CommandParser(prog="prog", epilog="word " * 30, examples=(long, "prog 5%"), exit_codes=codes)
+    parser = CommandParser(prog="prog")
+    parser.describe("", examples=(long, "prog 5%"), exit_codes=codes, more="word " * 30)
     lines = parser.format_help().splitlines()
     assert lines[-8:] == ["", "examples:", f"  {long}", "  prog 5%", "", "exit codes:", "  0  fine", "  2  not fine"]
     assert max(len(line) for line in lines if "word" in line) <= 60

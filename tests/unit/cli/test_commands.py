@@ -18,7 +18,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin import load
 from tb_memplugin.cli import main
-from tb_memplugin.cli.commands import _parser
+from tb_memplugin.cli.commands import parser_for
 from tb_memplugin.schema.units import UNKNOWN
 from tb_memplugin.storage.frames import codec
 from tb_memplugin.storage.frames.metadata import Tag, frame_summary
@@ -232,7 +232,7 @@ def test_help_has_examples_that_can_be_parsed_and_exit_codes(
     for line in lines:
         arguments = shlex.split(line)
         assert arguments[0] == "tb-memplugin" and arguments[1] in (command or COMMANDS)
-        _parser().parse_args(arguments[1:])
+        parser_for(arguments).parse_args(arguments[1:])
     codes = text[text.index("\nexit codes:\n") :].split("\n")[2:]
     expected = {
         ("check",): ["0", "1", "2"],
@@ -261,7 +261,7 @@ def test_an_error_of_the_machine_and_an_interrupt_are_one_line(
     def fails(*_: object, **named: object) -> None:
         raise error
 
-    monkeypatch.setattr("tb_memplugin.cli.inspect_runs.existing_runs", fails)
+    monkeypatch.setattr("tb_memplugin.cli.runs.existing_runs", fails)
     assert main(["inspect", str(logdir)]) == code
     assert capsys.readouterr().err == f"tb-memplugin: {sentence}\n"
 
@@ -342,7 +342,7 @@ def documented_commands() -> list[str]:
 def test_documented_commands_can_be_parsed(text: str) -> None:
     _, name, *arguments = shlex.split(text)
     assert name in COMMANDS or name.startswith("-")
-    assert _parser().parse_args([name, *arguments]) is not None
+    assert parser_for([name]).parse_args([name, *arguments]) is not None
 
 
 def test_the_traceback_of_a_stores_client_is_not_printed(logdir: pathlib.Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tb_memplugin.cli import doctor_checks as checks
+from tb_memplugin.cli import doctor as checks
 from tb_memplugin.cli import main
 
 GOOD = checks.Check("memory map", True, "read")

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 from reading_cases import make_snapshot
 
-from tb_memplugin.cli import doctor_checks as checks
+from tb_memplugin.cli import doctor as checks
 from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.schema import LedgerRow, Replay
 
@@ -262,7 +262,7 @@ def test_a_training_ends_after_its_time_and_a_step_behind_the_last_traced_one(
     monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int, weights: int | None, expected: tuple[bool, str]
 ) -> None:
     made.clear()
-    monkeypatch.setattr("tb_memplugin.recorder.loop.callback.MemoryCallback", Recorder)
+    monkeypatch.setattr("tb_memplugin.recorder.loop.MemoryCallback", Recorder)
     run = None
     if weights is not None:
         run = SimpleNamespace(

@@ -12,9 +12,18 @@ from typing import Any
 import pytest
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, write_samples, write_small_run
 
-from tb_memplugin.cli import main, report_contents
-from tb_memplugin.cli.report import DATA_ID, escape_json, escape_script, render, write_report
-from tb_memplugin.cli.report_contents import Contents, Question, StoredAnswer, collect
+from tb_memplugin.cli import main, report
+from tb_memplugin.cli.report import (
+    DATA_ID,
+    Contents,
+    Question,
+    StoredAnswer,
+    collect,
+    escape_json,
+    escape_script,
+    render,
+    write_report,
+)
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.storage.write import run_writer
 from tb_memplugin.storage.write.run_writer import RunWriter
@@ -96,8 +105,8 @@ def test_snapshots_and_maps_beyond_the_limits_are_reported(tmp_path, monkeypatch
         writer.snapshot(make_snapshot(step, activations=(500 if step == 1 else 100) * MIB))
         writer.memory_map(make_map(step))
     writer.close()
-    monkeypatch.setattr(report_contents, "MAX_SNAPSHOTS", 3)
-    monkeypatch.setattr(report_contents, "MAX_MAPS", 2)
+    monkeypatch.setattr(report, "MAX_SNAPSHOTS", 3)
+    monkeypatch.setattr(report, "MAX_MAPS", 2)
     found, _ = packed(tmp_path)
     assert [place["step"] for place in asked(found, "snapshot")] == ["1", "7", "8", "9"]
     assert {"0", "8", "9"} >= {place["step"] for place in asked(found, "map")} >= {"8", "9"}
@@ -138,13 +147,13 @@ def test_the_newest_runs_are_taken_unless_some_are_named(tmp_path, monkeypatch) 
     for name in ("b", "c", "a"):
         write_samples(tmp_path / name, make_samples([0], [MIB]))
     assert collect(tmp_path).runs == ("a", "b", "c") and not any("--run" in text for text in collect(tmp_path).absent)
-    monkeypatch.setattr(report_contents, "MAX_RUNS", 2)
+    monkeypatch.setattr(report, "MAX_RUNS", 2)
     found = collect(tmp_path)
     assert found.runs == ("a", "b")
     assert found.absent[0] == "c is not in this report: without --run it contains the newest 2 runs."
-    monkeypatch.setattr(report_contents, "MAX_RUNS", 1)
+    monkeypatch.setattr(report, "MAX_RUNS", 1)
     assert collect(tmp_path).absent[0].startswith("b, c are not in this report")
-    monkeypatch.setattr(report_contents, "NAMED_RUNS", 1)
+    monkeypatch.setattr(report, "NAMED_RUNS", 1)
     assert collect(tmp_path).absent[0].startswith("b and 1 more are not in this report")
     named = collect(tmp_path, ["a", "a"])
     assert named.runs == ("a",) and not any("--run" in sentence for sentence in named.absent)
@@ -234,7 +243,7 @@ def test_the_layers_of_each_worker_are_in_a_report(tmp_path: pathlib.Path) -> No
 
 @pytest.mark.parametrize(("tables", "left_out"), [(3, 0), (4, 0), (5, 1), (9, 5)])
 def test_the_last_layer_tables_are_in_a_report(tables, left_out, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(report_contents, "MAX_TABLES", 4)
+    monkeypatch.setattr(report, "MAX_TABLES", 4)
     write_tables(tmp_path / "run", tables)
     found = collect(tmp_path)
     assert tables_in(found) == [str(step) for step in range(left_out, tables)]

@@ -22,8 +22,8 @@ from worker_runs import CAPACITY, top_bytes, top_step, write_workers
 
 from tb_memplugin import load
 from tb_memplugin.analysis import facts, findings
-from tb_memplugin.cli.fit import predictor_of
 from tb_memplugin.errors import NotFoundError
+from tb_memplugin.export import predictor_of
 from tb_memplugin.export.describe import Selection, describe_run
 from tb_memplugin.export.run_text import format_run
 from tb_memplugin.server import device_handlers, run_list

@@ -2,29 +2,45 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 from tb_memplugin.schema import clean, did_you_mean, unknown_name
 
 USER_ERROR = 2
 """Exit code of wrong usage and of errors of the user."""
-
-
 EXIT_CODES = {0: "success", USER_ERROR: "an error, in one line on standard error"}
 
 
 class CommandParser(argparse.ArgumentParser):
     """A parser of `tb-memplugin` or of one of its commands, with examples and exit codes for its help."""
 
-    def __init__(self, *, examples: Sequence[str] = (), exit_codes: Mapping[int, str] | None = None, **named: Any):
-        parts = [named.pop("epilog", None) or ""]
-        parts += ["\n".join(["examples:", *(f"  {line}" for line in examples)])] if examples else []
-        codes = [f"  {code}  {meaning}" for code, meaning in sorted((exit_codes or {}).items())]
-        parts += ["\n".join(["exit codes:", *codes])] if codes else []
-        super().__init__(epilog="\n\n".join(filter(None, parts)) or None, formatter_class=_Help, **named)
+    def __init__(self, **named: Any) -> None:
+        super().__init__(formatter_class=_Help, **named)
+
+    def describe(
+        self,
+        description: str,
+        *,
+        examples: Sequence[str],
+        exit_codes: Mapping[int, str] = EXIT_CODES,
+        more: str = "",
+    ) -> None:
+        """Set what the help says before and after the arguments."""
+        self.description = description
+        codes = [f"  {code}  {meaning}" for code, meaning in sorted(exit_codes.items())]
+        parts = [
+            more,
+            "\n".join(["examples:", *(f"  {line}" for line in examples)]),
+            "\n".join(["exit codes:", *codes]),
+        ]
+        self.epilog = "\n\n".join(filter(None, parts))
 
     def add_logdir(self) -> None:
         self.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
+
+    def add_format(self, text: str, *others: str) -> None:
+        """Add ``--format``, with `text` as its help; others than ``table`` and ``json`` are named."""
+        self.add_argument("--format", choices=("table", "json", *others), default="table", help=text)
 
     def error(self, message: str) -> NoReturn:
         self.exit(USER_ERROR, f"{self.prog}: {clean(message)} (see {self.prog} --help)\n")
@@ -52,10 +68,6 @@ class CommandParser(argparse.ArgumentParser):
         raise argparse.ArgumentError(
             None if is_command else action, unknown_name(kind, str(value), names, offer="choose from")
         )
-
-
-Commands: TypeAlias = "argparse._SubParsersAction[CommandParser]"
-"""Where each command adds its parser."""
 
 
 class _Help(argparse.HelpFormatter):

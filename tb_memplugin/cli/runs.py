@@ -1,0 +1,210 @@
+"""Commands on recorded runs: ``tb-memplugin inspect``, ``what-if``, ``plan`` and ``export``."""
+
+import argparse
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from tb_memplugin.analysis import device_facts
+from tb_memplugin.cli.parser import EXIT_CODES, CommandParser
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.export import (
+    FORMAT,
+    Selection,
+    describe_run,
+    existing_runs,
+    export_parquet,
+    format_run,
+    plan_of_run,
+    predictor_of,
+    step_timelines,
+    trace_events,
+)
+from tb_memplugin.fit import Plan, WhatIf, checked_conditions, describe_plan, describe_what_if
+from tb_memplugin.schema import PHASES, Run, clean, format_bytes, some, unknown_name
+
+INCOMPLETE = 1
+"""Exit code if a worker could not be exported."""
+TABLES, PERFETTO = "parquet", "perfetto"
+
+
+def add_inspect(parser: CommandParser) -> None:
+    parser.describe(
+        "Prints the data of the Memory tab, without TensorFlow.",
+        examples=(
+            "tb-memplugin inspect runs",
+            "tb-memplugin inspect runs --run frozen --step 73",
+            "tb-memplugin inspect runs --format json",
+        ),
+    )
+    parser.add_logdir()
+    parser.add_argument("--run", metavar="R", help="only this run")
+    parser.add_argument("--step", metavar="S", type=_step, help="snapshots, failures and layers at this step")
+    parser.add_argument("--device", metavar="D", help="only this device, e.g. GPU:0")
+    parser.add_argument("--phase", choices=PHASES, help="only snapshots and failures of this phase")
+    parser.add_format("tables (default), or one JSON object")
+    parser.add_argument("--all-attempts", action="store_true", help="keep steps that a later session repeats")
+    parser.set_defaults(command=_inspect)
+
+
+def _inspect(options: argparse.Namespace) -> int:
+    loaded = existing_runs(options.logdir, all_attempts=options.all_attempts)
+    runs = _selected_runs(loaded, options)
+    selection = Selection(options.step, options.device, options.phase)
+    if options.format == "json":
+        objects = {name: describe_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()}
+        print(json.dumps({"format": FORMAT, "runs": objects}, allow_nan=False))
+    else:
+        print("\n\n".join(format_run(run, selection, loaded.by_worker(name)) for name, run in runs.items()))
+    return 0
+
+
+def _selected_runs(runs: Mapping[str, Run], options: argparse.Namespace) -> dict[str, Run]:
+    if options.run is not None and options.run not in runs:
+        raise NotFoundError(unknown_name("no run", options.run, runs))
+    selected = {name: runs[name] for name in runs if options.run in (None, name)}
+    if options.device is not None:
+        devices = {name: [facts.device for facts in device_facts(run)] for name, run in selected.items()}
+        selected = {name: run for name, run in selected.items() if options.device in devices[name]}
+        if not selected:
+            known = sorted({device for names in devices.values() for device in names})
+            raise NotFoundError(f"no device {options.device!r:.80}; available: {some(known)}")
+    return selected
+
+
+def _step(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 16):
+        raise argparse.ArgumentTypeError(f"step must be an integer >= 0. Received: {text!r}")
+    return int(text)
+
+
+def add_what_if(parser: CommandParser) -> None:
+    parser.describe(
+        "Replays the recorded steps of a run, and predicts the peak for another batch size, capacity, optimizer or "
+        "precision, or with other layers frozen.",
+        examples=(
+            "tb-memplugin what-if runs --run frozen --batch-size 64 --capacity 24GiB",
+            "tb-memplugin what-if runs --unfreeze '*/block5_*' --optimizer sgd",
+            "tb-memplugin what-if runs --precision mixed_float16 --format json",
+        ),
+    )
+    _add_question(parser, "examples in a batch")
+    parser.add_argument("--capacity", metavar="SIZE", help="the allocator's limit, e.g. 24GiB")
+    globs = "layers whose path matches, e.g. '*/block1_*'; * also matches /; several: repeat, or separate by commas"
+    for name in ("freeze", "unfreeze"):
+        parser.add_argument(f"--{name}", metavar="GLOB", action="append", help=f"{name} the {globs}")
+    parser.add_argument("--optimizer", metavar="NAME", help="another optimizer, e.g. sgd, momentum, adam")
+    parser.add_argument("--precision", metavar="P", help="float32, mixed_float16 or mixed_bfloat16")
+    parser.set_defaults(command=_what_if)
+
+
+def add_plan(parser: CommandParser) -> None:
+    parser.describe(
+        "Simulates a recorded step with activations recomputed, gradients accumulated and other changes, and chooses "
+        "the cheapest one whose peak stays within a budget.",
+        examples=(
+            "tb-memplugin plan runs --budget 8GiB",
+            "tb-memplugin plan runs --run big --budget 8GiB --format json",
+        ),
+    )
+    _add_question(parser, "examples in a batch (default: as recorded)")
+    parser.add_argument("--budget", metavar="SIZE", required=True, help="the most that the peak may be, e.g. 8GiB")
+    parser.set_defaults(command=_plan)
+
+
+def _add_question(parser: CommandParser, batch_size: str) -> None:
+    parser.add_logdir()
+    parser.add_argument("--run", metavar="R", help="the run (default: the only one)")
+    parser.add_argument("--device", metavar="D", help="the device (default: the first with recorded requests)")
+    parser.add_argument("--batch-size", metavar="N", type=int, help=batch_size)
+    parser.add_format("text (default), or a JSON object")
+
+
+def _what_if(options: argparse.Namespace) -> int:
+    conditions = checked_conditions(
+        options.batch_size, options.capacity, options.freeze, options.unfreeze, options.optimizer, options.precision
+    )
+    name, run = _only_run(options)
+    answer = predictor_of(run, options.device).what_if(conditions)
+    return _print(options, name, answer, describe_what_if(answer))
+
+
+def _plan(options: argparse.Namespace) -> int:
+    name, run = _only_run(options)
+    answer = plan_of_run(run, options.budget, options.device, options.batch_size)
+    return _print(options, name, answer, describe_plan(answer))
+
+
+def _print(options: argparse.Namespace, run: str, answer: Plan | WhatIf, described: Mapping[str, Any]) -> int:
+    if options.format == "json":
+        print(json.dumps({"format": FORMAT, "run": run, **described}, allow_nan=False))
+    else:
+        print(f"{clean(run)}\n{answer}")
+    return 0
+
+
+def _only_run(options: argparse.Namespace) -> tuple[str, Run]:
+    runs = existing_runs(options.logdir)
+    if options.run is None and len(runs) > 1:
+        raise RequestError(f"several runs: choose one with --run. Available: {', '.join(runs)}")
+    name = options.run or next(iter(runs))
+    if name not in runs:
+        raise NotFoundError(unknown_name("no run", name, runs))
+    return name, runs[name]
+
+
+def add_export(parser: CommandParser) -> None:
+    parser.describe(
+        "Writes all runs as Parquet tables, or one traced step for Perfetto. A second export of tables reads only what "
+        "has changed.",
+        examples=(
+            "tb-memplugin export runs --to tables",
+            "tb-memplugin export runs --run frozen --step 73 --format perfetto --to step.json",
+        ),
+        exit_codes=EXIT_CODES | {INCOMPLETE: "some workers could not be read; the others were exported"},
+    )
+    parser.add_logdir()
+    parser.add_argument(
+        "--to", metavar="PATH", required=True, help="directory of the tables, or the file of a step; created if missing"
+    )
+    parser.add_argument(
+        "--format",
+        choices=(TABLES, PERFETTO),
+        default=TABLES,
+        help="Parquet tables (default), or the timeline of a step for Perfetto",
+    )
+    parser.add_argument(
+        "--run", metavar="R", action="append", default=[], help="only this run; can be repeated for tables"
+    )
+    parser.add_argument("--step", metavar="S", type=int, help="the traced step; needed for Perfetto")
+    parser.add_argument("--device", metavar="D", help="only this device of the step, e.g. GPU:0")
+    parser.add_argument("--phase", choices=PHASES, help="the phase of the step (default: training if it was traced)")
+    parser.set_defaults(command=_export)
+
+
+def _export(options: argparse.Namespace) -> int:
+    if options.format != TABLES:
+        return _export_step(options)
+    for name in ("step", "device", "phase"):
+        if getattr(options, name) is not None:
+            raise RequestError(f"--{name} is for --format {PERFETTO}; tables contain every step and device")
+    exported = export_parquet(options.logdir, options.to, runs=options.run)
+    print("\n".join(map(clean, str(exported).splitlines())))
+    return INCOMPLETE if exported.failed else 0
+
+
+def _export_step(options: argparse.Namespace) -> int:
+    if options.step is None:
+        raise RequestError(f"--format {options.format} needs --step: the number of a traced step")
+    if len(options.run) > 1:
+        raise RequestError(f"--format {options.format} takes one --run. Received: {', '.join(options.run)}")
+    run, timelines = step_timelines(
+        options.logdir, next(iter(options.run), None), options.step, options.device, options.phase
+    )
+    content = trace_events(run, timelines)
+    pathlib.Path(options.to).write_bytes(content)
+    devices = ", ".join(f"{one.device} ({len(one)} rows)" for one in timelines)
+    about = f"run {run}, step {options.step}, phase {timelines[0].phase}, {devices}"
+    print(clean(f"{options.to}: {format_bytes(len(content))}, with {about}"))
+    return 0
