@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     )
     from tb_memplugin.export import Exported, RecordedRun, export_parquet, load, what_if
     from tb_memplugin.fit import Plan, WhatIf
+    from tb_memplugin.planning import plan
     from tb_memplugin.recorder.heap import release_unused
     from tb_memplugin.recorder.loop import MemoryCallback, MemoryRecorder, memory_summary
     from tb_memplugin.recorder.watch import cut_points
     from tb_memplugin.schema import Run, Snapshot
-    from tb_memplugin.training import BatchSizeAnswer, largest_batch_size, plan, probe, remat
+    from tb_memplugin.training import BatchSizeAnswer, largest_batch_size, probe, remat
 
 __all__ = [
     "BatchSizeAnswer",
@@ -87,11 +88,12 @@ _ROOMS = {
     ),
     "export": ("Exported", "RecordedRun", "export_parquet", "load", "what_if"),
     "fit": ("Plan", "WhatIf"),
+    "planning": ("plan",),
     "recorder.heap": ("release_unused",),
     "recorder.loop": ("MemoryCallback", "MemoryRecorder", "memory_summary"),
     "recorder.watch": ("cut_points",),
     "schema": ("Run", "Snapshot"),
-    "training": ("BatchSizeAnswer", "largest_batch_size", "plan", "probe", "remat"),
+    "training": ("BatchSizeAnswer", "largest_batch_size", "probe", "remat"),
 }
 _ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
 _OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")

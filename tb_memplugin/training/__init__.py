@@ -1,6 +1,10 @@
-"""FACE."""
+"""Trains a user's Keras model a few steps, and makes models that recompute layers in the backward pass.
+
+In come a compiled model and its data. `probe` records steps with small batches and returns the recorded run,
+`largest_batch_size` verifies what is predicted from such a run, and both restore the model bit for bit; `remat` returns
+a model with the same weights that saves less. Users call these names as those of the package. Imports TensorFlow.
+"""
 
 from tb_memplugin.training.largest import BatchSizeAnswer, largest_batch_size
-from tb_memplugin.training.planning import plan
-from tb_memplugin.training.probing import probe
+from tb_memplugin.training.probing import probe, recorded_steps
 from tb_memplugin.training.remat_model import remat

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.recorder.devices.statistics import Device
-from tb_memplugin.training import probe as probing
+from tb_memplugin.training import probing
 from tb_memplugin.training.examples import Examples
 from tb_memplugin.training.probing import (
     OutOfMemoryError,

@@ -51,7 +51,7 @@ def plan(
         from tb_memplugin import off
 
         off.probe()
-    from tb_memplugin.training.probing import recorded_steps
+    from tb_memplugin.training import recorded_steps
 
     run, trained_size = recorded_steps(run_or_model, data, batch_size)
     return plan_of_run(run, budget, device, trained_size)
