@@ -1,16 +1,13 @@
-"""The four answers on the first screen, for every run, and the evidence that each one leads to."""
+"""The four answers on the first screen, for every run."""
 
 import re
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 import harness
 import pytest
 import sample_runs
-from first_screen import figures
 from playwright.sync_api import FrameLocator, Page, expect
-
-from tb_memplugin.schema.units import format_bytes
 
 RUNS = (
     "all_trainable",
@@ -52,11 +49,6 @@ def expected(inspected: dict[str, Any], run: str) -> list[dict[str, Any]]:
     return answers[0] if answers else [{"name": name, "sentence": UNKNOWN, "status": "unknown"} for name in NAMES]
 
 
-def selected(page: Page) -> dict[str, str]:
-    """The page's selection in its address."""
-    return {name: values[-1] for name, values in parse_qs(harness.place(page)).items()}
-
-
 @pytest.mark.reads
 @pytest.mark.parametrize("run", RUNS)
 def test_they_stand_on_the_first_screen(page: Page, address: str, inspected: dict[str, Any], run: str) -> None:
@@ -72,44 +64,6 @@ def test_they_stand_on_the_first_screen(page: Page, address: str, inspected: dic
     assert len({tile["top"] for tile in tiles}) == 1
     below = frame.locator("[data-testid='answers'] + *").bounding_box()
     assert below and below["y"] >= max(tile["bottom"] for tile in tiles)
-
-
-@pytest.mark.reads
-@pytest.mark.parametrize("run", RUNS)
-def test_each_leads_to_its_evidence(page: Page, address: str, inspected: dict[str, Any], run: str) -> None:
-    for answer in expected(inspected, run):
-        evidence = answer.get("evidence", {"view": "overview"})
-        frame = harness.open_tab(page, address, urlencode({"run": run, "view": "what-if"}))
-        frame.locator(f"[data-answer='{answer['name']}']").click()
-        harness.idle(frame)
-        chosen = selected(page)
-        assert chosen.get("view", "overview") == evidence["view"]
-        if evidence["view"] == "oom":
-            assert int(chosen.get("oom", 0)) == evidence["oom"]
-            expect(frame.get_by_test_id("oom")).to_be_visible()
-            continue
-        for name, value in (
-            ("step", "step"),
-            ("other_step", "other_step"),
-            ("category", "category"),
-            ("layer", "layer"),
-        ):
-            if evidence.get(value) is not None:
-                assert chosen[name] == str(evidence[value])
-        if evidence.get("zoom") is not None:
-            assert chosen["zoom"] == "-".join(map(str, evidence["zoom"]))
-        if answer["name"] == "fits" and run != "activations_only":
-            assert frame.get_by_test_id("step").get_attribute("data-step") == str(evidence["step"])
-            assert figures(frame, "breakdown")["peak_bytes"] == answer["figures"]["peak_bytes"]
-        if evidence["view"] == "compare":
-            # The comparison's difference is the answer's number, to the byte.
-            difference = frame.locator("[data-testid='difference']").inner_text().replace("\u00a0", " ")
-            delta = answer["figures"]["delta_bytes"]
-            assert f"B needs {format_bytes(abs(delta))} {'more' if delta > 0 else 'less'} than A" in difference
-            # And its causes are listed there.
-            causes = frame.get_by_test_id("causes").locator("li").all_inner_texts()
-            assert causes[0].replace("\u00a0", " ") == answer["sentence"]
-            assert len(causes) == 1 + len(answer["details"])
 
 
 @pytest.mark.reads

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 import harness
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page
 
 PLACES = {
     "overview": {"run": "frozen", "step": 41},
@@ -56,27 +56,3 @@ def test_every_figure_says_what_it_is_with_source_and_step(page: Page, address: 
     for tip in tips:
         assert SOURCE.search(tip), tip
         assert re.search(r"[Ss]tep \d+|at the failure|layer table", tip), tip
-
-
-def test_the_pointer_and_the_keyboard_show_it(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode(PLACES["overview"]))
-    rows = frame.locator("[data-testid='breakdown'] tr[data-figure]:not([hidden])")
-    tip = frame.get_by_role("tooltip")
-    frame.locator("tr[data-figure='activations']").hover()
-    expect(tip).to_contain_text("forward results saved for the backward pass")
-    expect(frame.locator("tr[data-figure='activations']")).to_have_attribute("aria-describedby", "tip")
-    page.mouse.move(5, 400)
-    expect(tip).to_have_count(0)
-    # One stop of the Tab key for the table, then row by row, every one of them explained at once.
-    frame.get_by_role("button", name="Open step 41").focus()
-    page.keyboard.press("Tab")
-    for index in range(rows.count()):
-        row = rows.nth(index)
-        expect(row).to_be_focused()
-        expect(tip).to_contain_text(exact(row.get_attribute("data-bytes") or "0"))
-        box, here = tip.bounding_box(), page.viewport_size
-        assert box and here and box["x"] >= 0 and box["x"] + box["width"] <= here["width"]
-        assert box["y"] >= 0 and box["y"] + box["height"] <= here["height"]
-        page.keyboard.press("ArrowDown")
-    page.keyboard.press("Escape")
-    expect(tip).to_have_count(0)

@@ -118,25 +118,6 @@ def test_pointer_pins_and_panel_stays(page: Page, address: str) -> None:
     assert f"step={step_shown(frame)}" in harness.place(page)
 
 
-def test_drag_zooms_and_double_click_resets(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-    box = frame.locator(".u-over").bounding_box()
-    assert box
-    middle = box["y"] + box["height"] / 2
-    with page.expect_response(re.compile(r"overview\?.*first_step=\d+")) as answer:
-        page.mouse.move(box["x"] + 0.25 * box["width"], middle)
-        page.mouse.down()
-        page.mouse.move(box["x"] + 0.5 * box["width"], middle, steps=5)
-        page.mouse.up()
-    assert answer.value.ok
-    harness.idle(frame)
-    chart = frame.get_by_role("slider")
-    expect(chart).to_have_attribute("aria-valuemax", re.compile(r"^(58|59|60)$"))
-    page.mouse.dblclick(box["x"] + 0.5 * box["width"], middle)
-    harness.idle(frame)
-    expect(chart).to_have_attribute("aria-valuemax", "239")
-
-
 def test_address_brings_back_the_picture(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
     frame.get_by_role("button", name="Fragmentation", exact=True).click()

@@ -12,14 +12,14 @@ from page_views import OF_STEPS
 from playwright.sync_api import Page, Request, expect
 from test_answers import expected, shown
 
-RUNS = ("frozen", "died_fragmentation", "restarted", "activations_only", "roomy", sample_runs.HOSTILE_RUN)
+RUNS = ("frozen", "died_fragmentation", "restarted", "activations_only", "roomy", "requests", sample_runs.HOSTILE_RUN)
 Open = Callable[..., Page]
 
 
 @pytest.fixture(scope="session")
 def report(logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Address of a report on six runs, as the command line writes it."""
-    file = tmp_path_factory.mktemp("report") / "memory of six runs.html"
+    """Address of a report on seven runs, as the command line writes it."""
+    file = tmp_path_factory.mktemp("report") / "memory of seven runs.html"
     harness.printed("report", str(logdir), "-o", str(file), *(f"--run={run}" for run in RUNS))
     return file.as_uri()
 
@@ -120,6 +120,23 @@ def test_dark_mode_is_the_systems(page: Page, open_report: Open) -> None:
     page.emulate_media(color_scheme="light")
     expect(page.locator(":root")).to_have_attribute("data-scheme", "light")
     assert min(page.locator("body").evaluate(ground)) > 200
+
+
+@pytest.mark.reads
+@pytest.mark.parametrize(
+    ("place", "sentence", "fields"),
+    [
+        ({"view": "what-if", "batch_size": 64}, "A report contains the recorded conditions only.", 6),
+        ({"view": "fit", "budget": "84MiB"}, "A report contains the plan for the capacity only.", 1),
+    ],
+)
+def test_what_needs_the_server_is_disabled_and_said(open_report: Open, place, sentence, fields) -> None:
+    page = open_report({"run": "requests", **place})
+    expect(page.get_by_text(sentence)).to_be_visible()
+    asked = page.locator("form").locator("input, select")
+    assert asked.count() == fields
+    for field in asked.all():
+        expect(field).to_be_disabled()
 
 
 def test_nothing_is_asked_for_again(fresh_page: Page, report: str) -> None:
