@@ -65,22 +65,6 @@ def rebuilt_models(directory: str) -> None:
     loop(directory, build, 48)
 
 
-def kept_optimizers(directory: str) -> None:
-    """A custom loop with a new model and optimizer at each step; a list keeps the optimizers."""
-    x = tf.ones((4, 8))
-
-    def build(step: int) -> None:
-        model, optimizer = make_model(8192), keras.optimizers.Adam()
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(x, training=True) ** 2)
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        models.append(optimizer)
-        del model
-        gc.collect(0)
-
-    loop(directory, build, 50)
-
-
 def python_scalars(directory: str) -> None:
     weights = tf.Variable(tf.random.normal((64, 64)))
 

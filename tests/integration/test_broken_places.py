@@ -2,12 +2,9 @@
 
 import os
 import pathlib
-import signal
-import sys
 import tempfile
 
-import pytest
-from child import WARNINGS, run_child, start_child
+from child import WARNINGS, run_child
 
 import tb_memplugin
 
@@ -127,42 +124,3 @@ def test_a_callback_can_be_copied_and_pickled_as_its_configuration(tmp_path: pat
     assert told["models"] == [True] * 3 and told["own"] == [True] * 3
     assert told["worker"] == "worker_1"
     assert len(tb_memplugin.load(tmp_path)["run"].sessions) == 2
-
-
-KILLED = """
-import sys, time
-import tensorflow as tf, tb_memplugin
-from tb_memplugin.recorder.base.private_directory import PrivateDirectory
-probe = PrivateDirectory("probe")
-recorder = tb_memplugin.MemoryRecorder(sys.argv[1], trace_steps=[1])
-recorder.begin_step(0); recorder.begin_step(1)
-print(recorder._session.recording._tracer._window._directory.path, flush=True)
-time.sleep(60)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="locks of directories")
-def test_directories_of_a_killed_process_are_removed_by_the_next_session(tmp_path: pathlib.Path) -> None:
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    environment = {"TMPDIR": str(temporary)}
-    with start_child("-c", KILLED, str(tmp_path / "run"), environment=environment) as process:
-        assert process.stdout is not None
-        profile = pathlib.Path(process.stdout.readline().strip())
-        left = {path.name for path in temporary.iterdir()}
-        assert profile.is_dir() and {name[: len("tb_memplugin_oom")] for name in left} == {
-            "tb_memplugin_oom",
-            "tb_memplugin_pro",
-        }
-        # A session beside it removes none of them; one after its end removes all.
-        code = "import tb_memplugin, os\n" + (
-            "with tb_memplugin.MemoryRecorder(sys.argv[1]) as recorder: recorder.begin_step(0); recorder.flush()\n"
-            "answer(sorted(os.listdir(os.environ['TMPDIR'])))"
-        )
-        beside = run_child(code, str(tmp_path / "beside"), environment=environment)
-        assert profile.is_dir() and left <= set(beside)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    after = run_child(code, str(tmp_path / "after"), environment=environment)
-    assert not profile.exists() and after == []

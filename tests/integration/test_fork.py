@@ -1,13 +1,10 @@
 """Children that a recorded process forks: nothing of the recorder runs in them."""
 
-import os
 import pathlib
 
 from child import run_child
-from reading_cases import make_samples
 
 import tb_memplugin
-from tb_memplugin.storage.write.run_writer import RunWriter
 
 FORKED = """
 import glob, multiprocessing, os, signal, threading
@@ -89,22 +86,3 @@ def test_nothing_of_the_recorder_runs_in_a_forked_child(tmp_path: pathlib.Path) 
     assert runs["run"].samples.step.tolist() == runs["run_own"].samples.step.tolist() == [0, 1, 2, 3]
     assert [snapshot.step for snapshot in runs["run_own"].snapshots] == [1]
     assert all(not run.damage for run in runs.values())
-
-
-def test_a_child_that_exits_writes_nothing_that_its_parent_has_not_flushed(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "run")
-    writer.flush()
-    (path,) = (tmp_path / "run" / "memory").iterdir()
-    before = path.read_bytes()
-    writer.samples(make_samples([0], [1000]))
-    child = os.fork()
-    if child == 0:
-        writer.abandon()
-        del writer
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert path.read_bytes() == before
-    writer.close()
-    assert tb_memplugin.load(tmp_path)["run"].samples.step.tolist() == [0]
-    # AND the child's copy of the descriptor does not keep the file locked.
-    assert RunWriter(tmp_path / "run").directory.endswith("/memory")

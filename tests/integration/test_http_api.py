@@ -22,10 +22,7 @@ from tb_memplugin.export.describe import describe_run
 from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.schema import LedgerRow
-from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.server.routes import DATA_ROUTES
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.run_reader import Reader
 from tb_memplugin.storage.write.run_writer import RunWriter
 from tb_memplugin.version import PLUGIN_NAME
 
@@ -164,51 +161,6 @@ def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(
     assert client.get(BASE + "answers?run=frozen&device=GPU:7").status_code == 404
 
 
-def test_answers_are_computed_once_for_each_version(logdir: pathlib.Path) -> None:
-    handlers, source = Handlers(Reader()), FileSource(logdir)
-    first = handlers.answers(source, "frozen", DEVICE, "train")
-    assert handlers.answers(source, "frozen", DEVICE, "train") is first
-    assert handlers.answers(source, "frozen", DEVICE, "validation") is not first
-
-
-def test_a_timeline_is_the_ledger_at_its_peak(client: Client) -> None:
-    head, columns = decode(client.get(BASE + REQUESTS["timeline"]).data)
-    snapshot = answer(client, REQUESTS["snapshot"])
-    live = (columns["start"] <= head["peak"]) & (columns["end"] > head["peak"])
-    owners = [head["owners"][int(owner)] for owner in columns["owner"][live]]
-    shown: dict[tuple[Any, ...], int] = {}
-    for owner, size, rounding in zip(owners, columns["bytes"][live], columns["rounding_bytes"][live], strict=True):
-        known = 0 if np.isnan(rounding) else int(rounding)
-        for category, part in ((owner["category"], int(size) - known), ("rounding", known)):
-            key = (owner["layer"], category, owner["trainable"])
-            shown[key] = shown.get(key, 0) + part
-    ledger = {(row["layer"], row["category"], row["trainable"]): row["bytes"] for row in snapshot["ledger"]}
-    assert {key: size for key, size in shown.items() if size} == ledger
-    assert len(head["time_ns"]) == len(head["event"]) == head["moments"] and head["rows"] == head["allocations"]
-    assert np.isnan(columns["op"][head["rows"] - 1]) and head["ops"][int(columns["op"][0])] == "model/backbone/Relu"
-
-
-def test_the_overview_holds_every_written_step(client: Client) -> None:
-    head, columns = decode(client.get(BASE + REQUESTS["overview"]).data)
-    assert columns["step"].tolist() == list(range(60))
-    assert columns["peak_bytes"].tolist() == [700.0 * MIB if step == 41 else 200.0 * MIB + step for step in range(60)]
-    assert np.isnan(columns["driver_used_bytes"]).all()
-    total = np.sum([columns[f"group/{at}"] for at in range(len(head["groups"]))], axis=0)
-    (failed,) = answer(client, "oom?run=frozen")["ooms"]
-    # A failed step's breakdown is that of its failed allocation, in the middle of the step.
-    wanted = [failed["in_use_bytes"] if step == failed["step"] else 200.0 * MIB + step for step in range(60)]
-    wanted[41] = 700.0 * MIB
-    assert total.tolist() == wanted
-    assert head["epochs"] == [
-        {"epoch": 0, "first_step": 0, "last_step": 29},
-        {"epoch": 1, "first_step": 30, "last_step": 59},
-    ]
-    assert head["validations"] == [{"after_step": 59, "batches": 4, "peak_bytes": 150 * MIB}]
-    assert head["failures"] == [{"oom": 0, "step": failed["step"], "reason": failed["reason"]}]
-    assert [change["became_trainable"] for change in head["changes"]] == [[], ["model/backbone"]]
-    assert [int(step) for step in columns["step"][columns["traced"] == 1]] == [3, 41, failed["step"]]
-
-
 def test_rounding_that_sums_to_more_than_an_integer_is_answered(tmp_path: pathlib.Path) -> None:
     # GIVEN a stranger's ledger of 3,000 rows, each with the most bytes of rounding that a record may hold
     rows = tuple(LedgerRow(f"layer_{at}", "activations", None, 1, 2**53 - 1) for at in range(3000))
@@ -244,28 +196,6 @@ def test_recorded_activations_of_a_span_keep_every_step(tmp_path: pathlib.Path) 
 
 def test_the_layers_of_a_step_are_those_of_then(client: Client) -> None:
     assert [answer(client, f"layers?run=frozen&step={step}")["step"] for step in (0, 29, 30, 10**9)] == [0, 0, 30, 30]
-
-
-def test_a_session_shows_its_own_attempt(tmp_path: pathlib.Path) -> None:
-    # GIVEN a training of ten steps, and a second attempt at its last five
-    sessions = []
-    for number, first in enumerate((0, 5)):
-        writer = RunWriter(tmp_path / "exp")
-        sessions.append(writer.session)
-        start = 1_790_000_000.0 + 1000 * number
-        writer.samples(
-            make_samples(range(first, 10), [number + 1] * (10 - first), in_use=[0] * (10 - first), start=start)
-        )
-        writer.close()
-    client = client_on(tmp_path)
-
-    def peaks(query: str) -> list[float]:
-        return list(decode(client.get(f"{BASE}overview?run=exp&device={DEVICE}{query}").data)[1]["peak_bytes"])
-
-    # THEN the run shows the later attempt, and each session its own
-    assert peaks("") == [1] * 5 + [2] * 5
-    assert peaks(f"&session={sessions[0]}") == [1] * 10 and peaks(f"&session={sessions[1]}") == [2] * 5
-    assert client.get(f"{BASE}overview?run=exp&device={DEVICE}&session=none").status_code == 404
 
 
 PLACE = f"run=frozen&device={DEVICE}"

@@ -67,28 +67,6 @@ recorder.close()
     assert tb_memplugin.load(tmp_path)["run"].samples.step.tolist() == list(range(9000))
 
 
-def test_a_clock_that_is_set_back_and_sleeps_between_steps(tmp_path: pathlib.Path) -> None:
-    # GIVEN a training whose computer sleeps for days between two steps, and whose clock is then set back by an hour
-    code = f"""{STEPS}
-from tb_memplugin.recorder.loop import ordinary_steps
-class System:
-    ahead = 0.0
-    def time(self): return time.time() + self.ahead
-ordinary_steps.time = system = System()
-with tb_memplugin.MemoryRecorder(sys.argv[1], model=model, overhead=0) as recorder:
-    train(recorder, 50)
-    system.ahead += 3 * 86400
-    train(recorder, 50)
-    system.ahead -= 3600
-    train(recorder, 50)
-answer(1)
-"""
-    _, run = recorded(tmp_path, code)
-    times = run.samples.wall_time
-    assert (times[1:] >= times[:-1]).all() and 3 * 86400 <= times[-1] - times[0] < 3 * 86400 + 600
-    assert run.workers == ("",) and [answer.status for answer in answers(run, "CPU:0")][1:2] == ["ok"]
-
-
 def test_a_resumed_training_replaces_the_steps_after_its_checkpoint(tmp_path: pathlib.Path) -> None:
     # GIVEN a training that is killed at step 59, with a checkpoint of step 40, and resumes from it in a new process
     code = f"""{STEPS}

@@ -66,22 +66,6 @@ def test_the_tab_shows_of_an_object_store_what_it_shows_of_a_directory(tmp_path:
     assert (run["run"], run["steps"], run["damage"], run["notes"]) == ("exp", 60, [], [])
 
 
-def test_inspect_reads_an_object_store_by_its_address(tmp_path: pathlib.Path) -> None:
-    # GIVEN a command line that knows no address but `memory://`, filled before
-    write_small_run(tmp_path / "exp")
-    code = """
-import pathlib, sys
-import fsspec
-from tb_memplugin.cli import main
-for path in pathlib.Path(sys.argv[1]).rglob("*tfevents*"):
-    address = f"memory://bucket/{path.relative_to(sys.argv[1]).as_posix()}"
-    fsspec.filesystem("memory").pipe(address, path.read_bytes())
-sys.exit(main(["inspect", "memory://bucket"]))
-"""
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "exp: 60 steps (0 to 59)" in done.stdout, done.stderr
-
-
 def test_a_training_records_into_an_object_store(tmp_path: pathlib.Path) -> None:
     # GIVEN TensorFlow's file system in memory, which is no local path to the recorder
     code = """

@@ -8,32 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch import live_models
 from tb_memplugin.recorder.watch.live_models import LiveModels
 from tb_memplugin.recorder.watch.program_counters import (
     DatasetCaches,
-    FunctionTraces,
-    traces_of,
 )
-
-
-def called(traces: FunctionTraces, function: Any, *arguments: Any) -> None:
-    before = traces_of(function)
-    function(*arguments)
-    traces.called(function, before, arguments, {})
-
-
-def test_xla_compiles_each_shape_although_the_function_is_not_traced_again() -> None:
-    traces = FunctionTraces()
-    function = tf.function(lambda x: x + 1, jit_compile=True, reduce_retracing=True)
-    for rows in (1, 2, 3, 4, 4, 3):
-        called(traces, function, tf.ones((rows, 2)))
-    (known,) = traces.functions.values()
-    assert known.traces == 2 and known.signatures == 4
-    assert known.reshaped == "the shape of argument 0 changed from (3, 2) to (4, 2)"
-    # An object that is no function raises nothing.
-    traces.called(object(), 0, (), {})
-    assert len(traces.functions) == 1 and traces_of(object()) == 0
 
 
 def rows(count: int = 8) -> tf.data.Dataset:
@@ -116,27 +94,6 @@ def test_a_model_inside_another_one_is_no_model_of_its_own() -> None:
     models.note(model._functional)
     figures = models.figures()
     assert figures.built == 1 and figures.alive == {"CPU:0": (1, WEIGHTS)}
-
-
-def test_a_part_that_is_collected_while_models_are_read_is_no_model_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a model that was read when it was trained, whose part was not, and that garbage collection takes meanwhile
-    models, other = LiveModels(), make_model()
-    kept = [make_model()]
-    kept.append(kept[0]._functional)
-    for model in (*kept, other):
-        models.note(model)
-    models.used(kept[0])
-    del model
-
-    def variables_of(model: Any, which: str) -> Any:
-        kept.clear()
-        gc.collect()
-        return live_models_variables(model, which)
-
-    live_models_variables = live_models.variables_of
-    monkeypatch.setattr(live_models, "variables_of", variables_of)
-    # THEN the two models are counted
-    assert models.figures().built == 2 and not kept
 
 
 def test_variables_that_outlive_their_model_are_counted() -> None:

@@ -174,30 +174,6 @@ answer({"warnings": warnings})
     assert str(tmp_path) not in " ".join(run.notes)
 
 
-REFUSED = {
-    "tb_memplugin.MemoryCallback(sys.argv[1], devices=['banana'])": "'banana'",
-    "tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[-1])": "trace_steps must be training steps",
-    "tb_memplugin.MemoryCallback(__import__('sys').executable)": "it is a file",
-}
-"""Call to a part of the error."""
-
-
-def test_what_cannot_work_is_refused_before_training(tmp_path: pathlib.Path) -> None:
-    code = """
-errors = []
-for call in json.loads(sys.argv[2]):
-    try:
-        exec(call)
-        errors.append("")
-    except tb_memplugin.errors.RecordingError as error:
-        errors.append(str(error))
-answer(errors)
-"""
-    errors = run_child(MODEL + code, str(tmp_path / "run"), json.dumps(list(REFUSED)))
-    for (call, sentence), error in zip(REFUSED.items(), errors, strict=True):
-        assert sentence in error, call
-
-
 def test_a_device_or_a_limit_that_this_machine_does_not_have_is_said_once_and_training_goes_on(
     tmp_path: pathlib.Path,
 ) -> None:
@@ -262,34 +238,6 @@ answer({"failed": failed, "steps": int(model.optimizer.iterations), "same": same
     assert run.samples.step[run.samples.phase == 1].tolist() == [step for step in (9, 19, 29, 39) for _ in range(10)]
     (sentence,) = told["warnings"]
     assert "this MemoryCallback records model 'net'" in sentence and "create a second callback" in sentence
-
-
-def test_a_relative_log_dir_stays_where_it_was_given(tmp_path: pathlib.Path) -> None:
-    # GIVEN recorders with relative directories, and a program that changes its directory between trainings
-    code = """
-import os
-os.chdir(sys.argv[1])
-os.mkdir("elsewhere")
-callback = tb_memplugin.MemoryCallback("fit", trace_steps=[3, 13], keep_profile=True)
-recorder = tb_memplugin.MemoryRecorder("loop")
-model = make_model(); compile_model(model)
-model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
-os.chdir("elsewhere")
-model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
-for step in range(3):
-    with recorder.step(step):
-        model.train_on_batch(x[:16], y[:16])
-callback.close(); recorder.close()
-answer({"warnings": warnings})
-"""
-    told = run_child(WARNINGS + MODEL + code, str(tmp_path))
-    # THEN all of it is in the directories of the time when they were given
-    runs = tb_memplugin.load(tmp_path)
-    assert told["warnings"] == [] and list(runs) == ["fit", "loop"]
-    assert runs["fit"].samples.step.tolist() == list(range(20)) and runs["loop"].samples.step.tolist() == [0, 1, 2]
-    assert [snapshot.step for snapshot in runs["fit"].snapshots] == [3, 13]
-    assert len(list((tmp_path / "fit" / "plugins").rglob("*.xplane.pb"))) == 2
-    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_model_without_layers_is_said_once_and_still_sampled(tmp_path: pathlib.Path) -> None:
@@ -418,73 +366,3 @@ answer(result)
         lost = 3 if name in ("parsing", "attribution") else 1
         assert len(told["warnings"]) == lost, (name, told["warnings"])
         assert all("broken on purpose" in text and "training is not affected" in text for text in told["warnings"])
-
-
-def test_a_fault_in_the_analysis_of_one_step_costs_that_step(tmp_path: pathlib.Path) -> None:
-    # GIVEN an analysis that fails in steps 3 and 5, and memory maps that fail in step 7
-    code = """
-import tb_memplugin.recorder.tracing.step_analysis as m
-attribute, owned_map = m.attribute, m.owned_map
-def attribute_most(trace, facts, **named):
-    if named["step"] in (3, 5):
-        raise KeyError("now and then")
-    return attribute(trace, facts, **named)
-def map_most(*arguments):
-    maps.append(None)
-    if len(maps) == 3:  # that of step 7
-        raise KeyError("now and then")
-    return owned_map(*arguments)
-m.attribute, m.owned_map, maps = attribute_most, map_most, []
-model = make_model(); compile_model(model)
-callback = tb_memplugin.MemoryCallback(sys.argv[1], trace_steps=[2, 3, 4, 5, 7, 8])
-model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[callback])
-callback.close()
-answer({"warnings": warnings})
-"""
-    told, run = trained(tmp_path, code)
-    # THEN all other steps have their breakdown, and the run says which ones are missing
-    assert [snapshot.step for snapshot in run.snapshots] == [2, 4, 7, 8]
-    assert [note.partition(": ")[0] for note in run.notes] == [
-        "step tracing failed for step 3",
-        "step tracing failed for step 5",
-        "memory maps of traced steps failed for step 7",
-    ]
-    assert tuple(told["warnings"]) == run.notes
-
-
-def test_a_traced_step_does_not_change_what_pythons_collector_frees(tmp_path: pathlib.Path) -> None:
-    # GIVEN traced steps, and in each of them models that the program has dropped before
-    code = """
-import gc, threading, weakref
-model = make_model(); compile_model(model)
-recorder = tb_memplugin.MemoryRecorder(sys.argv[1], model=model, trace_steps=[2, 3, 4])
-counts, freed = [], []
-def counted(call, *arguments):
-    before = gc.get_count()[0]
-    call(*arguments)
-    counts.append(gc.get_count()[0] - before)
-with recorder:
-    for step in range(5):
-        others = [make_model() for _ in range(3)]
-        for other in others: other(x[:16])
-        references = [weakref.ref(other) for other in others]
-        recorder.flush()
-        idle = threading.Event()
-        recorder._session.submit(idle.wait)  # the analysis would run beside what is counted
-        gc.collect(0)
-        gc.disable()
-        counted(recorder.begin_step, step)
-        model.train_on_batch(x[:16], y[:16])
-        del others, other
-        gc.collect()
-        freed.append(sum(reference() is None for reference in references))
-        counted(recorder.end_step)
-        gc.enable()
-        idle.set()
-answer({"counts": counts[4:], "freed": freed})
-"""
-    told, run = trained(tmp_path, code)
-    assert [snapshot.step for snapshot in run.snapshots] == [2, 3, 4]
-    # THEN they are freed in it, and the hundreds of objects of the recorder do not hasten the next collection
-    assert told["freed"] == [3] * 5
-    assert len(told["counts"]) == 6 and max(map(abs, told["counts"])) < 40

@@ -218,16 +218,36 @@ answer({"wrapped": wrapped(), "files": sorted(name for name in os.listdir("/proc
     assert (oom.requested_bytes, oom.place, run.ooms) == (4096, "between steps, after step 1", ())
 
 
+def test_a_callback_goes_on_with_the_same_session_and_file(tmp_path: pathlib.Path) -> None:
+    code = """
+import os, keras, numpy as np, tb_memplugin
+from tb_memplugin.recorder.base import background
+x, y = np.zeros((32, 8), "float32"), np.zeros((32, 4), "float32")
+model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]); model.compile("sgd", "mse")
+callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=0)
+for _ in range(3):
+    model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+    model.evaluate(x, y, batch_size=16, verbose=0, callbacks=[callback])
+    background.wait()
+os._exit(0 if print("ANSWER {}", flush=True) is None else 1)
+"""
+    _, run = recorded(tmp_path, code)
+    assert len(list((tmp_path / "run").rglob("*tfevents*"))) == 1
+    assert len(run.sessions) == 1 and run.damage == ()
+    assert run.samples.step.tolist() == [0, 1, 1, 1, 2, 3, 3, 3, 4, 5, 5, 5]
+
+
 MANY = """
 count, new_models = int(sys.argv[2]), sys.argv[3] == "new"
 def resident_bytes():
     with open("/proc/self/statm") as file: return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-models, figures, model = weakref.WeakSet(), [], None if new_models else make_model()
+models, figures, kept, model = weakref.WeakSet(), [], [], None if new_models else make_model()
 def once(number):
     used = make_model() if new_models else model
     models.add(used)
     callback = tb_memplugin.MemoryCallback(os.path.join(sys.argv[1], str(number)))
     used.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])
+    if new_models: kept.append(callback)  # and never closed
 for number in range(count):
     once(number)
     if number % (count // 10) == count // 10 - 1:

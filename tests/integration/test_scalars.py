@@ -128,31 +128,3 @@ def test_the_hparams_dashboard_has_the_peak_as_a_metric(address: str, logdir: pa
 def test_the_memory_tab_ignores_the_scalars(address: str) -> None:
     (run,) = get(address, "tb_memplugin/runs")["runs"]
     assert (run["run"], run["steps"], run["damage"]) == ("exp", 24, [])
-
-
-@pytest.mark.long
-def test_a_custom_loop_writes_the_runs_peak_and_a_fault_costs_only_the_scalars(tmp_path: pathlib.Path) -> None:
-    code = """
-with tb_memplugin.MemoryRecorder(sys.argv[1] + "/loop", overhead=0, scalars=True) as recorder:
-    for step in range(5):
-        with recorder.step(step): tf.ones(1000 * (step + 1))
-with tb_memplugin.MemoryRecorder(sys.argv[1] + "/without") as recorder:
-    with recorder.step(0): tf.ones(1000)
-import tb_memplugin.recorder.loop.output as m
-def broken(*arguments): raise RuntimeError("broken on purpose")
-m.PeakScalars.add = broken
-truth = losses("", [])
-callback = tb_memplugin.MemoryCallback(sys.argv[1] + "/broken", overhead=0, scalars=True)
-same = losses("", [callback]) == truth
-callback.close()
-answer({"same": same, "warnings": warnings})
-"""
-    told = run_child(WARNINGS + FIT + code, str(tmp_path))
-    assert told["same"] and len(told["warnings"]) == 1
-    assert told["warnings"][0].startswith("peaks as scalars stopped: RuntimeError: broken on purpose")
-    runs = tb_memplugin.load(tmp_path)
-    assert len(runs["broken"].samples) == 30 and len(runs["without"].samples) == 1
-    assert scalars(tmp_path / "broken" / "memory") == scalars(tmp_path / "without" / "memory") == {}
-    written = scalars(tmp_path / "loop" / "memory")
-    assert list(written) == [RUN_TAG]
-    assert written[RUN_TAG][-1] == (4, rounded(peaks(runs["loop"], "train")))

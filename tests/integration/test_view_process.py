@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import pytest
 import requests_cases
 from reading_cases import DEVICE, MIB, make_samples, write_small_run
-from servers import Server, hear_ctrl_c, inspect, view, wait_for
+from servers import Server, hear_ctrl_c, view, wait_for
 from servers import start as start_tensorboard
 from test_http_api import REQUESTS
 
@@ -78,14 +78,6 @@ def policy(address: str) -> str:
         assert response.headers["Content-Type"].startswith("text/html")
         text: str = response.headers["Content-Security-Policy"]
     return text
-
-
-def test_its_figures_are_those_of_inspect(viewer: Server, logdir: pathlib.Path, folder: pathlib.Path) -> None:
-    expected, shown = inspect(logdir, folder)["leak"]["devices"]["CPU:0"], viewer.runs()["leak"]
-    (device,) = shown["devices"]
-    for name in ("capacity_bytes", "peak_bytes", "peak_step"):
-        assert device[name] == expected[name]
-    assert (shown["steps"], shown["first_step"], shown["last_step"]) == (12, 0, 11)
 
 
 def test_new_data_appears(viewer: Server, logdir: pathlib.Path) -> None:
