@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.heap import heap_listing as heap
-from tb_memplugin.recorder.heap.held_tensors import HeldTensors
+from tb_memplugin.recorder.heap import objects as heap
+from tb_memplugin.recorder.watch.held_tensors import HeldTensors
 
 history: list[Any] = []
 

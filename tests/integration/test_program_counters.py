@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch.live_models import LiveModels
-from tb_memplugin.recorder.watch.program_counters import (
-    DatasetCaches,
-)
+from tb_memplugin.recorder.watch.batches import DatasetCaches
+from tb_memplugin.recorder.watch.counters import LiveModels
 
 
 def rows(count: int = 8) -> tf.data.Dataset:

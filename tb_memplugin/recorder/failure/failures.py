@@ -9,7 +9,7 @@ from typing import Any
 
 from tb_memplugin.importers import Request, read_message, read_proto_message
 from tb_memplugin.recorder.failure.failure_maps import DumpFile, gave_up
-from tb_memplugin.recorder.watch import running_functions
+from tb_memplugin.recorder.heap import running_functions
 from tb_memplugin.schema import GraphFacts, OpFact
 
 _NO_ALGORITHM = "No algorithm worked!"

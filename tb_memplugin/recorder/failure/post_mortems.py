@@ -15,8 +15,7 @@ from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
 from tb_memplugin.recorder.failure.failure_maps import DumpFile, FailureMaps, dump_files
 from tb_memplugin.recorder.failure.failures import RaisedError, fact_of, is_forward
-from tb_memplugin.recorder.program import LayerWatch
-from tb_memplugin.recorder.watch import batch_notes, output_bytes, running_batch
+from tb_memplugin.recorder.watch import LayerWatch, batch_notes, output_bytes, running_batch
 from tb_memplugin.schema import BatchFacts, FailedDuring, Layer, MemoryMap, Oom, Phase, StepRequests, TraceFacts
 
 RECENT_STEPS = 3  # traced steps that are kept per device and phase

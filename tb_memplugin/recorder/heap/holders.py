@@ -1,40 +1,41 @@
-"""Finds what keeps tensors alive: a variable, an attribute, or a list or dict and its owner.
+"""Finds and describes what keeps tensors alive: a variable, an attribute, or a list or dict and its owner.
 
 Python can list the referrers of an object, but scans every object of the process for it (about 50 ms for the 550,000
 objects of a program with a Keras model), once per level. So the search goes the other way, within a time limit: breadth
 first from the program's own modules and running functions down to the tensors. The NumPy arrays and iterators that the
 program keeps, which no garbage collector knows, are found on the same way.
+
+A holder is a phrase such as "list in attribute `outputs` of Evaluator", a retaining path the references from a root:
+``module __main__ › history (list) › [12] (dict) › "loss"``.
 """
 
 import collections
 import functools
 import gc
+import itertools
 import os
+import re
 import sys
 import time
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tb_memplugin.recorder.heap.python_objects import KnownTensor
-from tb_memplugin.recorder.heap.reachability import cycles_of
-from tb_memplugin.recorder.heap.retaining_path import Node, RetainingPaths, closure, describe
-from tb_memplugin.recorder.watch import PREFIXES, running_functions
-from tb_memplugin.schema import TensorFact
+from tb_memplugin.recorder.heap.frames import INSTALLED, PREFIXES, running_functions
+from tb_memplugin.schema import OMITTED, SEPARATOR
 
-HOLDER_SHARE = 0.01
-"""Least share of a device's bytes in use that held tensors must have for a search, unless they grew; and least share of
-the held tensors that those of one shape must have: a search for a few scalars would take as long."""
-MAX_IN_CYCLES = 20
-"""Most tensors without a known holder that are looked for in reference cycles at a time, the largest ones."""
 SEARCH_SECONDS = 0.05
 """Processor time that one search may take of the training's thread, whatever else the machine does meanwhile."""
-MAX_DEPTH = 8
-"""Most references from a module or a function to a tensor; an attribute may count as two."""
-MAX_HOLDERS = 3
-"""Most holders of arrays, or iterators, that are told, those of the most bytes or iterators."""
+MAX_DEPTH = 8  # most references from a module or a function to a tensor; an attribute may count as two
+MAX_HOLDERS = 3  # most holders of arrays, or iterators, that are told, those of the most bytes or iterators
+MAX_NAME_CHARACTERS = 400  # longer names are cut: keys may be texts of any length
+MAX_PATH_CHARACTERS = 2_000  # of a longer path, objects in its middle are left out
 REFERENCES_BETWEEN_CLOCKS = 1024
+_MAX_INTEGER_KEY = 10**9
+_PLAIN_KEY = re.compile(r"\w[\w.:-]*(/[\w.:-]+)*")
+"""Keys that may be stored: others, such as absolute paths and addresses of persons, are data of the program."""
+_CONTAINERS = (list, tuple, dict, collections.deque)
 _ITERATORS = frozenset({"OwnedIterator", "OwnedMultiDeviceIterator", "NumpyIterator", "_NumpyIterator"})
 _LEAVES = (types.ModuleType, types.CodeType, types.BuiltinFunctionType, types.FrameType)
 _LIBRARIES = frozenset({"tensorflow", "numpy", "google", "ml_dtypes", "jax", "h5py", "tb_memplugin"})
@@ -45,78 +46,39 @@ _OF_KERAS = (
 )
 """Modules of Keras with objects that may hold the program's tensors."""
 _PYTHON = os.path.dirname(os.__file__) + os.sep
-_INSTALLED = ("site-packages", "dist-packages")
-
-Device = str
-Entry = tuple[Device, TensorFact, KnownTensor]
 
 
-class HolderSearch:
-    def __init__(self) -> None:
-        self._held_before: Mapping[Device, int] = {}
+class Node(NamedTuple):
+    """An object on the way from a root, whose value is the dict of its variables, to a tensor. `root` describes a root,
+    `place` is the position among the references of the parent, `depth` the number of references from the root."""
 
-    def search(self, entries: Iterable[Entry], in_use: Mapping[Device, int], window: int) -> None:
-        """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the holder is unknown.
-
-        A search that fails is repeated when the number of the window has doubled.
-        """
-        held = [entry for entry in entries if entry[1].category == "held_tensors"]
-        by_device: Counter[Device] = Counter()
-        by_shape: Counter[object] = Counter()
-        for device, fact, _ in held:
-            by_device[device] += fact.requested_bytes
-            by_shape[device, fact.shape, fact.dtype] += fact.requested_bytes
-        devices = {
-            device
-            for device, size in by_device.items()
-            if size > self._held_before.get(device, 0) or size > HOLDER_SHARE * in_use.get(device, 0)
-        }
-        self._held_before = by_device
-        due = [
-            known
-            for device, fact, known in sorted(held, key=lambda entry: -entry[1].requested_bytes)
-            if device in devices
-            and known.held_by is None
-            and by_shape[device, fact.shape, fact.dtype] >= HOLDER_SHARE * by_device[device]
-            and known.next_search <= window
-        ]
-        tensors = _alive(due)
-        holders = find_holders(tensors) if tensors else {}
-        tensors.clear()
-        for known in due:
-            known.held_by, known.retaining_path = holders.get(id(known.reference()), (None, None))
-            known.next_search = 2 * window
-        others = _alive([known for known in due if known.held_by is None][:MAX_IN_CYCLES])
-        cycles = cycles_of(others) if others else {}
-        for known in due:
-            name = cycles.get(id(known.reference()))
-            known.held_by = known.held_by if name is None else f"a reference cycle of {name} (gc.collect() frees it)"
-
-
-def _alive(known: Iterable[KnownTensor]) -> list[Any]:
-    """The tensors that exist. The list is the only new reference to them."""
-    return [tensor for one in known if (tensor := one.reference()) is not None]
+    value: Any
+    parent: "Node | None"
+    root: str = ""
+    place: int = 0
+    depth: int = 0
 
 
 def find_holders(
     tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.thread_time
 ) -> dict[int, tuple[str, str]]:
-    """Id of a tensor to what keeps it alive; tensors without a known holder are missing.
+    """Id of a tensor to its holder and its retaining path; tensors without a known holder are missing.
 
-    That is the holder, such as "list `history` in module __main__", and the references from a module or a running
-    function to the tensor, as `RetainingPaths` describes them. Prefers an attribute or a container to a variable.
+    Prefers an attribute or a container to a variable.
     """
     end = clock() + seconds
     ids = {id(tensor) for tensor in tensors}
     holders: dict[int, tuple[str, str]] = {}
     variables: dict[int, tuple[str, str]] = {}
-    paths = RetainingPaths()
+    described: Node | None = None  # tensors of one container are found in a row
     for count, (node, place, child) in enumerate(references({*ids, id(tensors)})):
         if len(holders) == len(ids) or (count % REFERENCES_BETWEEN_CLOCKS == 0 and clock() > end):
             break
         key, found = id(child), variables if node.parent is None else holders
         if key in ids and key not in holders and key not in found:
-            found[key] = describe(node, child), paths.to(node, place, child)
+            if node is not described:
+                described, parts, keys = node, _parts(node), _keys(node.value)
+            found[key] = _holder(node, child), _joined([*parts, _reference(node, keys, place, child)])
     return {**variables, **holders}
 
 
@@ -152,8 +114,8 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
         if is_array and child.base is None:  # a view has no memory of its own
             sizes[key] += child.nbytes
     return (
-        [Kept(describe(*holders[key]), arrays[key], size) for key, size in sizes.most_common(MAX_HOLDERS)],
-        [Kept(describe(*holders[key]), count, None) for key, count in iterators.most_common(MAX_HOLDERS)],
+        [Kept(_holder(*holders[key]), arrays[key], size) for key, size in sizes.most_common(MAX_HOLDERS)],
+        [Kept(_holder(*holders[key]), count, None) for key, count in iterators.most_common(MAX_HOLDERS)],
     )
 
 
@@ -202,7 +164,7 @@ def _is_installed(name: str) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file:  # a namespace package: its modules decide
         return not hasattr(module, "__path__")
-    return file.startswith(_PYTHON) or any(folder in file for folder in _INSTALLED)
+    return file.startswith(_PYTHON) or any(folder in file for folder in INSTALLED)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -214,16 +176,16 @@ def _is_searched(name: str) -> bool:
 
 def _children(value: Any) -> Sequence[Any]:
     """Objects that an object refers to; for a function, its closure and defaults, but not its module."""
-    if isinstance(value, dict):
-        return list(value.values())
     if isinstance(value, (list, tuple)):
         return value
+    if isinstance(value, dict):
+        return list(value.values())
     if isinstance(value, collections.deque):
         return list(value)
     if isinstance(value, type):
         return list(vars(value).values())
     if isinstance(value, types.FunctionType):
-        return [*closure(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return [*_closure(value).values(), *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
     return gc.get_referents(value)
 
 
@@ -233,3 +195,127 @@ def _may_hold(value: Any) -> bool:
     if isinstance(value, type):
         return _is_program(str(value.__module__))
     return _is_searched(str(type(value).__module__))
+
+
+def _holder(node: Node, child: Any) -> str:
+    """Describe an object that refers to a tensor, and the attribute or variable through which it is reached; of a root,
+    the variable that is the tensor."""
+    if node.parent is None:
+        return f"variable {_owner_name(node, child)}"
+    path = [node]
+    while path[-1].parent is not None:
+        path.append(path[-1].parent)
+    path = [*(one for one, parent in itertools.pairwise(path) if not _is_attribute_dict(one, parent)), path[-1]]
+    kind = _kind(path[0].value)
+    if kind is None:
+        return _owner_name(path[0], child)
+    at = next(at for at, one in enumerate(path) if one.parent is None or _kind(one.value) is None)
+    owner, inside = path[at], path[at - 1].value
+    name = _owner_name(owner, inside)
+    if owner.parent is not None:
+        return f"{kind} in {name}"
+    return f"{kind} {name}" if at == 1 else f"{kind} in {_kind(inside)} {name}"
+
+
+def _is_attribute_dict(node: Node, parent: Node) -> bool:
+    """Whether a node is the ``__dict__`` of its parent, whose attributes it contains."""
+    if parent.parent is None or not isinstance(node.value, dict) or _kind(parent.value) is not None:
+        return False
+    return getattr(parent.value, "__dict__", None) is node.value
+
+
+def _owner_name(owner: Node, child: Any) -> str:
+    """Describe a variable, or an object and its attribute, that is `child`."""
+    value = owner.value
+    if owner.parent is None:
+        return f"`{_found(value, child)}` in {owner.root}"
+    if isinstance(value, types.FunctionType):
+        name = _found(_closure(value), child)
+        return f"variable {'of the defaults' if name is None else f'`{name}`'} of {value.__name__}()"
+    kind = f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
+    name = _found(_attributes(value), child)
+    return f"an object of type {kind}" if name is None else f"attribute `{name}` of {kind}"
+
+
+def _kind(value: Any) -> str | None:
+    """``list``, ``dict`` and the like; None for other objects."""
+    return next((kind.__name__ for kind in _CONTAINERS if isinstance(value, kind)), None)
+
+
+def _found(variables: Mapping[Any, Any], value: Any) -> Any:
+    return next((name for name, one in variables.items() if one is value), None)
+
+
+def _closure(function: types.FunctionType) -> dict[str, Any]:
+    values = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            values[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return values
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Attributes of an object, without running code of its class."""
+    try:
+        attributes = dict(object.__getattribute__(value, "__dict__"))
+    except AttributeError:
+        attributes = {}
+    for kind in type(value).__mro__:
+        for name, member in vars(kind).items():
+            if isinstance(member, types.MemberDescriptorType):
+                try:
+                    attributes.setdefault(name, member.__get__(value))
+                except AttributeError:  # a slot without a value
+                    continue
+    return attributes
+
+
+def _parts(node: Node) -> list[str]:
+    """The objects from the root to a node, each with the reference to it and its class."""
+    parts: list[str] = []
+    while node.parent is not None:
+        if not _is_attribute_dict(node, node.parent):
+            reference = _reference(node.parent, _keys(node.parent.value), node.place, node.value)
+            kind = "class" if isinstance(node.value, type) else _cut(type(node.value).__name__)
+            parts.append(f"{reference} ({kind})")
+        node = node.parent
+    return [_cut(node.root), *reversed(parts)]
+
+
+def _keys(value: Any) -> list[Any]:
+    """The names or keys of a dict or a class, in order. Finding them by their values would run code of the values."""
+    return list(value) if isinstance(value, dict) else list(vars(value)) if isinstance(value, type) else []
+
+
+def _joined(parts: list[str]) -> str:
+    """The path; if it is too long, with "…" for objects in the middle."""
+    first, rest, path = parts[:2], parts[2:], SEPARATOR.join(parts)
+    while len(path) > MAX_PATH_CHARACTERS and len(rest) > 1:
+        rest = rest[1:]
+        path = SEPARATOR.join([*first, OMITTED, *rest])
+    return path
+
+
+def _reference(owner: Node, keys: list[Any], place: int, child: Any) -> str:
+    """The variable, attribute, index or key by which an object refers to another."""
+    value = owner.value
+    if isinstance(value, (dict, type)):
+        key = keys[place] if place < len(keys) else None  # another thread may have shrunk it
+        is_name = owner.parent is None or isinstance(value, type) or _is_attribute_dict(owner, owner.parent)
+    elif isinstance(value, (list, tuple, collections.deque)):
+        return f"[{place}]"
+    else:
+        is_name = True
+        key = _found(_closure(value) if isinstance(value, types.FunctionType) else _attributes(value), child)
+    if type(key) is str and _PLAIN_KEY.fullmatch(key):
+        return _cut(key) if is_name else f'"{_cut(key)}"'
+    if is_name:
+        return OMITTED
+    is_number = isinstance(key, int) and type(key) in (int, bool) and abs(key) < _MAX_INTEGER_KEY
+    return f"[{key}]" if is_number else f"[{OMITTED}]"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_NAME_CHARACTERS else f"{text[: MAX_NAME_CHARACTERS - 1]}…"

@@ -10,9 +10,7 @@ from tb_memplugin.device_contents import CategorySum, DeviceContents, LayerSum, 
 from tb_memplugin.importers import read_dump
 from tb_memplugin.recorder.devices import MemoryMaps
 from tb_memplugin.recorder.devices import statistics as allocator
-from tb_memplugin.recorder.heap import HeldTensors
-from tb_memplugin.recorder.program import ObservedWindow
-from tb_memplugin.recorder.watch import variables_of
+from tb_memplugin.recorder.watch import HeldTensors, ObservedWindow, variables_of
 from tb_memplugin.schema import IN_USE, Category, MemoryMap, TraceFacts, stack_order
 
 _Key = tuple[Category, bool | None]

@@ -36,9 +36,8 @@ from tb_memplugin.recorder.failure import POLL_SECONDS, FailureMaps, OomWatch, O
 from tb_memplugin.recorder.heap import unreachable
 from tb_memplugin.recorder.loop.counters import CounterRows, KeptRows, Value, session_ends
 from tb_memplugin.recorder.loop.output import Output
-from tb_memplugin.recorder.program import OBSERVING, TABLE, LayerWatch
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer, TracedStep
-from tb_memplugin.recorder.watch import program_counters
+from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, program_counters
 from tb_memplugin.schema import MISSING, PHASES, SAMPLES, FailedDuring, MemoryMap, Oom, Phase, TraceFacts, is_gpu
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter
 

@@ -20,8 +20,7 @@ from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import RaisedError, raised_errors, raised_now
 from tb_memplugin.recorder.loop.lifetime import close_at_exit, is_unclosed, take_place
 from tb_memplugin.recorder.loop.recording import Recording
-from tb_memplugin.recorder.program import LayerWatch
-from tb_memplugin.recorder.watch import hooks
+from tb_memplugin.recorder.watch import LayerWatch, hooks
 from tb_memplugin.schema import MISSING, PHASES, RECORDING, WRONG_NUMBERS, WRONG_PHASES, Phase
 
 _STEPS = "must be integers from 0 to 2**53 - 1"

@@ -13,9 +13,8 @@ from tb_memplugin.importers import Request, read_dump, read_traces
 from tb_memplugin.recorder.base import Faults, Settings
 from tb_memplugin.recorder.devices import Device, MemoryMaps
 from tb_memplugin.recorder.failure import OomWatch, OwnedMap, is_forward
-from tb_memplugin.recorder.program import OBSERVING, LayerWatch
 from tb_memplugin.recorder.tracing.schedule import KeptRequests, KeptTimelines
-from tb_memplugin.recorder.watch import batch_notes
+from tb_memplugin.recorder.watch import OBSERVING, LayerWatch, batch_notes
 from tb_memplugin.schema import (
     AllocationTrace,
     BatchFacts,

@@ -8,11 +8,10 @@ from tb_memplugin.importers import read_dump
 from tb_memplugin.recorder.base import Due, Faults, Settings, background, uncounted
 from tb_memplugin.recorder.devices import Device, MemoryMaps, PassedSteps, resource_handle_bytes
 from tb_memplugin.recorder.failure import OomWatch
-from tb_memplugin.recorder.program import OBSERVING, LayerWatch
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
 from tb_memplugin.recorder.tracing.schedule import TraceSchedule
 from tb_memplugin.recorder.tracing.step_analysis import TRACING, Dumps, StepAnalysis, TracedStep, TraceResult
-from tb_memplugin.recorder.watch import note_running_fit
+from tb_memplugin.recorder.watch import OBSERVING, LayerWatch, note_running_fit
 from tb_memplugin.schema import MemoryMap, Phase, TraceFacts, is_cpu
 
 MAX_WAITING = 2

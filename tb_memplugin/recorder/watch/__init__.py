@@ -1,35 +1,26 @@
-"""FACE."""
+"""What of the program's models, calls and tensors explains its memory.
 
-from tb_memplugin.recorder.watch.batches import batch_notes, running_batch
-from tb_memplugin.recorder.watch.call_notes import call_notes
-from tb_memplugin.recorder.watch.datasets import data_pipelines
-from tb_memplugin.recorder.watch.frames import PREFIXES, RunningCall, running_functions
-from tb_memplugin.recorder.watch.graphs import PIPELINE_FUNCTION, graph_facts, output_bytes
-from tb_memplugin.recorder.watch.hooks import hooks
-from tb_memplugin.recorder.watch.inputs import input_notes, note_running_fit
-from tb_memplugin.recorder.watch.layer_table import (
-    Outputs,
-    build_layer_table,
-    outputs_by_layer,
-    signature,
-    with_output_bytes,
+Comes in: a model with its optimizer, and what wrapped methods of Keras and TensorFlow see while a recorder is open.
+Goes out: the layer table, and of a profiler window which layer made each op, owns each variable and got which batch, as
+`TraceFacts`; beside it the program's counters. The recorder's other packages call it from the training's thread;
+`training` uses the layer graph and its segments.
+"""
+
+from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, running_batch
+from tb_memplugin.recorder.watch.counters import program_counters
+from tb_memplugin.recorder.watch.graph_ops import repeats
+from tb_memplugin.recorder.watch.graphs import output_bytes
+from tb_memplugin.recorder.watch.held_tensors import HeldTensors
+from tb_memplugin.recorder.watch.layers import variables_of
+from tb_memplugin.recorder.watch.notes import call_notes, note_running_fit
+from tb_memplugin.recorder.watch.observer import (
+    OBSERVING,
+    STEP_FUNCTIONS,
+    TABLE,
+    LayerWatch,
+    ObservedWindow,
+    unguarded,
 )
-from tb_memplugin.recorder.watch.layers import (
-    bytes_in_use,
-    children,
-    is_layer,
-    is_module,
-    model_classes,
-    parts,
-    replicas,
-    short_device,
-    tensor_address,
-    tensor_size,
-    tf_variable,
-    variables_of,
-)
-from tb_memplugin.recorder.watch.program_counters import program_counters
-from tb_memplugin.recorder.watch.repeatable import repeats
 from tb_memplugin.recorder.watch.segments import (
     LayerCall,
     Segments,
@@ -40,5 +31,4 @@ from tb_memplugin.recorder.watch.segments import (
     layer_order,
     segments_of,
 )
-from tb_memplugin.recorder.watch.source_lines import SourceLines
-from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
+from tb_memplugin.recorder.watch.wrappers import hooks

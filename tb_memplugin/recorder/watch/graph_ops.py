@@ -6,18 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any
 
-from tb_memplugin.recorder.watch.call_notes import GraphNotes, Span
+from tb_memplugin.recorder.watch.notes import GraphNotes, Span
 from tb_memplugin.schema import Pass
 
 _BRANCHES = (("then_branch", "then"), ("else_branch", "else"))
 _LOOP = (("body", "body"), ("cond", "cond"))
 CALLS: Mapping[str, tuple[tuple[str, str], ...]] = {
-    "While": _LOOP,
-    "StatelessWhile": _LOOP,
-    "If": _BRANCHES,
-    "StatelessIf": _BRANCHES,
-    "PartitionedCall": (("f", ""),),
-    "StatefulPartitionedCall": (("f", ""),),
+    **dict.fromkeys(("While", "StatelessWhile"), _LOOP),
+    **dict.fromkeys(("If", "StatelessIf"), _BRANCHES),
+    **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall"), (("f", ""),)),
 }
 """Type of an op that calls functions to pairs of attribute and label. The attribute names the function; TensorFlow puts
 the label into the names of the ops that it inlines."""
@@ -26,12 +23,31 @@ SHAPE_OPS = frozenset({"Shape", "ShapeN", "Size", "Rank", "BroadcastGradientArgs
 VECTORIZED_SCOPE = "/pfor/"
 GRADIENT_SCOPE = "gradient_tape/"
 """TensorFlow's prefix of the forward op's name in the names of the ops of its gradient."""
+REPEATABLE = frozenset(
+    {
+        *("Assert", "CheckNumerics", "CheckNumericsV2", "PrintV2", "StringFormat"),
+        *("CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"),  # Keras leaves dropout to its own layers
+        *("LookupTableFind", "LookupTableFindV2", "LookupTableSize", "LookupTableSizeV2"),  # vocabularies
+    }
+)
+"""Types of ops that TensorFlow marks as stateful although they return the same when they run again."""
+ASSIGNING = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"})
+"""Types of ops that change a variable. A trainable one that changes in the forward pass would change twice."""
+OF_VARIABLES = ASSIGNING | {
+    *("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarHandleOp", "VarIsInitializedOp", "VariableShape"),
+}
+"""Types of stateful ops of variables, which a second pass is given as they were in the first one."""
 _LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")  # in the gradient of a loop's body, after the body's own op
 
 VariableOwner = tuple[str, str | None]
 """Name and layer of a variable."""
 OwnerOf = Callable[[Any], VariableOwner | None]
 """Maps a variable, or its resource handle, to its owner; None if unknown."""
+
+
+def repeats(op_type: str, is_stateful: bool) -> bool:
+    """Whether an op returns the same in a second pass of a segment of layers, given the same inputs."""
+    return not is_stateful or op_type in REPEATABLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +57,7 @@ class Call:
     layer: str | None = None
     pass_name: Pass | None = None
     variables: Mapping[str, VariableOwner] = dataclasses.field(default_factory=dict)  # by placeholder of the caller
-    saved_for_backward: frozenset[int] = frozenset()  # indices of the callee's outputs that the backward pass reads
+    read_outputs: frozenset[int] = frozenset()  # indices of the callee's outputs that the backward pass reads
     gradients: Mapping[int, str | None] = dataclasses.field(default_factory=dict)  # index of an output to the layer
     powers: Mapping[str, tuple[int | None, ...]] | None = None  # of the batch in an argument's dimensions, by name
     fixed: bool = False  # whether the caller was traced for one batch size
@@ -73,7 +89,7 @@ class GraphOps:
         return self.inputs[number][index] if known and self.types[number] == "IdentityN" else (number, index)
 
     def output(self, index: int) -> tuple[int, int] | None:
-        """Producer of the graph's output: (op number, index of the op's output); None if the graph lacks it."""
+        """(op number, index of the op's output) of the graph's output; None if the graph lacks it."""
         tensors = (tensor for tensor in self._outputs[index : index + 1] if tensor.op.name in self.number)
         return next(((self.number[tensor.op.name], tensor.value_index) for tensor in tensors), None)
 
@@ -334,7 +350,7 @@ def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span
     for span in sorted(notes.spans, key=lambda span: (span.start, -span.end)):
         if span.kind == "backward" and span.start < span.end and not (spans and span.start < spans[-1].end):
             spans.append(span)
-    if call.pass_name == "forward" and call.saved_for_backward:
+    if call.pass_name == "forward" and call.read_outputs:
         return []
     outer: list[Span] = []
     differentiated: set[int] = set()  # what the targets of later passes depend on

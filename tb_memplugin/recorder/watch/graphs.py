@@ -1,5 +1,6 @@
 """Reads facts about each op from traced function graphs and from the layer calls noted during tracing."""
 
+import collections
 import dataclasses
 import logging
 import math
@@ -7,31 +8,41 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tb_memplugin.recorder.heap import SourceLines
 from tb_memplugin.recorder.watch.batch_dimensions import BatchDimensions
-from tb_memplugin.recorder.watch.call_notes import GraphNotes, call_notes
-from tb_memplugin.recorder.watch.graph_gradients import (
-    backward_reads,
-    buffer_reusers,
-    early_ops,
-    gradient_ops,
-    inputs_of_backward,
-    late_reads,
-    saved_for_backward,
-    unread_outputs,
+from tb_memplugin.recorder.watch.graph_ops import (
+    ASSIGNING,
+    CALLS,
+    GRADIENT_SCOPE,
+    OF_VARIABLES,
+    SHAPE_OPS,
+    Call,
+    GraphOps,
+    OpLayers,
+    OwnerOf,
+    repeats,
 )
-from tb_memplugin.recorder.watch.graph_ops import CALLS, Call, GraphOps, OpLayers, OwnerOf
-from tb_memplugin.recorder.watch.repeatable import ASSIGNING, OF_VARIABLES, repeats
-from tb_memplugin.recorder.watch.source_lines import SourceLines
+from tb_memplugin.recorder.watch.notes import GraphNotes, call_notes
 from tb_memplugin.schema import ConstantFact, GraphFacts, OpFact
 
 logger = logging.getLogger("tb_memplugin")
 
-MAX_GRAPHS = 2000
-"""Most graphs that are read of one program; every branch and loop body is a graph."""
-MIN_BYTES = 1024
-"""Smaller constants are not read: most graphs have hundreds, of shapes and axes."""
+MAX_GRAPHS = 2000  # most graphs that are read of one program; every branch and loop body is a graph
+MIN_BYTES = 1024  # smaller constants are not read: most graphs have hundreds, of shapes and axes
 PIPELINE_FUNCTION = "Dataset_"
 """Prefix of the names of tf.data's function graphs."""
+_SAME_BYTES = frozenset(
+    {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"}
+)
+_COMBINES_GRADIENTS = _SAME_BYTES | {"Cast", "Transpose", "AddN", "AddV2"}
+_SCALES = _SAME_BYTES | {"Cast", "Mul", "RealDiv", "Maximum", "Minimum", "ClipByValue"}
+_MAKES_DENSE = "UnsortedSegmentSum"
+"""Type of the op that makes a dense tensor of `tf.IndexedSlices`."""
+_ONES = frozenset({"Const", "Fill", "OnesLike"})
+_ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
+"""Make the values that sums of gradients start from, as in a loop's backward pass: they hold no forward result."""
+_WITHOUT_LINE = frozenset({"Placeholder", "Const", "NoOp", "ReadVariableOp", "VarHandleOp"})
+"""Types of ops that request no memory in a step."""
 
 
 def graph_facts(
@@ -72,10 +83,8 @@ def output_bytes(op: str | None, batch_size: int | None) -> int | None:
     The op's name may begin with the name of the op that calls its function. The batch size replaces an unknown first
     dimension.
     """
-    if op is None:
-        return None
-    for graph in reversed(list(call_notes.graphs)):
-        for name in (op, op.partition("/")[2]):
+    for graph in reversed(list(call_notes.graphs)) if op is not None else ():
+        for name in (op, str(op).partition("/")[2]):
             try:
                 tensor = graph.get_operation_by_name(name).outputs[0]
                 shape = tensor.shape.as_list()
@@ -100,28 +109,26 @@ def _can_run(graph: Any) -> bool:
 _known_constants: "weakref.WeakKeyDictionary[Any, tuple[int, dict[str, ConstantFact]]]" = weakref.WeakKeyDictionary()
 
 
-def constants_of(graph: Any) -> dict[str, ConstantFact]:
+def _constants_of(graph: Any) -> dict[str, ConstantFact]:
     """The constants of a function graph with at least `MIN_BYTES`, by the name of their op, without layer and line.
 
     Such as NumPy arrays that a traced function or a layer uses. TensorFlow allocates each when it first runs the
     function, without naming an op, and keeps it as long as the function.
     """
     version, constants = _known_constants.get(graph, (-1, {}))
-    if version != graph.version:
-        constants = dict(_read_constants(graph))
-        _known_constants[graph] = graph.version, constants
-    return constants
-
-
-def _read_constants(graph: Any) -> Iterator[tuple[str, ConstantFact]]:
-    of_input = graph.name.startswith(PIPELINE_FUNCTION)
+    if version == graph.version:
+        return constants
+    constants, of_input = {}, graph.name.startswith(PIPELINE_FUNCTION)
     for op in graph.get_operations():
-        if op.type == "Const":
+        if op.type == "Const" and op.outputs[0].dtype.name != "string":
             tensor = op.outputs[0]
             shape = tuple(tensor.shape.as_list()) if tensor.shape.rank else ()
             size = math.prod(shape) * int(tensor.dtype.size)
-            if size >= MIN_BYTES and tensor.dtype.name != "string":
-                yield op.name, ConstantFact(size, shape, tensor.dtype.name, function=graph.name, of_input=of_input)
+            if size >= MIN_BYTES:
+                name = tensor.dtype.name
+                constants[op.name] = ConstantFact(size, shape, name, function=graph.name, of_input=of_input)
+    _known_constants[graph] = graph.version, constants
+    return constants
 
 
 class _Reader:
@@ -130,7 +137,7 @@ class _Reader:
     def __init__(
         self, paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None, batch_size: int | None
     ) -> None:
-        self.paths, self.owner_of, self._lines, self.batch_size = paths, owner_of, lines, batch_size
+        self.paths, self.owner_of, self.lines, self.batch_size = paths, owner_of, lines, batch_size
         self._by_graph: dict[int, _Graph] = {}
         self.facts: list[GraphFacts | None] = []
 
@@ -139,8 +146,7 @@ class _Reader:
         index = len(self.facts)
         self.facts.append(None)
         forward = self._by_graph.get(id(getattr(graph, "_forward_graph", None)))
-        forward_layers = None if forward is None else forward.layers
-        reading = _Graph(graph, self, call or Call(), forward_layers)
+        reading = _Graph(graph, self, call or Call(), None if forward is None else forward.layers)
         self._by_graph[id(graph)] = reading
         callees: dict[str, list[tuple[str, int]]] = {}
         for number, op in enumerate(reading.graph.ops):
@@ -151,7 +157,7 @@ class _Reader:
         arguments = reading.graph.own_arguments() if call is None else ()
         self.facts[index] = GraphFacts(
             name=graph.name,
-            ops=reading.op_facts(self._lines),
+            ops=reading.op_facts(),
             callees={name: tuple(labelled) for name, labelled in callees.items()},
             root=call is None,
             arguments=frozenset(name.lower() for name in arguments),  # as they run
@@ -162,19 +168,17 @@ class _Reader:
         return index
 
     def read_constants(self, graph: Any) -> None:
-        if id(graph) not in self._by_graph and len(self.facts) < MAX_GRAPHS and constants_of(graph):
+        if id(graph) not in self._by_graph and len(self.facts) < MAX_GRAPHS and _constants_of(graph):
             constants = tuple(self._constants(graph, None))
             self.facts.append(GraphFacts(graph.name, {}, {}, root=False, constants=constants))
 
     def _constants(self, graph: Any, reading: "_Graph | None") -> Iterator[ConstantFact]:
-        for name, constant in constants_of(graph).items():
+        for name, constant in _constants_of(graph).items():
             number = -1 if reading is None else reading.graph.number.get(name, -1)
             if reading is None or number in reading.graph.needed:
-                yield dataclasses.replace(
-                    constant,
-                    layer=None if reading is None else reading.layers.layer[number],
-                    line=None if self._lines is None else self._lines.of_op(graph, graph.get_operation_by_name(name)),
-                )
+                layer = None if reading is None else reading.layers.layer[number]
+                line = None if self.lines is None else self.lines.of_op(graph, graph.get_operation_by_name(name))
+                yield dataclasses.replace(constant, layer=layer, line=line)
 
 
 def _callee(graph: Any, op: Any, attribute: str) -> Any:
@@ -189,30 +193,44 @@ def _callee(graph: Any, op: Any, attribute: str) -> Any:
 
 
 class _Graph:
+    """What one graph's ops are, by their numbers, and what its backward pass needs.
+
+    Attributes:
+        gradients: Ops that make gradients of variables, to the layer of the variable; `of_output` has them by (number
+            of a call op, index of its output).
+        made_dense: Those of `gradients` that make a dense gradient of a sparse one.
+        reads: (number of an op, index of its output) of all that ops of the backward pass read that TensorFlow runs.
+    """
+
     def __init__(self, graph: Any, reader: _Reader, call: Call, forward: OpLayers | None) -> None:
-        self.graph = GraphOps(graph)
+        self.graph = ops = GraphOps(graph)
+        self._reader, self._call = reader, call
         self._notes = notes = call_notes.graphs.get(graph) or GraphNotes()
-        self.layers = OpLayers(self.graph, notes, reader.paths, call, forward)
-        self._variables = self.graph.captured_variables(call, reader.owner_of)
-        self._gradients = gradient_ops(self.graph, self.layers, notes, call, reader.owner_of)
-        self.layers.place_updates(self._variables, self._gradients.layer)
-        self._early = early_ops(self.graph, self.layers, self._gradients)
-        self._saved = saved_for_backward(self.graph, self.layers, self._early, call)
-        self._reads = backward_reads(self.graph, self.layers)
-        self.batch = BatchDimensions(self.graph, reader.batch_size, call.powers, call.fixed)
+        self.layers = OpLayers(ops, notes, reader.paths, call, forward)
+        self._passes = self.layers.pass_name
+        self._variables = ops.captured_variables(call, reader.owner_of)
+        self.gradients: dict[int, str | None] = {}
+        self.of_output: dict[tuple[int, int], str | None] = {}
+        self._find_gradients()
+        self.made_dense = self._sparse_sums()
+        self.layers.place_updates(self._variables, self.gradients)
+        self._backward = [at for at, name in enumerate(self._passes) if name == "backward" and at in ops.needed]
+        self.reads = {source for number in self._backward for source in ops.inputs[number]}
+        self._early = self._early_ops()
+        self._saved = self._saved_for_backward()
+        self.batch = BatchDimensions(ops, reader.batch_size, call.powers, call.fixed)
 
     def call(self, number: int, callee: Any) -> Call:
         names = [tensor.op.name for tensor in getattr(callee, "inputs", ()) or ()]
         kind = self.graph.types[number]
         chosen = kind in ("If", "StatelessIf")  # its first input is the condition
-        saves = kind in ("PartitionedCall", "StatefulPartitionedCall") and self.layers.pass_name[number] != "backward"
-        gradients = self._gradients.layer_of_output.items()
+        saves = kind in ("PartitionedCall", "StatefulPartitionedCall") and self._passes[number] != "backward"
         return Call(
             self.layers.layer[number],
-            self.layers.pass_name[number],
+            self._passes[number],
             self._variables,
-            frozenset(index for op, index in self._reads if saves and op == number),
-            {index: layer for (op, index), layer in gradients if op == number},
+            frozenset(index for op, index in self.reads if saves and op == number),
+            {index: layer for (op, index), layer in self.of_output.items() if op == number},
             self.batch.of_arguments(number, names, int(chosen)),
             self.batch.fixed,
         )
@@ -229,38 +247,206 @@ class _Graph:
         layers = {
             self.layers.layer[at]
             for at, kind in enumerate(self.graph.types)
-            if self.layers.pass_name[at] == "forward"
+            if self._passes[at] == "forward"
             and (kind in odd or (kind in ASSIGNING and self.graph.inputs[at][0][0] in trained))
         }
         return frozenset(layer for layer in layers if layer is not None)
 
-    def op_facts(self, lines: SourceLines | None) -> dict[str, OpFact]:
-        graph, layers, gradients = self.graph, self.layers, self._gradients
-        line = [None] * len(graph) if lines is None else lines.of_graph(graph, layers, self._notes)
-        reusers = buffer_reusers(graph, layers)
-        unread = unread_outputs(graph, self._reads, self._saved)
-        late = late_reads(graph, layers)
+    def op_facts(self) -> dict[str, OpFact]:
+        graph, layers = self.graph, self.layers
+        lines, reusers, unread, late = self._lines(), self._buffer_reusers(), self._unread_outputs(), self._late_reads()
         facts: dict[str, OpFact] = {}
         for number, op in enumerate(graph.ops):
-            forward_inputs, gradient_inputs = inputs_of_backward(graph, layers, number)
-            has_shape = layers.pass_name[number] != "update" or number in gradients.made_dense
+            sources = graph.inputs[number] if self._passes[number] == "backward" else ()
+            gradient_inputs = sorted({source for source, _ in sources if self._passes[source] == "backward"})
+            has_shape = self._passes[number] != "update" or number in self.made_dense
             facts[op.name] = OpFact(
                 layer=layers.layer[number],
-                pass_name=layers.pass_name[number],
+                pass_name=self._passes[number],
                 saved_for_backward=number in self._saved,
                 read_late=late.get(number),
                 unread_outputs=unread.get(number, ()),
-                gradient_of=gradients.layer.get(number),
-                is_gradient=number in gradients.layer,
-                made_dense=number in gradients.made_dense,
+                gradient_of=self.gradients.get(number),
+                is_gradient=number in self.gradients,
+                made_dense=number in self.made_dense,
                 assigns=graph.assigned_variable(number, self._variables),
                 passes_to=tuple(reusers.get(number, ())),
-                forward_inputs=forward_inputs,
-                gradient_inputs=gradient_inputs,
+                forward_inputs=tuple(at for at, (one, _) in enumerate(sources) if self._passes[one] != "backward"),
+                gradient_inputs=tuple(graph.ops[source].name for source in gradient_inputs),
                 early=number in self._early,
                 output_shapes=graph.output_shapes(number) if has_shape else (),
                 batch_powers=self.batch.powers[number] if has_shape else (),
                 output_dtypes=graph.output_dtypes(number) if has_shape else (),
-                line=line[number],
+                line=lines[number],
             )
         return facts
+
+    def _find_gradients(self) -> None:
+        """Find the ops that make gradients of variables.
+
+        Includes the terms of a gradient that is a sum, and the same values before a cast or a change of shape, if
+        nothing else reads them.
+        """
+        graph = self.graph
+        readers = collections.Counter(source for sources in graph.inputs for source in sources)
+        # To the op that makes an op's results for all iterations: the last one in the scope.
+        vectorized = {graph.vectorized_from(number): number for number in range(len(graph))}
+        pending: list[tuple[int, int, str | None]] = []
+        for index, layer in self._call.gradients.items():
+            producer = graph.output(index)
+            if producer is not None:
+                pending.append((*producer, layer))
+        for name, index, reference in self._notes.gradients:
+            owner = self._reader.owner_of(reference()) if reference() is not None else None
+            if owner is not None and name in graph.number:
+                number = graph.number[name]
+                pending.append((number, index, owner[1]))
+                if number in vectorized:
+                    pending.append((vectorized[number], 0, owner[1]))
+        while pending:
+            number, index, layer = pending.pop()
+            kind = graph.types[number]
+            if kind in CALLS:
+                self.of_output[number, index] = layer
+            elif number not in self.gradients and kind != "Placeholder":
+                self.gradients[number] = layer
+                for term in graph.inputs[number] if kind in _COMBINES_GRADIENTS else ():
+                    if readers[term] == 1 and self._passes[term[0]] == "backward":
+                        pending.append((*term, layer))
+
+    def _sparse_sums(self) -> set[int]:
+        graph, gradients = self.graph, self.gradients
+        sums = {number for number, kind in enumerate(graph.types) if kind == _MAKES_DENSE}
+        for number in sorted(sums):
+            (source, _), (rows, _) = graph.inputs[number][:2]
+            while source not in gradients and graph.types[source] in _SCALES and graph.inputs[source]:
+                source = graph.inputs[source][0][0]  # values that were clipped or scaled
+            if source in gradients and rows in gradients:
+                gradients.setdefault(number, gradients[source])
+        return gradients.keys() & sums
+
+    def _early_ops(self) -> set[int]:
+        """Backward ops that depend on no gradient, except those that make zeros; empty if that is unknown.
+
+        A tape first makes the gradient of its target with respect to itself, which is 1; every other gradient depends
+        on it. If a variable's gradient does not, the tape started from an `output_gradients` argument, and nothing is
+        known.
+        """
+        graph = self.graph
+        seeds = {span.start for span in self.layers.backward_spans}
+        if not seeds or any(graph.types[seed] not in _ONES for seed in seeds if seed < len(graph)):
+            return set()
+        dependent: set[int] = set()
+        for number in range(len(graph)):
+            if number in seeds or any(source in dependent for source, _ in graph.inputs[number]):
+                dependent.add(number)
+        others = [at for at, name in enumerate(self._passes) if name == "backward" and at not in dependent]
+        outputs = [graph.ops[number].outputs for number in others if number in self.gradients]
+        if not all(tensors and tensors[0].dtype.is_integer for tensors in outputs):  # but the rows of a sparse gradient
+            return set()
+        return {number for number in others if graph.types[number] not in _ZEROS}
+
+    def _saved_for_backward(self) -> set[int]:
+        """Numbers of the ops with results that an op of the backward pass reads that TensorFlow runs."""
+        graph, layers, early = self.graph, self.layers, self._early
+        producers = (graph.output(index) for index in self._call.read_outputs)
+        saved = {producer[0] for producer in producers if producer is not None}
+        backward = set(self._backward)
+        for number, kind in enumerate(graph.types):
+            if number in backward and kind not in SHAPE_OPS:
+                saved.update(
+                    source
+                    for source, _ in graph.inputs[number]
+                    if self._passes[source] != "backward"
+                    or layers.in_layer[source]
+                    or (source in early and number not in early)
+                )
+            elif kind.startswith("TensorListPushBack") and self._call.pass_name == "forward":
+                saved.update(source for source, _ in graph.inputs[number][1:])
+        return saved
+
+    def _late_reads(self) -> dict[int, int]:
+        """Op number to the number of the backward pass that reads its result, of passes that differentiate another
+        one."""
+        reads: dict[int, int] = {}
+        for number in self._backward:
+            read_late = self.layers.late_pass(number)
+            if read_late is not None and self.graph.types[number] not in SHAPE_OPS:
+                for source, _ in self.graph.inputs[number]:
+                    while self._passes[source] != "backward" and source not in reads:
+                        reads[source] = read_late
+                        if self.graph.types[source] in _SAME_BYTES:  # the buffer is that of its input
+                            source = self.graph.inputs[source][0][0]
+        return reads
+
+    def _unread_outputs(self) -> dict[int, tuple[int, ...]]:
+        """Op number to the indices of its outputs that are not in `reads`, of saved ops with several outputs.
+
+        A loss for each example, for one: its op computes the gradient of the logits as well, and only that is read.
+        """
+        unread: dict[int, tuple[int, ...]] = {}
+        for number in self._saved:
+            outputs = range(len(self.graph.ops[number].outputs))
+            missing = tuple(index for index in outputs if (number, index) not in self.reads)
+            if 0 < len(missing) < len(outputs):
+                unread[number] = missing
+        return unread
+
+    def _buffer_reusers(self) -> dict[int, list[str]]:
+        """Op number to the names of the ops that may reuse its output buffer: readers of the same pass and dtype."""
+        names: dict[int, list[str]] = {}
+        for op, kind, name, sources in zip(
+            self.graph.ops, self.graph.types, self._passes, self.graph.inputs, strict=True
+        ):
+            if kind not in SHAPE_OPS and op.outputs:
+                for source, index in sources:
+                    same_dtype = self.graph.ops[source].outputs[index].dtype == op.outputs[0].dtype
+                    if same_dtype and self._passes[source] == name:
+                        names.setdefault(source, []).append(op.name)
+        return names
+
+    def _lines(self) -> list[str | None]:
+        """The line of each op. A gradient has that of its forward op; if that is unknown, of the call of the tape.
+
+        A graph has no lines if reading them would exceed the recording's limit: with some of them, a gradient may get a
+        wrong one.
+        """
+        graph, source_lines = self.graph, self._reader.lines
+        lines: list[str | None] = [None] * len(graph)
+        calls = {  # number of each op that a tape or an optimizer made to the number of the first op of that call
+            number: span.start
+            for span in self._notes.spans
+            if span.kind != "layer"
+            for number in range(span.start, min(span.end, len(graph)))
+            if self._passes[number] == span.kind and not self.layers.in_layer[number]
+        }
+        own = [at for at, kind in enumerate(graph.types) if at not in calls and kind not in _WITHOUT_LINE]
+        wanted = [graph.ops[number] for number in (*own, *calls.values())]
+        if source_lines is None or not source_lines.may_read(graph.graph, wanted):
+            return lines
+        for number in own:
+            lines[number] = source_lines.of_op(graph.graph, graph.ops[number])
+        for span in sorted(self._notes.spans, key=lambda span: -span.depth):  # the innermost layer with a line decides
+            layer = None if span.layer is None else span.layer()
+            for number in range(span.start, min(span.end, len(lines))) if layer is not None else ():
+                lines[number] = source_lines.made(layer, lines[number]) or lines[number]
+        scopes: dict[str, str | None] = {}  # name scope to the line of the forward ops in it; None if they have several
+        for op, line in zip(graph.ops, lines, strict=True):
+            if line is not None and GRADIENT_SCOPE not in op.name:
+                scope = op.name.rpartition("/")[0]
+                scopes[scope] = line if scopes.get(scope, line) == line else None
+        for number, call in calls.items():
+            line = self._forward_line(graph.ops[number].name, lines, scopes)
+            lines[number] = source_lines.of_op(graph.graph, graph.ops[call]) if line is None else line
+        return lines
+
+    def _forward_line(self, name: str, lines: list[str | None], scopes: dict[str, str | None]) -> str | None:
+        """The line of the forward op, or scope, in whose scope TensorFlow made a gradient op; None without one."""
+        _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
+        while gradient and (scope := scope.rpartition("/")[0]):
+            forward = self.graph.number.get(scope)
+            if forward is not None:
+                return lines[forward]
+            if scope in scopes:
+                return scopes[scope]
+        return None

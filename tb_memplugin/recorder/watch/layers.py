@@ -1,13 +1,24 @@
-"""The models of Keras and `tf.Module`: their tree of layers, their variables, and the slots of their optimizers."""
+"""The models of Keras and `tf.Module`: their tree of layers, their variables, the slots of their optimizers, and the
+layer table made of these."""
 
 import ctypes
+import dataclasses
+import itertools
 import math
 import sys
+import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
-from tb_memplugin.schema import is_cpu
+from tb_memplugin.errors import MemoryPluginError
+from tb_memplugin.recorder.watch.notes import call_notes
+from tb_memplugin.schema import Layer, LayerTable, is_cpu
+
+Outputs: TypeAlias = tuple[tuple[tuple[int, ...], str], ...]
+"""Shape (−1 for an unknown dimension) and dtype of each output of a layer's first call; empty if unknown."""
+_MIN_COPY_BYTES = 64 << 10
 
 
 def packages() -> list[Any]:
@@ -47,11 +58,11 @@ def walk(model: Any) -> list[LayerNode]:
 def _walk(layer: Any, path: str, visited: set[int]) -> Iterator[LayerNode]:
     visited.add(id(layer))
     yield LayerNode(path, layer)
-    names: dict[str, int] = {}
+    names: Counter[str] = Counter()
     for child_name, child in children(layer):
         if id(child) in visited or type(child).__name__ == "InputLayer":
             continue
-        names[child_name] = names.get(child_name, 0) + 1
+        names[child_name] += 1
         name = child_name if names[child_name] == 1 else f"{child_name}#{names[child_name]}"
         yield from _walk(child, f"{path}/{name}", visited)
 
@@ -115,10 +126,8 @@ def _claim(layer: Any, waiting: dict[int, LayerNode], claimed: set[int], owned: 
 
 
 def variables_of(layer: Any, name: str) -> list[Any]:
-    """The variables in an attribute of a layer or model; none of a model of Keras 2 that is not built yet.
-
-    The weights of a module are its variables and those of the layers inside it.
-    """
+    """The variables in an attribute of a layer or model; none of a model of Keras 2 that is not built yet. The weights
+    of a module are its variables and those of the layers inside it."""
     if is_module(layer):
         own = layer.trainable_variables if name.startswith("trainable") else layer.variables
         inner = [variable for _, child in children(layer) for variable in variables_of(child, name)]
@@ -161,7 +170,6 @@ def tensor_size(tensor: Any) -> int:
 
 _copied: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 """Variables that TensorFlow copies whenever they are read, by id: those that were updated sparsely, for good."""
-_MIN_COPY_BYTES = 64 << 10
 
 
 def variable_address(variable: Any) -> int | None:
@@ -231,8 +239,8 @@ class Slot(NamedTuple):
 def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
     """Every variable of a Keras optimizer, including those of an inner optimizer, each once.
 
-    Keras keeps slots in lists parallel to the optimizer's trainable variables. Names are not used, because they repeat.
-    Optimizers of Keras 2 do not refer to the model's variables that they serve, so these are given.
+    Keras keeps slots in lists parallel to the optimizer's trainable variables; names repeat. Optimizers of Keras 2 do
+    not refer to the model's variables that they serve, so these are given.
     """
     by_id: dict[int, Slot] = {}
     by_key = {_key_of_keras_2(variable): variable for variable in served}
@@ -247,8 +255,7 @@ def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
 
 
 def all_variables(optimizer: Any) -> list[Any]:
-    """They are a method of a legacy optimizer of Keras 2."""
-    variables = optimizer.variables
+    variables = optimizer.variables  # a method of a legacy optimizer of Keras 2
     return list(variables if isinstance(variables, (list, tuple)) else variables())
 
 
@@ -282,3 +289,172 @@ def _key_of_keras_2(variable: Any) -> Any:
 def _is_unlisted_placeholder(variable: Any, of: Any) -> bool:
     # Adafactor keeps scalar placeholders for weights that it does not factor, and omits them from its variables.
     return variable is not of and hasattr(variable, "value") and hasattr(variable, "assign")
+
+
+def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerTable | None) -> LayerTable:
+    """The layer table of a model as of a step, without output sizes (`with_output_bytes` adds them).
+
+    Unbuilt layers have no weights. The table's reason describes the change from the `previous` one.
+    """
+    nodes = walk(model)
+    owned = own_variables(nodes)
+    slot_bytes, other_optimizer = _optimizer_bytes(optimizer, owned)
+    trainable_ids = {id(variable) for variable in variables_of(model, "trainable_variables")}
+    units = _recomputable_units(model)
+    root = f"{nodes[0].path}/"
+    layers = []
+    for path, layer in nodes:
+        own = owned[path]
+        trainable = [weight for weight in own if id(weight) in trainable_ids]
+        outputs = _outputs(layer)
+        shape, dtype = outputs[0] if outputs else (None, None)
+        exact = call_notes.recomputed.get(layer)
+        layers.append(
+            Layer(
+                path=path,
+                type=type(layer).__name__,
+                trainable=bool(trainable) if own else bool(getattr(layer, "trainable", True)),
+                parameters=sum(math.prod(weight.shape) for weight in own),
+                weight_bytes=sum(map(variable_bytes, own)),
+                trainable_weight_bytes=sum(map(variable_bytes, trainable)),
+                optimizer_bytes=slot_bytes[path],
+                output_shape=shape,
+                output_dtype=dtype,
+                output_bytes=None,
+                recomputed=None if exact is None else "exact" if exact else "anew",
+                unit=units.get(path.removeprefix(root)),
+            )
+        )
+    metrics = [variable for metric in getattr(model, "metrics", ()) for variable in metric.variables]
+    others = {id(variable): variable for variable in (*variables_of(model, "variables"), *metrics)}
+    for weight in itertools.chain(*owned.values()):
+        others.pop(id(weight), None)
+    name = None if optimizer is None else type(optimizer).__name__
+    return LayerTable(
+        step=step,
+        wall_time=time.time(),
+        reason=_change(previous, tuple(layers), name),
+        layers=tuple(layers),
+        optimizer=name,
+        other_optimizer_bytes=other_optimizer,
+        other_state_bytes=sum(map(variable_bytes, others.values())),
+    )
+
+
+def outputs_by_layer(model: Any) -> dict[str, Outputs]:
+    return {node.path: _outputs(node.layer) for node in walk(model)}
+
+
+def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_size: int | None) -> LayerTable:
+    """`table` with the total output bytes of each layer's first call; None where a dimension is unknown.
+
+    `outputs` are the model's `outputs_by_layer`; the batch size replaces an unknown first dimension.
+    """
+    layers = tuple(
+        dataclasses.replace(layer, output_bytes=_output_bytes(outputs.get(layer.path, ()), batch_size))
+        for layer in table.layers
+    )
+    return dataclasses.replace(table, layers=layers)
+
+
+def signature(model: Any, optimizer: Any) -> Hashable:
+    """A value that changes whenever the layer table does; cheap enough to compute every few seconds."""
+    recomputed = call_notes.recomputed  # those of other models come and go
+    return (
+        id(model),
+        tuple(id(variable) for variable in variables_of(model, "weights")),
+        frozenset(id(variable) for variable in variables_of(model, "trainable_variables")),
+        id(optimizer),
+        0 if optimizer is None else len(all_variables(optimizer)),
+        frozenset(id(node.layer) for node in walk(model) if node.layer in recomputed) if recomputed else frozenset(),
+    )
+
+
+def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: str | None) -> str:
+    """What changed since the previous table, such as "conv became trainable"."""
+    if previous is None:
+        return "recording began"
+    before = {layer.path: layer for layer in previous.layers}
+    after = {layer.path: layer for layer in layers}
+    both = [(before[path], layer) for path, layer in after.items() if path in before]
+    # A layer without weights follows its model's flag, which changes no bytes.
+    flags = [(new.path, new.trainable) for old, new in both if new.weight_bytes and old.trainable != new.trainable]
+    again = [new.path for old, new in both if new.recomputed and not old.recomputed]
+    changes = (
+        ([path for path, trainable in flags if trainable], "became trainable"),
+        ([path for path, trainable in flags if not trainable], "became frozen"),
+        (again, f"run{'' if len(again) > 1 else 's'} again in the backward pass"),
+        ([path for path in after if path not in before], "appeared"),
+        ([path for path in before if path not in after], "disappeared"),
+    )
+    parts = [f"{_list(paths)} {change}" for paths, change in changes if paths]
+    if not parts and sum(x.weight_bytes for x in layers) != sum(x.weight_bytes for x in previous.layers):
+        parts.append("weights were created")
+    slots_changed = sum(x.optimizer_bytes for x in layers) != sum(x.optimizer_bytes for x in previous.layers)
+    if not parts and (previous.optimizer != optimizer or slots_changed):
+        parts.append(f"optimizer {optimizer} was built" if optimizer else "the optimizer was removed")
+    return "; ".join(parts) or "the model was compiled again"
+
+
+def _list(paths: list[str]) -> str:
+    names = [path.rsplit("/", 1)[-1] for path in paths]
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _optimizer_bytes(optimizer: Any, owned: Mapping[str, list[Any]]) -> tuple[Counter[str | None], int]:
+    """(slot bytes by layer path, bytes of the optimizer's other variables)."""
+    owner_of = {id(variable): path for path, variables in owned.items() for variable in variables}
+    sizes: Counter[str | None] = Counter()
+    for slot in slots(optimizer, itertools.chain(*owned.values())) if optimizer is not None else ():
+        sizes[owner_of.get(id(slot.of))] += variable_bytes(slot.variable)
+    other = sizes.pop(None, 0)
+    return sizes, other
+
+
+def _outputs(layer: Any) -> Outputs:
+    import keras
+
+    nodes = getattr(layer, "_inbound_nodes", None)
+    return tuple(
+        (
+            tuple(-1 if size is None else int(size) for size in output.shape),
+            str(getattr(output.dtype, "name", output.dtype)),
+        )
+        for output in (keras.tree.flatten(nodes[0].outputs) if nodes else ())
+    )
+
+
+def _output_bytes(outputs: Outputs, batch_size: int | None) -> int | None:
+    total = 0
+    for shape, dtype in outputs:
+        filled = (batch_size, *shape[1:]) if shape[:1] == (-1,) and batch_size else shape
+        if -1 in filled:
+            return None
+        total += math.prod(filled) * item_bytes(dtype)
+    return total if outputs else None
+
+
+def _recomputable_units(model: Any) -> dict[str, int]:
+    """Path of a layer inside the model to its number, as `Layer.unit` has it; empty if the layer graph is unknown.
+
+    Numbers go on by one between neighbors that can be recomputed together, and by two where they cannot.
+    """
+    import keras
+
+    if not isinstance(model, keras.Model):
+        return {}
+    try:
+        from tb_memplugin.recorder.watch.segments import cut_points, is_graph, segments_between
+
+        segments = segments_between(model, cut_points(model))
+    except (MemoryPluginError, AttributeError, ImportError, TypeError, ValueError):
+        return {}  # a graph of another version of Keras
+    joins = is_graph(model)
+    units: dict[str, int] = {}
+    number, parent = -1, None
+    for segment in segments:
+        inside = segment[0].rpartition("/")[0]
+        number += 1 if joins and inside == parent else 2
+        parent = inside
+        units.update(dict.fromkeys(segment, number))
+    return units

@@ -26,7 +26,7 @@ from tb_memplugin.recorder.failure.failure_maps import VARIABLE, FailureMaps, du
 from tb_memplugin.recorder.failure.failures import RaisedError, memory_request
 from tb_memplugin.recorder.failure.post_mortems import OomWatch, OwnedMap, Place, RecentSteps
 from tb_memplugin.recorder.watch.batches import batch_notes
-from tb_memplugin.recorder.watch.call_notes import call_notes
+from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.schema import MISSING, ChunkOwner, FailedDuring, MemoryMap, Oom, Phase
 from tb_memplugin.schema.trace import BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
 

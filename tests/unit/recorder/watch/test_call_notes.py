@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from tb_memplugin.recorder.watch.call_notes import CallNotes
+from tb_memplugin.recorder.watch.notes import CallNotes
 
 
 def test_each_thread_has_its_own_calls() -> None:

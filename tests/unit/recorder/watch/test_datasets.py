@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch import datasets as module
-from tb_memplugin.recorder.watch.datasets import DataPipelines, makes_iterator
+from tb_memplugin.recorder.watch import batches as module
+from tb_memplugin.recorder.watch.batches import DataPipelines
+from tb_memplugin.recorder.watch.wrappers import makes_iterator
 
 
 @pytest.fixture

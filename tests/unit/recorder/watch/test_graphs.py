@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tb_memplugin.recorder.heap import SourceLines
 from tb_memplugin.recorder.watch import graphs as module
-from tb_memplugin.recorder.watch.call_notes import CallNotes, call_notes
-from tb_memplugin.recorder.watch.graphs import constants_of, graph_facts, output_bytes
-from tb_memplugin.recorder.watch.hooks import hooks
-from tb_memplugin.recorder.watch.source_lines import SourceLines
+from tb_memplugin.recorder.watch.graphs import _constants_of, graph_facts, output_bytes
+from tb_memplugin.recorder.watch.notes import CallNotes, call_notes
+from tb_memplugin.recorder.watch.wrappers import hooks
 from tb_memplugin.schema.trace import GraphFacts
 
 
@@ -291,7 +291,7 @@ def test_large_constants_are_read_with_their_function_and_line() -> None:
         )
 
     graph = project.get_concrete_function(tf.ones((4, 16))).graph
-    assert [(one.shape, one.dtype, one.requested_bytes) for one in constants_of(graph).values()] == [
+    assert [(one.shape, one.dtype, one.requested_bytes) for one in _constants_of(graph).values()] == [
         ((16, 64), "float32", 4096)
     ]
     # Graphs of other tests that are still alive are read, too; the other graphs come last.

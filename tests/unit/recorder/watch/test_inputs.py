@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch import inputs
+from tb_memplugin.recorder.watch import notes as noting
+from tb_memplugin.recorder.watch import wrappers
 from tb_memplugin.recorder.watch.batches import batch_notes
-from tb_memplugin.recorder.watch.hooks import hooks
-from tb_memplugin.recorder.watch.inputs import InputNotes, input_notes, note_running_fit
+from tb_memplugin.recorder.watch.notes import InputNotes, input_notes, note_running_fit
+from tb_memplugin.recorder.watch.wrappers import hooks
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_tensors_are_found_at_any_depth_and_not_kept_alive(notes: InputNotes) ->
 def test_no_more_values_of_a_call_are_examined_than_the_most(
     notes: InputNotes, monkeypatch: pytest.MonkeyPatch, values: Any, count: int
 ) -> None:
-    monkeypatch.setattr(inputs, "MAX_ITEMS", 5)
+    monkeypatch.setattr(noting, "MAX_ITEMS", 5)
     notes.data(values)
     assert len(notes.tensors()) == count
 
@@ -71,7 +72,7 @@ def test_no_more_values_of_a_call_are_examined_than_the_most(
 def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(notes: InputNotes) -> None:
     batch, data = eager(), eager()
     notes.data(batch)
-    notes.dataset(data)
+    notes.data(data, math.inf)
     between = time.perf_counter()
     assert notes.is_input(batch) and not notes.is_input(batch, between)
     notes.arguments([batch, data])  # a step inside of `fit`
@@ -201,8 +202,8 @@ def test_functions_that_are_called_and_iterators_that_they_read_are_counted(
 ) -> None:
     noted: list[Any] = []
     counted: list[Any] = []
-    monkeypatch.setattr(inputs.program_counters.datasets, "iterated", noted.append)
-    monkeypatch.setattr(inputs.program_counters.functions, "called", lambda function, *_: counted.append(function))
+    monkeypatch.setattr(wrappers.program_counters.datasets, "iterated", noted.append)
+    monkeypatch.setattr(wrappers.program_counters.functions, "called", lambda function, *_: counted.append(function))
     iterator, inner = iter(tf.data.Dataset.range(3)), tf.function(lambda x: x + 1)
     outer = tf.function(lambda source, other: (next(source), inner(other)))
     outer(iterator, eager())
@@ -227,9 +228,9 @@ def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: 
 @pytest.mark.parametrize(
     ("wrapper", "counter"),
     [
-        (inputs.next_element, "datasets.iterated"),
-        (inputs.makes_model, "models.note"),
-        (inputs.takes_data, "models.note"),
+        (wrappers.next_element, "datasets.iterated"),
+        (wrappers.makes_model, "models.note"),
+        (wrappers.takes_data, "models.note"),
     ],
 )
 def test_a_wrapper_counts_while_notes_are_taken(
@@ -237,7 +238,7 @@ def test_a_wrapper_counts_while_notes_are_taken(
 ) -> None:
     counted: list[Any] = []
     owner, name = counter.split(".")
-    monkeypatch.setattr(getattr(inputs.program_counters, owner), name, counted.append)
+    monkeypatch.setattr(getattr(wrappers.program_counters, owner), name, counted.append)
     monkeypatch.setattr(input_notes, "active", active)
     made = InputNotes()  # any object
     wrapper(lambda self: None, made)
@@ -248,7 +249,7 @@ def test_a_wrapper_counts_while_notes_are_taken(
 def test_the_data_of_a_fit_that_runs_is_noted(
     notes: InputNotes, monkeypatch: pytest.MonkeyPatch, module: str, found: bool
 ) -> None:
-    monkeypatch.setattr(inputs, "input_notes", notes)
+    monkeypatch.setattr(noting, "input_notes", notes)
     code = """
 def fit(x, y=None, validation_data=None):
     other = x + 1
@@ -267,5 +268,5 @@ def train(x):
     package.train(z)
     assert not notes.is_input(z)
     # AND a stack that cannot be read changes nothing
-    monkeypatch.setattr(inputs, "running_functions", fail)
+    monkeypatch.setattr(noting, "running_functions", fail)
     note_running_fit()

@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch import layer_calls
+from tb_memplugin.recorder.watch import wrappers
 from tb_memplugin.recorder.watch.batches import batch_notes
-from tb_memplugin.recorder.watch.call_notes import call_notes
-from tb_memplugin.recorder.watch.hooks import hooks
-from tb_memplugin.recorder.watch.inputs import input_notes
+from tb_memplugin.recorder.watch.notes import call_notes, input_notes
+from tb_memplugin.recorder.watch.wrappers import hooks
 
 X = tf.ones((4, 3))
 
@@ -176,9 +175,9 @@ def test_layers_that_the_backward_pass_calls_again_are_recomputed() -> None:
     kept.append(traced(functools.partial(step, again=False)))
     assert layer not in call_notes.recomputed
     # AND a recomputation that changes nothing is told apart
-    assert layer_calls._without_effect() is False
+    assert wrappers._without_effect() is False
     with keras.StatelessScope():
-        assert layer_calls._without_effect() is True
+        assert wrappers._without_effect() is True
 
 
 def test_after_the_last_observer_nothing_is_noted() -> None:

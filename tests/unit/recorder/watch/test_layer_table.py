@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import pytest
 
-from tb_memplugin.recorder.watch.call_notes import CallNotes
-from tb_memplugin.recorder.watch.layer_table import build_layer_table, recomputable_units, signature
+from tb_memplugin.recorder.watch.layers import _recomputable_units, build_layer_table, signature
+from tb_memplugin.recorder.watch.notes import CallNotes
 
 L = keras.layers
 
@@ -15,7 +15,7 @@ L = keras.layers
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch) -> CallNotes:
     notes = CallNotes()
-    monkeypatch.setattr("tb_memplugin.recorder.watch.layer_table.call_notes", notes)
+    monkeypatch.setattr("tb_memplugin.recorder.watch.layers.call_notes", notes)
     return notes
 
 
@@ -52,7 +52,7 @@ def test_neighbors_between_cut_points_have_consecutive_numbers(monkeypatch: pyte
 
     monkeypatch.setattr(keras.Model, "__init__", made)
     monkeypatch.setattr(keras, "Input", made)
-    units = recomputable_units(model)
+    units = _recomputable_units(model)
     assert units["drop"] - units["first"] == 1
     # AND a model without a layer graph has none
-    assert recomputable_units(object()) == {}
+    assert _recomputable_units(object()) == {}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch import program_counters as function_traces
-from tb_memplugin.recorder.watch.program_counters import (
+from tb_memplugin.recorder.watch import counters as function_traces
+from tb_memplugin.recorder.watch.counters import (
     FunctionTraces,
     TracedFunction,
     changed_argument,

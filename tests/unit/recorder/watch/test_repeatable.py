@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch.repeatable import OF_VARIABLES, REPEATABLE, repeats
+from tb_memplugin.recorder.watch.graph_ops import OF_VARIABLES, REPEATABLE, repeats
 
 
 @pytest.mark.parametrize("name", sorted(REPEATABLE | OF_VARIABLES))

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.program.layer_watch import LayerWatch
+from tb_memplugin.recorder.watch.observer import LayerWatch
 
 
 class Model:

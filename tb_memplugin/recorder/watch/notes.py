@@ -1,4 +1,8 @@
-"""Notes which eager tensors are input data of the program.
+"""Notes on calls of layers, tapes and optimizers while TensorFlow traces functions, and on which eager tensors are
+data.
+
+Name scopes do not identify layers, so names are used only where nothing better can be observed. The notes stay with the
+process, weakly keyed by graph, so that a later observer knows functions that were traced before it was installed.
 
 A tensor is input data if a tf.data iterator returned it, or if it was passed to the outermost layer call, to a traced
 function that calls layers, or to one of Keras's training methods. A tensor that such a call returned is a result, and
@@ -11,19 +15,87 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tb_memplugin.recorder.watch.batches import batch_notes
-from tb_memplugin.recorder.watch.call_notes import call_notes
-from tb_memplugin.recorder.watch.frames import DATASET_METHODS, is_trainer, running_functions
-from tb_memplugin.recorder.watch.program_counters import program_counters, traces_of
+from tb_memplugin.recorder.heap import DATASET_METHODS, is_trainer, running_functions
 
 logger = logging.getLogger("tb_memplugin")
 
-MAX_ITEMS = 1000
-"""Most values in the arguments of one call that are examined."""
-_DATA_ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
+CallKind: TypeAlias = Literal["layer", "backward", "update"]
+"""A layer's call, a call of a tape for gradients, or ``Optimizer.apply``."""
+MAX_ITEMS = 1000  # most values in the arguments of one call that are examined
+DATA_ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
+
+
+class Span(NamedTuple):
+    """A range of ops of one graph, by their numbers, that one call made.
+
+    Each replica of a distributed step is traced on a thread of its own, while the optimizer calls of the replicas
+    before it wait. Of a backward pass, `targets` are the names of the ops whose results it differentiates, and another
+    one may then differentiate a `recorded` one.
+    """
+
+    start: int
+    end: int
+    depth: int
+    thread: int
+    kind: CallKind
+    layer: Any
+    targets: tuple[str, ...] = ()
+    recorded: bool = False
+
+
+class GraphNotes:
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.gradients: list[tuple[str, int, Any]] = []  # op name, index of its output, weak reference to the variable
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Any] = []  # calls that the thread is in: the layer, or None for another kind of call
+        self.again: set[int] = set()  # ids of the layers that the backward pass which it is in called again
+        self.depth = 0  # of the calls that may be given data
+
+
+class CallNotes:
+    """Process-wide notes, taken while `active`. Any thread may trace a function and so take notes.
+
+    Attributes:
+        outermost_layers: Layers that no other layer called.
+        recomputed: Layer that the backward pass traced last called again, to whether that call left all variables as
+            they were.
+        optimizers: Those with a traced update.
+        eager_paths, eager_lines: While a profiler window is open, id of a layer to its path, and `SourceLines`.
+        eager_gradients: (address, requested bytes, weak reference to the variable) of those of the last window.
+    """
+
+    def __init__(self) -> None:
+        self.active = False
+        self.graphs: weakref.WeakKeyDictionary[Any, GraphNotes] = weakref.WeakKeyDictionary()
+        self.outermost_layers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.recomputed: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+        self.optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.traced_calls = 0
+        self.eager_paths: Mapping[int, str] | None = None
+        self.eager_lines: Any = None
+        self.eager_gradients: list[tuple[int, int, Any]] | None = None
+        self._lock = threading.Lock()
+        self.of_thread = _OfThread()
+
+    def notes(self, graph: Any) -> GraphNotes:
+        with self._lock:
+            return self.graphs.setdefault(graph, GraphNotes())
+
+    def abandon(self) -> None:
+        """Take no more notes in a forked child."""
+        self._lock = threading.Lock()
+        self.eager_paths = self.eager_lines = self.eager_gradients = None
+
+    def forget(self, graph: Any) -> None:
+        with self._lock:
+            self.graphs.pop(graph, None)
 
 
 class _Note(weakref.ref[Any]):
@@ -42,24 +114,20 @@ class InputNotes:
         self._inputs: dict[int, _Note] = {}
         self._results: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._functions: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._local = threading.local()
+        self._of_thread = _OfThread()
         self._kinds: Any = None
 
     def tensors(self) -> list[Any]:
-        tensors = (note() for note in list(self._inputs.values()))
-        return [tensor for tensor in tensors if tensor is not None]
+        return [tensor for note in list(self._inputs.values()) if (tensor := note()) is not None]
 
     def is_input(self, tensor: Any, since: float = -math.inf) -> bool:
         """Whether the tensor is noted input data that was used at a time or later."""
         note = self._inputs.get(id(tensor))
         return note is not None and note() is tensor and note.used_at >= since
 
-    def data(self, values: Any) -> None:
-        self._note_inputs(values, time.perf_counter())
-
-    def dataset(self, values: Any) -> None:
-        """Note a data set, which is in use until it is noted as a batch."""
-        self._note_inputs(values, math.inf)
+    def data(self, values: Any, used_at: float | None = None) -> None:
+        """Note a batch that is used now, or a data set, which is in use (`math.inf`) until it is noted as a batch."""
+        self._note_inputs(values, time.perf_counter() if used_at is None else used_at)
 
     def arguments(self, values: Any) -> None:
         """Note the arguments of an outermost call: a batch, except what another such call returned."""
@@ -81,16 +149,15 @@ class InputNotes:
         try:
             if not self.active or not self._tensorflow()[0]():
                 return None
-            depth: int = getattr(self._local, "depth", 0)
-            self._local.depth = depth + 1
-            return not depth
+            self._of_thread.depth += 1
+            return self._of_thread.depth == 1
         except Exception:
             logger.debug("a call could not be noted", exc_info=True)
             return None
 
     def end(self, outermost: bool | None) -> None:
         if outermost is not None:
-            self._local.depth -= 1
+            self._of_thread.depth -= 1
 
     def _note_inputs(self, values: Any, used_at: float, is_argument: bool = False) -> None:
         for tensor in self._examined(values):
@@ -142,6 +209,7 @@ class InputNotes:
         return self._kinds
 
 
+call_notes = CallNotes()
 input_notes = InputNotes()
 
 
@@ -150,69 +218,7 @@ def note_running_fit() -> None:
     try:
         for frame, variables in running_functions():
             if is_trainer(frame):
-                note = input_notes.dataset if frame.f_code.co_name in DATASET_METHODS else input_notes.data
-                note([variables.get(name) for name in _DATA_ARGUMENTS])
+                used_at = math.inf if frame.f_code.co_name in DATASET_METHODS else None
+                input_notes.data([variables.get(name) for name in DATA_ARGUMENTS], used_at)
     except Exception:
         logger.debug("the data of a running training could not be noted", exc_info=True)
-
-
-def returns_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
-    result = original(self, *args, **kwargs)
-    input_notes.data(result)
-    return result
-
-
-def next_element(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
-    if input_notes.active:
-        program_counters.datasets.iterated(self)
-        batch_notes.iterated(self)
-    return returns_data(original, self, *args, **kwargs)
-
-
-def makes_model(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
-    original(self, *args, **kwargs)
-    if input_notes.active:
-        program_counters.models.note(self)
-
-
-def takes_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
-    if input_notes.active:
-        program_counters.models.note(self)
-    values = [*args, *(kwargs.get(name) for name in _DATA_ARGUMENTS)]
-    note = input_notes.dataset if original.__name__ in DATASET_METHODS else input_notes.data
-    note(values)
-    try:
-        result = original(self, *args, **kwargs)
-    finally:
-        input_notes.data(values)
-    program_counters.models.used(self)
-    return result
-
-
-def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
-    outermost = input_notes.begin()
-    if outermost is None:
-        return original(self, *args, **kwargs)
-    calls_before, traces_before, tracing = call_notes.traced_calls, traces_of(self), batch_notes.tracing()
-    try:
-        result = original(self, *args, **kwargs)
-    except BaseException:
-        if outermost:
-            batch_notes.call_failed([args, kwargs], self, batch_notes.function_called(self, tracing))
-        raise
-    finally:
-        input_notes.end(outermost)
-    if input_notes.active:
-        program_counters.functions.called(self, traces_before, args, kwargs)
-        for arg in args:
-            if hasattr(arg, "_iterator_resource"):
-                program_counters.datasets.iterated(arg)
-    if call_notes.traced_calls != calls_before:
-        input_notes.function(self)
-    known = batch_notes.function_called(self, tracing)
-    if outermost and (input_notes.calls_layers(self) or (known is not None and known.trains)):
-        batch_notes.given([args, kwargs], self, known)
-    if outermost and input_notes.calls_layers(self):
-        input_notes.arguments([args, kwargs])
-        input_notes.results(result)
-    return result

@@ -6,7 +6,7 @@ import pytest
 from map_cases import memory_map
 from trace_cases import FACTS, Recorder, ledger_of, rows
 
-from tb_memplugin.recorder.program.observer import ChunkHistory
+from tb_memplugin.recorder.watch.observer import ChunkHistory
 from tb_memplugin.schema import MISSING, MemoryMap
 from tb_memplugin.schema.trace import AllocationTrace, KnownChunk, TraceFacts, VariableFact
 

@@ -1,0 +1,305 @@
+"""Running Python functions: their variables, Keras's training method among them, and the user's lines in their files.
+
+A line is that of the innermost frame outside TensorFlow, Keras and libraries. A layer that only Keras calls, inside
+`fit`, has the line that made it, if that is known, instead of the line of `fit`. The names of source files are stored
+so that they identify neither a person nor a machine.
+"""
+
+import ast
+import inspect
+import logging
+import os
+import re
+import sys
+import sysconfig
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+logger = logging.getLogger("tb_memplugin")
+
+PREFIXES = ("keras.", "tf_keras.")
+"""Beginnings of the names of Keras's modules: Keras 3, and Keras 2."""
+DATASET_METHODS = ("fit", "evaluate", "predict")
+TRAINER_METHODS = (*DATASET_METHODS, "train_on_batch", "test_on_batch", "predict_on_batch")
+INSTALLED = ("site-packages", "dist-packages")
+MAX_FRAMES = 100  # most frames of a stack that are read
+MAX_OPS = 20_000
+"""Most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread."""
+MAX_BYTES = 512 << 10
+"""Most bytes of source files that are parsed, in all, about 0.3 s: of a larger program no layer has a line, because
+the files that are left may make it, too."""
+_MIN_LETTERS = 3  # least characters that a formatted name must contain besides what it inserts
+_STARTED = time.time()
+_OWN = __name__.partition(".")[0]
+_READS_ITS_VARIABLES = frozenset({"locals", "vars", "dir", "eval", "exec"})
+_MARK = "(tb_memplugin)"  # not a name that a function can have for a variable
+_KEEPS_A_COPY = sys.version_info < (3, 13)
+"""Before Python 3.13, a frame keeps the dict of its variables, and so their values, until it ends. A function that
+calls ``locals()`` gets the same dict."""
+
+
+def running_functions(thread: int | None = None) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+    """Frames of a thread's running functions with their variables, innermost first; of this thread by default.
+
+    Keeps no value alive. Leaves out the recorder's own functions and those that could notice that their variables were
+    read.
+    """
+    frame: Any = sys._getframe(1) if thread is None else sys._current_frames().get(thread)
+    for _ in range(MAX_FRAMES):
+        if frame is None:
+            return
+        code = frame.f_code
+        own = module_of(frame).partition(".")[0] == _OWN
+        if not own and code.co_flags & inspect.CO_OPTIMIZED and _READS_ITS_VARIABLES.isdisjoint(code.co_names):
+            yield frame, _variables(frame)
+        frame = frame.f_back
+
+
+def module_of(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def is_trainer(frame: Any) -> bool:
+    return frame.f_code.co_name in TRAINER_METHODS and module_of(frame).startswith(PREFIXES)
+
+
+def _variables(frame: Any) -> Mapping[str, Any]:
+    values = frame.f_locals
+    copy = dict(values)
+    mark = copy.pop(_MARK, None)
+    if _KEEPS_A_COPY:
+        values.clear()
+        if mark is not None:
+            values[_MARK] = mark
+    return copy
+
+
+def keep_with(frame: Any, value: Any) -> None:
+    """Keep `value` alive as long as a frame, which ends with its function or with the traceback of the exception that
+    ended the function."""
+    values = frame.f_locals
+    if _KEEPS_A_COPY:
+        values.clear()
+    values[_MARK] = value
+
+
+class RunningCall:
+    """The innermost training method of Keras that runs on this thread. Detects that it raised, of which Keras does not
+    notify callbacks.
+
+    Args:
+        ended: Called with this object when the method's frame is gone: as it returns, or when the traceback of its
+            exception is dropped. Runs in a finalizer, on any thread, and at times although the method still runs.
+    """
+
+    def __init__(self, ended: Callable[["RunningCall"], None] | None = None) -> None:
+        self._thread = threading.get_ident()
+        frame: Any = sys._getframe(1)
+        while frame is not None and not is_trainer(frame):
+            frame = frame.f_back
+        # Not the frame itself: it keeps the training's data alive.
+        self._frame = (0, None) if frame is None else (id(frame), frame.f_code)
+        if frame is not None and ended is not None:
+            keep_with(frame, _Mark(ended, self))
+
+    def is_running(self) -> bool:
+        """Whether there was such a method and it has not ended. Any thread may ask."""
+        frame = sys._current_frames().get(self._thread)
+        while frame is not None:
+            if (id(frame), frame.f_code) == self._frame:
+                return True
+            frame = frame.f_back
+        return False
+
+    def has_ended(self) -> bool:
+        """Whether there was such a method and it has ended. Any thread may ask."""
+        return self._frame[1] is not None and not self.is_running()
+
+
+class _Mark:
+    """Lies among a frame's variables and so ends with the frame."""
+
+    def __init__(self, ended: Callable[[RunningCall], None], call: RunningCall) -> None:
+        self._ended = ended
+        self._call = weakref.ref(call)
+
+    def __del__(self) -> None:
+        call = self._call()
+        if call is not None:
+            self._ended(call)
+
+
+class SourceFiles:
+    """Tells the user's files from those of libraries: of TensorFlow, Keras, this package, Python, and in
+    ``site-packages``.
+
+    Names are relative to the working directory at construction. Files outside it, and all files if the working
+    directory contains the home directory, have no directory in their names.
+    """
+
+    def __init__(self) -> None:
+        import keras
+        import tensorflow as tf
+
+        packages = [sys.modules[_OWN], keras, sys.modules.get("tf_keras"), tf]
+        files = [file for package in packages if (file := getattr(package, "__file__", None))]
+        libraries = [*map(os.path.dirname, files), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+        self._libraries = tuple(os.path.join(os.path.realpath(path), "") for path in libraries)
+        self._names: dict[str, str | None] = {}
+        try:
+            directory = os.path.join(os.path.realpath(os.getcwd()), "")
+        except OSError:
+            directory = ""  # it is gone
+        home = os.path.realpath(os.path.expanduser("~"))
+        self._directory = None if not directory or home.startswith(directory) else directory
+
+    def name(self, file_name: str) -> str | None:
+        """The stored name of a file; None for a library's file and for code without a file."""
+        if file_name not in self._names:
+            self._names[file_name] = self._find(file_name)
+        return self._names[file_name]
+
+    def _find(self, file_name: str) -> str | None:
+        path = os.path.realpath(file_name)
+        if not file_name or file_name.startswith("<") or path.startswith(self._libraries):
+            return None
+        if any(part in INSTALLED for part in path.split(os.sep)):
+            return None
+        if self._directory is None or not path.startswith(self._directory):
+            return os.path.basename(path)
+        return path[len(self._directory) :].replace(os.sep, "/")
+
+
+class ConstructorLines:
+    """Finds the lines on which layers were made, as file and number, for layers that only Keras calls.
+
+    A layer of a functional or sequential model is called by `fit`, so no line of the user's is on the stack of its ops
+    but that of `fit`. Keras does not note where a layer was made. The program does: a layer with a name of its own was
+    made by the call of its class with that name, if there is only one.
+    """
+
+    def __init__(self, files: SourceFiles) -> None:
+        self._files = files
+        self._modules = 0
+        self._read: set[str] = set()
+        self._left = MAX_BYTES
+        self._calls: list[tuple[str, re.Pattern[str], str]] = []  # class, pattern of the name, line
+        self._known: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
+
+    def of(self, layer: Any) -> str | None:
+        """The line that made a layer; None if none or several may have."""
+        if layer not in self._known:
+            if len(sys.modules) != self._modules:
+                self._read_sources()
+            kind, name = type(layer).__name__, getattr(layer, "name", None)
+            is_known = isinstance(name, str) and self._left >= 0
+            calls = self._calls if is_known else []
+            lines = {line for made, pattern, line in calls if made == kind and pattern.fullmatch(str(name))}
+            self._known[layer] = lines.pop() if len(lines) == 1 else None
+        return self._known[layer]
+
+    def _read_sources(self) -> None:
+        """Read the user's modules that were imported since the last call."""
+        self._modules = len(sys.modules)
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if not isinstance(path, str) or path in self._read:
+                continue
+            self._read.add(path)
+            name = self._files.name(path)
+            if name is not None and path.endswith(".py"):
+                for node in ast.walk(self._parsed(path)):
+                    if isinstance(node, ast.Call):
+                        made = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                        patterns = (_pattern(keyword.value) for keyword in node.keywords if keyword.arg == "name")
+                        self._calls += [(made, one, f"{name}:{node.lineno}") for one in patterns if one is not None]
+
+    def _parsed(self, path: str) -> ast.AST:
+        """A file's syntax tree; an empty one of a file that cannot be relied on or names no layer."""
+        nothing = ast.Module([], [])
+        try:
+            # A file that was changed has other lines than the program that runs.
+            if self._left < 0 or os.stat(path).st_mtime > _STARTED:
+                return nothing
+            with open(path, encoding="utf-8") as file:
+                text = file.read(MAX_BYTES + 1)
+            if "name=" not in text:
+                return nothing
+            self._left -= len(text)
+            return nothing if self._left < 0 else ast.parse(text)
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return nothing
+
+
+def _pattern(value: ast.expr) -> re.Pattern[str] | None:
+    """Pattern of the names that an expression can be; None if it can be almost any."""
+    values = value.values if isinstance(value, ast.JoinedStr) else [value]
+    parts = [str(part.value) if isinstance(part, ast.Constant) else None for part in values]
+    if isinstance(value, ast.Constant):
+        return re.compile(re.escape(value.value)) if isinstance(value.value, str) else None
+    if sum(len(part) for part in parts if part is not None) < _MIN_LETTERS:
+        return None
+    return re.compile("".join(".+" if part is None else re.escape(part) for part in parts))
+
+
+class SourceLines:
+    """Finds lines, as file and number: ``train.py:42``; for the training's thread.
+
+    TensorFlow keeps the stack of every op of a function graph, so reading it costs nothing while functions are traced.
+    """
+
+    def __init__(self) -> None:
+        self._files = SourceFiles()
+        self._constructors = ConstructorLines(self._files)
+        self._known: weakref.WeakKeyDictionary[Any, dict[str, str | None]] = weakref.WeakKeyDictionary()
+        self._of_trainers: set[str] = set()
+        self._left = MAX_OPS
+
+    def may_read(self, graph: Any, ops: Iterable[Any]) -> bool:
+        """Whether reading the lines of ops of a function graph would not exceed `MAX_OPS`."""
+        return len({op.name for op in ops} - self._known.get(graph, {}).keys()) <= self._left
+
+    def made(self, layer: Any, line: str | None) -> str | None:
+        """The line that made a layer with an op of this line, if only Keras called the layer."""
+        return self._constructors.of(layer) if line in self._of_trainers else None
+
+    def calling(self, layer: Any = None) -> str | None:
+        """The line of this thread's stack; that which made the called layer, if only Keras calls it."""
+        frame: Any = sys._getframe(1)
+        by_trainer = False
+        while frame is not None:
+            name = self._files.name(frame.f_code.co_filename)
+            if name is not None:
+                made = self._constructors.of(layer) if by_trainer and layer is not None else None
+                return made or f"{name}:{frame.f_lineno}"
+            by_trainer = by_trainer or frame.f_code.co_name in TRAINER_METHODS
+            frame = frame.f_back
+        return None
+
+    def of_op(self, graph: Any, op: Any) -> str | None:
+        """The line of the stack on which an op of a function graph was made."""
+        known = self._known.setdefault(graph, {})
+        if op.name not in known:
+            known[op.name] = self._read(op)
+            self._left -= 1
+        return known[op.name]
+
+    def _read(self, op: Any) -> str | None:
+        """The line of an op's stack. Never raises: without lines, the graph's other facts are known all the same."""
+        try:
+            by_trainer, stack = False, op.traceback
+            for place in range(len(stack) - 1, -1, -1):
+                frame = stack[place]
+                name = self._files.name(frame.filename)
+                if name is not None:
+                    line = f"{name}:{frame.lineno}"
+                    if by_trainer:
+                        self._of_trainers.add(line)
+                    return line
+                by_trainer = by_trainer or frame.name in TRAINER_METHODS
+        except Exception:  # an op without a stack
+            logger.debug("the stack of op %s could not be read", op.name, exc_info=True)
+        return None

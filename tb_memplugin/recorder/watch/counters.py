@@ -1,0 +1,497 @@
+"""The counters of the program: models, traces and dataset caches, as rows of (kind, name) with their values.
+
+Models: a model in reference cycles that nothing else refers to is gone for the program, but exists until Python's
+garbage collector runs. Its variables may outlive it: a function graph that captured them, or an optimizer, keeps their
+memory. So the resource handle of each variable is referenced weakly, beside the model.
+
+Traces, and the signatures for which XLA compiles a `tf.function`, are counted by the function's Python code, so that
+one that is made again counts as the same function.
+"""
+
+import itertools
+import logging
+import math
+import time
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tb_memplugin.recorder.base import changes
+from tb_memplugin.recorder.watch.batches import DatasetCaches
+from tb_memplugin.recorder.watch.layers import (
+    parts,
+    replicas,
+    short_device,
+    slots,
+    tensor_size,
+    tf_variable,
+    variables_of,
+)
+from tb_memplugin.schema import MISSING, CounterKind
+
+logger = logging.getLogger("tb_memplugin")
+
+MAX_MODELS = 2000  # most models whose variables are known at a time, the first ones
+FREE_SECONDS = 0.25
+"""Processor time that looking for unreachable models may take at any cost, so that short programs are told of them."""
+UNREACHABLE_SHARE = 0.2  # share of the overhead budget that it may take beyond that
+CHECK_SECONDS = 1.0
+"""Interval of looking at models and optimizers that are not built yet, and at variables of models that are gone."""
+MAX_VALUE_CHARACTERS = 40
+MAX_FUNCTIONS = 64  # most functions that are counted, the first ones that were traced
+MAX_SIGNATURES = 10_000  # most signatures that are counted for a function
+MAX_ITEMS = 32  # most arguments of a call, or items of one, that belong to its signature
+
+
+class ModelFigures(NamedTuple):
+    """Count and bytes by device, as in `CounterKind`."""
+
+    built: int
+    alive: dict[str, tuple[int, int]]
+    unreachable: dict[str, tuple[int, int]]
+    gone: dict[str, tuple[int, int]]
+    slots_without_model: dict[str, tuple[int, int]]
+
+
+class _Variable(NamedTuple):
+    handle: Callable[[], Any]  # a weak reference
+    device: str
+    size: int
+    is_slot: bool
+
+
+class _Model:
+    def __init__(self, model: Any, gone: Callable[[Any], None]) -> None:
+        self.reference = weakref.ref(model, gone)
+        self.optimizer: Callable[[], Any] = lambda: None
+        self.variables: dict[int, _Variable] = {}  # by id of the handle
+        self.unreachable: frozenset[int] | None = None  # keys of the variables that the collector would free
+        self.noted_at = self.next_search = time.monotonic()
+        self.counted = False
+        self.complete = False
+        self.is_part = False  # of another model, which may be read later
+
+    def add_slots(self, optimizer: Any) -> None:
+        self.optimizer = weakref.ref(optimizer)
+        self.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
+
+    def matters(self) -> bool:
+        """Whether the model exists or left variables behind; drops the variables that do not exist any more."""
+        if self.reference() is None:
+            self.variables = {key: one for key, one in self.variables.items() if one.handle() is not None}
+        return not self.is_part and (self.reference() is not None or bool(self.variables))
+
+
+class LiveModels:
+    """The models of one process. Any thread may note a model; the training's thread calls the other methods."""
+
+    def __init__(self) -> None:
+        self._noted: list[_Model] = []  # not looked at yet
+        self._models: list[_Model] = []
+        self._known: weakref.WeakKeyDictionary[Any, _Model] = weakref.WeakKeyDictionary()
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._applied: list[Any] = []  # weak references to optimizers that are not matched to a model yet
+        self._built = 0
+        self._changed = False
+        self._next_check = 0.0
+        self._in_use: Callable[[], Any] = lambda: None
+        self._began = time.monotonic()
+        self._search_seconds = 0.0
+
+    def note(self, model: Any) -> None:
+        """Note a model that was made or is about to be used."""
+        self._in_use = weakref.ref(model)
+        if model not in self._known:
+            self._known[model] = entry = _Model(model, self._gone)
+            self._noted.append(entry)
+            changes.note()
+
+    def used(self, model: Any) -> None:
+        """Look at a model after it was trained: it may be gone before `figures` looks. Does not raise."""
+        entry = self._known.get(model)
+        if entry is not None and not entry.complete:
+            try:
+                self._read(entry, model)
+            except Exception:
+                logger.debug("a model could not be counted", exc_info=True)
+
+    def applied(self, optimizer: Any) -> None:
+        """Note an optimizer that updated variables; the model need not know it."""
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            self._applied.append(weakref.ref(optimizer))
+            changes.note()
+
+    def due_in(self) -> float:
+        """Seconds until `figures` may have changed, unless a change is noted before."""
+        if self._noted or self._applied or self._changed:
+            return 0.0
+        return self._next_check - time.monotonic() if self._models else math.inf
+
+    def bytes_of(self, model: Any) -> dict[str, int]:
+        """Bytes of a model's variables and slots by device, as far as they are known."""
+        entry = None if model is None else self._known.get(model)
+        return {} if entry is None else dict(_sizes(entry.variables.values()))
+
+    def find_unreachable(self, overhead: float, unreachable: Callable[[list[Any]], set[int]]) -> float:
+        """Find models that only Python's garbage collector can free, if the budget allows; processor seconds spent.
+
+        `overhead` is the share of run time that recording may cost. `unreachable` empties a list of objects, and
+        returns the ids of those that only the collector can free.
+        """
+        now = time.monotonic()
+        budget = FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began)
+        if not overhead or self._search_seconds > budget:
+            return 0.0
+        others = {id(None), id(self._in_use())}
+        due = [
+            entry
+            for entry in self._models
+            if entry.unreachable is None and entry.next_search <= now and id(entry.reference()) not in others
+        ]
+        if not due:
+            return 0.0
+        began = time.thread_time()
+        try:
+            keys = [id(entry.reference()) for entry in due]
+            owners = (one for entry in due for one in (entry.reference(), entry.optimizer()))
+            garbage = unreachable([one for one in owners if one is not None])
+            for entry, key in zip(due, keys, strict=True):
+                if key in garbage:
+                    entry.unreachable = frozenset(garbage.intersection(entry.variables))
+                else:
+                    entry.next_search = now + max(CHECK_SECONDS, now - entry.noted_at)
+        except Exception:
+            logger.debug("unreachable models could not be found", exc_info=True)
+        seconds = time.thread_time() - began
+        self._search_seconds += seconds
+        return seconds
+
+    def figures(self) -> ModelFigures:
+        """Look at new models, and at others that may have changed."""
+        self._changed, self._next_check = False, time.monotonic() + CHECK_SECONDS
+        noted, self._noted = self._noted, []
+        self._models += noted[: MAX_MODELS - len(self._models)]
+        for entry in self._models:
+            model = entry.reference()
+            if model is not None and not entry.complete:
+                self._read(entry, model)
+        applied, self._applied = self._applied, []
+        for reference in applied:
+            self._match(reference())
+        self._models = [entry for entry in self._models if entry.matters()]
+        return self._sums()
+
+    def _gone(self, _: Any) -> None:
+        self._changed = True
+        changes.note()
+
+    def _read(self, entry: _Model, model: Any) -> None:
+        """Read a model's variables, once its weights and its optimizer's slots exist."""
+        if not getattr(model, "built", True):
+            return
+        self._note_parts(model)
+        if not entry.counted and not entry.is_part:
+            entry.counted = True
+            self._built += 1
+        optimizer = getattr(model, "optimizer", None)
+        entry.variables.update(_variables(variables_of(model, "variables"), False))
+        if optimizer is not None:
+            if not getattr(optimizer, "built", True):
+                return
+            entry.add_slots(optimizer)
+        entry.complete = True
+
+    def _note_parts(self, model: Any) -> None:
+        """Count no part of a model as a model of its own, also one that was counted before or is noted later."""
+        inner = getattr(model, "_functional", None)
+        if inner is not None:
+            self._known.setdefault(inner, _Model(inner, self._gone))
+        for part in parts(model):
+            entry = self._known.get(part)
+            if entry is not None and not entry.is_part:
+                entry.is_part = True
+                self._built -= entry.counted
+
+    def _match(self, optimizer: Any) -> None:
+        """Add the slots of an optimizer to those of the model whose variables it updates."""
+        own = {key for key, _ in _variables(getattr(optimizer, "_trainable_variables", ()), False)}
+        for entry in self._models:
+            if own & entry.variables.keys() and entry.optimizer() is not optimizer:
+                entry.add_slots(optimizer)
+                return
+
+    def _sums(self) -> ModelFigures:
+        """Sum each variable once; one that a model that exists shares with one that is gone belongs to the former."""
+        figures = ModelFigures(self._built, {}, {}, {}, {})
+        seen: set[int] = set()
+        states = [(entry.reference() is None, entry.unreachable is not None, entry) for entry in self._models]
+        for is_gone, waits, entry in sorted(states, key=lambda state: (state[0], not state[0] and state[1])):
+            own = {key: one for key, one in entry.variables.items() if key not in seen}
+            seen.update(own)
+            if not is_gone and not waits:
+                _add(figures.alive, own.values())
+                continue
+            waiting = frozenset() if is_gone else entry.unreachable or frozenset()
+            _add(figures.unreachable, [one for key, one in own.items() if key in waiting])
+            _add(figures.gone, [one for key, one in own.items() if key not in waiting])
+            if is_gone and entry.optimizer() is not None:
+                _add(figures.slots_without_model, [one for one in own.values() if one.is_slot])
+        return figures
+
+
+def _add(figures: dict[str, tuple[int, int]], variables: Iterable[_Variable]) -> None:
+    for device, size in _sizes(variables).items():
+        count, before = figures.get(device, (0, 0))
+        figures[device] = count + 1, before + size
+
+
+def _sizes(variables: Iterable[_Variable]) -> Counter[str]:
+    sizes: Counter[str] = Counter()
+    for one in variables:
+        sizes[one.device] += one.size
+    return sizes
+
+
+def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]:
+    """Id of its handle and facts of each variable that has one."""
+    for variable in variables:
+        for part in replicas(tf_variable(variable)):
+            handle = part.handle
+            yield id(handle), _Variable(weakref.ref(handle), short_device(part.device), tensor_size(part), is_slot)
+
+
+def changed_argument(before: Any, after: Any) -> str | None:
+    """A phrase on the first argument that differs between two function types (`ConcreteFunction.function_type`).
+
+    Such as "argument `scale` changed from 1 to 2 (Python value)"; None if none differs.
+    """
+    earlier: Mapping[str, Any] = before.parameters
+    for name, parameter in after.parameters.items():
+        if name not in earlier:
+            return f"argument `{name}` is new"
+        phrase = _difference(name, earlier[name].type_constraint, parameter.type_constraint)
+        if phrase is not None:
+            return phrase
+    return next((f"argument `{name}` is gone" for name in earlier if name not in after.parameters), None)
+
+
+def _difference(name: str, before: Any, after: Any) -> str | None:
+    if before == after:
+        return None
+    argument = f"argument `{name}`"
+    if type(before) is not type(after):
+        return f"{argument} changed its type"
+    if type(after).__name__ == "Literal":
+        if not all(one.value is None or isinstance(one.value, (bool, int, float)) for one in (before, after)):
+            return f"{argument} changed its value (Python {type(after.value).__name__})"  # texts may name persons
+        return f"{argument} changed from {_text(before.value)} to {_text(after.value)} (Python value)"
+    shapes, dtypes = ([getattr(one, field, None) for one in (before, after)] for field in ("shape", "dtype"))
+    if shapes[0] != shapes[1]:
+        return f"the shape of {argument} changed from {shape_text(shapes[0])} to {shape_text(shapes[1])}"
+    if dtypes[0] != dtypes[1]:
+        names = [getattr(dtype, "name", dtype) for dtype in dtypes]
+        return f"the dtype of {argument} changed from {names[0]} to {names[1]}"
+    earlier, items = _items(before), _items(after)
+    if earlier.keys() == items.keys():
+        differences = (_difference(f"{name}[{key}]", earlier[key], items[key]) for key in items)
+        return next((phrase for phrase in differences if phrase is not None), f"{argument} is another object")
+    return f"{argument} changed from {len(earlier)} to {len(items)} items"
+
+
+def _items(constraint: Any) -> dict[str, Any]:
+    """The types in that of a tuple, list, named tuple or dict, by index or key; empty for other types."""
+    mapping = getattr(constraint, "mapping", None)
+    if isinstance(mapping, Mapping):
+        return {_text(key): item for key, item in mapping.items()}
+    for field in ("components_tuple", "attributes"):
+        constraint = getattr(constraint, field, constraint)
+    components = getattr(constraint, "components", ())
+    return {str(at): item for at, item in enumerate(components)} if isinstance(components, (tuple, list)) else {}
+
+
+def shape_text(shape: Any) -> str:
+    """A shape such as ``(32, 8)``, with ``?`` for unknown dimensions."""
+    if shape is None or getattr(shape, "rank", 0) is None:
+        return "unknown"
+    sizes = ["?" if size is None else str(size) for size in shape]
+    return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
+
+
+def _text(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE_CHARACTERS else text[: MAX_VALUE_CHARACTERS - 1] + "…"
+
+
+class TracedFunction:
+    """What is known of a function: calls that traced it, why the last one did (`retraced`), and how the last new
+    signature differs from the one before (`reshaped`)."""
+
+    def __init__(self, name: str, code: Any) -> None:
+        self.name = name
+        self._code = code  # so that no other code gets its id
+        self.traces = 0
+        self.retraced: str | None = None
+        self.reshaped: str | None = None
+        self._hashes: set[int] = set()
+        self._last: tuple[Any, ...] = ()
+
+    @property
+    def signatures(self) -> int:
+        """Number of different signatures it was called with, if XLA compiles it."""
+        return len(self._hashes)
+
+    def add_signature(self, signature: tuple[Any, ...]) -> bool:
+        """Note the signature of a call; return whether it is new."""
+        key = hash(signature)
+        if key in self._hashes or len(self._hashes) >= MAX_SIGNATURES:
+            return False
+        if self._hashes:
+            self.reshaped = _reshaped(self._last, signature)
+        self._hashes.add(key)
+        self._last = signature
+        return True
+
+
+class FunctionTraces:
+    """The traced functions of one process, by id of their code, or else by name. A count that changes sets `changed`.
+
+    Any thread may call a method; none raises.
+    """
+
+    def __init__(self) -> None:
+        self.functions: dict[Any, TracedFunction] = {}
+        self.changed = False
+
+    def called(self, function: Any, traces_before: int, args: Any, kwargs: Any) -> None:
+        """Note an outermost call of a `tf.function`, given its number of traces before the call."""
+        try:
+            traces = traces_of(function)
+            if traces != traces_before:
+                self._traced(function, traces_before, traces)
+            if getattr(function, "_jit_compile", None):
+                known = self._function(function)
+                if known is not None and known.add_signature((*_signature(args), *_signature(kwargs))):
+                    self.changed = True
+                    changes.note()
+        except Exception:
+            logger.debug("a trace could not be counted", exc_info=True)
+
+    def _traced(self, function: Any, before: int, after: int) -> None:
+        known = self._function(function)
+        if known is None:
+            return
+        if not before:
+            known.retraced = "it was a new tf.function object" if known.traces else None
+        else:
+            types = [one.function_type for one in function._function_cache.values()[-2:]]
+            known.retraced = changed_argument(*types) if len(types) == 2 else None
+        known.traces += after - before if before else 1
+        self.changed = True
+        changes.note()
+
+    def _function(self, function: Any) -> TracedFunction | None:
+        python = getattr(function, "_python_function", None)
+        name = str(getattr(python, "__name__", None) or type(python).__name__)
+        code = getattr(python, "__code__", None)
+        key = name if code is None else id(code)  # hashing code takes longer than all else here
+        known = self.functions.get(key)
+        if known is None and len(self.functions) < MAX_FUNCTIONS:
+            known = self.functions[key] = TracedFunction(name, code)
+        return known
+
+
+def traces_of(function: Any) -> int:
+    """Number of traces of a `tf.function` that exist; 0 if unknown."""
+    try:
+        return int(function.experimental_get_tracing_count())
+    except Exception:
+        return 0
+
+
+def _signature(value: Any) -> Any:
+    """Shape and dtype of each tensor or array in the arguments, and each plain Python value; nested as they are."""
+    shape = getattr(value, "_shape_tuple", None)
+    if shape is not None:  # an eager tensor; its `shape` takes several times as long
+        return shape(), value._datatype_enum()
+    if isinstance(value, (list, tuple)):
+        return tuple([_signature(item) for item in value[:MAX_ITEMS]])
+    if isinstance(value, dict):
+        return tuple([(str(key), _signature(value[key])) for key in list(value)[:MAX_ITEMS]])
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return (tuple(value.shape), value.dtype) if hasattr(value, "shape") and hasattr(value, "dtype") else None
+
+
+def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
+    """A clause on the first argument whose shape differs between two signatures; None for other differences."""
+    for at, (one, other) in enumerate(zip(before, after, strict=False)):
+        shapes = [part[0] for part in (one, other) if isinstance(part, tuple) and part and isinstance(part[0], tuple)]
+        if (
+            len(shapes) == 2
+            and shapes[0] != shapes[1]
+            and all(isinstance(size, int) for size in itertools.chain(*shapes))
+        ):
+            return f"the shape of argument {at} changed from {shape_text(shapes[0])} to {shape_text(shapes[1])}"
+    return None
+
+
+class CounterValue(NamedTuple):
+    """The value of a counter; `value` is the count, other fields are as in `Counters`."""
+
+    kind: CounterKind
+    name: str | None
+    value: int
+    bytes: int = MISSING
+    detail: str | None = None
+
+
+class ProgramCounters:
+    """Process-wide. Wrapped methods note in the attributes what happens on any thread; the training's thread reads the
+    values."""
+
+    def __init__(self) -> None:
+        self.models = LiveModels()
+        self.functions = FunctionTraces()
+        self.datasets = DatasetCaches()
+
+    def due_in(self) -> float:
+        """Seconds until a value may have changed, unless a change is noted before."""
+        return 0.0 if self.functions.changed or self.datasets.changed else self.models.due_in()
+
+    def values(self) -> list[CounterValue]:
+        """All values now. Takes as long as the models that are new have variables: about a microsecond for each."""
+        self.functions.changed = self.datasets.changed = False
+        values = [*self._of_models(), *self._of_functions()]
+        caches, size = self.datasets.now()
+        if caches:
+            values.append(CounterValue("dataset_caches", None, caches, MISSING if size is None else size))
+        return values
+
+    def _of_models(self) -> Iterator[CounterValue]:
+        figures = self.models.figures()
+        yield CounterValue("models_built", None, figures.built)
+        by_kind: tuple[tuple[CounterKind, Any], ...] = (
+            ("models_alive", figures.alive),
+            ("models_unreachable", figures.unreachable),
+            ("models_gone", figures.gone),
+            ("slots_without_model", figures.slots_without_model),
+        )
+        for kind, by_device in by_kind:
+            for device, (count, size) in by_device.items():
+                yield CounterValue(kind, device, count, size)
+
+    def _of_functions(self) -> Iterator[CounterValue]:
+        by_name: dict[str, list[TracedFunction]] = {}
+        for function in list(self.functions.functions.values()):
+            by_name.setdefault(function.name, []).append(function)
+        for name, functions in by_name.items():
+            most = max(functions, key=lambda function: (function.traces, function.signatures))
+            yield CounterValue("traces", name, sum(one.traces for one in functions), detail=most.retraced)
+            signatures = sum(one.signatures for one in functions)
+            if signatures:
+                yield CounterValue("compiled_shapes", name, signatures, detail=most.reshaped)
+
+
+program_counters = ProgramCounters()

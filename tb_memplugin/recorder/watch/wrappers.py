@@ -1,0 +1,391 @@
+"""Wrappers of the calls that are observed, and `Hooks`, which installs them while at least one observer needs them.
+
+A function that runs from its graph calls no layer, ``Optimizer.apply`` or tape, so observing these costs nothing then.
+Each such call has a span: a range of ops in the graph, or in eager mode a span on the profile's timeline. `enter` and
+`leave`, which begin and end it, never raise: they run inside the user's training code.
+"""
+
+import functools
+import logging
+import math
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+from tb_memplugin.attribution.owners import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
+from tb_memplugin.recorder.base import abandon_in_child, changes
+from tb_memplugin.recorder.heap import DATASET_METHODS, TRAINER_METHODS
+from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, tape_records
+from tb_memplugin.recorder.watch.counters import program_counters, traces_of
+from tb_memplugin.recorder.watch.layers import packages, tensor_address, tensor_size
+from tb_memplugin.recorder.watch.notes import DATA_ARGUMENTS, CallKind, Span, call_notes, input_notes
+from tb_memplugin.schema import LAYER_PREFIX, LINE_MARK
+
+logger = logging.getLogger("tb_memplugin")
+
+Wrapper: TypeAlias = Callable[..., Any]
+"""Called instead of a method, with the method itself before its arguments."""
+
+
+class OpenCall(NamedTuple):
+    """A call that has begun."""
+
+    graph: Any  # the function graph that is being traced; None in eager mode
+    start: int  # number of its first op
+    kind: CallKind
+    layer: Any  # a strong reference
+    trace: Any  # the profiler's span in eager mode
+
+
+def enter(kind: CallKind, layer: Any, tape: Any = None) -> OpenCall | None:
+    """Note where a call begins; return None if there is nothing to note. A backward pass has a `tape`."""
+    try:
+        if not call_notes.active:
+            return None
+        import tensorflow as tf
+
+        if tf.executing_eagerly():
+            return _enter_eager(tf, kind, layer, tape)
+        graph = tf.compat.v1.get_default_graph()
+        if None not in call_notes.of_thread.stack:  # a recomputation has a tape of its own
+            call_notes.of_thread.again.clear()
+        elif kind == "layer":
+            call_notes.of_thread.again.add(id(layer))
+            call_notes.recomputed[layer] = _without_effect()
+        call_notes.of_thread.stack.append(layer)
+        return OpenCall(graph, graph.version, kind, layer, None)
+    except Exception:
+        logger.debug("a %s call could not be observed", kind, exc_info=True)
+        return None
+
+
+def _enter_eager(tf: Any, kind: CallKind, layer: Any, tape: Any) -> OpenCall | None:
+    paths = call_notes.eager_paths
+    if paths is None:
+        return None
+    name = paths.get(id(layer)) if kind == "layer" else f"({kind})"
+    if tape is not None:
+        name = KEEPING_BACKWARD if tape._persistent else BACKWARD
+        if not tape._recording and tape_records():
+            name = DIFFERENTIATED_BACKWARD
+    if name is None:
+        return None
+    lines = call_notes.eager_lines
+    line = None if lines is None else lines.calling(layer)
+    trace = tf.profiler.experimental.Trace(LAYER_PREFIX + name + ("" if line is None else LINE_MARK + line))
+    trace.__enter__()
+    return OpenCall(None, 0, kind, layer, trace)
+
+
+def _without_effect() -> bool:
+    """Whether a call of a Keras layer that begins now changes no variables: statistics and seeds."""
+    import keras
+
+    return bool(keras.src.backend.common.stateless_scope.in_stateless_scope())
+
+
+def _is_outermost(layer: Any) -> bool:
+    """Whether no other layer called a layer that is traced, or that is the last one on this thread's stack."""
+    return next(caller for caller in (*call_notes.of_thread.stack, layer) if caller is not None) is layer
+
+
+def leave(call: OpenCall, target: Any = None) -> None:
+    """Note where a call ends; `target` is what a backward pass differentiates."""
+    try:
+        if call.trace is not None:
+            call.trace.__exit__(None, None, None)
+            return
+        call_notes.traced_calls += 1
+        changes.note()
+        stack = call_notes.of_thread.stack
+        stack.pop()
+        notes = call_notes.notes(call.graph)
+        if call.kind == "backward":
+            batch_notes.backward_passes += 1
+            if None not in stack:  # layers of the graph that it has not called again are not recomputed
+                for span in notes.spans:
+                    layer = None if span.layer is None else span.layer()
+                    if layer is not None and id(layer) not in call_notes.of_thread.again:
+                        call_notes.recomputed.pop(layer, None)
+        if call.layer is not None and _is_outermost(call.layer):
+            call_notes.outermost_layers.add(call.layer)
+        reference = None if call.layer is None else weakref.ref(call.layer)
+        targets = tuple(one.op.name for one in _flat(target) if getattr(one, "graph", None) is call.graph)
+        recorded = call.kind == "backward" and tape_records()
+        ends, thread = (call.start, call.graph.version), threading.get_ident()
+        notes.spans.append(Span(*ends, len(stack), thread, call.kind, reference, targets, recorded))
+    except Exception:
+        logger.debug("a %s call could not be observed", call.kind, exc_info=True)
+
+
+def layer_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    opened, outermost = enter("layer", self), input_notes.begin()
+    if opened is not None and opened.graph is not None and _is_outermost(self):
+        batch_notes.model_called(args, kwargs)
+    if outermost:
+        batch_notes.given([args, kwargs])
+        input_notes.arguments([args, kwargs])
+    try:
+        result = original(self, *args, **kwargs)
+    except BaseException:
+        if outermost:
+            batch_notes.call_failed([args, kwargs])
+        raise
+    finally:
+        input_notes.end(outermost)
+        if opened is not None:
+            leave(opened)
+    if outermost:
+        input_notes.results(result)
+    return result
+
+
+def optimizer_apply(original: Any, self: Any, /, grads: Any, trainable_variables: Any = None) -> Any:
+    opened = enter("update", None)
+    if opened is not None:
+        given = trainable_variables is not None
+        variables = _listed(trainable_variables if given else getattr(self, "_trainable_variables", ()))
+        grads, trainable_variables = _listed(grads), variables if given else None
+        _note_gradients(variables, grads)
+    return _update(self, opened, original, grads, trainable_variables)
+
+
+def optimizer_apply_gradients(original: Any, self: Any, /, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of optimizers of Keras 2."""
+    opened = enter("update", None)
+    if opened is not None:
+        grads_and_vars = _listed(grads_and_vars)
+        _note_gradients([variable for _, variable in grads_and_vars], [gradient for gradient, _ in grads_and_vars])
+    return _update(self, opened, original, grads_and_vars, *args, **kwargs)
+
+
+def _update(optimizer: Any, opened: OpenCall | None, original: Any, /, *args: Any, **kwargs: Any) -> Any:
+    try:
+        if opened is not None:
+            call_notes.optimizers.add(optimizer)
+        result = original(optimizer, *args, **kwargs)
+    finally:
+        if opened is not None:
+            leave(opened)
+    if call_notes.active:
+        program_counters.models.applied(optimizer)
+    return result
+
+
+def tape_gradient(original: Any, self: Any, /, target: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of ``gradient``, ``jacobian`` and ``batch_jacobian``, whose argument is called ``source``."""
+    opened = enter("backward", None, self)
+    try:
+        result = original(self, target, *args, **kwargs)
+    finally:
+        if opened is not None:
+            leave(opened, target)
+    if opened is not None:
+        _note_gradients(args[0] if args else kwargs.get("sources", kwargs.get("source")), result)
+    return result
+
+
+def _listed(values: Any) -> Any:
+    # A generator can be read only once: the optimizer gets the list.
+    return values if isinstance(values, (list, tuple)) else list(values)
+
+
+def _note_gradients(sources: Any, gradients: Any) -> None:
+    """Note which op made the gradient of which variable. Never raises."""
+    try:
+        import tensorflow as tf
+
+        for variable, gradient in zip(_flat(sources), _flat(gradients), strict=False):
+            handle = getattr(getattr(variable, "value", variable), "handle", None)
+            handle = getattr(variable, "handle", None) if handle is None else handle
+            if gradient is None or handle is None:
+                continue
+            reference = weakref.ref(variable)
+            sparse = isinstance(gradient, tf.IndexedSlices)
+            for tensor in (gradient.values, gradient.indices) if sparse else (gradient,):
+                if tf.executing_eagerly():
+                    noted = None if call_notes.eager_paths is None else call_notes.eager_gradients
+                    address = None if noted is None else tensor_address(tensor)
+                    if noted is not None and address is not None:
+                        noted.append((address, tensor_size(tensor), reference))
+                else:
+                    notes = call_notes.notes(tensor.graph)
+                    notes.gradients.append((tensor.op.name, tensor.value_index, reference))
+    except Exception:
+        logger.debug("gradients could not be observed", exc_info=True)
+
+
+def _flat(values: Any) -> Iterable[Any]:
+    import tensorflow as tf
+
+    if isinstance(values, (list, tuple)):
+        return (item for value in values for item in _flat(value))
+    if isinstance(values, dict):
+        return (item for key in sorted(values) for item in _flat(values[key]))
+    return (values,) if not isinstance(values, tf.RaggedTensor) else (values.flat_values,)
+
+
+def returns_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    result = original(self, *args, **kwargs)
+    input_notes.data(result)
+    return result
+
+
+def next_element(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if input_notes.active:
+        program_counters.datasets.iterated(self)
+        batch_notes.iterated(self)
+    return returns_data(original, self, *args, **kwargs)
+
+
+def makes_iterator(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
+    original(self, *args, **kwargs)
+    try:
+        data_pipelines.note(self)
+    except Exception:  # recording must not stop the program
+        data_pipelines.active = False
+
+
+def makes_model(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> None:
+    original(self, *args, **kwargs)
+    if input_notes.active:
+        program_counters.models.note(self)
+
+
+def takes_data(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    if input_notes.active:
+        program_counters.models.note(self)
+    values = [*args, *(kwargs.get(name) for name in DATA_ARGUMENTS)]
+    input_notes.data(values, math.inf if original.__name__ in DATASET_METHODS else None)
+    try:
+        result = original(self, *args, **kwargs)
+    finally:
+        input_notes.data(values)
+    program_counters.models.used(self)
+    return result
+
+
+def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    outermost = input_notes.begin()
+    if outermost is None:
+        return original(self, *args, **kwargs)
+    calls_before, traces_before, tracing = call_notes.traced_calls, traces_of(self), batch_notes.tracing()
+    try:
+        result = original(self, *args, **kwargs)
+    except BaseException:
+        if outermost:
+            batch_notes.call_failed([args, kwargs], self, batch_notes.function_called(self, tracing))
+        raise
+    finally:
+        input_notes.end(outermost)
+    if input_notes.active:
+        program_counters.functions.called(self, traces_before, args, kwargs)
+        for arg in args:
+            if hasattr(arg, "_iterator_resource"):
+                program_counters.datasets.iterated(arg)
+    if call_notes.traced_calls != calls_before:
+        input_notes.function(self)
+    known = batch_notes.function_called(self, tracing)
+    if outermost and (input_notes.calls_layers(self) or (known is not None and known.trains)):
+        batch_notes.given([args, kwargs], self, known)
+    if outermost and input_notes.calls_layers(self):
+        input_notes.arguments([args, kwargs])
+        input_notes.results(result)
+    return result
+
+
+class Hooks:
+    """Counts observers; the first one installs the wrappers and the last one removes them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._originals: list[tuple[Any, str, Any, Any]] = []
+        self._lock = threading.Lock()
+
+    def acquire(self) -> None:
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                call_notes.active = True
+                try:
+                    for (owner, name), wrapper in places().items():
+                        original = vars(owner)[name]
+                        replacement = _wrapped(original, wrapper)
+                        setattr(owner, name, replacement)
+                        self._originals.append((owner, name, original, replacement))
+                    input_notes.active = data_pipelines.active = True
+                except Exception:
+                    self._restore()
+                    self._users = 0
+                    raise
+
+    def release(self) -> None:
+        with self._lock:
+            self._users = max(0, self._users - 1)
+            if not self._users:
+                self._restore()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a thread, maybe this one, is inside a method; a finalizer must not wait for that."""
+        return self._lock.locked()
+
+    def _abandon(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._restore()
+        call_notes.abandon()
+
+    def _restore(self) -> None:
+        call_notes.active = input_notes.active = data_pipelines.active = False
+        for owner, name, original, replacement in reversed(self._originals):
+            # If somebody else wrapped our wrapper, theirs stays and calls ours, which then only calls the original.
+            if vars(owner).get(name) is replacement:
+                setattr(owner, name, original)
+        self._originals.clear()
+
+
+def _wrapped(original: Any, wrapper: Wrapper) -> Any:
+    # functools.wraps keeps Keras's module name; AutoGraph does not convert functions of that module.
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return wrapper(original, self, *args, **kwargs)
+
+    return call
+
+
+def places() -> dict[tuple[Any, str], Wrapper]:
+    """(class that defines a method, its name) to the wrapper, for each method that this TensorFlow and Keras have."""
+    import tensorflow as tf
+    from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops, optional_ops
+    from tensorflow.python.eager.polymorphic_function import polymorphic_function
+
+    methods: list[tuple[Any, str, Wrapper]] = [
+        *((tf.GradientTape, name, tape_gradient) for name in ("gradient", "jacobian", "batch_jacobian")),
+        (getattr(iterator_ops, "OwnedIterator", None), "_next_internal", next_element),
+        (getattr(iterator_ops, "OwnedIterator", None), "__init__", makes_iterator),
+        (getattr(multi_device_iterator_ops, "OwnedMultiDeviceIterator", None), "__init__", makes_iterator),
+        (getattr(optional_ops, "_OptionalImpl", None), "get_value", returns_data),
+        (getattr(polymorphic_function, "Function", None), "_call", function_call),
+    ]
+    for keras in packages():
+        methods += [(keras.layers.Layer, "__call__", layer_call), (keras.Model, "__init__", makes_model)]
+        methods += [(keras.Model, name, takes_data) for name in TRAINER_METHODS]
+        optimizers = keras.optimizers
+        if hasattr(optimizers.Optimizer, "apply"):
+            kinds = (optimizers.Optimizer, optimizers.LossScaleOptimizer)
+            methods += [(kind, "apply", optimizer_apply) for kind in kinds]
+        else:
+            kinds = (optimizers.Optimizer, optimizers.legacy.Optimizer)
+            methods += [(kind, "apply_gradients", optimizer_apply_gradients) for kind in kinds]
+    found: dict[tuple[Any, str], Wrapper] = {}
+    for kind, name, wrapper in methods:
+        owner = next((one for one in getattr(kind, "__mro__", ())[:-1] if name in vars(one)), None)
+        if owner is not None:
+            found[owner, name] = wrapper
+    return found
+
+
+hooks = Hooks()
+abandon_in_child(hooks)
