@@ -4,7 +4,7 @@ import pathlib
 
 from reading_cases import MIB, make_map, make_samples
 
-from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.export.loading import Runs
 from tb_memplugin.schema import Timeline
 from tb_memplugin.storage.write.run_writer import RunWriter

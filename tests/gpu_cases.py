@@ -7,10 +7,9 @@ import pathlib
 import sys
 from typing import Any
 
-from tb_memplugin.attribution.results.ledger import attribute
-from tb_memplugin.importers.xplane import read_traces
-from tb_memplugin.schema import Snapshot
-from tb_memplugin.schema.trace import AllocationTrace, TraceFacts
+from tb_memplugin.attribution import AttributedStep
+from tb_memplugin.importers import read_traces
+from tb_memplugin.schema import AllocationTrace, TraceFacts
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
 TRUTH: dict[str, Any] = json.loads((FIXTURES / "gpu" / "truth.json").read_text())
@@ -32,7 +31,6 @@ def recorded(name: str) -> tuple[AllocationTrace, TraceFacts]:
 
 
 @functools.cache
-def replayed(name: str) -> Snapshot:
-    trace, facts = recorded(name)
+def attributed(name: str) -> AttributedStep:
     limit = TRUTH["capacity_bytes"]
-    return attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=limit)
+    return AttributedStep(*recorded(name), step=0, phase="train", wall_time=0.0, capacity_bytes=limit)

@@ -10,7 +10,7 @@ import numpy as np
 from tensorboard.compat.proto import event_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.schema import (
     FREE,
     IN_USE,

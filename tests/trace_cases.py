@@ -1,14 +1,15 @@
 """Traces of small steps made by hand, and what was known of their program."""
 
+import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
-from tb_memplugin.attribution.results.ledger import attribute
-from tb_memplugin.schema import Snapshot
-from tb_memplugin.schema.trace import AllocationTrace, GraphFacts, Intervals, OpFact, TraceFacts
+from tb_memplugin.attribution import AttributedStep
+from tb_memplugin.schema import AllocationTrace, GraphFacts, Intervals, OpFact, Snapshot, TraceFacts
 
 ACTIONS = st.lists(st.tuples(st.integers(0, 15), st.integers(1, 100_000)), min_size=1, max_size=60)
 """Slots and sizes for `any_step`."""
@@ -87,8 +88,12 @@ class Recorder:
         )
 
 
-def ledger_of(trace: AllocationTrace, facts: TraceFacts, **more: Any) -> Snapshot:
-    return attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None, **more)
+def attributed(trace: AllocationTrace, facts: TraceFacts) -> AttributedStep:
+    return AttributedStep(trace, facts, step=0, phase="train", wall_time=0.0)
+
+
+def ledger_of(trace: AllocationTrace, facts: TraceFacts) -> Snapshot:
+    return attributed(trace, facts).snapshot
 
 
 def rows(snapshot: Snapshot) -> dict[tuple[str | None, str], int]:
@@ -130,3 +135,14 @@ def any_step(actions: list[tuple[int, int]], start: int) -> Recorder:
             step.run(("a", "b", "da", "dw", "unknown")[slot % 5], [(address, size)])
             live[address] = size
     return step
+
+
+FLOAT, INT64, STRING = 1, 9, 7
+
+
+def with_shapes(trace: AllocationTrace, shapes: Mapping[int, tuple[str, int]]) -> AllocationTrace:
+    strings, shape, dtype = list(trace.strings), trace.shape.copy(), np.zeros(len(trace), np.int64)
+    for event, (text, number) in shapes.items():
+        shape[event], dtype[event] = len(strings), number
+        strings.append(text)
+    return dataclasses.replace(trace, strings=tuple(strings), shape=shape, dtype=dtype)

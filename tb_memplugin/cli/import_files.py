@@ -9,10 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tb_memplugin.attribution.oom import OomEvent, post_mortem
-from tb_memplugin.attribution.owners import Classifier
-from tb_memplugin.attribution.results import attribute, timeline
-from tb_memplugin.attribution.trace import facts_from_names
+from tb_memplugin.attribution import AttributedStep, OomEvent, facts_from_names, post_mortem
 from tb_memplugin.cli.parser import CommandParser
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.importers import (
@@ -145,13 +142,9 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
 
 def _add_trace(trace: AllocationTrace, step: int, wall_time: float, collected: _Collected) -> None:
     """Add a step's ledger and timeline, attributed by op names alone."""
-    facts = facts_from_names(trace)
-    classifier = Classifier(trace, facts)
-    snapshot = attribute(
-        trace, facts, step=step, phase="train", wall_time=wall_time, capacity_bytes=None, classifier=classifier
-    )
-    collected.snapshots.append(snapshot)
-    inside = timeline(classifier, snapshot)
+    attributed = AttributedStep(trace, facts_from_names(trace), step=step, phase="train", wall_time=wall_time)
+    collected.snapshots.append(attributed.snapshot)
+    inside = attributed.timeline()
     if inside is not None:
         collected.timelines.append(inside)
 

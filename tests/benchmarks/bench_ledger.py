@@ -69,12 +69,12 @@ def main() -> None:
         (path,) = pathlib.Path(folder).rglob("*.xplane.pb")
         from xprof.convert import raw_to_tool_data
 
-        from tb_memplugin.attribution.results.ledger import attribute
-        from tb_memplugin.importers.xplane import read_traces
+        from tb_memplugin.attribution import AttributedStep
+        from tb_memplugin.importers import read_traces
 
         def ours() -> None:
             for trace in read_traces(path.read_bytes()):
-                attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+                assert AttributedStep(trace, facts, step=0, phase="train", wall_time=0.0).snapshot
 
         def xprof() -> None:
             # The converter keeps what it made of a file beside it.

@@ -16,10 +16,8 @@ from map_cases import free_regions
 from requests_cases import make_traced
 from trace_cases import Recorder
 
-from tb_memplugin.allocator.replay import TraceReplay, between_maps
-from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.attribution.results.ledger import peak_event
-from tb_memplugin.attribution.trace.lifetimes import chunks
+from tb_memplugin.allocator import Simulator, TraceReplay, between_maps
+from tb_memplugin.attribution import event_chunks, peak_event
 from tb_memplugin.fit.conditions import Conditions
 from tb_memplugin.fit.predictor import Predictor
 from tb_memplugin.fit.what_if import curve_sizes
@@ -69,7 +67,7 @@ def step(count: int = EVENTS) -> tuple[AllocationTrace, MemoryMap, MemoryMap]:
 
 def recorded(trace: AllocationTrace, start: MemoryMap) -> StepRequests:
     """The requests of a step, of which half the sizes grow with the batch."""
-    found = chunks(trace)
+    found = event_chunks(trace)
     used = start.requested_bytes >= 0
     old = ~np.isin(start.address[used], found.address[found.birth < 0])
     columns = {

@@ -7,7 +7,7 @@ import numpy as np
 import sample_runs
 from sample_runs import MIB, Plan
 
-from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.schema import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom, take_rows
 from tb_memplugin.storage.write.run_writer import RunWriter
 

@@ -8,7 +8,7 @@ import numpy as np
 import requests_cases
 from reading_cases import DEVICE, MIB, START, make_samples, make_snapshot, make_table
 
-from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.schema import IN_USE, ChunkOwner, LedgerRow, MemoryMap, Oom, Snapshot
 from tb_memplugin.storage.write.run_writer import RunWriter
 

@@ -11,10 +11,7 @@ import sys
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
-    from tb_memplugin.attribution.owners.classifier import Classifier
-    from tb_memplugin.attribution.results.ledger import attribute
-    from tb_memplugin.attribution.results.timeline import timeline
-    from tb_memplugin.attribution.trace.op_names import facts_from_names
+    from tb_memplugin.attribution import AttributedStep, facts_from_names
     from tb_memplugin.errors import FormatError
     from tb_memplugin.importers.hlo import read_module
     from tb_memplugin.importers.memory_dump import read_dump
@@ -28,13 +25,9 @@ with atheris.instrument_imports(include=["tb_memplugin"]):
 def read_profile(data: bytes) -> None:
     """Reads a profile, and makes the ledger and the timeline of every allocator in it."""
     for trace in read_traces(data):
-        facts = facts_from_names(trace)
-        classifier = Classifier(trace, facts)
-        snapshot = attribute(
-            trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None, classifier=classifier
-        )
+        step = AttributedStep(trace, facts_from_names(trace), step=0, phase="train", wall_time=0.0)
+        snapshot, inside = step.snapshot, step.timeline()
         assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
-        inside = timeline(classifier, snapshot)
         if inside is not None:
             read_frame(Timeline, codec.decode(codec.encode(frame_of("timelines", inside, 0))))
 

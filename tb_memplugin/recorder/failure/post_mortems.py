@@ -8,8 +8,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-from tb_memplugin.attribution.oom import OomEvent, OwnerMatching, observed_batch, post_mortem
-from tb_memplugin.attribution.owners import StepChunks, unmoved, without_gradients
+from tb_memplugin.attribution import (
+    OomEvent,
+    OwnerMatching,
+    StepChunks,
+    observed_batch,
+    post_mortem,
+    unmoved,
+    without_gradients,
+)
 from tb_memplugin.fit import SizedStep, peak_in_one_piece, sizes_for
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes

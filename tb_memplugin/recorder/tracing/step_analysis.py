@@ -4,11 +4,10 @@ import dataclasses
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from tb_memplugin.allocator import TraceReplay, between_maps, would_fit
-from tb_memplugin.attribution.owners import Ages, Classifier, StepChunks, ages_after, owned_at, owned_map, step_chunks
-from tb_memplugin.attribution.results import attribute, peak_event, step_requests, timeline
+from tb_memplugin.attribution import Ages, AttributedStep, StepChunks, ages_after, peak_event
 from tb_memplugin.importers import Request, read_dump, read_traces
 from tb_memplugin.recorder.base import Faults, Settings
 from tb_memplugin.recorder.devices import Device, MemoryMaps
@@ -66,14 +65,6 @@ class TraceResult:
     requests: list[StepRequests] = dataclasses.field(default_factory=list)
 
 
-class _Analyzed(NamedTuple):
-    """The trace of one device's step with the owners of its chunks, None if it misses events."""
-
-    trace: AllocationTrace
-    classifier: Classifier
-    chunks: StepChunks | None
-
-
 class StepAnalysis:
     """Analyzes traced steps in order. The background thread calls `note_first_batches` and `analyze`. The training's
     thread calls `failed_step`, once the background thread has analyzed all earlier steps."""
@@ -113,7 +104,7 @@ class StepAnalysis:
         return result
 
     def _analyze(self, traced: TracedStep, result: TraceResult) -> None:
-        analyzed: list[_Analyzed] = []
+        analyzed: list[AttributedStep] = []
         for trace in read_traces(traced.profile):
             if trace.device in traced.facts:
                 analyzed.append(self._analyze_device(traced, trace, result))
@@ -131,7 +122,7 @@ class StepAnalysis:
     def _parse(self, dump: bytes | None, device: str, wall_time: float) -> MemoryMap | None:
         return None if dump is None else read_dump(dump, wall_time, self._capacities[device])
 
-    def _analyze_device(self, traced: TracedStep, profiled: AllocationTrace, result: TraceResult) -> "_Analyzed":
+    def _analyze_device(self, traced: TracedStep, profiled: AllocationTrace, result: TraceResult) -> AttributedStep:
         start, end = self._parse_both(traced, profiled.device)
         whole = between_maps(profiled, start, end)
         failure = traced.at_failure.get(profiled.device)
@@ -143,71 +134,54 @@ class StepAnalysis:
         observes = not self._faults.stopped(OBSERVING)
         if observes:
             facts = history.add_to(facts, trace)
-        classifier = Classifier(trace, facts)
+        step = self._attributed(traced, trace, facts)
         if observes and not trace.missed:
-            history.remember(whole, classifier.older.input_sizes, facts.arguments)
-        chunks = None if trace.missed else step_chunks(classifier, traced.step, traced.phase)
+            history.remember(whole, step.input_sizes, facts.arguments)
+        chunks = step.chunks
         if traced.only_learn:
-            return _Analyzed(trace, classifier, chunks)
-        replay = None if trace.start_map is None else TraceReplay(trace, peak_event(trace))
-        snapshot = attribute(
+            return step
+        result.snapshots.append(step.snapshot)
+        if chunks is not None:
+            self._oom.recent.add(trace.device, chunks, facts)
+            self._faults.run_step(MAPS, traced.step, self._add_map, step, chunks, traced.interrupted, result)
+        if self._kept.wants(trace.device, traced.phase, step.snapshot.in_use_bytes):
+            kept = self._faults.run_step(TIMELINES, traced.step, step.timeline)
+            if kept is not None:
+                result.timelines.append(kept)
+        return step
+
+    def _attributed(self, traced: TracedStep, trace: AllocationTrace, facts: TraceFacts) -> AttributedStep:
+        return AttributedStep(
             trace,
             facts,
             step=traced.step,
             phase=traced.phase,
             wall_time=traced.wall_time,
             capacity_bytes=self._capacities[trace.device],
-            classifier=classifier,
-            replay=replay,
         )
-        result.snapshots.append(snapshot)
-        if chunks is not None:
-            self._oom.recent.add(trace.device, chunks, facts)
-            self._faults.run_step(
-                MAPS, traced.step, self._add_map, trace, classifier, chunks, replay, traced.interrupted, result
-            )
-        if self._kept.wants(trace.device, traced.phase, snapshot.in_use_bytes):
-            kept = self._faults.run_step(TIMELINES, traced.step, timeline, classifier, snapshot)
-            if kept is not None:
-                result.timelines.append(kept)
-        return _Analyzed(trace, classifier, chunks)
 
-    def _add_requests(self, traced: TracedStep, analyzed: "_Analyzed", batch: int | None, result: TraceResult) -> None:
-        trace, classifier, chunks = analyzed
+    def _add_requests(self, traced: TracedStep, step: AttributedStep, batch: int | None, result: TraceResult) -> None:
         if traced.interrupted:
             return
         if traced.compiled and not traced.only_learn:
             return  # a compilation for another batch size: its own chunks are those of no other step
-        if chunks is None or not self._kept_requests.wants(trace.device, traced.phase, batch, traced.only_learn):
+        device = step.trace.device
+        if step.chunks is None or not self._kept_requests.wants(device, traced.phase, batch, traced.only_learn):
             return
-        requests = step_requests(
-            classifier,
-            chunks,
-            wall_time=traced.wall_time,
-            first=traced.only_learn,
-            batch_size=batch,
-            capacity_bytes=self._capacities[trace.device],
-        )
+        requests = step.requests(first=traced.only_learn, batch_size=batch)
         if requests is not None:
             result.requests.append(requests)
             self._oom.recent.keep_requests(requests)
 
-    def _add_map(
-        self,
-        trace: AllocationTrace,
-        classifier: Classifier,
-        chunks: StepChunks,
-        replay: TraceReplay | None,
-        interrupted: bool,
-        result: TraceResult,
-    ) -> None:
-        ages = self._ages.get(trace.device, {})
+    def _add_map(self, step: AttributedStep, chunks: StepChunks, interrupted: bool, result: TraceResult) -> None:
+        device = step.trace.device
+        ages = self._ages.get(device, {})
         after = ages_after(ages, chunks)
         # Most of what an interrupted step allocated is freed before the next one.
-        self._ages[trace.device] = {key: after[key] for key in after if key in ages} if interrupted else after
-        if replay is not None:
-            peak = peak_event(trace)
-            result.maps.append(owned_map(replay.map, owned_at(chunks, classifier, peak), peak, ages))
+        self._ages[device] = {key: after[key] for key in after if key in ages} if interrupted else after
+        memory_map = step.map(ages)
+        if memory_map is not None:
+            result.maps.append(memory_map)
 
     def failed_step(
         self, traced: TracedStep, device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts
@@ -234,14 +208,10 @@ class StepAnalysis:
         if at_failure is None or trace.start_map is None or trace.missed:
             return unmatched, None
         traced = dataclasses.replace(traced, at_failure={device: at_failure})
-        event = len(trace) - 1
-        at_failure = TraceReplay(trace, event).map
         facts = self._watch.observer.history[device].add_to(traced.facts[device], trace)
-        classifier = Classifier(trace, facts)
-        chunks = step_chunks(classifier, traced.step, traced.phase)
+        owned = self._attributed(traced, trace, facts).map(self._ages.get(device, {}), len(trace) - 1)
         batch = (batch_notes.failed or facts.batch).size
-        owned = owned_at(chunks, classifier, event)
-        return traced, OwnedMap(owned_map(at_failure, owned, event, self._ages.get(device, {})), batch)
+        return traced, None if owned is None else OwnedMap(owned, batch)
 
     def _keep_profile(self, traced: TracedStep) -> None:
         """Write the profile into the run, for TensorBoard's profiler tab."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tb_memplugin.attribution.trace import chunks, input_events
+from tb_memplugin.attribution import event_chunks, input_events
 from tb_memplugin.recorder.base import Faults, uncounted
 from tb_memplugin.recorder.heap import SourceLines
 from tb_memplugin.recorder.watch.batches import batch_notes
@@ -134,7 +134,7 @@ class ChunkHistory:
         self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
     ) -> None:
         """Note the chunks that a window left behind, given the requested bytes of its batches."""
-        made = chunks(trace)
+        made = event_chunks(trace)
         is_input = input_events(trace, arguments)
         for address in made.address[made.birth == -1].tolist():
             self._known.pop(address, None)

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
-from tb_memplugin.attribution.owners import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
+from tb_memplugin.attribution import BACKWARD, DIFFERENTIATED_BACKWARD, KEEPING_BACKWARD
 from tb_memplugin.recorder.base import abandon_in_child, changes
 from tb_memplugin.recorder.heap import DATASET_METHODS, TRAINER_METHODS
 from tb_memplugin.recorder.watch.batches import batch_notes, data_pipelines, tape_records

@@ -7,17 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from map_cases import PlainAllocator, Region, free_regions
-from trace_cases import Recorder, ledger_of, rows
+from trace_cases import Recorder, attributed, rows
 
-from tb_memplugin.allocator.replay import TraceReplay, between_maps
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.step_chunks import owned_at, owned_map, step_chunks
-from tb_memplugin.attribution.results import ledger
-from tb_memplugin.attribution.results.ledger import peak_event
-from tb_memplugin.attribution.results.step_requests import step_requests
-from tb_memplugin.attribution.results.timeline import timeline
-from tb_memplugin.schema import IN_USE, MemoryMap, Replay
-from tb_memplugin.schema.trace import AllocationTrace, TraceFacts, VariableFact
+from tb_memplugin.allocator import TraceReplay, between_maps
+from tb_memplugin.attribution import OomEvent, post_mortem
+from tb_memplugin.schema import IN_USE, AllocationTrace, ChunkOwner, MemoryMap, Replay, TraceFacts, VariableFact
 
 KIB = 1024
 BASE = 0x7F00_0000_0040
@@ -115,15 +109,11 @@ def test_a_step_without_events_between_its_maps_has_the_ledger_of_its_start() ->
     part = between_maps(step.events.trace(), start, end)
     assert len(part) == 0 and part.start_in_use == 1024
     variable = VariableFact("w", "weights", "m/a", True, 1000, "GPU:0", address, address)
-    facts = TraceFacts(variables=(variable,))
-    classifier = Classifier(part, facts)
-    replay = TraceReplay(part, peak_event(part))
-    snapshot = ledger_of(part, facts, classifier=classifier, replay=replay)
+    made = attributed(part, TraceFacts(variables=(variable,)))
+    snapshot, inside = made.snapshot, made.timeline()
     assert rows(snapshot) == {("m/a", "weights"): 1000, ("m/a", "rounding"): 24}
     assert (snapshot.in_use_bytes, snapshot.pool_bytes, snapshot.capacity_bytes) == (1024, 4 * KIB, None)
-    seen = step_chunks(classifier, 1, "train")
-    assert owned_map(replay.map, seen, -1, {}).owner.tolist() == [0, -1]
-    inside = timeline(classifier, snapshot)
+    assert made.map({}).owner.tolist() == [0, -1]
     assert inside is not None and inside.in_use_bytes == 1024
 
 
@@ -138,20 +128,17 @@ def test_the_map_of_the_peak_has_the_ledger_of_the_peak() -> None:
     step.allocate(9000)
     part = between_maps(step.events.trace(), start, step.map())
     variable = VariableFact("w", "weights", "m/a", True, 5000, "GPU:0", old, new)
-    facts = TraceFacts(variables=(variable,))
-    classifier, peak = Classifier(part, facts), peak_event(part)
-    replay = TraceReplay(part, peak)
-    snapshot = ledger_of(part, facts, classifier=classifier, replay=replay)
-    chunks = step_chunks(classifier, 1, "train")
-    owned = owned_map(replay.map, owned_at(chunks, classifier, peak), peak, {})
+    made = attributed(part, TraceFacts(variables=(variable,)))
+    ledger = post_mortem(OomEvent("1", "failed", "GPU:0", 0.0), made.map({})).ledger
     # THEN its weights are the variable's bytes, and every row of both ledgers is the same
-    assert [row.bytes for row in ledger.ledger_of(owned) if row.category == "weights"] == [5000]
-    assert set(ledger.ledger_of(owned)) == set(snapshot.ledger)
+    assert [row.bytes for row in ledger if row.category == "weights"] == [5000]
+    assert set(ledger) == set(made.snapshot.ledger)
     # AND the chunk is the variable's only once the old value is gone
-    before = owned_at(chunks, classifier, 0)
-    assert before.owners[before.owner[0]].category != "weights"
+    before = made.map({}, 0)
+    weights = before.owner == before.owners.index(ChunkOwner("m/a", "weights", True))
+    assert before.address[weights].tolist() == [old]
     # AND in the requests, which know one owner of each chunk, both are the variable's
-    requests = step_requests(classifier, chunks, wall_time=0.0, first=False, batch_size=None, capacity_bytes=None)
+    requests = made.requests(first=False, batch_size=None)
     assert requests is not None
     owners = [requests.owners[number] for number in requests.owner.tolist()]
     assert [requests.address[row] for row, owner in enumerate(owners) if owner.category == "weights"] == [new, old]

@@ -11,11 +11,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from gpu_cases import GRAPH, NAMES, TRUTH, XLA, recorded, replayed
+from gpu_cases import GRAPH, NAMES, TRUTH, XLA, attributed, recorded
 
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.owners.step_chunks import StepChunks, step_chunks
-from tb_memplugin.attribution.results.ledger import attribute
+from tb_memplugin.attribution import AttributedStep, StepChunks
 from tb_memplugin.schema import Snapshot
 
 
@@ -39,7 +37,7 @@ def total(snapshot: Snapshot, category: str) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_ledger_closes_exactly(name: str) -> None:
-    snapshot, (trace, facts) = replayed(name), recorded(name)
+    snapshot, (trace, facts) = attributed(name).snapshot, recorded(name)
     assert trace.missed == 0
     assert len(trace) == truth(name)["events"]
     assert trace.start_in_use == facts.start_in_use == truth(name)["start_bytes"]
@@ -66,12 +64,15 @@ def test_only_unsplit_remainders_of_older_chunks_are_unattributed(name: str) -> 
     kept = {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
     kept = {fact.address: fact.requested_bytes for fact in facts.tensors} | kept
     known = sum(-(-size // 256) * 256 for address, size in kept.items() if address not in freed)
-    assert total(replayed(name), "unattributed") == trace.start_in_use - known - sum(freed.values())
+    assert total(attributed(name).snapshot, "unattributed") == trace.start_in_use - known - sum(freed.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_and_slots_of_every_layer_are_exact(name: str) -> None:
-    weights, slots = requested(replayed(name), "weights"), requested(replayed(name), "optimizer_state")
+    weights, slots = (
+        requested(attributed(name).snapshot, "weights"),
+        requested(attributed(name).snapshot, "optimizer_state"),
+    )
     layers = truth(name)["layers"]
     assert {path: size for path, size in weights.items() if size} == {
         path: layer["weights"] for path, layer in layers.items()
@@ -86,14 +87,14 @@ def test_weights_and_slots_of_every_layer_are_exact(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_only_trainable_weights_have_gradients_and_these_are_no_larger(name: str) -> None:
     layers = truth(name)["layers"]
-    for path, size in requested(replayed(name), "weight_gradients").items():
+    for path, size in requested(attributed(name).snapshot, "weight_gradients").items():
         assert path is not None
         assert 0 < size <= 2 * layers[path]["trainable"], path
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_saved_activations_match_keras_shapes(name: str) -> None:
-    held, expected = sum(row.bytes for row in replayed(name).saved_for_backward), truth(name)["held_bytes"]
+    held, expected = sum(row.bytes for row in attributed(name).snapshot.saved_for_backward), truth(name)["held_bytes"]
     # The compiler saves results before and after an activation, and recomputes others.
     least, most = (0.9, 1.5) if name in XLA else (0.97, 1.03)
     assert least * expected <= held <= most * expected
@@ -105,28 +106,25 @@ def test_vgg16_saves_its_published_size() -> None:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("VGG16") and name.endswith("frozen")])
 def test_frozen_backbone_saves_nothing(name: str) -> None:
-    held = {row.layer: row.bytes for row in replayed(name).saved_for_backward}
+    held = {row.layer: row.bytes for row in attributed(name).snapshot.saved_for_backward}
     assert not any(path and "conv" in path for path in held)
-    assert all(row.trainable is not False for row in replayed(name).ledger if row.category == "activations")
+    assert all(row.trainable is not False for row in attributed(name).snapshot.ledger if row.category == "activations")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batches_are_inputs(name: str) -> None:
     batch = TRUTH["batch"] * 224 * 224 * 3 * 4
     live = 2 if name in XLA else 1  # the data set's, and a compiled module's argument
-    assert live * batch <= sum(requested(replayed(name), "inputs").values()) < live * batch + 65_536
+    assert live * batch <= sum(requested(attributed(name).snapshot, "inputs").values()) < live * batch + 65_536
 
 
 @pytest.mark.parametrize("name", GRAPH)
 def test_copies_in_another_layout_are_not_gradients(name: str) -> None:
-    trace, facts = recorded(name)
-    classifier = Classifier(trace, facts)
+    chunks = attributed(name).chunks
     first, seen = {"VGG16": "block1_conv1", "ResNet50": "conv1_conv"}[name.partition("_")[0]], 0
-    for chunk in range(len(classifier.chunks)):
-        birth = int(classifier.chunks.birth[chunk])
-        op = trace.text(int(trace.op[birth])) if birth >= 0 else None
-        if op is not None and "LayoutOptimizer" in op:
-            ((owner, _, _),) = classifier.owners(chunk, birth)
+    owners = {birth: chunks.owners[owner] for birth, owner in zip(chunks.birth.tolist(), chunks.owner, strict=True)}
+    for op, births in chunks.ops.items():
+        for owner in (owners[birth] for birth in births if "LayoutOptimizer" in op):
             assert owner.layer is not None
             assert owner.category in ("activations", "activation_gradients", "workspace"), op
             if f"/{first}_1/convolution/Conv2DBackpropFilter-0-" in op:
@@ -146,8 +144,7 @@ def live_by_layer(chunks: StepChunks, rows: Iterable[int], category: str) -> dic
 
 @pytest.mark.parametrize("name", GRAPH)
 def test_chunks_of_gradients_and_activations_match_keras(name: str) -> None:
-    trace, facts = recorded(name)
-    chunks = step_chunks(Classifier(trace, facts), 0, "train")
+    trace, chunks = recorded(name)[0], attributed(name).chunks
     born = [row for row, birth in enumerate(chunks.birth.tolist()) if birth >= 0]
     gradients = live_by_layer(chunks, born, "weight_gradients")
     for path, layer in truth(name)["layers"].items():
@@ -173,7 +170,7 @@ def test_attribution_calls_few_functions_for_each_event() -> None:
 
     sys.setprofile(count)
     try:
-        attribute(trace, facts, step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+        assert AttributedStep(trace, facts, step=0, phase="train", wall_time=0.0).snapshot
     finally:
         sys.setprofile(None)
     assert calls < 27 * len(trace)

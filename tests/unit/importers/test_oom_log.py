@@ -5,8 +5,8 @@ import time
 import pytest
 from log_cases import ALL, EARLY_MESSAGE, KIB, MESSAGE, PREFIXES, make_log
 
-from tb_memplugin.allocator.fit import verdict
-from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.allocator import verdict
+from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.log_dump import printed_bytes
 from tb_memplugin.importers.oom_log import LoggedFailure, Request, read_log, read_message

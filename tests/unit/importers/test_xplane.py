@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_cases import MESSAGES
 
-from tb_memplugin.attribution.results.ledger import attribute
-from tb_memplugin.attribution.trace.op_names import facts_from_names
+from tb_memplugin.attribution import AttributedStep, facts_from_names
 from tb_memplugin.errors import FormatError
 from tb_memplugin.importers.hlo import buffer_shape, hlo_class, read_module
 from tb_memplugin.importers.xplane import device_name, in_allocator_order, read_traces
@@ -214,7 +213,7 @@ def test_device_names() -> None:
 
 def test_a_profile_made_without_the_recorder_has_a_ledger_by_name_scopes() -> None:
     trace = only_trace("graph")
-    snapshot = attribute(trace, facts_from_names(trace), step=0, phase="train", wall_time=0.0, capacity_bytes=None)
+    snapshot = AttributedStep(trace, facts_from_names(trace), step=0, phase="train", wall_time=0.0).snapshot
     assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes == TRUTH["graph"]["peak_bytes"]
     waiting = {row.layer: row.bytes for row in snapshot.saved_for_backward}
     assert waiting["sequential_1/below_1"] == 2048 * 512 * 4

@@ -17,8 +17,7 @@ from reading_cases import MIB, make_layer, make_map, make_table
 from requests_cases import make_traced
 from trace_cases import graph
 
-from tb_memplugin.attribution.oom.post_mortem import OomEvent
-from tb_memplugin.attribution.owners.step_chunks import StepChunks
+from tb_memplugin.attribution import OomEvent, StepChunks
 from tb_memplugin.importers.oom_log import Request
 from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.recorder.failure import failure_maps

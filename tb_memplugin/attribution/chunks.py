@@ -1,4 +1,4 @@
-"""Turns allocator events, and the memory map before them, into chunks with a birth and a death. Pure."""
+"""Turns allocator events, and the memory map before them, into chunks with a birth and a death."""
 
 import dataclasses
 import re
@@ -59,7 +59,7 @@ def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
     Without a map, a variable or held tensor takes its rounded request; variables or tensors that do not fit into the
     remaining bytes in use are left out.
     """
-    in_events = chunks(trace)
+    in_events = event_chunks(trace)
     old = in_events.birth == -1
     if trace.start_map is None:
         left = trace.start_in_use - int(in_events.allocated[old].sum())
@@ -104,7 +104,7 @@ def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
     return columns
 
 
-def chunks(trace: AllocationTrace) -> Chunks:
+def event_chunks(trace: AllocationTrace) -> Chunks:
     """The chunks that appear in events: each allocation with the next deallocation of its address."""
     count = len(trace)
     events = np.arange(count)
@@ -134,6 +134,12 @@ def chunks(trace: AllocationTrace) -> Chunks:
         death=np.concatenate([death[born], old]),
         unmatched_frees=unmatched_frees,
     )
+
+
+def peak_event(trace: AllocationTrace) -> int:
+    """Number of the event after which most bytes are in use, -1 if that is before the first."""
+    peak = int(np.argmax(trace.in_use)) if len(trace) else -1
+    return peak if peak >= 0 and int(trace.in_use[peak]) > trace.start_in_use else -1
 
 
 def readers(trace: AllocationTrace) -> Integers:

@@ -4,13 +4,19 @@ import dataclasses
 
 import numpy as np
 import pytest
-from trace_cases import BACKWARD, FACTS, FORWARD_A, FORWARD_B, GRADIENT, Recorder, graph, ledger_of, rows
+from trace_cases import BACKWARD, FACTS, FORWARD_A, FORWARD_B, GRADIENT, Recorder, attributed, graph, ledger_of, rows
 
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.results.ledger import step_mode
-from tb_memplugin.attribution.trace.op_names import OpNames
-from tb_memplugin.attribution.trace.xla import BufferAssignments
-from tb_memplugin.schema.trace import AllocationTrace, Buffer, BufferAllocation, Intervals, Module, OpFact, TraceFacts
+from tb_memplugin.schema import (
+    AllocationTrace,
+    Buffer,
+    BufferAllocation,
+    Category,
+    Intervals,
+    Module,
+    OpFact,
+    TensorFact,
+    TraceFacts,
+)
 
 RELAYOUT = "dw-0-TransposeNHWCToNCHW-LayoutOptimizer"
 NOTHING = Intervals(*(np.zeros(0, np.int64) for _ in range(4)))
@@ -41,17 +47,22 @@ def test_forward_pass_ends_at_its_last_allocation_without_op_executions() -> Non
     assert rows(snapshot)["m/a", "weight_gradients"] == 1000
 
 
+def categories_by_op(trace: AllocationTrace, facts: TraceFacts) -> dict[str, Category]:
+    chunks = attributed(trace, facts).chunks
+    by_birth = dict(zip(chunks.birth.tolist(), chunks.owner.tolist(), strict=True))
+    return {op: chunks.owners[by_birth[births[0]]].category for op, births in chunks.ops.items()}
+
+
 def test_copies_in_another_layout_made_in_the_backward_pass() -> None:
-    trace = on_accelerator(unseen_step())
-    names = OpNames(trace, FACTS)
-    reads_forward = dataclasses.replace(BACKWARD, forward_inputs=(1,))
-    known = OpNames(trace, dataclasses.replace(FACTS, graphs=graph(da=reads_forward)))
-    gradient = names.fact("da-1-TransposeNHWCToNCHW-LayoutOptimizer")
-    forward_data = known.fact("da-1-TransposeNHWCToNCHW-LayoutOptimizer")
-    result = names.fact("dw-0-0-TransposeNCHWToNHWC-LayoutOptimizer")
-    assert gradient is not None and gradient.relayout and not gradient.saved_for_backward
-    assert forward_data is not None and forward_data.relayout and forward_data.saved_for_backward
-    assert result == GRADIENT
+    copy, result = "da-1-TransposeNHWCToNCHW-LayoutOptimizer", "dw-0-0-TransposeNCHWToNHWC-LayoutOptimizer"
+    step = unseen_step()
+    step.run(result, [(0x60000, 512)])
+    trace = on_accelerator(step)
+    found = categories_by_op(trace, FACTS)
+    assert (found[copy], found[result]) == ("activation_gradients", "weight_gradients")
+    # BUT a copy of what the op reads of the forward pass is a temporary
+    reads_forward = {**FACTS.graphs[0].ops, "da": dataclasses.replace(BACKWARD, forward_inputs=(1,))}
+    assert categories_by_op(trace, dataclasses.replace(FACTS, graphs=graph(**reads_forward)))[copy] == "workspace"
 
 
 def received(*senders: str, beside: tuple[str, ...] = ()) -> AllocationTrace:
@@ -111,52 +122,61 @@ def test_buffer_assignment_with_recomputation_in_the_backward_pass() -> None:
         buffer("b", 20, 7, 8, 720, "dw"),  # again
         buffer("da", 40, 8, 9, 740, "dw"),
     )
-    module = Module("inference_train_1__", "train", (BufferAllocation(1000, False, buffers),))
-    trace = dataclasses.replace(any_trace(), modules=(module,))
     facts = TraceFacts(graphs=graph(a=FORWARD_A, b=FORWARD_B, da=BACKWARD, dw=GRADIENT, update=OpFact("m/a", "update")))
-    plans = BufferAssignments(trace.modules, OpNames(trace, facts), facts.variables)
-    held = [(part.layer, part.bytes) for part in plans.saved(module, module.allocations[0])]
-    assert sorted(held) == [("m/a", 50), ("m/a", 400), ("m/b", 100)]
-    parts = plans.parts(module, module.allocations[0])
-    assert sum(part.bytes for part in parts) == 1000
-    assert ("m/a", "workspace", 30) in parts
+    module = Module("inference_train_1__", "train", (BufferAllocation(1024, False, buffers),))
+    snapshot = ledger_of(allocating(1024, modules=(module,)), facts)
+    assert {row.layer: row.bytes for row in snapshot.saved_for_backward} == {"m/a": 50 + 400, "m/b": 100}
+    assert rows(snapshot) == {
+        ("m/a", "activations"): 50 + 400,
+        ("m/b", "activations"): 100,
+        ("m/a", "activation_gradients"): 70,
+        ("m/a", "workspace"): 30,
+        (None, "workspace"): 1024 - 580 - 70,
+    }
+
+
+def allocating(*sizes: int, modules: tuple[Module, ...], op: str | None = None) -> AllocationTrace:
+    """A step that requests these bytes without an op's name, as compiled modules do, or with their function's."""
+    step = Recorder()
+    for number, size in enumerate(sizes, 1):
+        step.event(1, 0x10000 * number, size, op)
+    return dataclasses.replace(step.trace(), modules=modules)
 
 
 def test_temporaries_of_a_module_that_one_op_runs_are_workspace() -> None:
     # GIVEN a module of one layer's ops and one of a step, with buffers of unknown ops
-    unknown = buffer("pad", 400, 0, 3, 0)
-    inside = (unknown, buffer("da", 100, 1, 3, 400))
-    step = (*inside, buffer("b", 200, 2, 3, 500))
-    modules = tuple(
-        Module(name, "", (BufferAllocation(1000, False, buffers), BufferAllocation(400, True, (unknown,))))
-        for name, buffers in (("a_inference__conv_xla_1__.1", inside), ("a_inference_train_1__.2", step))
-    )
+    unknown = buffer("pad", 512, 0, 3, 0)
+    inside = (unknown, buffer("da", 100, 1, 3, 512))
     facts = TraceFacts(graphs=graph(b=FORWARD_B, da=BACKWARD))
-    plans = BufferAssignments(modules, OpNames(any_trace(), facts), facts.variables)
-    of_op, of_step = ([plans.parts(module, planned) for planned in module.allocations] for module in modules)
-    assert (None, "workspace", 400) in of_op[0] and (None, "unattributed", 400) not in of_op[0]
-    assert of_op[1] == [(None, "unattributed", 400)]  # a result
-    assert (None, "unattributed", 400) in of_step[0]
+
+    def unattributed(*buffers: Buffer) -> int:
+        planned = BufferAllocation(1024, False, buffers), BufferAllocation(512, True, (unknown,))
+        trace = allocating(1024, 512, modules=(Module("a_inference__conv_xla_1__.1", "", planned),))
+        return rows(ledger_of(trace, facts)).get((None, "unattributed"), 0)
+
+    assert unattributed(*inside) == 512  # of the result
+    assert unattributed(*inside, buffer("b", 200, 2, 3, 612)) == 2 * 512
 
 
 def test_the_line_of_a_result_is_that_of_the_buffer_which_its_allocation_ends_with() -> None:
     # GIVEN a result, in whose allocation a temporary lies before it, and a result that borrows a neighbor's name
-    temporary, result = buffer("a", 400, 0, 2, 0), buffer("b", 400, 3, 9, 0)
-    borrowed = buffer("b", 1000, 3, 9, 0, named=False)
-    planned = (BufferAllocation(400, True, (temporary, result)), BufferAllocation(1000, True, (borrowed,)))
+    temporary, result = buffer("a", 512, 0, 2, 0), buffer("b", 512, 3, 9, 0)
+    borrowed = buffer("b", 1024, 3, 9, 0, named=False)
+    planned = (BufferAllocation(512, True, (temporary, result)), BufferAllocation(1024, True, (borrowed,)))
     ops = {op: OpFact("m/a", "forward", line=line) for op, line in (("a", "train.py:1"), ("b", "train.py:2"))}
-    step = Recorder()
-    for number, allocation in enumerate(planned):
-        step.event(1, 0x1000 * (number + 1), allocation.bytes)
-    trace = dataclasses.replace(step.trace(), modules=(Module("a_train__.1", "", planned),))
-    classifier = Classifier(trace, TraceFacts(graphs=graph(**ops)))
-    assert [classifier.line(chunk) for chunk in range(2)] == ["train.py:2", None]
-
-
-def any_trace() -> AllocationTrace:
-    step = Recorder()
-    step.run("a", [(0x1000, 256)])
-    return step.trace()
+    trace = allocating(512, 1024, modules=(Module("a_train__.1", "", planned),))
+    # THEN older tensors like these, which Python holds, have their lines
+    new, old = (
+        tuple(TensorFact("held_tensors", size, at + size, (size,), "int8", "list") for size in (512, 1024))
+        for at in (0x10000 - 512, 0x900000)
+    )
+    new = (new[0], dataclasses.replace(new[1], address=0x20000))
+    trace = dataclasses.replace(trace, start_in_use=1536, in_use=trace.in_use + 1536)
+    facts = TraceFacts(graphs=graph(**ops), tensors=old, tensors_at_end=new)
+    assert [(group.bytes, group.line) for group in ledger_of(trace, facts).held_tensors] == [
+        (1024, None),
+        (512, "train.py:2"),
+    ]
 
 
 def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader() -> None:
@@ -179,11 +199,9 @@ def test_results_of_a_module_inside_a_graph_are_classified_by_their_last_reader(
     for category, reader in (("activations", "da"), ("activation_gradients", "da"), ("weight_gradients", "up")):
         step.run(reader, [], [(places[category], sizes[category])])
     trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", planned),))
-    classifier = Classifier(trace, facts)
-    found = {
-        int(classifier.chunks.requested[chunk]): classifier.owners(chunk, 0)[0][0].category
-        for chunk in range(len(classifier.chunks))
-    }
+    chunks = attributed(trace, facts).chunks
+    columns = zip(chunks.requested.tolist(), chunks.owner.tolist(), strict=True)
+    found = {size: chunks.owners[owner].category for size, owner in columns}
     assert {category: found[size] for category, size in sizes.items()} == {category: category for category in sizes}
 
 
@@ -196,14 +214,20 @@ def test_a_step_is_compiled_if_modules_hold_most_of_its_peak(others: int, mode: 
     step.event(1, 0x8000, 2048)
     trace = dataclasses.replace(step.trace(), modules=(Module("a_forward__conv_xla_1__.1", "", (planned,)),))
     facts = dataclasses.replace(FACTS, graphs=graph(a=FORWARD_A, b=FORWARD_B))
-    assert step_mode(Classifier(trace, facts)) == (mode, 2048)
+    snapshot = ledger_of(trace, facts)
+    assert snapshot.mode == mode and "XLA allocates their 2048 bytes" in snapshot.not_available[-1]
 
 
 def test_of_two_modules_that_request_the_same_size_the_one_of_the_function_counts() -> None:
-    # GIVEN a profile with the module of an earlier training, which also requests 43,204 bytes
-    modules = [Module(f"{name}.9", name, (BufferAllocation(43_204, False, ()),)) for name in ("earlier", "step")]
-    plans = BufferAssignments(modules, OpNames(any_trace(), FACTS), ())
-    for function, module in (("__inference_step_631", modules[1]), ("__inference_earlier_7", modules[0])):
-        planned = plans.planned(43_204, function)
-        assert planned is not None and planned[0] is module
-    assert plans.planned(43_204, "__inference_other_7") is None and plans.planned(43_205, None) is None
+    # GIVEN a profile with the module of an earlier training, which also requests 43,008 bytes
+    modules = tuple(
+        Module(f"{name}.9", name, (BufferAllocation(43_008, False, (buffer(op, 43_008, 0, 1, 0),)),))
+        for name, op in (("earlier", "a"), ("step", "b"))
+    )
+    facts = TraceFacts(graphs=graph(a=FORWARD_A, b=FORWARD_B))
+
+    def layers(function: str, size: int = 43_008) -> set[str | None]:
+        return {layer for layer, _ in rows(ledger_of(allocating(size, modules=modules, op=function), facts))}
+
+    assert (layers("__inference_step_631"), layers("__inference_earlier_7")) == ({"m/b"}, {"m/a"})
+    assert layers("__inference_other_7") == layers("__inference_step_631", 43_264) == {None}

@@ -5,13 +5,19 @@ import math
 from typing import Any
 
 import pytest
-from trace_cases import FACTS, Recorder, graph
+from trace_cases import FACTS, FLOAT, Recorder, graph, with_shapes
 
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.results.step_requests import BatchPowers
-from tb_memplugin.schema import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER
-from tb_memplugin.schema.trace import BatchFacts, OpFact, TensorFact, VariableFact
-from unit.attribution.results.test_tensors import FLOAT, with_shapes
+from tb_memplugin.attribution.owners import Classifier
+from tb_memplugin.attribution.requests import BatchPowers
+from tb_memplugin.schema import (
+    SCRATCH_POWER,
+    SQUARE_POWER,
+    UNKNOWN_POWER,
+    BatchFacts,
+    OpFact,
+    TensorFact,
+    VariableFact,
+)
 
 BATCH = 16
 UINT8, HALF = 4, 19

@@ -2,14 +2,14 @@
 
 import bisect
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import numpy as np
 
 from tb_memplugin.allocator import rounded_bytes
-from tb_memplugin.attribution.owners.execution import GraphExecution
-from tb_memplugin.attribution.trace import INPUT_THREAD, Owner, Window
+from tb_memplugin.attribution.chunks import INPUT_THREAD
+from tb_memplugin.attribution.window import Owner, Window
 from tb_memplugin.schema import ConstantFact, TensorFact, VariableFact
 
 MIN_BATCH_BYTES = 4096
@@ -29,8 +29,8 @@ class VariableChunks:
         at_start: Address to the variable that lay there when the window opened.
     """
 
-    def __init__(self, window: Window, execution: GraphExecution) -> None:
-        self._window, self._execution = window, execution
+    def __init__(self, window: Window, assigned_by_maker: Callable[[int], str | None]) -> None:
+        self._window, self._assigned_by_maker = window, assigned_by_maker
         # Variables may share a buffer: the first one owns it.
         variables = window.facts.variables[::-1]
         self.at_start = {fact.start_address: fact for fact in variables if fact.start_address is not None}
@@ -41,13 +41,10 @@ class VariableChunks:
 
     def stored_in(self, chunk: int) -> VariableFact | None:
         """The variable that stores its new value in a chunk allocated in the window."""
-        fact = self._execution.maker(chunk)
-        while chunk in self._next:
-            chunk = self._next[chunk]
-        variable = self._held_at_end(chunk)
-        if variable is not None:
-            return variable
-        return self._by_name.get(fact.assigns) if fact is not None and fact.assigns is not None else None
+        last = chunk
+        while last in self._next:
+            last = self._next[last]
+        return self._held_at_end(last) or self._by_name.get(self._assigned_by_maker(chunk) or "")
 
     def _held_at_end(self, chunk: int) -> VariableFact | None:
         """The variable whose value is in a chunk when the window closes."""

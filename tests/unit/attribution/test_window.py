@@ -1,12 +1,9 @@
 import dataclasses
 
 import pytest
-from trace_cases import BACKWARD, FACTS, FORWARD_A, GRADIENT, Recorder, graph, ledger_of, rows
+from trace_cases import BACKWARD, FACTS, FORWARD_A, GRADIENT, Recorder, attributed, graph, ledger_of, rows
 
-from tb_memplugin.attribution.trace.op_names import OpNames
-from tb_memplugin.attribution.trace.window import reordered_ops
-from tb_memplugin.schema import GRADIENTS
-from tb_memplugin.schema.trace import TraceFacts
+from tb_memplugin.schema import GRADIENTS, TraceFacts
 
 READS_DA = dataclasses.replace(BACKWARD, gradient_inputs=("da",))
 OPS = {
@@ -19,38 +16,38 @@ OPS = {
 SOURCE = TraceFacts(trainable=FACTS.trainable, graphs=graph(**OPS))
 
 
-def ran(*order: str, executed: bool = True) -> Recorder:
+def reordered(*order: str, executed: bool = True, before_backward: bool = False) -> set[str]:
+    """The backward ops of a step of which no result counts as a gradient: they began before what they depend on."""
     step = Recorder()
     for place, name in enumerate(order):
         if executed:
             step.run(name, [(0x10000 * (place + 1), 4096)])
         else:
             step.event(1, 0x10000 * (place + 1), 4096, name, "output")
-    return step
+    for place, _ in enumerate(order):
+        step.event(-1, 0x10000 * (place + 1), 4096)
+    chunks = attributed(step.trace(), dataclasses.replace(SOURCE, before_backward=before_backward)).chunks
+    category = {birth: chunks.owners[owner].category for birth, owner in zip(chunks.birth, chunks.owner, strict=True)}
+    backward = {"da", "moved", "product", "dw"} & chunks.ops.keys()
+    return {op for op in backward if all(category[birth] not in GRADIENTS for birth in chunks.ops[op])}
 
 
 @pytest.mark.parametrize("executed", [True, False])
 def test_backward_op_that_began_before_all_its_inputs_is_reordered(executed: bool) -> None:
-    def found(*order: str) -> set[str]:
-        trace = ran(*order, executed=executed).trace()
-        return reordered_ops(trace, OpNames(trace, SOURCE))
-
-    assert found("moved", "a", "da", "product", "dw") == {"moved"}
-    assert found("a", "da", "moved", "product", "dw") == set()
-    assert found("a", "da", "product", "moved", "dw") == set()  # the input was moved, as casts are
-    assert found("moved", "product", "dw", "a", "da", "moved", "product", "dw") == set()  # begins within a step
+    assert reordered("moved", "a", "da", "product", "dw", executed=executed) == {"moved"}
+    assert reordered("a", "da", "moved", "product", "dw", executed=executed) == set()
+    # The input was moved, as casts are.
+    assert reordered("a", "da", "product", "moved", "dw", executed=executed) == set()
+    # The trace begins within a step.
+    assert reordered("moved", "product", "dw", "a", "da", "moved", "product", "dw", executed=executed) == set()
 
 
 def test_in_a_forward_pass_that_failed_the_inputs_of_a_reordered_op_never_ran() -> None:
-    def found(*order: str, before_backward: bool = True) -> set[str]:
-        trace = ran(*order).trace()
-        return reordered_ops(trace, OpNames(trace, SOURCE), before_backward)
-
-    assert found("a", "moved") == {"moved"}
-    assert found("a", "moved", before_backward=False) == set()
+    assert reordered("a", "moved", before_backward=True) == {"moved"}
+    assert reordered("a", "moved") == set()
     # AND in the steps before it, they ran later
-    assert found("moved", "a", "da", "product", "dw", "moved", "a") == {"moved"}
-    assert found("a", "da", "moved", "product", "dw", "a") == set()
+    assert reordered("moved", "a", "da", "product", "dw", "moved", "a", before_backward=True) == {"moved"}
+    assert reordered("a", "da", "moved", "product", "dw", "a", before_backward=True) == set()
 
 
 @pytest.mark.parametrize("before_backward", [True, False])

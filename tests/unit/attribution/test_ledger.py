@@ -15,6 +15,7 @@ from trace_cases import (
     ACTIONS,
     BACKWARD,
     FACTS,
+    FLOAT,
     FORWARD_A,
     GRADIENT,
     Recorder,
@@ -23,22 +24,23 @@ from trace_cases import (
     ledger_of,
     one_step,
     rows,
+    with_shapes,
 )
 
-from tb_memplugin.attribution.trace.lifetimes import chunks
-from tb_memplugin.schema import HeldTensorGroup, Snapshot
-from tb_memplugin.schema.rounding import split_rounding
-from tb_memplugin.schema.trace import (
+from tb_memplugin.attribution import event_chunks
+from tb_memplugin.schema import (
     AllocationTrace,
     ConstantFact,
     Earlier,
+    HeldTensorGroup,
     Intervals,
     OpFact,
+    Snapshot,
     TensorFact,
     TraceFacts,
     VariableFact,
+    split_rounding,
 )
-from unit.attribution.results.test_tensors import FLOAT, with_shapes
 
 
 def test_categories_follow_from_role_and_lifetime() -> None:
@@ -223,10 +225,10 @@ def test_a_step_that_frees_more_than_was_in_use_has_no_owners() -> None:
 def test_freeing_a_free_chunk_is_a_contradiction_and_an_older_one_is_none() -> None:
     step = Recorder(4096)
     step.run("a", [(0x2000, 512)], [(0x1000, 4096)])
-    found = chunks(step.trace())
+    found = event_chunks(step.trace())
     assert (found.birth.tolist(), found.death.tolist(), found.unmatched_frees) == ([0, -1], [2, 1], 0)
     step.run("a", [], [(0x1000, 4096)])
-    assert chunks(step.trace()).unmatched_frees == 1
+    assert event_chunks(step.trace()).unmatched_frees == 1
 
 
 @settings(max_examples=80, deadline=None)

@@ -1,4 +1,4 @@
-"""Executions of compiled modules in a timeline: positions of their schedules among the events, and their rows. Pure.
+"""Executions of compiled modules in a timeline: positions of their schedules among the events, and their rows.
 
 The contents of a module's allocations follow from the compiler's schedule.
 """
@@ -10,14 +10,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.attribution.owners import Classifier
-from tb_memplugin.attribution.results.passes import Marks
-from tb_memplugin.attribution.results.timeline_rows import Row
-from tb_memplugin.attribution.trace import BufferAssignments, Owner, levels, peak_position, without_overlaps
-from tb_memplugin.schema import Buffer, BufferAllocation, Integers, Module, extreme_rows
+from tb_memplugin.attribution.execution import Marks
+from tb_memplugin.attribution.owners import BufferAssignments, Classifier, levels, peak_position, without_overlaps
+from tb_memplugin.attribution.window import Owner
+from tb_memplugin.schema import Buffer, BufferAllocation, Integers, Module, TensorShape, extreme_rows
 
 MAX_POSITIONS = 256
 """About the most positions that are kept of one module; the peak and the ends of the passes are among them."""
+
+
+class Row(NamedTuple):
+    """Allocated bytes of one owner from moment `start` up to before `end`; `address` as the allocator gives it."""
+
+    start: int
+    end: int
+    owner: Owner
+    bytes: int
+    rounding_bytes: int
+    op: str | None = None
+    address: int | None = None
+    shape: TensorShape | None = None
+    line: str | None = None
 
 
 class SchedulePositions(NamedTuple):
@@ -25,54 +38,34 @@ class SchedulePositions(NamedTuple):
 
     Attributes:
         peak: Index of the module's peak.
-        forward_end, backward_end, update_begin: Index of the first position after the forward pass, after the backward
-            pass, and of the weight updates; None if unknown.
+        passes: Index of the first position after the forward pass, after the backward pass, and of the weight updates,
+            if any; None if the module is no training step.
     """
 
     positions: tuple[int, ...]
     peak: int
-    forward_end: int | None
-    backward_end: int | None
-    update_begin: int | None
+    passes: tuple[int, int, int | None] | None
 
 
 def schedule_positions(plans: BufferAssignments, module: Module) -> SchedulePositions:
     """The kept positions of a module: those with the highest and lowest bytes among their neighbors."""
     positions, live = levels(module)
     if not positions:
-        return SchedulePositions((0,), 0, None, None, None)
-    forward, backward, update = _passes(plans, module)
-    peak = peak_position(module)
-    marks = [_place(positions, mark) for mark in (peak, forward, backward, update) if mark is not None]
+        return SchedulePositions((0,), 0, None)
+    peak, passes = peak_position(module), plans.passes(module)
+    marks = [_place(positions, mark) for mark in (peak, *(passes or ())) if mark is not None]
     rows = extreme_rows([np.asarray(live, np.int64)], MAX_POSITIONS, always=marks)
     kept = [positions[row] for row in rows.tolist()]
-    return SchedulePositions(
-        positions=tuple(kept),
-        peak=_place(kept, peak),
-        forward_end=None if forward is None else _place(kept, forward) + 1,
-        backward_end=None if backward is None else _place(kept, backward) + 1,
-        update_begin=None if update is None else _place(kept, update),
-    )
+    if passes is not None:
+        forward, backward, update = passes
+        begin = None if update is None else _place(kept, update)
+        passes = _place(kept, forward) + 1, _place(kept, backward) + 1, begin
+    return SchedulePositions(tuple(kept), _place(kept, peak), passes)
 
 
 def _place(positions: Sequence[int], wanted: int) -> int:
     """The last position up to `wanted`; the first if none is."""
     return max(0, bisect.bisect_right(positions, wanted) - 1)
-
-
-def _passes(plans: BufferAssignments, module: Module) -> tuple[int | None, int | None, int | None]:
-    """The last positions of the forward and the backward pass, and the first position of an update; None if unknown."""
-    end = plans.forward_end(module)
-    if end < 0:
-        return None, None, None
-    starts: dict[str, list[int]] = {"backward": [], "update": []}
-    for buffer in (buffer for allocation in module.allocations for buffer in allocation.buffers):
-        fact = plans.fact(buffer.ops) if buffer.named and not buffer.of_argument and not buffer.constant else None
-        if fact is not None and fact.layer is not None and fact.pass_name in starts and buffer.start > end:
-            starts[fact.pass_name].append(buffer.start)
-    if not starts["backward"]:
-        return None, None, None
-    return end, max(starts["backward"]), min(starts["update"], default=None)
 
 
 @dataclasses.dataclass
@@ -135,9 +128,8 @@ def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, 
         for number in [number for number in since if number not in live]:
             first, buffer = since.pop(number)
             owner = classifier.window.layer_owner(*plans.role(buffer, forward_end))
-            fact = plans.fact(buffer.ops[:1]) if buffer.named else None
             place = (buffer.ops[0] if buffer.ops else unused_op, begin + buffer.offset, buffer.shape)
-            yield Row(edges[first], edges[at], owner, buffer.bytes, 0, *place, None if fact is None else fact.line)
+            yield Row(edges[first], edges[at], owner, buffer.bytes, 0, *place, plans.line(buffer))
         for number, buffer in live.items():
             since.setdefault(number, (at, buffer))
         empty = allocation.bytes - sum(buffer.bytes for buffer in live.values())
@@ -151,13 +143,13 @@ def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, 
 
 def run_marks(run: ModuleRun) -> Marks | None:
     """The passes of an execution; None if the module is not a training step."""
-    positions, moments = run.positions, run.moments
-    if positions.forward_end is None or positions.backward_end is None:
+    if run.positions.passes is None:
         return None
-    edges = [*moments.tolist(), int(moments[-1]) + 1]
-    marks = Marks(edges[0], edges[positions.forward_end], edges[positions.backward_end])
-    if positions.update_begin is not None:
-        marks.update_begin, marks.update_end = edges[positions.update_begin], edges[-1]
+    forward_end, backward_end, update_begin = run.positions.passes
+    edges = [*run.moments.tolist(), int(run.moments[-1]) + 1]
+    marks = Marks(edges[0], edges[forward_end], edges[backward_end])
+    if update_begin is not None:
+        marks.update_begin, marks.update_end = edges[update_begin], edges[-1]
     return marks
 
 
@@ -173,21 +165,19 @@ def place_positions(run: ModuleRun, times: Integers, peak: int) -> tuple[Integer
     measured = times[:-1]
     first, last = run.begin + 1, min(run.end, len(measured) - 1)
     begin, end = int(times[first]), int(times[last + 1])
+
+    def events_up_to(at_ns: Integers) -> Integers:
+        return np.clip(np.searchsorted(measured, at_ns, side="right") - 1, first, last)
+
     if not first <= peak <= last:
         placed = np.linspace(begin, end, count + 1)[:-1].astype(np.int64)
-        return _events_up_to(placed, measured, first, last), placed, np.zeros(count, np.int64)
+        return events_up_to(placed), placed, np.zeros(count, np.int64)
     # The bytes in use stay at the peak until the next event: within that time, the module's peak keeps its own time.
     peak_begin, peak_end = int(times[peak]), int(times[peak + 1]) - 1
     middle = min(max(begin + (end - begin) * at // count, peak_begin), max(peak_begin, peak_end))
     parts = (np.linspace(begin, middle, at + 1)[:at], [middle], np.linspace(middle, end, count - at + 1)[1:-1])
     placed = np.concatenate(parts).astype(np.int64)
     side = np.sign(np.arange(count) - at)
-    follows = _events_up_to(placed, measured, first, last)
+    follows = events_up_to(placed)
     follows = np.where(side < 0, np.minimum(follows, peak), np.where(side > 0, np.maximum(follows, peak), peak))
     return follows, placed, np.where(follows == peak, side, 0)
-
-
-def _events_up_to(times: Integers, measured: Integers, first: int, last: int) -> Integers:
-    """Number of events before each of the times, between `first` and `last`."""
-    numbers: Integers = np.clip(np.searchsorted(measured, times, side="right") - 1, first, last)
-    return numbers

@@ -6,14 +6,15 @@ recorder's spans around calls tell which layer made a chunk.
 
 import bisect
 import dataclasses
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from tb_memplugin.attribution.trace import Window
-from tb_memplugin.schema import LINE_MARK, AllocationTrace, OpFact, Pass, distinct
+from tb_memplugin.attribution.window import Window
+from tb_memplugin.schema import LINE_MARK, AllocationTrace, Band, BandName, OpFact, Pass, distinct
 
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""
@@ -46,7 +47,12 @@ class GraphExecution:
         self._ends = sorted(self.forward_ends)
 
     def _find_forward_ends(self) -> list[int]:
-        return _forward_ends(self.layer_runs(allocating=True))
+        return _forward_ends(self._layer_runs(allocating=True))
+
+    def assigned_by_maker(self, chunk: int) -> str | None:
+        """Name of the variable that takes the result of the op that made a chunk as its value."""
+        fact = self.maker(chunk)
+        return None if fact is None else fact.assigns
 
     def maker(self, chunk: int) -> OpFact | None:
         """Facts of the op that made a chunk: the requesting op, or the one that was running on the thread."""
@@ -77,6 +83,37 @@ class GraphExecution:
         """Whether a GradientTape keeps a forward result beyond its backward pass; graph mode has no such tape."""
         return False
 
+    def marks(self, saved_bytes: Callable[[int], int]) -> list["Marks"]:
+        """The passes of each training step: moment n is the state after n events; none with more than `MAX_STEPS`.
+
+        `saved_bytes` gives the bytes saved for the backward pass at a time: of a step's forward passes, the one that
+        saves most counts.
+        """
+        steps = list(_steps(self._layer_runs(), self.forward_ends))
+        return [self._marks(*step, saved_bytes) for step in steps] if len(steps) <= MAX_STEPS else []
+
+    def _marks(self, runs: list[LayerRun], ends: list[int], saved_bytes: Callable[[int], int]) -> "Marks":
+        marks = Marks(self._at(runs[0].begin_ps))
+        if not ends:
+            return marks
+        end = max(ends, key=saved_bytes)
+        backward = [run.end_ps for run in runs if run.pass_name == "backward" and run.end_ps > end]
+        marks.forward_end = self._after(end)
+        marks.backward_end = self._after(max(backward)) if backward else None
+        update = [run for run in runs if run.pass_name == "update" and run.begin_ps >= end]
+        if update:
+            marks.update_begin = self._at(min(run.begin_ps for run in update))
+            marks.update_end = self._after(max(run.end_ps for run in update))
+        return marks
+
+    def _after(self, time: int) -> int:
+        """The first moment that begins after a time."""
+        return bisect.bisect_right(self._window.time, time) + 1
+
+    def _at(self, time: int) -> int:
+        """The first moment that begins at a time or after it."""
+        return bisect.bisect_left(self._window.time, time) + 1
+
     def lives_at_forward_end(self, chunk: int) -> bool:
         """Whether a chunk that was allocated and freed in the window was in use when a forward pass ended."""
         window = self._window
@@ -90,7 +127,7 @@ class GraphExecution:
         place = bisect.bisect_left(self._ends, self._window.time[event])
         return self._ends[place] if place < len(self._ends) else None
 
-    def layer_runs(self, allocating: bool = False) -> list[LayerRun]:
+    def _layer_runs(self, allocating: bool = False) -> list[LayerRun]:
         """Executions of layers' ops, in order.
 
         The host does not see executions on an accelerator: there, the ops' allocations stand for them. Ops that request
@@ -256,6 +293,22 @@ class EagerExecution(GraphExecution):
     def _find_forward_ends(self) -> list[int]:
         return [start for start, _ in self._spans.named(BACKWARD)]
 
+    def marks(self, saved_bytes: Callable[[int], int]) -> list["Marks"]:
+        backward, update = self._spans.named(BACKWARD), self._spans.named(UPDATE)
+        if not backward:
+            return super().marks(saved_bytes)
+        marks: list[Marks] = []
+        begin = 0
+        for place, (start, end) in enumerate(backward):
+            following = backward[place + 1][0] if place + 1 < len(backward) else math.inf
+            own = [span for span in update if start <= span[0] < following]
+            step = Marks(begin, self._at(start), self._after(end))
+            if own:
+                step.update_begin, step.update_end = self._at(own[0][0]), self._after(own[-1][1])
+            marks.append(step)
+            begin = step.update_end or step.backward_end or begin
+        return marks if len(backward) <= MAX_STEPS else []
+
     def _find_gradients(self) -> dict[int, OpFact]:
         window = self._window
         gradients: dict[int, OpFact] = {}
@@ -304,3 +357,68 @@ class EagerExecution(GraphExecution):
         times = window.trace.time_ps
         end = int(times[-1]) if window.outlives(chunk) else int(times[window.death[chunk]])
         return self._spans.kept(int(times[window.birth[chunk]]), end)
+
+
+MAX_STEPS = 100
+"""Most training steps of a window with known passes; with more, all passes are unknown."""
+
+
+@dataclasses.dataclass
+class Marks:
+    """Moments of one training step, of several that a window may hold; None for a pass that did not run.
+
+    Each is the first moment of its pass, or the first one after it.
+    """
+
+    begin: int
+    forward_end: int | None = None
+    backward_end: int | None = None
+    update_begin: int | None = None
+    update_end: int | None = None
+
+
+def bands(marks: Iterable[Marks], moments: int) -> tuple[Band, ...]:
+    """The bands of the steps, in order; `moments` is the number of moments."""
+    edges: list[tuple[int, BandName | None]] = []
+    for step in marks:
+        edges.append((step.begin, "forward"))
+        if step.forward_end is None or step.backward_end is None:
+            continue
+        edges.append((step.forward_end, "backward"))
+        if step.update_begin is None or step.update_end is None:
+            edges.append((step.backward_end, None))
+            continue
+        begin = max(step.update_begin, step.forward_end)
+        if begin < step.backward_end:
+            edges.append((begin, "backward_and_update"))
+        edges.append((max(begin, step.backward_end), "update"))
+        edges.append((max(step.update_end, step.backward_end), None))
+    ends = [place for place, _ in edges[1:]] + [moments] * bool(edges)
+    all_bands = (
+        Band(name, min(place, moments), min(end, moments))
+        for (place, name), end in zip(edges, ends, strict=True)
+        if name is not None
+    )
+    return tuple(band for band in all_bands if band.start < band.end)
+
+
+def _steps(runs: list[LayerRun], ends: list[int]) -> Iterator[tuple[list[LayerRun], list[int]]]:
+    """Runs of each step, with the ends of its forward passes.
+
+    A new step begins when a forward op runs again that ran before the current step's backward pass. Recomputation in
+    the backward pass does not count: those ops have other names.
+    """
+    step: list[LayerRun] = []
+    before: set[int] = set()
+    returned = False
+    for run in runs:
+        if run.pass_name == "forward" and returned and run.name in before:
+            yield step, [end for end in ends if step[0].begin_ps <= end < run.begin_ps]
+            ends = [end for end in ends if end >= run.begin_ps]
+            step, before, returned = [], set(), False
+        if run.pass_name == "forward" and not returned:
+            before.add(run.name)
+        returned = returned or run.pass_name == "backward"
+        step.append(run)
+    if step:
+        yield step, ends

@@ -1,4 +1,4 @@
-"""The chunks of one traced step, with their lifetimes and owners, and memory maps with these owners. Pure."""
+"""The chunks of one traced step, with their lifetimes and owners, and memory maps with these owners."""
 
 import dataclasses
 from collections import Counter
@@ -7,11 +7,10 @@ from typing import TypeVar
 
 import numpy as np
 
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.trace import op_name
+from tb_memplugin.attribution.owners import Classifier
+from tb_memplugin.attribution.window import op_name
 from tb_memplugin.schema import (
     GRADIENTS,
-    IN_USE,
     MISSING,
     OWNER_SOURCES,
     AllocationTrace,
@@ -19,7 +18,6 @@ from tb_memplugin.schema import (
     Integers,
     MemoryMap,
     Phase,
-    TraceFacts,
 )
 
 Known = TypeVar("Known")
@@ -193,18 +191,4 @@ def owned_map(memory_map: MemoryMap, step: StepChunks, event: int, ages: Ages) -
             source[row] = _TRACE if is_new else _VARIABLE
     return dataclasses.replace(
         memory_map, step=step.step, phase=step.phase, owner=owner, source=source, since=since, owners=step.owners
-    )
-
-
-def unmoved(facts: TraceFacts, memory_map: MemoryMap) -> TraceFacts:
-    """Facts of an earlier step without the variables and tensors that have moved since.
-
-    The map has no chunk of their size at their address any more.
-    """
-    rows = np.flatnonzero(memory_map.state == IN_USE)
-    here = set(zip(memory_map.address[rows].tolist(), memory_map.requested_bytes[rows].tolist(), strict=True))
-    return dataclasses.replace(
-        facts,
-        variables=tuple(fact for fact in facts.variables if (fact.end_address, fact.requested_bytes) in here),
-        tensors=tuple(fact for fact in facts.tensors if (fact.address, fact.requested_bytes) in here),
     )

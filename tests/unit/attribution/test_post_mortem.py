@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from reading_cases import DEVICE, MIB, START, make_map
 
-from tb_memplugin.attribution.oom.post_mortem import OomEvent, post_mortem
+from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.schema import IN_USE, ChunkOwner
 
 DEATH = OomEvent("1", "failed", DEVICE, START, 5, "train", 9 * MIB, shape="[16,32] float")

@@ -2,23 +2,46 @@
 
 import collections
 import dataclasses
+import gc
 from typing import Any
 
 import numpy as np
 import pytest
-from gpu_cases import NAMES, XLA, recorded, replayed
+from gpu_cases import NAMES, XLA, recorded
+from gpu_cases import attributed as attributed_recording
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from timeline_cases import category_totals
-from trace_cases import ACTIONS, FACTS, Recorder, any_step, graph, ledger_of, one_step
+from trace_cases import (
+    ACTIONS,
+    FACTS,
+    FLOAT,
+    INT64,
+    STRING,
+    Recorder,
+    any_step,
+    attributed,
+    graph,
+    one_step,
+    with_shapes,
+)
 
-from tb_memplugin.attribution.owners.classifier import Classifier
-from tb_memplugin.attribution.results import passes, timeline_rows
-from tb_memplugin.attribution.results.passes import Marks, bands
-from tb_memplugin.attribution.results.timeline import timeline
-from tb_memplugin.schema import MISSING, LedgerRow, Snapshot, Timeline
-from tb_memplugin.schema.rounding import split_rounding
-from tb_memplugin.schema.trace import AllocationTrace, Intervals, OpFact, TraceFacts, VariableFact
+from tb_memplugin.attribution import timelines
+from tb_memplugin.schema import (
+    MISSING,
+    AllocationTrace,
+    BatchFacts,
+    Intervals,
+    LedgerRow,
+    OpFact,
+    Snapshot,
+    TensorFact,
+    TensorShape,
+    Timeline,
+    TraceFacts,
+    VariableFact,
+    split_rounding,
+)
 from tb_memplugin.storage.frames import codec
 from tb_memplugin.storage.frames.record_frames import frame_of
 
@@ -59,10 +82,8 @@ class IntervalModel:
 
 
 def worked(trace: AllocationTrace, facts: TraceFacts) -> tuple[Timeline, Snapshot]:
-    classifier = Classifier(trace, facts)
-    snapshot = ledger_of(trace, facts, classifier=classifier)
-    taken = timeline(classifier, snapshot)
-    return taken, snapshot
+    step = attributed(trace, facts)
+    return step.timeline(), step.snapshot
 
 
 def live_at(timeline: Timeline, moment: int) -> dict[tuple[str | None, str, bool | None], int]:
@@ -144,19 +165,21 @@ def test_the_bands_are_the_passes() -> None:
     assert bands == [("forward", 0, 3), ("backward", 3, 9), ("update", 9, 10)]
 
 
-def test_each_of_two_steps_in_one_window_has_bands_but_very_many_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Recorder()
-    for _ in range(2):
-        step.run("a", [(0x1000, 4096)])
-        step.run("da", [(0x20000, 16384)], [(0x1000, 4096), (0x20000, 16384)])
-        step.run("up", [(0x70000, 256)], [(0x70000, 256)])
-    trace = step.trace()
-    taken, _ = worked(trace, STEP_FACTS)
-    assert [band.name for band in taken.bands] == ["forward", "backward", "update"] * 2
-    monkeypatch.setattr(passes, "MAX_STEPS", 1)
-    taken, snapshot = worked(trace, STEP_FACTS)
-    check(taken, snapshot, trace)
-    assert taken.bands == () and "more than" in taken.not_available[-1]
+def test_each_of_two_steps_in_one_window_has_bands_but_very_many_have_none() -> None:
+    def worked_steps(count: int) -> Timeline:
+        step = Recorder()
+        for _ in range(count):
+            step.run("a", [(0x1000, 4096)])
+            step.run("da", [(0x20000, 16384)], [(0x1000, 4096), (0x20000, 16384)])
+            step.run("up", [(0x70000, 256)], [(0x70000, 256)])
+        trace = step.trace()
+        taken, snapshot = worked(trace, STEP_FACTS)
+        check(taken, snapshot, trace)
+        return taken
+
+    assert [band.name for band in worked_steps(2).bands] == ["forward", "backward", "update"] * 2
+    many = worked_steps(101)
+    assert many.bands == () and "more than" in many.not_available[-1]
 
 
 def test_recomputation_does_not_begin_another_step() -> None:
@@ -172,15 +195,19 @@ def test_recomputation_does_not_begin_another_step() -> None:
 
 
 def test_updates_within_the_backward_pass_have_a_band() -> None:
-    marks = [Marks(0, 5, 20, 8, 25), Marks(30, 40, 50, None, None), Marks(60)]
-    assert [(band.name, band.start, band.end) for band in bands(marks, 70)] == [
-        ("forward", 0, 5),
-        ("backward", 5, 8),
-        ("backward_and_update", 8, 20),
-        ("update", 20, 25),
-        ("forward", 30, 40),
-        ("backward", 40, 50),
-        ("forward", 60, 70),
+    step = Recorder()
+    for ops in (("a", "b", "da", "up", "da", "up"), ("a", "da"), ("a",)):
+        for op in ops:
+            step.run(op, [(0x1000, 256)], [(0x1000, 256)])
+    taken, _ = worked(step.trace(), STEP_FACTS)
+    assert [(band.name, band.start, band.end) for band in taken.bands] == [
+        ("forward", 0, 4),
+        ("backward", 4, 7),
+        ("backward_and_update", 7, 10),
+        ("update", 10, 12),
+        ("forward", 13, 14),
+        ("backward", 14, 16),
+        ("forward", 17, 19),
     ]
 
 
@@ -199,8 +226,7 @@ def test_variable_owns_its_new_chunk_once_the_old_one_is_freed() -> None:
 
 def test_a_trace_that_misses_events_has_no_timeline() -> None:
     trace = one_step().trace(missed=1)
-    classifier = Classifier(trace, FACTS)
-    assert timeline(classifier, ledger_of(trace, FACTS, classifier=classifier)) is None
+    assert attributed(trace, FACTS).timeline() is None
 
 
 def test_without_facts_the_timeline_still_closes_and_has_a_note() -> None:
@@ -226,27 +252,19 @@ def test_eager_spans_are_the_bands() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_timeline_of_a_recorded_step(name: str) -> None:
-    trace, facts = recorded(name)
-    classifier = Classifier(trace, facts)
-    taken = timeline(classifier, replayed(name))
-    check(taken, replayed(name), trace)
+    trace, step = recorded(name)[0], attributed_recording(name)
+    taken = step.timeline()
+    check(taken, step.snapshot, trace)
     assert [band.name for band in taken.bands] == ["forward", "backward", "backward_and_update", "update"]
     # A compiled module's positions lie between the moments of events, which have the allocator's figures.
     last = np.append(np.flatnonzero(np.diff(taken.event)), len(taken.event) - 1)
     assert totals(taken)[last].tolist() == [trace.start_in_use, *trace.in_use.tolist()]
-    held = sum(row.bytes for row in replayed(name).saved_for_backward)
-    if name not in XLA:
-        requested, saved = classifier.chunks.requested, classifier.saved
-        end = max(classifier.execution.forward_ends, key=lambda end: requested[saved.at(end)].sum())
-        assert requested[saved.at(end)].sum() == held
-        assert taken.bands[0].end == int(np.searchsorted(trace.time_ps, end, "right")) + 1
 
 
 @pytest.mark.parametrize("name", XLA)
 def test_inside_of_a_compiled_step_is_the_buffer_assignment(name: str) -> None:
-    trace, facts = recorded(name)
-    classifier = Classifier(trace, facts)
-    taken = timeline(classifier, replayed(name))
+    step = attributed_recording(name)
+    taken = step.timeline()
     (span,) = taken.compiled
     assert span.start <= taken.peak < span.end and span.end - span.start > 50
     assert any("is the compiler's plan" in sentence for sentence in taken.not_available)
@@ -256,20 +274,18 @@ def test_inside_of_a_compiled_step_is_the_buffer_assignment(name: str) -> None:
     # AND activations grow until the end of the forward pass and are freed at the step's end
     activations = category_totals(taken)["activations"]
     end = taken.bands[0].end
-    held = sum(row.bytes for row in replayed(name).saved_for_backward)
+    held = sum(row.bytes for row in step.snapshot.saved_for_backward)
     assert int(activations[end - 1]) >= 0.9 * held and int(activations[-1]) == 0
 
 
 @pytest.mark.parametrize(("allocations", "moments"), [(300, 8000), (6000, 90), (60, 60)])
 def test_reduced_timeline_is_exact_at_the_kept_moments(monkeypatch, allocations, moments) -> None:
-    name = "VGG16_graph_trainable"
-    trace, facts = recorded(name)
-    classifier = Classifier(trace, facts)
-    whole = timeline(classifier, replayed(name))
-    monkeypatch.setattr(timeline_rows, "MAX_ALLOCATIONS", allocations)
-    monkeypatch.setattr(timeline_rows, "MAX_MOMENTS", moments)
-    taken = timeline(classifier, replayed(name))
-    check(taken, replayed(name), trace)
+    step = attributed_recording("VGG16_graph_trainable")
+    whole = step.timeline()
+    monkeypatch.setattr(timelines, "MAX_ALLOCATIONS", allocations)
+    monkeypatch.setattr(timelines, "MAX_MOMENTS", moments)
+    taken = step.timeline()
+    check(taken, step.snapshot, step.trace)
     assert int(totals(taken).min()) == int(totals(whole).min())
     for moment, event in enumerate(taken.event.tolist()):
         assert live_at(taken, moment) == live_at(whole, event)
@@ -285,9 +301,115 @@ def test_any_step_sums_to_the_allocators_figures(actions: list[tuple[int, int]],
     trace = any_step(actions, start).trace()
     with pytest.MonkeyPatch.context() as patch:
         if tiny:
-            patch.setattr(timeline_rows, "MAX_ALLOCATIONS", 12)
-            patch.setattr(timeline_rows, "MAX_MOMENTS", 16)
+            patch.setattr(timelines, "MAX_ALLOCATIONS", 12)
+            patch.setattr(timelines, "MAX_MOMENTS", 16)
         taken, snapshot = worked(trace, FACTS)
     check(taken, snapshot, trace)
     measured = [start, *trace.in_use.tolist()]
     assert totals(taken).tolist() == [measured[event] for event in taken.event.tolist()]
+
+
+# --- shapes of tensors: only those that take exactly the requested bytes ----------------------------------------------
+
+
+def shapes_of(trace: AllocationTrace, facts: TraceFacts) -> list[TensorShape | None]:
+    """The shapes of the timeline's rows in the order of their addresses, which is that of the chunks in these tests."""
+    made, _ = worked(trace, facts)
+    shapes = (*made.shapes, None)  # -1 is the last one
+    rows = sorted(zip(made.address.tolist(), made.shape.tolist(), strict=True))
+    return [shapes[shape] for address, shape in rows if address >= 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "size", "shape"),
+    [
+        ("[16,64]", FLOAT, 4096, TensorShape((16, 64), "float32")),
+        ("[512]", INT64, 4096, TensorShape((512,), "int64")),
+        ("[]", FLOAT, 4, TensorShape((), "float32")),
+        ("[16,64]", FLOAT, 4097, None),  # scratch space under the shape of something else
+        ("[16,64]", STRING, 4096, None),
+        ("[16,64]", 0, 4096, None),
+        ("[-1,-64]", FLOAT, 256, None),
+        ("[16,", FLOAT, 64, None),
+        ("[nonsense]", FLOAT, 4, None),
+    ],
+)
+def test_the_shape_of_an_event_counts_if_it_takes_the_requested_bytes(text, dtype, size, shape) -> None:
+    step = Recorder()
+    step.run("a", [(0x1000, size)])
+    assert shapes_of(with_shapes(step.trace(), {0: (text, dtype)}), FACTS) == [shape]
+
+
+def test_an_event_without_a_shape_has_that_of_the_ops_output() -> None:
+    # GIVEN an op whose outputs are open in the batch, one of which is a mask of other bytes
+    outputs: dict[str, Any] = {"output_shapes": ((-1, 64), (-1, 64)), "output_dtypes": ("float32", "bool")}
+    facts = dataclasses.replace(
+        FACTS, graphs=graph(a=OpFact("m/a", "forward", **outputs), b=OpFact("m/b", "forward", **outputs))
+    )
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)])
+    step.run("b", [(0x9000, 4096)])
+    step.run("b", [(0x19000, 1024), (0x29000, 2048)])
+    trace = step.trace()
+    assert shapes_of(trace, facts) == [None] * 4
+    # THEN with the recorded batch, the output of exactly these bytes is the one
+    known, mask = TensorShape((16, 64), "float32"), TensorShape((16, 64), "bool")
+    assert shapes_of(trace, dataclasses.replace(facts, batch=BatchFacts(16))) == [known, known, mask, None]
+
+
+def test_two_outputs_of_the_same_bytes_tell_nothing() -> None:
+    fact = OpFact("m/a", "forward", output_shapes=((32, 32), (1024,)), output_dtypes=("float32", "float32"))
+    step = Recorder()
+    step.run("a", [(0x1000, 4096)])
+    assert shapes_of(step.trace(), dataclasses.replace(FACTS, graphs=graph(a=fact))) == [None]
+
+
+def test_older_chunks_have_the_shape_of_their_variable_or_tensor() -> None:
+    weights = VariableFact("w", "weights", "m/a", True, 4096, "GPU:0", 0x50000, 0x50000, (32, 32), "float32")
+    unknown = VariableFact("v", "weights", "m/a", True, 1024, "GPU:0", 0x60000, 0x60000)
+    held = TensorFact("held_tensors", 2000, 0x70000, (500,), "int32")
+    facts = dataclasses.replace(FACTS, variables=(weights, unknown), tensors=(held,))
+    old = shapes_of(one_step(4096 + 1024 + 2048).trace(), facts)[-3:]
+    assert old == [TensorShape((32, 32), "float32"), None, TensorShape((500,), "int32")]
+
+
+def test_rows_of_a_timeline_have_address_shape_and_line() -> None:
+    fact = dataclasses.replace(FACTS.graphs[0].ops["a"], line="train.py:42")
+    facts = dataclasses.replace(FACTS, graphs=graph(**{**FACTS.graphs[0].ops, "a": fact}))
+    made, _ = worked(with_shapes(one_step(512).trace(), {0: ("[16,64]", FLOAT)}), facts)
+    shapes, lines = (*made.shapes, None), (*made.lines, None)  # -1 is the last one
+    columns = zip(made.address.tolist(), made.shape.tolist(), made.line.tolist(), strict=True)
+    found = [(address, shapes[shape], lines[line]) for address, shape, line in columns]
+    assert found == [
+        (-1, None, None),  # unknown bytes
+        (0x1000, TensorShape((16, 64), "float32"), "train.py:42"),
+        (0x9000, None, None),
+        (0x20000, None, None),
+        (0x30000, None, None),
+    ]
+
+
+def test_a_step_of_10000_tensors_keeps_a_row_for_each() -> None:
+    step = Recorder()
+    for place in range(10_000):
+        step.run("a", [(0x1000 * (place + 1), 256 + place % 7)])
+    for place in range(10_000):
+        step.run("da", [], [(0x1000 * (place + 1), 256 + place % 7)])
+    made, _ = worked(step.trace(), FACTS)
+    assert len(made) == 10_000 and (made.count == 1).all() and len(made.time_ns) == 20_001
+    assert not any("merged" in sentence or "moments" in sentence for sentence in made.not_available)
+    assert sorted(set(made.address.tolist())) == [0x1000 * (place + 1) for place in range(10_000)]
+
+
+def test_rows_are_few_objects_for_pythons_garbage_collector() -> None:
+    """The more objects a recorder makes, the earlier those of the program grow old, and old ones are collected late."""
+    builder, owner = timelines.RowBuilder(), timelines.Owner("net/a", "weights", True)
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        for moment in range(2000):
+            builder.add(timelines.Row(moment, moment + 1, owner, 256, 0, "op", 4096, (2, 3)))
+        made = len(gc.get_objects()) - before
+    finally:
+        gc.enable()
+    assert made < 20 and len(builder.rows().start) == 2000

@@ -7,8 +7,7 @@ import pytest
 from map_cases import memory_map
 from reading_cases import MIB, make_layer
 
-from tb_memplugin.attribution.oom.owner_matching import OwnerMatching, batch_of, observed_batch
-from tb_memplugin.attribution.owners.step_chunks import StepChunks
+from tb_memplugin.attribution import OwnerMatching, StepChunks, observed_batch
 from tb_memplugin.schema import ChunkOwner, Layer, MemoryMap
 
 INPUTS = ChunkOwner(None, "inputs", None)
@@ -102,10 +101,12 @@ def test_ambiguous_owners_are_not_given() -> None:
     [("[2048,8,8,4] float", 2048), ("[2048,8,8,5] float", None), (None, None), ("[] float", None), ("[8]", None)],
 )
 def test_batch_follows_from_a_tensor_in_the_shape_of_its_layers_output(shape: str | None, batch: int | None) -> None:
-    assert batch_of(shape, make_layer("net/first", True, 100)) == batch
-    assert batch_of(shape, None) is None
+    layer = make_layer("net/first", True, 100)
+    assert observed_batch([], "train", "conv", MIB, shape, layer, 8) == batch
+    assert observed_batch([], "train", "conv", MIB, shape, None, 8) is None
 
 
 def test_batch_is_unknown_from_a_tensor_as_large_as_the_weights() -> None:
     square = Layer(**{**vars(make_layer("net/first", True, 32 * 32 + 32)), "output_shape": (-1, 32)})
-    assert batch_of("[32,32] float", square) is None and batch_of("[31,32] float", square) == 31
+    for examples, batch in ((32, None), (31, 31)):
+        assert observed_batch([], "train", "conv", MIB, f"[{examples},32] float", square, 8) == batch

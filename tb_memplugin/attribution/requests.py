@@ -1,4 +1,4 @@
-"""The requests of a step for replays, and how their sizes follow from the batch size. Pure.
+"""The requests of a step for replays, and how their sizes follow from the batch size.
 
 The traced function's shapes show this: Keras leaves the batch dimension open, so an output whose open dimensions hold
 the batch grows with it, and an output without open dimensions does not. Where the function was traced for one batch
@@ -14,8 +14,8 @@ from typing import TypeAlias
 import numpy as np
 
 from tb_memplugin.allocator import TraceReplay, added_regions
-from tb_memplugin.attribution.owners import Classifier, StepChunks, owned_at
-from tb_memplugin.attribution.results.ledger import step_mode
+from tb_memplugin.attribution.maps import StepChunks, owned_at
+from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.schema import (
     DTYPE_BYTES,
     SCRATCH_POWER,
@@ -88,7 +88,7 @@ class BatchPowers:
         """Of a chunk that the step allocated."""
         if self._classifier.plan(chunk) is not None:
             return UNKNOWN_POWER
-        fact = self._classifier.execution.maker(chunk)
+        fact = self._classifier.made_by(chunk)
         trace = self._trace
         sizes = self._window.dimensions(birth) or ()
         if fact is not None and fact.pass_name == "update":  # an embedding's has a row for each word of the batch
@@ -294,7 +294,7 @@ def step_requests(
         **{name: getattr(chunks, name) for name in columns},
         device=trace.device,
         wall_time=wall_time,
-        mode=step_mode(classifier)[0],
+        mode=classifier.mode[0],
         first=first,
         batch_size=batch_size,
         capacity_bytes=capacity_bytes,

@@ -1,0 +1,487 @@
+"""Gives each chunk of a window its layer and category, by its maker, its use and its lifetime.
+
+A chunk that a compiled module allocates has the owners of the buffers in it. Its size is measured, its contents are the
+compiler's buffer assignment.
+"""
+
+import bisect
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from tb_memplugin.attribution.chunks import peak_event
+from tb_memplugin.attribution.execution import EagerExecution, EagerSpans, GraphExecution
+from tb_memplugin.attribution.older_chunks import OlderChunks, VariableChunks, variable_owner
+from tb_memplugin.attribution.window import OpNames, Owner, Window
+from tb_memplugin.schema import (
+    GRADIENTS,
+    AllocationTrace,
+    Buffer,
+    BufferAllocation,
+    Category,
+    Integers,
+    Mode,
+    Module,
+    OpFact,
+    TraceFacts,
+    VariableFact,
+    matches,
+)
+
+Part: TypeAlias = tuple[str | None, Category, int]
+"""Layer, category and bytes of a part of an allocation of a compiled module."""
+Parts: TypeAlias = list[tuple[Owner, int, int]]
+"""(owner, allocated, requested) of the parts of a chunk."""
+
+
+class BufferAssignments:
+    """The buffer assignments of the compiled modules of one trace; variables bound the sizes of gradients."""
+
+    def __init__(self, modules: Iterable[Module], names: OpNames, variables: Iterable[VariableFact]) -> None:
+        self._names = names
+        self._largest_weight: dict[str | None, int] = {}
+        for variable in variables:
+            if variable.role == "weights":
+                most = max(variable.requested_bytes, self._largest_weight.get(variable.layer, 0))
+                self._largest_weight[variable.layer] = most
+        self._facts: dict[tuple[str, ...], OpFact | None] = {}
+        self._allocations: dict[int, list[tuple[Module, BufferAllocation]]] = {}
+        for module in modules:
+            for allocation in module.allocations:
+                self._allocations.setdefault(allocation.bytes, []).append((module, allocation))
+        # By identity: modules of one function for other shapes have the same name.
+        self._forward_ends: dict[int, int] = {}
+        self._one_layer: dict[int, bool] = {}
+
+    def planned(self, requested: int, function: str | None) -> tuple[Module, BufferAllocation] | None:
+        """The module and its allocation of a size; None if no module of the function requests that size.
+
+        A profile also has modules that ran earlier in the process, some of which request the same sizes.
+        """
+        planned = self._allocations.get(requested, ())
+        return next((one for one in planned if function is None or one[0].function in function), None)
+
+    def parts(self, module: Module, allocation: BufferAllocation) -> list[Part]:
+        """An allocation's contents at the module's peak; bytes not used then are workspace of no layer."""
+        parts = self._parts_at(allocation, peak_position(module), self.forward_end(module))
+        if not allocation.output and self._of_one_layer(module):
+            parts = [(None, "workspace", part[2]) if part[1] == "unattributed" else part for part in parts]
+        unused = allocation.bytes - sum(size for *_, size in parts)
+        return [*parts, (None, "workspace", unused)] if unused else parts
+
+    def saved(self, module: Module, allocation: BufferAllocation) -> list[Part]:
+        """The parts of an allocation that are saved for the backward pass at the end of the forward pass."""
+        end = self.forward_end(module)
+        return [part for part in self._parts_at(allocation, end, end) if part[1] == "activations"]
+
+    def _parts_at(self, allocation: BufferAllocation, position: int, end: int) -> list[Part]:
+        live = without_overlaps(allocation.buffers, position)
+        return [(*self.role(buffer, end), buffer.bytes) for buffer in live]
+
+    def _of_one_layer(self, module: Module) -> bool:
+        """Whether a module runs ops of at most one layer.
+
+        Such a module is not a step but the inside of an op, e.g. a grouped convolution of Keras on the CPU; unknown
+        buffers in its temporary allocations are workspace.
+        """
+        if id(module) not in self._one_layer:
+            facts = (self.buffer_fact(buffer.ops) for buffer in _buffers(module))
+            self._one_layer[id(module)] = len({fact.layer for fact in facts if fact is not None}) <= 1
+        return self._one_layer[id(module)]
+
+    def buffer_fact(self, ops: tuple[str, ...]) -> OpFact | None:
+        if ops not in self._facts:
+            facts = (self._names.fact(name) for name in ops)
+            self._facts[ops] = next((fact for fact in facts if fact is not None), None)
+        return self._facts[ops]
+
+    def line(self, buffer: Buffer) -> str | None:
+        fact = self.buffer_fact(buffer.ops[:1]) if buffer.named else None
+        return None if fact is None else fact.line
+
+    def forward_end(self, module: Module) -> int:
+        """Position in the schedule at which the forward pass ends; -1 in a module without one.
+
+        The compiler recomputes some forward results in the backward pass and fuses backward ops into forward
+        instructions. The end is therefore the position with the fewest instructions on the wrong side.
+        """
+        if id(module) not in self._forward_ends:
+            starts = self._starts(module)
+            self._forward_ends[id(module)] = _fewest_misplaced(starts["forward", False], starts["backward", False])
+        return self._forward_ends[id(module)]
+
+    def passes(self, module: Module) -> tuple[int, int, int | None] | None:
+        """The last positions of the forward and the backward pass, and the first one of an update, if any; None if the
+        module is no training step."""
+        end, starts = self.forward_end(module), self._starts(module)
+        backward = [start for start in starts["backward", False] | starts["backward", True] if start > end]
+        if end < 0 or not backward:
+            return None
+        update = (start for start in starts["update", False] | starts["update", True] if start > end)
+        return end, max(backward), min(update, default=None)
+
+    def _starts(self, module: Module) -> dict[tuple[str, bool], set[int]]:
+        """(pass, whether the op is `early`) to the positions at which buffers of layers' ops begin."""
+        starts: dict[tuple[str, bool], set[int]] = defaultdict(set)
+        for buffer in _buffers(module):
+            counts = buffer.named and not buffer.of_argument and not buffer.constant
+            fact = self.buffer_fact(buffer.ops) if counts else None
+            if fact is not None and fact.layer is not None:
+                starts[fact.pass_name, fact.early].add(buffer.start)
+        return starts
+
+    def role(self, buffer: Buffer, forward_end: int) -> tuple[str | None, Category]:
+        """Layer and category of a buffer, given the position at which the forward pass ends."""
+        fact = self.buffer_fact(buffer.ops)
+        if fact is None:
+            return None, "unattributed"
+        if buffer.of_argument or (buffer.constant and fact.pass_name == "forward"):
+            return fact.layer, "workspace"
+        readers = [self.buffer_fact((name,)) for name in buffer.readers]
+        read_in = {None if reader is None else reader.pass_name for reader in readers}
+        is_early = buffer.start <= forward_end
+        if read_in == {"update"} and readers[0] and fact.pass_name in ("forward", "backward") and not is_early:
+            return self._gradient(readers[0].layer, buffer)
+        # What a forward op reads may bear the name of a gradient op that was fused into the one that makes it.
+        if fact.pass_name == "forward" or (is_early and "forward" in read_in):
+            return fact.layer, "activations" if is_early and buffer.end > forward_end else "workspace"
+        if fact.pass_name == "backward" and fact.early:
+            return fact.layer, "activations" if fact.saved_for_backward else "workspace"
+        if fact.pass_name == "backward":
+            if fact.is_gradient:
+                # A buffer that the op itself reads again, or that only borrows its name, is an intermediate result.
+                final = buffer.named and buffer.ops[0] not in buffer.readers
+                return self._gradient(fact.gradient_of, buffer) if final else (fact.gradient_of, "workspace")
+            return fact.layer, "activations" if fact.saved_for_backward else "activation_gradients"
+        return fact.layer, "workspace"
+
+    def _gradient(self, layer: str | None, buffer: Buffer) -> tuple[str | None, Category]:
+        """A weight's gradient; workspace if the buffer is larger than the largest weight in a padded layout."""
+        largest = self._largest_weight.get(layer)
+        return layer, "workspace" if largest is not None and buffer.bytes > 2 * largest else "weight_gradients"
+
+
+def _fewest_misplaced(forward: set[int], backward: set[int]) -> int:
+    """The position that leaves the fewest forward instructions after it and backward ones before; -1 without forward
+    ones."""
+    if not forward or not backward:
+        return max(forward, default=-1)
+    misplaced = len(forward)
+    fewest, best = misplaced, -1
+    for position in sorted(forward | backward):
+        misplaced += (position in backward) - (position in forward)
+        if misplaced < fewest:
+            fewest, best = misplaced, position
+    return best
+
+
+def _buffers(module: Module) -> Iterable[Buffer]:
+    return (buffer for allocation in module.allocations for buffer in allocation.buffers)
+
+
+def levels(module: Module) -> tuple[list[int], list[int]]:
+    """The positions of the schedule at which live bytes change, in order, and the live bytes from each on."""
+    changes: dict[int, int] = {}
+    for buffer in _buffers(module):
+        changes[buffer.start] = changes.get(buffer.start, 0) + buffer.bytes
+        changes[buffer.end + 1] = changes.get(buffer.end + 1, 0) - buffer.bytes
+    positions = sorted(changes)
+    return positions, list(itertools.accumulate(changes[position] for position in positions))
+
+
+def peak_position(module: Module) -> int:
+    positions, live = levels(module)
+    peak = max(live, default=0)
+    return positions[live.index(peak)] if peak > 0 else 0
+
+
+def without_overlaps(buffers: Iterable[Buffer], position: int) -> list[Buffer]:
+    """Buffers live at a position; of buffers that overlap, the largest."""
+    live = [buffer for buffer in buffers if buffer.start <= position <= buffer.end]
+    occupied: list[tuple[int, int]] = []  # disjoint, in order
+    chosen = []
+    for buffer in sorted(live, key=lambda buffer: -buffer.bytes):
+        first, last = buffer.offset, buffer.offset + buffer.bytes
+        place = bisect.bisect_right(occupied, (first, last))
+        before_ends = place == 0 or occupied[place - 1][1] <= first
+        if before_ends and (place == len(occupied) or last <= occupied[place][0]):
+            occupied.insert(place, (first, last))
+            chosen.append(buffer)
+    return chosen
+
+
+class SavedForBackward:
+    def __init__(self, window: Window, execution: GraphExecution, variables: VariableChunks) -> None:
+        self._window, self._execution, self._variables = window, execution, variables
+        self._read_by_backward: dict[str, bool] = {}
+
+    @cached_property
+    def _chunks(self) -> Integers:
+        permanent = (self._window.chunks.birth < 0) & (self._window.chunks.death == self._window.events)
+        saved = [chunk for chunk in np.flatnonzero(~permanent).tolist() if self._is_saved_chunk(chunk)]
+        return np.asarray(saved, dtype=np.int64)
+
+    @cached_property
+    def _ends(self) -> tuple[Integers, Integers]:
+        """Birth and death of each saved chunk; of those that one `read_late` pass reads, of all of them."""
+        births, deaths = self._window.chunks.birth[self._chunks], self._window.chunks.death[self._chunks]
+        facts = [self._execution.maker(chunk) for chunk in self._chunks.tolist()]
+        late = np.asarray([-1 if fact is None or fact.read_late is None else fact.read_late for fact in facts])
+        for number in set(late.tolist()) - {-1}:
+            rows = np.flatnonzero(late == number)
+            rows = rows[np.argsort(births[rows], kind="stable")]
+            # An execution ends where all that it saved is freed.
+            begins = np.flatnonzero(births[rows][1:] > np.maximum.accumulate(deaths[rows])[:-1]) + 1
+            for execution in np.split(rows, begins):
+                births[execution], deaths[execution] = births[execution].min(), deaths[execution].max()
+        return births, deaths
+
+    def bytes_at(self, time_ps: int) -> int:
+        """Requested bytes of the saved forward results and inputs that are in use at a time."""
+        chunks = self._window.chunks
+        saved = self._spanning(chunks.birth[self._chunks], chunks.death[self._chunks], time_ps)
+        return int(chunks.requested[saved].sum())
+
+    def for_pass_at(self, time_ps: int) -> Integers:
+        """The saved chunks in use at a time, with all of a backward pass that differentiates another one: that need not
+        be in use at once."""
+        return self._spanning(*self._ends, time_ps)
+
+    def _spanning(self, births: Integers, deaths: Integers, time_ps: int) -> Integers:
+        event = int(np.searchsorted(self._window.trace.time_ps, time_ps, side="right")) - 1
+        return self._chunks[(births <= event) & (deaths > event)]
+
+    def _is_saved_chunk(self, chunk: int) -> bool:
+        window, fact = self._window, self._execution.maker(chunk)
+        if fact is not None and (fact.relayout or fact.early):
+            return self._execution.lives_at_forward_end(chunk)
+        if fact is not None:
+            return fact.pass_name == "forward" and self.is_saved(fact, chunk)
+        return window.address[chunk] not in self._variables.at_start and self._execution.freed_by_backward(chunk)
+
+    def is_saved(self, fact: OpFact, chunk: int) -> bool:
+        window = self._window
+        if fact.unread_outputs and self._is_unread_output(fact, chunk):
+            return False
+        if fact.read_late is not None and not window.is_temporary(chunk):
+            return True  # its last reader may be an op of the forward pass
+        if not window.outlives(chunk):
+            end = self._execution.next_forward_end(window.birth[chunk])
+            if end is not None and window.time[window.death[chunk]] < end:
+                return False
+            if self._execution.freed_by_backward(chunk):
+                return True
+        return self._execution.kept_by_tape(chunk) or self._is_read_by_backward(window.op_name(chunk), fact)
+
+    def _is_unread_output(self, fact: OpFact, chunk: int) -> bool:
+        """Whether the chunk has the shape of an output that no backward op reads, and of no other output."""
+        birth = self._window.birth[chunk]
+        sizes = None if birth < 0 else self._window.dimensions(birth)
+        if not sizes:
+            return False
+        fits = [index for index, shape in enumerate(fact.output_shapes) if shape is None or matches(shape, sizes)]
+        return bool(fits) and set(fits) <= set(fact.unread_outputs)
+
+    def _is_read_by_backward(self, name: str | None, fact: OpFact) -> bool:
+        """Whether a backward op reads an op's result, or that of an op that reuses its buffer."""
+        if fact.saved_for_backward:
+            return True
+        if name is None:
+            return False
+        if name not in self._read_by_backward:
+            self._read_by_backward[name] = False  # ends a cycle of ops
+            names = self._window.names
+            for following in names.following(name):
+                if following in self._window.allocating:
+                    continue
+                next_fact = names.fact(following)
+                if next_fact is not None and self._is_read_by_backward(following, next_fact):
+                    self._read_by_backward[name] = True
+                    break
+        return self._read_by_backward[name]
+
+
+class Classifier:
+    """Owners of the chunks of one trace.
+
+    Attributes:
+        window, chunks: The trace as the rules read it, and its chunks.
+        spans, execution: What made the chunks, and the passes.
+        saved: The chunks that the backward pass reads.
+        older: Owners of older chunks, and constants.
+        plans: Buffer assignments of the compiled modules.
+    """
+
+    def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
+        self.window = window = Window(trace, facts)
+        self.chunks = window.chunks
+        self.spans = EagerSpans(trace)
+        self.execution = EagerExecution(window, self.spans) if self.spans else GraphExecution(window)
+        self._variables = VariableChunks(window, self.execution.assigned_by_maker)
+        self.saved = SavedForBackward(window, self.execution, self._variables)
+        self.plans = BufferAssignments(trace.modules, window.names, facts.variables)
+        self.older = OlderChunks(window, self._variables)
+        self._calling_threads = set(trace.calls.thread.tolist())
+
+    def owners(self, chunk: int, instant: int) -> Parts:
+        """The owners of a chunk at an instant (number of an event): several for a compiled module's chunk."""
+        window, plan = self.window, self.plan(chunk)
+        if plan is not None:
+            parts = self._planned_owners(chunk, *plan)
+        else:
+            parts = [(self._owner(chunk, instant), window.allocated[chunk], window.requested[chunk])]
+        if not (window.facts.before_backward and window.outlives(chunk)):
+            return parts
+        # What the unfinished forward pass holds is no gradient.
+        return [
+            (owner._replace(category="workspace") if owner.category in GRADIENTS else owner, allocated, requested)
+            for owner, allocated, requested in parts
+        ]
+
+    def owner_spans(self, chunk: int) -> list[tuple[int, int, Parts]]:
+        """(event that begins it, event that ends it, `owners` between them) over a chunk's life.
+
+        A variable's new chunk has two spans: the variable owns it once the old chunk is freed.
+        """
+        birth, death = self.window.birth[chunk], self.window.death[chunk]
+        variable = self._variables.stored_in(chunk) if birth >= 0 and self.plan(chunk) is None else None
+        turn = birth
+        if variable is not None and self._variables.old_value_lives(variable, chunk, birth):
+            freed = self._variables.old_value_freed(variable, chunk)
+            turn = death if freed is None else min(freed, death)
+        spans = [(begin, end) for begin, end in ((birth, turn), (turn, death)) if begin < end]
+        return [(begin, end, self.owners(chunk, begin)) for begin, end in spans]
+
+    def line(self, chunk: int) -> str | None:
+        """The Python line that made a chunk; None if unknown. Of a compiled module's chunk, that of its result: the
+        buffer that it ends with, the largest of several."""
+        plan = self.plan(chunk)
+        if plan is not None:
+            last = max(plan[1].buffers, key=lambda buffer: (buffer.end, buffer.bytes), default=None)
+            return None if last is None else self.plans.line(last)
+        fact = self.made_by(chunk)
+        return None if fact is None else fact.line
+
+    @cached_property
+    def mode(self) -> tuple[Mode, int]:
+        """How the step ran, and the bytes of compiled modules' chunks at its peak.
+
+        Most of the bytes at the peak decide: Keras compiles single ops, such as grouped convolutions, in graph mode
+        too.
+        """
+        chunks, trace, mode = self.chunks, self.window.trace, self.window.facts.mode
+        live = [chunk for chunk in chunks.live(peak_event(trace)).tolist() if chunks.birth[chunk] >= 0]
+        compiled = int(chunks.allocated[[chunk for chunk in live if self.plan(chunk) is not None]].sum())
+        if 2 * compiled > int(chunks.allocated[live].sum()):
+            return "xla", compiled
+        return mode if mode != "eager" or len(trace.layers) else "graph", compiled
+
+    def made_by(self, chunk: int) -> OpFact | None:
+        """Facts of the op that made a chunk, see `GraphExecution.maker`."""
+        return self.execution.maker(chunk)
+
+    def requester(self, chunk: int) -> OpFact | None:
+        """Facts of the op that a chunk's event names; None if it names none or the op is unknown."""
+        name = self.window.op_name(chunk)
+        return None if name is None else self.window.names.fact(name)
+
+    def _owner(self, chunk: int, instant: int) -> Owner:
+        if self.window.birth[chunk] < 0:
+            return self.older.owner(chunk)
+        variable = self._variables.stored_in(chunk)
+        if variable is not None and not self._variables.old_value_lives(variable, chunk, instant):
+            return variable_owner(variable)
+        owner = self._new_owner(chunk)
+        if variable is not None and owner.category == "other_state":  # computed outside an optimizer
+            return self.window.layer_owner(variable.layer, "workspace")
+        return owner
+
+    # --- chunks allocated in the window, except those of variables and of compiled modules ---
+
+    def _new_owner(self, chunk: int) -> Owner:
+        window = self.window
+        if window.is_input[window.birth[chunk]]:
+            return Owner(None, "inputs", None)
+        fact, tensor = self.made_by(chunk), window.tensor_at_end(chunk)
+        is_saved = fact is not None and fact.pass_name == "forward" and self.saved.is_saved(fact, chunk)
+        is_gradient = fact is not None and fact.is_gradient and not fact.relayout and not is_saved
+        if tensor is not None and not is_saved and not is_gradient:  # a loop may still refer to its last gradients
+            return Owner(None, tensor.category, None)
+        constant = self.older.constant_owner(chunk)
+        if constant is not None:
+            return constant
+        if fact is None:
+            return Owner(None, self._category_without_op(chunk), None)
+        if window.is_temporary(chunk) or not self.execution.requested_by_op(chunk):
+            return window.layer_owner(fact.layer, "workspace")
+        if is_gradient:
+            return window.layer_owner(fact.gradient_of, "weight_gradients")
+        return window.layer_owner(fact.layer, self._category(fact, chunk))
+
+    def _category_without_op(self, chunk: int) -> Category:
+        window, trace = self.window, self.window.trace
+        birth, death = window.birth[chunk], window.death[chunk]
+        unnamed, running, outlives = window.op[birth] < 0, window.reader[birth], window.outlives(chunk)
+        # Freed on its thread before another op began there: e.g. of a compiled module that is missing in the profile.
+        same = not outlives and running == window.reader[death] and bool(trace.thread[birth] == trace.thread[death])
+        if same and unnamed and running >= 0:
+            return "workspace"
+        if outlives:
+            if self.older.is_batch(window.requested[chunk]):
+                return "inputs"
+            return "unattributed" if window.facts.interrupted else "other_state"
+        # Made between two ops of a thread from which Python calls functions and eager ops: Python converted an array,
+        # such as a batch that a step is given.
+        idle = running < 0 or bool(trace.ops.end_ps[running] < trace.time_ps[birth])
+        return "inputs" if unnamed and idle and int(trace.thread[birth]) in self._calling_threads else "unattributed"
+
+    def _category(self, fact: OpFact, chunk: int) -> Category:
+        if fact.relayout:
+            if self.execution.lives_at_forward_end(chunk):
+                return "activations"
+            of_gradient = fact.pass_name == "backward" and not fact.saved_for_backward
+            return "activation_gradients" if of_gradient else "workspace"
+        if fact.pass_name == "forward":
+            return "activations" if self.saved.is_saved(fact, chunk) else "workspace"
+        if fact.early:  # it ran in the forward pass if its result waits for the backward pass
+            return "activations" if self.execution.lives_at_forward_end(chunk) else "workspace"
+        if fact.pass_name == "backward":
+            return "activations" if fact.saved_for_backward else "activation_gradients"
+        return "other_state" if fact.pass_name == "other" and self.window.outlives(chunk) else "workspace"
+
+    # --- compiled modules ---
+
+    def plan(self, chunk: int) -> tuple[Module, BufferAllocation] | None:
+        """The planned allocation of a compiled module that a chunk is; None for other chunks."""
+        window, birth = self.window, self.window.birth[chunk]
+        if birth < 0 or not window.trace.modules or window.is_input[birth] or self.requester(chunk) is not None:
+            return None
+        plan = self.plans.planned(window.requested[chunk], window.op_name(chunk))
+        if plan is not None and plan[1].output and self._variables.stored_in(chunk) is not None:
+            return None
+        return plan
+
+    def _planned_owners(self, chunk: int, module: Module, allocation: BufferAllocation) -> Parts:
+        window, rounding = self.window, self.window.allocated[chunk] - self.window.requested[chunk]
+        result = Owner(None, self._result_category(chunk), None) if allocation.output else None
+        parts = []
+        for layer, category, size in self.plans.parts(module, allocation):
+            owner = result if result is not None and category == "unattributed" else window.layer_owner(layer, category)
+            parts.append((owner, size, size))
+        return [*parts, (Owner(None, "workspace", None), rounding, 0)] if rounding > 0 else parts
+
+    def _result_category(self, chunk: int) -> Category:
+        """Category of a module's result without a known layer, by the pass that read it last.
+
+        Example: the result of a grouped convolution on the CPU, which Keras compiles inside a step in graph mode.
+        """
+        reader = self.window.last_reader_pass(chunk)
+        if reader == "update":
+            return "weight_gradients"
+        if reader == "backward":
+            return "activations" if self.execution.lives_at_forward_end(chunk) else "activation_gradients"
+        return "workspace" if reader == "forward" else "unattributed"
