@@ -104,7 +104,7 @@ def tour(film: Film, failed: str) -> None:
     film.point(frame.locator(".u-over").first, 0.4, 0.55)
     film.look()
     film.click(frame.locator("[data-answer='changed']"))
-    film.click(button("What if / Fit"), GLANCE_MILLISECONDS)
+    film.click(button("What if"), GLANCE_MILLISECONDS)
     film.click(frame.get_by_label("batch size", exact=True), GLANCE_MILLISECONDS)
     frame.get_by_label("batch size", exact=True).fill("64")
     film.point(frame.get_by_test_id("peak-bars"), 0.9, 0.7)

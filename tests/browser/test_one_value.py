@@ -57,7 +57,7 @@ TABS = (
     "Step",
     "Fragmentation",
     "Out of memory",
-    "What if / Fit",
+    "What if",
     "Compare",
 )
 UNFOLD = """body => {

@@ -1,9 +1,9 @@
 /** A saved report: the document contains the server's answers, compressed. Nothing is fetched. */
 
 import { totalsOf } from "../model/snapshot";
-import { parseSnapshot } from "./answers";
 import { list, number, object, text, type Check } from "../lib/check";
-import { Refused, jsonOf, routesOver, type Parameters, type Source } from "./source";
+import { snapshot } from "../schema";
+import { Refused, SIMULATED, jsonOf, routesOver, type Parameters, type Source } from "./source";
 
 export const REPORT_ID = "tb-memplugin-report";
 
@@ -43,9 +43,6 @@ const report = object<Report>({
 /** Parameters that do not identify an answer: its resolution and its step. A zoom shows a part of the whole range's answer. */
 const LOOSE = new Set(["points", "first_step", "last_step", "step"]);
 
-/** Questions are answered for the recorded conditions, and for the capacity. */
-const RECORDED_ONLY = ["what_if", "plan"];
-
 /** Routes whose answer at a step applies until the next one. */
 const HOLDING = ["layers", "device_memory"];
 
@@ -81,7 +78,7 @@ class Answers {
    */
   async find(route: string, wanted: Parameters): Promise<ArrayBuffer> {
     const { run = null, device = null, step = null } = wanted;
-    const entries = this.of(route, RECORDED_ONLY.includes(route) ? { run, device } : wanted);
+    const entries = this.of(route, SIMULATED.includes(route) ? { run, device } : wanted);
     const exact = entries.find((entry) => entry.step === step);
     if (!HOLDING.includes(route) || step === null) return this.open(exact);
     const ofSteps = entries.filter((entry) => entry.step !== null);
@@ -132,7 +129,7 @@ export function embeddedSource(content: string): Source {
       if (layer === null) return routes.ledgerTotals(query, signal);
       const bodies = await answers.all("snapshot", { run, device, phase });
       return totalsOf(
-        bodies.map((body) => parseSnapshot(jsonOf(body))),
+        bodies.map((body) => snapshot(jsonOf(body), "snapshot")),
         layer,
         { run, device, phase },
       );

@@ -1,31 +1,85 @@
 /** The answers that the page asks for, from the plugin's routes or from a saved report: each route with its parameters and its check. */
 
-import type { Place } from "../model/memory-map";
+import { readColumns, type Check } from "../lib/check";
+import type { Devices } from "../model/devices";
+import type { MemoryMap, Place } from "../model/memory-map";
+import type { Overview } from "../model/overview";
+import { HOST_PARTS, type HostMemory, type PoolSteps } from "../model/pool";
+import type { Activations, LedgerTotals } from "../model/snapshot";
+import { splitRounding, type Timeline } from "../model/timeline";
 import { changedConditions, type Conditions } from "../model/what-if";
-import {
-  parseActivations,
-  parseAnswers,
-  parseDemand,
-  parseDeviceMemory,
-  parseDevices,
-  parseFixes,
-  parseHostMemory,
-  parseLayers,
-  parseLedgerTotals,
-  parseMap,
-  parseMaps,
-  parseOoms,
-  parseOverview,
-  parsePlan,
-  parsePool,
-  parseRuns,
-  parseSnapshot,
-  parseSnapshots,
-  parseTimeline,
-  parseTimelines,
-  parseWhatIf,
-} from "./answers";
-import type { Phase } from "../schema";
+import * as schema from "../schema";
+
+type Phase = schema.Phase;
+
+/** A column of figures; NaN where one is unknown. */
+const column = (values: readonly (number | null)[]): Float64Array => Float64Array.from(values, (one) => one ?? NaN);
+
+export function parseDevices(json: unknown, where = "devices"): Devices {
+  const { steps, ...answer } = schema.devicesAnswer(json, where);
+  return {
+    ...answer,
+    steps: {
+      step: column(steps.step),
+      max_peak_bytes: column(steps.max_peak_bytes),
+      min_peak_bytes: column(steps.min_peak_bytes),
+      sum_in_use_bytes: steps.sum_in_use_bytes && column(steps.sum_in_use_bytes),
+    },
+  };
+}
+
+export function parseOverview(buffer: ArrayBuffer): Overview {
+  const { answer, numbered } = readColumns(buffer, "overview", schema.overviewHead, [
+    "step",
+    "epoch",
+    "wall_time",
+    "in_use_bytes",
+    "peak_bytes",
+    "capacity_bytes",
+    "host_resident_bytes",
+    "driver_process_bytes",
+    "driver_used_bytes",
+    "driver_total_bytes",
+    "snapshot",
+    "traced",
+  ]);
+  return { ...answer, bytes: numbered("group", answer.groups) };
+}
+
+export function parseActivations(buffer: ArrayBuffer): Activations {
+  const { answer, numbered } = readColumns(buffer, "activations", schema.activationsHead, ["step", "wall_time"]);
+  return { ...answer, bytes: numbered("layer", answer.layers) };
+}
+
+export function parseLedgerTotals(buffer: ArrayBuffer): LedgerTotals {
+  const { answer, numbered } = readColumns(buffer, "ledger_totals", schema.ledgerTotalsHead, ["step", "wall_time", "in_use_bytes"]);
+  return { ...answer, bytes: numbered("group", answer.groups) };
+}
+
+const MAP_COLUMNS = ["address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region"] as const;
+export const parseMap = (buffer: ArrayBuffer): MemoryMap => readColumns(buffer, "map", schema.mapHead, MAP_COLUMNS).answer;
+
+const TIMELINE_COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line"] as const;
+export const parseTimeline = (buffer: ArrayBuffer): Timeline =>
+  splitRounding(readColumns(buffer, "timeline", schema.timelineHead, TIMELINE_COLUMNS).answer);
+
+export const parsePool = (buffer: ArrayBuffer): PoolSteps =>
+  readColumns(buffer, "pool", schema.poolHead, [
+    "step",
+    "wall_time",
+    "session",
+    "in_use_bytes",
+    "peak_bytes",
+    "capacity_bytes",
+    "pool_source",
+    "pool_bytes",
+    "largest_free_bytes",
+    "fragmentation",
+    "rounding_bytes",
+  ]).answer;
+
+const parseHostMemory = (buffer: ArrayBuffer): HostMemory =>
+  readColumns(buffer, "host_memory", schema.hostMemoryHead, ["step", "wall_time", "host_resident_bytes", ...HOST_PARTS]).answer;
 
 export class Refused extends Error {
   constructor(
@@ -38,6 +92,9 @@ export class Refused extends Error {
     this.name = "Refused";
   }
 }
+
+/** Routes that simulate: a report holds their answers for the recorded conditions and the capacity. */
+export const SIMULATED = ["what_if", "plan"];
 
 /** Those that are null are not asked about. */
 export type Parameters = Record<string, string | number | null>;
@@ -75,46 +132,49 @@ function overSteps({ run, device, phase, points, span, session }: OverviewQuery)
 }
 
 export function routesOver(ask: Ask) {
-  const json = async <T>(route: string, parameters: Parameters, signal: AbortSignal, parse: (json: unknown) => T): Promise<T> =>
-    parse(jsonOf(await ask(route, parameters, signal)));
+  const json = async <T>(route: string, parameters: Parameters, signal: AbortSignal, check: Check<T>): Promise<T> =>
+    check(jsonOf(await ask(route, parameters, signal)), route);
   const columns = async <T>(route: string, parameters: Parameters, signal: AbortSignal, parse: (body: ArrayBuffer) => T): Promise<T> =>
     parse(await ask(route, parameters, signal));
   return {
-    runs: (signal: AbortSignal) => json("runs", {}, signal, parseRuns),
+    runs: (signal: AbortSignal) => json("runs", {}, signal, schema.runsAnswer),
     /** `device`: null for a run without allocator data. */
     answers: (run: string, device: string | null, phase: Phase, signal: AbortSignal) =>
-      json("answers", { run, device, phase }, signal, parseAnswers),
+      json("answers", { run, device, phase }, signal, schema.answersAnswer).then(({ answers }) => answers),
     overview: (query: OverviewQuery, signal: AbortSignal) => columns("overview", overSteps(query), signal, parseOverview),
     pool: (query: OverviewQuery, signal: AbortSignal) => columns("pool", overSteps(query), signal, parsePool),
     devices: (run: string, phase: Phase, signal: AbortSignal) => json("devices", { run, phase }, signal, parseDevices),
     hostMemory: (query: OverviewQuery, signal: AbortSignal) => columns("host_memory", overSteps(query), signal, parseHostMemory),
-    snapshots: (run: string, device: string, signal: AbortSignal) => json("snapshots", { run, device }, signal, parseSnapshots),
+    snapshots: (run: string, device: string, signal: AbortSignal) =>
+      json("snapshots", { run, device }, signal, schema.snapshotsAnswer).then(({ snapshots }) => snapshots),
     snapshot: (run: string, device: string, phase: Phase, step: number, signal: AbortSignal) =>
-      json("snapshot", { run, device, step, phase }, signal, parseSnapshot),
+      json("snapshot", { run, device, step, phase }, signal, schema.snapshot),
     /** `device`: null for a run of one process. */
     layers: (run: string, device: string | null, step: number | null, signal: AbortSignal) =>
-      json("layers", { run, device, step }, signal, parseLayers),
+      json("layers", { run, device, step }, signal, schema.layersAnswer),
     ledgerTotals: (query: TotalsQuery, signal: AbortSignal) => columns("ledger_totals", { ...query }, signal, parseLedgerTotals),
     activations: (run: string, points: number, span: Span, signal: AbortSignal) => {
       const [first_step, last_step] = span ?? [null, null];
       return columns("activations", { run, first_step, last_step, points }, signal, parseActivations);
     },
-    timelines: (run: string, device: string, signal: AbortSignal) => json("timelines", { run, device }, signal, parseTimelines),
+    timelines: (run: string, device: string, signal: AbortSignal) =>
+      json("timelines", { run, device }, signal, schema.timelinesAnswer).then(({ timelines }) => timelines),
     timeline: (run: string, device: string, phase: Phase, step: number, signal: AbortSignal) =>
       columns("timeline", { run, device, step, phase }, signal, parseTimeline),
-    maps: (run: string, device: string, signal: AbortSignal) => json("maps", { run, device }, signal, parseMaps),
+    maps: (run: string, device: string, signal: AbortSignal) =>
+      json("maps", { run, device }, signal, schema.mapsAnswer).then(({ maps }) => maps),
     map: (run: string, place: Place, signal: AbortSignal) => columns("map", { run, ...place }, signal, parseMap),
-    ooms: (run: string, signal: AbortSignal) => json("oom", { run }, signal, parseOoms),
+    ooms: (run: string, signal: AbortSignal) => json("oom", { run }, signal, schema.oomsAnswer).then(({ ooms }) => ooms),
     /** `oom`: index of the failure in `ooms`. */
-    fixes: (run: string, oom: number, signal: AbortSignal) => json("fixes", { run, oom }, signal, parseFixes),
+    fixes: (run: string, oom: number, signal: AbortSignal) => json("fixes", { run, oom }, signal, schema.fixes),
     deviceMemory: (run: string, device: string, step: number | null, signal: AbortSignal) =>
-      json("device_memory", { run, device, step }, signal, parseDeviceMemory),
+      json("device_memory", { run, device, step }, signal, schema.deviceMemory),
     whatIf: (run: string, device: string, conditions: Conditions, signal: AbortSignal) =>
-      json("what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, parseWhatIf),
-    demand: (run: string, device: string, signal: AbortSignal) => json("demand", { run, device }, signal, parseDemand),
+      json("what_if", { run, device, ...Object.fromEntries(changedConditions(conditions)) }, signal, schema.whatIf),
+    demand: (run: string, device: string, signal: AbortSignal) => json("demand", { run, device }, signal, schema.demandAnswer),
     /** `budget`: a size such as 8GiB; empty for the capacity. */
     plan: (run: string, device: string, budget: string, signal: AbortSignal) =>
-      json("plan", { run, device, budget: budget || null }, signal, parsePlan),
+      json("plan", { run, device, budget: budget || null }, signal, schema.plan),
   };
 }
 

@@ -60,7 +60,7 @@ const MIB = 1 << 20;
 /** Bytes as a size that a condition can be; exact. */
 const sizeText = (bytes: number): string => (bytes % MIB === 0 ? `${bytes / MIB}MiB` : `${bytes}B`);
 
-/** The what-if conditions under which a fix is tried; null for a fix that is no condition. */
+/** The conditions of What if under which a fix is tried, or the budget that it is planned for; null for a fix that is neither. */
 export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch_size">): Conditions | null {
   const batch_size = failed === null ? "" : String(failed);
   const { kind, enough } = fix;
@@ -68,13 +68,8 @@ export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch
   if (kind === "limit" && fix.capacity_bytes !== null) return { ...AS_RECORDED, batch_size, capacity: sizeText(fix.capacity_bytes) };
   if (kind === "freezing" && fix.freeze !== null) return { ...AS_RECORDED, batch_size, freeze: fix.freeze };
   if (kind === "precision" && enough === null) return { ...AS_RECORDED, batch_size, precision: "mixed_float16" };
-  return null;
-}
-
-/** The budget that the view Fit is opened with, empty for the capacity; null for a fix that it does not plan. */
-export function fixBudget({ kind, budget_bytes: budget }: Fix): string | null {
-  if (kind === "accumulation") return "";
-  return budget === null ? null : sizeText(budget);
+  if (kind === "accumulation") return AS_RECORDED;
+  return fix.budget_bytes === null ? null : { ...AS_RECORDED, budget: sizeText(fix.budget_bytes) };
 }
 
 /** Whether memory was too small or fragmented, in one sentence with its figures. */

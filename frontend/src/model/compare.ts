@@ -6,6 +6,25 @@ import type { LayerFigures } from "./layers";
 import type { Part } from "./overview";
 import { CATEGORIES, type Category, type Group } from "../schema";
 
+export interface GroupSums {
+  group: Group;
+  /** Of each side. */
+  bytes: number[];
+}
+
+/** Bytes of every group on each side, in stack order. */
+export function groupSums(sides: readonly (readonly Pick<Part, "group" | "bytes">[])[]): GroupSums[] {
+  const all = new Map<string, GroupSums>();
+  sides.forEach((parts, side) => {
+    for (const { group, bytes } of parts) {
+      const sums = all.get(groupKey(group)) ?? { group, bytes: sides.map(() => 0) };
+      sums.bytes[side] = (sums.bytes[side] ?? 0) + (bytes ?? 0);
+      all.set(groupKey(group), sums);
+    }
+  });
+  return [...all.values()].sort((a, b) => stackOrder(a.group) - stackOrder(b.group));
+}
+
 export interface GroupDelta {
   group: Group;
   from: number;
@@ -13,17 +32,8 @@ export interface GroupDelta {
   delta: number;
 }
 
-export function groupDeltas(from: readonly Part[], to: readonly Part[]): GroupDelta[] {
-  const all = new Map<string, GroupDelta>();
-  const entry = (group: Group): GroupDelta => {
-    const made = all.get(groupKey(group)) ?? { group, from: 0, to: 0, delta: 0 };
-    all.set(groupKey(group), made);
-    return made;
-  };
-  for (const { group, bytes } of from) entry(group).from += bytes ?? 0;
-  for (const { group, bytes } of to) entry(group).to += bytes ?? 0;
-  return [...all.values()].map((one) => ({ ...one, delta: one.to - one.from })).sort((a, b) => stackOrder(a.group) - stackOrder(b.group));
-}
+export const groupDeltas = (from: readonly Part[], to: readonly Part[]): GroupDelta[] =>
+  groupSums([from, to]).map(({ group, bytes: [before = 0, after = 0] }) => ({ group, from: before, to: after, delta: after - before }));
 
 interface FoldedDeltas {
   count: number;

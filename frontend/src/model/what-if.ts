@@ -1,8 +1,8 @@
-/** What a run would need under other conditions, beside what was measured. */
+/** What a run would need under other conditions, and what makes it fit into a budget, beside what was measured. */
 
 import { formatBytes, formatCount, plural, type Table, tableOf } from "../lib/bytes";
 import { groupOfOwner } from "./categories";
-import { groupDeltas, type GroupDelta } from "./compare";
+import { groupSums, type GroupSums } from "./compare";
 import type { CurvePoint, FailedRequest, Method, PlainRow, Plan, PlanOption, PlanPoint, WhatIf } from "../schema";
 
 export const METHOD_WORDS: Record<Method, string> = {
@@ -16,14 +16,30 @@ export const METHOD_WORDS: Record<Method, string> = {
 export const verdictOf = ({ fits }: { fits: boolean | null }): "fits" | "fails" | "unknown" =>
   fits === null ? "unknown" : fits ? "fits" : "fails";
 
-export const rangeText = (low: number | null, high: number | null): string =>
+/** A predicted peak and its range. */
+export interface PeakRange {
+  peak_bytes: number | null;
+  low_bytes: number | null;
+  high_bytes: number | null;
+}
+
+/** "92 MiB to 99 MiB" */
+export const rangeText = ({ low_bytes: low, high_bytes: high }: PeakRange): string =>
   low === null || high === null ? "" : `${formatBytes(low)} to ${formatBytes(high)}`;
+
+/** "96 MiB (92 MiB to 99 MiB)" */
+const peakText = (range: PeakRange): string => `${formatBytes(range.peak_bytes ?? 0)} (${rangeText(range)})`;
 
 export const largestText = ({ largest_batch_size: largest }: WhatIf): string =>
   largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest);
 
 /** What an empty batch size and capacity stand for. */
-export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: Conditions) {
+export interface ConditionHints {
+  batchSize: string;
+  capacity: string;
+}
+
+export function conditionHints(answer: WhatIf | null, { batch_size, capacity }: Conditions): ConditionHints {
   const unknown = { batchSize: "as recorded", capacity: "such as 24GiB" };
   if (answer === null) return unknown;
   const { batch_size: size, capacity_bytes: bytes, recorded } = answer;
@@ -51,13 +67,27 @@ export function recordedText({ recorded: { batch_sizes, peak_bytes } }: WhatIf):
   return `batch size ${sizes}${peak_bytes === null ? "" : `, median peak ${formatBytes(peak_bytes)}`}`;
 }
 
-/** Every category of both ledgers in stack order, weights by trainability as well: measured, predicted, and the difference. */
-export const ledgerDeltas = ({ measured, ledger }: Pick<WhatIf, "measured" | "ledger">): GroupDelta[] => {
-  const parts = (rows: readonly PlainRow[]) => rows.map(({ bytes, ...owner }) => ({ group: groupOfOwner(owner), bytes, share: null }));
-  return groupDeltas(parts(measured?.ledger ?? []), parts(ledger));
-};
+/** A peak with its parts: measured, predicted for the conditions, or that of the plan. */
+export interface NamedPeak extends PeakRange {
+  name: "measured" | "predicted" | "plan" | "smallest";
+  ledger: readonly PlainRow[];
+}
 
-export const totalOf = (rows: readonly PlainRow[]): number => rows.reduce((sum, { bytes }) => sum + bytes, 0);
+/** The peaks to compare; that of a plan if it changes something. */
+export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
+  const { measured, ledger } = answer;
+  const exact = (bytes: number): PeakRange => ({ peak_bytes: bytes, low_bytes: null, high_bytes: null });
+  const hasPlan = plan !== null && plan.ledger.length > 0 && chosenOption(plan)?.kind !== "none";
+  return [
+    ...(measured ? [{ ...exact(measured.in_use_bytes), name: "measured" as const, ledger: measured.ledger }] : []),
+    { ...answer, name: "predicted", ledger },
+    ...(hasPlan ? [{ ...plan, name: plan.fits === true ? ("plan" as const) : ("smallest" as const) }] : []),
+  ];
+}
+
+/** Every category of all ledgers in stack order, weights by trainability as well. */
+export const categoriesOf = (peaks: readonly NamedPeak[]): GroupSums[] =>
+  groupSums(peaks.map(({ ledger }) => ledger.map(({ bytes, ...owner }) => ({ group: groupOfOwner(owner), bytes }))));
 
 /** "Relu in net/conv1" */
 function requester({ op, layer }: FailedRequest): string {
@@ -66,8 +96,8 @@ function requester({ op, layer }: FailedRequest): string {
 }
 
 /** "batch size 16: 96 MiB (92 MiB to 99 MiB)", and for a batch size that does not fit ", does not fit: fails at 61 MiB for Relu in net/conv1" */
-export function pointText({ batch_size, peak_bytes, low_bytes, high_bytes, fits, fails_at }: CurvePoint): string {
-  const text = `batch size ${formatCount(batch_size)}: ${formatBytes(peak_bytes)} (${rangeText(low_bytes, high_bytes)})`;
+export function pointText({ batch_size, fits, fails_at, ...range }: CurvePoint): string {
+  const text = `batch size ${formatCount(batch_size)}: ${peakText(range)}`;
   if (fits === null) return `${text}, unknown whether it fits`;
   if (fits) return `${text}, fits`;
   const where = fails_at === null ? "" : `: fails at ${formatBytes(fails_at.requested_bytes)} for ${requester(fails_at)}`;
@@ -79,21 +109,26 @@ export function pointOf(curve: readonly CurvePoint[], batchSize: number | null):
   return found < 0 ? null : found;
 }
 
-export function ledgerTable({ measured, ledger }: WhatIf): Table {
+/** Rows of all layers by category; null where a peak is unknown or was not measured. */
+export function ledgerTable(peaks: readonly NamedPeak[]): Table {
   const keyOf = ({ layer, category, trainable }: PlainRow): string => JSON.stringify([layer, category, trainable]);
-  const sides = [measured?.ledger ?? [], ledger].map((rows) => {
+  const sumsOf = (ledger: readonly PlainRow[]): Map<string, number> => {
     const sums = new Map<string, number>();
-    for (const row of rows) sums.set(keyOf(row), (sums.get(keyOf(row)) ?? 0) + row.bytes);
+    for (const row of ledger) sums.set(keyOf(row), (sums.get(keyOf(row)) ?? 0) + row.bytes);
     return sums;
-  });
-  const rows = new Map([...ledger, ...(measured?.ledger ?? [])].map((row) => [keyOf(row), row]));
-  const side = (sums: Map<string, number> | undefined, key: string) => sums?.get(key) ?? (sums?.size ? 0 : null);
+  };
+  const rows = new Map(peaks.flatMap(({ ledger }) => ledger.map((row) => [keyOf(row), row])));
+  const column = (wanted: NamedPeak["name"][]) => {
+    const sums = sumsOf(peaks.find(({ name }) => wanted.includes(name))?.ledger ?? []);
+    return ([key]: [string, PlainRow]): number | null => sums.get(key) ?? (sums.size > 0 ? 0 : null);
+  };
   return tableOf([...rows], {
     layer: ([, { layer }]) => layer,
     category: ([, { category }]) => category,
     trainable: ([, { trainable }]) => trainable,
-    measured_bytes: ([key]) => side(sides[0], key),
-    predicted_bytes: ([key]) => side(sides[1], key),
+    measured_bytes: column(["measured"]),
+    predicted_bytes: column(["predicted"]),
+    planned_bytes: column(["plan", "smallest"]),
   });
 }
 
@@ -128,7 +163,7 @@ export function planPoint(plan: Plan): number | null {
 /** "2 segments: 55.9 MiB (51.1 MiB to 76.3 MiB), time of a step +23 %" */
 export function pointSentence(point: PlanPoint): string {
   const what = point.segments === 0 ? "as recorded" : plural(point.segments, "segment");
-  return `${what}: ${formatBytes(point.peak_bytes)} (${rangeText(point.low_bytes, point.high_bytes)}), time of a step ${timeText(point.extra_time)}`;
+  return `${what}: ${peakText(point)}, time of a step ${timeText(point.extra_time)}`;
 }
 
 /** The budget for which the plan is a point of the curve: the end of its range. */
@@ -152,17 +187,16 @@ export const optionsTable = ({ options }: Plan): Table =>
     extra_time: ({ extra_time }) => extra_time,
   });
 
-export const CONDITIONS = ["batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"] as const;
+/** The budget is that of the plan; empty for the capacity. */
+export const CONDITIONS = ["batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision", "budget"] as const;
 export type ConditionName = (typeof CONDITIONS)[number];
 export type Conditions = Readonly<Record<ConditionName, string>>;
 
-export const AS_RECORDED: Conditions = { batch_size: "", capacity: "", freeze: "", unfreeze: "", optimizer: "", precision: "" };
+export const AS_RECORDED: Conditions = { batch_size: "", capacity: "", freeze: "", unfreeze: "", optimizer: "", precision: "", budget: "" };
 
 /** Optimizers by name, `momentum` being SGD with momentum. */
 export const OPTIMIZERS = ["sgd", "momentum", "rmsprop", "adagrad", "lion", "adam", "adamw", "adamax", "nadam", "adadelta", "ftrl"];
 export const PRECISIONS = ["float32", "mixed_float16", "mixed_bfloat16"] as const;
-
-export const isAsRecorded = (conditions: Conditions): boolean => CONDITIONS.every((name) => conditions[name] === "");
 
 export const changedConditions = (conditions: Conditions): [ConditionName, string][] =>
   CONDITIONS.flatMap((name) => (conditions[name] === "" ? [] : [[name, conditions[name]] as [ConditionName, string]]));

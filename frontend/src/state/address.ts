@@ -176,8 +176,6 @@ export interface Choices {
   /** Size tested in "would it fit"; null: just larger than the largest free chunk. */
   fitMib: number | null;
   conditions: Conditions;
-  /** The budget of a plan; empty for the capacity. */
-  budget: string;
 }
 
 /** Each choice in the address, in the order in which they stand there. */
@@ -219,7 +217,6 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
     print: (conditions, out) => changedConditions(conditions).forEach(([name, value]) => out.set(name, value)),
     parse: (given) => Object.fromEntries(CONDITIONS.map((name) => [name, given.get(name) ?? ""])) as Record<ConditionName, string>,
   },
-  budget: text("budget"),
   exact: flag("exact"),
   all: flag("all"),
   survived: flag("survived"),

@@ -33,8 +33,7 @@ export type Need =
   /** Totals of the ledgers, of the selected layer. */
   | "totals of the layer"
   | "activations"
-  | "what if"
-  | "plan";
+  | "what if";
 
 interface Facts<Name> {
   title?: string;
@@ -93,7 +92,7 @@ const TABLE = {
     recorded: hasFailures,
     offered: (primary) => primary !== null && hasFailures(primary),
   },
-  "what-if": { title: "What if / Fit", selects: [], needs: ["what if"] },
+  "what-if": { title: "What if", selects: [], needs: ["what if"] },
   compare: { title: "Compare", selects: ["phase", "attempt", "step", "axis", "pair"], needs: ["overview", "other overview"] },
   activations: {
     title: "Recorded activations",
@@ -103,7 +102,6 @@ const TABLE = {
     recorded: hasActivations,
     offered: (_, selected) => selected.some(hasActivations),
   },
-  fit: { parent: "what-if", selects: [], needs: ["plan"] },
   layer: { parent: "layers", ofLayer: true, selects: ["step", "axis"], needs: ["overview", "totals of the layer"] },
 } as const satisfies Record<string, Facts<string>>;
 

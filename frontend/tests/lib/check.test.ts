@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms, parseRuns, parseSnapshots } from "../../src/api/answers";
+import { parseDeviceMemory, parseFixes, parseMap, parseMaps, parseOoms, parseRuns, parseSnapshots } from "../api/answers-cases";
 import { WrongAnswer, flag, list, maybe, number, numbers, object, oneOf, text, decodeColumns, readColumns } from "../../src/lib/check";
 
 /** An answer in the wire's binary form, written by hand: length, head, zero bytes up to a multiple of 8, columns. */

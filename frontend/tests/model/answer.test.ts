@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import {
   answerTip,
   changeBetween,
-  fixBudget,
   fixConditions,
   fixWord,
   verdictSentence,
@@ -144,24 +143,12 @@ describe("a fix as conditions of What if", () => {
   });
 
   it("is none where What if has no such condition", () => {
-    expect([
-      of({ kind: "one_piece" }),
-      of({ kind: "accumulation" }),
-      of({ kind: "limit", enough: false }),
-      of({ kind: "freezing" }),
-    ]).toEqual([null, null, null, null]);
+    expect([of({ kind: "one_piece" }), of({ kind: "limit", enough: false }), of({ kind: "freezing" })]).toEqual([null, null, null]);
   });
-});
 
-describe("a fix as a budget of Fit", () => {
-  const of = (fix: Partial<Fix>) => fixBudget({ ...FIX, ...fix });
-
-  it("is that of the recomputed segments, or the capacity for accumulated gradients", () => {
-    expect([of({ kind: "recompute", budget_bytes: 700 * MIB }), of({ kind: "accumulation" }), of({ kind: "batch" })]).toEqual([
-      "700MiB",
-      "",
-      null,
-    ]);
+  it("has the budget of recomputed segments, and that of the capacity for accumulated gradients", () => {
+    expect(of({ kind: "recompute", budget_bytes: 700 * MIB })).toEqual({ ...AS_RECORDED, budget: "700MiB" });
+    expect(of({ kind: "accumulation" })).toEqual(AS_RECORDED);
   });
 });
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { parseSnapshot } from "../../src/api/answers";
+import { parseSnapshot } from "../api/answers-cases";
 import {
   owners,
   MAX_GROUPS,

@@ -4,7 +4,7 @@ import {
   AS_RECORDED,
   askedText,
   assumptionsOf,
-  ledgerDeltas,
+  categoriesOf,
   conditionHints,
   ledgerTable,
   pointOf,
@@ -22,11 +22,12 @@ import {
   pointSentence,
   timeText,
   changedConditions,
-  isAsRecorded,
+  peaksOf,
+  rangeText,
   type Conditions,
 } from "../../src/model/what-if";
 import { MIB, option, plan } from "../views/what-if/plan-cases";
-import type { CurvePoint, WhatIf } from "../../src/schema";
+import type { CurvePoint, Plan, WhatIf } from "../../src/schema";
 
 const answerOf = (changed: Partial<WhatIf> = {}): WhatIf => ({
   run: "a",
@@ -119,7 +120,11 @@ describe("its figures", () => {
   });
 
   it("are by category, weights by trainability as well", () => {
-    const found = ledgerDeltas(answerOf()).map(({ group, from, to }) => [group.category, group.trainable, from / MIB, to / MIB]);
+    const found = categoriesOf(peaksOf(answerOf(), null)).map(({ group, bytes }) => [
+      group.category,
+      group.trainable,
+      ...bytes.map((one) => one / MIB),
+    ]);
     expect(found).toEqual([
       ["weights", false, 0, 10],
       ["weights", true, 40, 40],
@@ -129,12 +134,13 @@ describe("its figures", () => {
   });
 
   it("are downloaded by layer, unknown ones empty", () => {
-    const { columns, rows } = ledgerTable(answerOf());
-    expect(columns).toEqual(["layer", "category", "trainable", "measured_bytes", "predicted_bytes"]);
-    expect(rows).toContainEqual(["b", "weights", false, 0, 10 * MIB]);
-    expect(rows).toContainEqual([null, "rounding", null, MIB, 0]);
+    const { columns, rows } = ledgerTable(peaksOf(answerOf(), null));
+    expect(columns).toEqual(["layer", "category", "trainable", "measured_bytes", "predicted_bytes", "planned_bytes"]);
+    expect(rows).toContainEqual(["b", "weights", false, 0, 10 * MIB, null]);
+    expect(rows).toContainEqual([null, "rounding", null, MIB, 0, null]);
     expect(rows).toHaveLength(5);
-    expect(ledgerTable(answerOf({ measured: null })).rows).toContainEqual(["b", "weights", false, null, 10 * MIB]);
+    expect(ledgerTable(peaksOf(answerOf({ measured: null }), null)).rows).toContainEqual(["b", "weights", false, null, 10 * MIB, null]);
+    expect(ledgerTable(peaksOf(answerOf(), plan)).rows).toContainEqual(["net/a", "activations", true, 0, 0, 40 * MIB]);
   });
 });
 
@@ -196,12 +202,18 @@ describe("a plan", () => {
     expect(planPoint(other)).toBeNull();
   });
 
-  it("has the sums of both ledgers by category", () => {
-    const deltas = ledgerDeltas(plan).map(({ group: { category }, from, to }) => [category, from / MIB, to / MIB]);
-    expect(deltas).toEqual([
-      ["weights", 20, 20],
-      ["activations", 80, 40],
+  it("stands beside the prediction where it changes something", () => {
+    const peaks = peaksOf(answerOf(), plan);
+    expect(peaks.map((peak) => [peak.name, (peak.peak_bytes ?? 0) / MIB, rangeText(peak)])).toEqual([
+      ["measured", 150, ""],
+      ["predicted", 165, "158 MiB to 172 MiB"],
+      ["plan", 60, "56.0 MiB to 64.0 MiB"],
     ]);
+    const weights = categoriesOf(peaks).find(({ group: { trainable } }) => trainable);
+    expect(weights?.bytes.map((bytes) => bytes / MIB)).toEqual([40, 40, 20]);
+    const names = (of: Plan | null): string[] => peaksOf(answerOf({ measured: null }), of).map(({ name }) => name);
+    expect(names({ ...plan, fits: false })).toEqual(["predicted", "smallest"]);
+    expect(names({ ...plan, options: [{ ...option("none", 60), fits: true }] })).toEqual(["predicted"]);
   });
 
   it("writes times, points and budgets", () => {
@@ -218,9 +230,8 @@ describe("a plan", () => {
 
 describe("conditions", () => {
   it("are parameters where they differ from the recorded run", () => {
-    expect(isAsRecorded(AS_RECORDED)).toBe(true);
+    expect(changedConditions(AS_RECORDED)).toEqual([]);
     const changed = { ...AS_RECORDED, batch_size: "64", optimizer: "sgd" };
-    expect(isAsRecorded(changed)).toBe(false);
     expect(changedConditions(changed)).toEqual([
       ["batch_size", "64"],
       ["optimizer", "sgd"],

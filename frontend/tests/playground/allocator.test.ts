@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { deviceMemoryOf, mapOf, mapRefOf, oomsOf } from "../../playground/allocator";
 import { CASES } from "../../playground/cases";
 import { layersOf, snapshotAt, infoOf, type Plan } from "../../playground/training";
-import { parseDeviceMemory, parseLayers, parseMap, parseMaps, parseOoms } from "../../src/api/answers";
+import { parseDeviceMemory, parseLayers, parseMap, parseMaps, parseOoms } from "../api/answers-cases";
 import { stripCells } from "../../src/charts/map-layout";
 import { formatBytes } from "../../src/lib/bytes";
 import { growthFindings, verdictSentence, whenSentence } from "../../src/model/answer";

@@ -24,7 +24,7 @@ import {
   parseRuns,
   parseSnapshot,
   parseSnapshots,
-} from "../../src/api/answers";
+} from "../api/answers-cases";
 import { formatBytes } from "../../src/lib/bytes";
 import { WrongAnswer, decodeColumns } from "../../src/lib/check";
 import { frozenFindings } from "../../src/model/answer";

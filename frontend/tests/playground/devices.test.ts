@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { CASES } from "../../playground/cases";
 import { devicesOf } from "../../playground/devices";
 import { infoOf, type Plan } from "../../playground/training";
-import { parseDevices } from "../../src/api/answers";
+import { parseDevices } from "../api/answers-cases";
 import { WrongAnswer } from "../../src/lib/check";
 import { toCsv } from "../../src/lib/bytes";
 import {

@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { CASES } from "../../playground/cases";
 import { timelineOf, timelineRefOf } from "../../playground/timeline";
 import { ledgerAt, type Plan } from "../../playground/training";
-import { parseTimeline, parseTimelines } from "../../src/api/answers";
+import { parseTimeline, parseTimelines } from "../api/answers-cases";
 import { BlockPainter } from "../../src/charts/timeline-block-paint";
 import { rangeOfSpan, timelineCells } from "../../src/charts/timeline-layout";
 import { groupOfOwner, groupKey } from "../../src/model/categories";

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 
 import { CASES } from "../../playground/cases";
 import { allocatedAtEnd, ledgerAt, poolOf, snapshotAt, snapshotsOf, type Plan } from "../../playground/training";
-import { parsePool } from "../../src/api/answers";
+import { parsePool } from "../api/answers-cases";
 import {
   figureSource,
   fragmentationText,

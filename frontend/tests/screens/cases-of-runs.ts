@@ -84,18 +84,7 @@ const OTHERS: Case[] = [
       acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")],
     },
   ],
-  ["fit", "samples", "view=fit&run=frozen"],
-  ["fit: failed", "tasks", "view=fit&run=failed"],
-  ["fit: recorded failure", "recorded", "view=fit&run=out_of_memory"],
-  ["fit: died", "samples", "view=fit&run=died_fragmentation"],
-  [
-    "fit: download",
-    "recorded",
-    "view=fit&run=out_of_memory",
-    {
-      acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")],
-    },
-  ],
+  ["what if: died", "samples", "view=what-if&run=died_fragmentation"],
   ["activations", "recorded", "view=activations&run=finished"],
   [
     "activations: two runs, by time",
@@ -138,7 +127,6 @@ const COMPARE: Case[] = [
 ];
 
 const FAILED = "view=what-if&run=out_of_memory";
-const FIT = "view=fit&run=out_of_memory";
 /** Of a server, which answers other questions, too. */
 const LIVE: Case[] = [
   ["live: what if", "recorded", FAILED, { live: true, since: FAILED }],
@@ -152,9 +140,13 @@ const LIVE: Case[] = [
       acts: [enter(".conditions input", "32"), press(".conditions input", "Enter"), press(".plot", "ArrowLeft", "Enter")],
     },
   ],
-  ["live: fit", "recorded", FIT, { live: true, since: FIT }],
-  ["live: budget entered", "recorded", FIT, { live: true, acts: [enter(".budget input", "300MiB"), press(".budget input", "Enter")] }],
-  ["live: point of the plan's curve chosen", "recorded", FIT, { live: true, acts: [point(".plan-curve [role='button']", "click", 0, 0)] }],
+  ["live: budget entered", "recorded", FAILED, { live: true, acts: [enter(".budget input", "300MiB"), press(".budget input", "Enter")] }],
+  [
+    "live: point of the plan's curve chosen",
+    "recorded",
+    FAILED,
+    { live: true, acts: [point(".plan-curve [role='button']", "click", 0, 0)] },
+  ],
   ["live: layer without totals", "samples", "view=layer&run=frozen&layer=block1_conv1&step=41", { live: true }],
 ];
 
@@ -195,7 +187,7 @@ const ERRORS: Case[] = [
     { refused: ["fixes", "map"], since: "view=oom&run=died_fragmentation" },
   ],
   ["error: no what if", "samples", "view=what-if&run=frozen", { refused: ["whatIf"] }],
-  ["error: no plan", "samples", "view=fit&run=frozen", { refused: ["plan"] }],
+  ["error: no plan", "samples", "view=what-if&run=requests", { refused: ["plan"] }],
   ["error: no layers to compare", "samples", PAIR, { refused: ["layers"], since: PAIR }],
   ["error: no traces to compare", "samples", PAIR, { refused: ["snapshot"], since: PAIR }],
   ["error: no activations", "recorded", "view=activations&run=finished", { refused: ["activations"] }],

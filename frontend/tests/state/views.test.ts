@@ -50,6 +50,5 @@ describe("the table of views", () => {
   it("shows all layers while none is selected", () => {
     expect([shownView("layer", "dense", whole), shownView("layer", null, whole)]).toEqual(["layer", "layers"]);
     expect(shownView("layers", "dense", whole)).toBe("layers");
-    expect(shownView("fit", null, whole)).toBe("fit");
   });
 });

@@ -15,7 +15,6 @@ import layer from "../layer/layer.css?inline";
 import answers from "./answers.css?inline";
 import step from "../step/step.css?inline";
 import whatIf from "../what-if/what-if.css?inline";
-import fit from "../what-if/fit.css?inline";
 import devices from "../devices/devices.css?inline";
 
 export const STYLES = [
@@ -34,6 +33,5 @@ export const STYLES = [
   answers,
   step,
   whatIf,
-  fit,
   devices,
 ].join("");

@@ -191,9 +191,6 @@ function DeviceField({ run }: { run: RunInfo }) {
   );
 }
 
-/** The two views of one tab. */
-const QUESTIONS = { "what if": "what-if", fit: "fit" } as const satisfies Record<string, ViewName>;
-
 export function Toolbar() {
   const store = useStore();
   const run = store.primary.value;
@@ -204,15 +201,6 @@ export function Toolbar() {
       {run.devices.length > 0 && <DeviceField run={run} />}
       {run.phases.length > 1 && supports(view, "phase") && (
         <Segments named={false} label="phase" options={run.phases} chosen={store.phase.value} choose={(phase) => store.choose({ phase })} />
-      )}
-      {(view === "what-if" || view === "fit") && (
-        <Segments
-          named={false}
-          label="question"
-          options={["what if", "fit"] as const}
-          chosen={view === "fit" ? "fit" : "what if"}
-          choose={(name) => store.choose({ view: QUESTIONS[name] })}
-        />
       )}
       <Attempts />
       <StepSelector />

@@ -17,7 +17,6 @@ import { Diagnosis, OverviewView } from "../overview/overview-view";
 import { useStore } from "../shared/context";
 import { Await, Nothing, Skeleton } from "../shared/states";
 import { StepView } from "../step/step-view";
-import { FitView } from "../what-if/fit-view";
 import { WhatIfView } from "../what-if/what-if-view";
 import type { RunInfo } from "../../schema";
 
@@ -146,7 +145,6 @@ const VIEW_OF: Readonly<Record<ViewName, OfRun>> = {
     const device = useStore().device.value ?? "";
     return <WhatIfView key={`${run.run}/${device}`} run={run} device={device} />;
   },
-  fit: ({ run }) => <FitView key={`${run.run}/${useStore().device.value ?? ""}`} />,
   compare: Compared,
   activations: RecordedActivations,
   layer: overSteps(({ at }) => {

@@ -5,9 +5,8 @@ import { categoryLabel, categoryMeaning, groupKey, WORDS } from "../../model/cat
 import { matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../../model/compare";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { useStore, useCategoryRow } from "../shared/context";
-import { useFigureText, FigureTable, Panel, FoldedRows } from "../shared/figures";
+import { useFigureText, FigureTable, Panel, FoldedRows, SizeCell, VersusRow } from "../shared/figures";
 import { tipOf } from "../shared/tips";
-import { SizeCell, VersusRow } from "../shared/versus";
 
 const SHOWN = 60;
 

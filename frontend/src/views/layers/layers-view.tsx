@@ -48,7 +48,7 @@ function useFigures(overview: Overview, row: number) {
 /** Whether the plan for the budget of the address recomputes a layer: of none without a budget, and until the plan is there. */
 function usePlanned(): (path: string) => boolean {
   const store = useStore();
-  const [run, device, { budget }] = [store.primary.value, store.device.value, store.choices.value];
+  const [run, device, { budget }] = [store.primary.value, store.device.value, store.choices.value.conditions];
   const asked = run && device !== null && budget !== "" && !store.recordedOnly;
   const { value: plan } = useFetched(store.fetched.plans, asked ? [run, device, budget] : null);
   return useMemo(() => plannedLayers(plan), [plan]);

@@ -77,6 +77,8 @@ interface Exported {
   table: () => Table;
   /** Legend of the view's canvases; without it there is no PNG. */
   legend?: () => LegendEntry[];
+  /** A second table: the changes of a plan. */
+  changes?: () => Table;
   /** The view as one SVG; without it there is no SVG download. */
   drawing?: () => VNode;
 }
@@ -85,6 +87,7 @@ interface Shown {
   latest: { current: Exported };
   png: boolean;
   svg: boolean;
+  changes: boolean;
 }
 
 const shown = signal<Shown | null>(null);
@@ -92,14 +95,14 @@ const shown = signal<Shown | null>(null);
 export function useExport(exported: Exported): void {
   const latest = useRef(exported);
   latest.current = exported;
-  const [png, svg] = [exported.legend !== undefined, exported.drawing !== undefined];
+  const [png, svg, changes] = [exported.legend !== undefined, exported.drawing !== undefined, exported.changes !== undefined];
   useEffect(() => {
-    const mine: Shown = { latest, png, svg };
+    const mine: Shown = { latest, png, svg, changes };
     shown.value = mine;
     return () => {
       if (shown.peek() === mine) shown.value = null;
     };
-  }, [png, svg]);
+  }, [png, svg, changes]);
 }
 
 export function overviewFile(overview: Overview): Table {
@@ -193,13 +196,22 @@ export function Downloads() {
     const canvases = [...document.querySelectorAll<HTMLCanvasElement>("main canvas")];
     void paintPicture(canvases, title, latest.current.legend?.() ?? [], ink).then((blob) => give(blob, "png"));
   };
-  const kinds: Kind[] = [
-    ["CSV", "Download the figures as CSV", () => give(text(toCsv(latest.current.table()), "text/csv"), "csv")],
-    ["JSON", "Download the figures as JSON", () => give(text(toJson(latest.current.table()), "application/json"), "json")],
-  ];
+  const ofTable = (of: "figures" | "changes", table: () => Table | undefined): Kind[] => {
+    const written = (write: (table: Table) => string, type: string, ending: string) => (): void => {
+      const found = table();
+      if (found) give(text(write(found), type), of === "figures" ? ending : `${of}.${ending}`);
+    };
+    const named = (kind: string): string => (of === "figures" ? kind : `${kind}: ${of}`);
+    return [
+      [named("CSV"), `Download the ${of} as CSV`, written(toCsv, "text/csv", "csv")],
+      [named("JSON"), `Download the ${of} as JSON`, written(toJson, "application/json", "json")],
+    ];
+  };
+  const kinds = ofTable("figures", () => latest.current.table());
   if (what.png) kinds.push(["PNG", "Download the charts as PNG", paint]);
   if (what.svg) {
     kinds.push(["SVG", "Download the drawing as SVG", () => give(latest.current.drawing ? drawn(latest.current.drawing()) : null, "svg")]);
   }
+  if (what.changes) kinds.push(...ofTable("changes", () => latest.current.changes?.()));
   return <Menu kinds={kinds} />;
 }

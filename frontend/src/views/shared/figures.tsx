@@ -4,11 +4,11 @@ import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 import { formatBytes, formatCount, formatFigure, formatShare, isMinor, plural, shareOf, type Unit } from "../../lib/bytes";
-import { categoryLabel, categoryMeaning, WORDS, type WordName } from "../../model/categories";
+import { categoryLabel, categoryMeaning, groupKey, groupLabel, WORDS, type WordName } from "../../model/categories";
 import { fillOf, type Fill } from "../../theme/palette";
 import { useStore, schemeOf, useCategoryRow } from "./context";
 import { tipOf } from "./tips";
-import { CATEGORIES, type Category } from "../../schema";
+import { CATEGORIES, type Category, type Group } from "../../schema";
 
 export const useExact = (): boolean => useStore().choices.value.exact;
 
@@ -136,6 +136,50 @@ export function UnitButton({ unit }: { unit: Unit }) {
     <button type="button" class="unit" aria-pressed={exact} title="Show exact bytes" onClick={() => store.choose({ exact: !exact })}>
       {exact ? "B" : unit}
     </button>
+  );
+}
+
+export function SizeCell({ bytes, unit, tip, none = "–" }: { bytes: number | null; unit: Unit; tip?: string; none?: string }) {
+  const text = useFigureText(unit);
+  return (
+    <td class="number" data-bytes={bytes ?? ""} data-tip={tip}>
+      {bytes === null ? none : text(bytes)}
+    </td>
+  );
+}
+
+interface VersusRowProps {
+  group: Group;
+  from: number | null;
+  to: number;
+  unit: Unit;
+  tip: string;
+  events: ReturnType<ReturnType<typeof useCategoryRow>>;
+  hidden?: boolean;
+  children?: ComponentChildren;
+}
+
+/** Two figures side by side: A and B, measured and predicted. */
+export function VersusRow({ group, from, to, unit, tip, events, hidden, children }: VersusRowProps) {
+  const scheme = schemeOf(useStore());
+  return (
+    <tr
+      hidden={hidden}
+      data-figure={groupKey(group)}
+      data-from={from ?? ""}
+      data-to={to}
+      data-tip={tip}
+      class={rowClasses({ choosable: true, zero: !from && to === 0, focused: events.chosen })}
+      {...rowEvents(events)}
+    >
+      <th scope="row">
+        <Swatch fill={fillOf(group.category, group.trainable, scheme)} />
+        <span class="label">{groupLabel(group)}</span>
+      </th>
+      <SizeCell bytes={from} unit={unit} />
+      <SizeCell bytes={to} unit={unit} />
+      {children}
+    </tr>
   );
 }
 

@@ -1,7 +1,7 @@
-/** Possible fixes of a failure: each that is a condition or a budget is a button that opens What if or Fit with it filled in. */
+/** Possible fixes of a failure: each that is a condition or a budget is a button that opens What if with it filled in. */
 
 import { unbroken, formatBytes } from "../../lib/bytes";
-import { fixBudget, fixConditions, fixWord } from "../../model/answer";
+import { fixConditions, fixWord } from "../../model/answer";
 import { useStore, useFetched } from "./context";
 import { Code, Fault } from "./states";
 import type { Fix, Fixes, Oom, RunInfo } from "../../schema";
@@ -11,9 +11,6 @@ function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean;
   const store = useStore();
   const text = unbroken(fix.change);
   const conditions = store.recordedOnly ? null : fixConditions(fix, oom);
-  const goal = (view: string): string => (brief ? "" : `\nOpen ${view} with it filled in`);
-  const budget = store.recordedOnly ? null : fixBudget(fix);
-  const open = conditions ? { view: "what-if" as const, conditions } : budget !== null ? { view: "fit" as const, budget } : null;
   return (
     <li data-fix={fix.kind}>
       {!(brief && said) && (
@@ -21,14 +18,14 @@ function FixRow({ fix, oom, brief, said }: { fix: Fix; oom: Oom; brief: boolean;
           {said ? "" : fixWord(fix)}
         </span>
       )}
-      {open === null ? (
+      {conditions === null ? (
         <span data-tip={fix.sentence}>{text}</span>
       ) : (
         <button
           type="button"
           class="fix"
-          data-tip={`${fix.sentence}${goal(open.view === "fit" ? "Fit" : "What if")}`}
-          onClick={() => store.choose({ ...open, device: oom.device })}
+          data-tip={`${fix.sentence}${brief ? "" : "\nOpen What if with it filled in"}`}
+          onClick={() => store.choose({ view: "what-if", conditions, device: oom.device })}
         >
           {text}
         </button>

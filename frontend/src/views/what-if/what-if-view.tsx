@@ -1,57 +1,53 @@
-/** What a run would need under other conditions: controls, the answer, and the prediction beside the measurement. */
+/** What a run would need under other conditions, and the cheapest change that makes it fit, beside what was measured. */
 
-import type { ComponentChildren } from "preact";
 import { useRef, useMemo } from "preact/hooks";
 
-import { unbroken, formatBytes } from "../../lib/bytes";
-import { groupKey, groupLabel } from "../../model/categories";
+import { formatBytes, isMinor, unbroken, unitOf, type Unit } from "../../lib/bytes";
+import { categoryMeaning, groupKey, groupLabel } from "../../model/categories";
+import type { GroupSums } from "../../model/compare";
 import { trains } from "../../model/run";
 import {
   CONDITIONS,
-  askedText,
   METHOD_WORDS,
+  askedText,
   assumptionsOf,
-  ledgerDeltas,
+  categoriesOf,
+  conditionHints,
   largestText,
   ledgerTable,
+  optionsTable,
+  peaksOf,
   rangeText,
   recordedText,
   replayText,
-  totalOf,
   verdictOf,
-  AS_RECORDED,
-  OPTIMIZERS,
-  PRECISIONS,
-  isAsRecorded,
-  conditionHints,
-  type ConditionName,
-  type Conditions,
+  type NamedPeak,
 } from "../../model/what-if";
-import type { Store } from "../../state/store";
+import type { Loaded } from "../../state/resource";
 import { fillOf } from "../../theme/palette";
-import { useStore, schemeOf, useFocus, useDraft } from "../shared/context";
+import { useStore, schemeOf, useFocus, useCategoryRow } from "../shared/context";
 import { useExport } from "../shared/export";
-import { Fact } from "../shared/figures";
+import { Fact, FigureTable, FoldedRows, Panel, SizeCell, VersusRow, useFigureText } from "../shared/figures";
 import { Fault, Nothing, Skeleton, Known, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
-import { MeasuredPanel } from "../shared/versus";
-import { PeakBars, PeakBarsDrawing } from "./peak-bars";
+import { ConditionsForm, appliedOf, type ConditionFault } from "./conditions";
+import { PeakBars, PeakBarsDrawing, PlanCurveDrawing } from "./peak-charts";
 import { PeakCurve } from "./peak-curve";
-import type { RunInfo, WhatIf } from "../../schema";
-
-const SAVED = { width: 560, height: 420 };
+import { PlanHead, PlanParts } from "./plan";
+import type { Plan, RunInfo, WhatIf } from "../../schema";
 
 function Facts({ answer }: { answer: WhatIf }) {
-  const { peak_bytes: peak, low_bytes: low, high_bytes: high, largest_batch_size: largest, capacity_bytes: capacity } = answer;
+  const { peak_bytes: peak, largest_batch_size: largest, capacity_bytes: capacity } = answer;
   if (peak === null) return null;
   return (
     <dl class="prediction">
       <Fact
         name="peak_bytes"
         label="predicted peak"
-        value={rangeText(low, high)}
+        value={formatBytes(peak)}
+        note={rangeText(answer)}
         figure={peak}
-        tip={tipOf(peak, `range: ${rangeText(low, high)}`, "of the simulated steps")}
+        tip={tipOf(peak, `range: ${rangeText(answer)}`, "of the simulated steps")}
       />
       <Fact
         name="largest_batch_size"
@@ -64,202 +60,165 @@ function Facts({ answer }: { answer: WhatIf }) {
   );
 }
 
-function Method({ answer }: { answer: WhatIf }) {
+const Assumptions = ({ answer }: { answer: WhatIf }) => <NoticeList sentences={assumptionsOf(answer)} testid="assumptions" />;
+
+function Method({ answer, plan }: { answer: WhatIf; plan: Plan | null }) {
   const { method } = answer;
+  const demand = plan?.demand_bytes ?? null;
   return (
-    <dl class="prediction">
-      <Fact name="method" label="method" value={method.replace("_", " ")} note={METHOD_WORDS[method]} />
-      <Fact name="reproduced" label="replay" value={replayText(answer)} />
-      <Fact name="recorded" label="recorded" value={recordedText(answer)} />
-    </dl>
+    <Known>
+      {answer.peak_bytes !== null && <Assumptions answer={answer} />}
+      <dl class="prediction">
+        <Fact name="method" label="method" value={method.replace("_", " ")} note={METHOD_WORDS[method]} />
+        <Fact name="reproduced" label="replay" value={replayText(answer)} />
+        <Fact name="recorded" label="recorded" value={recordedText(answer)} />
+        {demand !== null && <Fact name="demand_bytes" label="live at once" value={formatBytes(demand)} note="no allocator needs less" />}
+      </dl>
+    </Known>
   );
 }
 
-const Assumptions = ({ answer }: { answer: WhatIf }) => <NoticeList sentences={assumptionsOf(answer)} testid="assumptions" />;
+interface PanelProps {
+  peaks: readonly NamedPeak[];
+  categories: readonly GroupSums[];
+  measuredStep: number | null;
+  hover: (key: string | null) => void;
+}
 
-function Answer({ answer }: { answer: WhatIf }) {
+function PanelRows({ peaks, categories, hover, whole, unit }: Omit<PanelProps, "measuredStep"> & { whole: number; unit: Unit }) {
+  const ofCategory = useCategoryRow(hover);
+  const text = useFigureText(unit);
+  const isMeasured = peaks[0]?.name === "measured";
+  const rows = [...categories].reverse().map(({ group, bytes }) => {
+    const events = ofCategory(groupKey(group), group.category);
+    return { group, bytes, events, quiet: isMinor(Math.max(...bytes), whole) };
+  });
+  const small = rows.filter(({ quiet, events }) => quiet && !events.chosen);
+  return (
+    <FoldedRows
+      columns={isMeasured ? peaks.length + 1 : peaks.length + 2}
+      sums={
+        <>
+          {!isMeasured && <td class="number">–</td>}
+          {peaks.map(({ name }, index) => (
+            <td key={name} class="number">
+              {text(small.reduce((sum, { bytes }) => sum + (bytes[index] ?? 0), 0))}
+            </td>
+          ))}
+        </>
+      }
+      rows={rows.map(({ group, bytes, events, quiet }) => {
+        const key = groupKey(group);
+        const [from, to, planned] = isMeasured ? [bytes[0] ?? 0, bytes[1], bytes[2]] : [null, ...bytes];
+        const tip = [...peaks.map(({ name }, index) => tipOf(bytes[index] ?? 0, name)), categoryMeaning(group.category)].join("\n");
+        const row = (hidden: boolean) => (
+          <VersusRow {...{ key, hidden, group, from, unit, tip, events }} to={to ?? 0}>
+            {planned !== undefined && <SizeCell bytes={planned} unit={unit} />}
+          </VersusRow>
+        );
+        return { key, quiet, chosen: events.chosen, row };
+      })}
+    />
+  );
+}
+
+function Categories({ peaks, categories, measuredStep, hover }: PanelProps) {
+  const whole = Math.max(...peaks.map(({ peak_bytes: bytes }) => bytes ?? 0));
+  const unit = unitOf(whole);
+  const bytesOf = (index: number): number | null => categories.reduce((sum, { bytes }) => sum + (bytes[index] ?? 0), 0);
+  const isMeasured = measuredStep !== null;
+  const totals = peaks.map(({ name, peak_bytes }, index) => (name === "predicted" ? bytesOf(index) : peak_bytes));
+  const shown = [...(isMeasured ? [] : [null]), ...totals];
+  return (
+    <Panel label="Categories, measured and predicted" title="By category" unit={unit}>
+      <FigureTable kind="versus" testid="predicted">
+        <thead>
+          <tr>
+            <td />
+            <th scope="col" title={isMeasured ? `peak of step ${measuredStep}` : "no such step was traced"}>
+              measured
+            </th>
+            {peaks.slice(isMeasured ? 1 : 0).map(({ name }) => (
+              <th key={name} scope="col" title={name === "predicted" ? "predicted peak" : "predicted peak with the change"}>
+                {name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          <PanelRows {...{ peaks, categories, whole, unit, hover }} />
+        </tbody>
+        <tbody class="totals">
+          <tr class="strong" data-figure="total" data-from={shown[0] ?? ""} data-to={shown[1] ?? ""}>
+            <th scope="row">peak</th>
+            {shown.map((bytes, index) => (
+              <SizeCell key={index} bytes={bytes} unit={unit} />
+            ))}
+          </tr>
+        </tbody>
+      </FigureTable>
+    </Panel>
+  );
+}
+
+const SAVED = { width: 560, height: 420 };
+
+function Answer({ answer, plan, planFault }: { answer: WhatIf; plan: Plan | null; planFault: string | null }) {
   const scheme = schemeOf(useStore());
   const { focus, hover } = useFocus();
-  const deltas = useMemo(() => ledgerDeltas(answer), [answer]);
-  const drawn = { answer, deltas, focus, scheme };
+  const peaks = useMemo(() => peaksOf(answer, plan), [answer, plan]);
+  const categories = useMemo(() => categoriesOf(peaks), [peaks]);
+  const drawn = { peaks, categories, capacity: answer.capacity_bytes, focus, scheme };
   const isKnown = answer.peak_bytes !== null;
   useExport({
-    table: () => ledgerTable(answer),
+    table: () => ledgerTable(peaks),
+    ...(plan && plan.options.length > 0 && { changes: () => optionsTable(plan) }),
     ...(isKnown && {
       legend: () =>
-        deltas.map(({ group }) => ({
+        categories.map(({ group }) => ({
           label: groupLabel(group),
           fill: fillOf(group.category, group.trainable, scheme),
           key: groupKey(group),
         })),
-      drawing: () => <PeakBarsDrawing {...drawn} {...SAVED} />,
+      drawing: () => (
+        <svg xmlns="http://www.w3.org/2000/svg" width={2 * SAVED.width} height={SAVED.height}>
+          <PeakBarsDrawing {...drawn} {...SAVED} />
+          <g transform={`translate(${SAVED.width})`}>
+            {plan && plan.curve.length > 1 && <PlanCurveDrawing plan={plan} scheme={scheme} {...SAVED} />}
+          </g>
+        </svg>
+      ),
     }),
   });
   return (
     <div class="answer">
       <div class="answer-head">
-        <h2 class="verdict" data-testid="verdict" data-verdict={verdictOf(answer)} aria-live="polite">
-          {unbroken(answer.sentence)}
-        </h2>
-        <Facts answer={answer} />
-        {!isKnown && <Assumptions answer={answer} />}
-        <Known>
-          {isKnown && <Assumptions answer={answer} />}
-          <Method answer={answer} />
-        </Known>
+        <div class="verdicts">
+          <div>
+            <h2 class="verdict" data-testid="verdict" data-verdict={verdictOf(answer)} aria-live="polite">
+              {unbroken(answer.sentence)}
+            </h2>
+            <Facts answer={answer} />
+            {!isKnown && <Assumptions answer={answer} />}
+          </div>
+          <div class="plan-head">
+            {planFault !== null && <Fault sentence={planFault} />}
+            {plan && <PlanHead plan={plan} />}
+          </div>
+        </div>
+        <Method answer={answer} plan={plan} />
       </div>
       {isKnown && (
         <div class="body">
           <div class="picture what-if-pictures">
             <PeakBars {...drawn} />
             <PeakCurve answer={answer} />
+            {plan?.fits !== null && plan && <PlanParts plan={plan} />}
           </div>
-          <MeasuredPanel
-            label="Categories, measured and predicted"
-            testid="predicted"
-            name="predicted"
-            measured={answer.measured}
-            predicted={totalOf(answer.ledger)}
-            deltas={deltas}
-            hover={hover}
-          />
+          <Categories {...{ peaks, categories, hover }} measuredStep={answer.measured?.step ?? null} />
         </div>
       )}
     </div>
-  );
-}
-
-const set = (store: Store, name: ConditionName, value: string): void => {
-  const { conditions } = store.choices.peek();
-  if (conditions[name] !== value) store.choose({ conditions: { ...conditions, [name]: value } });
-};
-
-/** The conditions of the shown answer; a report has the recorded ones only. */
-const appliedOf = (store: Store): Conditions => (store.recordedOnly ? AS_RECORDED : store.choices.value.conditions);
-
-/** What is wrong with the conditions, and with which one of them if it is one alone. */
-export interface ConditionFault {
-  parameter: string | null;
-  sentence: string;
-}
-
-interface PlaceProps {
-  name: ConditionName;
-  label: string;
-  fault: ConditionFault | null;
-  children: ComponentChildren;
-}
-
-const idOf = (name: ConditionName): string => `condition-${name}`;
-const isAbout = (fault: ConditionFault | null, name: ConditionName): fault is ConditionFault => fault?.parameter === name;
-
-function Place({ name, label, fault, children }: PlaceProps) {
-  return (
-    <div class={`condition ${name}`}>
-      <span class="condition-head">
-        <label for={idOf(name)}>{label}</label>
-      </span>
-      {children}
-      {isAbout(fault, name) && (
-        <p class="condition-fault" role="alert" id={`${idOf(name)}-fault`}>
-          {fault.sentence}
-        </p>
-      )}
-    </div>
-  );
-}
-
-const faultAttributes = (fault: ConditionFault | null, name: ConditionName) =>
-  isAbout(fault, name) && { "aria-invalid": true, "aria-describedby": `${idOf(name)}-fault` };
-
-interface FieldProps {
-  name: ConditionName;
-  label: string;
-  placeholder: string;
-  type?: "text" | "number";
-  fault: ConditionFault | null;
-}
-
-function Field({ name, label, placeholder, type = "text", fault }: FieldProps) {
-  const store = useStore();
-  const applied = appliedOf(store)[name];
-  const field = useDraft(applied, (value) => set(store, name, value));
-  const number = type === "number" && { min: 1, step: 1 };
-  return (
-    <Place name={name} label={label} fault={fault}>
-      <input
-        id={idOf(name)}
-        type={type}
-        {...number}
-        {...faultAttributes(fault, name)}
-        name={name}
-        placeholder={placeholder}
-        title="Empty: as recorded"
-        disabled={store.recordedOnly}
-        {...field}
-      />
-    </Place>
-  );
-}
-
-interface ChoiceProps {
-  name: ConditionName;
-  label: string;
-  options: readonly string[];
-  fault: ConditionFault | null;
-}
-
-function Choice({ name, label, options, fault }: ChoiceProps) {
-  const store = useStore();
-  const value = appliedOf(store)[name];
-  // An address may hold another value; the server says what is wrong with it.
-  const shown = value === "" || options.includes(value) ? options : [value, ...options];
-  return (
-    <Place name={name} label={label} fault={fault}>
-      <select
-        id={idOf(name)}
-        {...faultAttributes(fault, name)}
-        name={name}
-        value={value}
-        disabled={store.recordedOnly}
-        onChange={(event) => set(store, name, event.currentTarget.value)}
-      >
-        <option value="">as recorded</option>
-        {shown.map((option) => (
-          <option key={option} value={option}>
-            {option}
-          </option>
-        ))}
-      </select>
-    </Place>
-  );
-}
-
-export function ConditionsForm({ answer, fault }: { answer: WhatIf | null; fault: ConditionFault | null }) {
-  const store = useStore();
-  const { conditions } = store.choices.value;
-  const { batchSize, capacity } = conditionHints(answer, appliedOf(store));
-  return (
-    <form class="conditions" aria-label="Conditions" onSubmit={(event) => event.preventDefault()}>
-      <Field name="batch_size" label="batch size" type="number" placeholder={batchSize} fault={fault} />
-      <Field name="capacity" label="capacity" placeholder={capacity} fault={fault} />
-      <Field name="freeze" label="freeze" placeholder="*/block1_*" fault={fault} />
-      <Field name="unfreeze" label="unfreeze" placeholder="*/block1_*" fault={fault} />
-      <Choice name="optimizer" label="optimizer" options={OPTIMIZERS} fault={fault} />
-      <Choice name="precision" label="precision" options={PRECISIONS} fault={fault} />
-      {store.recordedOnly ? (
-        <p class="small">A report contains the recorded conditions only. Other conditions need TensorBoard.</p>
-      ) : (
-        <button
-          type="button"
-          class="quiet"
-          style={{ visibility: isAsRecorded(conditions) ? "hidden" : "visible" }}
-          onClick={() => store.choose({ conditions: AS_RECORDED })}
-        >
-          Reset
-        </button>
-      )}
-    </form>
   );
 }
 
@@ -275,24 +234,34 @@ function NoRequests({ run, device, answer }: { run: RunInfo; device: string; ans
   );
 }
 
+/** While the next answer is computed, and after an error, the last one stays, so that nothing moves. */
+function useLast<T>(value: T | null): T | null {
+  const last = useRef<T | null>(null);
+  if (value !== null) last.current = value;
+  return last.current;
+}
+
+const faultOf = ({ error, parameter }: Loaded<unknown>): ConditionFault[] =>
+  error === null ? [] : [{ parameter: parameter ?? null, sentence: error }];
+
 export function WhatIfView({ run, device }: { run: RunInfo; device: string }) {
   const store = useStore();
-  const { value, error, parameter } = store.whatIf.value;
-  // While the next answer is computed, and after an error, the last one stays, so that nothing moves.
-  const latest = useRef<WhatIf | null>(null);
-  if (value !== null) latest.current = value;
-  const last = latest.current?.run === run.run && latest.current.device === device ? latest.current : null;
-  const shown = value ?? last;
-  if (shown?.recorded.steps.length === 0) return <NoRequests run={run} device={device} answer={shown} />;
-  const fault = error === null ? null : { parameter: parameter ?? null, sentence: error };
-  const isOfCondition = CONDITIONS.some((name) => name === fault?.parameter);
+  const [whatIf, planned] = [store.whatIf.value, store.plan.value];
+  const answer = useLast(whatIf.value);
+  const plan = useLast(planned.value);
+  if (answer?.recorded.steps.length === 0) return <NoRequests run={run} device={device} answer={answer} />;
+  const applied = appliedOf(store);
+  const isOfField = ({ parameter }: ConditionFault): boolean => CONDITIONS.some((name) => name === parameter);
+  const fault = faultOf(whatIf)[0];
+  // A capacity that is wrong is also the budget.
+  const planFaults = faultOf(planned).filter(({ parameter }) => parameter !== "budget" || applied.budget !== "");
   return (
-    <div class="what-if" data-testid="what-if" aria-busy={value === null && error === null}>
-      <ConditionsForm answer={shown} fault={fault} />
-      {fault && !isOfCondition && <Fault sentence={fault.sentence} />}
-      {fault && shown && <p class="last-answer small">Last answer: {unbroken(askedText(shown))}</p>}
-      {shown && <Answer answer={shown} />}
-      {!shown && error === null && <Skeleton />}
+    <div class="what-if" data-testid="what-if" aria-busy={whatIf.value === null && whatIf.error === null}>
+      <ConditionsForm hints={conditionHints(answer, applied)} faults={[...faultOf(whatIf), ...planFaults]} />
+      {fault && !isOfField(fault) && <Fault sentence={fault.sentence} />}
+      {fault && answer && <p class="last-answer small">Last answer: {unbroken(askedText(answer))}</p>}
+      {answer && <Answer answer={answer} plan={plan} planFault={planFaults.find((one) => !isOfField(one))?.sentence ?? null} />}
+      {!answer && !fault && <Skeleton />}
     </div>
   );
 }

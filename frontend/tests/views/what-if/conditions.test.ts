@@ -3,18 +3,25 @@ import { h, render } from "preact";
 import { act } from "preact/test-utils";
 import { afterEach, describe, expect, it, vi } from "vitest";
 
-import { AS_RECORDED, type Conditions } from "../../../src/model/what-if";
+import { AS_RECORDED, conditionHints, type Conditions } from "../../../src/model/what-if";
 import { DEFAULTS } from "../../../src/state/address";
 import type { Store } from "../../../src/state/store";
 import { StoreContext } from "../../../src/views/shared/context";
-import { ConditionsForm, type ConditionFault } from "../../../src/views/what-if/what-if-view";
+import { ConditionsForm, type ConditionFault } from "../../../src/views/what-if/conditions";
 
 function drawn(conditions: Partial<Conditions> = {}, recordedOnly = false, fault: ConditionFault | null = null) {
   vi.useFakeTimers();
   const choices = { ...DEFAULTS, conditions: { ...AS_RECORDED, ...conditions } };
   const store = { choices: { value: choices, peek: () => choices }, choose: vi.fn(), recordedOnly };
   act(() =>
-    render(h(StoreContext.Provider, { value: store as unknown as Store }, h(ConditionsForm, { answer: null, fault })), document.body),
+    render(
+      h(
+        StoreContext.Provider,
+        { value: store as unknown as Store },
+        h(ConditionsForm, { hints: conditionHints(null, AS_RECORDED), faults: fault ? [fault] : [] }),
+      ),
+      document.body,
+    ),
   );
   const field = (name: string): HTMLInputElement => document.querySelector(`[name=${name}]`) as HTMLInputElement;
   const type = (name: string, value: string): void => {

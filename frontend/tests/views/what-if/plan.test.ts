@@ -5,7 +5,7 @@ import { expect, it } from "vitest";
 import type { Source } from "../../../src/api/source";
 import { createStore } from "../../../src/state/store";
 import { StoreContext } from "../../../src/views/shared/context";
-import { Segments } from "../../../src/views/what-if/fit-view";
+import { Segments } from "../../../src/views/what-if/plan";
 import { plan } from "./plan-cases";
 
 it.each([

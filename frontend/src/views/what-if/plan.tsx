@@ -1,0 +1,136 @@
+/** The cheapest change with which a run fits into a budget: its verdict, all simulated changes, its code and its layers. */
+
+import { formatBytes, plural, unbroken } from "../../lib/bytes";
+import { budgetOf, chosenOption, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
+import { schemeOf, useStore } from "../shared/context";
+import { Fact } from "../shared/figures";
+import { Code, NoticeList } from "../shared/states";
+import { tipOf } from "../shared/tips";
+import { appliedOf, setCondition } from "./conditions";
+import { PlanCurve } from "./peak-charts";
+import type { Plan, PlanOption } from "../../schema";
+
+export function PlanHead({ plan }: { plan: Plan }) {
+  const { peak_bytes: peak, recorded_peak_bytes: recorded, extra_time: time, segments } = plan;
+  return (
+    <>
+      <h2 class="verdict" data-testid="plan-verdict" data-verdict={verdictOf(plan)} aria-live="polite">
+        {unbroken(planSentence(plan))}
+      </h2>
+      {peak !== null && chosenOption(plan)?.kind !== "none" && (
+        <dl class="prediction">
+          <Fact
+            name="planned_peak_bytes"
+            label={plan.fits === false ? "smallest peak" : "planned peak"}
+            value={formatBytes(peak)}
+            note={rangeText(plan)}
+            figure={peak}
+            tip={tipOf(peak, `range: ${rangeText(plan)}`)}
+          />
+          {recorded !== null && <Fact name="recorded_peak_bytes" label="unchanged" value={formatBytes(recorded)} />}
+          {segments.length > 0 && (
+            <Fact name="extra_time" label="step time" value={timeText(time)} note={time === null ? "" : plan.time_source} />
+          )}
+        </dl>
+      )}
+      <NoticeList sentences={planNotes(plan)} testid="plan-sentences" />
+    </>
+  );
+}
+
+function OptionRow({ option, isPlan }: { option: PlanOption; isPlan: boolean }) {
+  return (
+    <tr
+      data-option={option.kind}
+      data-bytes={option.peak_bytes}
+      class={isPlan ? "selected" : ""}
+      aria-current={isPlan ? "true" : undefined}
+    >
+      <th scope="row">{option.sentence}</th>
+      <td class="number">{formatBytes(option.peak_bytes)}</td>
+      <td class="number">{rangeText(option)}</td>
+      <td>{option.fits ? "yes" : "no"}</td>
+      <td class="number">{timeText(option.extra_time)}</td>
+    </tr>
+  );
+}
+
+function Options({ plan }: { plan: Plan }) {
+  const chosen = chosenOption(plan);
+  return (
+    <section class="wide" aria-label="Simulated changes">
+      <h3>
+        Simulated changes <span class="small">to the recorded training, for {formatBytes(plan.budget_bytes)}</span>
+      </h3>
+      <div class="plan-scroll" tabIndex={0} role="region" aria-label="Simulated changes">
+        <table class="layers plan-options" data-testid="plan-options">
+          <thead>
+            <tr>
+              {["change", "predicted peak", "range", "fits", "step time"].map((name) => (
+                <th key={name} scope="col" class={name === "change" || name === "fits" ? "" : "number"}>
+                  {name}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {plan.options.map((option) => (
+              <OptionRow key={option.kind} option={option} isPlan={plan.fits === true && option === chosen} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+export function Segments({ plan: { segments, model, fits, budget_bytes: budget } }: { plan: Plan }) {
+  const store = useStore();
+  if (segments.length === 0) return null;
+  const inTable = { view: "layers" as const, conditions: { ...appliedOf(store), budget: `${budget}B` } };
+  return (
+    <section aria-label="Recomputed layers" data-testid="segments">
+      <h3>
+        Recomputed layers <span class="small">each segment runs again when its gradients are due</span>
+      </h3>
+      <ol class="plan-segments">
+        {segments.map((layers, index) => (
+          <li key={index} data-segment={index}>
+            <span class="small">{plural(layers.length, "layer")}</span>{" "}
+            {layers.map((name) => (
+              <button
+                key={name}
+                type="button"
+                class="link"
+                title="Open the layer"
+                onClick={() => store.choose({ view: "layer", layer: `${model}/${name}` })}
+              >
+                {name}
+              </button>
+            ))}
+          </li>
+        ))}
+      </ol>
+      {fits && !store.recordedOnly && (
+        <button type="button" class="link" onClick={() => store.choose(inTable)}>
+          Show in the layer table
+        </button>
+      )}
+    </section>
+  );
+}
+
+export function PlanParts({ plan }: { plan: Plan }) {
+  const store = useStore();
+  const choose = store.recordedOnly ? undefined : (point: Plan["curve"][number]) => setCondition(store, "budget", budgetOf(point));
+  return (
+    <>
+      {plan.options.length > 1 && <Options plan={plan} />}
+      {plan.curve.length > 1 && <PlanCurve plan={plan} scheme={schemeOf(store)} choose={choose} />}
+      <div class="plan-parts">
+        {plan.code !== "" && <Code title="Apply the plan">{plan.code}</Code>}
+        <Segments plan={plan} />
+      </div>
+    </>
+  );
+}
