@@ -108,9 +108,7 @@ def view_of(frame: FrameLocator | Page) -> str:
         pytest.param("address", CHOSEN, marks=pytest.mark.long),
     ],
 )
-def test_back_undoes_every_change_of_the_view(
-    page: Page, request: pytest.FixtureRequest, server: str, place: dict[str, str]
-) -> None:
+def test_back_undoes_every_change_of_the_view(page, request, server, place) -> None:
     frame: Any = harness.open_tab(page, request.getfixturevalue(server), urlencode(place))
 
     def button(name: str) -> Locator:

@@ -222,9 +222,7 @@ def shared(run: str, seen: list[Sighting]) -> dict[str, set[str]]:
         if run != "activations_only"
     ],
 )
-def test_a_quantity_has_one_value_and_one_name(
-    page: Page, address: str, report: str, inspected: dict[str, Any], inspected_sightings: list[Sighting], run: str
-) -> None:
+def test_a_quantity_has_one_value_and_one_name(page, address, report, inspected, inspected_sightings, run) -> None:
     readers = [Reader(run, inspected, where) for where in ("tab", "report")]
     read_page(readers[0], page, address)
     if run in OF_EVERY_TRACED_STEP:
@@ -242,9 +240,7 @@ def test_a_quantity_has_one_value_and_one_name(
 
 
 @pytest.mark.reads
-def test_recorded_activations_have_one_value(
-    page: Page, address: str, inspected: dict[str, Any], inspected_sightings: list[Sighting]
-) -> None:
+def test_recorded_activations_have_one_value(page, address, inspected, inspected_sightings) -> None:
     reader = Reader("activations_only", inspected, "tab")
     reader.read(harness.open_tab(page, address, urlencode({"run": "activations_only"})), "Recorded activations")
     assert reader.faults == []
@@ -290,9 +286,7 @@ def test_a_contradiction_is_found() -> None:
 
 @pytest.mark.reads
 @pytest.mark.parametrize("run", ["died_fragmentation", "died_capacity"])
-def test_a_failed_run_tells_its_post_mortem_everywhere(
-    page: Page, address: str, logdir: pathlib.Path, inspected: dict[str, Any], run: str
-) -> None:
+def test_a_failed_run_tells_its_post_mortem_everywhere(page, address, logdir, inspected, run) -> None:
     (oom,) = inspected[run]["oom"]
     said = inspect(logdir / run)
     requester = f"by {oom['op']}, {oom['shape']}, layer {oom['layer']}"

@@ -15,10 +15,6 @@ from tb_memplugin.schema import take_rows
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 
-def step_shown(frame: FrameLocator) -> int:
-    return int(frame.get_by_test_id("step").get_attribute("data-step") or -1)
-
-
 @pytest.mark.reads
 def test_hostile_names_are_text(page: Page, address: str) -> None:
     frame = harness.open_tab(page, address, urlencode({"run": sample_runs.HOSTILE_RUN}))
@@ -97,25 +93,6 @@ def test_narrow_run_list_folds(page: Page, address: str) -> None:
     button.click()
     expect(frame.locator("nav.runs")).to_be_hidden()
     assert frame.locator("main").bounding_box() == whole
-
-
-def test_pointer_pins_and_panel_stays(page: Page, address: str) -> None:
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-    over = frame.locator(".u-over")
-    box = over.bounding_box()
-    assert box
-    panel = frame.locator(".panel")
-    before = panel.bounding_box()
-    middle = box["y"] + box["height"] / 2
-    for part in (0.1, 0.3, 0.67, 0.9):
-        page.mouse.move(box["x"] + part * box["width"], middle)
-        harness.settled(frame)
-        assert panel.bounding_box() == before
-        assert abs(step_shown(frame) - part * 240) <= 1
-    page.mouse.click(box["x"] + 0.5 * box["width"], middle)
-    page.mouse.move(5, 5)
-    assert abs(step_shown(frame) - 120) <= 1
-    assert f"step={step_shown(frame)}" in harness.place(page)
 
 
 def test_address_brings_back_the_picture(page: Page, address: str) -> None:

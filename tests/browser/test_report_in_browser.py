@@ -63,9 +63,7 @@ def test_every_view_draws_without_a_fault(open_report: Open, view: str) -> None:
     assert page.title().startswith("Memory of ") and "frozen" in page.title()
 
 
-def test_it_says_what_is_not_in_it(
-    page: Page, logdir: pathlib.Path, tmp_path: pathlib.Path, inspected: dict[str, Any]
-) -> None:
+def test_it_says_what_is_not_in_it(page, logdir, tmp_path, inspected) -> None:
     # GIVEN a report for which no run was named
     file = tmp_path / "two.html"
     harness.printed("report", str(logdir), "-o", str(file))

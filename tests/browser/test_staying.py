@@ -139,9 +139,7 @@ def test_a_click_moves_no_chart_while_answers_arrive(page: Page, address: str, v
             assert [chart.bounding_box() for chart in charts.all()] == before
 
 
-def test_new_steps_leave_step_zoom_category_and_scrolling_alone(
-    page: Page, lives: dict[str, Live], live_address: str
-) -> None:
+def test_new_steps_leave_step_zoom_category_and_scrolling_alone(page, lives, live_address) -> None:
     live = lives["zoomed"]
     page.set_viewport_size({"width": 1440, "height": 700})
     place = {"run": live.name, "runs": live.name, "step": 50, "zoom": "40-80", "category": "workspace"}
@@ -165,9 +163,7 @@ def test_new_steps_leave_step_zoom_category_and_scrolling_alone(
 
 
 @pytest.mark.long
-def test_new_steps_wait_while_the_pointer_is_in_the_chart(
-    page: Page, lives: dict[str, Live], live_address: str
-) -> None:
+def test_new_steps_wait_while_the_pointer_is_in_the_chart(page, lives, live_address) -> None:
     live = lives["pointed"]
     frame = harness.open_tab(page, live_address, urlencode({"run": live.name, "runs": live.name}))
     slider = frame.get_by_role("slider")

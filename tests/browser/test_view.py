@@ -1,11 +1,9 @@
 """``tb-memplugin view`` in Chromium: the page alone, with its own address and its own colours."""
 
-from typing import Any
 from urllib.parse import urlsplit
 
 import harness
 import pytest
-from playwright.sync_api import Page
 
 
 @pytest.mark.parametrize(
@@ -17,9 +15,7 @@ from playwright.sync_api import Page
         ("dark", "?darkMode=false", "light"),
     ],
 )
-def test_the_system_chooses_light_or_dark_unless_the_address_does(
-    page: Page, address: str, scheme: Any, query: str, expected: str
-) -> None:
+def test_the_system_chooses_light_or_dark_unless_the_address_does(page, address, scheme, query, expected) -> None:
     page.emulate_media(color_scheme=scheme)
     page.goto(f"{address}/{query}#view=layers&run=frozen")
     harness.idle(page)  # type: ignore[arg-type]

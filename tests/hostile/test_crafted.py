@@ -42,9 +42,7 @@ def logdir_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], pathl
         for pair in itertools.product(sorted(CRAFTED), ("true", "false"))
     ],
 )
-def test_a_crafted_directory_is_bounded(
-    name: str, load_fast: str, logdir_of: Callable[[str], pathlib.Path], tmp_path: pathlib.Path
-) -> None:
+def test_a_crafted_directory_is_bounded(name, load_fast, logdir_of, tmp_path) -> None:
     with start(logdir_of(name), tmp_path, load_fast) as server:
         asked = ask(server)
     assert asked.honest_seconds < HONEST_SECONDS

@@ -55,9 +55,7 @@ def test_weights_equal_the_architectures_in_each_stage(logdir: pathlib.Path) -> 
     ("conditions", "unfrozen"),
     [({}, BLOCKS_2_TO_5), ({"freeze": "*/block[23]_*,*/block4_*"}, BLOCK_5), ({"unfreeze": "*/block1_*"}, BACKBONE)],
 )
-def test_predicted_weights_and_slots_are_those_of_the_architecture(
-    logdir: pathlib.Path, conditions: dict[str, str], unfrozen: list[int]
-) -> None:
+def test_predicted_weights_and_slots_are_those_of_the_architecture(logdir, conditions, unfrozen) -> None:
     # The optimizer replaces the chunk of every weight in each step.
     prediction = tb_memplugin.what_if(tb_memplugin.load(logdir)["frozen"], **conditions).prediction
     assert sum(row.bytes for row in prediction.ledger) == prediction.peak_bytes

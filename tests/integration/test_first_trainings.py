@@ -41,9 +41,7 @@ def train(folder: pathlib.Path, code: str, *arguments: str, **more: str) -> "sub
     ],
     ids=["too late", "switched off"],
 )
-def test_where_that_cannot_be_the_first_line_says_what_to_add(
-    code: str, setting: dict[str, str], line: str, tmp_path: pathlib.Path
-) -> None:
+def test_where_that_cannot_be_the_first_line_says_what_to_add(code, setting, line, tmp_path) -> None:
     train(tmp_path, code, **setting)
     command = [sys.executable, "-m", "tb_memplugin", "inspect", "runs"]
     said = subprocess.run(command, cwd=tmp_path, check=True, timeout=60, capture_output=True, text=True).stdout

@@ -56,9 +56,7 @@ def test_all_objects_are_searched_once_and_young_ones_in_every_window(searched: 
 
 
 @pytest.mark.parametrize("between", ["tensor", "error", "nothing"])
-def test_a_tensor_that_another_thread_makes_while_a_collection_starts_is_found(
-    between: str, searched: list[int | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tensor_that_another_thread_makes_while_a_collection_starts_is_found(between, searched, monkeypatch) -> None:
     held = HeldTensors()
     held.watch()
     in_use, kept = {"CPU:0": 41_000}, []

@@ -137,9 +137,7 @@ def test_the_routes_say_what_inspect_says(client: Client, logdir: pathlib.Path) 
         assert answer(client, request) == {"run": "frozen", **snapshot}
 
 
-def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(
-    client: Client, logdir: pathlib.Path
-) -> None:
+def test_the_answers_are_those_of_inspect_with_the_figures_of_other_routes(client, logdir) -> None:
     described = describe_run(tb_memplugin.load(logdir)["frozen"])["answers"]
     assert list(described) == [DEVICE]
     answers = answer(client, REQUESTS["answers"])["answers"]

@@ -87,9 +87,7 @@ def check(run: Run, told: dict[str, Any]) -> None:
     ],
     ids=["tf_keras", "legacy optimizer", "tf.keras"],
 )
-def test_fit_is_recorded_and_has_the_same_result(
-    tmp_path: pathlib.Path, keras: str, optimizer: str, environment: dict[str, str]
-) -> None:
+def test_fit_is_recorded_and_has_the_same_result(tmp_path, keras, optimizer, environment) -> None:
     code = PROGRAM.format(keras=keras) + FIT.format(optimizer=optimizer)
     told = run_child(code, str(tmp_path), environment=environment)
     runs = tb_memplugin.load(tmp_path)

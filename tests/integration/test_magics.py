@@ -46,9 +46,7 @@ answer({"nothing": nothing, "one": one, "two": two, "again": again, "shown": sho
 """
 
 
-def test_trainings_of_a_notebook_are_recorded_and_shown(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trainings_of_a_notebook_are_recorded_and_shown(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     said = run_child(SESSION, environment={"IPYTHONDIR": str(tmp_path / "ipython")})
     assert said["nothing"].strip() == "Nothing was recorded since %load_ext tb_memplugin."

@@ -354,9 +354,7 @@ def test_free_memory_in_pieces_is_fragmentation(deaths: Failed) -> None:
         ),
     ],
 )
-def test_a_death_says_where_it_was_and_who_held_the_memory(
-    deaths: Failed, name: str, step: int | None, phase: str, layer: str | None
-) -> None:
+def test_a_death_says_where_it_was_and_who_held_the_memory(deaths, name, step, phase, layer) -> None:
     run, _ = deaths[name]
     oom = only(run)
     assert oom.phase == phase and oom.verdict is not None and (step is None or oom.step == step)

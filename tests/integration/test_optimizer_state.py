@@ -102,9 +102,7 @@ def test_slots_that_each_step_of_an_execution_replaces_stay_optimizer_state(tmp_
 
 
 @pytest.mark.long
-def test_no_bias_is_missing_from_the_weights_in_mixed_precision_with_several_steps_per_execution(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_no_bias_is_missing_from_the_weights_in_mixed_precision_with_several_steps_per_execution(tmp_path) -> None:
     """At each traced step of three trainings: how the steps of an execution overlap differs from one to the next."""
     for trial in run_child(LEDGERS + MIXED, str(tmp_path)):
         assert len(trial["ledgers"]) == 4

@@ -11,8 +11,7 @@ import pathlib
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -96,9 +95,7 @@ def test_inspect_gives_what_it_gives_for_a_directory(store: Store, inspected: Ma
 
 
 @pytest.mark.parametrize("kind", ["gone", "denied", "short", "cut"])
-def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(
-    store: Store, inspected: Mapping[str, Any], kind: stores.Kind
-) -> None:
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(store, inspected, kind) -> None:
     store.inject(Faults((kind,), times=None, of="exp", objects_only=True))
     told = inspect(store.logdir)
     assert store.injected[kind] and told["team"] == inspected["team"]
@@ -110,9 +107,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(
     assert inspect(store.logdir) == inspected
 
 
-def test_a_directory_that_cannot_be_listed_does_not_vanish(
-    store: Store, inspected: Mapping[str, Any], tmp_path: pathlib.Path
-) -> None:
+def test_a_directory_that_cannot_be_listed_does_not_vanish(store, inspected, tmp_path) -> None:
     # gcsfs repeats what was cut for half a minute each time; that of an object is tested above.
     kinds: tuple[stores.Kind, ...] = ("denied", "cut") if store.scheme == "s3" else ("denied",)
     for kind in kinds:
@@ -168,9 +163,7 @@ def tables(directory: pathlib.Path) -> dict[str, list[Any]]:
     }
 
 
-def test_an_export_names_the_workers_that_could_not_be_read(
-    store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path
-) -> None:
+def test_an_export_names_the_workers_that_could_not_be_read(store, logdir, tmp_path) -> None:
     assert command("export", str(logdir), "--to", str(tmp_path / "local")).returncode == 0
     local, remote = tables(tmp_path / "local"), tmp_path / "remote"
     for kind in ("gone", "denied", "short", "cut"):
@@ -257,9 +250,7 @@ def grow(logdir: pathlib.Path, folder: pathlib.Path) -> bytes:
 
 
 @pytest.mark.parametrize("serve", [view, functools.partial(start, load_fast="false")], ids=["viewer", "TensorBoard"])
-def test_the_tab_recovers_and_sees_a_run_grow(
-    store: Store, logdir: pathlib.Path, tmp_path: pathlib.Path, serve: Callable[..., AbstractContextManager[Server]]
-) -> None:
+def test_the_tab_recovers_and_sees_a_run_grow(store, logdir, tmp_path, serve) -> None:
     with serve(logdir, tmp_path) as server:
         wait_for(lambda: len(runs_of(server)) == 2)
         local = shown(server)

@@ -174,9 +174,7 @@ answer({"warnings": warnings})
     assert str(tmp_path) not in " ".join(run.notes)
 
 
-def test_a_device_or_a_limit_that_this_machine_does_not_have_is_said_once_and_training_goes_on(
-    tmp_path: pathlib.Path,
-) -> None:
+def test_a_device_or_a_limit_that_this_machine_does_not_have_is_said_once_and_training_goes_on(tmp_path) -> None:
     code = """
 model = make_model(); compile_model(model)
 callback = tb_memplugin.MemoryCallback(sys.argv[1], devices=["GPU:0", "CPU:0"])
@@ -322,9 +320,7 @@ FAULTS = {
     "parts",
     [("files", "attribution", "allocator", "driver", "beginning"), pytest.param(tuple(FAULTS), marks=pytest.mark.long)],
 )
-def test_faults_of_each_part_are_reported_once_and_change_no_loss(
-    tmp_path: pathlib.Path, parts: tuple[str, ...]
-) -> None:
+def test_faults_of_each_part_are_reported_once_and_change_no_loss(tmp_path, parts) -> None:
     code = """
 import importlib
 def broken(*arguments, **named): raise RuntimeError("broken on purpose")

@@ -266,9 +266,7 @@ answer(figures)
         pytest.param(100, "same", 1, marks=pytest.mark.long),
     ],
 )
-def test_recordings_leave_no_thread_no_file_no_wrapper_and_no_model_behind(
-    tmp_path: pathlib.Path, count: int, models: str, left: int
-) -> None:
+def test_recordings_leave_no_thread_no_file_no_wrapper_and_no_model_behind(tmp_path, count, models, left) -> None:
     figures = run_child(MODEL + MANY, str(tmp_path), str(count), models, timeout=280)
     assert {tuple(row[1:]) for row in figures} == {(figures[0][1], figures[0][2], left, False)}
     # Memory does not grow: of the last fifty recordings, none leaves more than TensorFlow's own profiler does.

@@ -76,9 +76,7 @@ def runs(folder: pathlib.Path) -> list[str]:
     return sorted(load(folder / "runs")) if (folder / "runs").exists() else []
 
 
-def test_a_program_that_changes_its_directory_is_recorded_into_one_place(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_changes_its_directory_is_recorded_into_one_place(tmp_path, monkeypatch) -> None:
     # GIVEN a program that trains two models, each in another directory
     (tmp_path / "train.py").write_text(
         """

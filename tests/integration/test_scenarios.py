@@ -55,9 +55,7 @@ def test_the_measured_effect_is_the_expected_one(scenario: Scenario, tmp_path: p
 
 
 @pytest.mark.parametrize(("file", "is_the_profilers"), [("profiler_v2", True), ("another", False)])
-def test_a_crash_of_tensorflows_profiler_is_told_from_others(
-    tmp_path: pathlib.Path, file: str, is_the_profilers: bool
-) -> None:
+def test_a_crash_of_tensorflows_profiler_is_told_from_others(tmp_path, file, is_the_profilers) -> None:
     # GIVEN a process that dies in a function `stop`, while another thread is in that of the other file
     for name in ("profiler_v2", "another"):
         (tmp_path / f"{name}.py").write_text("def stop(end):\n    end()\n", encoding="utf-8")

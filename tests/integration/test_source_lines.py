@@ -89,9 +89,7 @@ def lines_of(timeline: Timeline, layer: str | None, *categories: str) -> set[str
 
 
 @pytest.mark.parametrize(("training", "first", "head"), [("fit", "made first", "fit"), ("loop", "model", "model")])
-def test_in_graph_mode_each_op_has_the_innermost_line_outside_of_libraries(
-    trained: Any, training: str, first: str, head: str
-) -> None:
+def test_in_graph_mode_each_op_has_the_innermost_line_outside_of_libraries(trained, training, first, head) -> None:
     """Of layers that only `fit` calls, the line that made them, if there is one only: two lines make a `head`."""
     (timeline,) = trained[0][f"{training}-graph-lines"].timelines
     # THEN what layers saved for backward has the line that called the layer or, in the custom layer, the op

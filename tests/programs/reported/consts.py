@@ -20,4 +20,3 @@ def fit():
 
 for _ in range(40):
     fit()
-print("data", sum(x.nbytes + y.nbytes for x, y in batches), "current", tf.config.experimental.get_memory_info("CPU:0"))

@@ -37,14 +37,3 @@ m.fit(
     verbose=0,
     callbacks=[tb_memplugin.MemoryCallback("ema/run", trace_steps=[3, 5, 7])],
 )
-r = tb_memplugin.load("ema")["run"]
-for s in r.snapshots:
-    print(
-        "result",
-        s.step,
-        {c: sum(x.bytes for x in s.ledger if x.category == c) >> 10 for c in sorted({x.category for x in s.ledger})},
-        "no layer:",
-        sum(x.bytes for x in s.ledger if x.layer is None and x.category == "other_state") >> 10,
-        "peak",
-        s.in_use_bytes >> 10,
-    )

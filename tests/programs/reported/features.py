@@ -31,13 +31,3 @@ m.fit(
     verbose=0,
     callbacks=[tb_memplugin.MemoryCallback("feat/run", trace_steps=[3, 5])],
 )
-s = tb_memplugin.load("feat")["run"].snapshots[-1]
-for c in ("weights", "optimizer_state", "activations", "weight_gradients"):
-    print(
-        "result",
-        c,
-        sorted(((x.layer, x.bytes) for x in s.ledger if x.category == c and x.bytes > 100), key=lambda t: -t[1])[:4],
-    )
-print(
-    "result truth: c1", 4 * backbone.get_layer("c1").count_params(), "c2", 4 * backbone.get_layer("c2").count_params()
-)

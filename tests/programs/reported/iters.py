@@ -27,4 +27,3 @@ for _epoch in range(20):
     kept.append(it)
     for _ in range(5):
         step(*next(it))
-print("each buffer", 128 * 4096 * 4, "x", len(kept), tf.config.experimental.get_memory_info("CPU:0"))

@@ -25,12 +25,3 @@ with tb_memplugin.MemoryRecorder("rbuf/run", model=q, optimizer=opt, trace_steps
         with r.step(i):
             buf.scatter_nd_update([[i]], [rng.random(64).astype("f")])
             learn(tf.constant(rng.integers(0, 160000, 64)))
-s = tb_memplugin.load("rbuf")["run"].snapshots[-1]
-print(
-    "result",
-    {c: sum(x.bytes for x in s.ledger if x.category == c) for c in sorted({x.category for x in s.ledger})},
-    "of",
-    s.in_use_bytes,
-    "truth: buffer",
-    160000 * 64 * 4,
-)

@@ -60,9 +60,7 @@ def test_the_table_shows_the_breakdown_of_the_peak(logdir: pathlib.Path, capsys:
     assert any("2 trainable with 3.8 MiB" in line for line in lines)
 
 
-def test_held_tensors_and_the_replay_of_a_step_are_shown(
-    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_held_tensors_and_the_replay_of_a_step_are_shown(logdir, capsys) -> None:
     lines = inspect(capsys, logdir, "--run", "frozen", "--step", 3).splitlines()
     assert "  replay: 3,079 of 3,080 addresses, 658 of 659 chunks" in lines
     head = next(at for at, line in enumerate(lines) if line.startswith("  tensors"))
@@ -101,9 +99,7 @@ def test_held_tensors_and_the_replay_of_a_step_are_shown(
         ),
     ],
 )
-def test_a_step_without_a_breakdown_names_the_nearest(
-    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str], options: list[object], sentence: str | None
-) -> None:
+def test_a_step_without_a_breakdown_names_the_nearest(logdir, capsys, options, sentence) -> None:
     lines = inspect(capsys, logdir, "--run", "frozen", *options).splitlines()
     assert [line for line in lines if "has no breakdown" in line] == ([] if sentence is None else [sentence])
 
@@ -133,9 +129,7 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
     assert [answer["name"] for answer in answers["CPU:0"]] == ["fits", "growing", "fragmented", "changed"]
 
 
-def test_a_device_that_ran_out_of_memory_has_no_headroom(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_device_that_ran_out_of_memory_has_no_headroom(tmp_path, capsys) -> None:
     write_small_run(tmp_path / "failed", allocator=True)
     lines = inspect(capsys, tmp_path).splitlines()
     assert lines[3] == "  Fits?          OOM at step 59: 8.0 MiB requested (failed)"
@@ -164,9 +158,7 @@ def test_all_attempts_are_kept_on_request(tmp_path: pathlib.Path, capsys: pytest
         (["--device", "GPU:0"], "no device 'GPU:0'; available: CPU:0"),
     ],
 )
-def test_a_users_error_is_one_line_and_code_2(
-    logdir: pathlib.Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
-) -> None:
+def test_a_users_error_is_one_line_and_code_2(logdir, capsys, arguments, sentence) -> None:
     (logdir.parent / "empty").mkdir(exist_ok=True)
     targets = {"missing": [str(logdir / "missing")], "empty": [str(logdir.parent / "empty")]}
     assert main(["inspect", *targets.get(arguments[0], [str(logdir), *arguments])]) == 2
@@ -175,9 +167,7 @@ def test_a_users_error_is_one_line_and_code_2(
 
 
 @pytest.mark.parametrize(("phase", "failures"), [("train", 1), ("validation", 0)])
-def test_table_and_json_select_the_same_failures(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], phase: str, failures: int
-) -> None:
+def test_table_and_json_select_the_same_failures(tmp_path, capsys, phase, failures) -> None:
     write_small_run(tmp_path / "failed", allocator=True)  # which fails in a training step
     described = json.loads(inspect(capsys, tmp_path, "--phase", phase, "--format", "json"))["runs"]["failed"]
     assert len(described["oom"]) == failures
@@ -208,9 +198,7 @@ def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (["inspect", "x", "--bad\x1b[31m\n"], "unknown option --bad�[31m�"),
     ],
 )
-def test_wrong_arguments_are_one_line_and_code_2(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_arguments_are_one_line_and_code_2(arguments, sentence, capsys) -> None:
     assert sentence in parse_error(capsys, *arguments)
 
 
@@ -218,9 +206,7 @@ COMMANDS = ("run", "inspect", "what-if", "plan", "check", "view", "report", "exp
 
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)], ids=str)
-def test_help_has_examples_that_can_be_parsed_and_exit_codes(
-    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_has_examples_that_can_be_parsed_and_exit_codes(command, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as exit_info:
         main([*command, "--help"])
@@ -266,9 +252,7 @@ def test_an_error_of_the_machine_and_an_interrupt_are_one_line(
     assert capsys.readouterr().err == f"tb-memplugin: {sentence}\n"
 
 
-def test_names_from_a_run_directory_cannot_steer_the_terminal(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_from_a_run_directory_cannot_steer_the_terminal(tmp_path, capsys) -> None:
     # GIVEN a layer, a device and a sentence with escape sequences, line breaks and a name of a megabyte
     taken = make_snapshot(0, device="GPU:\x1b[31m0")
     rows = (dataclasses.replace(taken.ledger[0], layer="a\x1b]0;title\x07\nb\u202eevil"), *taken.ledger[1:])

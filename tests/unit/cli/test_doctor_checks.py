@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import pathlib
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
@@ -71,9 +70,7 @@ def devices(monkeypatch: pytest.MonkeyPatch, *names: str, notes: tuple[str, ...]
         (("GPU:0",), ("Not GPU:1.",), (False, "Not GPU:1.")),
     ],
 )
-def test_the_statistics_of_each_device_are_read(
-    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], notes: tuple[str, ...], expected: tuple[bool, str]
-) -> None:
+def test_the_statistics_of_each_device_are_read(monkeypatch, names, notes, expected) -> None:
     devices(monkeypatch, *names, notes=notes)
     read: list[str] = []
     monkeypatch.setattr(checks.allocator, "memory_info", read.append)
@@ -94,13 +91,7 @@ def test_the_statistics_of_each_device_are_read(
         (("GPU:0", "GPU:1"), ("GPU:1",), None, (False, "the map of GPU:0 could not be read")),
     ],
 )
-def test_the_map_of_each_device_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-    names: tuple[str, ...],
-    readable: tuple[str, ...],
-    note: str | None,
-    expected: tuple[bool, str],
-) -> None:
+def test_the_map_of_each_device_is_read(monkeypatch, names, readable, note, expected) -> None:
     class Maps:
         def __init__(self, given: list[str], report: Any) -> None:
             assert given == list(names)
@@ -124,9 +115,7 @@ def test_the_map_of_each_device_is_read(
         (BUS, True, True, True, "answers for GPU:0, GPU:1"),
     ],
 )
-def test_the_driver_is_asked_if_a_gpu_is_recorded(
-    monkeypatch: pytest.MonkeyPatch, bus: str | None, installed: bool, answers: bool, ok: bool, sentence: str
-) -> None:
+def test_the_driver_is_asked_if_a_gpu_is_recorded(monkeypatch, bus, installed, answers, ok, sentence) -> None:
     driver = mock.Mock(answers=answers, figures={})
     driver.read.side_effect = lambda: driver.figures.update({"GPU:1": None, "GPU:0": None})
     made = mock.Mock(return_value=driver)
@@ -150,14 +139,7 @@ def test_the_driver_is_asked_if_a_gpu_is_recorded(
         ([], "0", True, (False, "there is a GPU, but TensorFlow cannot use it: pip install 'tensorflow[and-cuda]'")),
     ],
 )
-def test_a_gpu_that_tensorflow_cannot_use_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: pathlib.Path,
-    gpus: list[str],
-    visible: str | None,
-    file: bool,
-    expected: tuple[bool, str],
-) -> None:
+def test_a_gpu_that_tensorflow_cannot_use_is_said(monkeypatch, tmp_path, gpus, visible, file, expected) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [SimpleNamespace(name=name) for name in gpus])
     # An unknown GPU has no other name than TensorFlow's.
     monkeypatch.setattr(
@@ -181,9 +163,7 @@ def test_a_gpu_that_tensorflow_cannot_use_is_said(
         ("1.99.0", False, (False, "version 1.99.0 is older than 2.16: pip install -U tensorflow")),
     ],
 )
-def test_the_version_of_tensorflow_must_be_recent(
-    monkeypatch: pytest.MonkeyPatch, version: str, cuda: bool, expected: tuple[bool, str]
-) -> None:
+def test_the_version_of_tensorflow_must_be_recent(monkeypatch, version, cuda, expected) -> None:
     grown: list[Any] = []
     monkeypatch.setattr(tf, "__version__", version)
     monkeypatch.setattr(tf.sysconfig, "get_build_info", lambda: {"is_cuda_build": cuda})
@@ -208,9 +188,7 @@ def test_the_tab_must_be_registered(monkeypatch: pytest.MonkeyPatch, registered:
 @pytest.mark.parametrize(
     ("off", "statistics", "recorded"), [(False, True, True), (True, True, False), (False, False, False)]
 )
-def test_a_training_is_recorded_if_nothing_stands_in_its_way(
-    monkeypatch: pytest.MonkeyPatch, off: bool, statistics: bool, recorded: bool
-) -> None:
+def test_a_training_is_recorded_if_nothing_stands_in_its_way(monkeypatch, off, statistics, recorded) -> None:
     asked: list[float] = []
 
     def record(seconds: float) -> tuple[bool, str]:

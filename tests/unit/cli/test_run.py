@@ -154,9 +154,7 @@ def test_options_after_the_program_are_its_own() -> None:
         ([], "the following arguments are required"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_options_are_refused_in_one_line(arguments, said, capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     printed = capsys.readouterr().err

@@ -221,9 +221,7 @@ def test_without_pyarrow_nothing_is_written(tmp_path: pathlib.Path, monkeypatch:
     assert not (tmp_path / "tables").exists()
 
 
-def test_what_cannot_be_read_keeps_its_rows_and_is_tried_again(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_read_keeps_its_rows_and_is_tried_again(tmp_path, monkeypatch) -> None:
     # GIVEN exported workers, and a store that says how long the file of one is and then does not send it
     logs, to = tmp_path / "logs", tmp_path / "tables"
     for worker in ("w0", "w1"):

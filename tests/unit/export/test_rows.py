@@ -170,9 +170,7 @@ def test_a_file_of_noise_is_a_dead_letter_without_rows(tmp_path: pathlib.Path) -
     assert not any(records[name] for name in TABLES if name != "dead_letters")
 
 
-def test_what_fails_while_reading_is_a_dead_letter_without_the_path(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_while_reading_is_a_dead_letter_without_the_path(tmp_path, monkeypatch) -> None:
     write_small_run(tmp_path / "small")
 
     def fails(unit: object) -> None:
