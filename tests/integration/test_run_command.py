@@ -98,6 +98,14 @@ for name in "one", "two":
     assert not list((tmp_path / "one").rglob("*tfevents*"))
 
 
+def test_a_loop_of_a_program_that_imports_keras_before_tensorflow_is_recorded(tmp_path: pathlib.Path) -> None:
+    # GIVEN a process in which neither is imported yet: Keras imports TensorFlow while it is imported itself
+    (tmp_path / "train.py").write_text(MODEL + LOOP, encoding="utf-8")
+    command = [sys.executable, "-m", "tb_memplugin", "run", "--run", "it", "train.py", "by hand"]
+    subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, timeout=240, check=True)
+    assert len(load(tmp_path / "runs")["it"].samples) == 5
+
+
 def test_a_training_is_recorded_and_otherwise_the_same(tmp_path: pathlib.Path) -> None:
     # GIVEN a training that ends with an exception
     (tmp_path / "train.py").write_text(MODEL + FIT, encoding="utf-8")

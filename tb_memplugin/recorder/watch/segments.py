@@ -9,9 +9,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import keras
-from keras.src.models.functional import Functional  # not exported; a model made here would be one of the program's
-
 from tb_memplugin.errors import RecomputationError
 from tb_memplugin.schema import some, unknown_name
 
@@ -42,6 +39,9 @@ class LayerCall:
 
 def is_graph(layer: Any) -> bool:
     """Whether a layer is a model whose layer graph Keras knows: functional or sequential, with Keras's `call`."""
+    import keras  # not above: the program may be importing it when it imports TensorFlow, whose calls are wrapped then
+    from keras.src.models.functional import Functional  # not exported; a model made here would be the program's
+
     if isinstance(layer, keras.Sequential):
         return type(layer).call is keras.Sequential.call and layer._functional is not None
     return isinstance(layer, Functional) and type(layer).call is Functional.call
@@ -49,6 +49,8 @@ def is_graph(layer: Any) -> bool:
 
 def functional(model: Any) -> Any:
     """The functional model with the layers and nodes of a sequential one; a functional model itself."""
+    import keras
+
     return model._functional if isinstance(model, keras.Sequential) else model
 
 
@@ -223,6 +225,8 @@ def _prefixes(path: str) -> Iterator[str]:
 
 def _flat(model: Any, prefix: str, opened: set[str] | None) -> Iterator[_Place]:
     """The calls in linear order, those inside of opened nested models (None: of all) before these themselves."""
+    import keras
+
     for call in calls(model):
         path = prefix + call.name
         whole = not is_graph(call.operation) or (opened is not None and path not in opened)
@@ -233,6 +237,8 @@ def _flat(model: Any, prefix: str, opened: set[str] | None) -> Iterator[_Place]:
 
 def listed_layers(model: Any) -> list[Any]:
     """Layers that a subclassed model keeps in lists or tuples of at least two, in order."""
+    import keras
+
     found: dict[int, Any] = {}
     for value in vars(model).values():
         if isinstance(value, list | tuple) and len(value) > 1 and value is not getattr(model, "_layers", None):

@@ -206,10 +206,7 @@ def test_a_long_path_is_cut_in_the_middle_and_a_text_as_key() -> None:
     assert len(found) <= holders.MAX_PATH_CHARACTERS
     assert found.startswith(f'{HOLD} › results (dict) › … › "{name}" (dict)') and found.endswith('" (list) › [0]')
     text = "a" * 10_000
-    assert (
-        hold(lambda tensor: {text: tensor})[1]
-        == f'{HOLD} › results (dict) › "{text[:399]}…"'
-    )
+    assert hold(lambda tensor: {text: tensor})[1] == f'{HOLD} › results (dict) › "{text[:399]}…"'
 
 
 class Careful:
