@@ -1,8 +1,18 @@
 """FACE."""
 
 from tb_memplugin.analysis import changes, facts
-from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerName, AnswerSource, AnswerStatus, EvidenceView
-from tb_memplugin.analysis.answer_memory import run_status, with_ranks, worst
+from tb_memplugin.analysis.answers import (
+    QUESTIONS,
+    Answer,
+    AnswerName,
+    AnswerSource,
+    AnswerStatus,
+    EvidenceView,
+    run_status,
+    with_ranks,
+    worst,
+)
+from tb_memplugin.analysis.causes import CauseKind, retracing_of
 from tb_memplugin.analysis.changes import (
     ChangeEffect,
     Epoch,
@@ -12,9 +22,7 @@ from tb_memplugin.analysis.changes import (
     layer_totals,
     table_at,
 )
-from tb_memplugin.analysis.device_growth import Growth, growth_of
-from tb_memplugin.analysis.device_memory import MemorySegment, Part, device_memory
-from tb_memplugin.analysis.device_table import combine, describe_devices
+from tb_memplugin.analysis.composition import Overview, first_described, overview
 from tb_memplugin.analysis.facts import (
     DeviceFacts,
     Peak,
@@ -30,9 +38,8 @@ from tb_memplugin.analysis.facts import (
     step_name,
     step_range,
 )
-from tb_memplugin.analysis.findings import findings, former_findings, growth_findings, recomputation_findings
-from tb_memplugin.analysis.growth_causes import CauseKind, retracing_of
-from tb_memplugin.analysis.host_memory import (
+from tb_memplugin.analysis.growth import Growth, growth_of
+from tb_memplugin.analysis.host import (
     PART_NAMES,
     HostSummary,
     describe_host,
@@ -41,16 +48,26 @@ from tb_memplugin.analysis.host_memory import (
     host_summaries,
     host_summary,
 )
-from tb_memplugin.analysis.overview import Overview, first_described, overview
 from tb_memplugin.analysis.pool import (
     POOL_SOURCES,
+    MemorySegment,
+    Part,
     PoolGrowth,
     PoolHistory,
     PoolSource,
     PoolSpan,
+    device_memory,
     pool_history,
     pool_steps,
 )
 from tb_memplugin.analysis.questions import answers, describe_answers
-from tb_memplugin.analysis.step_rows import comparable_steps, snapshots_of, step_rows
-from tb_memplugin.analysis.worker_summary import of_sessions, series_bytes, summarize_session, summarize_worker
+from tb_memplugin.analysis.rows import comparable_steps, snapshots_of, step_rows
+from tb_memplugin.analysis.run_findings import findings, former_findings, growth_findings, recomputation_findings
+from tb_memplugin.analysis.workers import (
+    combine,
+    describe_devices,
+    of_sessions,
+    series_bytes,
+    summarize_session,
+    summarize_worker,
+)

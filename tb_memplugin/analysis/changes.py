@@ -1,18 +1,47 @@
-"""Layer changes of a run with their effect on the measured peak, epochs and validation passes. Pure."""
+"""Layer changes of a run with their effect on the measured peak, epochs and validation passes. Pure.
+
+What changed over the steps of a run, as sentences: other layers trained, another batch size, an earlier optimizer
+that stays in memory, or a jump of the peak without a known cause. Pure.
+
+Traced steps are compared, the nearest on both sides of a change. Where one side has none, the highest measured peaks of
+the steps near the change stand in, and nothing is said about categories.
+"""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.schema import MISSING, PHASES, Integers, LayerTable, Samples, unfreezing_bytes
+from tb_memplugin.analysis.rows import (
+    BatchChange,
+    batch_changes,
+    category_deltas,
+    comparable_steps,
+    first_of_level,
+    former_of,
+    step_rows,
+)
+from tb_memplugin.analysis.trend import WINDOW, Jump, Level, largest_jump, least_jump
+from tb_memplugin.schema import (
+    MISSING,
+    PERSISTENT,
+    Category,
+    Integers,
+    LayerTable,
+    Phase,
+    Run,
+    Snapshot,
+    counted,
+    format_bytes,
+    format_figure,
+    unfreezing_bytes,
+    unit_for,
+)
 
 MOST_BYTES = 2**53 - 1
 """Limit of sums (8 PiB): the largest integer that JavaScript represents exactly."""
-
-MAX_SPANS = 10_000
-"""Most epochs, and most validation passes, that are reported for a run."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,22 +74,6 @@ class LayerChange:
     totals: LayerTotals
     became_trainable: tuple[str, ...]
     became_frozen: tuple[str, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Epoch:
-    epoch: int
-    first_step: int
-    last_step: int
-
-
-@dataclasses.dataclass(frozen=True)
-class ValidationPass:
-    """The validation batches between two training steps; `peak_bytes` is None if unknown."""
-
-    after_step: int
-    batches: int
-    peak_bytes: int | None
 
 
 def layer_totals(table: LayerTable) -> LayerTotals:
@@ -108,54 +121,6 @@ def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | Non
     if step is None:
         return tables[-1]
     return next((table for table in reversed(tables) if table.step <= step), tables[0])
-
-
-def epochs(samples: Samples) -> list[Epoch]:
-    of_training = (samples.phase == PHASES.index("train")) & (samples.epoch != MISSING)
-    steps, numbers = samples.step[of_training], samples.epoch[of_training]
-    return [
-        Epoch(int(numbers[begin]), int(steps[begin:end].min()), int(steps[begin:end].max()))
-        for begin, end in _stretches(numbers)
-    ]
-
-
-def validation_passes(samples: Samples, device: str) -> list[ValidationPass]:
-    """The validation passes of a training, with their peak on `device`: the batches after its first step."""
-    of_validation = (samples.phase == PHASES.index("validation")) & _after_training_began(samples)
-    steps = samples.step[of_validation]
-    figures = samples.devices.get(device)
-    peaks = np.full(len(steps), MISSING) if figures is None else figures.peak_bytes[of_validation]
-    passes = []
-    for begin, end in _stretches(steps):
-        peak = int(peaks[begin:end].max())
-        passes.append(ValidationPass(int(steps[begin]), end - begin, None if peak == MISSING else peak))
-    return passes
-
-
-def _after_training_began(samples: Samples) -> npt.NDArray[np.bool_]:
-    """The rows that were recorded after the first training step; batches before it count as steps of their own."""
-    trained = samples.wall_time[samples.phase == PHASES.index("train")]
-    return samples.wall_time >= (trained.min() if len(trained) else np.inf)
-
-
-def _stretches(values: Integers) -> list[tuple[int, int]]:
-    """Ranges [begin, end) of equal values, the first `MAX_SPANS`."""
-    if not len(values):
-        return []
-    edges = np.flatnonzero(np.diff(values)) + 1
-    ends = np.append(edges, len(values))[:MAX_SPANS]
-    begins = np.append(0, edges)[:MAX_SPANS]
-    return list(zip(begins.tolist(), ends.tolist(), strict=True))
-
-
-WINDOW = 20
-"""Steps compared on either side of a change, never past the next change."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Level:
-    step: int
-    peak_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,3 +198,201 @@ def _highest(steps: Integers, peaks: Integers, begin: int, end: int) -> Level | 
         return None
     row = begin + int(np.argmax(peaks[begin:end]))
     return None if peaks[row] == MISSING else Level(int(steps[row]), int(peaks[row]))
+
+
+@dataclasses.dataclass(frozen=True)
+class StepChange:
+    """A change at a step.
+
+    Attributes:
+        step: First step after it; the traced step after it if its own is unknown.
+        after_step: If its own step is unknown, the traced step before it, else None.
+        titles: What changed: "batch 4 → 96", "unfroze 8 layers"; empty if that is unknown.
+        deliberate: Whether the batch size or the trained layers changed.
+        before, after: The compared steps; None if no peak was measured.
+        parts: Change of the categories between two traced steps that make up most of it, persistent ones first.
+        slots_bytes, others_bytes: Growth of the memory of earlier optimizers and of earlier models; 0 if it is small.
+        former_bytes: That memory after the change.
+    """
+
+    step: int
+    after_step: int | None
+    titles: tuple[str, ...]
+    deliberate: bool
+    before: Level | None
+    after: Level | None
+    parts: tuple[tuple[Category, int], ...] = ()
+    slots_bytes: int = 0
+    others_bytes: int = 0
+    former_bytes: int = 0
+
+    @property
+    def delta_bytes(self) -> int | None:
+        if self.before is None or self.after is None:
+            return None
+        return self.after.peak_bytes - self.before.peak_bytes
+
+    def sentence(self) -> str:
+        """The change with its cause and its effect on the peak, in few words."""
+        where = f"Step {self.step}" if self.after_step is None else f"Steps {self.after_step} to {self.step}"
+        if not self.deliberate and (self.slots_bytes or self.others_bytes):
+            kept = "earlier model" if self.others_bytes else "earlier optimizer"
+            return f"{where}: {kept} stays, {signed_bytes(self.others_bytes + self.slots_bytes)}"
+        title = ", ".join(self.titles)
+        size = None if self.delta_bytes is None else signed_bytes(self.delta_bytes)
+        if not title:
+            return f"{where}: peak {size}"
+        return f"{where}: {title}" if size is None else f"{where}: {title}, {size}"
+
+    def details(self) -> tuple[str, ...]:
+        """What the sentence leaves out: the categories of the change, and what stays of earlier optimizers."""
+        found = []
+        if self.parts:
+            unit = unit_for(delta for _, delta in self.parts)
+            named = (
+                f"{category.replace('_', ' ')} {'+' if delta >= 0 else '−'}{format_figure(abs(delta), unit)}"
+                for category, delta in self.parts
+            )
+            found.append(f"Mainly {', '.join(named)} {unit}.")
+        if self.slots_bytes or self.others_bytes:
+            what = "New model: variables of the earlier one"
+            if not self.others_bytes:
+                what = "Compiled again: slots of the earlier optimizer"
+            found.append(f"{what} stay, {signed_bytes(self.others_bytes + self.slots_bytes)}.")
+            found.append(
+                f"Earlier optimizers and models take {format_bytes(self.former_bytes)} in all. "
+                "`tb_memplugin.release_unused()` between two trainings frees them."
+            )
+        return tuple(found)
+
+
+def signed_bytes(delta: int) -> str:
+    return f"{'+' if delta >= 0 else '−'}{format_bytes(abs(delta))}"
+
+
+MAX_NAME_CHARACTERS = 24
+"""A single layer with a longer name is counted instead."""
+MAX_REASON_CHARACTERS = 40
+MAX_PARTS = 2
+"""Most categories that a sentence names."""
+LEAST_AGREEMENT = 0.5
+"""Least ratio of the change between the nearest traced steps to a jump for them to stand in for its medians."""
+_LEAST_PART = 0.1
+"""Categories that change by less than this share of the largest change are not named."""
+
+
+def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
+    rows = step_rows(run, device, phase)
+    steps, peaks = rows.step, rows.devices[device].peak_bytes
+    traced = comparable_steps(run, device, phase)
+    at_step = {snapshot.step: snapshot for snapshot in traced}
+    effects = change_effects(run.layer_tables, steps, peaks, list(at_step))
+    pending = batch_changes(traced)
+    changes = []
+    for effect in effects:
+        inside = [one for one in pending if one.before.step < effect.step <= one.after.step]
+        pending = [one for one in pending if one not in inside]
+        changes.append(_of_tables(effect, inside))
+    changes.extend(_of_batch(one, steps, peaks) for one in pending)
+    changes = [_explained(change, at_step) for change in changes]
+    changes.extend(_of_former(traced, changes, steps, peaks))
+    jump = largest_jump(steps, peaks, [change.step for change in changes])
+    if jump is not None:
+        changes.append(_explained(_of_jump(jump, traced, changes, steps, peaks), at_step))
+    return sorted(filter(_counts, changes), key=lambda change: change.step)
+
+
+def _counts(change: StepChange) -> bool:
+    """Whether a change is worth naming: a deliberate one, one that leaves memory behind, or a considerable effect."""
+    if change.deliberate or change.slots_bytes or change.others_bytes:
+        return True
+    delta = change.delta_bytes
+    return delta is not None and change.before is not None and abs(delta) >= least_jump(change.before.peak_bytes)
+
+
+def _of_tables(effect: ChangeEffect, batches: Sequence[BatchChange]) -> StepChange:
+    became = (("unfroze", effect.unfrozen), ("froze", effect.frozen))
+    titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [one.title for one in batches]
+    reason = effect.reason if len(effect.reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
+    return StepChange(effect.step, None, tuple(titles or [reason]), bool(titles), effect.before, effect.after)
+
+
+def _of_batch(change: BatchChange, steps: Integers, peaks: Integers) -> StepChange:
+    first = first_of_level(steps, peaks, change)
+    step, since = (change.after.step, change.before.step) if first is None else (first, None)
+    before, after = (level_at(steps, peaks, one.step) for one in change)
+    return StepChange(step, since, (change.title,), True, before, after)
+
+
+def _of_former(
+    traced: Sequence[Snapshot], changes: Sequence[StepChange], steps: Integers, peaks: Integers
+) -> Iterable[StepChange]:
+    """Earlier optimizers and models that stay from one traced step to the next, without another change between."""
+    for before, after in itertools.pairwise(traced):
+        if any(before.step < change.step <= after.step for change in changes):
+            continue
+        since = before.step if after.step - before.step > 1 else None
+        levels = level_at(steps, peaks, before.step), level_at(steps, peaks, after.step)
+        change = _with_former(StepChange(after.step, since, (), False, *levels), before, after)
+        if change.slots_bytes or change.others_bytes:
+            yield change
+
+
+def _of_jump(
+    jump: Jump, traced: Sequence[Snapshot], changes: Sequence[StepChange], steps: Integers, peaks: Integers
+) -> StepChange:
+    """A jump; its levels are those of the nearest traced steps if these differ by at least half of it."""
+    before = max((one.step for one in traced if one.step < jump.step), default=None)
+    after = min((one.step for one in traced if one.step >= jump.step), default=None)
+    medians = StepChange(jump.step, None, (), False, jump.before, jump.after)
+    if before is None or after is None or any(before < change.step <= after for change in changes):
+        return medians
+    levels = level_at(steps, peaks, before), level_at(steps, peaks, after)
+    of_traced = StepChange(jump.step, None, (), False, *levels)
+    agrees = of_traced.delta_bytes is not None and of_traced.delta_bytes / jump.delta_bytes >= LEAST_AGREEMENT
+    return of_traced if agrees else medians
+
+
+def level_at(steps: Integers, peaks: Integers, step: int) -> Level | None:
+    at = int(np.searchsorted(steps, step))
+    if at == len(steps) or steps[at] != step or peaks[at] == MISSING:
+        return None
+    return Level(step, int(peaks[at]))
+
+
+def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
+    """The change with its categories and with what stays of earlier optimizers, if both its steps were traced."""
+    before = None if change.before is None else traced.get(change.before.step)
+    after = None if change.after is None else traced.get(change.after.step)
+    if before is None or after is None:
+        return change
+    parts = _main_parts(category_deltas(before, after), change.delta_bytes or 0)
+    return _with_former(dataclasses.replace(change, parts=parts), before, after)
+
+
+def _with_former(change: StepChange, before: Snapshot, after: Snapshot) -> StepChange:
+    was, now = former_of(before), former_of(after)
+    least = least_jump(before.in_use_bytes)
+    slots, others = now.slots - was.slots, now.others - was.others
+    if slots + others < least:
+        return change
+    others = others if others >= least else 0
+    return dataclasses.replace(
+        change, slots_bytes=max(0, slots), others_bytes=others, former_bytes=now.slots + now.others
+    )
+
+
+def _main_parts(deltas: dict[Category, int], whole: int) -> tuple[tuple[Category, int], ...]:
+    named = [
+        (category, delta)
+        for category, delta in deltas.items()
+        if category != "rounding" and (category in PERSISTENT or delta * whole > 0)
+    ]
+    largest = sorted(named, key=lambda one: -abs(one[1]))[:MAX_PARTS]
+    least = _LEAST_PART * max((abs(delta) for _, delta in largest), default=0)
+    return tuple(one for one in named if one in largest and abs(one[1]) >= least)
+
+
+def _layers(paths: tuple[str, ...]) -> str:
+    name = paths[0].rsplit("/", 1)[-1]
+    return name if len(paths) == 1 and len(name) <= MAX_NAME_CHARACTERS else counted(len(paths), "layer")

@@ -6,9 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerEvidence, AnswerSource, describe_answer, known
-from tb_memplugin.analysis.answer_memory import fits, fragmented
-from tb_memplugin.analysis.device_growth import (
+from tb_memplugin.analysis.answers import (
+    QUESTIONS,
+    Answer,
+    AnswerEvidence,
+    AnswerSource,
+    describe_answer,
+    fits,
+    fragmented,
+    known,
+)
+from tb_memplugin.analysis.causes import Cause
+from tb_memplugin.analysis.changes import StepChange, step_changes
+from tb_memplugin.analysis.facts import device_phase, range_of
+from tb_memplugin.analysis.growth import (
     Growth,
     SessionGrowth,
     can_show_growth,
@@ -19,11 +30,8 @@ from tb_memplugin.analysis.device_growth import (
     session_growth,
     traced_of,
 )
-from tb_memplugin.analysis.facts import device_phase, range_of
-from tb_memplugin.analysis.growth_causes import Cause
-from tb_memplugin.analysis.host_memory import CPU, HostGrowth, host_growth
-from tb_memplugin.analysis.step_changes import StepChange, step_changes
-from tb_memplugin.analysis.step_rows import step_rows
+from tb_memplugin.analysis.host import CPU, HostGrowth, host_growth
+from tb_memplugin.analysis.rows import step_rows
 from tb_memplugin.analysis.trend import MIN_JUMP_STEPS, Trend, least_jump
 from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Phase, Run, format_bytes, full_device_name, values_of
 

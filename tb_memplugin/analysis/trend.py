@@ -12,7 +12,6 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.changes import WINDOW, Level
 from tb_memplugin.schema import MISSING, Integers, LayerTable
 
 _Number = TypeVar("_Number", bound=np.generic)
@@ -170,6 +169,16 @@ MIN_JUMP_SHARE = 0.01
 """Smaller jumps, absolute or relative to the peak before, are ignored."""
 MAX_ROWS = 20_000
 """Longer series are reduced to this many medians of successive steps."""
+
+
+WINDOW = 20
+"""Steps compared on either side of a change, never past the next change."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Level:
+    step: int
+    peak_bytes: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.host_memory import host_growth, host_parts, host_summary
+from tb_memplugin.analysis.host import host_growth, host_parts, host_summary
 from tb_memplugin.schema import MISSING
 
 MIB = 1 << 20

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from reading_cases import MIB, make_activations, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin.analysis import trend as trend_module
-from tb_memplugin.analysis.device_growth import Growth, find_growth, session_growth
-from tb_memplugin.analysis.findings import findings, growth_findings
+from tb_memplugin.analysis.growth import Growth, find_growth, session_growth
 from tb_memplugin.analysis.questions import answers
+from tb_memplugin.analysis.run_findings import findings, growth_findings
 from tb_memplugin.analysis.trend import find_trend, largest_jump
 from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Snapshot
 from tb_memplugin.storage.read.columns import join_samples

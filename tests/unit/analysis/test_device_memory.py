@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot
 
-from tb_memplugin.analysis.device_memory import DeviceMemory, device_memory
+from tb_memplugin.analysis.pool import DeviceMemory, device_memory
 
 SNAPSHOT = make_snapshot(3)
 

@@ -9,8 +9,8 @@ import pytest
 from reading_cases import MIB, START, make_samples, make_snapshot
 from reading_cases import make_run as any_run
 
-from tb_memplugin.analysis.device_table import MAX_POINTS, describe_devices
 from tb_memplugin.analysis.facts import device_order, most_loaded, natural_order
+from tb_memplugin.analysis.workers import MAX_POINTS, describe_devices
 from tb_memplugin.schema import MISSING, Run, Samples, Snapshot
 from tb_memplugin.storage.read.columns import empty_samples
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from reading_cases import MIB, START, make_run, make_samples
 
-from tb_memplugin.analysis.device_table import describe_devices
 from tb_memplugin.analysis.facts import device_phase, main_phase
-from tb_memplugin.analysis.findings import findings
 from tb_memplugin.analysis.questions import answers
+from tb_memplugin.analysis.run_findings import findings
+from tb_memplugin.analysis.workers import describe_devices
 from tb_memplugin.export.describe import describe_run
 from tb_memplugin.export.run_text import format_run
 from tb_memplugin.schema import Phase, Run, Samples

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from reading_cases import MIB, START, make_run, make_samples
 
-from tb_memplugin.analysis.device_growth import find_growth
 from tb_memplugin.analysis.facts import MAX_SESSIONS, session_spans
-from tb_memplugin.analysis.findings import findings
-from tb_memplugin.analysis.host_memory import host_growth, host_summary
+from tb_memplugin.analysis.growth import find_growth
+from tb_memplugin.analysis.host import host_growth, host_summary
 from tb_memplugin.analysis.questions import answers, describe_answers
+from tb_memplugin.analysis.run_findings import findings
 from tb_memplugin.export.describe import describe_run
 from tb_memplugin.export.run_text import format_run
 from tb_memplugin.schema import Run, Samples

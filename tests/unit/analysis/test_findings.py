@@ -4,7 +4,7 @@ import dataclasses
 
 from reading_cases import MIB, make_run, make_snapshot
 
-from tb_memplugin.analysis.findings import findings
+from tb_memplugin.analysis.run_findings import findings
 from tb_memplugin.schema import HeldTensorGroup, LedgerRow, Run
 from tb_memplugin.schema.layers import replaced_optimizer, unused
 

@@ -8,10 +8,10 @@ import numpy.typing as npt
 import pytest
 from reading_cases import MIB, make_run, make_samples, make_snapshot
 
-from tb_memplugin.analysis.device_growth import find_growth, growth_bound
-from tb_memplugin.analysis.findings import findings
-from tb_memplugin.analysis.host_memory import host_growth, host_summary
+from tb_memplugin.analysis.growth import find_growth, growth_bound
+from tb_memplugin.analysis.host import host_growth, host_summary
 from tb_memplugin.analysis.questions import answers
+from tb_memplugin.analysis.run_findings import findings
 from tb_memplugin.analysis.trend import find_trend
 from tb_memplugin.schema import MISSING, Counters, HeldTensorGroup, LedgerRow, Run, Snapshot
 from unit.analysis.test_device_growth import FLAT, STEPS, run_of

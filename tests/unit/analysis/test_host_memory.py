@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 from reading_cases import MIB, make_run, make_samples
 
-from tb_memplugin.analysis.host_memory import (
+from tb_memplugin.analysis.host import (
     PART_NAMES,
     host_findings,
     host_growth,

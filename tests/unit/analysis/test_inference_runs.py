@@ -7,8 +7,8 @@ import pytest
 from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin.analysis.changes import validation_passes
-from tb_memplugin.analysis.device_growth import find_growth, growth_of
 from tb_memplugin.analysis.facts import main_phase, phases
+from tb_memplugin.analysis.growth import find_growth, growth_of
 from tb_memplugin.analysis.questions import answers
 from tb_memplugin.export.describe import describe_run
 from tb_memplugin.export.run_text import format_run

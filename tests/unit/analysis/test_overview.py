@@ -13,7 +13,7 @@ from reading_cases import DEVICE, MIB, make_samples, make_table
 from reading_cases import make_run as any_run
 from reading_cases import make_snapshot as make_any_snapshot
 
-from tb_memplugin.analysis.overview import NO_SNAPSHOT, EndMemory, Overview, long_lived, overview
+from tb_memplugin.analysis.composition import NO_SNAPSHOT, EndMemory, Overview, long_lived, overview
 from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,

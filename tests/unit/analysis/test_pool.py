@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, START, make_run, make_samples, make_snapshot
 
-from tb_memplugin.analysis.overview import overview
+from tb_memplugin.analysis.composition import overview
 from tb_memplugin.analysis.pool import MAX_SENTENCES, MEASURED, POOL_SOURCES, PoolSteps, pool_history, pool_steps
 from tb_memplugin.export.run_text import pool_lines
 from tb_memplugin.schema import MISSING, Run, Snapshot

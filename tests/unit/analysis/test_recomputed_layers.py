@@ -7,7 +7,7 @@ import pytest
 from reading_cases import MIB, make_run, make_snapshot, make_timeline
 from requests_cases import hand_made_requests
 
-from tb_memplugin.analysis.recomputed_layers import recomputation_finding
+from tb_memplugin.analysis.run_findings import recomputation_finding
 from tb_memplugin.schema import Band, ChunkOwner, Layer, LayerTable, Mode, Run
 from tb_memplugin.schema.layers import Recomputed
 from tb_memplugin.schema.snapshot import SavedRow

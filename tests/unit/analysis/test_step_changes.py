@@ -9,8 +9,7 @@ import pytest
 from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin import load
-from tb_memplugin.analysis.changes import Level
-from tb_memplugin.analysis.step_changes import step_changes
+from tb_memplugin.analysis.changes import Level, step_changes
 from tb_memplugin.schema import LayerTable, LedgerRow, Run, Snapshot
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot
 
-from tb_memplugin.analysis.step_rows import (
+from tb_memplugin.analysis.rows import (
     BatchChange,
     batch_changes,
     category_deltas,

@@ -11,7 +11,7 @@ from reading_cases import MIB, START, equal, make_oom, make_samples
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.analysis.worker_summary import of_sessions, summarize_session
+from tb_memplugin.analysis.workers import of_sessions, summarize_session
 from tb_memplugin.schema.worker_summary import WorkerSummary
 from tb_memplugin.storage.write.run_writer import RunWriter
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, START, make_samples, write_samples, write_small_run
 
-from tb_memplugin.analysis.overview import overview
+from tb_memplugin.analysis.composition import overview
 from tb_memplugin.analysis.pool import pool_steps
 from tb_memplugin.schema import MISSING, PHASES
 from tb_memplugin.server import handlers

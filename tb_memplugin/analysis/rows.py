@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.changes import epochs
 from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
@@ -239,3 +238,61 @@ def former_of(snapshot: Snapshot) -> Former:
             slots += row.bytes if row.category == "optimizer_state" else 0
             others += row.bytes if row.category != "optimizer_state" else 0
     return Former(slots, others)
+
+
+MAX_SPANS = 10_000
+"""Most epochs, and most validation passes, that are reported for a run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Epoch:
+    epoch: int
+    first_step: int
+    last_step: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ValidationPass:
+    """The validation batches between two training steps; `peak_bytes` is None if unknown."""
+
+    after_step: int
+    batches: int
+    peak_bytes: int | None
+
+
+def epochs(samples: Samples) -> list[Epoch]:
+    of_training = (samples.phase == PHASES.index("train")) & (samples.epoch != MISSING)
+    steps, numbers = samples.step[of_training], samples.epoch[of_training]
+    return [
+        Epoch(int(numbers[begin]), int(steps[begin:end].min()), int(steps[begin:end].max()))
+        for begin, end in _stretches(numbers)
+    ]
+
+
+def validation_passes(samples: Samples, device: str) -> list[ValidationPass]:
+    """The validation passes of a training, with their peak on `device`: the batches after its first step."""
+    of_validation = (samples.phase == PHASES.index("validation")) & _after_training_began(samples)
+    steps = samples.step[of_validation]
+    figures = samples.devices.get(device)
+    peaks = np.full(len(steps), MISSING) if figures is None else figures.peak_bytes[of_validation]
+    passes = []
+    for begin, end in _stretches(steps):
+        peak = int(peaks[begin:end].max())
+        passes.append(ValidationPass(int(steps[begin]), end - begin, None if peak == MISSING else peak))
+    return passes
+
+
+def _after_training_began(samples: Samples) -> npt.NDArray[np.bool_]:
+    """The rows that were recorded after the first training step; batches before it count as steps of their own."""
+    trained = samples.wall_time[samples.phase == PHASES.index("train")]
+    return samples.wall_time >= (trained.min() if len(trained) else np.inf)
+
+
+def _stretches(values: Integers) -> list[tuple[int, int]]:
+    """Ranges [begin, end) of equal values, the first `MAX_SPANS`."""
+    if not len(values):
+        return []
+    edges = np.flatnonzero(np.diff(values)) + 1
+    ends = np.append(edges, len(values))[:MAX_SPANS]
+    begins = np.append(0, edges)[:MAX_SPANS]
+    return list(zip(begins.tolist(), ends.tolist(), strict=True))

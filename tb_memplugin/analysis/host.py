@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.device_growth import growth_of, jumps_text, phase_rows
+from tb_memplugin.analysis.causes import Cause, host_cause_of
 from tb_memplugin.analysis.facts import range_of, runs_of_sessions, samples_phase
-from tb_memplugin.analysis.growth_causes import Cause, host_cause_of
+from tb_memplugin.analysis.growth import growth_of, jumps_text, phase_rows
 from tb_memplugin.analysis.trend import (
     MIN_GROWTH_BYTES,
     MIN_GROWTH_SHARE,

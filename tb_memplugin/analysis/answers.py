@@ -1,23 +1,26 @@
-"""Whether a run fits into its device, and whether the device's memory is fragmented; from these what is wrong with a
+"""An answer to one of the four questions on a run: a sentence, how it is known, and where its evidence is. Pure.
+
+Whether a run fits into its device, and whether the device's memory is fragmented; from these what is wrong with a
 run in one word, and which run of a directory to open first. Pure."""
 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.analysis.answer import Answer, AnswerEvidence, AnswerStatus, known
 from tb_memplugin.analysis.facts import capacity_of, device_names, device_phase, fitting_peak
-from tb_memplugin.analysis.step_rows import step_rows
+from tb_memplugin.analysis.rows import step_rows
 from tb_memplugin.schema import (
     MISSING,
+    Category,
     Oom,
     Phase,
     Pool,
     Run,
     RunStatus,
+    as_json,
     format_bytes,
     is_cpu,
     last_known,
@@ -25,6 +28,74 @@ from tb_memplugin.schema import (
     take_rows,
     values_of,
 )
+
+AnswerName: TypeAlias = Literal["fits", "growing", "fragmented", "changed"]
+AnswerStatus: TypeAlias = Literal["ok", "warning", "failed", "unknown"]
+AnswerSource: TypeAlias = Literal["measured", "inferred", "unknown"]
+EvidenceView: TypeAlias = Literal["overview", "fragmentation", "oom", "compare"]
+
+QUESTIONS: Mapping[AnswerName, str] = {
+    "fits": "Fits?",
+    "growing": "Growing?",
+    "fragmented": "Fragmented?",
+    "changed": "What changed?",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerEvidence:
+    """The place of the page that shows an answer.
+
+    Attributes:
+        step, phase: None if no single step shows it.
+        other_step: The step that `step` is compared with.
+        category, layer: What grows, if known.
+        oom: Index of the failed allocation in the run's.
+    """
+
+    view: EvidenceView
+    step: int | None = None
+    phase: Phase | None = None
+    other_step: int | None = None
+    category: Category | None = None
+    layer: str | None = None
+    zoom: tuple[int, int] | None = None
+    oom: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """An answer on one device.
+
+    Attributes:
+        device: None for a run without allocator data.
+        sentence: A few words with one or two numbers.
+        status: ``unknown`` if the data does not answer the question.
+        figures: The numbers behind the sentence; sizes in bytes under names that end in ``_bytes``.
+        details: Sentences on what the first one leaves out.
+    """
+
+    name: AnswerName
+    device: str | None
+    sentence: str
+    status: AnswerStatus
+    source: AnswerSource
+    evidence: AnswerEvidence
+    figures: Mapping[str, int | float]
+    details: tuple[str, ...] = ()
+
+    @property
+    def question(self) -> str:
+        return QUESTIONS[self.name]
+
+
+def known(**figures: int | float | None) -> dict[str, int | float]:
+    return {name: value for name, value in figures.items() if value is not None}
+
+
+def describe_answer(answer: Answer) -> dict[str, Any]:
+    return {**as_json(answer), "question": answer.question}
+
 
 LITTLE_HEADROOM = 0.05
 """Less headroom, as a share of the capacity, is a warning."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.changes import layer_totals
-from tb_memplugin.analysis.step_rows import phase_steps, rows_of_steps, snapshots_of
+from tb_memplugin.analysis.rows import phase_steps, rows_of_steps, snapshots_of
 from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,

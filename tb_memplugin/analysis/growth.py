@@ -13,14 +13,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.facts import device_phase, runs_of_sessions, step_name
-from tb_memplugin.analysis.growth_causes import (
+from tb_memplugin.analysis.causes import (
     Cause,
     cause_of,
     cause_of_models,
     counters_of,
     what_collecting_frees,
 )
+from tb_memplugin.analysis.facts import device_phase, runs_of_sessions, step_name
 from tb_memplugin.analysis.trend import (
     MIN_GROWTH_BYTES,
     MIN_GROWTH_SHARE,
