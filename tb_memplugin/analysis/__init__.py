@@ -1,7 +1,7 @@
 """FACE."""
 
 from tb_memplugin.analysis import changes, facts
-from tb_memplugin.analysis.answers import (
+from tb_memplugin.analysis.answer import (
     QUESTIONS,
     Answer,
     AnswerName,

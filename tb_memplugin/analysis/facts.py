@@ -2,13 +2,11 @@
 
 import dataclasses
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
-import numpy.typing as npt
 
-from tb_memplugin.schema import MISSING, PHASES, Floats, Integers, Phase, Run, Samples, is_cpu, last_known, take_rows
+from tb_memplugin.schema import MISSING, PHASES, Integers, Phase, Run, is_cpu, last_known, take_rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +18,7 @@ class StepRange:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceFacts:
-    """Key figures of a device; `peak_bytes` is the highest peak of all phases, `snapshots` counts traced steps."""
+    """`peak_bytes` is the highest peak of all phases; `snapshots` counts traced steps."""
 
     device: str
     capacity_bytes: int | None
@@ -48,11 +46,7 @@ def step_range(run: Run) -> StepRange:
     """The training steps; without any, all recorded steps."""
     training = run.samples.step[run.samples.phase == PHASES.index("train")]
     traced = np.asarray([snapshot.step for snapshot in run.snapshots], np.int64)
-    steps: Integers = np.empty(0, np.int64)
-    if len(training):
-        steps = training
-    elif len(run.activations) or len(run.samples) or len(traced):
-        steps = np.concatenate([run.activations.step, run.samples.step, traced])
+    steps = training if len(training) else np.concatenate([run.activations.step, run.samples.step, traced])
     return range_of(steps, run.thinning > 1)
 
 
@@ -65,15 +59,14 @@ def range_of(steps: Integers, is_thinned: bool = False) -> StepRange:
     return StepRange(last - first + 1 if is_thinned else different, first, last)
 
 
-def phases(run: Run) -> list[str]:
+def phases(run: Run) -> list[Phase]:
     """The phases of samples and snapshots, in the order of `PHASES`."""
-    present = _sampled(run.samples) | {snapshot.phase for snapshot in run.snapshots}
-    return [phase for phase in PHASES if phase in present]
+    return _phases(run.samples.phase, {snapshot.phase for snapshot in run.snapshots})
 
 
 def main_phase(run: Run) -> Phase:
     """The phase that the run is about: training if it was recorded, else the first of `phases`."""
-    return _first(phases(run)) or "train"
+    return next(iter(phases(run)), "train")
 
 
 def device_phase(run: Run, device: str) -> Phase:
@@ -81,24 +74,20 @@ def device_phase(run: Run, device: str) -> Phase:
 
     That of the run for a device without samples and snapshots. It is the same for the run of that worker alone.
     """
-    present: set[str] = {snapshot.phase for snapshot in run.snapshots if snapshot.device == device}
     figures = run.samples.devices.get(device)
-    if figures is not None:
-        present.update(_sampled(run.samples, (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)))
-    return _first(present) or main_phase(run)
+    known = slice(0) if figures is None else (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
+    traced = {snapshot.phase for snapshot in run.snapshots if snapshot.device == device}
+    return next(iter(_phases(run.samples.phase[known], traced)), main_phase(run))
 
 
-def samples_phase(samples: Samples) -> Phase:
-    return _first(_sampled(samples)) or "train"
+def sampled_phase(run: Run) -> Phase:
+    """The `main_phase` by the samples alone."""
+    return next(iter(_phases(run.samples.phase, ())), "train")
 
 
-def _first(present: Collection[str]) -> Phase | None:
-    return next((phase for phase in PHASES if phase in present), None)
-
-
-def _sampled(samples: Samples, rows: npt.NDArray[np.bool_] | slice = slice(None)) -> set[str]:
-    phase = samples.phase[rows]
-    return {name for at, name in enumerate(PHASES) if (phase == at).any()}  # faster than sorting them
+def _phases(recorded: Integers, traced: Collection[Phase]) -> list[Phase]:
+    # Faster than sorting the phases of all rows.
+    return [phase for at, phase in enumerate(PHASES) if phase in traced or (recorded == at).any()]
 
 
 def step_name(phase: Phase) -> str:
@@ -195,37 +184,28 @@ MAX_SESSIONS = 20
 """Most sessions that are told apart, the latest ones: each takes a look at all samples."""
 
 
-class SessionSteps(NamedTuple):
-    """Wall times of a session in seconds since the epoch: from `begin` on, and before `end`."""
+def examined(run: Run, devices: Iterable[str], is_enough: Callable[[Run], bool]) -> Run:
+    """The part of a run in which growth is looked for, with the samples of `devices` alone: those of many take long to
+    copy.
 
-    begin: float
-    end: float
-
-    def rows(self, wall_time: Floats) -> npt.NDArray[np.intp]:
-        return np.flatnonzero((wall_time >= self.begin) & (wall_time < self.end))
-
-
-def session_spans(run: Run) -> list[SessionSteps]:
-    """The sessions of a restarted run, the latest first, at most `MAX_SESSIONS`.
-
-    None for a run of one session, and for one of several workers, whose sessions overlap: ask for each worker's run.
+    A restarted training's memory starts anew in each session, so that this is the latest session that is enough; the
+    whole run if none is, or if it has several workers, whose sessions overlap: ask for each worker's run.
     """
     if len(run.workers) != 1 or len(run.session_starts) < 2:
-        return []
-    starts = sorted(run.session_starts)
-    return [SessionSteps(*span) for span in zip(starts, [*starts[1:], np.inf], strict=True)][: -MAX_SESSIONS - 1 : -1]
-
-
-def runs_of_sessions(run: Run, devices: Iterable[str]) -> Iterator[Run]:
-    """The samples of some devices, and the snapshots, of each session alone, as `session_spans`."""
-    recorded = run.samples.devices
+        return run
+    recorded, starts = run.samples.devices, sorted(run.session_starts)
     samples = dataclasses.replace(run.samples, devices={name: recorded[name] for name in devices if name in recorded})
-    for at, span in enumerate(session_spans(run)):
-        yield dataclasses.replace(
+    spans = list(zip(starts, [*starts[1:], np.inf], strict=True))[-MAX_SESSIONS:]
+    for begin, end in reversed(spans):
+        rows = np.flatnonzero((samples.wall_time >= begin) & (samples.wall_time < end))
+        session = dataclasses.replace(
             run,
-            samples=take_rows(samples, span.rows(samples.wall_time)),
-            snapshots=tuple(one for one in run.snapshots if span.begin <= one.wall_time < span.end),
+            samples=take_rows(samples, rows),
+            snapshots=tuple(one for one in run.snapshots if begin <= one.wall_time < end),
             # Those of the last session count.
-            counters=() if at else run.counters,
-            session_starts=(span.begin,),
+            counters=run.counters if end == np.inf else (),
+            session_starts=(begin,),
         )
+        if is_enough(session):
+            return session
+    return run

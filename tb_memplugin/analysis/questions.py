@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.answers import (
+from tb_memplugin.analysis.answer import (
     QUESTIONS,
     Answer,
     AnswerEvidence,

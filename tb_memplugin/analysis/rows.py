@@ -1,8 +1,8 @@
-"""The recorded rows of the steps of one phase on one device, one row a step, and its traced steps: which can be
-compared, lasting changes of the batch size, categories. Pure."""
+"""The recorded rows of the steps of one phase on one device, one row a step; its traced steps: which can be compared,
+lasting changes of the batch size, categories; epochs and validation passes. Pure."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,95 +34,70 @@ _RATIO_STEPS = 1 << 40
 """Resolution of a ratio as an integer."""
 
 
-def step_rows(run: Run, device: str, phase: Phase) -> Samples:
-    """Every step of a phase on a device, one row each, sorted by step: the unreduced rows of `overview`."""
-    rows, _ = rows_of_steps(run, device, phase, snapshots_of(run, device, phase), None, None, limit=None)
-    return rows
+def step_rows(run: Run, device: str, phase: Phase) -> tuple[Integers, DeviceSamples]:
+    """Every step of a phase on a device, ascending, and its figures: the unreduced rows of `overview`."""
+    rows, _ = rows_of_steps(run, device, phase, None, None, limit=None)
+    return rows.step, rows.devices[device]
 
 
 def snapshots_of(run: Run, device: str, phase: Phase) -> tuple[Snapshot, ...]:
     """The snapshots of a phase on a device, sorted by step and then by bytes in use."""
-    return tuple(
-        snapshot
-        for snapshot in sorted(run.snapshots, key=lambda snapshot: (snapshot.step, snapshot.in_use_bytes))
-        if snapshot.device == device and snapshot.phase == phase
-    )
+    own = (one for one in run.snapshots if one.device == device and one.phase == phase)
+    return tuple(sorted(own, key=lambda snapshot: (snapshot.step, snapshot.in_use_bytes)))
 
 
 def rows_of_steps(
-    run: Run,
-    device: str,
-    phase: Phase,
-    snapshots: Sequence[Snapshot],
-    first_step: int | None,
-    last_step: int | None,
-    limit: int | None,
+    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
 ) -> tuple[Samples, int]:
-    """The rows of an overview, and their number before reduction."""
+    """The rows of an overview, and their number before reduction.
+
+    Missing peaks are those of snapshots; a traced step without a sample has a row, too.
+    """
     figures = run.samples.devices.get(device)
-    chosen = phase_steps(run.samples, figures, phase)
+    first, last = first_step or 0, np.iinfo(np.int64).max if last_step is None else last_step
+    chosen = phase_steps(run, device, phase)
     steps = run.samples.step[chosen]
-    begin = 0 if first_step is None else int(np.searchsorted(steps, first_step, side="left"))
-    end = len(steps) if last_step is None else int(np.searchsorted(steps, last_step, side="right"))
-    chosen, steps = chosen[begin:end], steps[begin:end]
+    chosen = chosen[(steps >= first) & (steps <= last)]
+    steps = run.samples.step[chosen]
     # The last snapshot of a step has the most bytes in use.
-    highest = {
-        snapshot.step: snapshot
-        for snapshot in snapshots
-        if (first_step is None or snapshot.step >= first_step) and (last_step is None or snapshot.step <= last_step)
-    }
-    traced, unsampled = _places(steps, highest)
-    if figures is not None and len(chosen):
-        total = len(chosen) + len(unsampled)
-        if limit is not None and len(chosen) > limit:
-            shown = take_rows(figures, chosen)
-            extremes = [shown.peak_bytes, shown.in_use_bytes, *pool_extremes(shown)]
-            chosen = chosen[extreme_rows(extremes, limit, traced)]
-    else:
-        figures, total = _no_figures(len(run.samples)), len(unsampled)
+    highest = {one.step: one for one in snapshots_of(run, device, phase) if first <= one.step <= last}
+    traced = np.asarray(list(highest), np.int64)
+    is_sampled = np.isin(traced, steps)
+    unsampled = [highest[step] for step in traced[~is_sampled].tolist()]
+    total = len(chosen) + len(unsampled)
+    if figures is None or not len(chosen):
+        figures = _no_figures(len(run.samples))
+    elif limit is not None and len(chosen) > limit:
+        shown = take_rows(figures, chosen)
+        always = np.searchsorted(steps, traced[is_sampled]).tolist()
+        chosen = chosen[extreme_rows([shown.peak_bytes, shown.in_use_bytes, *_pool_extremes(shown)], limit, always)]
     rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
-    return _with_snapshots(rows, device, phase, highest, unsampled), total
+    own = rows.devices[device]
+    for at in np.flatnonzero(own.peak_bytes == MISSING).tolist():
+        if int(rows.step[at]) in highest:
+            own.peak_bytes[at] = highest[int(rows.step[at])].in_use_bytes
+    if not unsampled:
+        return rows, total
+    missing = np.full(len(unsampled), MISSING)
+    of_device = dataclasses.replace(
+        _no_figures(len(unsampled)),
+        peak_bytes=np.asarray([snapshot.in_use_bytes for snapshot in unsampled], np.int64),
+        capacity_bytes=optional_column(snapshot.capacity_bytes for snapshot in unsampled),
+    )
+    times = np.asarray([snapshot.wall_time for snapshot in unsampled])
+    phases = np.full(len(unsampled), PHASES.index(phase))
+    added = Samples(traced[~is_sampled], phases, missing, times, missing, {})
+    columns = {name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS}
+    joined = Samples(**columns, devices={device: join_rows([own, of_device])})
+    return take_rows(joined, np.argsort(joined.step, kind="stable")), total
 
 
-def phase_steps(samples: Samples, figures: DeviceSamples | None, phase: Phase) -> npt.NDArray[np.intp]:
+def phase_steps(run: Run, device: str, phase: Phase) -> npt.NDArray[np.intp]:
     """The rows of a phase with a value of the device, sorted by step; for each step the row of the highest peak."""
+    figures = run.samples.devices.get(device)
     if figures is None:
         return np.empty(0, np.intp)
-    return one_row_a_step(samples.step, figures, samples.phase == PHASES.index(phase))
-
-
-def _places(steps: Integers, highest: Mapping[int, Snapshot]) -> tuple[list[int], list[Snapshot]]:
-    """Indices of the traced steps in `steps` (ascending), and the snapshots of steps that are not in it."""
-    places, unsampled = [], []
-    for step, snapshot in highest.items():
-        at = int(np.searchsorted(steps, step))
-        if at < len(steps) and steps[at] == step:
-            places.append(at)
-        else:
-            unsampled.append(snapshot)
-    return places, unsampled
-
-
-def _with_snapshots(
-    rows: Samples, device: str, phase: Phase, highest: Mapping[int, Snapshot], unsampled: Sequence[Snapshot]
-) -> Samples:
-    """`rows` with missing peaks from snapshots, and with a row for each traced step without a sample."""
-    figures = rows.devices[device]
-    for at in np.flatnonzero(figures.peak_bytes == MISSING).tolist():
-        if int(rows.step[at]) in highest:
-            figures.peak_bytes[at] = highest[int(rows.step[at])].in_use_bytes
-    if not unsampled:
-        return rows
-    missing = np.full(len(unsampled), MISSING)
-    peaks = np.asarray([snapshot.in_use_bytes for snapshot in unsampled], np.int64)
-    capacity = optional_column(snapshot.capacity_bytes for snapshot in unsampled)
-    of_device = dataclasses.replace(_no_figures(len(unsampled)), peak_bytes=peaks, capacity_bytes=capacity)
-    steps = np.asarray([snapshot.step for snapshot in unsampled], np.int64)
-    times = np.asarray([snapshot.wall_time for snapshot in unsampled])
-    added = Samples(steps, np.full(len(unsampled), PHASES.index(phase)), missing, times, missing, {})
-    own = {name: np.append(getattr(rows, name), getattr(added, name)) for name in SAMPLE_COLUMNS}
-    joined = Samples(**own, devices={device: join_rows([figures, of_device])})
-    return take_rows(joined, np.argsort(joined.step, kind="stable"))
+    return one_row_a_step(run.samples.step, figures, run.samples.phase == PHASES.index(phase))
 
 
 def _no_figures(rows: int) -> DeviceSamples:
@@ -138,17 +113,14 @@ def fragmentation(figures: DeviceSamples) -> Floats:
     return ratio
 
 
-def pool_extremes(figures: DeviceSamples) -> list[Integers]:
+def _pool_extremes(figures: DeviceSamples) -> list[Integers]:
     """Columns whose extremes a reduction keeps; none if no pool was measured."""
     measured = measured_pools(figures)
     if not measured.any():
         return []
     ratio = fragmentation(figures)
-    return [
-        np.where(measured, figures.pool_bytes, MISSING),
-        np.where(measured, figures.largest_free_bytes, MISSING),
-        np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(np.int64),
-    ]
+    pools = [np.where(measured, column, MISSING) for column in (figures.pool_bytes, figures.largest_free_bytes)]
+    return [*pools, np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(np.int64)]
 
 
 _LASTING = 2
@@ -167,23 +139,14 @@ class BatchChange(NamedTuple):
         return f"batch {self.before.batch_size:,} → {self.after.batch_size:,}"
 
 
-@dataclasses.dataclass(frozen=True)
-class Former:
-    """Requested bytes of optimizers and models that the program no longer uses: slots, and all other bytes."""
-
-    slots: int
-    others: int
-
-
 def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
     """The snapshots of the traced and failed steps of a phase, one for each, without partial batches.
 
     A partial batch is smaller than the batch traced before it and ends an epoch, or the batch traced after it is as
     large as that before it.
     """
-    by_step = {snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}
-    ends = {epoch.last_step for epoch in epochs(run.samples)} if phase == "train" else set()
-    traced = list(by_step.values())
+    traced = list({snapshot.step: snapshot for snapshot in snapshots_of(run, device, phase)}.values())
+    ends = {epoch.last_step for epoch in epochs(run)} if phase == "train" else set()
     found: list[Snapshot] = []
     for at, snapshot in enumerate(traced):
         size = next((one.batch_size for one in reversed(found) if one.batch_size is not None), None)
@@ -231,13 +194,11 @@ def category_deltas(before: Snapshot, after: Snapshot) -> dict[Category, int]:
     return {category: delta for category, delta in deltas.items() if delta}
 
 
-def former_of(snapshot: Snapshot) -> Former:
-    slots = others = 0
-    for row in snapshot.ledger:
-        if row.category != "rounding" and former_name(row.layer) is not None:
-            slots += row.bytes if row.category == "optimizer_state" else 0
-            others += row.bytes if row.category != "optimizer_state" else 0
-    return Former(slots, others)
+def former_bytes(snapshot: Snapshot) -> tuple[int, int]:
+    """Requested bytes of optimizers and models that the program no longer uses: slots, and all other bytes."""
+    rows = [row for row in snapshot.ledger if row.category != "rounding" and former_name(row.layer) is not None]
+    slots = sum(row.bytes for row in rows if row.category == "optimizer_state")
+    return slots, sum(row.bytes for row in rows) - slots
 
 
 MAX_SPANS = 10_000
@@ -260,7 +221,8 @@ class ValidationPass:
     peak_bytes: int | None
 
 
-def epochs(samples: Samples) -> list[Epoch]:
+def epochs(run: Run) -> list[Epoch]:
+    samples = run.samples
     of_training = (samples.phase == PHASES.index("train")) & (samples.epoch != MISSING)
     steps, numbers = samples.step[of_training], samples.epoch[of_training]
     return [
@@ -269,9 +231,12 @@ def epochs(samples: Samples) -> list[Epoch]:
     ]
 
 
-def validation_passes(samples: Samples, device: str) -> list[ValidationPass]:
-    """The validation passes of a training, with their peak on `device`: the batches after its first step."""
-    of_validation = (samples.phase == PHASES.index("validation")) & _after_training_began(samples)
+def validation_passes(run: Run, device: str) -> list[ValidationPass]:
+    """The validation passes of a training, with their peak on `device`: the batches after its first step. Batches
+    before it count as steps of their own."""
+    samples = run.samples
+    trained = samples.wall_time[samples.phase == PHASES.index("train")].min(initial=np.inf)
+    of_validation = (samples.phase == PHASES.index("validation")) & (samples.wall_time >= trained)
     steps = samples.step[of_validation]
     figures = samples.devices.get(device)
     peaks = np.full(len(steps), MISSING) if figures is None else figures.peak_bytes[of_validation]
@@ -282,17 +247,10 @@ def validation_passes(samples: Samples, device: str) -> list[ValidationPass]:
     return passes
 
 
-def _after_training_began(samples: Samples) -> npt.NDArray[np.bool_]:
-    """The rows that were recorded after the first training step; batches before it count as steps of their own."""
-    trained = samples.wall_time[samples.phase == PHASES.index("train")]
-    return samples.wall_time >= (trained.min() if len(trained) else np.inf)
-
-
 def _stretches(values: Integers) -> list[tuple[int, int]]:
     """Ranges [begin, end) of equal values, the first `MAX_SPANS`."""
     if not len(values):
         return []
     edges = np.flatnonzero(np.diff(values)) + 1
-    ends = np.append(edges, len(values))[:MAX_SPANS]
-    begins = np.append(0, edges)[:MAX_SPANS]
+    begins, ends = np.append(0, edges)[:MAX_SPANS], np.append(edges, len(values))[:MAX_SPANS]
     return list(zip(begins.tolist(), ends.tolist(), strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.analysis.answers import run_status
+from tb_memplugin.analysis.answer import run_status
 from tb_memplugin.analysis.facts import capacity_of, device_names, fitting_peak, most_loaded, natural_order, of_one_kind
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.rows import phase_steps, snapshots_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reading_cases import MIB, make_oom, make_run, make_samples, make_snapshot, write_samples
 
-from tb_memplugin.analysis.answers import RunStatus, run_status, with_ranks, worst
+from tb_memplugin.analysis.answer import RunStatus, run_status, with_ranks, worst
 from tb_memplugin.schema import Run
 from tb_memplugin.server.handlers import Handlers
 from tb_memplugin.storage.files.file_source import FileSource

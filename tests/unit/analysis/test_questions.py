@@ -11,7 +11,7 @@ import pytest
 from reading_cases import DEVICE, MIB, START, make_oom, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin import load
-from tb_memplugin.analysis.answers import QUESTIONS, Answer, AnswerEvidence
+from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerEvidence
 from tb_memplugin.analysis.facts import device_facts
 from tb_memplugin.analysis.growth import find_growth
 from tb_memplugin.analysis.questions import answers, describe_answers
