@@ -7,7 +7,7 @@ end, by a relevant size.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,8 @@ _Number = TypeVar("_Number", bound=np.generic)
 
 MIN_STEPS = 30
 """Shorter series have no trend."""
-MIN_GROWTH_BYTES = 1 << 20
-MIN_GROWTH_SHARE = 0.01
-"""Smaller growth, absolute or relative to the level before it, is ignored."""
+MIN_BYTES, MIN_SHARE = 1 << 20, 0.01
+"""Smaller growth and smaller jumps, absolute or relative to the level before them, are ignored."""
 MIN_ORDER = 0.7
 """Least Kendall's tau of a trend: 1 is monotonic, 0 is noise."""
 MAX_RISES = 3
@@ -55,17 +54,22 @@ class Trend:
     to_bytes: int
 
 
+def least_change(level: Any) -> Any:
+    """The least change of one or more levels in bytes that is considerable."""
+    return np.maximum(MIN_BYTES, MIN_SHARE * level)
+
+
 def is_long_enough(steps: int) -> bool:
     return steps - _skipped(steps) >= MIN_STEPS
 
 
-def smallest_growth(values: Integers | npt.NDArray[np.float64]) -> int:
+def smallest_growth(values: Integers) -> int:
     """The smallest growth in bytes that `find_trend` accepts in a series that is long enough."""
-    return max(MIN_GROWTH_BYTES, int(np.ceil(MIN_GROWTH_SHARE * float(np.median(values[_skipped(len(values)) :])))))
+    return int(np.ceil(least_change(np.median(values[_skipped(len(values)) :]))))
 
 
 def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> Trend | None:
-    """The trend of a series, or None; `steps` ascending, `values` in bytes, both of equal length."""
+    """`steps` ascending, `values` in bytes, both of equal length."""
     if not is_long_enough(len(steps)):
         return None
     skipped = _skipped(len(steps))
@@ -82,7 +86,7 @@ def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> T
     before = float(np.median(medians[: onset + 1]))
     growth = float(medians[-1] - medians[: onset + 1].max())
     largest_rises = np.sort(np.diff(np.maximum.accumulate(rising)))[-MAX_RISES:]
-    if len(after) < 8 or growth - largest_rises.sum() < max(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * before):
+    if len(after) < 8 or growth - largest_rises.sum() < least_change(before):
         return None
     slope, order = slope_and_order(after, rising)
     third = len(after) * 2 // 3
@@ -109,7 +113,7 @@ def _ends_higher(by_bucket: npt.NDArray[np.float64]) -> bool:
     Told without the medians of the buckets between, which take most of the time.
     """
     first, last = np.median(by_bucket[[0, -1]], axis=1)
-    return bool(last - first >= max(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * float(by_bucket.min())))
+    return bool(last - first >= least_change(by_bucket.min()))
 
 
 def _may_grow(values: npt.NDArray[np.float64]) -> bool:
@@ -118,7 +122,7 @@ def _may_grow(values: npt.NDArray[np.float64]) -> bool:
     so_far = values[:candidates]
     growth = values[-1] - np.maximum.accumulate(so_far)
     # The level before the onset is at least the lowest value.
-    least = np.maximum(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * np.minimum.accumulate(so_far))
+    least = least_change(np.minimum.accumulate(so_far))
     if not (growth >= least).any():
         return False
     signs = np.triu(np.sign(values[None, :] - values[:, None]))
@@ -150,12 +154,17 @@ def _row_medians(values: npt.NDArray[np.float64], counted: npt.NDArray[np.bool_]
     return np.asarray(middle.sum(axis=1, keepdims=True) / 2)
 
 
-def slope_and_order(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> tuple[float, float]:
+def slope_and_order(steps: npt.NDArray[Any], values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """The median of the slopes between all pairs of rows, and Kendall's tau."""
+    slopes = _slopes(steps, values)
+    return float(np.median(slopes)), float(np.sign(slopes).mean())
+
+
+def _slopes(steps: npt.NDArray[Any], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Bytes per step between all pairs of rows; 0 if there is no pair."""
     first, second = np.triu_indices(len(steps), 1)
-    if not len(first):
-        return 0.0, 0.0
-    rise, run = values[second] - values[first], steps[second] - steps[first]
-    return float(np.median(rise / np.maximum(run, 1))), float(np.sign(rise).mean())
+    slopes: npt.NDArray[np.float64] = (values[second] - values[first]) / np.maximum(steps[second] - steps[first], 1)
+    return slopes if len(first) else np.zeros(1)
 
 
 MIN_JUMP_STEPS = 20
@@ -164,9 +173,6 @@ _OUTLIERS = 5
 """On each side of a jump, 1 in this many steps may be an outlier at either end."""
 CLEARNESS = 2
 """Least ratio of the gap between the levels to the variation within them and to the usual change over as many steps."""
-MIN_JUMP_BYTES = 1 << 20
-MIN_JUMP_SHARE = 0.01
-"""Smaller jumps, absolute or relative to the peak before, are ignored."""
 MAX_ROWS = 20_000
 """Longer series are reduced to this many medians of successive steps."""
 
@@ -199,11 +205,6 @@ class Jump:
         return self.after.peak_bytes - self.before.peak_bytes
 
 
-def least_jump(size: int) -> float:
-    """The least change of a size that is considerable."""
-    return max(MIN_JUMP_BYTES, MIN_JUMP_SHARE * size)
-
-
 def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ()) -> Jump | None:
     """The largest jump of a series (`steps` ascending), further than `WINDOW` steps from the steps `not_near`.
 
@@ -229,8 +230,7 @@ def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ())
     # Over the same distance, half of all pairs of sides differ by no more: growth or drift.
     middle = windows[:, side // 2]
     usual = float(np.median(np.abs(middle[side:] - middle[:-side])))
-    least = np.maximum(MIN_JUMP_BYTES, MIN_JUMP_SHARE * before_high)
-    found = (gap > CLEARNESS * np.maximum(noise, usual)) & (gap >= least)
+    found = (gap > CLEARNESS * np.maximum(noise, usual)) & (gap >= least_change(before_high))
     for step in not_near:
         found &= np.abs(steps[side : len(steps) - side + 1] - step) > WINDOW
     if not found.any():
@@ -253,7 +253,7 @@ def _may_jump(peaks: Integers, outliers: int) -> bool:
     blocks = np.sort(peaks[: len(peaks) // size * size].reshape(-1, size), axis=1)
     low, high = blocks[:, outliers], blocks[:, size - 1 - outliers]
     gap = np.maximum(low[2:] - high[:-2], low[:-2] - high[2:])
-    return bool((gap >= np.maximum(MIN_JUMP_BYTES, MIN_JUMP_SHARE * high[:-2])).any())
+    return bool((gap >= least_change(high[:-2])).any())
 
 
 def _first_of(peaks: Integers, at: int, outliers: int, before: float, after: float) -> int:
@@ -334,12 +334,3 @@ def _without(level: Levelled, steps: Integers, step: int, margin: int) -> Levell
     before, after = (values[rows] - rate * (steps[rows] - step) for rows in (sides[0][-_ROWS:], sides[1][:_ROWS]))
     size = float(np.median(after) - np.median(before))
     return Levelled(np.concatenate([values[:at] + size, values[at:]]), (*level.jumps, (step, round(size))))
-
-
-def _slopes(steps: Integers, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Bytes per step between all pairs of rows; 0 if there is no pair."""
-    first, second = np.triu_indices(len(steps), 1)
-    if not len(first):
-        return np.zeros(1)
-    slopes: npt.NDArray[np.float64] = (values[second] - values[first]) / np.maximum(steps[second] - steps[first], 1)
-    return slopes
