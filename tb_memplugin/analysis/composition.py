@@ -37,7 +37,7 @@ class Overview:
 
     Attributes:
         total_rows: Rows before reduction.
-        figures: Samples of the device; a peak without a sample is that of the snapshot.
+        rows: Samples of the device; a peak without a sample is that of the snapshot.
         groups: Columns of `composition`, in stack order.
         composition: Shape [rows, groups]; each row sums to the peak, that of a failed step to the bytes in use at
             the failure; `MISSING` if the peak is unknown.
@@ -45,17 +45,18 @@ class Overview:
         traced: Whether that snapshot is of the same step: traced, or at its failure.
     """
 
+    device: str
     total_rows: int
-    step: Integers
-    epoch: Integers
-    wall_time: npt.NDArray[np.float64]
-    host_resident_bytes: Integers
-    figures: DeviceSamples
+    rows: Samples
     groups: tuple[Group, ...]
     composition: Integers
     snapshot: Integers
     traced: npt.NDArray[np.bool_]
     snapshots: tuple[Snapshot, ...]
+
+    @property
+    def figures(self) -> DeviceSamples:
+        return self.rows.devices[self.device]
 
 
 def overview(
@@ -69,23 +70,54 @@ def overview(
             bytes in use and, if measured, the pool, its largest free chunk and its fragmentation.
     """
     snapshots = snapshots_of(run, device, phase)
-    rows, total = rows_of_steps(run, device, phase, snapshots, first_step, last_step, limit)
+    rows, total = rows_of_steps(run, device, phase, first_step, last_step, limit)
+    snapshot, traced = sources_of(rows.step, snapshots, run.layer_tables)
     figures = rows.devices[device]
-    sources = sources_of(rows.step, snapshots, run.layer_tables)
-    groups, composition = composition_of(run, device, phase, rows, snapshots, sources)
-    return Overview(
-        total_rows=total,
-        step=rows.step,
-        epoch=rows.epoch,
-        wall_time=rows.wall_time,
-        host_resident_bytes=rows.host_resident_bytes,
-        figures=figures,
-        groups=groups,
-        composition=composition,
-        snapshot=sources.snapshot,
-        traced=sources.own,
-        snapshots=snapshots,
-    )
+    ledgers = [group_sums(one.ledger) for one in snapshots]
+    either = (_EITHER,) if any(_EITHER in ledger for ledger in ledgers) else ()
+    groups = (_FROZEN, _TRAINABLE, *either, *_OTHER_GROUPS)
+    tables = run.layer_tables if holds_model(run, device) else ()
+    table_steps = np.asarray([table.step for table in tables], np.int64)
+    row_table = _table_of(rows.step, table_steps)
+    # There are few distinct pairs of snapshot and layer table: compute the stack of each once.
+    count = max(1, len(tables))
+    pairs, of_row = np.unique((snapshot + 1) * count + row_table, return_inverse=True)
+    bases = np.zeros((len(pairs), len(groups)), np.int64)
+    own_steps = np.asarray([one.step for one in snapshots], np.int64)
+    own_table = [*_table_of(own_steps, table_steps).tolist(), NO_SNAPSHOT]
+    for at, pair in enumerate(pairs.tolist()):
+        source, table = pair // count - 1, pair % count
+        stack = dict(ledgers[source]) if source != NO_SNAPSHOT else {}
+        if tables and own_table[source] != table:
+            # It changed since the snapshot: weights and optimizer state are those of the table.
+            totals = layer_totals(tables[table])
+            stack.pop(_EITHER, None)
+            stack[_FROZEN] = totals.frozen_weight_bytes + totals.statistics_bytes
+            stack[_TRAINABLE] = totals.trainable_weight_bytes
+            stack[_OPTIMIZER] = totals.optimizer_bytes
+        bases[at] = [stack.get(group, 0) for group in groups]
+    stacks = bases[of_row]
+    inferred = np.flatnonzero(~traced)
+    moments = EndMemory(rows.step[inferred], figures.in_use_bytes[inferred], row_table[inferred])
+    # The last snapshot of a step has the most bytes in use.
+    steps = {one.step: ledger for one, ledger in zip(snapshots, ledgers, strict=True) if not one.at_failure}
+    if steps:
+        columns = np.flatnonzero([category in _LONG_LIVED for category, _ in groups])
+        number = np.asarray(list(steps), np.int64)
+        measured = np.asarray([[sums.get(groups[at], 0) for at in columns.tolist()] for sums in steps.values()])
+        ends = EndMemory(number, _end_bytes(run, device, phase, number), _table_of(number, table_steps))
+        values, known = long_lived(moments, ends, measured)
+        stacks[np.ix_(inferred[known], columns)] = values[known]
+    # Memory that outlives the step is still in use at its end: a stack of it above that is cut from the top.
+    outlive = sum(category in PERSISTENT for category, _ in groups)  # the lowest ones of the stack
+    most = np.where(moments.end_bytes == MISSING, np.iinfo(np.int64).max, moments.end_bytes)
+    below = np.minimum(np.cumsum(stacks[inferred, :outlive], axis=1), most[:, None])
+    stacks[inferred, :outlive] = np.diff(below, axis=1, prepend=0)
+    heights = figures.peak_bytes.copy()
+    for at, one in enumerate(snapshots):
+        if one.at_failure:
+            heights[snapshot == at] = one.in_use_bytes
+    return Overview(device, total, rows, groups, _fit(stacks, heights), snapshot, traced, snapshots)
 
 
 _FROZEN: Group = ("weights", False)
@@ -184,15 +216,11 @@ def _table_of(steps: Integers, table_steps: Integers) -> Integers:
     return np.maximum(np.searchsorted(table_steps, steps, side="right") - 1, 0).astype(np.int64)
 
 
-class StepSources(NamedTuple):
-    """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the step's own."""
-
-    snapshot: Integers
-    own: npt.NDArray[np.bool_]
-
-
-def sources_of(steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]) -> StepSources:
-    """The snapshots that describe steps. The breakdown at a failure describes its own step alone."""
+def sources_of(
+    steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]
+) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the step's own. The
+    breakdown at a failure describes its own step alone."""
     number = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
     traced = np.flatnonzero([not snapshot.at_failure for snapshot in snapshots])
     table_steps = np.asarray([table.step for table in tables], np.int64)
@@ -200,99 +228,25 @@ def sources_of(steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[
     for at, snapshot in enumerate(snapshots):
         if snapshot.at_failure:
             index[steps == snapshot.step] = at
-    own = (index != NO_SNAPSHOT) & (np.append(number, MISSING)[index] == steps)
-    return StepSources(index, own)
+    return index, (index != NO_SNAPSHOT) & (np.append(number, MISSING)[index] == steps)
 
 
 def first_described(snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]) -> list[int]:
     """The first step that each snapshot describes: its own, or an earlier one at which the layer table changed."""
     own = [snapshot.step for snapshot in snapshots]
     steps = np.unique(np.asarray([*own, *(table.step for table in tables)], np.int64))
-    described = sources_of(steps, snapshots, tables).snapshot
+    described = sources_of(steps, snapshots, tables)[0]
     return [min(steps[described == at].tolist(), default=step) for at, step in enumerate(own)]
-
-
-def composition_of(
-    run: Run, device: str, phase: Phase, rows: Samples, snapshots: Sequence[Snapshot], sources: StepSources
-) -> tuple[tuple[Group, ...], Integers]:
-    """Groups, and their bytes at the rows of a phase on a device, shape [rows, groups]; parameters as in `overview`."""
-    ledgers = [group_sums(snapshot.ledger) for snapshot in snapshots]
-    unknown_weights = any(_EITHER in ledger for ledger in ledgers)
-    groups = (_FROZEN, _TRAINABLE, *((_EITHER,) if unknown_weights else ()), *_OTHER_GROUPS)
-    index = sources.snapshot
-    tables = run.layer_tables if holds_model(run, device) else ()
-    table_steps = np.asarray([table.step for table in tables], np.int64)
-    row_table = _table_of(rows.step, table_steps)
-    # There are few distinct pairs of snapshot and layer table: compute the stack of each once.
-    count = max(1, len(tables))
-    pairs, of_row = np.unique((index + 1) * count + row_table, return_inverse=True)
-    bases = np.zeros((len(pairs), len(groups)), np.int64)
-    own_steps = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
-    own_table = [*_table_of(own_steps, table_steps).tolist(), NO_SNAPSHOT]
-    for at, pair in enumerate(pairs.tolist()):
-        snapshot, table = pair // count - 1, pair % count
-        stack = dict(ledgers[snapshot]) if snapshot != NO_SNAPSHOT else {}
-        if tables and own_table[snapshot] != table:
-            # It changed since the snapshot: weights and optimizer state are those of the table.
-            totals = layer_totals(tables[table])
-            stack.pop(_EITHER, None)
-            stack[_FROZEN] = totals.frozen_weight_bytes + totals.statistics_bytes
-            stack[_TRAINABLE] = totals.trainable_weight_bytes
-            stack[_OPTIMIZER] = totals.optimizer_bytes
-        bases[at] = [stack.get(group, 0) for group in groups]
-    stacks = bases[of_row]
-    figures = rows.devices[device]
-    inferred = np.flatnonzero(~sources.own)
-    moments = EndMemory(rows.step[inferred], figures.in_use_bytes[inferred], row_table[inferred])
-    stacks[inferred] = _long_lived(run, device, phase, moments, stacks[inferred], groups, snapshots, table_steps)
-    heights = figures.peak_bytes.copy()
-    for at, one in enumerate(snapshots):
-        if one.at_failure:
-            heights[index == at] = one.in_use_bytes
-    return groups, _fit(stacks, heights)
-
-
-def _long_lived(
-    run: Run,
-    device: str,
-    phase: Phase,
-    rows: EndMemory,
-    stacks: Integers,
-    groups: Sequence[Group],
-    snapshots: Sequence[Snapshot],
-    table_steps: Integers,
-) -> Integers:
-    """The stacks of steps without a breakdown of their own, with long-lived bytes that follow those at step end.
-
-    Memory that outlives the step is still in use at its end: a stack of long-lived categories above that is cut from
-    the top.
-    """
-    # The last snapshot of a step has the most bytes in use.
-    traced = list({one.step: one for one in snapshots if not one.at_failure}.values())
-    if traced:
-        columns = np.flatnonzero([category in _LONG_LIVED for category, _ in groups])
-        step = np.asarray([one.step for one in traced], np.int64)
-        sums = [group_sums(one.ledger) for one in traced]
-        measured = np.asarray([[own.get(groups[at], 0) for at in columns.tolist()] for own in sums], np.int64)
-        moments = EndMemory(step, _end_bytes(run, device, phase, step), _table_of(step, table_steps))
-        values, known = long_lived(rows, moments, measured)
-        stacks[np.ix_(np.flatnonzero(known), columns)] = values[known]
-    outlive = sum(category in PERSISTENT for category, _ in groups)  # the lowest ones of the stack
-    most = np.where(rows.end_bytes == MISSING, np.iinfo(np.int64).max, rows.end_bytes)
-    heights = np.minimum(np.cumsum(stacks[:, :outlive], axis=1), most[:, None])
-    stacks[:, :outlive] = np.diff(heights, axis=1, prepend=0)
-    return stacks
 
 
 def _end_bytes(run: Run, device: str, phase: Phase, steps: Integers) -> Integers:
     """Bytes in use at the end of some steps, `MISSING` if unknown; from all samples, so that no zoom changes them."""
-    figures = run.samples.devices.get(device)
-    rows = phase_steps(run.samples, figures, phase)
+    rows = phase_steps(run, device, phase)
     ends = np.full(len(steps), MISSING)
-    if figures is not None and len(rows):
+    if len(rows):
         place = np.minimum(np.searchsorted(run.samples.step[rows], steps), len(rows) - 1)
         found = run.samples.step[rows][place] == steps
-        ends[found] = figures.in_use_bytes[rows][place[found]]
+        ends[found] = run.samples.devices[device].in_use_bytes[rows][place[found]]
     return ends
 
 
