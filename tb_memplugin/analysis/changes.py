@@ -1,7 +1,6 @@
-"""Layer changes of a run with their effect on the measured peak, epochs and validation passes. Pure.
-
-What changed over the steps of a run, as sentences: other layers trained, another batch size, an earlier optimizer
-that stays in memory, or a jump of the peak without a known cause. Pure.
+"""Changes of the layer table with their effect on the measured peak; and what changed over the steps of a run, as
+sentences: other layers trained, another batch size, an earlier optimizer that stays in memory, or a jump of the peak
+without a known cause. Pure.
 
 Traced steps are compared, the nearest on both sides of a change. Where one side has none, the highest measured peaks of
 the steps near the change stand in, and nothing is said about categories.
@@ -9,21 +8,20 @@ the steps near the change stand in, and nothing is said about categories.
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.rows import (
-    BatchChange,
     batch_changes,
     category_deltas,
     comparable_steps,
     first_of_level,
-    former_of,
+    former_bytes,
     step_rows,
 )
-from tb_memplugin.analysis.trend import WINDOW, Jump, Level, largest_jump, least_jump
+from tb_memplugin.analysis.trend import WINDOW, Jump, Level, largest_jump, least_change
 from tb_memplugin.schema import (
     MISSING,
     PERSISTENT,
@@ -67,13 +65,22 @@ class LayerTotals:
 
 @dataclasses.dataclass(frozen=True)
 class LayerChange:
-    """A layer table that took effect at `step`, and the layers with weights that became trainable or frozen."""
+    """A layer table that took effect at `step`, and the layers with weights that became trainable or frozen.
+
+    Tables of neighbouring steps are one change of the peak: an unfreezing, then a new optimizer.
+
+    Attributes:
+        before, after: The peaks of the nearest traced steps before and after; if a side has none, the highest peaks of
+            the steps near the change. None if no peak was measured, and at the start of the recording.
+    """
 
     step: int
     reason: str
     totals: LayerTotals
     became_trainable: tuple[str, ...]
     became_frozen: tuple[str, ...]
+    before: Level | None = None
+    after: Level | None = None
 
 
 def layer_totals(table: LayerTable) -> LayerTotals:
@@ -99,19 +106,27 @@ def trainable_layers(table: LayerTable) -> dict[str, bool]:
     return {layer.path: layer.trainable for layer in table.layers if layer.weight_bytes}
 
 
-def _became(before: Mapping[str, bool], now: Mapping[str, bool], trainable: bool) -> tuple[str, ...]:
-    return tuple(path for path, on in now.items() if on is trainable and before.get(path) is (not trainable))
+def _became(before: Mapping[str, bool], table: LayerTable) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The paths of layers that became trainable, and of those that became frozen."""
+    changed = {path: on for path, on in trainable_layers(table).items() if before.get(path, on) is not on}
+    return tuple(path for path, on in changed.items() if on), tuple(path for path, on in changed.items() if not on)
 
 
-def layer_changes(tables: Sequence[LayerTable]) -> list[LayerChange]:
-    changes = []
-    before: dict[str, bool] = {}
-    for table in tables:
-        now = trainable_layers(table)
-        became = _became(before, now, trainable=True), _became(before, now, trainable=False)
-        changes.append(LayerChange(table.step, table.reason, layer_totals(table), *became))
-        before = now
-    return changes
+def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
+    """The changes of the layer table, each with the peaks before and after, from every step of the phase."""
+    tables = run.layer_tables
+    if len(tables) < 2:
+        return [LayerChange(one.step, one.reason, layer_totals(one), *_became({}, one)) for one in tables]
+    steps, figures = step_rows(run, device, phase)
+    traced = [snapshot.step for snapshot in comparable_steps(run, device, phase)]
+    levels: dict[int, tuple[Level | None, Level | None]] = {}
+    for _, first, last, before, after in _table_effects(tables, steps, figures.peak_bytes, traced):
+        levels |= dict.fromkeys(range(first, last + 1), (before, after))
+    flags: list[dict[str, bool]] = [{}, *map(trainable_layers, tables)]
+    return [
+        LayerChange(one.step, one.reason, layer_totals(one), *_became(flags[at], one), *levels.get(at, ()))
+        for at, one in enumerate(tables)
+    ]
 
 
 def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | None:
@@ -123,53 +138,26 @@ def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | Non
     return next((table for table in reversed(tables) if table.step <= step), tables[0])
 
 
-@dataclasses.dataclass(frozen=True)
-class ChangeEffect:
-    """A change of the layer table. Tables of neighbouring steps are one change: an unfreezing, then a new optimizer.
-
-    Attributes:
-        first, last: Indices of its tables.
-        unfrozen, frozen: Paths of the layers with weights that became trainable or frozen.
-        before, after: The peaks of the nearest traced steps before and after; if a side has none, the highest peaks of
-            the steps near the change. None if no peak was measured.
-    """
-
-    first: int
-    last: int
-    step: int
-    reason: str
-    unfrozen: tuple[str, ...]
-    frozen: tuple[str, ...]
-    before: Level | None
-    after: Level | None
-
-
-def change_effects(
-    tables: Sequence[LayerTable], steps: Integers, peaks: Integers, traced: Sequence[int] = ()
-) -> list[ChangeEffect]:
-    """The changes after the start of the recording.
+def _table_effects(
+    tables: Sequence[LayerTable], steps: Integers, peaks: Integers, traced: Sequence[int]
+) -> Iterator[tuple[int, int, int, Level | None, Level | None]]:
+    """Indices of the table before each change after the start, and of its first and last table; the peaks before and
+    after.
 
     Args:
         steps, peaks: Steps in ascending order with their peaks.
         traced: The traced steps that can be compared, in ascending order.
     """
     groups = _grouped(tables)
+    places = [int(np.searchsorted(steps, tables[first].step)) for first, _ in groups]
     traced_rows = np.flatnonzero(np.isin(steps, traced) & (peaks != MISSING))
-    effects = []
-    for at in range(1, len(groups)):
-        (begin, before), (first, last) = groups[at - 1], groups[at]
-        step = tables[first].step
-        row = int(np.searchsorted(steps, step))
-        start = int(np.searchsorted(steps, tables[begin].step))
-        end = int(np.searchsorted(steps, tables[groups[at + 1][0]].step)) if at + 1 < len(groups) else len(steps)
-        levels = _nearest(steps, peaks, traced_rows, start, row, end) or (
+    ends = [*places[2:], len(steps)]
+    for (_, old), (first, last), start, row, end in zip(groups, groups[1:], places, places[1:], ends, strict=False):
+        before, after = _nearest(steps, peaks, traced_rows, start, row, end) or (
             _highest(steps, peaks, max(start, row - WINDOW), row),
             _highest(steps, peaks, row, min(end, row + WINDOW)),
         )
-        layers = trainable_layers(tables[before]), trainable_layers(tables[last])
-        became = _became(*layers, trainable=True), _became(*layers, trainable=False)
-        effects.append(ChangeEffect(first, last, step, tables[first].reason, *became, *levels))
-    return effects
+        yield old, first, last, before, after
 
 
 def _grouped(tables: Sequence[LayerTable]) -> list[tuple[int, int]]:
@@ -282,18 +270,26 @@ _LEAST_PART = 0.1
 
 
 def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
-    rows = step_rows(run, device, phase)
-    steps, peaks = rows.step, rows.devices[device].peak_bytes
+    steps, figures = step_rows(run, device, phase)
+    peaks = figures.peak_bytes
     traced = comparable_steps(run, device, phase)
     at_step = {snapshot.step: snapshot for snapshot in traced}
-    effects = change_effects(run.layer_tables, steps, peaks, list(at_step))
-    pending = batch_changes(traced)
+    tables, pending = run.layer_tables, batch_changes(traced)
     changes = []
-    for effect in effects:
-        inside = [one for one in pending if one.before.step < effect.step <= one.after.step]
+    for old, first, last, *levels in _table_effects(tables, steps, peaks, list(at_step)):
+        step = tables[first].step
+        inside = [one for one in pending if one.before.step < step <= one.after.step]
         pending = [one for one in pending if one not in inside]
-        changes.append(_of_tables(effect, inside))
-    changes.extend(_of_batch(one, steps, peaks) for one in pending)
+        became = zip(("unfroze", "froze"), _became(trainable_layers(tables[old]), tables[last]), strict=True)
+        titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [one.title for one in inside]
+        reason = tables[first].reason
+        reason = reason if len(reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
+        changes.append(StepChange(step, None, tuple(titles or [reason]), bool(titles), *levels))
+    for one in pending:
+        found = first_of_level(steps, peaks, one)
+        step, since = (one.after.step, one.before.step) if found is None else (found, None)
+        before, after = (level_at(steps, peaks, snapshot.step) for snapshot in one)
+        changes.append(StepChange(step, since, (one.title,), True, before, after))
     changes = [_explained(change, at_step) for change in changes]
     changes.extend(_of_former(traced, changes, steps, peaks))
     jump = largest_jump(steps, peaks, [change.step for change in changes])
@@ -307,26 +303,14 @@ def _counts(change: StepChange) -> bool:
     if change.deliberate or change.slots_bytes or change.others_bytes:
         return True
     delta = change.delta_bytes
-    return delta is not None and change.before is not None and abs(delta) >= least_jump(change.before.peak_bytes)
-
-
-def _of_tables(effect: ChangeEffect, batches: Sequence[BatchChange]) -> StepChange:
-    became = (("unfroze", effect.unfrozen), ("froze", effect.frozen))
-    titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [one.title for one in batches]
-    reason = effect.reason if len(effect.reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
-    return StepChange(effect.step, None, tuple(titles or [reason]), bool(titles), effect.before, effect.after)
-
-
-def _of_batch(change: BatchChange, steps: Integers, peaks: Integers) -> StepChange:
-    first = first_of_level(steps, peaks, change)
-    step, since = (change.after.step, change.before.step) if first is None else (first, None)
-    before, after = (level_at(steps, peaks, one.step) for one in change)
-    return StepChange(step, since, (change.title,), True, before, after)
+    return (
+        delta is not None and change.before is not None and bool(abs(delta) >= least_change(change.before.peak_bytes))
+    )
 
 
 def _of_former(
     traced: Sequence[Snapshot], changes: Sequence[StepChange], steps: Integers, peaks: Integers
-) -> Iterable[StepChange]:
+) -> Iterator[StepChange]:
     """Earlier optimizers and models that stay from one traced step to the next, without another change between."""
     for before, after in itertools.pairwise(traced):
         if any(before.step < change.step <= after.step for change in changes):
@@ -371,15 +355,13 @@ def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
 
 
 def _with_former(change: StepChange, before: Snapshot, after: Snapshot) -> StepChange:
-    was, now = former_of(before), former_of(after)
-    least = least_jump(before.in_use_bytes)
-    slots, others = now.slots - was.slots, now.others - was.others
+    now = former_bytes(after)
+    slots, others = (size - was for size, was in zip(now, former_bytes(before), strict=True))
+    least = least_change(before.in_use_bytes)
     if slots + others < least:
         return change
     others = others if others >= least else 0
-    return dataclasses.replace(
-        change, slots_bytes=max(0, slots), others_bytes=others, former_bytes=now.slots + now.others
-    )
+    return dataclasses.replace(change, slots_bytes=max(0, slots), others_bytes=others, former_bytes=sum(now))
 
 
 def _main_parts(deltas: dict[Category, int], whole: int) -> tuple[tuple[Category, int], ...]:
