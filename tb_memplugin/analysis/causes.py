@@ -6,23 +6,21 @@ a cause if they went on steadily, no bytes explain the growth, and each of them 
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tb_memplugin.analysis.trend import Trend
-from tb_memplugin.schema import MISSING, CounterKind, Counters, Integers, Run, Samples, counted, format_bytes
+from tb_memplugin.schema import MISSING, CounterKind, Counters, Integers, Run, counted, format_bytes
 
 _PARTS = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class CounterGrowth:
+class CounterGrowth(NamedTuple):
     """The change of one counter over a span of steps.
 
     Attributes:
-        added: Growth of the count.
         added_bytes: Growth of the bytes; None if they are unknown.
         bytes: At the end; None if unknown.
         steady: Whether the count grew in each third of the span by at least half as much as on average.
@@ -47,13 +45,19 @@ def counters_of(run: Run, device: str) -> tuple[Counters | None, str]:
     return (found[-1] if found else None), own
 
 
-def counter_growths(counters: Counters, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
-    """The change of every counter from the end of `first_step` to that of `last_step`."""
+def rows_by_counter(counters: Counters) -> dict[tuple[CounterKind, str | None], list[int]]:
     rows: dict[tuple[CounterKind, str | None], list[int]] = {}
     for at, key in enumerate(zip(counters.kind, counters.name, strict=True)):
         rows.setdefault(key, []).append(at)
+    return rows
+
+
+def _growths(counters: Counters | None, first_step: int, last_step: int) -> Iterator[CounterGrowth]:
+    """The change of every counter from the end of `first_step` to that of `last_step`."""
+    if counters is None:
+        return
     edges = np.linspace(first_step, last_step, _PARTS + 1)
-    for (kind, name), of_key in rows.items():
+    for (kind, name), of_key in rows_by_counter(counters).items():
         order = np.asarray(of_key)[np.argsort(counters.step[of_key], kind="stable")]
         steps = counters.step[order]
         places = np.searchsorted(steps, edges, side="right") - 1
@@ -121,34 +125,40 @@ class Cause:
 def cause_of(run: Run, device: str, trend: Trend, functions: bool) -> Cause | None:
     """The cause of a trend of a device's memory, with `functions` also these; None if the counters do not tell it."""
     counters, own = counters_of(run, device)
-    found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
+    found = list(_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
-    cause = _models({one.kind: one for one in found if one.name == own}, whole, trend.to_bytes)
+    cause = _models(found, own, whole, trend.to_bytes)
     if own == _HOST:
         cause = cause or _cached(found, trend) or _kept_iterators(counters)
     return cause or (_functions(found, trend, whole) if functions else None)
 
 
-def host_cause_of(run: Run, trend: Trend) -> Cause | None:
-    """The cause of a trend of a worker's host RSS beyond the memory in use on ``CPU:0``; None if unknown."""
-    samples, counters = run.samples, run.counters[-1] if run.counters else None
-    found = [] if counters is None else list(counter_growths(counters, trend.since_step, trend.last_step))
+def host_cause_of(run: Run, trend: Trend, steps: Integers, resident: Integers) -> Cause | None:
+    """The cause of a trend of a worker's host RSS (`resident`, bytes at `steps`) beyond the memory in use on ``CPU:0``;
+    None if unknown."""
+    counters = run.counters[-1] if run.counters else None
+    found = list(_growths(counters, trend.since_step, trend.last_step))
     whole = trend.bytes_per_step * (trend.last_step - trend.since_step)
     cause = _kept_arrays(counters, trend)
     # What its variables and batches take on a recorded CPU is no part of this trend.
-    if not any(device.rpartition("/")[2] == _HOST for device in samples.devices):
-        models = _models({one.kind: one for one in found if one.name == _HOST}, whole)
-        cause = cause or models or _cached(found, trend) or _kept_iterators(counters)
+    if not any(device.rpartition("/")[2] == _HOST for device in run.samples.devices):
+        cause = cause or _models(found, _HOST, whole) or _cached(found, trend) or _kept_iterators(counters)
     if cause is not None:
         return cause
-    coinciding = [one for one in found if one.kind in FUNCTION_KINDS and _coincides(samples, one, trend)]
+    rises = np.diff(resident, prepend=resident[:1])
+    inside = (steps > trend.since_step) & (steps <= trend.last_step)
+    # Host RSS rises in the steps in which the counter grew, rather than in the others.
+    coinciding = [
+        one
+        for one in found
+        if one.steps is None or 2 * rises[inside & np.isin(steps, one.steps)].sum() >= rises[inside].sum()
+    ]
     return _functions(coinciding, trend, whole)
 
 
 def cause_of_models(counters: Counters, device: str, left_bytes: float) -> Cause | None:
     """The models that earlier sessions of the process left in memory; None if most of it is something else."""
-    found = counter_growths(counters, -1, int(counters.step.min()))
-    return _models({one.kind: one for one in found if one.name == device}, left_bytes, left_bytes)
+    return _models(list(_growths(counters, -1, int(counters.step.min()))), device, left_bytes, left_bytes)
 
 
 def _kept_arrays(counters: Counters | None, trend: Trend) -> Cause | None:
@@ -172,27 +182,12 @@ def _kept_iterators(counters: Counters | None) -> Cause | None:
 def _by_holder(counters: Counters | None, kind: CounterKind) -> Iterator[tuple[str, int, int, int, int]]:
     """Holders, the first step at which each was among those of the most; and the steps, the count and the bytes that
     were added until the last one."""
-    if counters is None:
-        return
-    rows: dict[str, list[int]] = {}
-    for at, (one, name) in enumerate(zip(counters.kind, counters.name, strict=True)):
-        if one == kind and name is not None and int(counters.count[at]) > 0:
-            rows.setdefault(name, []).append(at)
-    columns = (counters.step, counters.count, counters.bytes)
-    for name, of_name in rows.items():
-        steps, count, added = (int(column[of_name[-1]] - column[of_name[0]]) for column in columns)
-        yield name, int(counters.step[of_name[0]]), steps, count, added
-
-
-def _coincides(samples: Samples, one: CounterGrowth, trend: Trend) -> bool:
-    """Whether host RSS rises in the steps in which a counter grew, rather than in the others."""
-    if one.steps is None:
-        return True
-    known = samples.host_resident_bytes != MISSING
-    steps, resident = samples.step[known], samples.host_resident_bytes[known]
-    rises = np.diff(resident, prepend=resident[:1])
-    inside = (steps > trend.since_step) & (steps <= trend.last_step)
-    return bool(2 * rises[inside & np.isin(steps, one.steps)].sum() >= rises[inside].sum())
+    columns = () if counters is None else (counters.step, counters.count, counters.bytes)
+    for (one, name), of_name in {} if counters is None else rows_by_counter(counters).items():
+        rows = [at for at in of_name if counters.count[at] > 0] if one == kind else []
+        if name is not None and rows:
+            steps, count, added = (int(column[rows[-1]] - column[rows[0]]) for column in columns)
+            yield name, int(counters.step[rows[0]]), steps, count, added
 
 
 def _explains(size: float, whole: float) -> bool:
@@ -207,43 +202,39 @@ def what_collecting_frees(size: int, in_use_bytes: float) -> str:
     return f"`gc.collect()` frees {most}{format_bytes(int(min(size, in_use_bytes)))}"
 
 
-def _models(here: Mapping[str, CounterGrowth], whole: float, in_use_bytes: float = math.inf) -> Cause | None:
+def _models(found: Sequence[CounterGrowth], device: str, whole: float, in_use_bytes: float = math.inf) -> Cause | None:
     """Models that exist, that wait for Python's garbage collector, or that left their variables behind."""
-    alive, waiting, gone = here.get("models_alive"), here.get("models_unreachable"), here.get("models_gone")
-    size = sum(one.added_bytes or 0 for one in (alive, waiting, gone) if one is not None)
+    here = {one.kind: one for one in found if one.name == device}
+    kinds: tuple[CauseKind, ...] = ("models_unreachable", "models_gone", "models_alive")
+    models = [(kind, here[kind]) for kind in kinds if kind in here]
+    size = sum(one.added_bytes or 0 for _, one in models)
     if not _explains(size, whole):
         return None
-    if waiting is not None and 2 * (waiting.added_bytes or 0) > size:
-        models = counted(waiting.added, "model")
-        text = (
-            f"{models} ({format_bytes(waiting.added_bytes or 0)}) that can no longer be reached but wait for Python's "
-            f"garbage collector; {what_collecting_frees(waiting.added_bytes or 0, in_use_bytes)}"
-        )
-        short = f"{models} wait for Python's garbage collector"
-        return Cause("models_unreachable", text, short, waiting.added, waiting.added_bytes)
-    if gone is not None and 2 * (gone.added_bytes or 0) > size:
-        models = counted(gone.added, "model")
-        text = (
-            f"{models} ({format_bytes(gone.added_bytes or 0)}) that no longer exist but whose variables were not freed"
-        )
-        slots = here.get("slots_without_model")
-        if slots is not None and slots.added > 0:
-            text += f"; {counted(slots.added, 'optimizer')} of them still exist"
-        return Cause("models_gone", text, f"{models} not freed", gone.added, gone.added_bytes)
-    if alive is None or alive.added <= 0:
-        return None
-    models = counted(alive.added, "model")
-    text = f"{models} ({format_bytes(alive.added_bytes or 0)}) that were built and not freed"
-    return Cause("models_alive", text, f"{models} not freed", alive.added, alive.added_bytes)
+    for kind, one in models:
+        own = one.added_bytes or 0
+        if (one.added <= 0) if kind == "models_alive" else (2 * own <= size):
+            continue
+        name, short = counted(one.added, "model"), "not freed"
+        text = "that were built and not freed"
+        if kind == "models_unreachable":
+            short = "wait for Python's garbage collector"
+            text = f"that can no longer be reached but {short}; {what_collecting_frees(own, in_use_bytes)}"
+        elif kind == "models_gone":
+            text = "that no longer exist but whose variables were not freed"
+            slots = here.get("slots_without_model")
+            if slots is not None and slots.added > 0:
+                text += f"; {counted(slots.added, 'optimizer')} of them still exist"
+        return Cause(kind, f"{name} ({format_bytes(own)}) {text}", f"{name} {short}", one.added, one.added_bytes)
+    return None
 
 
 def _cached(found: Iterable[CounterGrowth], trend: Trend) -> Cause | None:
     """A dataset that is cached in memory while its elements are read."""
-    cache = next((one for one in found if one.kind == "dataset_caches"), None)
-    if cache is None or not cache.bytes or not _explains(cache.bytes, trend.bytes_per_step):
+    size = next((one.bytes for one in found if one.kind == "dataset_caches"), None)
+    if not size or not _explains(size, trend.bytes_per_step):
         return None
-    text = f"the dataset is cached in memory, {format_bytes(cache.bytes)} for each batch"
-    return Cause("dataset_cache", text, "dataset cache", 1, cache.bytes)
+    text = f"the dataset is cached in memory, {format_bytes(size)} for each batch"
+    return Cause("dataset_cache", text, "dataset cache", 1, size)
 
 
 def _functions(found: Sequence[CounterGrowth], trend: Trend, whole: float) -> Cause | None:
@@ -255,11 +246,10 @@ def _functions(found: Sequence[CounterGrowth], trend: Trend, whole: float) -> Ca
         if one is None or not one.steady or one.added < few or not least * one.added <= whole <= most * one.added:
             continue
         times = f"{one.added:,} times since step {trend.since_step}"
+        cause: tuple[CauseKind, str] = "compilation", f"XLA compiled `{one.name}` {times}, for different arguments"
         if kind == "traces":
-            text = _with_detail(f"`{one.name}` was traced {times}", one)
-            return Cause("retracing", text, f"retracing of {one.name}", one.added, None)
-        text = _with_detail(f"XLA compiled `{one.name}` {times}, for different arguments", one)
-        return Cause("compilation", text, f"compilation of {one.name}", one.added, None)
+            cause = "retracing", f"`{one.name}` was traced {times}"
+        return Cause(cause[0], _with_detail(cause[1], one), f"{cause[0]} of {one.name}", one.added, None)
     return None
 
 
@@ -268,7 +258,7 @@ def retracing_of(run: Run, device: str) -> str | None:
     counters, _ = counters_of(run, device)
     if counters is None or not len(counters):
         return None
-    grown = [one for one in counter_growths(counters, -1, int(counters.step.max())) if one.kind == "traces"]
+    grown = [one for one in _growths(counters, -1, int(counters.step.max())) if one.kind == "traces"]
     most = max(grown, key=lambda one: one.added, default=None)
     if most is None or most.added < 2:
         return None
