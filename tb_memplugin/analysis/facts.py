@@ -184,7 +184,7 @@ MAX_SESSIONS = 20
 """Most sessions that are told apart, the latest ones: each takes a look at all samples."""
 
 
-def examined(run: Run, devices: Iterable[str], is_enough: Callable[[Run], bool]) -> Run:
+def latest_session(run: Run, devices: Iterable[str], is_enough: Callable[[Run], bool]) -> Run:
     """The part of a run in which growth is looked for, with the samples of `devices` alone: those of many take long to
     copy.
 
