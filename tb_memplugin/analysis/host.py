@@ -1,25 +1,24 @@
 """Host memory of a run of one worker: its known parts, and growth over the steps of the main phase. Pure.
 
-Growth is found as that of device memory is (`levelling`, `trend`), in the resident memory (RSS) of every step. The
-differences of the parts tell which of them grew. What the CPU's allocator adds is a finding on ``CPU:0``, and no second
-one here.
+Growth is found as that of device memory is, in the resident memory (RSS) of every step. The differences of the parts
+tell which of them grew. What the CPU's allocator adds is a finding on ``CPU:0``, and no second one here.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.analysis.causes import Cause, host_cause_of
-from tb_memplugin.analysis.facts import range_of, runs_of_sessions, samples_phase
-from tb_memplugin.analysis.growth import growth_of, jumps_text, phase_rows
+from tb_memplugin.analysis.facts import latest_session, range_of, sampled_phase
+from tb_memplugin.analysis.growth import growth_of, phase_rows, rate_and_levels, with_cause
 from tb_memplugin.analysis.trend import (
-    MIN_GROWTH_BYTES,
-    MIN_GROWTH_SHARE,
+    MIN_BYTES,
     Trend,
     is_long_enough,
+    least_change,
     smallest_growth,
     trend_between_jumps,
 )
@@ -91,7 +90,7 @@ class HostGrowth:
     """Host RSS grows over the steps of the main phase.
 
     Attributes:
-        trend, jumps: As in `device_growth.Growth`.
+        trend, jumps: As in `Growth`.
         first_step, last_step: Steps between which the parts grew; None if fewer than two were measured in the trend.
         parts: Growth by name between them; empty if only one of the steps knows a part, which changes the others, too.
         cpu_bytes_per_step: Growth of the memory in use on the worker's ``CPU:0``, or of its pool if that grows more; 0
@@ -110,20 +109,17 @@ class HostGrowth:
 
     @property
     def beyond_cpu(self) -> Trend:
-        return _beyond(self.trend, self.cpu_bytes_per_step)
+        return dataclasses.replace(self.trend, bytes_per_step=self.trend.bytes_per_step - self.cpu_bytes_per_step)
 
     @property
     def is_finding(self) -> bool:
-        return _grows_beyond(self.trend, self.cpu_bytes_per_step)
+        trend, own = self.trend, self.beyond_cpu.bytes_per_step
+        added = own * (trend.last_step - trend.since_step)
+        return own >= MIN_OWN_SHARE * trend.bytes_per_step and bool(added >= least_change(trend.from_bytes))
 
     def sentence(self) -> str:
-        trend = self.trend
-        text = (
-            f"{self.worker + ': host' if self.worker else 'Host'} RSS grows by "
-            f"{format_bytes(round(100 * trend.bytes_per_step))} every 100 steps since step {trend.since_step}, from "
-            f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
-            f"{jumps_text(self.jumps)}"
-        )
+        name = self.worker + ": host" if self.worker else "Host"
+        text = f"{name} RSS {rate_and_levels(self.trend, self.jumps)}"
         if self.cpu_bytes_per_step:
             beyond = max(0, round(100 * self.beyond_cpu.bytes_per_step))
             text += f" ({format_bytes(beyond)} of it beyond the memory of {CPU})"
@@ -133,7 +129,7 @@ class HostGrowth:
                 f"; largest growth from step {self.first_step} to step {self.last_step}: {PART_NAMES[largest]}, "
                 f"{format_bytes(self.parts[largest])}"
             )
-        return f"{text}." if self.cause is None else f"{text}. Cause: {self.cause.text}."
+        return with_cause(text, self.cause)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,9 +167,9 @@ def host_summary(run: Run) -> HostSummary | None:
     if not len(known) or len(run.workers) != 1:
         return None
     highest = int(known[np.argmax(resident[known])])
-    examined = _examined(run).samples
+    examined = _examined(run)
     rows = _rss_rows(examined)
-    steps = range_of(examined.step[rows], run.thinning > 1).steps if is_long_enough(len(rows)) else 0
+    steps = range_of(examined.samples.step[rows], run.thinning > 1).steps if is_long_enough(len(rows)) else 0
     parts = host_parts(samples)
     measured = np.flatnonzero(parts["other_bytes"] != MISSING)
     return HostSummary(
@@ -182,7 +178,7 @@ def host_summary(run: Run) -> HostSummary | None:
         peak_step=int(samples.step[highest]),
         state=_state_at(samples, parts, int(measured[-1])) if len(measured) else None,
         steps=steps,
-        bound_bytes=smallest_growth(examined.host_resident_bytes[rows]) if steps else MIN_GROWTH_BYTES,
+        bound_bytes=smallest_growth(examined.samples.host_resident_bytes[rows]) if steps else MIN_BYTES,
         growth=_growth(run),
     )
 
@@ -209,52 +205,44 @@ def host_findings(run: Run) -> list[str]:
 def _growth(run: Run) -> HostGrowth | None:
     (worker,) = run.workers
     run = _examined(run)
-    samples = run.samples
-    rows = _rss_rows(samples)
+    samples, rows = run.samples, _rss_rows(run)
     found = trend_between_jumps(samples.step[rows], samples.host_resident_bytes[rows], run.layer_tables)
     if found is None:
         return None
     trend, jumps = found
-    on_cpu = _cpu_bytes_per_step(run, trend.since_step)
-    cause = host_cause_of(run, _beyond(trend, on_cpu)) if _grows_beyond(trend, on_cpu) else None
+    growth = HostGrowth(worker, trend, jumps, None, None, {}, _cpu_bytes_per_step(run, trend.since_step), None)
+    if growth.is_finding:
+        known = samples.host_resident_bytes != MISSING
+        cause = host_cause_of(run, growth.beyond_cpu, samples.step[known], samples.host_resident_bytes[known])
+        growth = dataclasses.replace(growth, cause=cause)
     parts = host_parts(samples)
-    inside = _measured_rows(samples, parts["other_bytes"] != MISSING, trend, [step for step, _ in jumps])
-    if len(inside) < 2:
-        return HostGrowth(worker, trend, jumps, None, None, {}, on_cpu, cause)
-    first, last = (_state_at(samples, parts, int(inside[at])) for at in (0, -1))
-    grown = {name: size - first.parts[name] for name, size in last.parts.items() if name in first.parts}
-    grown = grown if first.parts.keys() == last.parts.keys() else {}
-    return HostGrowth(worker, trend, jumps, first.step, last.step, grown, on_cpu, cause)
-
-
-def _measured_rows(
-    samples: Samples, is_known: npt.NDArray[np.bool_], trend: Trend, jumps: Sequence[int]
-) -> npt.NDArray[np.intp]:
-    """Rows of known parts in the longest part of a trend without a jump, whose parts need not be those that grow."""
-    known = np.flatnonzero(is_known)
-    inside = known[samples.step[known] >= trend.since_step]
-    stretch = np.searchsorted(np.sort(jumps), samples.step[inside], side="right")
+    known_rows = np.flatnonzero(parts["other_bytes"] != MISSING)
+    inside = known_rows[samples.step[known_rows] >= trend.since_step]
+    # The longest part of the trend without a jump, whose parts need not be those that grow.
+    stretch = np.searchsorted(np.sort([step for step, _ in jumps]), samples.step[inside], side="right")
     stretches = [inside[stretch == number] for number in np.unique(stretch)]
     longest = max(stretches, key=lambda rows: samples.step[rows[-1]] - samples.step[rows[0]], default=inside)
-    if len(longest) >= 2 or jumps:
-        return longest
-    # A short run: from the last measurement before the growth.
-    return np.append(known[samples.step[known] < trend.since_step][-1:], inside)
+    if len(longest) < 2 and not jumps:
+        # A short run: from the last measurement before the growth.
+        longest = np.append(known_rows[samples.step[known_rows] < trend.since_step][-1:], inside)
+    if len(longest) < 2:
+        return growth
+    first, last = (_state_at(samples, parts, int(longest[at])) for at in (0, -1))
+    same = first.parts.keys() == last.parts.keys()
+    grown = {name: size - first.parts[name] for name, size in last.parts.items()} if same else {}
+    return dataclasses.replace(growth, first_step=first.step, last_step=last.step, parts=grown)
 
 
 def _examined(run: Run) -> Run:
-    """The session in which growth is looked for, as `growth.examined` says."""
-    # The columns of many other devices would take long to copy.
-    sessions = runs_of_sessions(run, [name for name in run.samples.devices if is_cpu(name)])
-    return next((one for one in sessions if is_long_enough(len(_rss_rows(one.samples)))), run)
+    devices = [name for name in run.samples.devices if is_cpu(name)]
+    return latest_session(run, devices, lambda session: is_long_enough(len(_rss_rows(session))))
 
 
-def _rss_rows(samples: Samples) -> npt.NDArray[np.intp]:
-    return phase_rows(samples, samples.host_resident_bytes, samples_phase(samples))
+def _rss_rows(run: Run) -> npt.NDArray[np.intp]:
+    return phase_rows(run, run.samples.host_resident_bytes, sampled_phase(run))
 
 
 def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
-    """The growth of the memory in use on ``CPU:0``, or of its pool if that grows more; 0 if the former does not."""
     growth = growth_of(run, CPU)
     if growth is None:
         return 0.0
@@ -267,24 +255,15 @@ def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
     return max(growth.trend.bytes_per_step, float((pool[known[-1]] - pool[known[0]]) / (steps[1] - steps[0])))
 
 
-def _beyond(trend: Trend, on_cpu: float) -> Trend:
-    return dataclasses.replace(trend, bytes_per_step=trend.bytes_per_step - on_cpu)
-
-
-def _grows_beyond(trend: Trend, on_cpu: float) -> bool:
-    own = _beyond(trend, on_cpu).bytes_per_step
-    least = max(MIN_GROWTH_BYTES, MIN_GROWTH_SHARE * trend.from_bytes)
-    return own >= MIN_OWN_SHARE * trend.bytes_per_step and own * (trend.last_step - trend.since_step) >= least
-
-
 def host_steps(
-    samples: Samples, phase: Phase, first_step: int | None, last_step: int | None, limit: int
+    run: Run, phase: Phase, first_step: int | None, last_step: int | None, limit: int
 ) -> tuple[int, dict[str, npt.NDArray[Any]]]:
     """Columns with one row for each step with a known RSS, from `first_step` to `last_step`: RSS and `host_parts`; and
     the number of rows before a reduction to about `limit`.
 
     A reduction keeps recorded rows: the extremes of RSS in every bucket, and known parts spread over the steps.
     """
+    samples = run.samples
     parts = host_parts(samples)
     is_known = parts["other_bytes"] != MISSING
     chosen = np.flatnonzero((samples.phase == PHASES.index(phase)) & (samples.host_resident_bytes != MISSING))
