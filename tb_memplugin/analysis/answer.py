@@ -1,7 +1,6 @@
-"""An answer to one of the four questions on a run: a sentence, how it is known, and where its evidence is. Pure.
-
-Whether a run fits into its device, and whether the device's memory is fragmented; from these what is wrong with a
-run in one word, and which run of a directory to open first. Pure."""
+"""An answer to one of the four questions on a run: a sentence, how it is known, and where its evidence is. Two answers:
+whether a run fits into its device, and whether the device's memory is fragmented; from these what is wrong with a run in
+one word, and which run of a directory to open first. Pure."""
 
 import dataclasses
 import math
@@ -11,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tb_memplugin.analysis.facts import capacity_of, device_names, device_phase, fitting_peak
-from tb_memplugin.analysis.rows import step_rows
+from tb_memplugin.analysis.rows import snapshots_of, step_rows
 from tb_memplugin.schema import (
     MISSING,
     Category,
@@ -20,7 +19,6 @@ from tb_memplugin.schema import (
     Pool,
     Run,
     RunStatus,
-    as_json,
     format_bytes,
     is_cpu,
     last_known,
@@ -93,10 +91,6 @@ def known(**figures: int | float | None) -> dict[str, int | float]:
     return {name: value for name, value in figures.items() if value is not None}
 
 
-def describe_answer(answer: Answer) -> dict[str, Any]:
-    return {**as_json(answer), "question": answer.question}
-
-
 LITTLE_HEADROOM = 0.05
 """Less headroom, as a share of the capacity, is a warning."""
 LARGE_WASTE = 0.05
@@ -111,21 +105,25 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
     """
     since = _since_failure(run, device, phase)
     if since.failure is not None and since.fits_again is None:
-        return _failed(device, *since.failure)
+        index, oom = since.failure
+        details = (oom.outcome,) if oom.status == "survived" else ()
+        sizes = ("requested_bytes", "in_use_bytes", "free_bytes", "largest_free_bytes", "capacity_bytes")
+        evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
+        return Answer("fits", device, _failure_sentence(oom), "failed", "measured", evidence, figures, details)
     peak = fitting_peak(since.run, device, phase)
     capacity = capacity_of(run, device)
     if peak is None:
         figures = known(capacity_bytes=capacity)
         return Answer("fits", device, "No peak recorded", "unknown", "unknown", AnswerEvidence("overview"), figures)
     headroom = None if capacity is None else capacity - peak.bytes
-    status: AnswerStatus
+    status: AnswerStatus = "unknown"
     size = format_bytes(peak.bytes)
     if capacity is None or headroom is None:
-        sentence, status = f"Peak {size}, capacity unknown", "unknown"
+        sentence = f"Peak {size}, capacity unknown"
     elif peak.at_step_end:
-        sentence, status = f"At least {_of(peak.bytes, capacity)}: peak unknown", "unknown"
+        sentence = f"At least {_of(peak.bytes, capacity)}: peak unknown"
     elif headroom < 0:
-        sentence, status = f"Peak {size}, above the capacity of {format_bytes(capacity)}", "unknown"
+        sentence = f"Peak {size}, above the capacity of {format_bytes(capacity)}"
     else:
         room = "no limit is set" if _is_unlimited(run, device, capacity) else f"{format_bytes(headroom)} headroom"
         again = "" if since.fits_again is None else f" since step {since.fits_again}"
@@ -146,16 +144,16 @@ def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     """Free bytes and the largest free chunk at the failure, or at the traced or measured step with the highest peak."""
     since = _since_failure(run, device, phase)
     if since.failure is not None and since.fits_again is None:
-        return _fragmented_failure(device, *since.failure)
+        return _fragmented_failure(*since.failure)
     state = _pool_at_peak(since.run, device, phase)
     if state is None:
         evidence = AnswerEvidence("fragmentation", phase=phase)
         return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
-    status = _judgement(state.pool.free_bytes, state.largest_free_bytes, state.pool.pool_bytes, state.capacity_bytes)
-    figures = known(
-        **values_of(state.pool, "free_bytes", "largest_free_bytes", "pool_bytes"), capacity_bytes=state.capacity_bytes
-    )
-    sentence = _free(state.pool.free_bytes, state.largest_free_bytes) + (" at step end" if state.at_step_end else "")
+    pool, largest = state.pool, state.largest_free_bytes
+    status = _judgement(pool.free_bytes, largest, pool.pool_bytes, state.capacity_bytes)
+    sizes = values_of(pool, "free_bytes", "largest_free_bytes", "pool_bytes")
+    figures = known(**sizes, capacity_bytes=state.capacity_bytes)
+    sentence = _free(pool.free_bytes, largest) + (" at step end" if state.at_step_end else "")
     evidence = AnswerEvidence("fragmentation", step=state.step, phase=phase)
     return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
 
@@ -196,24 +194,20 @@ def _failure_sentence(oom: Oom) -> str:
     return when if oom.requested_bytes is None else f"{when}: {format_bytes(oom.requested_bytes)} requested"
 
 
-def _failed(device: str, index: int, oom: Oom) -> Answer:
-    details = (oom.outcome,) if oom.status == "survived" else ()
-    sizes = ("requested_bytes", "in_use_bytes", "free_bytes", "largest_free_bytes", "capacity_bytes")
-    evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
-    return Answer("fits", device, _failure_sentence(oom), "failed", "measured", evidence, figures, details)
-
-
-def _fragmented_failure(device: str, index: int, oom: Oom) -> Answer:
+def _fragmented_failure(index: int, oom: Oom) -> Answer:
     free, largest = oom.free_bytes, oom.largest_free_bytes
-    sizes = ("requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes")
-    evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
+    figures = known(**values_of(oom, "requested_bytes", "free_bytes", "largest_free_bytes", "pool_bytes"))
+    status: AnswerStatus = "unknown"
+    source: AnswerSource = "unknown" if free is None or largest is None else "measured"
     if free is None or largest is None:
         sentence = "No memory map of the failure" if free is None else f"{format_bytes(free)} free, chunks unknown"
-        return Answer("fragmented", device, sentence, "unknown", "unknown", evidence, figures)
-    status: AnswerStatus = "failed"
-    if oom.verdict != "fragmentation":
-        status = "unknown" if oom.pool_bytes is None else _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes)
-    return Answer("fragmented", device, _free(free, largest), status, "measured", evidence, figures)
+    else:
+        sentence = _free(free, largest)
+        if oom.verdict == "fragmentation":
+            status = "failed"
+        elif oom.pool_bytes is not None:
+            status = _judgement(free, largest, oom.pool_bytes, oom.capacity_bytes)
+    return Answer("fragmented", oom.device, sentence, status, source, _at_failure(index, oom), figures)
 
 
 def _judgement(free: int, largest: int, pool: int, capacity: int | None) -> AnswerStatus:
@@ -237,23 +231,21 @@ class _PoolAt(NamedTuple):
 
 def _pool_at_peak(run: Run, device: str, phase: Phase) -> _PoolAt | None:
     """The pool at the highest traced peak, or else at the end of the measured step with the highest peak."""
-    traced = [one for one in run.snapshots if one.device == device and one.phase == phase]
     described = [
         _PoolAt(one.step, pool, pool.largest_free_bytes, one.capacity_bytes, False)
-        for one in traced
+        for one in snapshots_of(run, device, phase)
         if (pool := one.pool) is not None and pool.largest_free_bytes is not None
     ]
     if described:
         return max(described, key=lambda one: (one.pool.in_use_bytes, -one.step))
-    rows = step_rows(run, device, phase)
-    figures = rows.devices[device]
+    steps, figures = step_rows(run, device, phase)
     measured = np.flatnonzero(measured_pools(figures))
     if not len(measured):
         return None
     row = int(measured[np.argmax(figures.peak_bytes[measured])])
     largest = int(figures.largest_free_bytes[row])
     pool = Pool(int(figures.pool_bytes[row]), int(figures.in_use_bytes[row]), largest)
-    return _PoolAt(int(rows.step[row]), pool, largest, capacity_of(run, device), True)
+    return _PoolAt(int(steps[row]), pool, largest, capacity_of(run, device), True)
 
 
 def _of(size: int, whole: int) -> str:

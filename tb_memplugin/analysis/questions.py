@@ -6,34 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.analysis.answer import (
-    QUESTIONS,
-    Answer,
-    AnswerEvidence,
-    AnswerSource,
-    describe_answer,
-    fits,
-    fragmented,
-    known,
-)
+from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerEvidence, AnswerSource, fits, fragmented, known
 from tb_memplugin.analysis.causes import Cause
 from tb_memplugin.analysis.changes import StepChange, step_changes
 from tb_memplugin.analysis.facts import device_phase, range_of
 from tb_memplugin.analysis.growth import (
     Growth,
     SessionGrowth,
-    can_show_growth,
     examined,
     growth_bound,
     growth_of,
-    jumps_text,
+    levels_text,
     session_growth,
-    traced_of,
 )
 from tb_memplugin.analysis.host import CPU, HostGrowth, host_growth
 from tb_memplugin.analysis.rows import step_rows
-from tb_memplugin.analysis.trend import MIN_JUMP_STEPS, Trend, least_jump
-from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Phase, Run, format_bytes, full_device_name, values_of
+from tb_memplugin.analysis.trend import MIN_JUMP_STEPS, Trend, least_change
+from tb_memplugin.schema import (
+    CATEGORIES,
+    MISSING,
+    PHASES,
+    Phase,
+    Run,
+    as_json,
+    format_bytes,
+    full_device_name,
+    values_of,
+)
 
 
 def growing(run: Run, device: str, phase: Phase) -> Answer:
@@ -46,62 +45,56 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
     part = examined(run, device, of_phase)
     steps = _known_steps(part, device, of_phase)
     figures: dict[str, int | float] = {"steps": steps}
-    sessions = session_growth(run, device) if growth is None else None
+    if growth is not None:
+        return _grows(growth, figures)
+    sessions = session_growth(run, device)
     if sessions is not None:
         return _sessions_grow(sessions, main, figures)
-    if growth is None:
-        evidence = AnswerEvidence("overview", phase=main)
-        if not can_show_growth(part, device):
-            sentence = f"Too few steps: {steps:,}"
-            return Answer("growing", device, sentence, "unknown", "unknown", evidence, figures)
-        host = host_growth(run)
-        if host is not None:
-            return _host_grows(host, device, main, figures)
-        bound = growth_bound(run, device)
-        sentence = f"No growth over {steps:,} steps" + ("" if bound is None else f" (under {format_bytes(bound)})")
-        figures |= known(bound_bytes=bound)
-        return Answer("growing", device, sentence, "ok", "measured", evidence, figures)
-    trend = growth.trend
-    sentence = _rate(trend)
-    owner, source = _owner(part, growth)
-    layer, category = owner or (None, None)
+    evidence = AnswerEvidence("overview", phase=main)
+    bound = growth_bound(part, device, main)
+    if bound is None:
+        return Answer("growing", device, f"Too few steps: {steps:,}", "unknown", "unknown", evidence, figures)
+    host = host_growth(run)
+    if host is not None:
+        return _host_grows(host, device, main, figures)
+    sentence = f"No growth over {steps:,} steps (under {format_bytes(bound)})"
+    return Answer("growing", device, sentence, "ok", "measured", evidence, figures | {"bound_bytes": bound})
+
+
+def _grows(growth: Growth, figures: dict[str, int | float]) -> Answer:
+    trend, owner = growth.trend, growth.owner
+    source: AnswerSource = "measured"
+    if owner is not None and 2 * (owner.bytes + owner.rounding_bytes) < growth.whole_bytes:
+        owner = None
+    sentence, details = _rate(trend), []
+    if owner is not None:
+        source = "measured" if growth.traced else "inferred"
+        category = owner.category.replace("_", " ")
+        sentence += "" if growth.cause is not None else f": {category}"
+        name = category.capitalize() + (f" of {owner.layer}" if owner.layer and not growth.origin() else "")
+        details = [", ".join((f"{name} +{format_bytes(owner.bytes)}{owner.span()}", *growth.origin())) + "."]
     if growth.cause is not None:
         sentence, source = f"{sentence}: {growth.cause.short}", "inferred"
-    elif category is not None:
-        sentence += f": {category.replace('_', ' ')}"
-    evidence = AnswerEvidence(
-        "overview",
-        step=trend.last_step,
-        phase=growth.phase,
-        category=next((one for one in CATEGORIES if one == category), None),
-        layer=layer,
-        zoom=_zoom(trend),
-    )
-    figures |= known(
-        **values_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
-        owner_bytes=None if owner is None else growth.owner_bytes,
-        capacity_step=growth.capacity_step,
-        **_cause_figures(growth.cause),
-    )
-    return Answer("growing", device, sentence, "warning", source, evidence, figures, _details(growth, owner))
-
-
-def _details(growth: Growth, owner: tuple[str | None, str] | None) -> tuple[str, ...]:
-    details = []
-    if owner is not None and growth.owner_bytes is not None:
-        layer, category = owner
-        name = category.replace("_", " ").capitalize() + (f" of {layer}" if layer and not growth.origin() else "")
-        parts = (f"{name} +{format_bytes(growth.owner_bytes)}{growth.span()}", *growth.origin())
-        details.append(f"{', '.join(parts)}.")
-    if growth.cause is not None:
         details.append(f"Cause: {growth.cause.text}.")
     if growth.capacity_step is not None:
         details.append(f"At this rate memory runs out by step {growth.capacity_step}, earlier with fragmentation.")
     if not details:
-        trend = growth.trend
-        levels = f"From {format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} at step {trend.last_step}"
-        details.append(f"{levels}{jumps_text(growth.jumps)}.")
-    return tuple(details)
+        details.append(f"From {levels_text(trend, growth.jumps)}.")
+    evidence = AnswerEvidence(
+        "overview",
+        step=trend.last_step,
+        phase=growth.phase,
+        category=next((one for one in CATEGORIES if owner is not None and one == owner.category), None),
+        layer=None if owner is None else owner.layer,
+        zoom=_zoom(trend),
+    )
+    figures = figures | known(
+        **values_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
+        owner_bytes=None if owner is None else owner.bytes,
+        capacity_step=growth.capacity_step,
+        **_cause_figures(growth.cause),
+    )
+    return Answer("growing", growth.device, sentence, "warning", source, evidence, figures, tuple(details))
 
 
 def _rate(trend: Trend) -> str:
@@ -153,21 +146,6 @@ def _known_steps(run: Run, device: str, phase: Phase) -> int:
     return range_of(steps, run.thinning > 1).steps
 
 
-def _owner(run: Run, growth: Growth) -> tuple[tuple[str | None, str] | None, AnswerSource]:
-    """The owner of at least half of the growth, None if unknown, and how the answer is known."""
-    if growth.owner is None or growth.owner_bytes is None:
-        return None, "measured"
-    traced = traced_of(run, growth.device, growth.phase, growth.trend, growth.jumps)
-    first, last = growth.trend.since_step, growth.trend.last_step
-    source: AnswerSource = "inferred"
-    if len(traced) >= 2 and traced[-1].step > traced[0].step:
-        first, last, source = traced[0].step, traced[-1].step, "measured"
-    whole = growth.trend.bytes_per_step * (last - first)
-    if 2 * (growth.owner_bytes + growth.rounding_bytes) < whole:
-        return None, "measured"
-    return growth.owner, source
-
-
 def answers(
     run: Run, device: str | None, phase: Phase | None = None, by_worker: Mapping[str, Run] | None = None
 ) -> tuple[Answer, ...]:
@@ -203,7 +181,7 @@ def _of_worker(run: Run, device: str, by_worker: Mapping[str, Run]) -> tuple[Run
 def describe_answers(
     run: Run, device: str | None, phase: Phase | None = None, by_worker: Mapping[str, Run] | None = None
 ) -> list[dict[str, Any]]:
-    return [describe_answer(answer) for answer in answers(run, device, phase, by_worker)]
+    return [{**as_json(answer), "question": answer.question} for answer in answers(run, device, phase, by_worker)]
 
 
 def changed(run: Run, device: str, phase: Phase) -> Answer:
@@ -211,14 +189,14 @@ def changed(run: Run, device: str, phase: Phase) -> Answer:
     changes = step_changes(run, device, phase)
     if changes:
         return _changed(device, phase, max(changes, key=lambda one: (abs(one.delta_bytes or 0), one.step)))
-    rows = step_rows(run, device, phase)
-    is_known = rows.devices[device].peak_bytes != MISSING
-    peaks = rows.devices[device].peak_bytes[is_known]
-    measured = range_of(rows.step[is_known], run.thinning > 1).steps
+    rows, device_figures = step_rows(run, device, phase)
+    is_known = device_figures.peak_bytes != MISSING
+    peaks = device_figures.peak_bytes[is_known]
+    measured = range_of(rows[is_known], run.thinning > 1).steps
     evidence = AnswerEvidence("overview", phase=phase)
     figures = {"steps": measured}
     # In a series too short for a jump, peaks that differ considerably may be one.
-    if measured < 2 or (measured < MIN_JUMP_STEPS and np.ptp(peaks) >= least_jump(int(peaks.min()))):
+    if measured < 2 or (measured < MIN_JUMP_STEPS and np.ptp(peaks) >= least_change(peaks.min())):
         sentence = f"Too few steps to compare: {measured}"
         return Answer("changed", device, sentence, "unknown", "unknown", evidence, figures)
     return Answer("changed", device, f"No changes in {measured:,} steps", "ok", "measured", evidence, figures)
