@@ -1,6 +1,6 @@
-"""An answer to one of the four questions on a run: a sentence, how it is known, and where its evidence is. Two answers:
-whether a run fits into its device, and whether the device's memory is fragmented; from these what is wrong with a run in
-one word, and which run of a directory to open first. Pure."""
+"""An answer to one of the four questions on a run: a sentence, how it is known, and where its evidence is. Two
+answers: whether a run fits into its device, and whether the device's memory is fragmented; from these what is wrong
+with a run in one word, and which run of a directory to open first. Pure."""
 
 import dataclasses
 import math

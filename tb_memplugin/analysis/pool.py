@@ -1,12 +1,9 @@
-"""The pool at every step, in spans of successive steps, and its growth with the reason. Pure.
+"""The pool at every step, in spans of successive steps, and its growth with the reason; and a device's memory as one
+bar. Pure.
 
-It is measured at step end, or else from the step's trace at the peak, or unknown.
-
-
-A device's memory as one bar, from the driver, the allocator and a ledger. Pure.
-
-The driver reports the device's memory and the use of all processes and of this one; the allocator reports its limit,
-its pool and the bytes in use; the ledger divides the latter by category.
+The pool is measured at step end, or else from the step's trace at the peak, or unknown. Of the bar, the driver reports
+the device's memory and the use of all processes and of this one; the allocator reports its limit, its pool and the
+bytes in use; the ledger divides the latter by category.
 """
 
 import dataclasses
@@ -72,16 +69,15 @@ class PoolGrowth:
         return f"{grew}: no free chunk was large enough for a request, although the highest peak did not rise."
 
 
-def sessions_of(run: Run, wall_time: Floats) -> Integers:
-    starts = np.sort(np.asarray(run.session_starts, np.float64))
-    return np.searchsorted(starts, wall_time, side="right").astype(np.int64)
+def _sessions_of(run: Run, wall_time: Floats) -> Integers:
+    return np.searchsorted(np.sort(run.session_starts), wall_time, side="right").astype(np.int64)
 
 
 def _growths(run: Run, device: str) -> tuple[list[PoolGrowth], list[str]]:
     """Every change of a device's pool within a session, in all phases and in order of time; and sentences on them."""
     moments = _moments(run, device)
     moments = moments[np.argsort(moments[:, 1], kind="stable")]
-    session = sessions_of(run, moments[:, 1])
+    session = _sessions_of(run, moments[:, 1])
     found: list[PoolGrowth] = []
     sentences: list[str] = []
     for index in np.unique(session[moments[:, 3] != MISSING]).tolist():
@@ -192,7 +188,7 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
     growths, sentences = _growths(run, device)
     return PoolSteps(
-        session=sessions_of(run, view.wall_time),
+        session=_sessions_of(run, view.rows.wall_time),
         in_use_bytes=view.figures.in_use_bytes,
         peak_bytes=peak,
         source=source,
@@ -249,8 +245,8 @@ def _span(view: Overview, pool: PoolSteps, free: Integers, rows: npt.NDArray[np.
     largest, ratio = pool.largest_free_bytes[rows], pool.fragmentation[rows]
     largest, ratio = largest[largest != MISSING], ratio[~np.isnan(ratio)]
     return PoolSpan(
-        first_step=int(view.step[rows[0]]),
-        last_step=int(view.step[rows[-1]]),
+        first_step=int(view.rows.step[rows[0]]),
+        last_step=int(view.rows.step[rows[-1]]),
         known_steps=len(rows),
         source=POOL_SOURCES[int(pool.source[rows[0]])],
         pool_bytes=int(pool.pool_bytes[rows[0]]),
