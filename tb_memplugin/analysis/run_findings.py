@@ -1,17 +1,15 @@
-"""The findings on a run: sentences on memory that grows, on memory of what is no longer used, and on data sets,
-constants and dense gradients that take much of it. Pure.
-
-The finding on layers that the recorded training itself runs again in the backward pass. Pure."""
+"""The findings on a run: sentences on memory that grows, on memory of what is no longer used, on data sets, constants
+and dense gradients that take much of it, and on layers that the training itself runs again in the backward pass. Pure.
+"""
 
 import collections
-import dataclasses
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tb_memplugin.analysis.facts import device_names
-from tb_memplugin.analysis.growth import collector_finding, growth_of, session_growth
+from tb_memplugin.analysis.growth import growth_findings
 from tb_memplugin.analysis.host import host_findings
 from tb_memplugin.schema import (
     DATA_SET,
@@ -40,58 +38,75 @@ LARGE_SHARE = 0.1
 MIN_DATA_SET_BYTES = 16 << 20
 """Smallest data set with a finding: on the device, a small one costs little and is fast."""
 MAX_NAMES = 3
-"""Most names in a finding, the largest ones."""
+"""Most names in a finding: the largest ones, or the first layers."""
 
 
-def former_bytes(snapshot: Snapshot) -> dict[str, int]:
-    """Name of a former optimizer or model to its requested bytes in a breakdown, the largest first."""
+def findings(by_worker: Mapping[str, Run]) -> list[str]:
+    """The findings by device, and then on host memory by worker; devices of a worker's run have their own names."""
+    found = []
+    for worker, run in by_worker.items():
+        found += [*growth_findings(worker, run), *former_findings(run, worker)]
+        found += [*_on_devices(_tensors, run, worker), *recomputation_findings(run, worker)]
+    return found + [sentence for run in by_worker.values() for sentence in host_findings(run)]
+
+
+def former_findings(run: Run, worker: str = "") -> list[str]:
+    """The findings on optimizers and models that are no longer used, if they take much of a device."""
+    return _on_devices(_former, run, worker)
+
+
+def recomputation_findings(run: Run, worker: str = "") -> list[str]:
+    return _on_devices(_recomputation, run, worker)
+
+
+def _on_devices(find: Callable[[Run, str], Iterator[str]], run: Run, worker: str) -> list[str]:
+    names = device_names(run)
+    return [f"{full_device_name(worker, device)}: {text}" for device in names for text in find(run, device)]
+
+
+def _former(run: Run, device: str) -> Iterator[str]:
+    snapshot = _last_breakdown(run, device)
     sums: collections.Counter[str] = collections.Counter()
-    for row in snapshot.ledger:
+    for row in () if snapshot is None else snapshot.ledger:
         name = former_name(row.layer)
         if name is not None and row.category != "rounding":
             sums[name] += row.bytes
-    return dict(sums.most_common())
-
-
-def former_finding(run: Run, device: str, worker: str = "") -> str | None:
-    """The finding on a device's last breakdown, of training if there is one; None if these bytes are few."""
-    snapshot = _last_breakdown(run, device)
-    sizes = {} if snapshot is None else former_bytes(snapshot)
-    total = sum(sizes.values())
+    total = sum(sums.values())
     if snapshot is None or not total or total < LEAST_SHARE * snapshot.in_use_bytes:
-        return None
-    names = [f"{name} ({format_bytes(size)})" for name, size in list(sizes.items())[:MAX_NAMES]]
-    more = f" and {len(sizes) - MAX_NAMES} more" if len(sizes) > MAX_NAMES else ""
-    share = f"{100 * total / snapshot.in_use_bytes:.0f} % of the peak of {_step(snapshot)}"
-    return (
-        f"{full_device_name(worker, device)}: {format_bytes(total)} ({share}) belong to optimizers and models "
-        f"that the program no longer uses: {', '.join(names)}{more}. "
+        return
+    more = f" and {len(sums) - MAX_NAMES} more" if len(sums) > MAX_NAMES else ""
+    yield (
+        f"{_of_peak(total, snapshot)} belong to optimizers and models that the program no longer uses: "
+        f"{', '.join(_largest(sums))}{more}. "
         "TensorFlow keeps every function that it traced for an optimizer. `tb_memplugin.release_unused()`, called "
         "between two trainings, frees them."
     )
 
 
-def tensor_findings(run: Run, worker: str = "") -> list[str]:
-    """The findings on data sets, constants and dense gradients in the last breakdowns of one worker's run."""
-    found = []
-    for device in device_names(run):
-        snapshot = _last_breakdown(run, device)
-        for name, text in _TENSOR_FINDINGS.items():
-            groups = [] if snapshot is None else [one for one in snapshot.held_tensors if _kind(one) == name]
-            total = sum(group.bytes for group in groups)
-            least = MIN_DATA_SET_BYTES if name == "data set" else 1
-            if snapshot is None or total < max(least, LARGE_SHARE * snapshot.in_use_bytes):
-                continue
-            share = f"{100 * total / snapshot.in_use_bytes:.0f} % of the peak of {_step(snapshot)}"
+def _largest(sums: collections.Counter[str]) -> list[str]:
+    return [f"{name} ({format_bytes(size)})" for name, size in sums.most_common(MAX_NAMES)]
+
+
+def _of_peak(size: int, snapshot: Snapshot) -> str:
+    step = f"{'' if snapshot.phase == 'train' else f'{snapshot.phase} '}step {snapshot.step}"
+    return f"{format_bytes(size)} ({100 * size / snapshot.in_use_bytes:.0f} % of the peak of {step})"
+
+
+def _tensors(run: Run, device: str) -> Iterator[str]:
+    """The findings on data sets, constants and dense gradients in the last breakdown."""
+    snapshot = _last_breakdown(run, device)
+    for name, text in () if snapshot is None else _TENSOR_FINDINGS.items():
+        groups = [one for one in snapshot.held_tensors if _kind(one) == name]
+        total = sum(group.bytes for group in groups)
+        least = MIN_DATA_SET_BYTES if name == "data set" else 1
+        if total >= max(least, LARGE_SHARE * snapshot.in_use_bytes):
             inputs = sum(row.bytes for row in snapshot.ledger if row.category == "inputs")
-            sentence = text.format(
-                size=f"{format_bytes(total)} ({share})",
+            yield text.format(
+                size=_of_peak(total, snapshot),
                 batches=format_bytes(inputs - total),
                 names=", ".join(_places(groups)),
                 on_gpu=_ON_GPU if is_gpu(device) else "",
             )
-            found.append(f"{full_device_name(worker, device)}: {sentence}")
-    return found
 
 
 _TENSOR_FINDINGS = {
@@ -121,12 +136,7 @@ def _places(groups: Sequence[HeldTensorGroup]) -> list[str]:
     for group in groups:
         name = (group.held_by or "").removesuffix(MADE_DENSE)
         sums[name if group.line is None else f"{name} at {group.line}"] += group.bytes
-    named = [f"{name} ({format_bytes(size)})" for name, size in sums.most_common(MAX_NAMES)]
-    return [*named, f"{len(sums) - MAX_NAMES} more"] if len(sums) > MAX_NAMES else named
-
-
-def _step(snapshot: Snapshot) -> str:
-    return f"{'' if snapshot.phase == 'train' else f'{snapshot.phase} '}step {snapshot.step}"
+    return [*_largest(sums), *([f"{len(sums) - MAX_NAMES} more"] if len(sums) > MAX_NAMES else [])]
 
 
 def _last_breakdown(run: Run, device: str) -> Snapshot | None:
@@ -137,56 +147,13 @@ def _last_breakdown(run: Run, device: str) -> Snapshot | None:
     )
 
 
-def former_findings(run: Run, worker: str = "") -> list[str]:
-    return _on_devices(former_finding, run, worker)
-
-
-def findings(by_worker: Mapping[str, Run]) -> list[str]:
-    """The findings by device, and then on host memory by worker; devices of a worker's run have their own names."""
-    of_devices = [sentence for worker, run in by_worker.items() for sentence in device_findings(worker, run)]
-    return of_devices + [sentence for run in by_worker.values() for sentence in host_findings(run)]
-
-
-def device_findings(worker: str, run: Run) -> list[str]:
-    return (
-        growth_findings(worker, run)
-        + former_findings(run, worker)
-        + tensor_findings(run, worker)
-        + recomputation_findings(run, worker)
-    )
-
-
-def recomputation_findings(run: Run, worker: str = "") -> list[str]:
-    return _on_devices(recomputation_finding, run, worker)
-
-
-def _on_devices(finding: Callable[[Run, str, str], str | None], run: Run, worker: str) -> list[str]:
-    found = (finding(run, device, worker) for device in device_names(run))
-    return [sentence for sentence in found if sentence is not None]
-
-
-def growth_findings(worker: str, run: Run) -> list[str]:
-    """The findings on device memory of one worker that grows over the steps, or from one training of its process to the
-    next, and on models that wait for Python's garbage collector."""
-    found: list[str] = []
-    for device in run.samples.devices:
-        name = full_device_name(worker, device)
-        growths = [growth for growth in (growth_of(run, device), session_growth(run, device)) if growth is not None]
-        found += [dataclasses.replace(growth, device=name).sentence() for growth in growths]
-        if not any(growth.cause is not None and growth.cause.kind == "models_unreachable" for growth in growths):
-            found += filter(None, [collector_finding(run, device, name)])
-    return found
-
-
-MAX_NAMES = 3
-"""Most names of layers in a list, the first ones."""
 _WITH_STATISTICS = "BatchNormalization"
 _DRAWING = ("Dropout", "Noise")
 """In the names of the types of layers that draw random numbers in training."""
 
 
-def recomputation_finding(run: Run, device: str, worker: str = "") -> str | None:
-    """What `keras.RematScope` or `tf.recompute_grad` save and change in a worker's run; None if no layer is in one.
+def _recomputation(run: Run, device: str) -> Iterator[str]:
+    """What `keras.RematScope` or `tf.recompute_grad` save and change.
 
     Layers that `remat` recomputes train as they would without it: there is nothing to find, unless XLA has merged the
     second run with the first.
@@ -196,22 +163,22 @@ def recomputation_finding(run: Run, device: str, worker: str = "") -> str | None
     anew = [layer for layer in again if layer.recomputed == "anew"]
     requests = next((one for one in reversed(run.requests) if (one.device, one.phase) == (device, "train")), None)
     if not again or requests is None:
-        return None
+        return
     kept = _merged_bytes(run, requests, [layer.path for layer in again])
     if not anew and not kept:
-        return None
+        return
     paths = [layer.path for layer in (again if kept else anew)]
     outermost = [path for path in paths if not any(path.startswith(f"{other}/") for other in paths)]
-    name, layers = full_device_name(worker, device), counted(len(outermost), "layer")
+    layers = counted(len(outermost), "layer")
     if kept:
         first = (
-            f"{name}: {layers} should run again in the backward pass ({_listed(outermost)}), but XLA merged both runs: "
+            f"{layers} should run again in the backward pass ({_listed(outermost)}), but XLA merged both runs: "
             f"{format_bytes(kept)} of their activations are kept until then. Compile the model with jit_compile=False."
         )
     else:
         runs = f"{layers} run{'' if len(outermost) > 1 else 's'} again in the backward pass"
-        first = f"{name}: {runs} ({_listed(outermost)}). {_saving(run, requests, paths)}"
-    return " ".join([first, *_differences(anew)])
+        first = f"{runs} ({_listed(outermost)}). {_saving(run, requests, paths)}"
+    yield " ".join([first, *_differences(anew)])
 
 
 def _saving(run: Run, requests: StepRequests, paths: Collection[str]) -> str:
@@ -251,8 +218,8 @@ def _merged_bytes(run: Run, requests: StepRequests, paths: Collection[str]) -> i
     """
     if requests.mode != "xla" or _planned_again(run, requests, paths) != 0:
         return 0
-    rows = (row for one in run.snapshots if _same_step(one, requests) for row in one.saved_for_backward)
-    return sum(row.bytes for row in rows if _is_inside(row.layer, paths))
+    steps = (one for one in run.snapshots if _same_step(one, requests))
+    return sum(one.kept_for_backward(lambda layer: _is_inside(layer, paths)) for one in steps)
 
 
 def _planned_again(run: Run, requests: StepRequests, paths: Collection[str]) -> int | None:

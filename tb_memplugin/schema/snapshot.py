@@ -1,7 +1,7 @@
 """The snapshot of one traced step: the ledger and the pool at its peak."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from tb_memplugin.schema.basics import Mode, Phase
@@ -219,6 +219,10 @@ class Snapshot:
     def pool(self) -> Pool | None:
         """The pool at the peak, or at the failure; None if unknown."""
         return pool_of(self.pool_bytes, self.in_use_bytes, self.largest_free_bytes)
+
+    def kept_for_backward(self, is_one: Callable[[str | None], bool]) -> int:
+        """Bytes of `saved_for_backward` of some layers."""
+        return sum(row.bytes for row in self.saved_for_backward if is_one(row.layer))
 
 
 LISTS = tuple(field.name for field in fields_of(Snapshot) if field.kind == "rows")
