@@ -1,6 +1,9 @@
-"""FACE."""
+"""What runs say about memory: key figures, the four answers, findings, and the series of every view, with sentences.
 
-from tb_memplugin.analysis import changes, facts
+In comes a `Run` as it was read, or the runs of its workers; out go immutable records, each with its sentences. The
+server, the terminal, the library and the predictions of `fit` call it, and the recorder for the summary of its session.
+"""
+
 from tb_memplugin.analysis.answer import (
     QUESTIONS,
     Answer,
@@ -13,19 +16,12 @@ from tb_memplugin.analysis.answer import (
     worst,
 )
 from tb_memplugin.analysis.causes import CauseKind, retracing_of
-from tb_memplugin.analysis.changes import (
-    ChangeEffect,
-    Epoch,
-    LayerTotals,
-    ValidationPass,
-    change_effects,
-    layer_totals,
-    table_at,
-)
+from tb_memplugin.analysis.changes import LayerTotals, layer_changes, layer_totals, table_at
 from tb_memplugin.analysis.composition import Overview, first_described, overview
 from tb_memplugin.analysis.facts import (
     DeviceFacts,
     Peak,
+    StepRange,
     capacity_of,
     device_facts,
     device_names,
@@ -33,17 +29,20 @@ from tb_memplugin.analysis.facts import (
     device_phase,
     highest_peak,
     main_phase,
+    most_loaded,
     of_one_kind,
     phases,
+    range_of,
     step_name,
     step_range,
 )
-from tb_memplugin.analysis.growth import Growth, growth_of
+from tb_memplugin.analysis.growth import Growth, growth_findings, growth_of
 from tb_memplugin.analysis.host import (
     PART_NAMES,
     HostSummary,
     describe_host,
     host_findings,
+    host_growth,
     host_steps,
     host_summaries,
     host_summary,
@@ -61,8 +60,8 @@ from tb_memplugin.analysis.pool import (
     pool_steps,
 )
 from tb_memplugin.analysis.questions import answers, describe_answers
-from tb_memplugin.analysis.rows import comparable_steps, snapshots_of, step_rows
-from tb_memplugin.analysis.run_findings import findings, former_findings, growth_findings, recomputation_findings
+from tb_memplugin.analysis.rows import Epoch, ValidationPass, epochs, snapshots_of, validation_passes
+from tb_memplugin.analysis.run_findings import findings, former_findings, recomputation_findings
 from tb_memplugin.analysis.workers import (
     combine,
     describe_devices,

@@ -144,10 +144,6 @@ def with_cause(text: str, cause: Cause | None) -> str:
     return f"{text}." if cause is None else f"{text}. Cause: {cause.text}."
 
 
-def find_growth(run: Run) -> list[Growth]:
-    return [growth for device in run.samples.devices if (growth := growth_of(run, device)) is not None]
-
-
 def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | None:
     """Find growing memory of a device over the steps of a phase, by default its `device_phase`; see `examined`."""
     phase = device_phase(run, device) if phase is None else phase

@@ -1,6 +1,5 @@
-"""What the list of workers shows of one, from its history or from the summaries of its sessions. Pure.
-
-All devices and workers of a run side by side. Pure; ``server/http_api.md`` describes the answer."""
+"""What the list of workers shows of one, from its history or from the summaries of its sessions; and all devices and
+workers of a run side by side. Pure; ``server/http_api.md`` describes the answer."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis.answer import run_status
 from tb_memplugin.analysis.facts import capacity_of, device_names, fitting_peak, most_loaded, natural_order, of_one_kind
-from tb_memplugin.analysis.growth import find_growth
+from tb_memplugin.analysis.growth import growth_of
 from tb_memplugin.analysis.rows import phase_steps, snapshots_of
 from tb_memplugin.schema import (
     MISSING,
@@ -59,9 +58,7 @@ def summarize_session(run: Run) -> WorkerSummary:
 def summarize_worker(worker: str, run: Run, phases: Sequence[Phase], with_steps: bool = True) -> WorkerSummary:
     """Summarize the run of one worker; its devices have their own names."""
     samples = run.samples
-    training = np.flatnonzero(samples.phase == PHASES.index("train"))
-    if not with_steps:
-        training = training[:0]
+    training = np.flatnonzero(samples.phase == PHASES.index("train")) if with_steps else np.empty(0, np.intp)
     # A step that was recorded twice ended when its last row says.
     steps, last_rows = np.unique(samples.step[training][::-1], return_index=True)
     devices = (
@@ -74,7 +71,7 @@ def summarize_worker(worker: str, run: Run, phases: Sequence[Phase], with_steps:
         sessions=len(run.sessions),
         started=max(run.session_starts, default=None),
         ended=run.ended,
-        status=run_status(run, grows=bool(find_growth(run))),
+        status=run_status(run, grows=any(growth_of(run, device) is not None for device in samples.devices)),
         first_step=int(samples.step.min()) if len(samples) else None,
         last_step=int(samples.step.max()) if len(samples) else None,
         last_wall_time=float(samples.wall_time.max()) if len(samples) else None,
@@ -142,7 +139,7 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
         size, step = max(known, default=(None, None))
     if size is None or step is None:
         return None
-    rows = phase_steps(run.samples, figures, phase)
+    rows = phase_steps(run, device, phase)
     shown = rows if steps is not None else rows[:0]
     own_steps = run.samples.step[shown]
     # A step's last snapshot has the most bytes in use.

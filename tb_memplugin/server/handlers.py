@@ -9,21 +9,20 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis import (
     POOL_SOURCES,
-    ChangeEffect,
     Overview,
-    change_effects,
-    changes,
-    comparable_steps,
     describe_answers,
     describe_host,
     device_names,
+    epochs,
     first_described,
     host_steps,
     host_summary,
+    layer_changes,
     overview,
     pool_steps,
     snapshots_of,
-    step_rows,
+    table_at,
+    validation_passes,
     with_ranks,
 )
 from tb_memplugin.errors import NotFoundError
@@ -120,10 +119,8 @@ class Handlers:
                 )
             ],
             "changes": self._changes_of(loaded, of_worker, own_name, stretch),
-            "epochs": [dataclasses.asdict(epoch) for epoch in changes.epochs(of_worker.samples)],
-            "validations": [
-                dataclasses.asdict(passed) for passed in changes.validation_passes(of_worker.samples, own_name)
-            ],
+            "epochs": as_json(epochs(of_worker)),
+            "validations": as_json(validation_passes(of_worker, own_name)),
             "failures": [
                 {"oom": at, "step": oom.step, "reason": oom.reason}
                 for at, oom in enumerate(ooms)
@@ -147,12 +144,12 @@ class Handlers:
             "phase": stretch.phase,
             "total_rows": view.total_rows,
             "sources": list(POOL_SOURCES),
-            "growths": [dataclasses.asdict(growth) for growth in pool.growths],
+            "growths": as_json(pool.growths),
             "sentences": list(pool.sentences),
         }
         columns: dict[str, npt.NDArray[Any]] = {
-            "step": view.step,
-            "wall_time": view.wall_time,
+            "step": view.rows.step,
+            "wall_time": view.rows.wall_time,
             **values_of(pool, "session", "in_use_bytes", "peak_bytes"),
             "capacity_bytes": view.figures.capacity_bytes,
             "pool_source": np.asarray(pool.source, np.int64),
@@ -164,7 +161,7 @@ class Handlers:
         of_worker = find_device(self._reader, source, run, stretch.device, stretch.session).run
         summary = host_summary(of_worker)
         steps = stretch.first_step, stretch.last_step
-        total, columns = host_steps(of_worker.samples, stretch.phase, *steps, limit=2 * stretch.points)
+        total, columns = host_steps(of_worker, stretch.phase, *steps, limit=2 * stretch.points)
         fields = {
             "run": run,
             "device": stretch.device,
@@ -213,7 +210,7 @@ class Handlers:
     def layers(self, source: Source, run: str, device: str | None, step: int | None) -> dict[str, Any]:
         """The table of a device's worker, or of the first worker that has any."""
         found = self._reader.run(source, run) if device is None else find_device(self._reader, source, run, device)
-        table = changes.table_at(found.run.layer_tables, step)
+        table = table_at(found.run.layer_tables, step)
         if table is None:
             raise NotFoundError(f"run {run} has no layer table: it was recorded without a model, or the table was lost")
         return {
@@ -251,36 +248,25 @@ class Handlers:
 
 
 def _changes(run: Run, device: str, phase: Phase) -> list[dict[str, Any]]:
-    """The changes of the layer table, each with the peaks before and after, from every step of the phase."""
-    by_table: dict[int, ChangeEffect] = {}
-    if len(run.layer_tables) > 1:
-        rows = step_rows(run, device, phase)
-        traced = [snapshot.step for snapshot in comparable_steps(run, device, phase)]
-        effects = change_effects(run.layer_tables, rows.step, rows.devices[device].peak_bytes, traced)
-        by_table = {at: effect for effect in effects for at in range(effect.first, effect.last + 1)}
-    return [_change(change, by_table.get(at)) for at, change in enumerate(changes.layer_changes(run.layer_tables))]
-
-
-def _change(change: changes.LayerChange, effect: ChangeEffect | None) -> dict[str, Any]:
-    before, after = (None, None) if effect is None else (effect.before, effect.after)
-    return {
-        "step": change.step,
-        "reason": change.reason,
-        **dataclasses.asdict(change.totals),
-        "became_trainable": list(change.became_trainable),
-        "became_frozen": list(change.became_frozen),
-        "peak_before_bytes": None if before is None else before.peak_bytes,
-        "peak_before_step": None if before is None else before.step,
-        "peak_after_bytes": None if after is None else after.peak_bytes,
-        "peak_after_step": None if after is None else after.step,
-    }
+    return [
+        {
+            **values_of(change, "step", "reason"),
+            **as_json(change.totals),
+            "became_trainable": list(change.became_trainable),
+            "became_frozen": list(change.became_frozen),
+            "peak_before_bytes": change.before and change.before.peak_bytes,
+            "peak_before_step": change.before and change.before.step,
+            "peak_after_bytes": change.after and change.after.peak_bytes,
+            "peak_after_step": change.after and change.after.step,
+        }
+        for change in layer_changes(run, device, phase)
+    ]
 
 
 def _overview_columns(view: Overview) -> dict[str, npt.NDArray[Any]]:
-    columns: dict[str, npt.NDArray[Any]] = {"step": view.step, "epoch": view.epoch, "wall_time": view.wall_time}
-    for name in ("in_use_bytes", "peak_bytes", "capacity_bytes"):
-        columns[name] = getattr(view.figures, name)
-    columns["host_resident_bytes"] = view.host_resident_bytes
+    columns: dict[str, npt.NDArray[Any]] = dict(values_of(view.rows, "step", "epoch", "wall_time"))
+    columns |= values_of(view.figures, "in_use_bytes", "peak_bytes", "capacity_bytes")
+    columns["host_resident_bytes"] = view.rows.host_resident_bytes
     for field in dataclasses.fields(DeviceSamples):
         columns.setdefault(field.name, getattr(view.figures, field.name))
     columns["snapshot"] = np.where(view.snapshot < 0, MISSING, view.snapshot)

@@ -14,11 +14,17 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tb_memplugin.analysis import (
-    facts,
+    DeviceFacts,
+    StepRange,
+    device_facts,
+    device_order,
     former_findings,
     growth_findings,
     host_findings,
+    most_loaded,
     of_sessions,
+    phases,
+    range_of,
     recomputation_findings,
     run_status,
     worst,
@@ -117,7 +123,7 @@ class RunList:
 def being_read(tags: RunTags, fault: str | None = None) -> Facts:
     """What is known of a run before it has been read, or if a fault keeps it from being read."""
     return {
-        **_entry(tags, [], facts.StepRange(0, None, None), 0),
+        **_entry(tags, [], StepRange(0, None, None), 0),
         "version": f"{tags.version} being read",
         "sessions": len({(entry[0], entry[2].session) for entry in tags.tags}),
         "workers": sorted({entry[0] for entry in tags.tags}),
@@ -148,7 +154,7 @@ class WorkerFacts:
     training_steps: Integers
     steps: Integers
     phases: frozenset[int]
-    devices: tuple[facts.DeviceFacts, ...]
+    devices: tuple[DeviceFacts, ...]
     ooms: int
     findings: tuple[str, ...]
     statuses: tuple[RunStatus, ...]
@@ -184,10 +190,10 @@ class RunFacts:
             workers.append(dataclasses.replace(worker, training_steps=NO_STEPS, steps=NO_STEPS))
         layers, damage = self._reader.survey_activations(source, tags)
         is_thinned = any(worker.is_thinned for worker in workers)
-        steps = facts.range_of((training if len(training) else every)[:MAX_STEPS], is_thinned)
+        steps = range_of((training if len(training) else every)[:MAX_STEPS], is_thinned)
         if not steps.steps and layers:
             # The run has only activations.
-            steps = facts.range_of(self._reader.activation_rows(source, tags.name).step)
+            steps = range_of(self._reader.activation_rows(source, tags.name).step)
         sentences = [*tags.damage, *(sentence for worker in workers for sentence in worker.damage)]
         if len(every) > MAX_STEPS:
             sentences.append(f"steps after step {int(every[MAX_STEPS - 1])} are not counted: only {MAX_STEPS} are")
@@ -249,11 +255,11 @@ class RunFacts:
             started=loaded.sessions[0].started if loaded.sessions else None,
             training_steps=steps if np.array_equal(training, steps) else training,
             steps=steps,
-            phases=frozenset(PHASES.index(phase) for _, run in runs for phase in facts.phases(run)),
+            phases=frozenset(PHASES.index(phase) for _, run in runs for phase in phases(run)),
             devices=tuple(
                 dataclasses.replace(device, device=full_device_name(worker, device.device))
                 for worker, run in runs
-                for device in facts.device_facts(run)
+                for device in device_facts(run)
             ),
             ooms=len(loaded.run.ooms),
             findings=(*found, *self._recomputation(source, tags, loaded)),
@@ -287,7 +293,7 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
         steps=steps,
         phases=frozenset(PHASES.index(device.phase) for device in recorded),
         devices=tuple(
-            facts.DeviceFacts(
+            DeviceFacts(
                 full_device_name(worker, one.name), one.capacity_bytes, one.peak_bytes, one.peak_step, one.snapshots
             )
             for one in devices
@@ -307,11 +313,11 @@ def _union(steps: Integers, others: Integers) -> Integers:
     return distinct(steps, others)[: MAX_STEPS + 1]
 
 
-def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: facts.StepRange, layers: int) -> Facts:
+def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: StepRange, layers: int) -> Facts:
     """The entry of a run but for its damage."""
     devices = sorted(
         (device for worker in workers for device in worker.devices),
-        key=lambda device: facts.device_order(device.device),
+        key=lambda device: device_order(device.device),
     )
     found = [sentence for worker in workers for sentence in worker.findings]
     ends = [worker.recorded_until for worker in workers if worker.recorded_until is not None]
@@ -328,7 +334,7 @@ def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: facts.StepRange
         "recorded_until": max(ends, default=None),
         "phases": [PHASES[at] for at in sorted(frozenset().union(*(worker.phases for worker in workers)))],
         "devices": [dataclasses.asdict(device) for device in devices],
-        "most_loaded": facts.most_loaded({one.device: (one.peak_bytes, one.capacity_bytes) for one in devices}),
+        "most_loaded": most_loaded({one.device: (one.peak_bytes, one.capacity_bytes) for one in devices}),
         "activation_layers": layers,
         "ooms": sum(worker.ooms for worker in workers),
         "findings": found + [sentence for worker in workers for sentence in worker.host_findings],
