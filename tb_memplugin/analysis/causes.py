@@ -182,8 +182,10 @@ def _kept_iterators(counters: Counters | None) -> Cause | None:
 def _by_holder(counters: Counters | None, kind: CounterKind) -> Iterator[tuple[str, int, int, int, int]]:
     """Holders, the first step at which each was among those of the most; and the steps, the count and the bytes that
     were added until the last one."""
-    columns = () if counters is None else (counters.step, counters.count, counters.bytes)
-    for (one, name), of_name in {} if counters is None else rows_by_counter(counters).items():
+    if counters is None:
+        return
+    columns = (counters.step, counters.count, counters.bytes)
+    for (one, name), of_name in rows_by_counter(counters).items():
         rows = [at for at in of_name if counters.count[at] > 0] if one == kind else []
         if name is not None and rows:
             steps, count, added = (int(column[rows[-1]] - column[rows[0]]) for column in columns)

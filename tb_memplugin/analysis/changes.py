@@ -276,7 +276,7 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
     at_step = {snapshot.step: snapshot for snapshot in traced}
     tables, pending = run.layer_tables, batch_changes(traced)
     changes = []
-    for old, first, last, *levels in _table_effects(tables, steps, peaks, list(at_step)):
+    for old, first, last, before, after in _table_effects(tables, steps, peaks, list(at_step)):
         step = tables[first].step
         inside = [one for one in pending if one.before.step < step <= one.after.step]
         pending = [one for one in pending if one not in inside]
@@ -284,12 +284,12 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
         titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [one.title for one in inside]
         reason = tables[first].reason
         reason = reason if len(reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
-        changes.append(StepChange(step, None, tuple(titles or [reason]), bool(titles), *levels))
+        changes.append(StepChange(step, None, tuple(titles or [reason]), bool(titles), before, after))
     for one in pending:
         found = first_of_level(steps, peaks, one)
         step, since = (one.after.step, one.before.step) if found is None else (found, None)
-        before, after = (level_at(steps, peaks, snapshot.step) for snapshot in one)
-        changes.append(StepChange(step, since, (one.title,), True, before, after))
+        levels = [level_at(steps, peaks, snapshot.step) for snapshot in one]
+        changes.append(StepChange(step, since, (one.title,), True, levels[0], levels[1]))
     changes = [_explained(change, at_step) for change in changes]
     changes.extend(_of_former(traced, changes, steps, peaks))
     jump = largest_jump(steps, peaks, [change.step for change in changes])

@@ -95,7 +95,9 @@ def _of_peak(size: int, snapshot: Snapshot) -> str:
 def _tensors(run: Run, device: str) -> Iterator[str]:
     """The findings on data sets, constants and dense gradients in the last breakdown."""
     snapshot = _last_breakdown(run, device)
-    for name, text in () if snapshot is None else _TENSOR_FINDINGS.items():
+    if snapshot is None:
+        return
+    for name, text in _TENSOR_FINDINGS.items():
         groups = [one for one in snapshot.held_tensors if _kind(one) == name]
         total = sum(group.bytes for group in groups)
         least = MIN_DATA_SET_BYTES if name == "data set" else 1
