@@ -10,9 +10,8 @@ import dataclasses
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from tb_memplugin.analysis.composition import Overview, overview
+from tb_memplugin.analysis.composition import overview
 from tb_memplugin.analysis.facts import device_phase
 from tb_memplugin.analysis.rows import fragmentation
 from tb_memplugin.schema import (
@@ -137,7 +136,7 @@ MAX_ROWS = 1 << 24
 
 @dataclasses.dataclass(frozen=True)
 class PoolSteps:
-    """The pool at the rows of an overview; arrays have one value per row, int64 with `MISSING` unless noted.
+    """The pool at the rows of an `overview`; arrays have one value per row, int64 with `MISSING` unless noted.
 
     Free bytes are the pool minus the bytes allocated at the same time: `in_use_bytes` of measured rows, `peak_bytes` of
     traced rows.
@@ -150,9 +149,13 @@ class PoolSteps:
         growths: Changes of the pool between steps at which it is known, by session.
     """
 
+    total_rows: int
+    step: Integers
+    wall_time: Floats
     session: Integers
     in_use_bytes: Integers
     peak_bytes: Integers
+    capacity_bytes: Integers
     source: Integers
     pool_bytes: Integers
     largest_free_bytes: Integers
@@ -167,12 +170,17 @@ class PoolSteps:
         return free
 
 
-def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
-    measured = measured_pools(view.figures)
-    peak = view.figures.peak_bytes.copy()
-    pool = np.where(measured, view.figures.pool_bytes, MISSING)
-    largest = np.where(measured, view.figures.largest_free_bytes, MISSING)
-    ratio = fragmentation(view.figures)
+def pool_steps(
+    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int
+) -> PoolSteps:
+    """Parameters as for `overview`."""
+    view = overview(run, device, phase, first_step, last_step, limit)
+    figures = view.figures
+    measured = measured_pools(figures)
+    peak = figures.peak_bytes.copy()
+    pool = np.where(measured, figures.pool_bytes, MISSING)
+    largest = np.where(measured, figures.largest_free_bytes, MISSING)
+    ratio = fragmentation(figures)
     rounding = np.full(len(peak), MISSING)
     source = np.where(measured, MEASURED, UNKNOWN)
     for row in np.flatnonzero(view.traced).tolist():
@@ -188,9 +196,13 @@ def pool_steps(run: Run, device: str, view: Overview) -> PoolSteps:
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
     growths, sentences = _growths(run, device)
     return PoolSteps(
+        total_rows=view.total_rows,
+        step=view.rows.step,
+        wall_time=view.rows.wall_time,
         session=_sessions_of(run, view.rows.wall_time),
-        in_use_bytes=view.figures.in_use_bytes,
+        in_use_bytes=figures.in_use_bytes,
         peak_bytes=peak,
+        capacity_bytes=figures.capacity_bytes,
         source=source,
         pool_bytes=pool,
         largest_free_bytes=largest,
@@ -231,30 +243,27 @@ class PoolHistory:
 
 def pool_history(run: Run, device: str) -> PoolHistory:
     """The rows with a known pool, in spans of equal session, source and pool."""
-    view = overview(run, device, device_phase(run, device), None, None, limit=MAX_ROWS)
-    pool = pool_steps(run, device, view)
+    pool = pool_steps(run, device, device_phase(run, device), None, None, limit=MAX_ROWS)
     known = np.flatnonzero(pool.source != UNKNOWN)
     key = np.stack([pool.session[known], pool.source[known], pool.pool_bytes[known]], axis=1)
     cuts = np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1
-    free = pool.free_bytes()
-    spans = tuple(_span(view, pool, free, rows) for rows in np.split(known, cuts) if len(rows))
-    return PoolHistory(spans, pool.sentences)
-
-
-def _span(view: Overview, pool: PoolSteps, free: Integers, rows: npt.NDArray[np.intp]) -> PoolSpan:
-    largest, ratio = pool.largest_free_bytes[rows], pool.fragmentation[rows]
-    largest, ratio = largest[largest != MISSING], ratio[~np.isnan(ratio)]
-    return PoolSpan(
-        first_step=int(view.rows.step[rows[0]]),
-        last_step=int(view.rows.step[rows[-1]]),
-        known_steps=len(rows),
-        source=POOL_SOURCES[int(pool.source[rows[0]])],
-        pool_bytes=int(pool.pool_bytes[rows[0]]),
-        least_free_bytes=int(free[rows].min()),
-        most_free_bytes=int(free[rows].max()),
-        least_largest_free_bytes=int(largest.min()) if len(largest) else None,
-        most_fragmentation=float(ratio.max()) if len(ratio) else None,
-    )
+    free, spans = pool.free_bytes(), []
+    for rows in np.split(known, cuts) if len(known) else ():
+        largest, ratio = pool.largest_free_bytes[rows], pool.fragmentation[rows]
+        largest, ratio = largest[largest != MISSING], ratio[~np.isnan(ratio)]
+        span = PoolSpan(
+            first_step=int(pool.step[rows[0]]),
+            last_step=int(pool.step[rows[-1]]),
+            known_steps=len(rows),
+            source=POOL_SOURCES[int(pool.source[rows[0]])],
+            pool_bytes=int(pool.pool_bytes[rows[0]]),
+            least_free_bytes=int(free[rows].min()),
+            most_free_bytes=int(free[rows].max()),
+            least_largest_free_bytes=int(largest.min()) if len(largest) else None,
+            most_fragmentation=float(ratio.max()) if len(ratio) else None,
+        )
+        spans.append(span)
+    return PoolHistory(tuple(spans), pool.sentences)
 
 
 _PoolPart: TypeAlias = Literal["in_use", "free_largest", "free_other", "pool_free"]
@@ -341,24 +350,22 @@ def _driver(run: Run, device: str, step: int) -> list[int | None]:
         return [None] * 3
     columns = np.stack([figures.driver_process_bytes, figures.driver_used_bytes, figures.driver_total_bytes])
     known = np.flatnonzero((columns[1:] != MISSING).all(axis=0))
-    if not len(known):
-        return [None] * 3
     before = known[run.samples.step[known] <= step]
-    return optional_values(columns[:, before[-1] if len(before) else known[0]])
+    return optional_values(columns[:, before[-1] if len(before) else known[0]]) if len(known) else [None] * 3
 
 
 def _pool_segments(snapshot: Snapshot, notes: list[str]) -> list[MemorySegment]:
     segments = [MemorySegment("in_use", *group, size) for group, size in group_sums(snapshot.ledger).items()]
     pool = snapshot.pool
-    free: dict[Part, int] = {}
     if snapshot.pool_bytes is None:
         notes.append("The free part of the pool is unknown: the pool's size was not recorded.")
-    elif pool is not None and pool.largest_free_bytes is not None:
-        largest = pool.largest_free_bytes
-        free = {"free_largest": largest, "free_other": pool.free_bytes - largest}
-    elif pool is not None:
-        free = {"pool_free": pool.free_bytes}
-    return segments + [MemorySegment(part, None, None, size) for part, size in free.items()]
+    if pool is None:
+        return segments
+    largest, other = pool.largest_free_bytes, pool.other_free_bytes
+    if largest is None or other is None:
+        return [*segments, MemorySegment("pool_free", None, None, pool.free_bytes)]
+    free = MemorySegment("free_largest", None, None, largest), MemorySegment("free_other", None, None, other)
+    return [*segments, *free]
 
 
 def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: list[str]) -> list[MemorySegment]:
@@ -366,14 +373,8 @@ def _outside_pool(pool: int, process: int | None, used: int, total: int, notes: 
         mine, others = process - pool, used - process
     else:
         mine, others = 0, max(0, used - pool)
-        unknown = "This process's memory outside the pool is unknown: the driver "
-        if process is None:
-            notes.append(f"{unknown}does not report processes.")
-        else:
-            notes.append(f"{unknown}reported less than the pool, at another time.")
-    sizes: dict[Part, int] = {
-        "process_other": mine,
-        "others": others,
-        "device_free": max(0, total - pool - mine - others),
-    }
-    return [MemorySegment(part, None, None, size) for part, size in sizes.items()]
+        why = "does not report processes" if process is None else "reported less than the pool, at another time"
+        notes.append(f"This process's memory outside the pool is unknown: the driver {why}.")
+    free = MemorySegment("device_free", None, None, max(0, total - pool - mine - others))
+    outside = MemorySegment("process_other", None, None, mine), MemorySegment("others", None, None, others)
+    return [*outside, free]

@@ -59,9 +59,10 @@ class Stretch:
     points: int
     session: str | None = None
 
-    def overview(self, run: Run, own_name: str) -> Overview:
-        """The overview of these steps in the run of one worker; `own_name` is the device's name there."""
-        return overview(run, own_name, self.phase, self.first_step, self.last_step, limit=2 * self.points)
+    @property
+    def limits(self) -> tuple[int | None, int | None, int]:
+        """The first and the last step, and about the most rows."""
+        return self.first_step, self.last_step, 2 * self.points
 
 
 class Handlers:
@@ -105,7 +106,7 @@ class Handlers:
         found = find_device(self._reader, source, run, stretch.device, stretch.session)
         loaded, of_worker, own_name = found.loaded, found.run, found.own_name
         ooms = with_all_ooms(self._reader, source, loaded, run).ooms
-        view = stretch.overview(of_worker, own_name)
+        view = overview(of_worker, own_name, stretch.phase, *stretch.limits)
         fields = {
             "run": run,
             "device": stretch.device,
@@ -136,22 +137,18 @@ class Handlers:
 
     def pool(self, source: Source, run: str, stretch: Stretch) -> Columns:
         found = find_device(self._reader, source, run, stretch.device, stretch.session)
-        view = stretch.overview(found.run, found.own_name)
-        pool = pool_steps(found.run, found.own_name, view)
+        pool = pool_steps(found.run, found.own_name, stretch.phase, *stretch.limits)
         fields = {
             "run": run,
             "device": stretch.device,
             "phase": stretch.phase,
-            "total_rows": view.total_rows,
+            "total_rows": pool.total_rows,
             "sources": list(POOL_SOURCES),
             "growths": as_json(pool.growths),
             "sentences": list(pool.sentences),
         }
         columns: dict[str, npt.NDArray[Any]] = {
-            "step": view.rows.step,
-            "wall_time": view.rows.wall_time,
-            **values_of(pool, "session", "in_use_bytes", "peak_bytes"),
-            "capacity_bytes": view.figures.capacity_bytes,
+            **values_of(pool, "step", "wall_time", "session", "in_use_bytes", "peak_bytes", "capacity_bytes"),
             "pool_source": np.asarray(pool.source, np.int64),
             **values_of(pool, "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
         }
@@ -160,8 +157,7 @@ class Handlers:
     def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
         of_worker = find_device(self._reader, source, run, stretch.device, stretch.session).run
         summary = host_summary(of_worker)
-        steps = stretch.first_step, stretch.last_step
-        total, columns = host_steps(of_worker, stretch.phase, *steps, limit=2 * stretch.points)
+        total, columns = host_steps(of_worker, stretch.phase, *stretch.limits)
         fields = {
             "run": run,
             "device": stretch.device,
