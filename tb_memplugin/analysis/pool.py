@@ -20,6 +20,7 @@ from tb_memplugin.schema import (
     Category,
     Floats,
     Integers,
+    Phase,
     Run,
     Snapshot,
     format_bytes,
