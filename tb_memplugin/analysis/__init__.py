@@ -16,7 +16,7 @@ from tb_memplugin.analysis.answer import (
     worst,
 )
 from tb_memplugin.analysis.causes import CauseKind, retracing_of
-from tb_memplugin.analysis.changes import LayerTotals, layer_changes, layer_totals, table_at
+from tb_memplugin.analysis.changes import LayerChange, LayerTotals, layer_changes, layer_totals, table_at
 from tb_memplugin.analysis.composition import Overview, first_described, overview
 from tb_memplugin.analysis.facts import (
     DeviceFacts,
