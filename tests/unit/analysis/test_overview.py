@@ -13,7 +13,8 @@ from reading_cases import DEVICE, MIB, make_samples, make_table
 from reading_cases import make_run as any_run
 from reading_cases import make_snapshot as make_any_snapshot
 
-from tb_memplugin.analysis.composition import NO_SNAPSHOT, EndMemory, Overview, long_lived, overview
+from tb_memplugin.analysis import Overview, overview
+from tb_memplugin.analysis.composition import EndMemory, long_lived
 from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
@@ -110,7 +111,7 @@ def test_without_snapshots_weights_and_optimizer_come_from_the_layer_table() -> 
     shown = view(make_run(ending_at_peak([0], [5_000_000]), (make_table(0, unfrozen=False),)))
     expected = {"frozen": 4_000_000, "weights": 2_000, "optimizer_state": 4_012, "unattributed": 993_988}
     assert row(shown, 0) == expected
-    assert shown.snapshot.tolist() == [NO_SNAPSHOT] and not shown.traced.any()
+    assert shown.snapshot.tolist() == [-1] and not shown.traced.any()
 
 
 def test_the_host_does_not_hold_the_model_when_there_is_an_accelerator() -> None:
@@ -125,7 +126,7 @@ def test_a_traced_step_without_a_sample_is_a_row_too() -> None:
     # GIVEN snapshots only, as the summary-writer API writes them
     taken = make_snapshot(7, activations=1000, frozen=0, trainable=0, unattributed=0)
     shown = view(make_run(snapshots=(taken,)))
-    assert shown.step.tolist() == [7] and shown.figures.peak_bytes.tolist() == [1000]
+    assert shown.rows.step.tolist() == [7] and shown.figures.peak_bytes.tolist() == [1000]
     assert shown.figures.in_use_bytes.tolist() == [MISSING]
     assert row(shown, 0) == {"activations": 1000}
 
@@ -141,16 +142,16 @@ def test_only_the_requested_steps_and_phase_and_one_row_a_step_with_the_highest_
     validated = make_samples([5, 5, 5, 9], [99, 120, 98, 97], phase="validation", in_use=[1, 2, 3, 4])
     run = make_run(join_samples([make_samples(range(10), range(10)), validated])[0])
     shown = overview(run, DEVICE, "train", 3, 6, 100)
-    assert shown.step.tolist() == shown.figures.peak_bytes.tolist() == [3, 4, 5, 6] and shown.total_rows == 4
+    assert shown.rows.step.tolist() == shown.figures.peak_bytes.tolist() == [3, 4, 5, 6] and shown.total_rows == 4
     shown = overview(run, DEVICE, "validation", None, None, 100)
-    assert shown.step.tolist() == [5, 9]
+    assert shown.rows.step.tolist() == [5, 9]
     assert shown.figures.peak_bytes.tolist() == [120, 97] and shown.figures.in_use_bytes.tolist() == [2, 4]
 
 
 @pytest.mark.parametrize("device", ["CPU:0", "GPU:7"])
 def test_nothing_recorded_gives_no_rows(device: str) -> None:
     shown = overview(make_run(), device, "train", None, None, 100)
-    assert len(shown.step) == 0 and shown.composition.shape == (0, len(shown.groups))
+    assert len(shown.rows.step) == 0 and shown.composition.shape == (0, len(shown.groups))
 
 
 def test_reduction_keeps_traced_steps_and_the_peak() -> None:
@@ -158,9 +159,9 @@ def test_reduction_keeps_traced_steps_and_the_peak() -> None:
     peaks[[17, 5_003]] = [300 * MIB, 900 * MIB]
     taken = tuple(make_snapshot(step) for step in (3, 4_444, 9_998))
     shown = view(make_run(ending_at_peak(range(10_000), peaks.tolist()), snapshots=taken), limit=200)
-    assert len(shown.step) <= 210 and shown.total_rows == 10_000
-    assert {0, 3, 17, 4_444, 5_003, 9_998, 9_999} <= set(shown.step.tolist())
-    assert shown.step[shown.traced].tolist() == [3, 4_444, 9_998]
+    assert len(shown.rows.step) <= 210 and shown.total_rows == 10_000
+    assert {0, 3, 17, 4_444, 5_003, 9_998, 9_999} <= set(shown.rows.step.tolist())
+    assert shown.rows.step[shown.traced].tolist() == [3, 4_444, 9_998]
 
 
 @st.composite
@@ -187,7 +188,7 @@ def test_every_row_sums_to_its_measured_peak_and_nothing_is_negative(run: Run, l
     assert (shown.composition[~known] == MISSING).all()
     # AND rows are the steps that were recorded or traced, each once, in order
     expected = set(run.samples.step.tolist()) | {snapshot.step for snapshot in run.snapshots}
-    assert set(shown.step.tolist()) <= expected and (np.diff(shown.step) > 0).all()
+    assert set(shown.rows.step.tolist()) <= expected and (np.diff(shown.rows.step) > 0).all()
 
 
 LEAK, BASE, TRANSIENT = 2 * MIB, 4 * MIB, 20 * MIB

@@ -1,7 +1,9 @@
-"""The pool at every step: measured at step end, else traced at the peak, else unknown."""
+"""The pool at every step: measured at step end, else traced at the peak, else unknown; the division of device memory
+sums to the total, whatever the driver reports."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, START, make_run, make_samples, make_snapshot
 
-from tb_memplugin.analysis.composition import overview
-from tb_memplugin.analysis.pool import MAX_SENTENCES, MEASURED, POOL_SOURCES, PoolSteps, pool_history, pool_steps
+from tb_memplugin.analysis import POOL_SOURCES, device_memory, pool_history, pool_steps
 from tb_memplugin.export.run_text import pool_lines
 from tb_memplugin.schema import MISSING, Run, Snapshot
 
@@ -41,11 +42,11 @@ def run_of(
     return make_run(samples, snapshots=tuple(snapshots), session_starts=starts)
 
 
-def pool_of(run: Run, limit: int = 10_000) -> PoolSteps:
-    return pool_steps(run, DEVICE, overview(run, DEVICE, "train", None, None, limit))
+def pool_of(run: Run, limit: int = 10_000) -> Any:
+    return pool_steps(run, DEVICE, "train", None, None, limit)
 
 
-def figures(pool: PoolSteps) -> list[tuple[str, int | None, int | None]]:
+def figures(pool: Any) -> list[tuple[str, int | None, int | None]]:
     """(source, pool, largest free chunk in MiB) of each row."""
     sizes = zip(pool.source.tolist(), pool.pool_bytes.tolist(), pool.largest_free_bytes.tolist(), strict=True)
     return [
@@ -129,7 +130,7 @@ def test_a_session_begins_with_a_pool_of_its_own() -> None:
 def test_only_the_last_of_many_changes_have_sentences() -> None:
     run = run_of([8] * 100, {step: (16 + step, 9) for step in range(100)})
     sentences = pool_of(run).sentences
-    assert len(sentences) == MAX_SENTENCES + 1 and sentences[0] == "70 earlier changes are not shown."
+    assert len(sentences) == 31 and sentences[0] == "70 earlier changes are not shown."
 
 
 def test_a_run_without_samples_or_snapshots_has_no_growth() -> None:
@@ -177,6 +178,73 @@ def test_a_reduction_keeps_the_extremes(rows: list[tuple[int, int, int] | None],
     whole, reduced = pool_of(run), pool_of(run, limit)
     # THEN the lowest and the highest of each figure are there, and every row is a real one
     for name in ("pool_bytes", "largest_free_bytes", "fragmentation"):
-        before, after = [getattr(pool, name)[pool.source == MEASURED] for pool in (whole, reduced)]
+        before, after = [
+            getattr(pool, name)[pool.source == POOL_SOURCES.index("measured")] for pool in (whole, reduced)
+        ]
         before, after = before[~np.isnan(before)], after[~np.isnan(after)]
         assert len(after) == 0 if len(before) == 0 else (before.min(), before.max()) == (after.min(), after.max())
+
+
+SNAPSHOT = make_snapshot(3)
+
+
+def bar(process: int, used: int, total: int, **changes: object) -> Any:
+    samples = make_samples([3], [200 * MIB])
+    figures = dataclasses.replace(
+        samples.devices[DEVICE],
+        driver_process_bytes=np.asarray([process]),
+        driver_used_bytes=np.asarray([used]),
+        driver_total_bytes=np.asarray([total]),
+    )
+    snapshot = dataclasses.replace(SNAPSHOT, **changes)  # type: ignore[arg-type]
+    run = make_run(dataclasses.replace(samples, devices={DEVICE: figures}), snapshots=(snapshot,))
+    return device_memory(run, DEVICE)
+
+
+def sizes(found: Any) -> dict[str, int]:
+    sums: dict[str, int] = {}
+    for segment in found.segments:
+        sums[segment.part] = sums.get(segment.part, 0) + segment.bytes
+    return sums
+
+
+def test_the_parts_sum_to_the_device_memory() -> None:
+    found = bar(600 * MIB, 1000 * MIB, 4096 * MIB)
+    in_use = SNAPSHOT.in_use_bytes
+    assert sizes(found) == {
+        "in_use": in_use,
+        "free_largest": 128 * MIB,
+        "free_other": 512 * MIB - in_use - 128 * MIB,
+        "process_other": 88 * MIB,
+        "others": 400 * MIB,
+        "device_free": 3096 * MIB,
+    }
+    assert sum(sizes(found).values()) == found.total_bytes == 4096 * MIB and found.notes == ()
+
+
+@pytest.mark.parametrize("process", [MISSING, 100 * MIB])
+def test_a_driver_without_process_figures_is_noted(process: int) -> None:
+    found = bar(process, 1000 * MIB, 4096 * MIB)
+    assert sizes(found)["others"] == 488 * MIB and "process_other" not in sizes(found)
+    assert sum(sizes(found).values()) == 4096 * MIB
+    assert len(found.notes) == 1 and "unknown" in found.notes[0]
+
+
+def test_without_a_driver_the_bar_is_the_allocators_limit() -> None:
+    found = bar(MISSING, MISSING, MISSING)
+    assert sizes(found)["unreserved"] == (2048 - 512) * MIB
+    assert sum(sizes(found).values()) == found.total_bytes == 2048 * MIB
+
+
+def test_without_the_pools_size_its_free_part_is_unknown() -> None:
+    found = bar(600 * MIB, 1000 * MIB, 4096 * MIB, pool_bytes=None, largest_free_bytes=None)
+    assert not {"free_largest", "free_other", "pool_free"} & sizes(found).keys()
+    assert any("free part of the pool" in note for note in found.notes)
+    # AND without a driver the remaining capacity is not called unreserved: a part of it may be reserved
+    found = bar(MISSING, MISSING, MISSING, pool_bytes=None, largest_free_bytes=None)
+    assert "unreserved" not in sizes(found) and sizes(found)["headroom"] == 2048 * MIB - found.snapshot.in_use_bytes
+
+
+def test_contradictory_figures_give_no_bar() -> None:
+    found = bar(600 * MIB, 700 * MIB, 100 * MIB)
+    assert found.segments == () and any("do not fit" in note for note in found.notes)

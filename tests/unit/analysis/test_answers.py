@@ -1,9 +1,11 @@
-"""The four answers of recorded runs and of runs with known histories: sentences, how they are known, and evidence."""
+"""The four answers of recorded runs and of runs with known histories: sentences, how they are known, and evidence; the
+status of runs and their order; runs of evaluators, and runs without training."""
 
 import dataclasses
 import gzip
 import pathlib
 import re
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,13 +13,44 @@ import pytest
 from reading_cases import DEVICE, MIB, START, make_oom, make_run, make_samples, make_snapshot, make_table
 
 from tb_memplugin import load
-from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerEvidence
-from tb_memplugin.analysis.facts import device_facts
-from tb_memplugin.analysis.growth import find_growth
-from tb_memplugin.analysis.questions import answers, describe_answers
+from tb_memplugin.analysis import (
+    QUESTIONS,
+    Answer,
+    answers,
+    describe_answers,
+    describe_devices,
+    device_facts,
+    device_phase,
+    findings,
+    growth_of,
+    main_phase,
+    phases,
+    run_status,
+    validation_passes,
+    with_ranks,
+    worst,
+)
+from tb_memplugin.analysis.answer import AnswerEvidence
 from tb_memplugin.cli.import_files import import_files
-from tb_memplugin.schema import FREE, MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Snapshot
+from tb_memplugin.export.describe import describe_run
+from tb_memplugin.export.run_text import format_run
+from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit.what_if import RunPredictor
+from tb_memplugin.schema import (
+    FREE,
+    MISSING,
+    HeldTensorGroup,
+    LedgerRow,
+    Oom,
+    OomStatus,
+    Phase,
+    Run,
+    RunStatus,
+    Samples,
+    Snapshot,
+)
 from tb_memplugin.storage.read.columns import join_samples
+from tb_memplugin.storage.read.worker_samples import samples_of_workers
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 STEPS = np.arange(240)
@@ -100,7 +133,7 @@ def test_a_leak_names_what_grows_since_when() -> None:
     snapshots = tuple(make_snapshot(step, unattributed=max(0, step - 40) * (MIB // 4)) for step in (3, 60, 220))
     run = leaking(snapshots=snapshots)
     growing = by_name(run)["growing"]
-    (growth,) = find_growth(run)
+    growth = growth_of(run, DEVICE)
     since = growth.trend.since_step
     assert growing.sentence == f"+256 KiB/step since step {since}: unattributed" and abs(since - 40) < 10
     assert (growing.status, growing.source) == ("warning", "measured")
@@ -332,3 +365,224 @@ def test_the_json_has_every_field() -> None:
         assert described["question"] == QUESTIONS[answer.name]
         assert described["evidence"] == {**dataclasses.asdict(answer.evidence), "zoom": None}
         assert described["figures"] == answer.figures
+
+
+def flat(**parts: Any) -> Run:
+    return make_run(make_samples(range(40), [900 * MIB] * 40), **parts)
+
+
+def test_the_worst_condition_of_a_run_is_its_status() -> None:
+    assert run_status(flat(), grows=False) == "ok"
+    assert run_status(flat(), grows=True) == "growing"
+    assert run_status(flat(ooms=(make_oom(39),)), grows=True) == "failed"
+    assert run_status(flat(ooms=(dataclasses.replace(make_oom(12), status="survived"),)), grows=False) == "ok"
+    assert run_status(make_run(make_samples([], [])), grows=False) == "unknown"
+
+
+def test_a_run_with_much_free_memory_outside_its_largest_free_chunk_is_fragmented() -> None:
+    # GIVEN a traced step whose pool takes the whole device
+    traced = make_snapshot(3)
+    pool = traced.pool_bytes or 0
+    free = pool - traced.in_use_bytes
+
+    def status(largest: int) -> RunStatus:
+        one = dataclasses.replace(traced, largest_free_bytes=largest, capacity_bytes=pool)
+        samples = make_samples(range(4), [MIB] * 4)
+        samples.devices["CPU:0"].capacity_bytes[:] = pool
+        return run_status(make_run(samples, snapshots=(one,)), grows=False)
+
+    assert free > 0.1 * pool
+    assert status(free) == "ok"
+    assert status(free // 10) == "fragmented"
+
+
+def test_a_run_of_several_workers_has_the_worst_status_of_them() -> None:
+    assert worst(["ok", "fragmented", "growing"]) == "growing"
+    assert worst(["unknown", "ok"]) == "ok"
+    assert worst([]) == "unknown"
+
+
+def entry(status: str, started: float, device: bool = True, **more: Any) -> dict[str, Any]:
+    devices = ["CPU:0"] if device else []
+    return {"status": status, "started": started, "devices": devices, "ended": True, "recorded_until": started, **more}
+
+
+def test_failed_runs_come_first_then_growing_then_fragmented_then_the_newest() -> None:
+    statuses = (("ok", 9.0), ("fragmented", 1.0), ("growing", 2.0), ("failed", 3.0), ("failed", 4.0))
+    runs = [*(entry(*one) for one in statuses), entry("ok", 10.0, device=False), entry("ok", 8.0)]
+    ranked = with_ranks(runs, now=1e9)
+    assert [run["rank"] for run in ranked] == [4, 3, 2, 1, 0, 6, 5]
+    assert [run["status"] for run in ranked] == [run["status"] for run in runs]
+
+
+def test_a_healthy_run_that_recorded_just_now_and_is_not_closed_is_training() -> None:
+    runs = [
+        entry("ok", 0.0, ended=False, recorded_until=100.0),
+        entry("ok", 0.0, ended=True, recorded_until=100.0),
+        entry("growing", 0.0, ended=False, recorded_until=100.0),
+    ]
+    assert [run["status"] for run in with_ranks(runs, now=130.0)] == ["training", "ok", "growing"]
+    assert [run["status"] for run in with_ranks(runs, now=161.0)] == ["ok", "ok", "growing"]
+
+
+LEAK = 300 * MIB + STEPS * MIB
+
+
+def samples_of(phase: Phase, leaks: bool, peak: int = 900 * MIB) -> Samples:
+    in_use = LEAK if leaks else LEAK * 0 + 300 * MIB
+    samples = make_samples(STEPS.tolist(), [peak] * 240, in_use=in_use.tolist(), phase=phase, device="GPU:0")
+    return dataclasses.replace(samples, host_resident_bytes=in_use)
+
+
+def run_by(samples: Samples, worker: str = "") -> Run:
+    return make_run(samples, workers=(worker,), session_starts=(START,))
+
+
+def merged(by_worker: dict[str, Run]) -> Run:
+    samples, _ = samples_of_workers({worker: run.samples for worker, run in by_worker.items()})
+    return make_run(samples, workers=tuple(by_worker), session_starts=(START, START))
+
+
+@pytest.fixture
+def by_worker() -> dict[str, Run]:
+    """A trainer whose memory stays, and an evaluator, whose memory and host RSS grow."""
+    return {
+        "evaluator": run_by(samples_of("validation", leaks=True), "evaluator"),
+        "trainer": run_by(samples_of("train", leaks=False), "trainer"),
+    }
+
+
+def test_an_evaluators_memory_is_that_of_its_validation_steps(by_worker: dict[str, Run]) -> None:
+    run = merged(by_worker)
+    assert main_phase(run) == "train" and device_phase(run, "evaluator/GPU:0") == "validation"
+    fits, growing, _, _ = answers(run, "evaluator/GPU:0")
+    assert fits.figures["peak_bytes"] == 900 * MIB
+    assert growing.evidence.phase == "validation" and growing.sentence.startswith("+1.0 MiB/step since step ")
+    # The page reads the evaluator alone.
+    assert answers(by_worker["evaluator"], "GPU:0")[1].sentence == growing.sentence
+    assert answers(run, "trainer/GPU:0")[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
+    found = [sentence.split(" grows")[0] for sentence in findings(by_worker)]
+    assert found == ["evaluator/GPU:0: memory in use at step end", "evaluator: host RSS"]
+
+
+def test_steps_of_other_workers_between_those_of_one_do_not_hide_them(by_worker: dict[str, Run]) -> None:
+    # GIVEN a table in which a row of the evaluator lies before each row of the trainer
+    alone = by_worker["trainer"] = run_by(samples_of("train", leaks=True), "trainer")
+    growing = answers(merged(by_worker), "trainer/GPU:0")[1]
+    assert growing.sentence == answers(alone, "GPU:0")[1].sentence
+    assert growing.figures == answers(alone, "GPU:0")[1].figures
+
+
+def test_the_devices_view_has_the_peak_that_the_answers_have(by_worker: dict[str, Run]) -> None:
+    for phase in ("train", "validation"):
+        told = describe_devices(by_worker, phase)  # type: ignore[arg-type]
+        peaks = {one["device"]: one["peak_bytes"] for one in told["devices"]}
+        for worker, run in by_worker.items():
+            peak = answers(run, "GPU:0", phase)[0].figures.get("peak_bytes")  # type: ignore[arg-type]
+            assert peaks.get(f"{worker}/GPU:0") == peak
+
+
+def test_in_a_run_without_training_the_peak_is_that_of_all_phases() -> None:
+    validated = samples_of("validation", leaks=False)
+    predicted = samples_of("predict", leaks=False, peak=1200 * MIB)
+    run = run_by(join_samples([validated, predicted])[0])
+    (device,) = describe_devices({"": run}, "validation")["devices"]
+    assert device["peak_bytes"] == answers(run, "GPU:0", "validation")[0].figures["peak_bytes"] == 1200 * MIB
+    assert device["rows"] == 240
+    (device,) = describe_devices({"": run}, "predict")["devices"]
+    assert device["peak_bytes"] == answers(run, "GPU:0", "predict")[0].figures["peak_bytes"] == 1200 * MIB
+
+
+def test_the_terminal_and_json_compare_the_phase_that_was_recorded() -> None:
+    samples = samples_of("predict", leaks=False)
+    other = dataclasses.replace(samples.devices["GPU:0"], peak_bytes=STEPS * 0 + 600 * MIB)
+    run = run_by(dataclasses.replace(samples, devices={**samples.devices, "GPU:1": other}))
+    compared = describe_run(run)["compared"]
+    assert compared["phase"] == "predict" and [one["rows"] for one in compared["devices"]] == [240, 240]
+    assert [one["last_in_use_bytes"] for one in compared["devices"]] == [300 * MIB] * 2
+    assert "imbalance: GPU:0 peaks at 900 MiB, 300 MiB more than GPU:1" in format_run(run)
+
+
+GROWN = STEPS * (MIB // 4)
+
+
+def in_phase(phase: Phase, grown: bool = False, **parts: object) -> Run:
+    """240 steps of one phase with a peak of 900 MiB, and 300 MiB in use at their ends, which may grow."""
+    more = GROWN * grown
+    pools = dict.fromkeys((5, 100), (2000 * MIB, 1000 * MIB))
+    sizes = {"in_use": (300 * MIB + more).tolist(), "phase": phase, "pools": pools}
+    return make_run(make_samples(STEPS.tolist(), (900 * MIB + more).tolist(), **sizes), **parts)
+
+
+@pytest.mark.parametrize("phase", ["validation", "predict"])
+def test_the_four_answers_are_about_the_recorded_phase(phase: Phase) -> None:
+    run = in_phase(phase)
+    assert (main_phase(run), phases(run)) == (phase, [phase])
+    fits, growing, fragmented, changed = answers(run, DEVICE)
+    assert (fits.sentence, fits.evidence.phase) == ("Fits: 900 MiB of 2.0 GiB, 1.1 GiB headroom", phase)
+    assert (growing.sentence, growing.status) == ("No growth over 240 steps (under 3.0 MiB)", "ok")
+    assert growing.evidence.phase == phase
+    assert fragmented.status != "unknown" and fragmented.evidence.phase == phase
+    assert changed.sentence == "No changes in 240 steps"
+
+
+def test_a_growing_cache_is_held_tensors() -> None:
+    def snapshot(step: int) -> object:
+        taken = make_snapshot(step, unattributed=int(GROWN[step]))
+        rows = tuple(
+            dataclasses.replace(row, category="held_tensors") if row.category == "unattributed" else row
+            for row in taken.ledger
+        )
+        return dataclasses.replace(taken, phase="predict", ledger=rows)
+
+    run = in_phase("predict", grown=True, snapshots=(snapshot(60), snapshot(220)))
+    growth = growth_of(run, DEVICE)
+    assert (growth.phase, growth.owner.category) == ("predict", "held_tensors")
+    growing = answers(run, DEVICE)[1]
+    assert growing.sentence == f"+256 KiB/step since step {growth.trend.since_step}: held tensors"
+    assert (growing.evidence.phase, growing.evidence.category) == ("predict", "held_tensors")
+
+
+def test_a_phase_after_training_has_a_trend_of_its_own() -> None:
+    training = make_samples(STEPS.tolist(), [900 * MIB] * 240, in_use=[300 * MIB] * 240)
+    generating = make_samples(
+        (240 + STEPS).tolist(), (900 * MIB + GROWN).tolist(), in_use=(300 * MIB + GROWN).tolist(), phase="predict"
+    )
+    run = make_run(join_samples([training, generating])[0])
+    assert answers(run, DEVICE)[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
+    assert answers(run, DEVICE, "predict")[1].evidence.phase == "predict"
+    assert answers(run, DEVICE, "predict")[1].sentence.startswith("+256 KiB/step since step ")
+
+
+def test_batches_after_one_training_step_are_no_trend() -> None:
+    # GIVEN a prediction after training, whose batches have the number of the last training step
+    training = make_samples(STEPS.tolist(), [900 * MIB] * 240, in_use=[300 * MIB] * 240)
+    predicting = make_samples([239] * 240, [900 * MIB] * 240, in_use=(300 * MIB + GROWN).tolist(), phase="predict")
+    assert growth_of(make_run(join_samples([training, predicting])[0]), DEVICE, "predict") is None
+
+
+def test_batches_before_training_are_no_validation_passes() -> None:
+    evaluated = make_samples(range(5), [MIB] * 5, phase="validation", start=1e9)
+    assert validation_passes(make_run(evaluated), DEVICE) == []
+    trained = make_samples(range(5), [MIB] * 5, start=1e9 + 100)
+    validated = make_samples([4] * 3, [MIB] * 3, phase="validation", start=1e9 + 200)
+    run = make_run(join_samples([evaluated, trained, validated])[0])
+    (passed,) = validation_passes(run, DEVICE)
+    assert (passed.after_step, passed.batches) == (4, 3)
+
+
+def test_the_terminal_and_json_show_the_pool_of_the_phase() -> None:
+    run = in_phase("predict", layer_tables=(make_table(0, unfrozen=False),))
+    text = format_run(run)
+    assert "240 steps (0 to 239)" in text and f"{DEVICE}, pool over predict steps:" in text
+    assert "(unknown)" not in text and "training" not in text
+    described = describe_run(run)
+    assert described["pool"][DEVICE]["spans"] and described["steps"] == 240
+    assert described["answers"][DEVICE][1]["sentence"] == "No growth over 240 steps (under 3.0 MiB)"
+
+
+def test_what_if_says_why_it_predicts_nothing() -> None:
+    prediction = RunPredictor(in_phase("predict"), DEVICE).predict(Conditions())
+    assert prediction.assumptions == (
+        "Unknown: predictions come from training steps, and this run has only predict steps.",
+    )
