@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import numpy as np
 from reading_cases import MIB, START, make_oom, make_snapshot
 
-from tb_memplugin.analysis.workers import summarize_session
+from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import MISSING, DeviceSamples, Samples, Snapshot
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.files.source import Listing, NewestFrames, TagContent

@@ -6,7 +6,7 @@ import pathlib
 import numpy as np
 from sample_runs import ALL_TRAINABLE, MIB, STARTED, Plan, samples_of, snapshot_at, table_at
 
-from tb_memplugin.analysis.workers import summarize_session
+from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import MISSING, DeviceSamples, Samples
 from tb_memplugin.storage.write.run_writer import RunWriter
 

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page
 from sample_runs import MIB
 
-from tb_memplugin.analysis.host import PART_NAMES
+from tb_memplugin.analysis import PART_NAMES
 
 
 @pytest.mark.reads

@@ -23,7 +23,7 @@ from harness import MIB, alone, answer, by_category, limit, made
 
 import tb_memplugin
 from tb_memplugin.allocator.fit import would_fit
-from tb_memplugin.analysis.pool import device_memory
+from tb_memplugin.analysis import device_memory
 from tb_memplugin.importers.memory_dump import read_dump
 from tb_memplugin.schema import FREE, IN_USE
 

@@ -45,7 +45,7 @@ def main() -> None:
     import tensorflow as tf
 
     import tb_memplugin
-    from tb_memplugin.analysis.host import host_summary
+    from tb_memplugin.analysis import host_summary
     from tb_memplugin.importers.memory_dump import summarize_dump
     from tb_memplugin.recorder.devices.memory_maps import PINNED
 

@@ -17,7 +17,7 @@ from servers import start
 from serving import memory_mb, shown
 
 from tb_memplugin import load
-from tb_memplugin.analysis.facts import device_facts
+from tb_memplugin.analysis import device_facts
 from tb_memplugin.cli import main
 from tb_memplugin.cli.report import collect
 from tb_memplugin.export.rows import export_units, unit_tables

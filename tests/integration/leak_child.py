@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 import tb_memplugin
-from tb_memplugin.analysis.questions import describe_answers
+from tb_memplugin.analysis import describe_answers
 
 STEPS = 2000
 history: list[Any] = []

@@ -6,8 +6,7 @@ import pytest
 from child import recorded, run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.facts import main_phase, step_range
-from tb_memplugin.analysis.questions import answers
+from tb_memplugin.analysis import answers, main_phase, step_range
 
 MODEL = """
 import keras, numpy as np, tensorflow as tf, tb_memplugin

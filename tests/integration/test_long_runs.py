@@ -6,7 +6,7 @@ import pytest
 from child import recorded, run_child
 
 import tb_memplugin
-from tb_memplugin.analysis.questions import answers
+from tb_memplugin.analysis import answers
 
 STEPS = """
 import gc, itertools, time, tracemalloc

@@ -7,7 +7,7 @@ from reading_cases import equal
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.analysis.workers import summarize_session
+from tb_memplugin.analysis import summarize_session
 
 MODEL = """
 import sys, keras, numpy as np, tb_memplugin

@@ -1,4 +1,4 @@
-"""Findings on memory of what is no longer used, on data sets, constants and dense gradients, and on recomputed layers."""
+"""Findings on memory that is no longer used, on data sets, constants and dense gradients, and on recomputed layers."""
 
 import dataclasses
 

@@ -6,7 +6,7 @@ import pytest
 from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, write_small_run
 
 from tb_memplugin import load
-from tb_memplugin.analysis.facts import DeviceFacts, StepRange, device_facts, phases, step_range
+from tb_memplugin.analysis import DeviceFacts, StepRange, device_facts, phases, step_range
 from tb_memplugin.export.describe import Selection, describe_run
 from tb_memplugin.schema import MISSING, Run
 from tb_memplugin.storage.read.columns import empty_samples, join_samples

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, START, make_samples, write_samples, write_small_run
 
-from tb_memplugin.analysis.composition import overview
-from tb_memplugin.analysis.pool import pool_steps
+from tb_memplugin.analysis import pool_steps
 from tb_memplugin.schema import MISSING, PHASES
 from tb_memplugin.server import handlers
 from tb_memplugin.server.handlers import Handlers, Stretch
@@ -44,7 +43,7 @@ def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Pa
 def test_the_pool_is_told_at_the_rows_of_the_overview(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "run")
     run = Reader().run(FileSource(tmp_path), "run").run
-    pool = pool_steps(run, DEVICE, overview(run, DEVICE, "train", None, None, 1000))
+    pool = pool_steps(run, DEVICE, "train", None, None, 1000)
     answer = Handlers(Reader()).pool(FileSource(tmp_path), "run", Stretch(DEVICE, "train", None, None, 500))
     assert answer.fields["total_rows"] == 60 and {len(column) for column in answer.columns.values()} == {60}
     assert int(answer.columns["peak_bytes"][answer.columns["step"] == 41][0]) >= 600 * MIB
@@ -55,13 +54,13 @@ def test_the_pool_is_told_at_the_rows_of_the_overview(tmp_path: pathlib.Path) ->
 
 def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_path, monkeypatch) -> None:
     computed: list[int] = []
-    real = handlers.change_effects
+    real = handlers.layer_changes
 
     def counted(*args: Any) -> Any:
         computed.append(1)
         return real(*args)
 
-    monkeypatch.setattr(handlers, "change_effects", counted)
+    monkeypatch.setattr(handlers, "layer_changes", counted)
     write_small_run(tmp_path / "run")
     of, source = Handlers(Reader()), FileSource(tmp_path)
 

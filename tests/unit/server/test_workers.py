@@ -21,7 +21,7 @@ from reading_cases import (
 from worker_runs import CAPACITY, top_bytes, top_step, write_workers
 
 from tb_memplugin import load
-from tb_memplugin.analysis import facts, findings
+from tb_memplugin.analysis import device_facts, findings, phases, step_range
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import predictor_of
 from tb_memplugin.export.describe import Selection, describe_run
@@ -124,10 +124,10 @@ def test_a_run_read_worker_by_worker_is_described_as_a_whole(tmp_path: pathlib.P
     source = FileSource(tmp_path)
     (told,) = Handlers(Reader()).runs(source)["runs"]
     whole = Reader().run(source, "run")
-    steps = facts.step_range(whole.run)
+    steps = step_range(whole.run)
     assert (told["steps"], told["first_step"], told["last_step"]) == (70, 0, 69) == dataclasses.astuple(steps)
-    assert told["devices"] == [dataclasses.asdict(one) for one in facts.device_facts(whole.run)]
-    assert told["phases"] == facts.phases(whole.run) and told["findings"] == findings.findings(whole.by_worker)
+    assert told["devices"] == [dataclasses.asdict(one) for one in device_facts(whole.run)]
+    assert told["phases"] == phases(whole.run) and told["findings"] == findings(whole.by_worker)
     assert told["workers"] == list(whole.run.workers) and told["sessions"] == 3
     assert told["notes"] == list(whole.run.notes) and told["damage"] == list(whole.run.damage)
     assert told["started"] == whole.sessions[0].started
@@ -155,7 +155,7 @@ def test_host_memory_that_grows_is_told_of_each_worker(tmp_path: pathlib.Path) -
     (told,) = Handlers(Reader()).runs(source)["runs"]
     (finding,) = told["findings"]
     assert finding.startswith("b: host RSS grows by 100 MiB every 100 steps")
-    assert findings.findings(Reader().run(source, "run").by_worker) == [finding]
+    assert findings(Reader().run(source, "run").by_worker) == [finding]
 
 
 def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path, monkeypatch) -> None:

@@ -9,7 +9,7 @@ from rollup_cases import rollups_of
 from tensorboard.backend.event_processing import data_provider, plugin_event_multiplexer
 from tensorboard.context import RequestContext
 
-from tb_memplugin.analysis.workers import summarize_session
+from tb_memplugin.analysis import summarize_session
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.files.provider_source import ProviderSource
 from tb_memplugin.storage.files.source import Source

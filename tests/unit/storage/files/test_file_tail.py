@@ -6,7 +6,7 @@ import pytest
 from reading_cases import MIB, equal, event_files, make_samples, make_snapshot
 from rollup_cases import rollups_of
 
-from tb_memplugin.analysis.workers import summarize_session
+from tb_memplugin.analysis import summarize_session
 from tb_memplugin.storage.files import file_tail
 from tb_memplugin.storage.files.file_tail import Tail, read_tail
 from tb_memplugin.storage.files.limits import Room

@@ -9,7 +9,7 @@ from reading_cases import MIB, equal, make_oom, make_samples, make_snapshot
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.analysis.workers import summarize_session
+from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import Phase, Samples
 from tb_memplugin.schema.worker_summary import WorkerSummary
 from tb_memplugin.storage.write.kept_session import MAX_ROWS, KeptSession

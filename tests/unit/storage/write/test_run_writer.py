@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_file_loader import RawEventFileL
 from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
-from tb_memplugin.analysis.workers import summarize_session
+from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import LayerActivations, LayerTable, Samples
 from tb_memplugin.storage.frames import codec
 from tb_memplugin.storage.frames.codec import Frame
