@@ -28,7 +28,7 @@ def traced_step(directory: pathlib.Path, smallest: bool) -> Any:
     import trainings_child as child
 
     import tb_memplugin
-    from tb_memplugin.recorder.tracing import step_analysis
+    from tb_memplugin.recorder.tracing import tracer as step_analysis
 
     if smallest:
         layers = [keras.Input((64, 64, 3)), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(10)]

@@ -16,7 +16,7 @@ MIB = 1 << 20
 TRAIN = """
 import numpy as np, tensorflow as tf, keras, time
 import tb_memplugin
-from tb_memplugin.recorder.tracing import step_ends
+from tb_memplugin.recorder.tracing import schedule as step_ends
 step_ends.SHARE = 4.0  # a measurement that a busy machine delays must not use up the budget of the whole run
 kind, directory, steps = sys.argv[1], sys.argv[2], int(sys.argv[3])
 model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(32), keras.layers.Dense(1)])

@@ -72,7 +72,7 @@ answer({"said": said, "counts": counts, "quiet": quiet, "child": child,
 
 COST = """
 import ctypes
-from tb_memplugin.recorder.devices import framework
+from tb_memplugin.recorder.devices import native as framework
 maps = MemoryMaps(["CPU:0"], said.append)
 held = [tf.zeros([n % 97 + 1, 11]) for n in range(1500)][::2] + [tf.zeros([n % 91 * 3 + 1, 11]) for n in range(300)]
 data = maps.read("CPU:0")

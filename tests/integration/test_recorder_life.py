@@ -68,7 +68,7 @@ os._exit(0)
 
 
 SLOW_ANALYSIS = """
-from tb_memplugin.recorder.tracing.step_analysis import StepAnalysis
+from tb_memplugin.recorder.tracing.tracer import StepAnalysis
 analyze = StepAnalysis.analyze
 def slowly(self, traced):
     time.sleep(0.4)

@@ -1,9 +1,25 @@
-"""FACE."""
+"""What the recorder stands on: checked settings, the background thread that does what takes time, faults that stop one
+part and not the training, and what keeps the process as it was (forks, garbage collection, temporary directories). The
+other packages of the recorder call it; it calls none and imports neither NumPy nor TensorFlow."""
 
 from tb_memplugin.recorder.base import background
-from tb_memplugin.recorder.base.background import FOREIGN_SECONDS, Background, Job, end_foreign_calls, wait, weakly
-from tb_memplugin.recorder.base.due import Due, changes
-from tb_memplugin.recorder.base.faults import Faults
-from tb_memplugin.recorder.base.private_directory import PrivateDirectory, is_private, remove_abandoned
-from tb_memplugin.recorder.base.process import abandon_in_child, uncounted
+from tb_memplugin.recorder.base.background import (
+    FOREIGN_SECONDS,
+    Background,
+    Job,
+    end_foreign_calls,
+    submit,
+    wait,
+    weakly,
+)
+from tb_memplugin.recorder.base.isolation import (
+    Due,
+    Faults,
+    PrivateDirectory,
+    abandon_in_child,
+    changes,
+    is_private,
+    remove_abandoned,
+    uncounted,
+)
 from tb_memplugin.recorder.base.settings import DEFAULT_LOG_DIR, Settings, checked_settings, is_batch_size, is_step

@@ -1,6 +1,5 @@
 """The background thread: it writes files, queries the driver and analyzes traces, so that training does not wait. All
-recorders of a process share it. It refers to a recorder only while one of the recorder's jobs is queued or runs, so an
-unused recorder, and its model, can be garbage-collected."""
+recorders of a process share it. It refers to a recorder only while one of the recorder's jobs is queued or runs."""
 
 import collections
 import contextlib
@@ -13,7 +12,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tb_memplugin.recorder.base.process import uncounted
+from tb_memplugin.recorder.base.isolation import uncounted
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -31,8 +30,7 @@ Job = Callable[[], None]
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
-    """A function that calls the method while its object exists. A recorder that is dropped should go at once, not when
-    the garbage collector next looks for cycles."""
+    """A function that calls the method while its object exists, so that a dropped recorder goes at once."""
     reference = weakref.WeakMethod(method)
 
     def call(*arguments: Any) -> None:
@@ -44,39 +42,25 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Background:
-    """One recorder's jobs on the background thread: `tick` every `interval` seconds, and submitted jobs in order. Any
-    thread may call the methods. A job that a job submits runs right after it, before the jobs of other threads. Of the
-    object whose method `tick` is, only a weak reference is kept."""
+    """One recorder's jobs: `tick`, a method kept weakly, every `interval` seconds, and submitted jobs in order. Any
+    thread may call the methods. A job that a job submits runs right after it, before the jobs of other threads."""
 
     def __init__(self, tick: Job, interval: float) -> None:
         self.tick = weakly(tick)
         self.interval = interval
         self._reference = weakref.ref(self)
         hash(self._reference)  # now: Python refuses to hash a reference to an object that is gone
-        self.submit(self._ticking(True))
+        self.set_ticking(True)
 
-    def submit(self, job: Job) -> None:
-        """Queue a job. Safe to call in a finalizer."""
-        _thread.submit(job)
-
-    def rest(self, last: Job) -> None:
-        self.submit(last)
-        self.submit(self._ticking(False))
-
-    def wake(self, first: Job) -> None:
-        self.submit(first)
-        self.submit(self._ticking(True))
-
-    def _ticking(self, wanted: bool) -> Job:
+    def set_ticking(self, wanted: bool) -> None:
         reference, interval = self._reference, self.interval  # not `self`, which a queued job would keep alive
 
         def change() -> None:
+            _thread.due.pop(reference, None)
             if wanted:
                 _thread.due[reference] = time.monotonic() + interval
-            else:
-                _thread.due.pop(reference, None)
 
-        return change
+        submit(change)
 
 
 class _Thread:
@@ -86,7 +70,7 @@ class _Thread:
         self.renew()
 
     def renew(self) -> None:
-        """Start afresh, in a forked child too: it has no such thread, and queued jobs are the parent's."""
+        """Start over, also in a forked child: it has no such thread, and queued jobs are the parent's."""
         self.due: dict[weakref.ref[Background], float] = {}
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()  # safe to put to in a finalizer
         self._next: collections.deque[Job] = collections.deque()  # submitted by the running job
@@ -96,6 +80,7 @@ class _Thread:
         self._ending = False
 
     def submit(self, job: Job) -> None:
+        """Queue a job. Safe to call in a finalizer."""
         if self.is_current():
             self._next.append(job)
             return
@@ -105,6 +90,7 @@ class _Thread:
             self._thread.start()
 
     def wait(self) -> bool:
+        """Wait until all jobs of all recorders are done; False if the thread did nothing, or worked, for too long."""
         if self.is_current():  # a finalizer on this thread
             self._run_next()
             return True
@@ -127,10 +113,7 @@ class _Thread:
     @contextlib.contextmanager
     def foreign_call(self) -> Iterator[None]:
         """A block of the background thread that calls TensorFlow's file systems, which wait without Python's lock.
-
-        Raises:
-            InterruptedError: `end_foreign_calls` was called.
-        """
+        Raises `InterruptedError` after `end_foreign_calls`."""
         if not self.is_current():
             yield
             return
@@ -153,7 +136,7 @@ class _Thread:
         return ended
 
     def _used_seconds(self) -> float:
-        """Processor time of the thread; 0 where the system does not tell."""
+        """Processor time of the thread; 0 if the system does not say."""
         thread = self._thread
         if thread is None or thread.ident is None or not thread.is_alive() or not _CLOCKS:
             return 0.0
@@ -177,7 +160,7 @@ class _Thread:
         while self._next:
             jobs = [self._next.popleft()]
             _run_job(jobs[0])
-            _drop(jobs)
+            uncounted(jobs.clear)()  # with the facts about a step that the job may have
 
     def _tick_those_due(self) -> None:
         for reference, due in list(self.due.items()):
@@ -190,17 +173,6 @@ class _Thread:
                 self.due[reference] = time.monotonic() + background.interval
 
 
-def wait() -> bool:
-    """Wait until all jobs of all recorders are done; False if the thread did nothing, or worked, for too long."""
-    return _thread.wait()
-
-
-@uncounted
-def _drop(jobs: list[Job]) -> None:
-    """Let go of a job, with the facts about a step that it may have."""
-    jobs.clear()
-
-
 def _run_job(job: Job) -> None:
     try:
         job()
@@ -209,11 +181,8 @@ def _run_job(job: Job) -> None:
 
 
 _thread = _Thread()
-foreign_call, end_foreign_calls, while_it_works, is_this_thread = (
-    _thread.foreign_call,
-    _thread.end_foreign_calls,
-    _thread.while_it_works,
-    _thread.is_current,
-)
+submit, wait, while_it_works = _thread.submit, _thread.wait, _thread.while_it_works
+is_this_thread = _thread.is_current
+foreign_call, end_foreign_calls = _thread.foreign_call, _thread.end_foreign_calls
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_thread.renew)

@@ -5,7 +5,7 @@ import json
 import operator
 import os
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
@@ -63,23 +63,25 @@ def checked_settings(
 ) -> Settings:
     """The arguments as `Settings`; a `RecordingError` names an invalid one and the received value."""
     if isinstance(overhead, bool) or not isinstance(overhead, (int, float)) or not 0 <= overhead <= 1:
-        raise RecordingError(
-            "overhead must be the share of run time that tracing may cost, from 0 (no tracing) to 1. "
-            f"Received: overhead={overhead!r}"
-        )
+        _refuse("must be the share of run time that tracing may cost, from 0 (no tracing) to 1", overhead=overhead)
     for name, switch in (("keep_profile", keep_profile), ("source_lines", source_lines), ("scalars", scalars)):
         if not isinstance(switch, bool):
-            raise RecordingError(f"{name} must be True or False. Received: {name}={switch!r}")
+            _refuse("must be True or False", **{name: switch})
     if batch_size is not None and not is_batch_size(batch_size):
-        raise RecordingError(f"batch_size must be an integer from 1 on. Received: batch_size={batch_size!r}")
+        _refuse("must be an integer from 1 on", batch_size=batch_size)
     worker = _worker_of_cluster() if worker is None else worker
     if not isinstance(worker, str) or worker.strip("./\\") != worker or "/" in worker or "\\" in worker:
-        raise RecordingError(f"worker must be a plain directory name, such as 'worker_1'. Received: worker={worker!r}")
+        _refuse("must be a plain directory name, such as 'worker_1'", worker=worker)
+    names = [devices] if isinstance(devices, str) else devices
+    if names is not None and not (
+        isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)
+    ):
+        _refuse("must be a list of names, such as ['GPU:0']", devices=devices)
     return Settings(
         _check_log_dir(log_dir),
         float(overhead),
         _check_steps(trace_steps),
-        _check_devices(devices),
+        None if names is None else tuple(names),
         keep_profile,
         worker,
         source_lines,
@@ -88,9 +90,14 @@ def checked_settings(
     )
 
 
+def _refuse(rule: str, **received: Any) -> NoReturn:
+    ((name, value),) = received.items()
+    raise RecordingError(f"{name} {rule}. Received: {name}={value!r}") from None
+
+
 def is_step(step: Any) -> bool:
     """Whether a value is a step, or an epoch: an integer from 0 to `MAX_STEP`."""
-    from tb_memplugin.schema import MAX_STEP  # with NumPy, which `tb-memplugin run` leaves to the program
+    from tb_memplugin.schema import MAX_STEP  # here: it imports NumPy, and `tb-memplugin run` imports this module
 
     try:
         return not isinstance(step, bool) and 0 <= operator.index(step) <= MAX_STEP
@@ -115,22 +122,21 @@ def _worker_of_cluster() -> str:
 
 
 def _check_log_dir(log_dir: Any) -> str:
+    """The directory as an absolute path, made if it is missing; a URL as it is."""
     try:
         path = os.fspath(log_dir)
     except TypeError:
         path = None
     if not isinstance(path, str) or not path:
-        raise RecordingError(
-            f"log_dir must be a path or URL of the run directory, such as 'runs/exp1'. Received: log_dir={log_dir!r}"
-        )
+        _refuse("must be a path or URL of the run directory, such as 'runs/exp1'", log_dir=log_dir)
     if "://" in path:
         return path
     if os.path.exists(path) and not os.path.isdir(path):
-        raise RecordingError(f"log_dir must be a directory, but it is a file. Received: log_dir={log_dir!r}")
+        _refuse("must be a directory, but it is a file", log_dir=log_dir)
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
-        raise RecordingError(f"log_dir cannot be created: {error.strerror}. Received: log_dir={log_dir!r}") from None
+        _refuse(f"cannot be created: {error.strerror}", log_dir=log_dir)
     if not os.access(path, os.W_OK | os.X_OK):
         raise RecordingError(
             f"log_dir is not writable. Received: log_dir={log_dir!r}. Pass a directory that you can write to."
@@ -145,18 +151,7 @@ def _check_steps(trace_steps: Any) -> frozenset[int] | None:
         steps = list(trace_steps)
     except TypeError:
         steps = [None]
-    if not all(is_step(step) for step in steps):
-        raise RecordingError(
-            "trace_steps must be training steps, integers from 0 to 2**53 - 1, such as [10, 500]. "
-            f"Received: trace_steps={trace_steps!r}"
-        )
-    return frozenset(int(step) for step in steps)
-
-
-def _check_devices(devices: Any) -> tuple[str, ...] | None:
-    if devices is None:
-        return None
-    names = [devices] if isinstance(devices, str) else devices
-    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
-        raise RecordingError(f"devices must be a list of names, such as ['GPU:0']. Received: devices={devices!r}")
-    return tuple(names)
+    if not all(map(is_step, steps)):
+        rule = "must be training steps, integers from 0 to 2**53 - 1, such as [10, 500]"
+        _refuse(rule, trace_steps=trace_steps)
+    return frozenset(map(int, steps))

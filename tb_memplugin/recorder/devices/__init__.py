@@ -1,10 +1,9 @@
-"""FACE."""
+"""The devices' memory as TensorFlow, its allocators and the system state it: which devices to record, a row of figures
+per step and the buffer in which rows wait, and the allocators' memory maps, read through TensorFlow's C++ library. The
+recorder's loop samples with it, `tracing` and `failure` read maps; Python code that measures once calls it as well."""
 
 from tb_memplugin.recorder.devices import statistics
-from tb_memplugin.recorder.devices.framework import LOG_LEVEL, check_switch, open_library
-from tb_memplugin.recorder.devices.host import Driver, DriverFigures, ResidentMemory
-from tb_memplugin.recorder.devices.mapped_memory import MappedMemory
 from tb_memplugin.recorder.devices.memory_maps import PINNED, MemoryMaps, resource_handle_bytes
-from tb_memplugin.recorder.devices.ordinary_steps import Clock, OrdinarySteps, PassedSteps
-from tb_memplugin.recorder.devices.sample_buffer import SAMPLE_INTEGERS, SampleBuffer
-from tb_memplugin.recorder.devices.statistics import Device, Statistics, choose_devices, memory_info
+from tb_memplugin.recorder.devices.native import LOG_LEVEL, MappedMemory, open_library
+from tb_memplugin.recorder.devices.samples import OrdinarySteps, PassedSteps, Sample, SampleBuffer, Sampler
+from tb_memplugin.recorder.devices.statistics import Device, Driver, choose_devices, memory_info

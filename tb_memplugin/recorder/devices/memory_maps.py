@@ -11,8 +11,7 @@ import numpy as np
 
 from tb_memplugin.importers import read_dump, summarize_dump
 from tb_memplugin.recorder.devices import statistics as allocator_figures
-from tb_memplugin.recorder.devices.framework import BFC_TYPES, Framework, check_switch, open_framework
-from tb_memplugin.recorder.devices.mapped_memory import MappedMemory, UnreadableError
+from tb_memplugin.recorder.devices.native import BFC_TYPES, Framework, MappedMemory, UnreadableError, open_library
 from tb_memplugin.recorder.devices.statistics import asks_for_bfc
 from tb_memplugin.schema import IN_USE, is_gpu
 
@@ -32,8 +31,7 @@ def find_allocator(framework: Framework, device: str, memory: MappedMemory) -> i
             raise UnreadableError("there is no local CUDA GPU")
         allocator = framework.gpu_host_allocator()
     else:
-        setting = os.environ.get("TF_GPU_ALLOCATOR", "")
-        if setting == "cuda_malloc_async":
+        if os.environ.get("TF_GPU_ALLOCATOR") == "cuda_malloc_async":
             raise UnreadableError("with TF_GPU_ALLOCATOR=cuda_malloc_async the driver manages the pool")
         if device not in cuda_devices():
             raise UnreadableError("it is not a local CUDA GPU")
@@ -45,11 +43,10 @@ def find_allocator(framework: Framework, device: str, memory: MappedMemory) -> i
 
 
 def cuda_devices() -> Collection[str]:
-    """Names of this process's logical GPUs that use TensorFlow's own CUDA support.
+    """Names of this process's logical GPUs that use TensorFlow's own CUDA support; TensorFlow must have made them.
 
-    TensorFlow must have created its logical devices before. Requesting the allocator of any other device ends the
-    process, so the count comes from the local physical devices: the list of logical devices also contains those of
-    other hosts. GPUs of a pluggable device report no compute capability.
+    Requesting the allocator of any other device ends the process, so the count comes from the local physical devices:
+    logical ones may be of other hosts. GPUs of a pluggable device report no compute capability.
     """
     import tensorflow as tf
 
@@ -67,8 +64,7 @@ def type_name(address: int, memory: MappedMemory) -> str:
     """Mangled name of the C++ class of a polymorphic object of TensorFlow's library, such as ``N3tsl12BFCAllocatorE``.
 
     In the Itanium ABI, an object begins with a pointer into its class's vtable. The two words before that place are the
-    offset from this subobject to the start of the object, and a pointer to the type information; the second word of the
-    type information points to the name.
+    offset from this subobject to the object's start, and a pointer to the type, whose second word points to the name.
     """
     vtable = memory.pointer(address)
     if "tensorflow" not in os.path.basename(memory.file_of(vtable)):
@@ -94,11 +90,9 @@ _FALLBACK = "Chunk sizes are rounded requests instead."
 
 
 class MemoryMaps:
-    """Reads the memory maps of the recorded devices, and of `PINNED`, if that is safe.
-
-    Reading calls functions of TensorFlow's library that are not a public API; docs/development/memory_map.md
-    lists the checks that come first. Any thread may read, but not a signal handler: a read takes the allocator's lock.
-    `warn` is called once per device that cannot be read, with a sentence that says why.
+    """Reads the memory maps of the recorded devices, and of `PINNED`, if that is safe: the functions that it calls are
+    not a public API, and docs/development/memory_map.md lists the checks that come first. Any thread may read, but not
+    a signal handler: a read takes the allocator's lock. `warn` is called once per device that cannot be read.
     """
 
     def __init__(self, devices: Sequence[str], warn: Callable[[str], None]) -> None:
@@ -117,12 +111,11 @@ class MemoryMaps:
     def _open(self, devices: Sequence[str]) -> None:
         if not devices:
             return
-        check_switch()
         import tensorflow as tf
 
         tf.config.list_logical_devices()  # creates the devices, and with them their allocators
         memory = MappedMemory()
-        self._framework = open_framework(tf.__version__, memory)
+        self._framework = Framework(open_library(tf.__version__, memory))
         for device in devices:
             try:
                 self._allocators[device] = find_allocator(self._framework, device, memory)
@@ -135,9 +128,8 @@ class MemoryMaps:
         return device in self._allocators and os.getpid() == self._process
 
     def read(self, device: str) -> bytes | None:
-        """The device's current memory map, for `memory_dump.read_dump`. Never raises. None if the map is not available,
-        if the allocator has no memory yet, or if other threads allocated during the comparison of the first map with
-        the allocator's statistics; the next read tries again."""
+        """The device's current memory map, for `read_dump`. Never raises. None if it is not available, if the allocator
+        has no memory yet, or if other threads allocated while the first map was compared; the next read tries again."""
         allocator = self._allocators.get(device)
         if allocator is None or self._framework is None or not self.available(device):
             return None
@@ -150,7 +142,7 @@ class MemoryMaps:
             return None
 
     def _verify(self, framework: Framework, device: str, allocator: int) -> bytes | None:
-        """Read a map and return it if the bytes of its chunks in use equal the allocator's statistics."""
+        """A map, if the bytes of its chunks in use equal the allocator's statistics."""
         if device == PINNED:
             return self._verify_pinned(framework, allocator)
         for _ in range(ATTEMPTS):
@@ -207,9 +199,9 @@ _PROBES = 5
 
 
 def resource_handle_bytes(maps: MemoryMaps, device: str) -> int | None:
-    """Requested bytes of a resource handle's chunk, measured by making a few; None if unknown. The handles of all
-    devices' variables are on ``CPU:0``. Every variable has one: a tensor with one C++ object, of a size that depends on
-    the TensorFlow build. Python cannot read its address, so its chunk is recognized by this size."""
+    """Requested bytes of a resource handle's chunk, measured by making a few; None if unknown. Every variable, of any
+    device, has a handle on ``CPU:0``: a C++ object whose size depends on the TensorFlow build. Python cannot read its
+    address, so its chunk is recognized by this size."""
     import tensorflow as tf
     from tensorflow.python.eager import context
 

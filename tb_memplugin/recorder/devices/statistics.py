@@ -1,5 +1,6 @@
-"""TensorFlow's devices: which ones to record, and the statistics of their allocators."""
+"""TensorFlow's devices: which ones to record, their allocators' statistics, and the figures of NVIDIA's driver."""
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 
 from tb_memplugin.environment import VARIABLE
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.schema import NOT_RECORDING, is_cpu, is_gpu
+from tb_memplugin.schema import MISSING, NOT_RECORDING, is_cpu, is_gpu
 
 Statistics: TypeAlias = tuple[Any, Callable[[Any, str], Mapping[str, int]], Callable[[Any, str], None]]
 """TensorFlow's context, and its functions of a context and a device that read and reset an allocator's statistics."""
@@ -45,11 +46,15 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         chosen = [_checked(name) for name in names]
         missing = [name for name in chosen if name not in logical]
         chosen = [name for name in chosen if name in logical]
-    chosen, shared = _one_cpu(chosen)
+    # The logical devices of the CPU share one allocator: each would repeat the bytes of all.
+    cpu, *others = dict.fromkeys(name for name in chosen if is_cpu(name)) or [""]
+    chosen = [name for name in chosen if name not in others]
     details = _local_details() if any(map(is_gpu, chosen)) else {}
     devices: list[Device] = []
     sentences = [f"{NOT_RECORDING} {name}: this process has only {', '.join(logical)}." for name in missing]
-    sentences += [shared] if shared else []
+    if others:
+        same = f"logical devices of the CPU share one allocator, recorded as {cpu}."
+        sentences.append(f"{NOT_RECORDING} {', '.join(others)}: {same}")
     for name in chosen:
         if is_cpu(name) and not cpu_uses_bfc():
             sentences.append(f"{NOT_RECORDING} {name}: {_why_plain()}")
@@ -67,17 +72,6 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
             capacity, bus = details.get(name, (None, None))
             devices.append(Device(name, capacity, bus))
     return devices, sentences
-
-
-def _one_cpu(names: list[str]) -> tuple[list[str], str | None]:
-    """The devices with only one of the logical devices of the CPU, and a sentence on the others. They share one
-    allocator: each would repeat the bytes of all, and a sum over devices would count them again."""
-    cpus = list(dict.fromkeys(name for name in names if is_cpu(name)))
-    if len(cpus) < 2:
-        return names, None
-    others = ", ".join(cpus[1:])
-    sentence = f"{NOT_RECORDING} {others}: logical devices of the CPU share one allocator, recorded as {cpus[0]}."
-    return [name for name in names if name not in cpus[1:]], sentence
 
 
 def asks_for_bfc() -> bool:
@@ -131,12 +125,10 @@ def statistics() -> Statistics | None:
         from tensorflow.python import pywrap_tfe
         from tensorflow.python.eager.context import context
 
-        # Without a context they would crash the process.
-        handle = context()._context_handle
-        found = None if handle is None else (handle, pywrap_tfe.TFE_GetMemoryInfo, pywrap_tfe.TFE_ResetMemoryStats)
+        handle = context()._context_handle  # without one they would crash the process
+        return None if handle is None else (handle, pywrap_tfe.TFE_GetMemoryInfo, pywrap_tfe.TFE_ResetMemoryStats)
     except (ImportError, AttributeError):
         return None
-    return found
 
 
 def reset_peak(device: str) -> None:
@@ -162,9 +154,9 @@ def _cpu_capacity() -> tuple[int, str | None]:
     text = os.environ.get(_CPU_LIMIT)
     if text is None:
         return _CPU_DEFAULT_MIB << 20, None
-    digits = re.match(r"\s*\+?(\d*)", text, re.ASCII)
-    limit = int(digits[1] or 0) if digits else 0
-    if re.fullmatch(r"\s*\+?\d+\s*", text, re.ASCII):
+    number = re.match(r"\s*\+?(\d+)(\s*$)?", text, re.ASCII)
+    limit = int(number[1]) if number else 0
+    if number and number[2] is not None:
         return limit << 20, None
     return limit << 20, f"{_CPU_LIMIT} must be a whole number of MiB: TensorFlow takes {text!r:.40} as {limit} MiB."
 
@@ -192,3 +184,68 @@ def _local_details() -> dict[str, tuple[int | None, str | None]]:
         bus = re.search(r"pci bus id: ([0-9a-fA-F:.]+)", device.physical_device_desc)
         details[_short(device.name)] = (int(device.memory_limit) or None, bus[1] if bus else None)
     return details
+
+
+@dataclasses.dataclass(frozen=True)
+class DriverFigures:
+    """The driver's figures for one GPU, in bytes; `MISSING` if unknown."""
+
+    process_bytes: int = MISSING
+    used_bytes: int = MISSING
+    total_bytes: int = MISSING
+
+
+class Driver:
+    """Queries NVIDIA's management library (NVML), if it is installed and works. The training's thread opens it and
+    reads once; the background thread makes all later calls. TensorFlow and the driver number GPUs differently: a device
+    (``GPU:0``) is found by its PCI bus id."""
+
+    def __init__(self, pci_bus_ids: dict[str, str]) -> None:
+        self.figures: dict[str, DriverFigures] = {}  # the last ones by device
+        self._pci_bus_ids = pci_bus_ids
+        self._handles: dict[str, Any] = {}
+        self._library: Any = None
+
+    def open(self) -> None:
+        """Open the library, also again after `close`. Takes milliseconds."""
+        if not self._pci_bus_ids or self._library is not None:
+            return
+        try:
+            import pynvml
+        except ImportError:
+            return
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError:
+            return
+        self._library = pynvml
+        for device, bus in self._pci_bus_ids.items():
+            with contextlib.suppress(pynvml.NVMLError):
+                self._handles[device] = pynvml.nvmlDeviceGetHandleByPciBusId(bus.encode())
+
+    @property
+    def answers(self) -> bool:
+        return bool(self._handles)
+
+    def read(self) -> None:
+        """Update `figures`. Takes up to milliseconds per GPU."""
+        for device, handle in self._handles.items():
+            self.figures[device] = self._read_device(handle)
+
+    def _read_device(self, handle: Any) -> DriverFigures:
+        library = self._library
+        try:
+            memory = library.nvmlDeviceGetMemoryInfo(handle)
+        except library.NVMLError:
+            return DriverFigures()
+        process = MISSING
+        with contextlib.suppress(library.NVMLError):
+            for entry in library.nvmlDeviceGetComputeRunningProcesses(handle):
+                if entry.pid == os.getpid() and entry.usedGpuMemory is not None:
+                    process = int(entry.usedGpuMemory)
+        return DriverFigures(process, int(memory.used), int(memory.total))
+
+    def close(self) -> None:
+        if self._library is not None:
+            self._library.nvmlShutdown()
+            self._library, self._handles = None, {}

@@ -1,16 +1,15 @@
 """The memory map at a failed allocation, from TensorFlow's dump or from reads during the wait.
 
-TensorFlow reads ``TF_BFC_MEMORY_DUMP`` at each failure, so the variable costs nothing before one and can be set late.
-TensorFlow writes a file when the allocation first fails, retries for up to ten seconds, and writes another one when it
-gives up; also for failures that an op tolerates.
+TensorFlow reads ``TF_BFC_MEMORY_DUMP`` at each failure, so it can be set late. It writes a file when an allocation
+fails, retries for up to ten seconds, and writes another one when it gives up; also for failures that an op tolerates.
 """
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator, Sequence
 
@@ -35,44 +34,33 @@ class DumpFile:
 
 
 class DumpFiles:
-    """This process's memory dumps, in a private directory or at the user's own prefix. Thread-safe."""
+    """This process's memory dumps, in a private directory or at the user's own prefix. `raised_errors` acquires and
+    releases them, any thread may call the other methods."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
         self._directory: PrivateDirectory | None = None
         self._made = 0  # when it was last changed without a dump in it, in nanoseconds since the epoch
 
     def acquire(self) -> None:
-        """Make TensorFlow write dumps, unless the user already does; pair it with `release`."""
-        with self._lock:
-            before = os.environ.get(VARIABLE)
-            # A child process inherits the variable of its parent's recorder, but must not write to that directory.
-            if not self._users and (not before or is_private(before)):
-                remove_abandoned()
-                self._directory = PrivateDirectory("oom")
-                self._made = os.stat(self._directory.path).st_mtime_ns
-                os.environ[VARIABLE] = os.path.join(self._directory.path, "dump")
-            self._users += 1
+        """Make TensorFlow write dumps, unless the user already does."""
+        before = os.environ.get(VARIABLE)
+        # A child process inherits the variable of its parent's recorder, but must not write to that directory.
+        if self._directory is None and (not before or is_private(before)):
+            remove_abandoned()
+            directory = PrivateDirectory("oom")
+            self._made = os.stat(directory.path).st_mtime_ns
+            os.environ[VARIABLE] = os.path.join(directory.path, "dump")
+            self._directory = directory
 
     def release(self) -> None:
-        with self._lock:
-            self._users = max(0, self._users - 1)
-            if not self._users:
-                self._remove()
-
-    def _abandon(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._remove()
-
-    def _remove(self) -> None:
         directory, self._directory = self._directory, None
         if directory is None:
             return
         if os.environ.get(VARIABLE, "").startswith(directory.path):
             del os.environ[VARIABLE]
         directory.remove()
+
+    _abandon = release
 
     def since(self, wall_time: float) -> list[DumpFile]:
         """Dumps written since a wall time, in order of time. Takes about a microsecond while there never was one."""
@@ -91,18 +79,10 @@ class DumpFiles:
 
     def remove_before(self, wall_time: float) -> None:
         """Delete dumps from before a wall time in the private directory, not those at the user's prefix."""
-        if self._directory is None:
-            return
-        for dump in self.since(0.0):
+        for dump in self.since(0.0) if self._directory is not None else ():
             if dump.wall_time < wall_time:
-                _remove(dump.path)
-
-
-def _remove(path: str) -> None:
-    try:
-        os.remove(path)
-    except OSError:
-        return
+                with contextlib.suppress(OSError):
+                    os.remove(dump.path)
 
 
 WAIT_SECONDS = 9.9  # time after which TensorFlow gives up waiting for memory, and a little less
@@ -123,8 +103,8 @@ def gave_up(dumps: Sequence[DumpFile]) -> bool:
 
 
 def final_dump(dumps: Sequence[DumpFile]) -> DumpFile:
-    """The dump of the attempt after which TensorFlow gave up. If several threads fail at once, the first one to give up
-    ends the step. If TensorFlow tolerated a failure before, the later one counts."""
+    """The dump of the attempt after which TensorFlow gave up. Of several threads that fail at once, the first one to
+    give up ends the step; of failures that TensorFlow tolerated before, the last one counts."""
     begin = dumps[-1].wall_time - WAIT_SECONDS
     return next((one for one in _given_up(dumps) if one.wall_time > begin), dumps[-1])
 
@@ -138,8 +118,8 @@ MAX_MAPS = 8  # most maps that are kept of one step, the newest ones
 
 
 class FailureMaps:
-    """Dumps of the recorded devices, and memory maps of one step, read when its bytes in use have not changed since the
-    last poll. The background thread polls, the training's thread clears; any thread may call the other methods."""
+    """Dumps of the recorded devices, and memory maps of one step, read while its bytes in use do not change. The
+    background thread polls, the training's thread clears; any thread may call the other methods."""
 
     def __init__(self, devices: Sequence[Device], maps: MemoryMaps) -> None:
         self._capacities = {device.name: device.capacity_bytes for device in devices}
@@ -155,7 +135,7 @@ class FailureMaps:
         }
 
     def poll(self) -> None:
-        """Read the maps of a step that has been open for a while, if nothing changed since the last poll."""
+        """Read the maps of a step that is open for a while, if its bytes in use are those of the last poll."""
         changes.note()  # now: what is read must be cleared as the step ends
         levels, kept = self._levels, self._kept  # of this step: `clear` replaces them
         for device in self._readable:
@@ -174,11 +154,8 @@ class FailureMaps:
 
     def dumps(self, since: float, allocator: str | None = None) -> list[DumpFile]:
         """Dumps of recorded devices since a wall time, in order of time; optionally of one allocator."""
-        return [
-            dump
-            for dump in dump_files.since(since)
-            if allocator in (None, dump.allocator) and self.device_of(dump) is not None
-        ]
+        dumps = [dump for dump in dump_files.since(since) if allocator in (None, dump.allocator)]
+        return [dump for dump in dumps if self.device_of(dump) is not None]
 
     def device_of(self, dump: DumpFile) -> str | None:
         """The recorded device of the allocator that wrote the dump, None for any other."""

@@ -21,9 +21,21 @@ from tb_memplugin.fit import SizedStep, peak_in_one_piece, sizes_for
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
 from tb_memplugin.recorder.failure.failure_maps import DumpFile, FailureMaps, dump_files
-from tb_memplugin.recorder.failure.failures import RaisedError, fact_of, is_forward
-from tb_memplugin.recorder.watch import LayerWatch, batch_notes, output_bytes, running_batch
-from tb_memplugin.schema import BatchFacts, FailedDuring, Layer, MemoryMap, Oom, Phase, StepRequests, TraceFacts
+from tb_memplugin.recorder.failure.raised import RaisedError
+from tb_memplugin.recorder.program import LayerWatch
+from tb_memplugin.recorder.watch import batch_notes, output_bytes, running_batch
+from tb_memplugin.schema import (
+    BatchFacts,
+    FailedDuring,
+    GraphFacts,
+    Layer,
+    MemoryMap,
+    Oom,
+    OpFact,
+    Phase,
+    StepRequests,
+    TraceFacts,
+)
 
 RECENT_STEPS = 3  # traced steps that are kept per device and phase
 
@@ -82,7 +94,7 @@ class RecentSteps:
         """The post-mortem of an untraced step: owners by comparison with the recent steps. `facts` are of now;
         `traced_batch` and `given_batch` are the batch sizes of the traced and of the failed step."""
         steps = self._comparable(event, facts)
-        layer = next((layer for layer in layers if layer.path == event.layer), None)
+        layer = next((one for one in layers if one.path == event.layer), None)
         request = (event.phase, event.op, event.requested_bytes)
         batch = given_batch or observed_batch(steps, *request, event.shape, layer, traced_batch)
         if memory_map is None:
@@ -100,10 +112,8 @@ class RecentSteps:
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:
         """Recent steps of the device, those of the event's phase first; without gradients for a forward op."""
-        phases: list[Phase] = sorted(
-            {phase for device, phase in self._steps if device == event.device}, key=lambda phase: phase != event.phase
-        )
-        steps = [step for phase in phases for step in self._steps[event.device, phase]]
+        keys = sorted((key for key in self._steps if key[0] == event.device), key=lambda key: key[1] != event.phase)
+        steps = [step for key in keys for step in self._steps[key]]
         if event.during in ("building", "between_steps") or is_forward(event.op, facts.graphs):
             return [without_gradients(step) for step in steps]
         return steps
@@ -129,13 +139,13 @@ class Place(NamedTuple):
 
 
 Replay: TypeAlias = Callable[[str, MemoryMap | None, Request, TraceFacts], OwnedMap | None]
-"""Finds the owners at the failure of a traced step: `StepAnalysis.failed_step` with the step bound."""
+"""Finds the owners at the failure of a traced step, from device, map, request and facts of now."""
 
 
 class OomWatch:
-    """Makes the post-mortems of one recorder. The background thread adds to `recent` and calls `tick`, the training's
-    thread all other methods. Any thread may call `on_error` outside of steps. `write` writes a post-mortem and flushes
-    the run; if its second argument is True, it waits until that is done."""
+    """The post-mortems of one recorder. The background thread adds to `recent` and calls `tick`, the training's thread
+    all other methods; any thread may call `on_error` outside of steps. `write` writes a post-mortem and flushes the
+    run; if its second argument is True, it waits until that is done."""
 
     def __init__(self, watch: LayerWatch, maps: FailureMaps, write: Callable[[Oom, bool], None]) -> None:
         self._maps = maps
@@ -317,3 +327,21 @@ def _layer_and_line(
         return None, line
     running = next((paths[layer] for layer in raised.layers if layer in paths), raised.layer_name)
     return (fact.layer if fact is not None else None) or running, line
+
+
+def fact_of(op: str | None, graphs: Sequence[GraphFacts]) -> OpFact | None:
+    """The fact about an op that a layer made, from the newest graph that has it."""
+    if op is None:
+        return None
+    for graph in reversed(graphs):
+        for name in (op, op.partition("/")[2]):
+            fact = graph.ops.get(name)
+            if fact is not None and fact.layer is not None:
+                return fact
+    return None
+
+
+def is_forward(op: str | None, graphs: Sequence[GraphFacts]) -> bool:
+    """Whether an op is known to be one of a layer's forward pass."""
+    fact = fact_of(op, graphs)
+    return fact is not None and fact.pass_name == "forward"

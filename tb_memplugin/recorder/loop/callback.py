@@ -12,11 +12,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, abandon_in_child, checked_settings, weakly
+from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, abandon_in_child, checked_settings, submit, weakly
 from tb_memplugin.recorder.devices import OrdinarySteps
-from tb_memplugin.recorder.heap import RunningCall
-from tb_memplugin.recorder.loop.session import RecordingSession
-from tb_memplugin.recorder.watch import STEP_FUNCTIONS, unguarded
+from tb_memplugin.recorder.loop.session import Session
+from tb_memplugin.recorder.program import STEP_FUNCTIONS, unguarded
+from tb_memplugin.recorder.watch import RunningCall
 from tb_memplugin.schema import RECORDING, Phase
 
 OTHER_MODELS = "recording of other models"
@@ -78,7 +78,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         settings = checked_settings(
             log_dir, overhead, trace_steps, devices, keep_profile, worker, source_lines, scalars, batch_size
         )
-        self._session = RecordingSession(settings)
+        self._session = Session(settings)
         # Weak: a callback that is kept must not keep its model.
         self._model_reference: Callable[[], Any] = lambda: None
         self._model_name: str | None = None
@@ -135,7 +135,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 self._call = RunningCall(weakly(self._call_is_gone))
                 self._fitting = False  # an interrupted training did not call on_train_end
             self._session.observe()
-        self._session.find_unseen_functions(model)
+        if self._session.may_trace:
+            self._session.layers.find_unseen_functions(model)
 
     def _is_other(self, phases: int = 0) -> bool:
         """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase.
@@ -161,7 +162,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._unguard(name)
         if self._session.closed:
             return
-        self._session.see_function(self.model, name)
+        if self._session.may_trace:
+            self._session.layers.see_function(self.model, name)
         original = getattr(self.model, name, None)
         if original is None:
             return
@@ -197,11 +199,12 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _call_is_gone(self, call: RunningCall) -> None:
         """Restore what was wrapped; on any thread, in a finalizer."""
         session = self._session
-        if call is not self._call or session.paused or session.closed or not call.has_ended():
+        unseen = session.recording is None or session.paused or session.closed
+        if call is not self._call or unseen or not call.has_ended():
             return
         self._unguard_all()
         session.stop_observing()
-        session.submit(weakly(self._check_call))
+        submit(weakly(self._check_call))
 
     def _check_call(self) -> None:
         with self._changing:

@@ -2,18 +2,22 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.recorder.heap import kept_objects
+from tb_memplugin.recorder.heap import kept_objects, unreachable
+from tb_memplugin.recorder.watch import program_counters
 from tb_memplugin.schema import MISSING, CounterKind, Counters
 
 Value: TypeAlias = tuple[CounterKind, str | None, int, int, str | None]
 """Kind, name, count, bytes and detail, as in `Counters`."""
 
 DENSE_ROWS = 256  # rows of a counter that are kept at every change; after them, one row for each `take`
+MAX_SESSIONS = 128  # most earlier sessions that a run is told, spread evenly: the first and the last are among them
+FREE_SECONDS = 0.25  # processor time that looking at kept objects may take at any cost, for short programs
+SHARE = 0.2  # share of the overhead budget that it may take beyond that
 
 
 class CounterRows:
@@ -31,8 +35,7 @@ class CounterRows:
         with self._lock:
             now: dict[tuple[str, str | None], Value] = {(value[0], value[1]): tuple(value) for value in values}
             for key, last in self._last.items():
-                if key not in now:
-                    now[key] = (last[0], last[1], 0, min(0, last[3]), None)
+                now.setdefault(key, (last[0], last[1], 0, min(0, last[3]), None))
             for key, value in now.items():
                 if self._last.get(key, (None,) * 5)[2:4] == value[2:4]:
                     continue
@@ -49,21 +52,14 @@ class CounterRows:
             self._rows, self._pending = [], {}
         if not rows:
             return None
-        return Counters(
-            step=np.asarray([step for step, _ in rows], np.int64),
-            kind=tuple(value[0] for _, value in rows),
-            name=tuple(value[1] for _, value in rows),
-            count=np.asarray([value[2] for _, value in rows], np.int64),
-            bytes=np.asarray([value[3] for _, value in rows], np.int64),
-            detail=tuple(value[4] for _, value in rows),
-        )
-
-
-MAX_SESSIONS = 128  # most earlier sessions that a run is told, spread evenly: the first and the last are among them
+        steps, values = zip(*rows, strict=True)
+        kinds, names, counts, sizes, details = zip(*values, strict=True)
+        step, count, size = (np.asarray(column, np.int64) for column in (steps, counts, sizes))
+        return Counters(step, kinds, names, count, size, details)
 
 
 class SessionEnds:
-    """Process-wide; any thread may call a method."""
+    """What the sessions of this process left in use. Any thread may call a method."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -83,48 +79,46 @@ class SessionEnds:
         """The counters of each session before one, in order."""
         with self._lock:
             ends = sorted((one, left) for one, left in self._ends.items() if one < number)
-        return [
-            [("earlier_sessions", device, one, size, None) for device, size in left.items()]
-            for one, left in _spread(ends)
-        ]
-
-
-def _spread(ends: Sequence[tuple[int, Mapping[str, int]]]) -> list[tuple[int, Mapping[str, int]]]:
-    if len(ends) <= MAX_SESSIONS:
-        return list(ends)
-    return [ends[round(at * (len(ends) - 1) / (MAX_SESSIONS - 1))] for at in range(MAX_SESSIONS)]
+        if len(ends) > MAX_SESSIONS:
+            ends = [ends[round(at * (len(ends) - 1) / (MAX_SESSIONS - 1))] for at in range(MAX_SESSIONS)]
+        return [[("earlier_sessions", device, one, size, None) for device, size in left.items()] for one, left in ends]
 
 
 session_ends = SessionEnds()
 
 
-FREE_SECONDS = 0.25  # processor time that it may take at any cost, so that short programs are told
-SHARE = 0.2  # share of the overhead budget that it may take beyond that
-GROWTH_BYTES = 8 << 20  # least growth of host RSS from one look to the next; twice as much each time
-
-
-class KeptRows:
-    """For the training's thread."""
+class ProgramCounts:
+    """Counts the program for one session, on the training's thread."""
 
     def __init__(self, overhead: float) -> None:
-        self.values: list[Value] = []
+        self.rows = CounterRows()
+        self._number = session_ends.begin()
         self._overhead = overhead
         self._began = time.monotonic()
         self._spent_seconds = 0.0
-        self._next_bytes = 0
-        self._step_bytes = GROWTH_BYTES
+        self._earlier: Sequence[Value] | None = None  # the last earlier session; None before the first `count`
+        self._kept: list[Value] = []  # the objects that the program keeps
 
-    def look(self, resident_bytes: int) -> float:
-        """Look if host RSS has grown and the budget allows; the processor seconds spent."""
+    def count(self, step: int, grew: Callable[[], bool]) -> float:
+        """Keep the counters that changed, and once those of earlier sessions. Looks at the program's objects if its
+        memory `grew` and the budget allows. Returns the cost in processor seconds."""
         budget = FREE_SECONDS + SHARE * self._overhead * (time.monotonic() - self._began)
-        if not self._overhead or resident_bytes < self._next_bytes or self._spent_seconds > budget:
+        cost = self._look() if self._overhead and self._spent_seconds <= budget and grew() else 0.0
+        if program_counters.due_in() > 0.0 and self._earlier is not None and not cost:
             return 0.0
-        if self._next_bytes:
-            self._step_bytes *= 2
-        self._next_bytes = resident_bytes + self._step_bytes
+        if self._earlier is None:
+            self._earlier = ()
+            for values in session_ends.earlier(self._number):
+                self.rows.add(step, values)
+                self._earlier = values
+        cost += program_counters.models.find_unreachable(self._overhead, unreachable)
+        self.rows.add(step, [*program_counters.values(), *self._kept, *self._earlier])
+        return cost
+
+    def _look(self) -> float:
         began = time.thread_time()
         arrays, iterators = kept_objects()
-        self.values = [
+        self._kept = [
             *(
                 ("kept_arrays", one.holder, one.number, MISSING if one.size is None else one.size, None)
                 for one in arrays
@@ -134,3 +128,10 @@ class KeptRows:
         seconds = time.thread_time() - began
         self._spent_seconds += seconds
         return seconds
+
+    def note_end(self, in_use: Mapping[str, int], own: Mapping[str, int]) -> None:
+        """Note for later sessions what this one leaves in use beside its model."""
+        # On the CPU, TensorFlow may use a NumPy array's memory for a weight, which its allocator does not know.
+        left = {name: max(0, size - own.get(name, 0)) for name, size in in_use.items()}
+        if left:
+            session_ends.note(self._number, left)

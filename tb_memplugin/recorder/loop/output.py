@@ -1,13 +1,12 @@
 """`Output`: a session's event file and what is written into it, also peaks as ordinary scalars (`PeakScalars`).
 TensorFlow's record writer writes the file if it is on a remote file system."""
 
-import contextlib
 import ctypes
 import functools
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 
@@ -22,6 +21,8 @@ from tb_memplugin.storage.write import RunWriter, Summarize
 
 RUN_TAG = "memory/peak_bytes"  # the highest peak so far, of any device in any phase: the metric for HParams
 EPOCH_TAG = "memory/epoch_peak_bytes/{phase}/{device}"  # the highest peak of an epoch
+
+_Parameters = ParamSpec("_Parameters")
 
 
 class ScalarPoint(NamedTuple):
@@ -101,16 +102,12 @@ class RemoteRecordFile:
 
     def flush(self) -> None:
         """Upload the file with the records that wait; raises also if this failed before, or the process ends."""
-        with self._call():
-            self._write()
-            self._file.flush()
+        self._upload(self._file.flush)
 
     def close(self) -> None:
         """Upload the records that wait and close the file; does nothing after a failure."""
         if not self._abandoned:
-            with self._call():
-                self._write()
-                self._file.close()
+            self._upload(self._file.close)
 
     def abandon(self) -> None:
         self._waiting = []
@@ -118,18 +115,15 @@ class RemoteRecordFile:
             self._abandoned = True
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._file))
 
-    def _write(self) -> None:
-        if self._waiting:
-            self._file.write(b"".join(self._waiting))
-            self._waiting = []
-
-    @contextlib.contextmanager
-    def _call(self) -> Iterator[None]:
+    def _upload(self, action: Callable[[], None]) -> None:
         if self._abandoned:
             raise OSError("the file could not be uploaded before")
         try:
             with background.foreign_call():
-                yield
+                if self._waiting:
+                    self._file.write(b"".join(self._waiting))
+                    self._waiting = []
+                action()
         except BaseException:
             self.abandon()
             raise
@@ -148,8 +142,6 @@ FILES = "writing the memory run"
 ROLL_UPS = "roll-ups for the list of workers"
 REMOTE_FILE_BYTES = 8 << 20
 
-_Record = TypeVar("_Record")
-
 
 class Output:
     """The event file of one session, and what is written into it. Methods run on the background thread. A failure of
@@ -164,29 +156,19 @@ class Output:
         self._writer: RunWriter | None = None
         self._resting = False
 
-    # --- the file -----------------------------------------------------------------------------------------------------
-
     def open(self) -> None:
         self._writer = None
         self._writer = self._faults.run(FILES, open_run_writer, self._settings, self._summarize)
 
-    def write(self, method: Callable[[RunWriter, _Record], None], record: _Record) -> None:
-        """Write one record with a method of `RunWriter`."""
+    def do(
+        self,
+        method: Callable[Concatenate[RunWriter, _Parameters], None],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
+    ) -> None:
+        """Call a method of `RunWriter`; while the file rests, it is closed again afterwards."""
         if self._writer is not None:
-            self._faults.run(FILES, method, self._writer, record)
-            self._close_if_resting()
-
-    def flush(self) -> None:
-        if self._writer is not None:
-            self._faults.run(FILES, self._writer.flush)
-
-    def roll_up(self) -> None:
-        if self._writer is not None:
-            self._faults.run(FILES, self._writer.roll_up)
-
-    def end(self) -> None:
-        if self._writer is not None:
-            self._faults.run(FILES, self._writer.end)
+            self._faults.run(FILES, method, self._writer, *args, **kwargs)
             self._close_if_resting()
 
     def _summarize(self, run: Run) -> WorkerSummary | None:
@@ -208,25 +190,23 @@ class Output:
         if self._writer is not None:
             self._writer.abandon()
 
-    # --- its records --------------------------------------------------------------------------------------------------
-
     def write_out(self) -> None:
         self.write_samples()
-        if not self._faults.stopped(FILES):
-            self.flush()
+        self.do(RunWriter.flush)
 
     def write_samples(self) -> None:
+        """Write the samples and counters so far; after a fault of the file take them all the same."""
         samples = self._faults.run(KEPT, self._samples.take)
         counters = self._faults.run(KEPT, self._counters.take)
         dropped = self._samples.take_dropped()
         if self._faults.stopped(FILES):
             return
         if samples is not None:
-            self.write(RunWriter.samples, samples)
+            self.do(RunWriter.samples, samples)
             if self._scalars is not None:
-                self._write_scalars(functools.partial(self._scalars.add, samples))
+                self._write_scalars(self._scalars.add, samples)
         if counters is not None:
-            self.write(RunWriter.counters, counters)
+            self.do(RunWriter.counters, counters)
         if dropped:
             self._faults.warn(
                 f"{SAMPLES} stopped for {counted(dropped, 'step')}: earlier ones could not be written in time"
@@ -235,21 +215,21 @@ class Output:
     def end_epoch(self) -> None:
         if self._scalars is not None:
             self._write_scalars(self._scalars.end_epoch)
-            self.flush()
+            self.do(RunWriter.flush)
 
-    def _write_scalars(self, due: Callable[[], list[ScalarPoint]]) -> None:
-        for point in self._faults.run(SCALARS, due) or ():
-            self.write(lambda writer, point: writer.scalar(*point), point)
+    def _write_scalars(self, due: Callable[..., list[ScalarPoint]], *given: Any) -> None:
+        for point in self._faults.run(SCALARS, due, *given) or ():
+            self.do(RunWriter.scalar, *point)
 
     def write_traced(self, result: TraceResult) -> None:
         for snapshot in result.snapshots:
-            self.write(RunWriter.snapshot, snapshot)
+            self.do(RunWriter.snapshot, snapshot)
         for memory_map in result.maps:
-            self.write(RunWriter.memory_map, memory_map)
+            self.do(RunWriter.memory_map, memory_map)
         for timeline in result.timelines:
-            self.write(RunWriter.timeline, timeline)
+            self.do(RunWriter.timeline, timeline)
         for requests in result.requests:
-            self.write(RunWriter.requests, requests)
+            self.do(RunWriter.requests, requests)
 
 
 def open_run_writer(settings: Settings, summarize: Summarize | None = None) -> RunWriter:
@@ -273,6 +253,5 @@ def versions() -> dict[str, str]:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:  # another build of TensorFlow, such as tensorflow-cpu
-            module = __import__(name)
-            found[name] = str(getattr(module, "__version__", "unknown"))
+            found[name] = str(getattr(__import__(name), "__version__", "unknown"))
     return found

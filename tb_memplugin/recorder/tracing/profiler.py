@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tb_memplugin.recorder.base import PrivateDirectory, abandon_in_child
-from tb_memplugin.recorder.devices import LOG_LEVEL, MappedMemory, check_switch, open_library
+from tb_memplugin.recorder.devices import LOG_LEVEL, MappedMemory, open_library
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -19,9 +19,9 @@ _WARNING = 1  # ``absl::LogSeverityAtLeast::kWarning``
 
 
 class QuietLog:
-    """Raises the level at which TensorFlow logs to warnings, for some milliseconds. Any thread may call it. The
-    profiler has no option for this, and its log knows neither threads nor files: while a block runs, no information of
-    other threads is logged either. Warnings and errors are. Where the level cannot be changed safely, it stays."""
+    """Raises the level at which TensorFlow logs to warnings, for some milliseconds; the profiler has no option for it.
+    Any thread may call it. The level is the process's: while a block runs, no information of other threads is logged
+    either. Where the level cannot be changed safely, it stays."""
 
     def __init__(self) -> None:
         self._blocks = 0
@@ -38,25 +38,19 @@ class QuietLog:
     @contextlib.contextmanager
     def warnings_only(self) -> Iterator[None]:
         """Log only warnings and errors in this block."""
-        self._begin()
-        try:
-            yield
-        finally:
-            self._end()
-
-    def _begin(self) -> None:
         with self._lock:
             self._blocks += 1
             if self._blocks == 1:
                 self._before = self._level()
                 if self._before < _WARNING:
                     self._set(_WARNING)
-
-    def _end(self) -> None:
-        with self._lock:
-            self._blocks -= 1
-            if not self._blocks and self._before < _WARNING == self._level():
-                self._set(self._before)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                if not self._blocks and self._before < _WARNING == self._level():
+                    self._set(self._before)
 
     def _level(self) -> int:
         functions = _functions()
@@ -74,7 +68,6 @@ def _functions() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     import tensorflow as tf
 
     try:
-        check_switch()
         library = open_library(tf.__version__, MappedMemory())
         get, change = LOG_LEVEL[tf.__version__]
         integer = ctypes.c_int
@@ -93,11 +86,11 @@ class ProfilerBusyError(Exception):
 
 
 class ProfilerWindow:
-    """Starts the profiler; `stop` ends it and returns the profile. For the training's thread.
+    """Starts the profiler, or raises `ProfilerBusyError` if one runs already; `stop` ends it and returns the profile.
+    For the training's thread.
 
     If the user's code starts the profiler meanwhile, on any thread, the window gives way: its profile is dropped, and
-    the user's starts. The public API can only write a file, which goes to memory (``/dev/shm``) if possible. Raises
-    `ProfilerBusyError` if a profiler is already running.
+    the user's starts. The public API can only write a file, which goes to memory (``/dev/shm``) if possible.
     """
 
     def __init__(self) -> None:

@@ -1,12 +1,18 @@
-"""Selects the steps to trace (`TraceSchedule`) and what is kept of them. Pure, so that it needs no profiler."""
+"""Selects the steps to trace (`TraceSchedule`), what is kept of them, and the steps after which more is measured than a
+sample as the overhead budget allows: `StepEnds`, the pool and its largest free chunk; `HostBuffers`."""
 
 import collections
 import dataclasses
 import math
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, TypeAlias
 
+from tb_memplugin.importers import summarize_dump
 from tb_memplugin.recorder.base import Due
+from tb_memplugin.recorder.devices import PINNED, MemoryMaps, SampleBuffer
+from tb_memplugin.recorder.watch import data_pipelines
+from tb_memplugin.schema import MISSING
 
 Wish: TypeAlias = Literal["learn", "trace"]
 """``learn``: trace the step for the chunks that it leaves behind, such as the optimizer's slots; ``trace``: for its
@@ -61,6 +67,7 @@ class TraceSchedule:
             state.traced_since_change = False
 
     def compiled(self, phase: str) -> None:
+        """Handle the end of a step that traced a function, or was traced to learn: the next one is traced."""
         state = self._phases[phase]
         state.steps_since_change = 1
         state.traced_since_change = False
@@ -110,11 +117,6 @@ class TraceSchedule:
     def _learning(self, phase: str) -> Wish | None:
         state = self._phases[phase]
         return "learn" if self._learns and not state.traced_since_change and not state.steps_since_change else None
-
-    def record_cost(self, phase: str, cost_seconds: float) -> None:
-        """Handle the end of a step that was traced to learn; the next one is traced for its ledger."""
-        self.compiled(phase)
-        self.add_cost(cost_seconds)
 
     def step_done(self, phase: str, peak_bytes: int, steps: int = 1) -> None:
         state = self._phases[phase]
@@ -169,28 +171,109 @@ class KeptTimelines:
 EACH_BATCH = 3  # most steps of one batch size after a change of the program
 EACH_CHANGE = 9  # most steps of all batch sizes after a change of the program
 MOST = 48  # most steps of one device and phase in a session
-
-
-@dataclasses.dataclass
-class _Counts:
-    total: int = 0
-    since_change: int = 0
-    batches: dict[int | None, int] = dataclasses.field(default_factory=dict)
+FIRST = -1  # in place of the batch size of the first step, which counts for none
 
 
 class KeptRequests:
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], _Counts] = {}
+        self._total: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._batches: dict[tuple[str, str], list[int | None]] = collections.defaultdict(list)  # since the last change
 
     def wants(self, device: str, phase: str, batch_size: int | None, first: bool) -> bool:
         """Whether to keep a step: the first one after a change, and a few of each batch size."""
-        counts = self._counts.setdefault((device, phase), _Counts())
+        key, kept = (device, phase), self._batches[device, phase]
         if first:
-            counts.since_change, counts.batches = 0, {}
-        of_batch = counts.batches.get(batch_size, 0)
-        wanted = counts.total < MOST and counts.since_change < EACH_CHANGE and (first or of_batch < EACH_BATCH)
+            kept.clear()
+        most = len(kept) < EACH_CHANGE and self._total[key] < MOST
+        wanted = most and (first or kept.count(batch_size) < EACH_BATCH)
         if wanted:
-            counts.total += 1
-            counts.since_change += 1
-            counts.batches[batch_size] = of_batch + (not first)
+            self._total[key] += 1
+            kept.append(FIRST if first else batch_size)
         return wanted
+
+
+SHARE = 0.2  # share of the overhead budget that each of the two may cost
+MAX_WAITING = 16  # most maps that wait to be measured, for example while the background thread cannot write its files
+LOOK_SECONDS = 0.1  # time after which to look again whether they wait
+HOST_SECONDS = 0.2  # least time between two reads of `HostBuffers`
+
+
+class _Budget:
+    """A share of the run time. `spend` is called with each cost, which reduces the budget for traces."""
+
+    def __init__(self, overhead: float, spend: Callable[[float], None]) -> None:
+        self._share = SHARE * overhead
+        self._spend = spend
+        self._began = time.perf_counter()
+        self._spent_seconds = 0.0
+
+    def due_in(self) -> float:
+        """Seconds until all costs so far are at most their share of the run time; infinite without a budget."""
+        if self._share <= 0:
+            return math.inf
+        return self._began + self._spent_seconds / self._share - time.perf_counter()
+
+    def count(self, seconds: float) -> None:
+        self._spent_seconds += seconds
+        self._spend(seconds)
+
+
+class StepEnds:
+    """Reads maps at the end of some steps and adds their figures to the samples. The training's thread calls `due_in`
+    and `read`, the background thread the other methods."""
+
+    def __init__(self, maps: MemoryMaps, buffer: SampleBuffer, overhead: float, spend: Callable[[float], None]) -> None:
+        self._devices = [device for device in buffer.devices if maps.available(device)]
+        self._maps = maps
+        self._buffer = buffer
+        self._budget = _Budget(overhead, spend)
+        # Each is counted by one thread only.
+        self._read = self._measured = 0
+
+    def due_in(self) -> float:
+        """Seconds until the budget allows a map, and few of them wait to be measured; infinite if none can be read."""
+        seconds = self._budget.due_in() if self._devices else math.inf
+        return max(seconds, LOOK_SECONDS) if self._read - self._measured >= MAX_WAITING else seconds
+
+    def read(self) -> Mapping[str, bytes | None]:
+        began = time.perf_counter()
+        dumps = {device: self._maps.read(device) for device in self._devices}
+        self._budget.count(time.perf_counter() - began)
+        self._read += 1
+        return dumps
+
+    def measure_read(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
+        """The same as `measure`, of maps from `read`: they do not wait any more."""
+        self._measured += 1
+        self.measure(row, in_use, dumps)
+
+    def measure(self, row: int, in_use: Mapping[str, int], dumps: Mapping[str, bytes | None]) -> None:
+        """Add the figures of maps to a step's sample. Maps with other bytes in use are of another moment."""
+        began = time.thread_time()
+        for device, dump in dumps.items():
+            summary = None if dump is None else summarize_dump(dump)
+            if summary is not None and summary.in_use_bytes == in_use[device]:
+                self._buffer.measure(row, device, summary.pool_bytes, summary.largest_free_bytes)
+        self._budget.count(time.thread_time() - began)
+
+
+class HostBuffers:
+    """Reads the buffers of ``tf.data`` and the pool of pinned memory on the training's thread, after some steps."""
+
+    def __init__(self, maps: MemoryMaps, overhead: float, spend: Callable[[float], None]) -> None:
+        self._maps = maps
+        self._budget = _Budget(overhead, spend)
+        self._next = -math.inf
+
+    def due_in(self) -> float:
+        return max(self._budget.due_in(), self._next - time.perf_counter())
+
+    def read(self) -> tuple[int, int]:
+        """Bytes that ``tf.data`` buffers, and bytes of the pool of pinned memory; `MISSING` if unknown."""
+        began = time.perf_counter()
+        buffered = data_pipelines.buffered_bytes()
+        dump = self._maps.read(PINNED) if self._maps.available(PINNED) else None
+        pinned = MISSING if dump is None else summarize_dump(dump).pool_bytes
+        self._budget.count(time.perf_counter() - began)
+        self._next = began + HOST_SECONDS
+        return MISSING if buffered is None else buffered, pinned

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from tb_memplugin.recorder.base.faults import MAX_STEP_NOTES, Faults
+from tb_memplugin.recorder.base.isolation import MAX_STEP_NOTES, Faults
 
 
 def fail() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.base import private_directory
-from tb_memplugin.recorder.base.private_directory import PrivateDirectory, is_private, remove_abandoned
+from tb_memplugin.recorder.base import isolation as private_directory
+from tb_memplugin.recorder.base.isolation import PrivateDirectory, is_private, remove_abandoned
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.base import process
-from tb_memplugin.recorder.base.process import uncounted
+from tb_memplugin.recorder.base import isolation as process
+from tb_memplugin.recorder.base.isolation import uncounted
 
 kept: list[Any] = []
 

@@ -8,8 +8,9 @@ from unittest import mock
 
 import pytest
 
-from tb_memplugin.recorder.devices import host
-from tb_memplugin.recorder.devices.host import Driver, DriverFigures, ResidentMemory
+from tb_memplugin.recorder.devices import samples as host
+from tb_memplugin.recorder.devices.samples import ResidentMemory
+from tb_memplugin.recorder.devices.statistics import Driver, DriverFigures
 from tb_memplugin.schema import MISSING
 
 BUSES = {"GPU:0": "0000:65:00.0", "GPU:1": "0000:17:00.0"}

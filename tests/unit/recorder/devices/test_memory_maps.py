@@ -14,9 +14,10 @@ from unittest import mock
 import pytest
 from dump_cases import CHUNKS, Chunk, make_dump
 
-from tb_memplugin.recorder.devices import framework, memory_maps
-from tb_memplugin.recorder.devices.framework import Framework, check_build
-from tb_memplugin.recorder.devices.mapped_memory import MappedMemory, UnreadableError
+from tb_memplugin.recorder.devices import memory_maps
+from tb_memplugin.recorder.devices import native as framework
+from tb_memplugin.recorder.devices.native import Framework, check_build
+from tb_memplugin.recorder.devices.native import MappedMemory, UnreadableError
 from tb_memplugin.recorder.devices.memory_maps import MAX_DISAGREEMENTS, PINNED, MemoryMaps
 
 IN_USE = 1536

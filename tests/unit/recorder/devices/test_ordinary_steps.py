@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.base.due import Due, changes
-from tb_memplugin.recorder.devices import ordinary_steps
-from tb_memplugin.recorder.devices.ordinary_steps import RESIDENT_SECONDS, OrdinarySteps
+from tb_memplugin.recorder.base import Due, changes
+from tb_memplugin.recorder.devices import samples as ordinary_steps
+from tb_memplugin.recorder.devices.samples import RESIDENT_SECONDS, OrdinarySteps
 
 NEVER = Due()
 

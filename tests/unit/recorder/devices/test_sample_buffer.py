@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from tb_memplugin.recorder.devices import sample_buffer
-from tb_memplugin.recorder.devices.sample_buffer import DROPPED, SampleBuffer
+from tb_memplugin.recorder.devices import samples as sample_buffer
+from tb_memplugin.recorder.devices.samples import DROPPED, SampleBuffer
 from tb_memplugin.schema import MISSING
 
 COMMON = (0, MISSING, 300, 40, 50)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from map_cases import memory_map
 
-from tb_memplugin.recorder.base.private_directory import PrivateDirectory
+from tb_memplugin.recorder.base.isolation import PrivateDirectory
 from tb_memplugin.recorder.failure import failure_maps
 from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFile, DumpFiles, FailureMaps
 from tb_memplugin.schema import MISSING

@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from tb_memplugin.importers.oom_log import Request
 from tb_memplugin.recorder.failure.failure_maps import DumpFile
-from tb_memplugin.recorder.failure.failures import fact_of, is_forward, memory_request, raised_now
+from tb_memplugin.recorder.failure.post_mortems import fact_of, is_forward
+from tb_memplugin.recorder.failure.raised import memory_request, raised_now
 from tb_memplugin.schema.trace import GraphFacts, OpFact
 
 OOM = (

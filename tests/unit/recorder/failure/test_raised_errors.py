@@ -11,9 +11,9 @@ import tensorflow as tf
 from dump_cases import make_dump
 
 from tb_memplugin.importers.oom_log import Request
-from tb_memplugin.recorder.failure import raised_errors as module
+from tb_memplugin.recorder.failure import raised as module
 from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFiles
-from tb_memplugin.recorder.failure.raised_errors import RaisedErrors
+from tb_memplugin.recorder.failure.raised import RaisedErrors
 
 MESSAGE = "OOM when allocating tensor with shape[1024] and type float on CPU:0 by allocator cpu [Op:Fill] name: "
 

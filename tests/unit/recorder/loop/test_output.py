@@ -16,14 +16,14 @@ from requests_cases import hand_made_requests
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.isolation import Faults
 from tb_memplugin.recorder.base.settings import Settings, checked_settings
-from tb_memplugin.recorder.devices import sample_buffer
-from tb_memplugin.recorder.devices.sample_buffer import SampleBuffer
+from tb_memplugin.recorder.devices import samples as sample_buffer
+from tb_memplugin.recorder.devices.samples import SampleBuffer
 from tb_memplugin.recorder.loop import output
 from tb_memplugin.recorder.loop.counters import CounterRows
 from tb_memplugin.recorder.loop.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, ScalarPoint
-from tb_memplugin.recorder.tracing.step_analysis import TraceResult
+from tb_memplugin.recorder.tracing.tracer import TraceResult
 from tb_memplugin.schema import MISSING
 from tb_memplugin.schema.notes import SAMPLES
 from tb_memplugin.storage.read.columns import join_samples

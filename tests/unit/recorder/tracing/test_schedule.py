@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tb_memplugin.recorder.base.due import Due
+from tb_memplugin.recorder.base import Due
 from tb_memplugin.recorder.tracing.schedule import EARLY_SECONDS, KeptRequests, KeptTimelines, TraceSchedule
 from tb_memplugin.schema import PHASES
 

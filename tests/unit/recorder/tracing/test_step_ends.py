@@ -7,8 +7,8 @@ import pytest
 from dump_cases import make_dump
 
 from tb_memplugin.importers.memory_dump import summarize_dump
-from tb_memplugin.recorder.tracing import step_ends
-from tb_memplugin.recorder.tracing.step_ends import LOOK_SECONDS, MAX_WAITING, SHARE, HostBuffers, StepEnds
+from tb_memplugin.recorder.tracing import schedule as step_ends
+from tb_memplugin.recorder.tracing.schedule import LOOK_SECONDS, MAX_WAITING, SHARE, HostBuffers, StepEnds
 from tb_memplugin.schema import MISSING
 
 DUMP = make_dump(in_use=1536)

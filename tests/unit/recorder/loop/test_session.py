@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.base.background import weakly
-from tb_memplugin.recorder.loop import lifetime
+from tb_memplugin.recorder.loop import session as lifetime
 from tb_memplugin.recorder.loop.lifetime import close_at_exit, is_recording, is_unclosed, take_place
 from tb_memplugin.storage.write import own_recordings
 

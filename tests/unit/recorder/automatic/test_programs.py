@@ -15,10 +15,10 @@ import pytest
 import tensorflow as tf
 
 import tb_memplugin
-from tb_memplugin.recorder.automatic.recording import MAX_RUNS, AutomaticRecording
-from tb_memplugin.recorder.automatic.wrapping import AfterImport, Wrapping
-from tb_memplugin.recorder.loop import automatic_recording as automatic
-from tb_memplugin.recorder.watch.wrappers import hooks
+from tb_memplugin.recorder.automatic.programs import MAX_RUNS, AutomaticRecording
+from tb_memplugin.recorder.automatic.programs import AfterImport, Wrapping
+from tb_memplugin.recorder.automatic import programs as automatic
+from tb_memplugin.recorder.watch.hooks import hooks
 
 NAME = "tb_memplugin_test_module"
 

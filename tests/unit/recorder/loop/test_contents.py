@@ -10,8 +10,8 @@ from dump_cases import make_dump
 
 from tb_memplugin.device_contents import CategorySum, LayerSum
 from tb_memplugin.recorder.devices.statistics import Device
-from tb_memplugin.recorder.loop import memory_summary as module
-from tb_memplugin.recorder.loop.memory_summary import _categories, _last_step, _layers, _Tensor, memory_summary
+from tb_memplugin.recorder.loop import contents as module
+from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers, _Tensor, memory_summary
 
 KIB = 1 << 10
 

@@ -1,21 +1,105 @@
-"""`RaisedErrors`: sees failed allocations as TensorFlow makes their exceptions, wherever the program is then. No other
-place sees them all: a callback of Keras is not told that another one raised, and what the program catches reaches no
-hook of Python."""
+"""`RaisedErrors`: sees failed allocations as TensorFlow makes their exceptions, wherever the program is then, and reads
+what such an exception says. No other place sees them all: a callback of Keras is not told that another one raised, and
+what the program catches reaches no hook of Python."""
 
 import atexit
+import dataclasses
 import functools
 import logging
+import re
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from tb_memplugin.importers import Request, read_message, read_proto_message
 from tb_memplugin.recorder.base import abandon_in_child, background
-from tb_memplugin.recorder.failure.failure_maps import dump_files
-from tb_memplugin.recorder.failure.failures import memory_request
+from tb_memplugin.recorder.failure.failure_maps import DumpFile, dump_files, gave_up
+from tb_memplugin.recorder.watch import running_functions
 
 logger = logging.getLogger("tb_memplugin")
+
+_NO_ALGORITHM = "No algorithm worked!"
+_NO_SCRATCH = "RESOURCE_EXHAUSTED"
+"""TensorFlow's message, in a NotFoundError, if no algorithm of a convolution got its scratch space."""
+_AUTOTUNING = re.compile(
+    r'Autotuning failed for HLO: (?:.*?op_name="(?P<op>[^"]+)")?.*No valid config found', re.DOTALL
+)
+"""XLA's message, in an InternalError, if no algorithm of an op could run while a module was compiled for a GPU."""
+_COPY_FAILED = "Dst tensor is not initialized"
+"""TensorFlow's message, in an InternalError, if a copy from the host to a GPU found no memory."""
+_PROTO_FAILED = "Cannot parse tensor from proto"
+"""TensorFlow's message, in an InvalidArgumentError, if a kernel that holds a constant found no memory for it."""
+_RAISED_SECONDS = 2.0  # longest time from TensorFlow's last dump of a failed allocation to the exception
+
+
+def memory_request(error: BaseException, dumps: Sequence[DumpFile] = ()) -> Request | None:
+    """The request that failed according to an exception that was just made, None if it has another cause. Some kernels
+    report a failed allocation as another error; `dumps`, those of the step or since the last one, show it."""
+    import tensorflow as tf
+
+    if not isinstance(error, tf.errors.OpError):
+        return None
+    message = str(error)
+    exhausted = isinstance(error, tf.errors.ResourceExhaustedError)
+    if not exhausted and not dumps and _NO_ALGORITHM not in message and _COPY_FAILED not in message:
+        return None  # soon: TensorFlow makes an error for each op that it traces
+    request = read_message(message)
+    if exhausted and request is not None:
+        return request
+    op = None if request is None else request.op
+    if _NO_ALGORITHM in message and _NO_SCRATCH in message:
+        # It lists one request for each algorithm, so the size of the failed one is unknown.
+        return Request(op=op, trials=True)
+    if _COPY_FAILED in message:
+        return Request()
+    if not dumps:
+        return None
+    tuned = _AUTOTUNING.search(message)
+    if tuned is not None:
+        return Request(op=tuned["op"], trials=True)
+    just_now = time.time() - dumps[-1].wall_time < _RAISED_SECONDS
+    if just_now and (_PROTO_FAILED in message or gave_up(dumps)):
+        return read_proto_message(message)
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class RaisedError:
+    """A failed allocation that TensorFlow reports to Python, as its exception is made."""
+
+    request: Request
+    error: Callable[[], BaseException | None]  # weak: the exception's frames hold the tensors of the failed step
+    message: str
+    layers: tuple[int, ...]  # ids of the layers whose calls were running, the innermost first
+    layer_name: str | None  # of the innermost one, None without one
+    line: str | None  # the user's line that was running, None if lines are not recorded
+    builds: bool  # whether a layer was being built
+
+
+_LAYER_CALLS = ("__call__", "call", "build")
+
+
+def raised_now(error: BaseException, request: Request, line_of: Callable[[Any], str | None]) -> RaisedError:
+    """The failure of an exception that this thread makes now. `line_of` gives the innermost layer's line."""
+    layers, builds = [], False
+    for frame, variables in running_functions():
+        layer = variables.get("self")
+        # A model whose `fit` runs is no layer that runs: the op may belong to the loss or the input pipeline.
+        if frame.f_code.co_name in _LAYER_CALLS and hasattr(type(layer), "trainable_variables"):
+            layers.append(layer)
+            builds = builds or frame.f_code.co_name == "build"
+    innermost = layers[0] if layers else None
+    return RaisedError(
+        request,
+        weakref.ref(error),
+        str(error),
+        tuple(map(id, layers)),
+        getattr(innermost, "name", None),
+        line_of(innermost),
+        builds,
+    )
 
 
 class _Last(NamedTuple):
@@ -27,8 +111,8 @@ class _Last(NamedTuple):
 
 
 class RaisedErrors:
-    """Wraps the constructor of TensorFlow's exceptions while a session exists, or while one is to be opened. Any thread
-    may call the methods; none raises, except for `KeyboardInterrupt`."""
+    """Wraps the constructor of TensorFlow's exceptions while a session exists, or is to be opened. Any thread may call
+    the methods; none raises, except for `KeyboardInterrupt`."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -37,7 +121,7 @@ class RaisedErrors:
         self._opener: Callable[[], None] | None = None
         self._original: Any = None  # the constructor, and what stands in for it
         self._wrapper: Any = None
-        self._active = self._dumps = False
+        self._active = False
         self._since = 0.0
         self._last = _Last("", 0.0, False)
         self._local = threading.local()
@@ -93,7 +177,6 @@ class RaisedErrors:
 
             kind.__init__ = self._wrapper = init
         dump_files.acquire()
-        self._dumps = True
         atexit.register(self._remove)
 
     def _remove(self) -> None:
@@ -103,14 +186,12 @@ class RaisedErrors:
         atexit.unregister(self._remove)
         if tf.errors.OpError.__init__ is self._wrapper:  # nobody else wrapped it since
             tf.errors.OpError.__init__, self._original = self._original, None
-        if self._dumps:
-            self._dumps = False
-            dump_files.release()
+        dump_files.release()
 
     def _abandon(self) -> None:
         """Forget the parent's sessions in a forked child; the wrapper does nothing until there is one."""
         self._lock = threading.RLock()
-        self._receivers, self._opener, self._kept, self._active, self._dumps = [], None, None, False, False
+        self._receivers, self._opener, self._kept, self._active = [], None, None, False
 
     def _see(self, error: BaseException) -> None:
         import tensorflow as tf
@@ -146,8 +227,7 @@ class RaisedErrors:
         if not receivers and self._opener is not None:
             self._opener()
             receivers = self._open_receivers()
-        latest = max(enumerate(receivers), key=lambda one: (one[1].active_since, one[0]), default=None)
-        return None if latest is None else latest[1]
+        return max(reversed(receivers), key=lambda one: one.active_since, default=None)
 
     def _open_receivers(self) -> list[Any]:
         with self._lock:

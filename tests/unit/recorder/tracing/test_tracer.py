@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from dump_cases import CHUNKS, make_dump
 
-from tb_memplugin.recorder.base.due import Due
-from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base import Due
+from tb_memplugin.recorder.base.isolation import Faults
 from tb_memplugin.recorder.base.settings import checked_settings
-from tb_memplugin.recorder.devices.ordinary_steps import PassedSteps
+from tb_memplugin.recorder.devices.samples import PassedSteps
 from tb_memplugin.recorder.devices.statistics import Device
-from tb_memplugin.recorder.tracing import step_tracer
+from tb_memplugin.recorder.tracing import tracer as step_tracer
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError
-from tb_memplugin.recorder.tracing.step_analysis import TRACING, TraceResult
-from tb_memplugin.recorder.tracing.step_tracer import MAX_WAITING, StepTracer
+from tb_memplugin.recorder.tracing.tracer import TRACING, TraceResult
+from tb_memplugin.recorder.tracing.tracer import MAX_WAITING, StepTracer
 from tb_memplugin.schema.trace import TraceFacts
 
 FACTS = TraceFacts(mode="xla")

@@ -1,10 +1,12 @@
-"""Calls functions of TensorFlow's C++ library, above all those that reading a memory map needs.
+"""Calls functions of TensorFlow's C++ library, above all those that reading a memory map needs (`Framework`), and reads
+its objects by address, only where memory is mapped (`MappedMemory`).
 
 All symbols are in ``libtensorflow_framework.so.2``. Their names, as ``nm -D --defined-only`` prints them, are the same
 in every version below, but for `LOG_LEVEL`: the allocator is in namespace ``tsl``, everything else in ``tensorflow``.
 No function takes or returns a ``std::string``.
 """
 
+import bisect
 import ctypes
 import os
 import platform
@@ -12,7 +14,6 @@ import sys
 from typing import Any
 
 from tb_memplugin.importers import MAX_DUMP_BYTES
-from tb_memplugin.recorder.devices.mapped_memory import MappedMemory, UnreadableError
 
 TESTED_VERSIONS = ("2.16.1", "2.16.2", "2.17.0", "2.17.1", "2.18.0", "2.18.1", "2.19.0", "2.19.1", "2.20.0", "2.21.0")
 """Values of `tf.__version__` with which `tests/integration/test_memory_maps.py` passed: the `tensorflow` wheels on PyPI
@@ -69,13 +70,68 @@ OBJECT_BYTES = 4096
 """Space for a MemoryDump. The library does not export its size, which is below 128 bytes in all tested versions."""
 
 
+class UnreadableError(Exception):
+    """Nothing can be read or called; the message is the reason, without a full stop."""
+
+
+class MappedMemory:
+    """The readable mappings of this process, from ``/proc/self/maps`` at construction. Every pointer is looked up here
+    before it is followed: a wrong assumption about the library raises `UnreadableError` instead of a crash."""
+
+    def __init__(self, listing: str | None = None) -> None:
+        if listing is None:
+            with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+                listing = file.read()
+        # By column: an object for each of a thousand mappings would let Python's garbage collector run earlier.
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        self._files: list[str] = []
+        # "7f52c0000000-7f52c0021000 r-xp 00000000 08:01 123  /usr/lib/libm.so.6", in ascending order
+        for line in listing.splitlines():
+            addresses, permissions, _, _, _, *path = line.split(None, 5)
+            if permissions.startswith("r"):
+                start, _, end = addresses.partition("-")
+                self._starts.append(int(start, 16))
+                self._ends.append(int(end, 16))
+                self._files.append(path[0] if path else "")
+
+    def file_of(self, address: int) -> str:
+        """Path of the file mapped at an address, empty for anonymous memory."""
+        return self._files[self._at(address)]
+
+    def paths_of(self, name: str) -> list[str]:
+        return sorted({file for file in self._files if file.rpartition("/")[2] == name})
+
+    def pointer(self, address: int) -> int:
+        """The pointer at an aligned address."""
+        if address % 8 or address + 8 > self._ends[self._at(address)]:
+            raise UnreadableError(f"pointer {address:#x} does not point to readable memory")
+        return ctypes.c_uint64.from_address(address).value
+
+    def signed(self, address: int) -> int:
+        return ctypes.c_int64(self.pointer(address)).value
+
+    def text(self, address: int, longest: int = 200) -> str:
+        """The zero-terminated ASCII text at an address, of less than `longest` characters."""
+        data = ctypes.string_at(address, min(longest, self._ends[self._at(address)] - address))
+        text, zero, _ = data.partition(b"\0")
+        if not zero or not text.isascii():
+            raise UnreadableError(f"there is no name at {address:#x}")
+        return text.decode("ascii")
+
+    def _at(self, address: int) -> int:
+        number = bisect.bisect_right(self._starts, address) - 1
+        if number >= 0 and address < self._ends[number]:
+            return number
+        raise UnreadableError(f"pointer {address:#x} does not point to readable memory")
+
+
 class Framework:
-    """Functions of ``libtensorflow_framework``; any thread may call them.
+    """Functions of ``libtensorflow_framework``; any thread may call them. Only calls that wait for an allocator's lock
+    release the GIL: getting it back may take longer than the other calls.
 
-    Only calls that wait for an allocator's lock release the GIL: getting it back may take longer than the other calls.
-
-    Signatures follow the Itanium C++ ABI on x86-64. `this` is the first argument. An object with a destructor is
-    returned in space that the caller provides: its address is passed before `this`, and the function returns it.
+    Signatures follow the Itanium C++ ABI on x86-64: `this` is the first argument. An object with a destructor is
+    returned in space that the caller provides; its address is passed before `this`, and the function returns it.
     """
 
     def __init__(self, library: ctypes.CDLL) -> None:
@@ -108,9 +164,9 @@ class Framework:
 
     def cpu_allocator(self) -> int:
         """Address of the CPU's allocator. TensorFlow creates it together with its devices."""
-        state = self._function(CPU_STATE, ctypes.c_void_p)
+        state = _not_null(self._function(CPU_STATE, ctypes.c_void_p)())
         allocator = self._function(CPU_ALLOCATOR, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-        return int(allocator(_not_null(state()), 0) or 0)  # NUMA node 0, the only one by default
+        return int(allocator(state, 0) or 0)  # NUMA node 0, the only one by default
 
     def gpu_allocator(self, number: int) -> int:
         """Address of the allocator of a logical GPU, made if missing. Call this only for `memory_maps.cuda_devices`:
@@ -125,17 +181,17 @@ class Framework:
             ctypes.c_void_p,  # const std::vector<TfDeviceId>&
         )
         no_peers = (ctypes.c_void_p * 3)()  # an empty std::vector: begin, end and end of storage are null
-        options = self._address(GPU_OPTIONS)
-        return int(allocator(self._gpu_state(), options, number, 0, ctypes.addressof(no_peers)) or 0)
+        state, options = self._gpu_state_and_options()
+        return int(allocator(state, options, number, 0, ctypes.addressof(no_peers)) or 0)
 
     def gpu_host_allocator(self) -> int:
         """Address of the allocator of pinned host memory, which all GPUs share. As for `gpu_allocator`."""
         allocator = self._function(GPU_HOST_ALLOCATOR, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-        options = self._address(GPU_OPTIONS)
-        return int(allocator(self._gpu_state(), options, 0) or 0)  # NUMA node 0, the only one by default
+        return int(allocator(*self._gpu_state_and_options(), 0) or 0)  # NUMA node 0, the only one by default
 
-    def _gpu_state(self) -> int:
-        return _not_null(self._function(GPU_STATE, ctypes.c_void_p, ctypes.c_void_p)(None))
+    def _gpu_state_and_options(self) -> tuple[int, int]:
+        state = self._function(GPU_STATE, ctypes.c_void_p, ctypes.c_void_p)(None)
+        return _not_null(state), self._address(GPU_OPTIONS)
 
     def _address(self, symbol: str) -> int:
         try:
@@ -148,13 +204,17 @@ class Framework:
         return prototype(result, *arguments)(self._address(symbol))
 
 
-def open_framework(version: str, memory: MappedMemory) -> Framework:
-    return Framework(open_library(version, memory))
-
-
 def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
-    """The library of the TensorFlow that this process has loaded; `UnreadableError` for an untested build."""
-    check_build(version)
+    """The library of the TensorFlow that this process has loaded; `UnreadableError` for an untested build, or with
+    `SWITCH` set to 0."""
+    if os.environ.get(SWITCH, "").strip() == "0":
+        raise UnreadableError(f"{SWITCH}=0 is set")
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise UnreadableError(
+            f"this works on Linux x86-64 only, not on {platform.system()} {platform.machine()}".rstrip()
+        )
+    if version not in TESTED_VERSIONS:
+        raise UnreadableError(f"TensorFlow {version} is not one of the tested versions {', '.join(TESTED_VERSIONS)}")
     paths = memory.paths_of(LIBRARY)
     if len(paths) != 1:
         raise UnreadableError(f"this process has loaded {len(paths)} files named {LIBRARY}")
@@ -162,20 +222,6 @@ def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
         return ctypes.CDLL(paths[0], mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
     except OSError as error:
         raise UnreadableError(f"{LIBRARY} cannot be opened: {error}") from None
-
-
-def check_switch() -> None:
-    if os.environ.get(SWITCH, "").strip() == "0":
-        raise UnreadableError(f"{SWITCH}=0 is set")
-
-
-def check_build(version: str) -> None:
-    if sys.platform != "linux" or platform.machine() not in MACHINES:
-        raise UnreadableError(
-            f"this works on Linux x86-64 only, not on {platform.system()} {platform.machine()}".rstrip()
-        )
-    if version not in TESTED_VERSIONS:
-        raise UnreadableError(f"TensorFlow {version} is not one of the tested versions {', '.join(TESTED_VERSIONS)}")
 
 
 def _not_null(pointer: int | None) -> int:

@@ -1,5 +1,6 @@
-"""`Wrapping`: wraps what trains, as soon as the program imports it (`AfterImport`): methods of Keras models, and custom
-loops, whose steps are the calls of a `tf.function` that takes gradients and changes variables.
+"""Records what a program trains without a change of its code: `Wrapping` wraps what trains, as soon as the program
+imports it (`AfterImport`): methods of Keras models, and custom loops, whose steps are the calls of a `tf.function` that
+takes gradients and changes variables. `AutomaticRecording` has the runs.
 
 Whether a function does so is known once its first call has traced it. That call is step 0 and not recorded; it is
 observed, so that the steps after it know which layer makes which operation.
@@ -10,14 +11,16 @@ import functools
 import importlib.abc
 import inspect
 import logging
+import os
 import sys
+import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from tb_memplugin.recorder.automatic.recording import AutomaticRecording
+from tb_memplugin.environment import absolute
 from tb_memplugin.recorder.base import uncounted
 
 logger = logging.getLogger("tb_memplugin")
@@ -25,10 +28,182 @@ logger = logging.getLogger("tb_memplugin")
 Job = Callable[[ModuleType], None]
 
 CALLBACK_METHODS = ("fit", "evaluate", "predict")
+MAX_RUNS = 16
+"""Most models that are recorded into runs of their own. Further ones share a run, in which each call is a step."""
+_UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
+"""Beginnings of the types of ops that change variables."""
 
 
-def _owner(kind: type, name: str) -> type:
-    return next(one for one in kind.__mro__ if name in vars(one))
+class Loop:
+    """A training loop of the program's own, as far as its steps can be seen."""
+
+    def __init__(self, recorder: Any, first_step: int) -> None:
+        self.recorder = recorder
+        self._next = first_step
+
+    def step(self) -> contextlib.AbstractContextManager[None]:
+        self._next += 1
+        block: contextlib.AbstractContextManager[None] = self.recorder.step(self._next - 1)
+        return block
+
+
+class AutomaticRecording:
+    """The runs of a program that does not record itself: a callback for each model, a recorder for each loop. Nothing
+    of TensorFlow is imported before the first of them.
+
+    The first model's run is named `run`; those of further models get ``-2``, ``-3`` and so on. `arguments` are those of
+    `MemoryCallback` and `MemoryRecorder`, except `log_dir`.
+    """
+
+    @uncounted
+    def __init__(self, log_dir: str, run: str, arguments: Mapping[str, Any] | None = None) -> None:
+        self.log_dir = absolute(log_dir)
+        self.names: list[str] = []
+        self.latest: str | None = None  # the run that was last asked for
+        self.unseen = 0  # calls of ``GradientTape.gradient`` that belong to no recorded step
+        self.ready_lists = 0  # calls that the program gave a `CallbackList`, to which nothing is added
+        self.failure_run: str | None = None  # opened for a failure before the first call of what trains
+        self._run = run
+        self._arguments = dict(arguments or {})
+        self._process = os.getpid()
+        self._callbacks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._loops: weakref.WeakKeyDictionary[Any, Loop] = weakref.WeakKeyDictionary()
+        self._recorders: dict[str, Any] = {}
+        self._more: Loop | None = None  # whose steps are the calls of all models beyond `MAX_RUNS`
+        self._sees_failures = self._failed = False
+        self._local = threading.local()
+
+    def close(self) -> None:
+        """Write what was recorded, and wait for it. In a forked child, do nothing."""
+        self.see_failures(False)
+        for recorder in self._recorders.values() if os.getpid() == self._process else ():
+            recorder.close()
+
+    def notes(self) -> Iterator[str]:
+        from tb_memplugin.schema import counted
+
+        if self._more is not None:
+            yield (
+                f"The first {MAX_RUNS} models have a run each. The calls of all further ones are the steps of run "
+                f"{self._run}-more."
+            )
+        if self._failed:
+            yield "Something could not be recorded: the log of Python's logger tb_memplugin at level DEBUG says why."
+        if self.ready_lists:
+            yield (
+                f"{counted(self.ready_lists, 'call')} of `fit`, `evaluate` or `predict` with a `CallbackList` of the "
+                "program's own: add tb_memplugin.MemoryCallback to that list."
+            )
+        if self.unseen:
+            yield (
+                f"{counted(self.unseen, 'call')} of GradientTape.gradient not recorded: outside of `fit` and of a "
+                "`tf.function` that also updates the variables. Where such a step begins and ends cannot be seen from "
+                "outside: record it with `with recorder.step(n)` of tb_memplugin.MemoryRecorder."
+            )
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether this thread is in a call that is recorded, or being looked at."""
+        return bool(getattr(self._local, "depth", 0))
+
+    @contextlib.contextmanager
+    def inside(self, loop: Loop | None = None) -> Iterator[None]:
+        """Mark a call, the next step of a loop if given, so that calls below it are left alone."""
+        self._local.depth = getattr(self._local, "depth", 0) + 1
+        try:
+            with contextlib.nullcontext() if loop is None else loop.step():
+                yield
+        finally:
+            self._local.depth -= 1
+
+    def records(self) -> bool:
+        """Whether to record here: not in a forked child, and not while a recorder of the program's own records."""
+        from tb_memplugin.recorder.loop import is_recording
+
+        return os.getpid() == self._process and not is_recording([self._directory_of(name) for name in self.names])
+
+    def failed(self) -> None:
+        """Log the exception that is being handled: something is not recorded, and the program goes on."""
+        self._failed = True
+        logger.debug("a call could not be recorded automatically", exc_info=True)
+
+    def callback_for(self, model: Any) -> Any:
+        """The model's `MemoryCallback`; None if it is one of those that share a run: see `loop_for`."""
+        callback = self._callbacks.get(model)
+        if callback is None:
+            from tb_memplugin.recorder.loop import MemoryCallback
+
+            name = self._next_run()
+            if name is None:
+                return None
+            callback = self._callbacks[model] = MemoryCallback(self._directory_of(name), **self._arguments)
+            self._recorders[name] = callback
+        self._note_latest(callback)
+        return callback
+
+    @uncounted
+    def loop_for(self, owner: Any, model: Any, first_step: int = 0) -> Loop:
+        """The loop that a model or a function (`owner`, kept weakly) stands for; one for all beyond `MAX_RUNS`."""
+        loop = self._loops.get(owner)
+        if loop is None:
+            name = self._next_run()
+            if name is not None:
+                loop = self._loops[owner] = self._loop(name, model, first_step)
+            elif self._more is None:
+                name = f"{self._run}-more"
+                self.names.append(name)
+                # A call of `fit` is a step, and too long to be traced.
+                loop = self._more = self._loop(name, None, 0, trace_steps=())
+            else:
+                loop = self._more
+        self._note_latest(loop.recorder)
+        return loop
+
+    def _loop(self, name: str, model: Any, first_step: int, **more: Any) -> Loop:
+        recorder = self._recorders.get(name)
+        if recorder is None:
+            recorder = self._record_into(name, model, **more)
+        elif model is not None:
+            recorder.watch(model)
+        recorder.start()
+        return Loop(recorder, first_step)
+
+    def _record_into(self, name: str, model: Any = None, **more: Any) -> Any:
+        from tb_memplugin.recorder.loop import MemoryRecorder
+
+        recorder = MemoryRecorder(self._directory_of(name), model, **{**self._arguments, **more})
+        self._recorders[name] = recorder
+        return recorder
+
+    def see_failures(self, opens: bool = True) -> None:
+        """Open a run for an allocation that fails while nothing is recorded, as in a model that is built."""
+        if opens or self._sees_failures:
+            from tb_memplugin.recorder.failure import raised_errors
+
+            raised_errors.open_with(self._open_run_for_failure if opens else None)
+            self._sees_failures = opens
+
+    def _open_run_for_failure(self) -> None:
+        name = self._next_run() if os.getpid() == self._process else None
+        if name is not None:
+            self._record_into(name)
+            self.failure_run = self.latest = name
+
+    def _note_latest(self, recorder: Any) -> None:
+        self.latest = next(name for name, one in self._recorders.items() if one is recorder)
+
+    def _next_run(self) -> str | None:
+        if self.failure_run is not None:  # what trains now goes on with that run
+            name, self.failure_run = self.failure_run, None
+            return name
+        if len(self.names) >= MAX_RUNS:
+            return None
+        name = self._run if not self.names else f"{self._run}-{len(self.names) + 1}"
+        self.names.append(name)
+        return name
+
+    def _directory_of(self, name: str) -> str:
+        return f"{self.log_dir.rstrip('/')}/{name}"
 
 
 def _with_callback(recording: AutomaticRecording, original: Any) -> Any:
@@ -36,15 +211,15 @@ def _with_callback(recording: AutomaticRecording, original: Any) -> Any:
 
     @functools.wraps(original)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        step: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        loop = None
         try:
             if recording.records():
                 arguments, named, is_shared = _add(recording, self, position, arguments, named)
                 if is_shared and not recording.is_inside:
-                    step = recording.loop_for(self, self).step()
+                    loop = recording.loop_for(self, self)
         except Exception:
             recording.failed()
-        with recording.inside(), step:
+        with recording.inside(loop):
             return original(self, *arguments, **named)
 
     return call
@@ -76,7 +251,7 @@ def _add(
 
 
 def _any_of_ours(callbacks: list[Any]) -> bool:
-    from tb_memplugin.recorder.loop.callback import MemoryCallback
+    from tb_memplugin.recorder.loop import MemoryCallback
 
     return any(isinstance(one, MemoryCallback) for one in callbacks)
 
@@ -90,14 +265,10 @@ def _as_step(recording: AutomaticRecording, original: Any) -> Any:
                 loop = recording.loop_for(self, self)
         except Exception:
             recording.failed()
-        with recording.inside(), contextlib.nullcontext() if loop is None else loop.step():
+        with recording.inside(loop):
             return original(self, *arguments, **named)
 
     return call
-
-
-_UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
-"""Beginnings of the types of ops that change variables."""
 
 
 def _function_call(recording: AutomaticRecording, original: Any) -> Any:
@@ -116,7 +287,7 @@ def _function_call(recording: AutomaticRecording, original: Any) -> Any:
                 loop, first = (recording.loop_for(self, None), None) if known else (None, _FirstCall())
         except Exception:
             recording.failed()
-        with recording.inside(), contextlib.nullcontext() if loop is None else loop.step():
+        with recording.inside(loop):
             if first is None:
                 return original(self, *arguments, **named)
             try:
@@ -203,9 +374,7 @@ class Wrapping:
         self._recording = recording
         self._restore: list[Callable[[], None]] = []
         self._imports = AfterImport({"tensorflow": self._functions, "keras": self.models, "tf_keras": self.models})
-
-    def install(self) -> None:
-        self._imports.install()
+        self.install = self._imports.install
 
     def remove(self) -> None:
         """Restore everything that was wrapped, and record nothing more."""
@@ -216,8 +385,8 @@ class Wrapping:
 
     def models(self, keras: ModuleType) -> None:
         for name in CALLBACK_METHODS:
-            self._wrap(_owner(keras.Model, name), name, _with_callback)
-        self._wrap(_owner(keras.Model, "train_on_batch"), "train_on_batch", _as_step)
+            self._wrap(keras.Model, name, _with_callback)
+        self._wrap(keras.Model, "train_on_batch", _as_step)
 
     def _functions(self, tensorflow: ModuleType) -> None:
         from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
@@ -226,7 +395,8 @@ class Wrapping:
         self._wrap(Function, "__call__", _function_call)
         self._wrap(tensorflow.GradientTape, "gradient", _tape_gradient)
 
-    def _wrap(self, owner: type, name: str, wrapper: Callable[[AutomaticRecording, Any], Any]) -> None:
+    def _wrap(self, kind: type, name: str, wrapper: Callable[[AutomaticRecording, Any], Any]) -> None:
+        owner = next(one for one in kind.__mro__ if name in vars(one))
         original = vars(owner)[name]
         if not getattr(original, "tb_memplugin_automatic", False):  # of a package that is the same as another one
             replacement = wrapper(self._recording, original)

@@ -1,0 +1,336 @@
+"""Keeps the recorder from disturbing the training and its process: faults (`Faults`), what a fast path must look at
+(`changes`), forked children, temporary directories, and Python's garbage collector (`uncounted`).
+
+CPython collects young objects whenever their number grew by `gc.get_threshold()[0]`. What is alive then becomes old: if
+it is dropped soon afterwards, such as the models of a search, it stays in memory until a full collection. The objects
+of the recorder would move these moments forward. While an `uncounted` function runs, the threshold is higher, and at
+its end the count is what it was at its beginning: for the objects that the function left behind, as many of a stock are
+freed. The collector itself is never called, switched off or on.
+"""
+
+import functools
+import gc
+import logging
+import math
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, get_args
+
+try:
+    import fcntl
+except ImportError:  # on Windows, where the directories of a killed process stay
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger("tb_memplugin")
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+class Due(NamedTuple):
+    """When more is to be done than to sample a step, as far as that is known beforehand: whatever comes first."""
+
+    seconds: float = math.inf  # from now
+    step: float = math.inf  # as a step of this number or a later one begins
+    peak_bytes: float = math.inf  # after a step with a higher peak
+
+
+class Changes:
+    """Changes of the program that no `Due` knows: each recorder of the process compares `last` with what it saw."""
+
+    __slots__ = ("last",)
+
+    def __init__(self) -> None:
+        self.note()
+
+    def note(self) -> None:
+        """Make every recorder look what is due before its next step. Any thread and any finalizer may call this."""
+        self.last = object()  # unlike a number that two threads increment at once, it loses no change
+
+
+changes = Changes()
+
+# An absolute path of at least two parts, with or without a drive: not ``/device:CPU:0`` and not ``a/b``. In quotation
+# marks, as in the operating system's errors, it may contain spaces.
+_START = r"(?<![\w/.])(?:[A-Za-z]:)?[\\/]"
+_PATH = re.compile(rf"(?<='){_START}[^']*[\\/][^']*(?=')|{_START}[^\s'\":;,]*[\\/][^\s'\":;,]*")
+
+
+MAX_FAILED_STEPS = 3  # steps in a row whose analysis may fail before it stops
+MAX_STEP_NOTES = 5  # most steps that are reported for a part; further ones are logged at debug level only
+
+
+class Faults:
+    """Runs parts of the recorder; reports a part's first fault and does not run the part again. Any thread may call the
+    methods. `report` gets one sentence per fault and may raise."""
+
+    def __init__(self, report: Callable[[str], None] | None = None) -> None:
+        self._report = report
+        self._stopped: set[str] = set()
+        self._failed_steps: dict[str, int] = {}  # in a row
+        self._noted_steps: dict[str, int] = {}
+
+    def run(
+        self, part: str, job: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
+    ) -> _Result | None:
+        """The job's result; None if its part has stopped, or stops now because the job raises. The part is a noun
+        phrase for the user that completes "… stopped"."""
+        if part in self._stopped:
+            return None
+        try:
+            return job(*args, **kwargs)
+        except Exception as error:
+            self.stop(part, error)
+            return None
+
+    def run_step(
+        self,
+        part: str,
+        step: int,
+        job: Callable[_Parameters, _Result],
+        *args: _Parameters.args,
+        **kwargs: _Parameters.kwargs,
+    ) -> _Result | None:
+        """As `run`, for the analysis of one step on the background thread. An exception costs this step;
+        `MAX_FAILED_STEPS` in a row stop the part."""
+        if part in self._stopped:
+            return None
+        try:
+            result = job(*args, **kwargs)
+        except Exception as error:
+            logger.debug("%s failed for step %d", part, step, exc_info=error)
+            failed = self._failed_steps[part] = self._failed_steps.get(part, 0) + 1
+            noted = self._noted_steps[part] = self._noted_steps.get(part, 0) + 1
+            if failed >= MAX_FAILED_STEPS:
+                self.stop(part, error)
+            elif noted <= MAX_STEP_NOTES:
+                self.warn(f"{part} failed for step {step}: {_line(error)}; training is not affected")
+            return None
+        self._failed_steps[part] = 0
+        return result
+
+    def clean_up(self, part: str, action: Callable[[], None]) -> None:
+        """Call `action`, also if `part` has stopped: what a part has opened is closed in any case."""
+        try:
+            action()
+        except Exception as error:
+            self.stop(part, error)
+
+    def stop(self, part: str, reason: str | Exception) -> None:
+        if part in self._stopped:
+            return
+        self._stopped.add(part)
+        changes.note()
+        self.warn(f"{part} stopped: {_line(reason)}; training is not affected")
+
+    def stopped(self, part: str) -> bool:
+        return part in self._stopped
+
+    def warn(self, sentence: str) -> None:
+        """Log a warning and add it to the run's notes."""
+        logger.warning("%s", sentence)
+        if self._report is not None:
+            try:
+                self._report(_PATH.sub("<path>", sentence))  # run directories must name no person or machine
+            except Exception:  # the cause of the fault, such as a full disk, may break the report as well
+                logger.debug("a fault could not be noted in the run", exc_info=True)
+
+
+def _line(reason: str | Exception) -> str:
+    text = reason if isinstance(reason, str) else f"{type(reason).__name__}: {reason}"
+    return " ".join(text.split())[:500]
+
+
+class Abandonable(Protocol):
+    def _abandon(self) -> None:
+        """Let go of it in the child. Takes no lock: a thread that does not exist in the child may hold it."""
+
+
+_inherited: "weakref.WeakSet[Abandonable]" = weakref.WeakSet()
+
+
+def abandon_in_child(item: Abandonable) -> None:
+    """Call the item's `_abandon` in every child that is forked while it exists."""
+    _inherited.add(item)
+
+
+def _abandon_all() -> None:
+    for item in list(_inherited):
+        item._abandon()
+    _inherited.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
+
+
+STOCK = 20_000
+"""Objects to free, 40 bytes each: the facts of a traced step are hundreds of objects, with many graphs thousands."""
+MARGIN = 100_003
+"""By how much the threshold is higher: other threads of the program may leave this many objects in reference cycles."""
+
+
+class _Object:
+    """Something that the collector counts. Lists, tuples and the like do not count while Python keeps spare ones."""
+
+    __slots__ = ("_nothing",)
+
+
+class _Collector:
+    """What is done to the collector, for all threads. It takes no lock, as a finalizer may run anywhere in it and call
+    a function of the recorder: threads that disturb each other leave the count wrong by some objects, and the last one
+    to leave restores the threshold."""
+
+    def __init__(self) -> None:
+        self._running: list[None] = []  # an item for each function that runs; its changes are atomic
+        self._stock: list[_Object] = []
+        self._collections = 0
+        self._theirs = self._ours = 0  # the program's threshold, and what replaces it
+
+    def enter(self) -> tuple[int, int]:
+        """Raise the threshold; returns the number of collections so far, and of objects since the last one."""
+        self._running.append(None)
+        if self._on_collection not in gc.callbacks:
+            gc.callbacks.append(self._on_collection)
+        threshold = gc.get_threshold()[0]
+        if threshold not in (0, self._ours):  # 0 means that the program switched the collector off
+            self._theirs, self._ours = threshold, threshold + MARGIN
+            gc.set_threshold(self._ours)
+        return self._collections, gc.get_count()[0]
+
+    def leave(self, collections: int, count: int) -> None:
+        """Restore the count, unless a collection did so, and the threshold, unless the program set its own."""
+        more = gc.get_count()[0] - count
+        if collections == self._collections:
+            if more > 0:
+                del self._stock[-more:]
+            else:
+                self._stock += [_Object() for _ in range(min(-more, STOCK))]
+        del self._running[-1:]
+        self._restore()
+
+    def _restore(self) -> None:
+        if not self._running and gc.get_threshold()[0] == self._ours:
+            gc.set_threshold(self._theirs)
+
+    def _abandon(self) -> None:
+        """Restore the threshold in a forked child, which has no other threads."""
+        self._running.clear()
+        self._restore()
+
+    def _on_collection(self, phase: str, info: Any) -> None:
+        """Renew the stock: what is made or freed as a collection starts does not count."""
+        if phase == "start":
+            self._collections += 1
+            more = STOCK - len(self._stock)
+            if more < 0:
+                del self._stock[more:]
+            else:
+                self._stock += [_Object() for _ in range(more)]
+
+
+_collector = _Collector()
+abandon_in_child(_collector)
+
+
+def uncounted(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    """Wrap a function of the recorder that leaves or frees objects; calls may be nested, and run on several threads.
+    Not for a function that waits or calls the program's code: it needs the collector."""
+
+    @functools.wraps(function)
+    def run(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        before = _collector.enter()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _collector.leave(*before)
+
+    return run
+
+
+Use: TypeAlias = Literal["oom", "profile", "probe"]
+MEMORY = "/dev/shm"
+_PREFIX = "tb_memplugin_{}_"
+_PREFIXES = tuple(map(_PREFIX.format, get_args(Use)))
+
+
+class PrivateDirectory:
+    """A new temporary directory, in memory if wanted and possible, that only this user can read. A forked child leaves
+    it to its parent. It is locked: the locks of a killed process end with it, so that `remove_abandoned` finds it."""
+
+    def __init__(self, use: Use, in_memory: bool = False) -> None:
+        self._process = os.getpid()
+        place = MEMORY if in_memory and os.path.isdir(MEMORY) else None
+        self.path, self._locked = _make(_PREFIX.format(use), place)
+        abandon_in_child(self)
+
+    def remove(self) -> None:
+        if os.getpid() == self._process:
+            shutil.rmtree(self.path, ignore_errors=True)
+        self._abandon()
+
+    def _abandon(self) -> None:
+        """Unlock it; in a forked child the parent's lock stays."""
+        locked, self._locked = self._locked, None
+        if locked is not None:
+            os.close(locked)
+
+
+def is_private(path: str) -> bool:
+    """Whether a path leads into such a directory, of this process or another one."""
+    return any(prefix in path for prefix in _PREFIXES)
+
+
+def remove_abandoned() -> None:
+    """Remove the directories of killed processes: those of this user that are not locked."""
+    for place in {tempfile.gettempdir(), MEMORY}:
+        try:
+            paths = [os.path.join(place, name) for name in os.listdir(place) if name.startswith(_PREFIXES)]
+        except OSError:
+            continue
+        for path in paths:
+            try:
+                locked = _lock(path)
+            except OSError:
+                continue
+            if locked is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(locked)
+
+
+def _make(prefix: str, place: str | None) -> tuple[str, int | None]:
+    """(path of a new directory that only this user can read, file descriptor that locks it or None)."""
+    for _ in range(10):
+        path = tempfile.mkdtemp(prefix=prefix, dir=place)
+        try:
+            return path, _lock(path)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process removed it as abandoned before it was locked
+        except OSError:
+            return path, None  # locks are not supported, so other processes cannot lock and remove it either
+    place = tempfile.gettempdir() if place is None else place
+    raise OSError(f"new directories in {place} are removed at once. Set TMPDIR to another directory.")
+
+
+def _lock(path: str) -> int | None:
+    """Lock a directory and return the file descriptor; None if the system has no such locks.
+
+    Raises:
+        OSError: Another process has locked it, or it is not a directory of this user.
+    """
+    if fcntl is None:
+        return None
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        stat = os.fstat(descriptor)
+        if stat.st_uid != os.geteuid() or not os.path.samestat(stat, os.stat(path, follow_symlinks=False)):
+            raise FileNotFoundError(path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

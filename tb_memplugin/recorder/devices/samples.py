@@ -1,0 +1,321 @@
+"""`Sampler`: the cheap record of every step, and the buffer in which it waits (`SampleBuffer`).
+
+`OrdinarySteps` ends a step and begins the next one while nothing else is due. A training step takes the processor's
+caches for itself, so whatever the recorder touches afterwards costs about ten times as much as in a loop of its own.
+That path is therefore one function with few calls; all else lies behind its comparisons.
+"""
+
+import array
+import collections
+import dataclasses
+import math
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tb_memplugin.recorder.base import Due, changes
+from tb_memplugin.recorder.devices import statistics as allocator
+from tb_memplugin.schema import MISSING, PHASES, SAMPLE_COLUMNS, DeviceSamples, Phase, Samples
+
+RESIDENT_SECONDS = 0.05
+"""Shortest time between two reads of host RSS. A read takes longer than all other figures of an ordinary step."""
+GROWTH_BYTES = 8 << 20  # least growth of host RSS that `Sampler.host_grew` reports; twice as much each time
+MAX_ROWS = 1 << 18
+"""Most rows that wait: about 30 MiB for one device. More wait only if the files cannot be written for hours."""
+DROPPED = -1
+
+_COMMON = tuple(name for name in SAMPLE_COLUMNS if name != "wall_time")
+"""The order of a row's figures, before those of the devices."""
+_OF_DEVICE = tuple(field.name for field in dataclasses.fields(DeviceSamples))
+_RESIDENT = _COMMON.index("host_resident_bytes")
+_POOL, _LARGEST_FREE = _OF_DEVICE.index("pool_bytes"), _OF_DEVICE.index("largest_free_bytes")
+_NO_FIGURES = allocator.DriverFigures()
+
+
+class Clock:
+    """Wall time of one session. When the system's clock is set back, it goes on from the last time at the same pace;
+    otherwise hours of a training could lie before its start. One thread owns it."""
+
+    def __init__(self) -> None:
+        self._last = 0.0
+        self.behind = 0.0  # seconds by which the system's clock is behind this one
+
+    def now(self) -> float:
+        """Seconds since the epoch, never less than before."""
+        now = time.time() + self.behind
+        if now < self._last:
+            self.behind += self._last - now
+            now = self._last
+        self._last = now
+        return now
+
+    def advance_to(self, wall_time: float) -> None:
+        """Go on from a time that was read without `now`, if it is later."""
+        self._last = max(self._last, wall_time)
+
+
+class ResidentMemory:
+    """Host RSS of this process. A read takes about a microsecond on Linux; other systems give `MISSING`."""
+
+    def __init__(self) -> None:
+        self._page_bytes = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+        self._statm: int | None = None
+        self.open()
+
+    def open(self) -> None:
+        try:
+            self._statm = os.open("/proc/self/statm", os.O_RDONLY) if self._statm is None else self._statm
+        except OSError:
+            self._statm = None
+
+    def resident_bytes(self) -> int:
+        """Resident set size in bytes (`/proc/self/statm`, second field)."""
+        if self._statm is None:
+            return MISSING
+        return int(os.pread(self._statm, 128, 0).split()[1]) * self._page_bytes
+
+    def close(self) -> None:
+        if self._statm is not None:
+            os.close(self._statm)
+            self._statm = None
+
+
+class SampleBuffer:
+    """Takes rows of figures from one thread and returns them as columns on another. Every method is thread-safe."""
+
+    def __init__(self, devices: Sequence[str]) -> None:
+        self.devices = tuple(devices)
+        self._width = len(_COMMON) + len(self.devices) * len(_OF_DEVICE)
+        self._values, self._times = array.array("q"), array.array("d")  # row after row, without an object for each
+        self._taken = self._dropped = 0
+        self._short: collections.deque[tuple[float, ...]] = collections.deque()
+        self._rest: tuple[int, ...] = ()  # what short rows leave out
+        self._lock = threading.Lock()
+
+    def append(self, wall_time: float, row: tuple[int, ...]) -> int:
+        """Add a row and return its number, for `measure`; `DROPPED` if `MAX_ROWS` wait already. A row is the integers
+        of `SAMPLE_COLUMNS`, then each device's fields of `DeviceSamples`; `MISSING` for unknown ones."""
+        with self._lock:
+            self._complete()
+            return self._append(wall_time, row)
+
+    def like(self, row: tuple[int, ...]) -> Callable[[tuple[float, ...]], None]:
+        """A function that adds a short row, with the other figures of `row`; valid until the next call, and not while
+        another thread calls `append`. It takes no lock. A short row is wall time, step, host RSS, and the bytes in use
+        and the peak of each device; the buffers in host memory are unknown in it."""
+        with self._lock:
+            self._complete()
+            self._rest = row
+        return self._short.append
+
+    def _complete(self) -> None:
+        rest, figures = self._rest, len(_OF_DEVICE)
+        while self._short:
+            wall_time, step, resident, *sizes = self._short.popleft()
+            row = [step, rest[1], rest[2], resident, MISSING, MISSING]
+            for at in range(len(self.devices)):
+                start = len(_COMMON) + at * figures
+                row += (*sizes[2 * at : 2 * at + 2], *rest[start + 2 : start + figures])
+            self._append(wall_time, row)
+
+    def _append(self, wall_time: float, row: Sequence[Any]) -> int:
+        if len(self._times) >= MAX_ROWS:
+            self._dropped += 1
+            return DROPPED
+        self._values.extend(array.array("q", row))  # raises before anything is added
+        self._times.append(wall_time)
+        return self._taken + len(self._times) - 1
+
+    def measure(self, number: int, device: str, pool_bytes: int, largest_free_bytes: int) -> bool:
+        """Fill in the pool at the step end of a row from `append`; False if the row was taken already."""
+        start = len(_COMMON) + self.devices.index(device) * len(_OF_DEVICE)
+        with self._lock:
+            at = number - self._taken
+            if not 0 <= at < len(self._times):
+                return False
+            start += at * self._width
+            self._values[start + _POOL], self._values[start + _LARGEST_FREE] = pool_bytes, largest_free_bytes
+            return True
+
+    def take_dropped(self) -> int:
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        return dropped
+
+    def take(self) -> Samples | None:
+        with self._lock:
+            self._complete()
+            values, self._values = self._values, array.array("q")
+            times, self._times = self._times, array.array("d")
+            self._taken += len(times)
+        if not times:
+            return None
+        columns = np.frombuffer(values, np.int64).reshape(len(times), self._width).T
+        common, *of_devices = np.split(columns, range(len(_COMMON), self._width, len(_OF_DEVICE)))
+        devices = {name: DeviceSamples(*rows) for name, rows in zip(self.devices, of_devices, strict=True)}
+        own = dict(zip(_COMMON, common, strict=True))
+        return Samples(**own, wall_time=np.asarray(times, np.float64), devices=devices)
+
+
+class PassedSteps(NamedTuple):
+    """Steps that ended by themselves: how many, how long they took together, the highest peak of any device."""
+
+    steps: int
+    seconds: float
+    peak_bytes: int
+
+
+class OrdinarySteps:
+    """The training's thread calls all methods except `forbid`, which any thread may call, as it may read `step`,
+    `began` (the running step's wall time by the recorder's clock) and `passed` (steps that ended since `allow`)."""
+
+    __slots__ = (
+        *("step", "began", "passed"),
+        *("_seen", "_until", "_last_step", "_most_bytes", "_highest", "_first", "_behind"),
+        *("_handle", "_get", "_reset", "_devices", "_keep", "_host", "_resident", "_next_read"),
+    )
+
+    def __init__(self, devices: Sequence[str], host: ResidentMemory) -> None:
+        self._devices = tuple(devices)
+        self._host = host
+        self.step, self.began, self.passed = 0, 0.0, 0
+        self._seen: object = None
+        self._until = self._first = self._behind = self._next_read = 0.0
+        self._last_step = self._most_bytes = math.inf
+        self._highest = self._resident = 0
+        self._handle: Any = None
+        self._get: Any = None
+        self._reset: Any = None
+        self._keep: Callable[[tuple[float, ...]], None] = lambda row: None
+
+    def next(self, step: int) -> bool:
+        """End the running step, keep its sample and begin the next one. False if more is due, or if this fails: nothing
+        was done then, and the fault will show on the other path."""
+        if changes.last is not self._seen:
+            return False
+        try:
+            wall_time = time.time() + self._behind
+            if not self.began <= wall_time < self._until or step >= self._last_step:
+                return False
+            if wall_time >= self._next_read:
+                self._resident = self._host.resident_bytes()
+                self._next_read = wall_time + RESIDENT_SECONDS
+            handle, get, reset = self._handle, self._get, self._reset
+            row: tuple[float, ...] = (wall_time, self.step, self._resident)
+            for device in self._devices:
+                figures = get(handle, device)
+                peak = figures["peak"]
+                if peak > self._most_bytes:
+                    return False
+                if peak > self._highest:
+                    self._highest = peak
+                row += figures["current"], peak
+            for device in self._devices:
+                reset(handle, device)
+            self._keep(row)
+        except Exception:
+            return False
+        self.step, self.began = step, wall_time
+        self.passed += 1
+        return True
+
+    def begin(self, step: int, began: float) -> None:
+        """Begin a step on the other path. The next one does not begin here, unless `allow` is called."""
+        self.step, self.began = step, began
+        self._stop()
+
+    def allow(
+        self,
+        seen: object,  # `changes.last` from before anybody looked what is due
+        due: Due,  # what they found
+        behind: float,  # what the recorder's clock adds to the system's
+        resident: tuple[float, int],  # when host RSS was last read, and what it was
+        statistics: allocator.Statistics,
+        keep: Callable[[tuple[float, ...]], None],  # called with a short row for each step: `SampleBuffer.like`
+    ) -> None:
+        """Let the following steps begin here until more is due."""
+        self._until, self._last_step, self._most_bytes = self.began + due.seconds, due.step, due.peak_bytes
+        self._behind, self._first = behind, self.began
+        self._resident, self._next_read = resident[1], resident[0] + RESIDENT_SECONDS
+        self._handle, self._get, self._reset = statistics
+        self._keep = keep
+        self._seen = seen
+
+    def forbid(self) -> None:
+        self._seen = None
+
+    def take(self) -> PassedSteps:
+        """What ended here since `allow`; begins no further step here."""
+        passed = PassedSteps(self.passed, self.began - self._first if self.passed else 0.0, self._highest)
+        self._stop()
+        return passed
+
+    def _stop(self) -> None:
+        self._seen = self._handle = None  # the context is not kept alive for longer than it is used
+        self.passed = self._highest = 0
+
+
+class Sample(NamedTuple):
+    """A sampled step: its number in the buffer, and bytes in use and peak by device."""
+
+    number: int
+    in_use_bytes: Mapping[str, int]
+    peak_bytes: Mapping[str, int]
+
+
+class Sampler:
+    """Samples steps on the training's thread: `ordinary` those at which nothing else is due, `sample` the others."""
+
+    def __init__(self, devices: Sequence[allocator.Device]) -> None:
+        self.names = tuple(device.name for device in devices)
+        self.clock = Clock()
+        self.host = ResidentMemory()
+        self.ordinary = OrdinarySteps(self.names, self.host)
+        self.buffer = SampleBuffer(self.names)
+        self.driver = allocator.Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
+        self._devices = devices
+        self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
+        self._next_bytes, self._step_bytes = 0, GROWTH_BYTES
+
+    def reset_peaks(self) -> None:
+        for name in self.names:
+            allocator.reset_peak(name)
+
+    def sample(
+        self, wall_time: float, step: int, phase: Phase, epoch: int, host_buffers: tuple[int, int] | None
+    ) -> Sample:
+        """Sample a step that ends now; `host_buffers` as `HostBuffers.read` gives them, None if they were not read."""
+        self._last = None
+        row = [step, PHASES.index(phase), epoch, self.host.resident_bytes(), *(host_buffers or (MISSING, MISSING))]
+        peaks, in_use = {}, {}
+        for device in self._devices:
+            name, capacity = device.name, device.capacity_bytes
+            in_use[name], peaks[name] = allocator.memory_info(name)
+            driver = self.driver.figures.get(name) or _NO_FIGURES
+            total = driver.total_bytes if device.total_bytes is None else device.total_bytes
+            row += (in_use[name], peaks[name], MISSING if capacity is None else capacity)
+            row += (driver.process_bytes, driver.used_bytes, total)
+            row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
+        self._last = wall_time, tuple(row)
+        return Sample(self.buffer.append(*self._last), in_use, peaks)
+
+    def allow_ordinary(self, seen: object, due: Due, step: int, phase: Phase, epoch: int) -> None:
+        """Let steps end and begin by themselves from this one on; see `OrdinarySteps.allow`."""
+        statistics = allocator.statistics()
+        if statistics is not None and self._last is not None:
+            read_at, row = self._last
+            keep = self.buffer.like((step, PHASES.index(phase), epoch, *row[_RESIDENT:]))
+            self.ordinary.allow(seen, due, self.clock.behind, (read_at, row[_RESIDENT]), statistics, keep)
+
+    def host_grew(self) -> bool:
+        """Whether host RSS grew since this was last True; the first time that it is known, it did."""
+        if self._last is None or self._last[1][_RESIDENT] < self._next_bytes:
+            return False
+        if self._next_bytes:
+            self._step_bytes *= 2
+        self._next_bytes = self._last[1][_RESIDENT] + self._step_bytes
+        return True
