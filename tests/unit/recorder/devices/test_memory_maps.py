@@ -16,9 +16,8 @@ from dump_cases import CHUNKS, Chunk, make_dump
 
 from tb_memplugin.recorder.devices import memory_maps
 from tb_memplugin.recorder.devices import native as framework
-from tb_memplugin.recorder.devices.native import Framework, check_build
-from tb_memplugin.recorder.devices.native import MappedMemory, UnreadableError
 from tb_memplugin.recorder.devices.memory_maps import MAX_DISAGREEMENTS, PINNED, MemoryMaps
+from tb_memplugin.recorder.devices.native import Framework, MappedMemory, UnreadableError
 
 IN_USE = 1536
 DEVICE = "GPU:0"
@@ -59,7 +58,12 @@ def make(monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> Callable[..., 
             return (in_use if isinstance(in_use, int) else next(in_use)), 0
 
         monkeypatch.setattr(memory_maps.allocator_figures, "memory_info", figures)
-        monkeypatch.setattr(memory_maps, "open_framework", lambda *_: library)
+        monkeypatch.setattr(
+            memory_maps,
+            "open_library",
+            lambda *_: os.environ.get(framework.SWITCH) and framework.open_library("", MappedMemory("")),
+        )
+        monkeypatch.setattr(memory_maps, "Framework", lambda _: library)
         monkeypatch.setattr(memory_maps, "find_allocator", lambda *_: 0x1000)
         return MemoryMaps(devices, warnings.append)
 
@@ -183,7 +187,7 @@ def test_untested_versions_and_other_systems_and_machines_are_refused(
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     with pytest.raises(UnreadableError, match=said):
-        check_build(version)
+        framework.open_library(version, MappedMemory(""))
 
 
 def test_a_library_without_a_symbol_and_a_process_without_the_library_are_refused(
@@ -191,9 +195,8 @@ def test_a_library_without_a_symbol_and_a_process_without_the_library_are_refuse
 ) -> None:
     with pytest.raises(UnreadableError, match="lacks _ZN3tsl12BFCAllocator15RecordMemoryMapEv"):
         Framework(ctypes.CDLL("libm.so.6"))
-    monkeypatch.setattr(framework, "check_build", lambda _: None)
     with pytest.raises(UnreadableError, match="0 files named libtensorflow_framework"):
-        framework.open_framework("2.21.0", MappedMemory("1000-2000 r--p 0 0:0 1 /lib/libm.so.6\n"))
+        framework.open_library("2.21.0", MappedMemory("1000-2000 r--p 0 0:0 1 /lib/libm.so.6\n"))
 
 
 def test_mappings_are_few_objects_for_pythons_garbage_collector() -> None:

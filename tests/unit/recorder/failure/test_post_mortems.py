@@ -22,8 +22,8 @@ from tb_memplugin.importers.oom_log import Request
 from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.recorder.failure import failure_maps
 from tb_memplugin.recorder.failure.failure_maps import VARIABLE, FailureMaps, dump_files
-from tb_memplugin.recorder.failure.raised import RaisedError, memory_request
 from tb_memplugin.recorder.failure.post_mortems import OomWatch, OwnedMap, Place, RecentSteps
+from tb_memplugin.recorder.failure.raised import RaisedError, memory_request
 from tb_memplugin.recorder.watch.batches import batch_notes
 from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.schema import MISSING, ChunkOwner, FailedDuring, MemoryMap, Oom, Phase

@@ -6,7 +6,7 @@ import pytest
 
 from tb_memplugin.recorder.heap.holders import Kept
 from tb_memplugin.recorder.loop import counters
-from tb_memplugin.recorder.loop.counters import DENSE_ROWS, GROWTH_BYTES, CounterRows, KeptRows, SessionEnds
+from tb_memplugin.recorder.loop.counters import DENSE_ROWS, CounterRows, ProgramCounts, SessionEnds
 from tb_memplugin.schema import MISSING
 
 
@@ -81,17 +81,16 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_it_looks_at_first_and_after_ever_larger_growth(looks: list[int]) -> None:
-    rows = KeptRows(0.005)
-    counts = []
-    for resident in range(0, 16 * GROWTH_BYTES, GROWTH_BYTES // 2):
-        rows.look(resident)
-        counts.append(len(looks))
-    assert [counts.index(number) // 2 for number in (1, 2, 3, 4)] == [0, 1, 3, 7] and max(counts) == 5
-    assert rows.values == [("kept_arrays", "list", 2, 8, None), ("kept_iterators", "dict", 3, MISSING, None)]
-
-
-def test_without_a_budget_it_does_not_look(looks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert KeptRows(0.0).look(1) == 0.0 and looks == []
+def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(
+    looks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = ProgramCounts(0.005)
+    counts.count(1, lambda: False)
+    assert looks == []
+    counts.count(2, lambda: True)
+    found = rows_of(counts.rows)
+    assert (2, "kept_arrays", "list", 2, 8) in found and (2, "kept_iterators", "dict", 3, MISSING) in found
+    ProgramCounts(0.0).count(1, lambda: True)
     monkeypatch.setattr(counters, "FREE_SECONDS", -1.0)
-    assert KeptRows(0.005).look(1) == 0.0 and looks == []
+    counts.count(3, lambda: True)
+    assert looks == [1]

@@ -61,11 +61,11 @@ def test_flushed_records_are_on_disk_while_the_file_is_open_also_at_the_end_unti
     make: Make, tmp_path: pathlib.Path
 ) -> None:
     made = make()
-    made.write(RunWriter.note, "step 7 was not analyzed")
+    made.do(RunWriter.note, "step 7 was not analyzed")
     before = on_disk(tmp_path)
-    made.flush()
+    made.do(RunWriter.flush)
     assert len(on_disk(tmp_path)) > len(before) and is_open(tmp_path)
-    made.end()
+    made.do(RunWriter.end)
     assert is_open(tmp_path)
     made.rest()
     assert tb_memplugin.load(tmp_path)["."].ended
@@ -76,10 +76,11 @@ def test_a_full_disk_is_reported_once(make: Make, caplog: pytest.LogCaptureFixtu
         raise OSError("no space left")
 
     made = make()
-    made.write(full, "one")
-    made.write(full, "two")
-    for action in (made.flush, made.end, made.rest):
-        action()
+    made.do(full, "one")
+    made.do(full, "two")
+    for method in (RunWriter.flush, RunWriter.end):
+        made.do(method)
+    made.rest()
     assert [record.message for record in caplog.records] == [
         "writing the memory run stopped: OSError: no space left; training is not affected"
     ]
@@ -92,8 +93,10 @@ def test_without_a_file_nothing_is_written_and_nothing_fails(
         raise PermissionError("read-only")
 
     def do_all(made: Output) -> None:
-        made.write(RunWriter.note, "x")
-        for action in (made.flush, made.roll_up, made.end, made.rest, made.wake, made.abandon):
+        made.do(RunWriter.note, "x")
+        for method in (RunWriter.flush, RunWriter.roll_up, RunWriter.end):
+            made.do(method)
+        for action in (made.rest, made.wake, made.abandon):
             action()
 
     faults = Faults()
@@ -112,13 +115,13 @@ def test_without_a_file_nothing_is_written_and_nothing_fails(
 def test_after_a_fault_the_file_stays_as_it_is(make: Make, tmp_path: pathlib.Path) -> None:
     faults = Faults()
     made = make(faults)
-    made.write(RunWriter.samples, make_samples([1], [MIB]))
+    made.do(RunWriter.samples, make_samples([1], [MIB]))
     assert made._writer is not None
     before, on_disk_before = made._writer._file_bytes, on_disk(tmp_path)
     faults.stop(FILES, "no space left")
-    made.write(RunWriter.note, "x")
-    for action in (made.roll_up, made.end, made.flush):
-        action()
+    made.do(RunWriter.note, "x")
+    for method in (RunWriter.roll_up, RunWriter.end, RunWriter.flush):
+        made.do(method)
     assert made._writer._file_bytes == before and on_disk(tmp_path) == on_disk_before
 
 
@@ -128,20 +131,20 @@ def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, t
     made.rest()
     before = len(on_disk(tmp_path))
     assert not is_open(tmp_path)
-    made.write(RunWriter.note, "one")
+    made.do(RunWriter.note, "one")
     assert not is_open(tmp_path) and len(on_disk(tmp_path)) > before
     made.wake()
-    made.write(RunWriter.note, "two")
+    made.do(RunWriter.note, "two")
     assert is_open(tmp_path)
     made.rest()
-    made.end()
+    made.do(RunWriter.end)
     run = tb_memplugin.load(tmp_path)["."]
     assert not is_open(tmp_path) and run.notes == ("one", "two") and run.ended
 
 
 def test_a_forked_child_lets_go_of_the_file_without_writing(make: Make, tmp_path: pathlib.Path) -> None:
     made = make()
-    made.write(RunWriter.note, "of the parent")
+    made.do(RunWriter.note, "of the parent")
     before = on_disk(tmp_path)
     made.abandon()
     assert not is_open(tmp_path) and on_disk(tmp_path) == before
@@ -156,9 +159,9 @@ def test_a_fault_in_a_roll_up_stops_only_these(
     settings, faults = checked_settings(str(tmp_path), 0.005, None, None, False, ""), Faults()
     made = Output(settings, faults, SampleBuffer(["GPU:0"]), CounterRows())
     made.open()
-    made.write(RunWriter.samples, make_samples([1], [MIB]))
-    made.roll_up()
-    made.end()
+    made.do(RunWriter.samples, make_samples([1], [MIB]))
+    made.do(RunWriter.roll_up)
+    made.do(RunWriter.end)
     made.rest()
     assert faults.stopped(output.ROLL_UPS) == fails and not faults.stopped(output.FILES)
     assert tb_memplugin.load(tmp_path)["."].ended
@@ -232,8 +235,8 @@ def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
     made.write_samples()
     assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.KEPT]
     assert taken == [1]
-    made.write(RunWriter.layer_table, make_table(7, unfrozen=True))
-    made.flush()
+    made.do(RunWriter.layer_table, make_table(7, unfrozen=True))
+    made.do(RunWriter.flush)
     assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
 
 
@@ -241,7 +244,7 @@ def test_all_results_of_a_traced_step_are_written(make: Make, tmp_path: pathlib.
     made = make()
     requests = hand_made_requests(((None, "inputs", "op", 256, 0, 1),))
     made.write_traced(TraceResult([make_snapshot(5)], [make_map(5)], [make_timeline(5)], [requests]))
-    made.flush()
+    made.do(RunWriter.flush)
     run = tb_memplugin.load(tmp_path)["."]
     assert [len(records) for records in (run.snapshots, run.maps, run.timelines, run.requests)] == [1, 1, 1, 1]
 

@@ -1,144 +1,108 @@
-"""Which recorder records into a run, and that each is closed before the process ends."""
+"""Which session records into a run, and that each is closed before the process ends."""
 
 import atexit
-import gc
 import os
-from types import SimpleNamespace
+import pathlib
 from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.base.background import weakly
-from tb_memplugin.recorder.loop import session as lifetime
-from tb_memplugin.recorder.loop.lifetime import close_at_exit, is_recording, is_unclosed, take_place
+from tb_memplugin.recorder.base import checked_settings
+from tb_memplugin.recorder.loop import is_recording, session
 from tb_memplugin.storage.write import own_recordings
 
 
-class Recorder:
-    def __init__(self, log_dir: str = "runs/a", closed: bool = False, paused: bool = False) -> None:
-        self.closed, self.paused = closed, paused
-        self.settings = SimpleNamespace(log_dir=log_dir)
+class Recording:
+    """What a session records with."""
+
+    def __init__(self, *_: Any) -> None:
         self.calls: list[str] = []
 
-    def close(self) -> None:
-        self.calls.append("close")
-
-    def close_without_waiting(self) -> None:
-        self.calls.append("close")
-
-    def warn_incomplete(self) -> None:
-        self.calls.append("warn")
-
-    def drain(self) -> bool:
-        self.calls.append("drain")
-        return False
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self.calls.append(name)
 
 
 @pytest.fixture(autouse=True)
-def own_recorders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Recorders of this test only."""
-    monkeypatch.setattr(lifetime, "_by_place", type(lifetime._by_place)())
-    monkeypatch.setattr(lifetime, "_unclosed", type(lifetime._unclosed)())
-    monkeypatch.setattr(own_recordings, "register", lambda directory, write: written.__setitem__(directory, write))
-    written.clear()
+def own_sessions(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Sessions of this test only; what a reader of a run directory in this process waits for."""
+    written: dict[str, Any] = {}
+    monkeypatch.setattr(session, "_by_place", type(session._by_place)())
+    monkeypatch.setattr(session, "_unclosed", type(session._unclosed)())
+    monkeypatch.setattr(session, "choose_devices", lambda devices: ([], []))
+    monkeypatch.setattr(session, "Recording", Recording)
+    monkeypatch.setattr(own_recordings, "register", written.__setitem__)
+    return written
 
 
-written: dict[str, Any] = {}
-"""What a reader of a run directory in this process waits for."""
+def started(directory: pathlib.Path, name: str = "a", worker: str = "") -> Any:
+    made = session.Session(checked_settings(directory / name, 0.005, None, None, False, worker))
+    made.start()
+    return made
 
 
-def test_the_open_predecessor_of_a_run_is_returned() -> None:
-    first, second, third = Recorder(), Recorder(), Recorder()
-    assert take_place(first, "/runs/a", "") is None
-    # AND other workers and runs are not the same run
-    assert take_place(Recorder(), "/runs/a", "worker_1") is None
-    assert take_place(Recorder(), "/runs/b", "") is None
-    assert take_place(second, "/runs/a", "") is first
-    # AND one that is closed or gone is none
-    second.closed = True
-    assert take_place(third, "/runs/a", "") is None
-    del third
-    gc.collect()
-    assert take_place(Recorder(), "/runs/a", "") is None
+def test_the_open_predecessor_of_a_run_is_closed(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    first = started(tmp_path)
+    # Other workers and runs are not the same run.
+    others = [started(tmp_path, worker="worker_1"), started(tmp_path, "b")]
+    assert not first.closed and not caplog.records
+    second = started(tmp_path)
+    assert first.closed and [record.message for record in caplog.records] == [
+        "a newer recorder of this process took over the run"
+    ]
+    # AND one that is paused is closed in silence
+    second.pause()
+    started(tmp_path)
+    assert second.closed and len(caplog.records) == 1 and not any(other.closed for other in others)
 
 
-@pytest.mark.parametrize(("closed", "calls"), [(False, ["drain"]), (True, [])])
-def test_a_reader_waits_for_what_the_runs_recorder_has_recorded(
-    monkeypatch: pytest.MonkeyPatch, closed: bool, calls: list[str]
+def test_a_reader_waits_for_what_the_runs_session_has_recorded(
+    tmp_path: pathlib.Path, own_sessions: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifetime, "wait", lambda: True)
-    recorder = Recorder(closed=closed)
-    take_place(recorder, "runs/a", "")
-    # THEN an open recorder says itself whether all is written, and for others the background thread does
-    assert written["runs/a"]() is closed
-    assert recorder.calls == calls
-    monkeypatch.setattr(lifetime, "wait", lambda: False)
-    del recorder
-    gc.collect()
-    assert written["runs/a"]() is False
+    monkeypatch.setattr(session, "wait", lambda: "waited")
+    made = started(tmp_path)
+    write = own_sessions[str(tmp_path / "a")]
+    write()
+    assert made.recording.calls[-1] == "drain"
+    made.close_without_waiting()
+    assert write() == "waited"
 
 
-@pytest.mark.parametrize(
-    ("recorder", "recording"),
-    [(Recorder(), True), (Recorder(closed=True), False), (Recorder(paused=True), False), (Recorder("runs/own"), False)],
-)
-def test_an_open_session_records_unless_it_is_paused_or_left_out(recorder: Recorder, recording: bool) -> None:
+def test_an_open_session_records_unless_it_is_paused_or_left_out(tmp_path: pathlib.Path) -> None:
     assert not is_recording([])
-    close_at_exit(recorder)
-    assert is_recording(["runs/own", "runs/other"]) is recording
+    made = started(tmp_path)
+    assert is_recording([]) and not is_recording([str(tmp_path / "a")])
+    made.pause()
+    assert not is_recording([])
+    made.observe()
+    assert is_recording([])
+    made.close_without_waiting()
+    assert not is_recording([])
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_recorders_are_closed_at_exit_with_one_wait_for_all(monkeypatch: pytest.MonkeyPatch, in_time: bool) -> None:
-    waits: list[int] = []
-
-    def wait() -> bool:
-        waits.append(1)
-        return in_time
-
-    monkeypatch.setattr(lifetime, "wait", wait)
-    first, second, closed = Recorder(), Recorder(), Recorder(closed=True)
-    for recorder in (first, second, closed):
-        close_at_exit(recorder)
-    lifetime._close_all()
-    assert first.calls == second.calls == (["close"] if in_time else ["close", "warn"])
-    assert closed.calls == [] and waits == [1]
-
-
-def test_closing_runs_before_what_was_registered_earlier_until_a_recorder_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
+def test_sessions_are_closed_at_exit_with_one_wait_for_all(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_time: bool
 ) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(atexit, "unregister", lambda function: calls.append(("unregister", function)))
     monkeypatch.setattr(atexit, "register", lambda function: calls.append(("register", function)))
-    close_at_exit(Recorder())
-    assert calls == [("unregister", lifetime._close_all), ("register", lifetime._close_all)]
-    recorder, other = Recorder(), Recorder()
-    close_at_exit(recorder)
-    assert is_unclosed(recorder) and not is_unclosed(other)
-    recorder.closed = True
-    assert not is_unclosed(recorder)
-
-
-def test_a_weak_method_is_called_while_its_object_exists() -> None:
-    owner = Recorder()
-    calls = owner.calls
-    call = weakly(owner.close)
-    call()
-    del owner
-    gc.collect()
-    call()
-    assert calls == ["close"]
+    made = [started(tmp_path, name) for name in "ab"]
+    # Closing runs before what was registered earlier.
+    assert calls == [("unregister", session._close_all), ("register", session._close_all)] * 2
+    waits: list[int] = []
+    monkeypatch.setattr(session, "wait", lambda: waits.append(1) or in_time)
+    monkeypatch.setattr(session, "end_foreign_calls", lambda told: None)
+    session._close_all()
+    assert all(one.closed for one in made) and waits == [1]
+    assert len([record for record in caplog.records if "may be incomplete" in record.message]) == (0 if in_time else 2)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_forgets_the_recorders(monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder()
-    take_place(recorder, "runs/a", "")
-    close_at_exit(recorder)
+def test_a_forked_child_forgets_the_sessions(tmp_path: pathlib.Path) -> None:
+    made = started(tmp_path)
     child = os.fork()
     if not child:
-        known = is_recording([]) or take_place(Recorder(), "runs/a", "") is not None
-        os._exit(1 if known else 0)
+        os._exit(1 if is_recording([]) or not made.closed or len(session._by_place) else 0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert is_recording([])
+    made.close_without_waiting()

@@ -14,6 +14,11 @@ TRACE_SECONDS = 0.02
 EARLY = 1 + len(EARLY_SECONDS)
 
 
+def learned(schedule: TraceSchedule, phase: str) -> None:
+    schedule.compiled(phase)
+    schedule.add_cost(TRACE_SECONDS)
+
+
 def simulate(
     schedule: TraceSchedule,
     steps: int,
@@ -43,7 +48,7 @@ def simulate(
         due = Due(now.seconds + elapsed, now.step, now.peak_bytes)
         elapsed += step_seconds + (TRACE_SECONDS if wanted else 0)
         if wanted == "learn":
-            schedule.record_cost("train", TRACE_SECONDS)
+            learned(schedule, "train")
         elif wanted == "trace":
             traced.append(step)
             schedule.traced("train", peak(step), TRACE_SECONDS)
@@ -90,12 +95,12 @@ def test_the_first_step_of_every_phase_is_traced_to_learn(phase: str) -> None:
     schedule = TraceSchedule(0.005)
     schedule.traced("train" if phase != "train" else "predict", 100, TRACE_SECONDS)
     assert schedule.wants(phase, 0, 0.1) == "learn"
-    schedule.record_cost(phase, TRACE_SECONDS)
+    learned(schedule, phase)
     assert schedule.wants(phase, 1, 0.2) == "trace"
     # AND with named steps that of training only
     named = TraceSchedule(0.0, [3])
     assert named.wants(phase, 0, 0.0) == ("learn" if phase == "train" else None)
-    named.record_cost(phase, TRACE_SECONDS)
+    learned(named, phase)
     assert [named.wants("train", step, 0.1 * step) for step in (1, 2, 3)][-1] == "trace"
     assert phase != "train" or [named.wants("train", step, 0.1 * step) for step in (1, 2)] == [None, None]
 
@@ -125,7 +130,7 @@ def test_short_trainings_have_five_breakdowns_whatever_the_budget() -> None:
     schedule = TraceSchedule(1e-9)
     for phase in ("train", "validation"):
         assert schedule.wants(phase, 0, 0.0) == "learn"
-        schedule.record_cost(phase, TRACE_SECONDS)
+        learned(schedule, phase)
         assert schedule.wants(phase, 1, 1.0) == "trace"
         schedule.traced(phase, 100, TRACE_SECONDS)
     assert [schedule.wants(phase, 2, 5.0) for phase in ("train", "validation")] == ["trace", None]

@@ -16,8 +16,7 @@ from tb_memplugin.recorder.devices.samples import PassedSteps
 from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.recorder.tracing import tracer as step_tracer
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError
-from tb_memplugin.recorder.tracing.tracer import TRACING, TraceResult
-from tb_memplugin.recorder.tracing.tracer import MAX_WAITING, StepTracer
+from tb_memplugin.recorder.tracing.tracer import MAX_WAITING, TRACING, StepTracer, TraceResult
 from tb_memplugin.schema.trace import TraceFacts
 
 FACTS = TraceFacts(mode="xla")
