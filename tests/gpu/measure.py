@@ -35,7 +35,7 @@ def keep_last_trace(callback: "tb_memplugin.MemoryCallback") -> list[Any]:  # no
     """A list that the callback's traced steps are added to, as they are worked through."""
     kept: list[Any] = []
     callback._session.start()
-    tracer = callback._session.recording._tracer
+    tracer = callback._session.recording.tracer
     work_through = tracer.work_through
 
     def keep(traced: object) -> object:

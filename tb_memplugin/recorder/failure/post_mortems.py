@@ -22,8 +22,7 @@ from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
 from tb_memplugin.recorder.failure.failure_maps import DumpFile, FailureMaps, dump_files
 from tb_memplugin.recorder.failure.raised import RaisedError
-from tb_memplugin.recorder.program import LayerWatch
-from tb_memplugin.recorder.watch import batch_notes, output_bytes, running_batch
+from tb_memplugin.recorder.watch import LayerWatch, batch_notes, output_bytes, running_batch
 from tb_memplugin.schema import (
     BatchFacts,
     FailedDuring,

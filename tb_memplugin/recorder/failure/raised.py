@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from tb_memplugin.importers import Request, read_message, read_proto_message
 from tb_memplugin.recorder.base import abandon_in_child, background
 from tb_memplugin.recorder.failure.failure_maps import DumpFile, dump_files, gave_up
-from tb_memplugin.recorder.watch import running_functions
+from tb_memplugin.recorder.heap import running_functions
 
 logger = logging.getLogger("tb_memplugin")
 

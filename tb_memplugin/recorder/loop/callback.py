@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, abandon_in_child, checked_settings, submit, weakly
 from tb_memplugin.recorder.devices import OrdinarySteps
+from tb_memplugin.recorder.heap import RunningCall
 from tb_memplugin.recorder.loop.session import Session
-from tb_memplugin.recorder.program import STEP_FUNCTIONS, unguarded
-from tb_memplugin.recorder.watch import RunningCall
+from tb_memplugin.recorder.watch import STEP_FUNCTIONS, unguarded
 from tb_memplugin.schema import RECORDING, Phase
 
 OTHER_MODELS = "recording of other models"

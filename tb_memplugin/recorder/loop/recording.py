@@ -25,9 +25,8 @@ from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import POLL_SECONDS, FailureMaps, OomWatch, OwnedMap, Place, RaisedError, Replay
 from tb_memplugin.recorder.loop.counters import ProgramCounts
 from tb_memplugin.recorder.loop.output import Output
-from tb_memplugin.recorder.program import OBSERVING, TABLE, LayerWatch
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer, TracedStep
-from tb_memplugin.recorder.watch import program_counters
+from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, program_counters
 from tb_memplugin.schema import SAMPLES, FailedDuring, MemoryMap, Oom, Phase, TraceFacts, is_gpu
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter
 

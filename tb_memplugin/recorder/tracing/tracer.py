@@ -14,10 +14,9 @@ from tb_memplugin.importers import Request, read_dump, read_traces
 from tb_memplugin.recorder.base import Due, Faults, Settings, background, uncounted
 from tb_memplugin.recorder.devices import Device, MemoryMaps, PassedSteps, resource_handle_bytes
 from tb_memplugin.recorder.failure import OwnedMap, RecentSteps, is_forward
-from tb_memplugin.recorder.program import OBSERVING, LayerWatch
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError, ProfilerWindow
 from tb_memplugin.recorder.tracing.schedule import KeptRequests, KeptTimelines, TraceSchedule
-from tb_memplugin.recorder.watch import batch_notes, note_running_fit
+from tb_memplugin.recorder.watch import OBSERVING, LayerWatch, batch_notes, note_running_fit
 from tb_memplugin.schema import (
     AllocationTrace,
     BatchFacts,

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tb_memplugin
 from tb_memplugin.recorder.automatic import programs as automatic
 from tb_memplugin.recorder.automatic.programs import MAX_RUNS, AfterImport, AutomaticRecording, Wrapping
-from tb_memplugin.recorder.watch.hooks import hooks
+from tb_memplugin.recorder.watch import hooks
 
 NAME = "tb_memplugin_test_module"
 

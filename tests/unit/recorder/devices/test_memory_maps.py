@@ -51,18 +51,14 @@ def make(monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> Callable[..., 
     monkeypatch.delenv(framework.SWITCH, raising=False)
     config = types.SimpleNamespace(list_logical_devices=list)
     monkeypatch.setitem(sys.modules, "tensorflow", types.SimpleNamespace(__version__="2.21.0", config=config))
-    monkeypatch.setattr(memory_maps, "MappedMemory", lambda: None)
+    monkeypatch.setattr(memory_maps, "MappedMemory", lambda: MappedMemory(f"1000-2000 r--p 0 0:0 1 {LIBRARY}"))
+    monkeypatch.setattr(framework.ctypes, "CDLL", lambda *_, **__: None)
 
     def make(library: Any, in_use: Iterator[int] | int = IN_USE, devices: tuple[str, ...] = (DEVICE,)) -> MemoryMaps:
         def figures(_: str) -> tuple[int, int]:
             return (in_use if isinstance(in_use, int) else next(in_use)), 0
 
         monkeypatch.setattr(memory_maps.allocator_figures, "memory_info", figures)
-        monkeypatch.setattr(
-            memory_maps,
-            "open_library",
-            lambda *_: os.environ.get(framework.SWITCH) and framework.open_library("", MappedMemory("")),
-        )
         monkeypatch.setattr(memory_maps, "Framework", lambda _: library)
         monkeypatch.setattr(memory_maps, "find_allocator", lambda *_: 0x1000)
         return MemoryMaps(devices, warnings.append)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.base.faults import Faults
+from tb_memplugin.recorder.base.isolation import Faults
 from tb_memplugin.recorder.watch.observer import LayerWatch
 
 
