@@ -16,9 +16,7 @@ import tb_memplugin
 import tb_memplugin.schema
 from tb_memplugin.device_contents import CategorySum, DeviceContents, LayerSum, MemorySummary
 from tb_memplugin.export.loading import Runs
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.history import FailedRequest
-from tb_memplugin.fit.prediction import Prediction, Reproduced
+from tb_memplugin.fit import Conditions, FailedRequest, Prediction, Reproduced
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAVIGATION = {

@@ -1,7 +1,7 @@
 """What a recorded run would need, and what makes it fit, asked in Python."""
 
 from tb_memplugin.export.loading import RecordedRun
-from tb_memplugin.fit import Globs, Plan, RunPredictor, WhatIf, capacity_bytes, checked_conditions, device_of, plan_for
+from tb_memplugin.fit import Globs, Plan, Predictor, WhatIf, capacity_bytes, checked_conditions, device_of, plan_for
 from tb_memplugin.schema import Run, with_layers_of
 
 
@@ -42,8 +42,8 @@ def what_if(
     return predictor_of(run, device).what_if(conditions)
 
 
-def predictor_of(run: Run, device: str | None) -> RunPredictor:
-    return RunPredictor(*_on_device(run, device))
+def predictor_of(run: Run, device: str | None) -> Predictor:
+    return Predictor.of(*_on_device(run, device))
 
 
 def _on_device(run: Run, device: str | None) -> tuple[Run, str]:

@@ -1,13 +1,25 @@
-"""FACE."""
+"""What a recorded training would need under other conditions, and which change makes it fit.
 
-from tb_memplugin.fit.cases import sizes_for
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.demand import Demand, demand_of, demand_sentences, describe_demand, peak_demand
-from tb_memplugin.fit.fixes import MAX_FIXED, advice, with_advice
-from tb_memplugin.fit.history import FailedRequest
-from tb_memplugin.fit.plan import plan_for
-from tb_memplugin.fit.plan_answer import Kind, Plan, TimeSource, describe_plan
-from tb_memplugin.fit.prediction import Method, Reproduced
-from tb_memplugin.fit.sized_steps import SizedStep, peak_in_one_piece
-from tb_memplugin.fit.what_if import Globs, RunPredictor, capacity_bytes, checked_conditions, device_of
-from tb_memplugin.fit.what_if_answer import WhatIf, describe_measured, describe_what_if, measured_snapshot
+In come a run with the requests of its traced steps, and `Conditions`, checked by `checked_conditions`. A `Predictor`
+simulates them on BFC's rules, and returns a prediction, a `WhatIf` or a curve; `plan_for` and `advice` search for the
+change with which a training fits into a budget or after a failure. The package's `what_if` and `plan`, the command line
+and the server's handlers call it, `largest_batch_size` trains with what it says. Pure.
+"""
+
+from tb_memplugin.fit.advice import MAX_FIXED, Advice, advice, plan_for, with_advice
+from tb_memplugin.fit.cases import Method
+from tb_memplugin.fit.conditions import RECORDED, Conditions, Globs, capacity_bytes, checked_conditions
+from tb_memplugin.fit.evidence import (
+    Demand,
+    Evidence,
+    demand_of,
+    demand_sentences,
+    describe_demand,
+    peak_demand,
+    recorded_program,
+)
+from tb_memplugin.fit.plans import Kind, Plan, PlanOption, TimeSource, describe_plan
+from tb_memplugin.fit.prediction import FITS, Prediction, WhatIf, describe_measured, describe_what_if, measured_snapshot
+from tb_memplugin.fit.predictor import Predictor, device_of
+from tb_memplugin.fit.simulation import FailedRequest, Reproduced, peak_in_one_piece, reproduce
+from tb_memplugin.fit.steps import SizedStep, sizes_for

@@ -1,44 +1,58 @@
-"""What freezing, another optimizer or another precision changes in a recorded step. Pure.
+"""What freezing, another optimizer or another precision changes in recorded steps: sizes and lifetimes. Pure.
 
 Optimizer state and weight gradients follow exactly from the weights. What else changes is an estimate with its range:
-which activations are saved, when gradients are freed, what half precision copies.
+which activations are saved, when gradients are freed, what half precision copies. Layers before the first trained one
+take no part in the backward pass: their results are freed in the forward pass. If they are trained, their results are
+kept for it.
 """
 
 import collections
 import dataclasses
 import itertools
+import operator
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tb_memplugin.fit.conditions import SLOTS, Conditions, matching
-from tb_memplugin.fit.recomputation import Segments, recomputed
-from tb_memplugin.fit.sized_steps import (
-    LEFT_OUT,
-    Rows,
-    SizedStep,
-    in_place,
-    once_all_are_there,
-    own_rows,
-    with_lifetimes,
-)
+from tb_memplugin.fit.conditions import NO_BYTES, SLOTS, Conditions, Interval
+from tb_memplugin.fit.steps import LEFT_OUT, BatchSizes, Rows, SizedStep
 from tb_memplugin.schema import (
     PERSISTENT,
     Category,
     ChunkOwner,
+    Floats,
     Integers,
     Layer,
     StepRequests,
     counted,
     example_bytes,
     former_name,
+    is_gpu,
     owned,
     recorded_precision,
     unfreezing_bytes,
 )
 
+Segments = tuple[tuple[str, ...], ...]
+"""Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
+LATER_RESULTS = 3
+"""A result that is not saved is freed once this many later ones exist: its consumers have run by then. No quick test
+depends on its value: they pass with 1 as well."""
+OVERLAPPING_RESULTS = 3
+"""Results of recomputed layers that a step may hold in addition, since operations run in parallel.
+
+Fitted on recordings of `tests/integration/plan_child.py wide` on two busy cores: with 1, the median of a training lay
+up to 2.4 % above the range in 2 of about 30; with 2, 2.0 % in 1 of about 11; with 3, in none of 12. Of the plans in
+docs/accuracy.md, medians lay at most 2.2 results above the simulated peak."""
+OVERLAPPING_RESULTS_ON_A_GPU = 2
+"""The same on a GPU, which runs one operation after the other. Of 12 plans for 8 models on an NVIDIA H100
+(`tests/gpu/planned.py`), the peak was at most 0.95 results above the simulated one."""
+FEWER_RESULTS = 1
+"""Results of recomputed layers that a step may hold less than the simulated ones, for the same reason; none on a GPU.
+
+Fitted on the same model: with 0, the median of a training lay 1.6 % below the range in 1 of 7."""
 _OF_TRAINING: tuple[Category, ...] = ("optimizer_state", "weight_gradients")
 _OF_PASSES: tuple[Category, ...] = ("activations", "activation_gradients", "workspace")
 _UPDATE = re.compile(rf"(?:^|/)(?:{'|'.join(SLOTS)})\d*/")
@@ -51,7 +65,7 @@ class Change:
 
     Attributes:
         extra: Additional long-lived chunks: owner and size of each.
-        transient_bytes: Least, typical and most additional bytes at the peak.
+        transient: Additional bytes at the peak.
         example_bytes: Additional bytes at the peak for each example, typically.
         frozen: Layers that are frozen in addition.
         trained: Layers that are trained in addition, and how many bytes of their weights.
@@ -66,7 +80,7 @@ class Change:
     """
 
     extra: tuple[tuple[ChunkOwner, int], ...] = ()
-    transient_bytes: tuple[int, int, int] = (0, 0, 0)
+    transient: Interval = NO_BYTES
     example_bytes: int = 0
     frozen: frozenset[str] = frozenset()
     trained: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -83,32 +97,41 @@ class Change:
     is_estimate: bool = False
     sentences: tuple[str, ...] = ()
 
-    def extended(
-        self,
-        sentence: str,
-        extra: Iterable[tuple[ChunkOwner, int]] = (),
-        transient: tuple[int, int, int] = (0, 0, 0),
-        is_estimate: bool = True,
-        **fields: Any,
-    ) -> "Change":
-        low, typical, high = (one + more for one, more in zip(self.transient_bytes, transient, strict=True))
-        return dataclasses.replace(
-            self,
-            extra=(*self.extra, *extra),
-            transient_bytes=(low, typical, high),
-            is_estimate=self.is_estimate or is_estimate,
-            sentences=(*self.sentences, sentence),
-            **fields,
+    def applied(self, recorded: Sequence[tuple[StepRequests, BatchSizes]], batch: int) -> "Changed":
+        """Recorded steps with their sizes for a batch after the change."""
+        low = [self._least(one, sizes.low) for one, sizes in recorded]
+        high = [self._most(one, sizes.high) for one, sizes in recorded]
+        typical = None
+        scratches = any(sizes.scratch_bytes for _, sizes in recorded)
+        is_halfway = self.halved or (self.frees_gradients and not self.doubled)
+        if not is_halfway and (self.unsaved or self.saved or self.doubled or scratches):
+            typical = [self._typical(one, sizes.typical) for one, sizes in recorded]
+        extra = [size for _, size in self.extra]
+        return Changed(low, high, typical, extra, self.batches, self._transient(high, self.example_bytes * batch))
+
+    def _transient(self, most: Sequence[SizedStep], saved: int) -> Interval:
+        """Additional bytes at the peak, with those of `saved` results.
+
+        At most, there are gradients of the largest two results that are saved in addition, and some results of
+        recomputed layers; at least, there are fewer of these.
+        """
+        on_gpu = is_gpu(most[0].requests.device)
+        fewer, more = (0, OVERLAPPING_RESULTS_ON_A_GPU) if on_gpu else (FEWER_RESULTS, OVERLAPPING_RESULTS)
+        largest, repeated = (
+            max(int(step.sizes[rows(step.requests)].max(initial=0)) for step in most)
+            for rows in (self._saved_rows, self._repeated_rows)
         )
+        low, typical, high = self.transient
+        return Interval(low - fewer * repeated, typical + saved, high + saved + 2 * largest + more * repeated)
 
-    def most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
-        """The step after the change, with all that may stay."""
+    def _most(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step with all that may stay."""
         requests = self._scaled(requests)
-        changed = with_lifetimes(requests, np.zeros(len(requests), bool), self.saved_rows(requests))
-        return self._recomputed(SizedStep(changed, self._most_sizes(requests, sizes)))
+        changed = with_lifetimes(requests, np.zeros(len(requests), bool), self._saved_rows(requests))
+        return SizedStep(changed, self._most_sizes(requests, sizes))
 
-    def least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
-        """The step after the change, without all that may go."""
+    def _least(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step without all that may go."""
         requests = self._scaled(requests)
         gone = self._unsaved_rows(requests, _OF_PASSES)
         if self.without_slots or self.batches > 1:
@@ -120,43 +143,25 @@ class Change:
             kept = np.where(_of_layers_passes(requests) & (kept > 0), kept // 2, kept)
         if self.doubled:
             kept = np.where(_half_copies(requests), LEFT_OUT, np.where(kept > 0, np.minimum(kept, sizes), kept))
-        return self._recomputed(SizedStep(requests, self._freed(requests, kept)))
+        return SizedStep(requests, self._freed(requests, kept))
 
-    def typical(self, requests: StepRequests, sizes: Integers) -> SizedStep:
-        """The step after the change as TensorFlow usually runs it, if it frees results earlier or later than before."""
+    def _typical(self, requests: StepRequests, sizes: Integers) -> SizedStep:
+        """The step as TensorFlow usually runs it, if it frees results earlier or later than before."""
         if self.doubled:
             return SizedStep(requests, self._freed(requests, self._most_sizes(requests, sizes)))
         results = self._unsaved_rows(requests, ("activations",))
         end = int(requests.birth[results].max(initial=-1))
         early = self._unsaved_rows(requests, ("activations", "workspace")) & (requests.birth <= end)
         gone = self._unsaved_rows(requests, _OF_PASSES) & ~early
-        changed = with_lifetimes(requests, early, self.saved_rows(requests))
-        return self._recomputed(SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes))))
+        changed = with_lifetimes(requests, early, self._saved_rows(requests))
+        return SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes)))
 
-    def owners(self, owner: ChunkOwner, size: int) -> list[tuple[ChunkOwner, int]]:
-        """The owners after the change of an owner's bytes: some of a layer's weights may stay frozen."""
-        if owner.category == "workspace" and owner.layer in self.saved:
-            owner = dataclasses.replace(owner, category="activations")
-        elif owner.category == "activations" and owner.layer in self.unsaved and not self.halved:
-            owner = dataclasses.replace(owner, category="workspace")
-        if owner.trainable and owner.layer in self.frozen:
-            return [(dataclasses.replace(owner, trainable=False), size)]
-        trained = self.trained.get(owner.layer or "")
-        if owner.trainable is not False or trained is None:
-            return [(owner, size)]
-        part = min(size, trained) if owner.category == "weights" else size
-        return [(dataclasses.replace(owner, trainable=True), part), (owner, size - part)]
-
-    @property
-    def is_halfway(self) -> bool:
-        return self.halved or (self.frees_gradients and not self.doubled)
-
-    def saved_rows(self, requests: StepRequests) -> Rows:
+    def _saved_rows(self, requests: StepRequests) -> Rows:
         return own_rows(requests) & owned(
             requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES
         )
 
-    def repeated_rows(self, requests: StepRequests) -> Rows:
+    def _repeated_rows(self, requests: StepRequests) -> Rows:
         """Which chunks are results of recomputed layers and of those inside them."""
         layers = tuple(f"{path}/" for segment in self.recompute for path in segment)
         return owned(requests, lambda owner: owner.category == "activations" and f"{owner.layer}/".startswith(layers))
@@ -167,12 +172,6 @@ class Change:
         old = (requests.birth < 0) & owned(requests, lambda owner: owner.category in PERSISTENT)
         gradients = _last_gradients(requests)
         return once_all_are_there(requests, gradients, (_by_update(requests) | old) & ~gradients)
-
-    def _recomputed(self, step: SizedStep) -> SizedStep:
-        if not self.recompute:
-            return step
-        batch = step.requests.batch_size or 0
-        return recomputed(step, self.recompute, {path: size * batch for path, size in self.outputs.items() if batch})
 
     def _most_sizes(self, requests: StepRequests, sizes: Integers) -> Integers:
         gone = owned(
@@ -199,6 +198,30 @@ class Change:
 
     def _unsaved_rows(self, requests: StepRequests, categories: Sequence[Category]) -> Rows:
         return owned(requests, lambda owner: owner.layer in self.unsaved and owner.category in categories)
+
+
+@dataclasses.dataclass(frozen=True)
+class Changed:
+    """The steps of a training under other conditions: with the least and with the most bytes.
+
+    Attributes:
+        typical: The steps as they usually run, None if that is halfway between least and most.
+        extra: Sizes of additional long-lived chunks.
+        batches: Steps of an update.
+        transient: Additional bytes at the peak, which the steps leave out.
+    """
+
+    low: list[SizedStep]
+    high: list[SizedStep]
+    typical: list[SizedStep] | None
+    extra: list[int]
+    batches: int
+    transient: Interval
+
+
+def own_rows(requests: StepRequests) -> Rows:
+    """Which chunks the step allocates and frees, shape [chunks]."""
+    return (requests.birth >= 0) & (requests.death < requests.events)
 
 
 def _is_of_model(layer: str | None) -> bool:
@@ -253,15 +276,105 @@ def _by_update(requests: StepRequests) -> Rows:
     return np.asarray(named, bool)[requests.op]
 
 
-def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepRequests | None = None) -> Change:
-    """The change that conditions make to a recorded program.
+# --- other lifetimes --------------------------------------------------------------------------------------------------
 
-    A recorded step has the size of each trained variable; that of each layer's variables together is taken without.
+
+def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRequests:
+    """The step with some of its own chunks freed earlier or later.
+
+    `unsaved` ones are freed in the forward pass, but for the last, as the first trained layer may save its input;
+    `saved` ones are kept until the step ends.
     """
+    own = own_rows(requests)
+    freed = requests.death.astype(np.float64)
+    early = np.flatnonzero(unsaved & own)
+    early = early[np.argsort(requests.birth[early], kind="stable")]
+    last = len(early) - 1
+    consumed = requests.birth[early[np.minimum(np.arange(last) + LATER_RESULTS, last)]] + 0.5
+    freed[early[:last]] = np.minimum(freed[early[:last]], consumed)
+    late = saved & own
+    freed[late] = 2.0 * requests.events - requests.birth[late]  # the last one first
+    return _with_events(requests, requests.birth.astype(np.float64), freed)
+
+
+def in_place(requests: StepRequests, rows: Rows) -> StepRequests:
+    """The step with new contents of variables written into their chunks: `rows` are requested once the old ones are
+    freed.
+    """
+    born = requests.birth.astype(np.float64)
+    old = (requests.birth < 0) & (requests.death < requests.events)
+    for row in np.flatnonzero(rows & (requests.birth >= 0)).tolist():
+        same = (requests.owner == requests.owner[row]) & (requests.requested == requests.requested[row])
+        replaced = np.flatnonzero(old & same)
+        if len(replaced):
+            old[replaced[0]] = False
+            born[row] = max(born[row], float(requests.death[replaced[0]]) + 0.5)
+    return _with_events(requests, born, requests.death.astype(np.float64))
+
+
+def once_all_are_there(requests: StepRequests, awaited: Rows, waiting: Rows) -> StepRequests:
+    """The step with `waiting` chunks requested and freed only after the last of the `awaited` ones, which stay until
+    then.
+    """
+    last = int(requests.birth[awaited].max(initial=-1))
+    born, freed = requests.birth.astype(np.float64), requests.death.astype(np.float64)
+    early = waiting & (born >= 0) & (born < last)
+    born[early] = last + (born[early] + 1) / (requests.events + 1)
+    early = (waiting | awaited) & (freed < last)
+    freed[early] = last + (freed[early] + 1) / (requests.events + 1)
+    return _with_events(requests, born, freed)
+
+
+def _with_events(requests: StepRequests, born: Floats, freed: Floats) -> StepRequests:
+    if (born == requests.birth).all() and (freed == requests.death).all():
+        return requests
+    return rearranged(requests, born, freed)[0]
+
+
+def rearranged(
+    requests: StepRequests,
+    born: Floats,
+    freed: Floats,
+    copies: Sequence[int] = (),
+    copies_born: Sequence[float] = (),
+    copies_freed: Sequence[float] = (),
+) -> tuple[StepRequests, Integers]:
+    """The step with its events in the order of these places and with copies of rows, and the old row of each.
+
+    Of events at one place, deallocations come last: a result is freed after the request of its consumer.
+    """
+    count, more = len(requests), len(copies)
+    new = np.arange(count, count + more)
+    births, deaths = np.flatnonzero(requests.birth >= 0), np.flatnonzero(requests.death < requests.events)
+    entries = np.concatenate([births, -1 - deaths, new, -1 - new])
+    place = np.concatenate([born[births], freed[deaths], copies_born, copies_freed])
+    later = requests.events + np.arange(2 * more)
+    before = np.concatenate([requests.birth[births], requests.death[deaths], later])  # the order so far
+    entries = entries[np.lexsort((before, entries < 0, place))]
+    events = len(entries)
+    birth, death, numbers = np.full(count + more, -1), np.full(count + more, events), np.arange(events)
+    birth[entries[entries >= 0]] = numbers[entries >= 0]
+    death[-1 - entries[entries < 0]] = numbers[entries < 0]
+    rows = np.concatenate([np.arange(count), np.asarray(copies, np.int64)])
+    names = ("address", "allocated", "requested", "batch_power", "owner", "op")
+    columns = {name: getattr(requests, name)[rows] for name in names}
+    return dataclasses.replace(requests, events=events, birth=birth, death=death, **columns), rows
+
+
+# --- what conditions change -------------------------------------------------------------------------------------------
+
+
+def change_of(
+    conditions: Conditions,
+    layers: Sequence[Layer],
+    frozen: Sequence[Layer],
+    thawed: Sequence[Layer],
+    step: StepRequests,
+) -> Change:
+    """The change that conditions make to a recorded program; `frozen` and `thawed` are the layers that they match."""
     # Layers that are trained have weights that never are, such as statistics.
-    frozen = [one for one in layers if one.weight_bytes and not one.trainable]
-    thawed = [] if conditions.unfreeze is None else matching(frozen, conditions.unfreeze)
-    change = _freezing(Change(), conditions, layers, thawed)
+    thawed = [one for one in thawed if one.weight_bytes and not one.trainable]
+    change = _freezing(Change(), conditions, layers, frozen, thawed)
     slots = _slots(layers)
     if conditions.optimizer is not None:
         slots = SLOTS[conditions.optimizer]
@@ -269,7 +382,7 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
     if conditions.unfreeze is not None:
         change = _unfreezing(change, conditions.unfreeze, layers, thawed, slots)
     if conditions.accumulate:
-        change = _accumulating(change, layers, requests, conditions.batch_size)
+        change = _accumulating(change, layers, step, conditions.batch_size)
     if conditions.recompute:
         change = _recomputing(change, conditions.recompute, layers)
     before = recorded_precision(layers) or "float32"
@@ -278,12 +391,32 @@ def change_of(conditions: Conditions, layers: Sequence[Layer], requests: StepReq
     return change
 
 
-def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer], thawed: Sequence[Layer]) -> Change:
-    globs, named = conditions.freeze, set(conditions.frozen)
-    if globs is None and not named:
+def _extended(
+    change: Change,
+    sentence: str,
+    extra: Iterable[tuple[ChunkOwner, int]] = (),
+    transient: Interval = NO_BYTES,
+    is_estimate: bool = True,
+    **fields: Any,
+) -> Change:
+    return dataclasses.replace(
+        change,
+        extra=(*change.extra, *extra),
+        transient=Interval(*map(operator.add, change.transient, transient)),
+        is_estimate=change.is_estimate or is_estimate,
+        sentences=(*change.sentences, sentence),
+        **fields,
+    )
+
+
+def _freezing(
+    change: Change, conditions: Conditions, layers: Sequence[Layer], matched: Sequence[Layer], thawed: Sequence[Layer]
+) -> Change:
+    globs = conditions.freeze
+    if globs is None and not conditions.frozen:
         return change
-    matched = {layer.path for layer in matching(layers, globs)} if globs is not None else set()
-    frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in matched | named}
+    named = {*conditions.frozen, *(layer.path for layer in matched)}
+    frozen = {layer.path for layer in layers if layer.trainable_weight_bytes and layer.path in named}
     sentence = (
         f"Optimizer state and weight gradients of {counted(len(frozen), 'layer')} are removed. Layers before the first "
         "trained one may save no activations; the range covers both."
@@ -292,25 +425,26 @@ def _freezing(change: Change, conditions: Conditions, layers: Sequence[Layer], t
     )
     trained = (_trained(layers) - frozen) | {one.path for one in thawed}
     unsaved = frozenset(_before_first_trained(layers, trained))
-    return change.extended(sentence, is_estimate=bool(frozen), frozen=frozenset(frozen), unsaved=unsaved)
+    return _extended(change, sentence, is_estimate=bool(frozen), frozen=frozenset(frozen), unsaved=unsaved)
 
 
 def _other_optimizer(change: Change, optimizer: str, layers: Sequence[Layer]) -> Change:
     slots = SLOTS[optimizer]
     kept = [layer for layer in layers if layer.trainable_weight_bytes and layer.path not in change.frozen]
     largest = max((layer.trainable_weight_bytes for layer in kept), default=0)
-    return change.extended(
+    return _extended(
+        change,
         f"{optimizer} keeps {counted(slots, 'slot')} for each trainable weight. The range covers temporaries of its "
         "update.",
         ((_slot(layer.path), layer.trainable_weight_bytes) for layer in kept for _ in range(slots)),
-        (0, 0, largest if slots > _slots(layers) else 0),
+        Interval(0, 0, largest if slots > _slots(layers) else 0),
         without_slots=True,
     )
 
 
 def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Sequence[Layer], slots: int) -> Change:
     if not thawed:
-        return change.extended(f"No frozen layer matches {globs!r:.80}, so nothing is unfrozen.", is_estimate=False)
+        return _extended(change, f"No frozen layer matches {globs!r:.80}, so nothing is unfrozen.", is_estimate=False)
     sizes = {layer.path: unfreezing_bytes(layer) for layer in thawed}
     sentence = (
         f"Weights of {counted(len(thawed), 'layer')} become trainable, with {counted(slots, 'slot')} for each. Layers "
@@ -319,10 +453,11 @@ def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Seq
     added = ((_slot(path), size) for path, size in sizes.items() if size for _ in range(slots))
     before = _before_first_trained(layers, _trained(layers))
     saved = [layer for layer in layers[layers.index(thawed[0]) :] if layer.path in before or layer in thawed]
-    return change.extended(
+    return _extended(
+        change,
         sentence,
         added,
-        (0, 0, sum(sizes.values())),
+        Interval(0, 0, sum(sizes.values())),
         # In inference, TensorFlow joins a batch normalization with the convolution before, whose result it then saves.
         example_bytes=sum(example_bytes(layer) or 0 for layer in saved if layer.type == "BatchNormalization"),
         trained=sizes,
@@ -330,9 +465,7 @@ def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Seq
     )
 
 
-def _accumulating(
-    change: Change, layers: Sequence[Layer], requests: StepRequests | None, batch_size: int | None
-) -> Change:
+def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequests, batch_size: int | None) -> Change:
     """Sums gradients over batches of `batch_size` up to the recorded batch size; over two if either is unknown.
 
     Each trained variable has an accumulator, to which its gradient is added as soon as it is there.
@@ -342,24 +475,22 @@ def _accumulating(
     As an update frees the accumulators one by one, its temporaries make the peak higher by a part only: the least bytes
     are those of a step that only adds gradients. At most, one more gradient waits to be added.
     """
-    recorded = None if requests is None else requests.batch_size
     trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
     sums = [one for one in trained if one[0] not in change.frozen]
-    zeros: set[tuple[int, int]] = set()
-    if requests is not None:
-        known = {path for path, _ in sums}
-        sums = [one for one in _trained_variables(requests) if one[0] in known] or sums
-        widths = {layer.path: layer.output_shape[-1] for layer in layers if layer.output_shape}
-        zeros = {(size, widths.get(path, 0)) for path, size in sums} if requests.mode != "xla" else zeros
+    known = {path for path, _ in sums}
+    sums = [one for one in _trained_variables(requests) if one[0] in known] or sums
+    widths = {layer.path: layer.output_shape[-1] for layer in layers if layer.output_shape}
+    zeros = {(size, widths.get(path, 0)) for path, size in sums} if requests.mode != "xla" else set()
     added = [(_slot(path), size) for path, size in sums]
     added += [(ChunkOwner(None, "other_state", None), size) for size, _ in sorted(zeros)]
-    return change.extended(
+    return _extended(
+        change,
         "The accumulated gradients take as many bytes as the trainable weights, and TensorFlow keeps zeros of each of "
         "their shapes to reset them.",
         added,
-        (0, 0, max((size for _, size in sums), default=0)),
+        Interval(0, 0, max((size for _, size in sums), default=0)),
         is_estimate=False,
-        batches=max(2, recorded // batch_size) if recorded and batch_size else 2,
+        batches=max(2, requests.batch_size // batch_size) if requests.batch_size and batch_size else 2,
     )
 
 
@@ -376,7 +507,8 @@ def _trained_variables(requests: StepRequests) -> list[tuple[str, int]]:
 
 def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) -> Change:
     last = {segment[-1] for segment in segments}
-    return change.extended(
+    return _extended(
+        change,
         f"{counted(len(segments), 'segment')} of layers run again in the backward pass. Their operations may overlap: "
         "the range covers some more of their results.",
         recompute=segments,
@@ -387,9 +519,9 @@ def _recomputing(change: Change, segments: Segments, layers: Sequence[Layer]) ->
 def _other_precision(change: Change, before: str, after: str, layers: Sequence[Layer]) -> Change:
     """Computes in another precision: both are of `PRECISIONS`. Only float16 has loss scaling."""
     copies = sum(layer.weight_bytes for layer in layers) // 2
-    added, sentence = (0, 0, 0), f"{after}: activations and workspace stay as recorded."
+    added, sentence = NO_BYTES, f"{after}: activations and workspace stay as recorded."
     if before == "float32":
-        added = (0, copies // 2, copies)
+        added = Interval(0, copies // 2, copies)
         sentence = (
             f"{after}: activations, their gradients and workspace take between half and all of their recorded bytes, "
             "plus copies of weights. Weights and optimizer state stay in float32."
@@ -403,7 +535,8 @@ def _other_precision(change: Change, before: str, after: str, layers: Sequence[L
         sentence += " Loss scaling tests all gradients before it applies one, so all of them are in memory at once."
     elif before == "mixed_float16":
         sentence += " Without loss scaling, gradients may be applied one by one; the range covers both."
-    return change.extended(
+    return _extended(
+        change,
         sentence,
         transient=added,
         halved=before == "float32",

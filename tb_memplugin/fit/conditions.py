@@ -1,13 +1,16 @@
-"""The conditions of a prediction. Pure."""
+"""What is asked: the conditions under which a run is predicted, and the interval in bytes of each answer. Pure."""
 
 import dataclasses
 import difflib
 import fnmatch
 import glob
+import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
-from tb_memplugin.schema import Layer
+from tb_memplugin.errors import RequestError
+from tb_memplugin.schema import SIZE_RULE, Layer, format_bytes, parse_bytes
 
 _NAMES = (
     ("sgd",),
@@ -21,6 +24,37 @@ MAX_GLOB_CHARACTERS = 1_000
 """Most characters of the globs for layers."""
 MAX_COMPARED = 2_000
 """Most paths that are compared with a glob to find the nearest."""
+MAX_BATCH_SIZE = 1 << 24
+MAX_CAPACITY_BYTES = 1 << 50
+Globs: TypeAlias = str | Collection[str]
+"""A glob for paths of layers, several that commas separate, or a list of them."""
+
+
+class Interval(NamedTuple):
+    """Bytes that are not known exactly: the fewest, the typical and the most."""
+
+    low_bytes: int
+    typical_bytes: int
+    high_bytes: int
+
+    def __str__(self) -> str:
+        return f"{format_bytes(self.typical_bytes)} ({self.span})"
+
+    @classmethod
+    def of(cls, answer: Any) -> "Interval":
+        """The interval of an answer's peak."""
+        return cls(answer.low_bytes, answer.peak_bytes, answer.high_bytes)
+
+    def as_peak(self) -> dict[str, int]:
+        """The fields of an answer's peak."""
+        return {"peak_bytes": self.typical_bytes, "low_bytes": self.low_bytes, "high_bytes": self.high_bytes}
+
+    @property
+    def span(self) -> str:
+        return f"{format_bytes(self.low_bytes)} to {format_bytes(self.high_bytes)}"
+
+
+NO_BYTES = Interval(0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +82,9 @@ class Conditions:
     accumulate: bool = False
     recompute: tuple[tuple[str, ...], ...] = ()
 
-    @property
-    def is_asked(self) -> bool:
-        """Whether a user can ask for them, and so for the largest batch size under them. Others are parts of plans."""
-        return not (self.frozen or self.accumulate or self.recompute)
+    def matching(self, layers: Sequence[Layer]) -> tuple[list[Layer], list[Layer]]:
+        """The layers that `freeze` and `unfreeze` match."""
+        return matching(layers, self.freeze or ""), matching(layers, self.unfreeze or "")
 
 
 RECORDED = Conditions()
@@ -76,19 +109,18 @@ def globs_of(paths: Sequence[str]) -> str | None:
     return None if len(globs) > MAX_GLOB_CHARACTERS or any("," in path for path in paths) else globs
 
 
-def unmatched(conditions: Conditions, layers: Sequence[Layer]) -> tuple[str, str] | None:
-    """The condition with the first glob that no layer with weights matches, and a sentence on it with the nearest path;
-    None without one."""
+def refuse_unmatched(conditions: Conditions, layers: Sequence[Layer]) -> None:
+    """`RequestError` if no layer with weights matches a glob; it names the nearest path."""
     paths = [layer.path for layer in layers if layer.parameters]
     for name, globs in (("freeze", conditions.freeze), ("unfreeze", conditions.unfreeze)):
         for one in _split(globs or ""):
             if paths and not matching(layers, one):
-                return name, (
+                raise RequestError(
                     f"{name}: no layer with weights has a path like {one!r:.80}; the nearest is "
                     f"{_nearest(paths[:MAX_COMPARED], one)!r}. A glob matches the whole path, and * matches any part "
-                    "of it"
+                    "of it",
+                    name,
                 )
-    return None
 
 
 def _nearest(paths: Sequence[str], wanted: str) -> str:
@@ -100,3 +132,61 @@ def _nearest(paths: Sequence[str], wanted: str) -> str:
 
 def _split(globs: str) -> list[str]:
     return [one.strip() for one in globs.split(",") if one.strip()]
+
+
+def checked_conditions(
+    batch_size: int | None = None,
+    capacity: int | str | None = None,
+    freeze: Globs | None = None,
+    unfreeze: Globs | None = None,
+    optimizer: str | None = None,
+    precision: str | None = None,
+) -> Conditions:
+    """The conditions of a question, as `tb_memplugin.what_if` takes them; `RequestError` if one is malformed."""
+    size = None if batch_size is None else _whole(batch_size)
+    if batch_size is not None and (size is None or not 1 <= size <= MAX_BATCH_SIZE):
+        message = f"a batch size is an integer from 1 to {MAX_BATCH_SIZE:,}. Received: {batch_size!r:.80}"
+        raise RequestError(message, "batch_size")
+    return Conditions(
+        batch_size=size,
+        capacity_bytes=None if capacity is None else capacity_bytes(capacity),
+        freeze=_globs("freeze", freeze),
+        unfreeze=_globs("unfreeze", unfreeze),
+        optimizer=_one_of("optimizer", optimizer, tuple(SLOTS)),
+        precision=_one_of("precision", precision, PRECISIONS),
+    )
+
+
+def capacity_bytes(capacity: int | str, name: str = "capacity") -> int:
+    """Bytes of a capacity, or of what else has this name: a text such as ``"24GiB"``, or a number; `RequestError` if it
+    is no size from 1 B to 1 PiB.
+    """
+    size = parse_bytes(capacity) if isinstance(capacity, str) else _whole(capacity)
+    if size is None or not 1 <= size <= MAX_CAPACITY_BYTES:
+        raise RequestError(f"a {name} is {SIZE_RULE}, at most 1 PiB. Received: {capacity!r:.80}", name)
+    return size
+
+
+def _whole(number: Any) -> int | None:
+    try:
+        return None if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return None
+
+
+def _globs(name: str, globs: Any) -> str | None:
+    several = [globs] if isinstance(globs, str) or globs is None else globs
+    if not isinstance(several, Collection) or not all(one is None or isinstance(one, str) for one in several):
+        raise RequestError(f"{name} is a glob for paths of layers, or a list of globs. Received: {globs!r:.80}", name)
+    text = ",".join(filter(None, several))
+    if len(text) > MAX_GLOB_CHARACTERS:
+        raise RequestError(f"{name} has at most {MAX_GLOB_CHARACTERS:,} characters. Received: {len(text):,}", name)
+    return text or None
+
+
+def _one_of(name: str, value: Any, known: Sequence[str]) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or value.lower() not in known:
+        raise RequestError(f"{name} is one of {', '.join(known)}. Received: {value!r:.80}", name)
+    return value.lower()

@@ -1,52 +1,35 @@
-"""What a run showed of batch sizes, which no prediction contradicts, and the search for the largest one. Pure."""
+"""What a recorded run shows: the steps of its program, which batch sizes ran or failed, and the demand of a peak. Pure.
 
+No prediction contradicts the batch sizes that ran or failed.
+"""
+
+import collections
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from tb_memplugin.schema import format_bytes
+import numpy as np
 
-SMALLER = 0.98
-"""Factor between the batch sizes, or the capacities, that are tried one after the other. With 0.5,
-`test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
+from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, rounded_bytes
+from tb_memplugin.analysis import Growth, growth_of
+from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.fit.simulation import NO_LIMIT, empty_map, event_order, in_use, older_rows, reproduce, rounded_sizes
+from tb_memplugin.schema import PHASES, LayerTable, Oom, Phase, Run, StepRequests, format_bytes, former_name
 
-
-def bisected(passing: int, failing: int, passes: Callable[[int], bool]) -> int:
-    """The number next to one that fails, between one that passes and one that fails."""
-    while abs(failing - passing) > 1:
-        middle = (passing + failing) // 2
-        if passes(middle):
-            passing = middle
-        else:
-            failing = middle
-    return passing
+_TRAIN: Phase = "train"
+STEP_UP = 1.01
+"""Factor from one tried size of a region to the next."""
 
 
-def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Callable[[int], bool]) -> int:
-    """The largest batch size below another that passes, of those above one that is known to; 0 if none does.
-
-    Whether a size passes is not monotonic: a larger batch may leave better pieces. So the search goes down from the
-    first size that no allocator could serve, which `possible` says quickly.
-    """
-    passing, impossible = ran, ran + 1
-    while impossible < below and possible(impossible):
-        passing, impossible = impossible, min(impossible * 2, below)
-    passing = bisected(passing, impossible, possible)
-    failing = passing + 1
-    while passing > ran and not passes(passing):
-        failing, passing = passing, max(ran, min(passing - 1, int(passing * SMALLER)))
-    return bisected(passing, failing, passes)  # between two of these steps
-
-
-@dataclasses.dataclass(frozen=True)
-class Peaks:
-    """The lowest, the median and the highest peak of the recorded steps of a batch size, in bytes.
+class Ran(NamedTuple):
+    """The peaks of the recorded steps of a batch size; typically their median.
 
     `capacity_bytes` is the smallest limit within which they ran; None if unknown.
     """
 
-    low_bytes: int
-    median_bytes: int
-    high_bytes: int
+    peak: Interval
     capacity_bytes: int | None = None
 
 
@@ -64,7 +47,7 @@ class Evidence:
     `growth` says, as a sentence, why no step proves that later ones fit, if memory grows over the steps.
     """
 
-    peaks: Mapping[int, Peaks] = dataclasses.field(default_factory=dict)
+    ran: Mapping[int, Ran] = dataclasses.field(default_factory=dict)
     failures: Sequence[Failure] = ()
     growth: str | None = None
 
@@ -93,24 +76,29 @@ class Evidence:
         in this training: memory may leak.
         """
         outlived = any(
-            size >= one.batch_size and (peaks.capacity_bytes or 0) <= (one.capacity_bytes or 0)
+            size >= one.batch_size and (ran.capacity_bytes or 0) <= (one.capacity_bytes or 0)
             for one in self.failures
-            for size, peaks in self.peaks.items()
+            for size, ran in self.ran.items()
         )
         if self.growth is not None or outlived:
             return None
         return min((size for size in self._ran(capacity_bytes) if size >= batch_size), default=None)
 
+    def about(self, batch_size: int | None, capacity_bytes: int | None) -> tuple[bool | None, list[str], int | None]:
+        """`fits`, `sentences` and `proven_within` of a question."""
+        within = None if capacity_bytes is None else self.proven_within(batch_size, capacity_bytes)
+        return self.fits(batch_size, capacity_bytes), self.sentences(batch_size, capacity_bytes), within
+
     def proven_within(self, batch_size: int | None, capacity_bytes: int) -> int | None:
         """The capacity within which the steps ran that prove that a batch size fits; None without such steps."""
         ran = None if batch_size is None else self._proof(batch_size, capacity_bytes)
-        return None if ran is None else self.peaks[ran].capacity_bytes
+        return None if ran is None else self.ran[ran].capacity_bytes
 
     def _ran(self, capacity_bytes: int) -> list[int]:
-        return [size for size, one in self.peaks.items() if one.capacity_bytes and one.capacity_bytes <= capacity_bytes]
+        return [size for size, one in self.ran.items() if one.capacity_bytes and one.capacity_bytes <= capacity_bytes]
 
     def largest(self, capacity_bytes: int) -> int:
-        return max((size for size in self.peaks if self.fits(size, capacity_bytes)), default=0)
+        return max((size for size in self.ran if self.fits(size, capacity_bytes)), default=0)
 
     def smallest_failed(self, capacity_bytes: int) -> int | None:
         """The smallest batch size from which on none is known to fit into a capacity; None without any."""
@@ -128,7 +116,268 @@ class Evidence:
             ]
         if ran is None or ran == batch_size:
             return []
-        return [f"Recorded: batch size {ran:,} ran within {format_bytes(self.peaks[ran].capacity_bytes)}."]
+        return [f"Recorded: batch size {ran:,} ran within {format_bytes(self.ran[ran].capacity_bytes)}."]
 
 
 NOTHING = Evidence()
+
+
+# --- the recorded program -----------------------------------------------------------------------------------------
+
+
+def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase = "train") -> tuple[StepRequests, ...]:
+    """The recorded steps of a device since the program last changed, without changes that no later step follows.
+
+    The first one may be the step that made the long-lived chunks. Steps before it with other batch sizes count as well
+    if they have the same weights and optimizer state, for example those of an earlier session.
+    """
+    groups: list[list[StepRequests]] = [[]]
+    for one in requests:
+        if one.device == device and one.phase == phase:
+            if one.first:
+                groups.append([])
+            groups[-1].append(one)
+    complete = [group for group in groups if any(not one.first for one in group)]
+    if not complete:
+        return ()
+    latest = complete[-1]
+    first, later = [one for one in latest if one.first], [one for one in latest if not one.first]
+    earlier: list[StepRequests] = []
+    for group in reversed(complete[:-1]):
+        if _program(group[-1]) != _program(latest[-1]):
+            break
+        known = {one.batch_size for one in (*earlier, *later)}
+        earlier = [one for one in group if not one.first and one.batch_size not in known] + earlier
+    return (*first, *earlier, *later)
+
+
+def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str | None, str, int]]]:
+    """What distinguishes a step's program: its mode, and the weights and optimizer state that it starts with."""
+    lasting: collections.Counter[tuple[str | None, str, int]] = collections.Counter()
+    for row in np.flatnonzero(requests.birth < 0).tolist():
+        owner = requests.owners[int(requests.owner[row])]
+        if owner.category in ("weights", "optimizer_state") and former_name(owner.layer) is None:
+            lasting[owner.layer, owner.category, int(requests.requested[row])] += 1
+    return requests.mode, lasting
+
+
+def measured_peak(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> int | None:
+    """Median peak of the steps of a run that are like the latest recorded ones, before a time; None if unknown.
+
+    A simulation of these steps is checked against it.
+    """
+    typical = [one for one in steps if not one.first]
+    if not typical:
+        return None
+    first = next(one.step for one in typical if one.batch_size == typical[-1].batch_size)
+    peaks = _peaks_from(run, typical[-1], first, until)
+    return int(statistics.median(peaks.values())) if peaks else None
+
+
+def _peaks_from(run: Run, like: StepRequests, first: int, until: float = math.inf) -> dict[int, int]:
+    """Step to peak in bytes, of the steps of a step's device and phase, from the first one until a wall time and until
+    memory ran out.
+    """
+    samples, figures = run.samples, run.samples.devices.get(like.device)
+    if figures is None:
+        return {}
+    rows = (samples.phase == PHASES.index(like.phase)) & (samples.step >= first) & (figures.peak_bytes > 0)
+    rows &= samples.wall_time < until
+    failed = [one.step for one in _of_phase(run, like.device, like.phase) if one.step is not None and one.step > first]
+    if failed:
+        rows &= samples.step < min(failed)
+    return dict(zip(samples.step[rows].tolist(), figures.peak_bytes[rows].tolist(), strict=True))
+
+
+def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> Evidence:
+    """What a run shows of its batch sizes, by the recorded steps of its program, up to the wall time `until`."""
+    typical = [one for one in steps if not one.first]
+    # A failure of unknown batch size is one of the size that ran.
+    running = typical[-1].batch_size if typical else None
+    failed = [
+        Failure(size, oom.capacity_bytes, oom.step)
+        for oom in _failures(run, device, steps)
+        if (size := oom.batch_size or running) and oom.step is not None and not _ran_later(oom, size, typical)
+    ]
+    grown = growth_of(run, device, _TRAIN)
+    growth = None if grown is None else f"Unknown: {leak_sentence(grown)}"
+    if not typical:
+        return Evidence(failures=failed, growth=growth)
+    latest = typical[-1].batch_size
+    first = next(one.step for one in typical if one.batch_size == latest)
+    measured = _peaks_from(run, typical[-1], min(one.step for one in typical), until)
+    ran: dict[int, Ran] = {}
+    for size in {one.batch_size for one in typical if one.batch_size}:
+        own = [one for one in typical if one.batch_size == size and one.step in measured]
+        traced = [measured[one.step] for one in own]
+        # Not every step was traced; the untraced ones since the last batch size was seen are taken to have it.
+        all_steps = [peak for step, peak in measured.items() if step >= first] if size == latest else traced
+        if traced:
+            median = int(statistics.median(all_steps))
+            limits = [one.capacity_bytes for one in own]
+            within = None if None in limits else min(limit for limit in limits if limit)
+            ran[size] = Ran(Interval(min(*traced, median), median, max(*all_steps, median)), within)
+    return Evidence(ran, failed, growth)
+
+
+def _ran_later(oom: Oom, size: int, steps: Sequence[StepRequests]) -> bool:
+    """Whether the batch size of a failure, or a larger one, ran afterwards, within no larger capacity."""
+    return any(
+        one.wall_time > oom.wall_time
+        and (one.batch_size or 0) >= size
+        and (one.capacity_bytes or 0) <= (oom.capacity_bytes or 0)
+        for one in steps
+    )
+
+
+def last_failed_batch(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:
+    """Batch size of the failure that ended a run; None if training went on, or if it is unknown."""
+    failures = _failures(run, device, steps)
+    if not failures or failures[-1].step is None:
+        return None
+    last = max((one.step for one in steps), default=-1)
+    return failures[-1].batch_size if failures[-1].step >= last else None
+
+
+def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]:
+    """The last one last."""
+    begin = min((one.step for one in steps), default=0)
+    failed = [one for one in _of_phase(run, device, _TRAIN) if (one.step or 0) >= begin]
+    return sorted(failed, key=lambda one: one.wall_time)
+
+
+def _of_phase(run: Run, device: str, phase: Phase) -> list[Oom]:
+    return [one for one in run.ooms if one.device == device and one.phase == phase and one.failed]
+
+
+def leak_sentence(growth: Growth) -> str:
+    trend = growth.trend
+    owner = "" if growth.owner is None else f" ({', '.join((growth.owner[1].replace('_', ' '), *growth.origin()))})"
+    return (
+        f"memory grows by {format_bytes(round(trend.bytes_per_step))} in each step{owner}, from "
+        f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so far. Fix the leak first."
+    )
+
+
+def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
+    if not steps:
+        return run.layer_tables[-1] if run.layer_tables else None
+    tables = [table for table in run.layer_tables if table.step <= steps[-1].step]
+    return tables[-1] if tables else None
+
+
+# --- the demand of a peak -----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Demand:
+    """The parts of a step's peak, which sum to it.
+
+    Attributes:
+        peak_bytes: Most bytes allocated at once.
+        demand_bytes: Most requested bytes that are live at once: a lower bound for every allocator.
+        rounding_bytes, unsplit_bytes: What rounding up to 256 bytes and remainders that are not split off add.
+        pool_bytes: The regions at the end of the step.
+        one_region_bytes, growing_bytes: See the functions of these names; None if they were not computed.
+    """
+
+    step: int
+    phase: Phase
+    peak_bytes: int
+    demand_bytes: int
+    rounding_bytes: int
+    unsplit_bytes: int
+    pool_bytes: int
+    one_region_bytes: int | None = None
+    growing_bytes: int | None = None
+
+
+def demand_of(requests: StepRequests) -> Demand:
+    # Each is at least as much as the one before at every moment, so their maxima are, too.
+    sizes = (requests.requested, rounded_sizes(requests.requested), requests.allocated)
+    demand, whole, peak = (int(in_use(requests, one).max()) for one in sizes)
+    return Demand(
+        step=requests.step,
+        phase=requests.phase,
+        peak_bytes=peak,
+        demand_bytes=demand,
+        rounding_bytes=whole - demand,
+        unsplit_bytes=peak - whole,
+        pool_bytes=int(requests.region_bytes.sum() + requests.added_bytes.sum()),
+    )
+
+
+def growing_bytes(requests: StepRequests) -> int:
+    """Bytes of the regions of a pool that starts empty and without limit, when the step is replayed in it, the chunks
+    that are older than the step first.
+    """
+    simulator = Simulator(empty_map(requests), PoolRules(NO_LIMIT))
+    _replay(requests, simulator)
+    return simulator.pool_bytes
+
+
+def one_region_bytes(requests: StepRequests) -> int:
+    """About the smallest pool, reserved as a whole, in which the step passes as in `growing_bytes`; to 1 %."""
+    size = _extent(requests, NO_LIMIT) or ROUNDING
+    while _extent(requests, size) is None:
+        size = round(size * STEP_UP)
+    return size
+
+
+def _extent(requests: StepRequests, limit: int) -> int | None:
+    """Bytes from the first to the last byte that is ever allocated in one region; None if a request fails."""
+    spans = _replay(requests, Simulator(empty_map(requests), PoolRules(limit, grows=False)))
+    if not spans:
+        return None if spans is None else 0
+    return max(end for _, end in spans) - min(begin for begin, _ in spans)
+
+
+def _replay(requests: StepRequests, simulator: Simulator) -> list[tuple[int, int]] | None:
+    """The span of addresses that each request gets; None if one fails."""
+    place: dict[int, int] = {}
+    spans: list[tuple[int, int]] = []
+    for entry in [*older_rows(requests), *event_order(requests)]:
+        if entry < 0:
+            simulator.free(place.pop(-1 - entry))
+            continue
+        size = int(requests.requested[entry])
+        address = simulator.request(size)
+        if address is None:
+            return None
+        place[entry] = address
+        spans.append((address, address + rounded_bytes(size)))
+    return spans
+
+
+def peak_demand(run: Run, device: str) -> Demand | None:
+    """The parts of the highest peak among a device's recorded steps; None without one that its replay reproduces."""
+    of_device = [one for one in run.requests if one.device == device]
+    found = [(demand_of(one), one) for one in of_device]
+    for demand, requests in sorted(found, key=lambda one: -one[0].peak_bytes):
+        if reproduce(requests).whole:
+            return dataclasses.replace(
+                demand, one_region_bytes=one_region_bytes(requests), growing_bytes=growing_bytes(requests)
+            )
+    return None
+
+
+def demand_sentences(demand: Demand) -> tuple[str, ...]:
+    parts = (
+        f"Of the peak of step {demand.step} ({demand.phase}), {format_bytes(demand.peak_bytes)}, "
+        f"{format_bytes(demand.demand_bytes)} is live at once: no allocator needs less. Rounding to 256 bytes adds "
+        f"{format_bytes(demand.rounding_bytes)}, unsplit remainders of chunks {format_bytes(demand.unsplit_bytes)}."
+    )
+    pool = f"The pool has {format_bytes(demand.pool_bytes)}"
+    if demand.one_region_bytes is None or demand.growing_bytes is None:
+        return parts, f"{pool}."
+    whole, growing = format_bytes(demand.one_region_bytes), format_bytes(demand.growing_bytes)
+    return parts, (
+        f"{pool}. Replayed in an empty pool, the step needs {whole} if that is reserved as a whole, and {growing} if "
+        "it grows by regions."
+    )
+
+
+def describe_demand(demand: Demand | None) -> dict[str, Any] | None:
+    if demand is None:
+        return None
+    return {**dataclasses.asdict(demand), "sentences": list(demand_sentences(demand))}

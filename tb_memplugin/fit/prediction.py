@@ -1,126 +1,31 @@
-"""The answer to a question about other conditions: the range of simulated peaks, their breakdown, and whether the
-replay can be trusted: only a recorded step that its replay reproduces may predict anything. Pure."""
+"""The answer to a question about a recorded run, as text for the terminal, as HTML for notebooks, and as JSON. Pure."""
 
 import collections
 import dataclasses
-import operator
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import Any
 
-import numpy as np
+from tb_memplugin.fit.cases import Method
+from tb_memplugin.fit.conditions import Conditions, Interval
+from tb_memplugin.fit.simulation import FailedRequest, Reproduced
+from tb_memplugin.schema import (
+    CATEGORIES,
+    Category,
+    LedgerRow,
+    Run,
+    Snapshot,
+    clean,
+    format_bytes,
+    format_table,
+    html_table,
+    html_text,
+    values_of,
+)
 
-from tb_memplugin.allocator import Simulator
-from tb_memplugin.fit.changes import Change
-from tb_memplugin.fit.evidence import Peaks
-from tb_memplugin.fit.history import FailedRequest, Outcome, StepPeak, live_rows, most_live_bytes
-from tb_memplugin.fit.sized_steps import SizedStep, as_recorded, event_order, in_use, start_map
-from tb_memplugin.schema import PERSISTENT, ChunkOwner, LedgerRow, StepRequests, format_bytes, is_gpu, owned
-
-SETTLED = 2
-"""Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
-MARGIN = 0.04
-"""Share by which the range is wider than the simulated peaks: real steps run their ops in other orders. The steps of
-the trainings in docs/accuracy.md differ by ± 3.7 % from their median peak (median over graph mode). At 0,
-`test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak` fails."""
-
-ALWAYS_COPIED_BYTES = 32 << 20
-"""Arrays from this size on have pages of their own from the C library, behind a header, so they are never aligned as
-TensorFlow needs it to use them in place (glibc's largest threshold)."""
-
-Method: TypeAlias = Literal["recorded", "replay", "two_sizes", "estimate", "unknown"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """The simulations of the least and of the most bytes; or one that stands for both, with the bytes between them.
-
-    Those of typical steps, `usual`, exist where these are not halfway between. With accumulated gradients an update
-    takes several steps, and the highest of their peaks counts.
-    """
-
-    least: Sequence[Outcome]
-    most: Sequence[Outcome]
-    uncertain_bytes: int = 0
-    usual: Sequence[Outcome] | None = None
-    steps_of_update: int = 1
-
-    @property
-    def low(self) -> int:
-        lowest = min(peak.bytes for one in self.least for peak in settled(one))
-        return round(lowest * (1 - MARGIN)) - self.uncertain_bytes
-
-    @property
-    def high(self) -> int:
-        return round(max(peak.bytes for one in self.most for peak in settled(one)) * (1 + MARGIN))
-
-    @property
-    def typical(self) -> tuple[StepPeak, ...]:
-        """The median simulated peak of the usual updates, or those of the least and of the most bytes."""
-        both = [self.most] if self.least is self.most else [self.least, self.most]
-        sides = both if self.usual is None else [self.usual]
-        return tuple(_median(side, self.steps_of_update) for side in sides)
-
-    @property
-    def peak(self) -> int:
-        return sum(peak.bytes for peak in self.typical) // len(self.typical)
-
-
-def arrays_in_place(requests: StepRequests) -> int:
-    """Bytes of a data set that another process may not have in the memory of a CPU's allocator.
-
-    TensorFlow copies an array into it, or uses the array itself if that happens to be aligned.
-    """
-    if is_gpu(requests.device):
-        return 0
-    is_input = owned(requests, lambda owner: owner.category == "inputs")
-    stays = (requests.birth < 0) & (requests.death >= requests.events) & (requests.batch_power == 0)
-    return int(requests.requested[is_input & stays & (requests.requested < ALWAYS_COPIED_BYTES)].sum())
-
-
-def settled(outcome: Outcome) -> Sequence[StepPeak]:
-    return outcome.peaks[SETTLED:] or outcome.peaks
-
-
-def _median(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
-    """The median, or the lower one of two, of the highest peaks of every `steps` steps in a row, or of all of fewer."""
-    size = operator.attrgetter("bytes")
-    highest: list[StepPeak] = []
-    for peaks in map(settled, outcomes):
-        highest += (max(peaks[at : at + steps], key=size) for at in range(max(1, len(peaks) - steps + 1)))
-    return sorted(highest, key=size)[(len(highest) - 1) // 2]
-
-
-@dataclasses.dataclass(frozen=True)
-class Reproduced:
-    """How much of recorded steps their replay reproduced: allocations at the recorded address, of all allocations."""
-
-    addresses: int
-    of: int
-
-    @property
-    def whole(self) -> bool:
-        return self.addresses == self.of
-
-
-def reproduce(requests: StepRequests) -> Reproduced:
-    simulator = Simulator(start_map(requests))
-    added = list(zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True))
-    address, allocated, requested = (
-        column.tolist() for column in (requests.address, requests.allocated, requests.requested)
-    )
-    same = allocations = 0
-    for entry in event_order(requests):
-        if entry < 0:
-            simulator.free(address[-1 - entry])
-            continue
-        allocations += 1
-        place = address[entry]
-        if simulator.choose(requested[entry]) is None:
-            for region in [region for region in added if region[0] <= place < region[0] + region[1]]:
-                simulator.add_region(*region)
-                added.remove(region)
-        same += simulator.follow(place, requested[entry], allocated[entry])
-    return Reproduced(same, allocations)
+ASKED = ("batch_size", "capacity_bytes", "freeze", "unfreeze", "optimizer", "precision")
+"""Conditions that can be asked for."""
+FITS = {True: "yes", False: "no", None: "unknown"}
+_LEDGER_HEAD = ("category at the predicted peak", "bytes")
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -163,87 +68,195 @@ class Prediction:
         )
 
 
-def peak_ledger(
-    ends: Sequence[tuple[SizedStep, StepPeak]], change: Change, additional: Sequence[tuple[ChunkOwner, int]] = ()
-) -> tuple[LedgerRow, ...]:
-    """The ledger of a predicted peak, halfway between those of several simulated steps; largest rows first.
-
-    The rows sum to the mean of the peaks and the `additional` bytes, which the simulation leaves out.
-    """
-    sums = collections.Counter[ChunkOwner]()
-    for step, peak in ends:
-        sums.update(_live_bytes(step, peak))
-    totals = collections.Counter({owner: size // len(ends) for owner, size in sums.items()})
-    for owner, size in change.extra:
-        totals[owner] += size
-    rest = sum(peak.bytes for _, peak in ends) // len(ends) - sum(totals.values())
-    for owner, size in ((ChunkOwner(None, "rounding", None), rest), *additional):
-        totals[owner] += size
-    owned = collections.Counter[ChunkOwner]()
-    for owner, size in totals.items():
-        for other, part in change.owners(owner, size):
-            owned[other] += part
-    rows = [
-        LedgerRow(owner.layer, owner.category, owner.trainable, size, size if owner.category == "rounding" else 0)
-        for owner, size in owned.items()
-        if size
-    ]
-    return tuple(sorted(rows, key=lambda row: -row.bytes))
-
-
-def _live_bytes(step: SizedStep, peak: StepPeak) -> collections.Counter[ChunkOwner]:
-    """Bytes of the live chunks by owner. Until a variable's old chunk is freed, the new one counts as workspace."""
-    requests = step.requests
-    older = collections.Counter[tuple[int, int]]()
-    replaced: set[tuple[int, int]] = set()
-    for row in np.flatnonzero(requests.birth < 0).tolist():
-        key = int(requests.owner[row]), int(step.sizes[row])
-        older[key] += 1
-        if requests.death[row] < requests.events:
-            replaced.add(key)
-    totals, values = collections.Counter[ChunkOwner](), collections.Counter[tuple[int, int]]()
-    for row in live_rows(step, peak):  # older chunks first
-        key = int(requests.owner[row]), int(step.sizes[row])
-        owner = requests.owners[key[0]]
-        values[key] += 1
-        if owner.category in PERSISTENT and key in replaced and values[key] > older[key]:
-            owner = ChunkOwner(owner.layer, "workspace", owner.trainable)
-        totals[owner] += key[1]
-    return totals
-
-
 @dataclasses.dataclass(frozen=True)
-class PeakParts:
-    """A peak in bytes with its range, its breakdown, which sums to it, and its bytes that are live at once.
+class Enough:
+    """A capacity at which a training fits: the smallest one that passes, and with the reserve."""
 
-    `demand_bytes`, each rounded up to 256, are never more than the peak; None if unknown.
+    bytes: int
+    without_reserve_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class WhatIf:
+    """What a run would need under some conditions.
+
+    `print` shows what ``tb-memplugin what-if`` shows.
+
+    Attributes:
+        device: The device.
+        conditions: The conditions.
+        prediction: The prediction.
+        largest_batch_size: The largest batch size at which every simulated step fits into the capacity; 0 if none
+            does, None if that is unknown.
+        recorded_batch_sizes: Batch sizes of the recorded steps, the latest one last.
+        recorded_steps: The recorded steps that the prediction comes from.
+        enough: If the training does not fit, a capacity at which it fits; None if unknown.
+        measured_peak_bytes: Median peak of the run's steps with the latest recorded batch size; None if unknown.
     """
 
-    low_bytes: int
-    peak_bytes: int
-    high_bytes: int
-    ledger: tuple[LedgerRow, ...]
-    demand_bytes: int | None
+    device: str
+    conditions: Conditions
+    prediction: Prediction
+    largest_batch_size: int | None
+    recorded_batch_sizes: tuple[int, ...]
+    recorded_steps: tuple[int, ...]
+    measured_peak_bytes: int | None
+    enough: Enough | None = None
 
     @property
-    def span(self) -> tuple[int, int, int]:
-        return self.low_bytes, self.peak_bytes, self.high_bytes
+    def fits(self) -> bool | None:
+        """Whether the steps fit into the capacity, as in `prediction`; None if unknown."""
+        return self.prediction.fits
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The predicted peak, as in `prediction`; None if unknown."""
+        return self.prediction.peak_bytes
+
+    @property
+    def sentence(self) -> str:
+        """The answer in words: whether it fits, why not, and what would be enough."""
+        return verdict_sentence(self.prediction, self.enough)
+
+    def __str__(self) -> str:
+        rows = _ledger_rows(self.prediction)
+        return "\n".join([*_lines(self), *(["", format_table(_LEDGER_HEAD, rows)] if rows else [])])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {clean(self.device)}: {self.prediction!r}>"
+
+    def _repr_html_(self) -> str:
+        rows = _ledger_rows(self.prediction)
+        return html_text("\n".join(_lines(self))) + (html_table(_LEDGER_HEAD, rows) if rows else "")
 
 
-def recorded_parts(steps: Sequence[StepRequests], batch: int, peaks: Peaks) -> PeakParts:
-    """The measured peaks of a batch size that ran, with the breakdown of its most typical recorded step."""
-    own = [(one, recorded_peak(one)) for one in steps if one.batch_size == batch]
-    if not own:
-        return PeakParts(peaks.low_bytes, peaks.median_bytes, peaks.high_bytes, (), None)
-    typical, peak = min(own, key=lambda pair: abs(pair[1].bytes - peaks.median_bytes))
-    step = as_recorded(typical)
-    demand = most_live_bytes(step, peak)
-    size = max(peaks.median_bytes, demand)  # the median is that of other steps as well, which may need less
-    ledger = peak_ledger([(step, dataclasses.replace(peak, bytes=size))], Change())
-    return PeakParts(peaks.low_bytes, size, max(peaks.high_bytes, size), ledger, demand)
+def describe_what_if(answer: WhatIf) -> dict[str, Any]:
+    prediction = answer.prediction
+    return {
+        "device": answer.device,
+        "conditions": values_of(answer.conditions, *ASKED),
+        **values_of(prediction, "batch_size", "capacity_bytes", "peak_bytes", "low_bytes", "high_bytes", "fits"),
+        "sentence": answer.sentence,
+        "fails_at": describe_failure(prediction.fails_at),
+        "enough_capacity_bytes": None if answer.enough is None else answer.enough.bytes,
+        "largest_batch_size": answer.largest_batch_size,
+        "method": prediction.method,
+        "reproduced": dataclasses.asdict(prediction.reproduced),
+        "assumptions": list(prediction.assumptions),
+        "recorded": {
+            "batch_sizes": list(answer.recorded_batch_sizes),
+            "steps": list(answer.recorded_steps),
+            "peak_bytes": answer.measured_peak_bytes,
+        },
+        "ledger": describe_rows(prediction.ledger),
+    }
 
 
-def recorded_peak(requests: StepRequests) -> StepPeak:
-    levels = in_use(requests, requests.allocated)
-    highest = int(np.argmax(levels))
-    return StepPeak(int(levels[highest]), 0, highest - 1)
+def describe_failure(failed: FailedRequest | None) -> dict[str, Any] | None:
+    names = ("op", "layer", "requested_bytes", "free_bytes", "largest_free_bytes")
+    return None if failed is None else values_of(failed, *names)
+
+
+def describe_rows(rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+    """Rows of a ledger as JSON objects, without their rounding, which a prediction has as rows of its own."""
+    return [values_of(row, "layer", "category", "trainable", "bytes") for row in rows]
+
+
+def _lines(answer: WhatIf) -> list[str]:
+    prediction = answer.prediction
+    recorded = ", ".join(map(str, answer.recorded_batch_sizes)) or "unknown"
+    lines = [
+        f"{clean(answer.device)}: batch size {_number(prediction.batch_size)}, "
+        f"capacity {format_bytes(prediction.capacity_bytes)}"
+    ]
+    if prediction.reproduced.of:
+        lines.append(
+            f"recorded: batch size {recorded}, median peak {format_bytes(answer.measured_peak_bytes)}; replay: "
+            f"{prediction.reproduced.addresses:,} of {prediction.reproduced.of:,} addresses"
+        )
+    if prediction.peak_bytes is not None:
+        lines.append(f"predicted peak: {Interval.of(prediction)}, method: {prediction.method}")
+        reason = "" if prediction.fits else f"; {why_not(prediction, answer.enough)}"
+        lines.append(f"fits: {FITS[prediction.fits]}{reason}")
+        largest = "none" if answer.largest_batch_size == 0 else _number(answer.largest_batch_size)
+        lines.append(f"largest batch size: {largest}")
+    return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
+
+
+def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
+    sums = collections.Counter[Category]()
+    for row in prediction.ledger:
+        sums[row.category] += row.bytes
+    return [(name.replace("_", " "), format_bytes(sums[name])) for name in reversed(CATEGORIES) if sums[name]]
+
+
+def _number(value: int | None) -> str:
+    return "unknown" if value is None else f"{value:,}"
+
+
+def verdict_sentence(prediction: Prediction, enough: Enough | None) -> str:
+    """The answer in one to three sentences; `enough` is a capacity at which a training fits that does not as asked."""
+    peak, capacity = prediction.peak_bytes, prediction.capacity_bytes
+    if peak is None:
+        return prediction.assumptions[0] if prediction.assumptions else "Unknown: there is no prediction."
+    if prediction.fits:
+        return f"Fits: {format_bytes(peak)}" + ("" if capacity is None else f" of {format_bytes(capacity)}")
+    reason = why_not(prediction, enough)
+    return f"Does not fit: {reason}" if prediction.fits is False else f"Unknown: {reason}"
+
+
+def why_not(prediction: Prediction, enough: Enough | None) -> str:
+    reason = (_needed if prediction.fits is False else _possible)(prediction)
+    if enough is None:
+        return reason
+    passes = format_bytes(enough.without_reserve_bytes)
+    return f"{reason}. At {format_bytes(enough.bytes)} it fits: {passes} with free memory in pieces, and a reserve"
+
+
+def _possible(prediction: Prediction) -> str:
+    capacity, high = prediction.capacity_bytes, prediction.high_bytes
+    span = Interval.of(prediction).span
+    if capacity is None:
+        return f"the capacity is unknown; predicted peak {span}"
+    in_pieces = high is not None and high <= capacity
+    why = ", because free memory may be in pieces" if in_pieces else ""
+    return f"{format_bytes(capacity)} may not be enough; predicted peak {span}{why}"
+
+
+def _needed(prediction: Prediction) -> str:
+    peak, capacity, failed = prediction.peak_bytes, prediction.capacity_bytes, prediction.fails_at
+    needed = f"{format_bytes(peak)} needed, {format_bytes(capacity)} available"
+    if failed is None:
+        # Measured, where the simulation has another peak.
+        is_plain = (peak or 0) > (capacity or 0) or not prediction.assumptions
+        return needed if is_plain else prediction.assumptions[0].rstrip(".")
+    # The op without the layers that it is in.
+    op = None if failed.op is None else failed.op.rsplit("/", 1)[-1]
+    known = [clean(text) for text in (op, failed.layer and f"layer {failed.layer}") if text]
+    requested = f"{format_bytes(failed.requested_bytes)} requested" + (f" by {', '.join(known)}" if known else "")
+    if not failed.is_in_pieces:
+        return f"{needed}. {requested}, {format_bytes(failed.free_bytes)} free"
+    if peak is not None and capacity is not None and peak <= capacity:
+        needed = f"{format_bytes(peak)} of {format_bytes(capacity)} would be enough, but"
+        return f"{needed} no free chunk holds the {requested}"
+    return f"{needed}, and no free chunk holds the {requested}"
+
+
+def measured_snapshot(run: Run, device: str, steps: Sequence[int]) -> Snapshot | None:
+    """The training snapshot with the highest peak among those of the recorded steps of a device.
+
+    If none of these steps has a snapshot, the one nearest to the last of them; None without snapshots or steps.
+    """
+    candidates = [one for one in run.snapshots if one.device == device and one.phase == "train" and not one.at_failure]
+    if not candidates or not steps:
+        return None
+    recorded = [one for one in candidates if one.step in steps]
+    if recorded:
+        return max(recorded, key=lambda one: one.in_use_bytes)
+    return min(candidates, key=lambda one: (abs(one.step - steps[-1]), -one.in_use_bytes))
+
+
+def describe_measured(snapshot: Snapshot | None) -> dict[str, Any] | None:
+    if snapshot is None:
+        return None
+    return {**values_of(snapshot, "step", "in_use_bytes"), "ledger": describe_rows(snapshot.ledger)}

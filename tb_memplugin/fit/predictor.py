@@ -3,60 +3,61 @@
 Only steps that their replay reproduces predict anything. The prediction simulates a training from its first step on;
 its range holds the lowest and the highest peak of the simulated steps, with the least and the most bytes of sizes that
 are not known exactly.
+
+A prediction passes the modules in this order: `evidence` says what the run shows, `cases` makes the steps that are
+simulated, with the sizes of `steps` and the lifetimes of `changes` and `recomputation`, `simulation` runs them, and
+`cases` makes the peak and its breakdown.
 """
 
 import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
 from tb_memplugin.allocator import PoolRules, rules_of
-from tb_memplugin.fit.cases import Case, make_case
-from tb_memplugin.fit.changes import change_of
-from tb_memplugin.fit.conditions import PRECISIONS, RECORDED, Conditions
-from tb_memplugin.fit.evidence import NOTHING, SMALLER, Evidence, largest
-from tb_memplugin.fit.history import (
-    LARGE_DISTANCE,
-    TYPICAL_DISTANCE,
-    FailedRequest,
-    History,
-    Outcome,
-    most_live_bytes,
+from tb_memplugin.analysis import device_facts, phases, retracing_of
+from tb_memplugin.errors import NotFoundError
+from tb_memplugin.fit.cases import Case, Method, PeakParts, make_case, recorded_parts, simulated_parts
+from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, PRECISIONS, RECORDED, Conditions, refuse_unmatched
+from tb_memplugin.fit.evidence import (
+    NOTHING,
+    Evidence,
+    last_failed_batch,
+    layer_table_of,
+    measured_peak,
+    recorded_evidence,
+    recorded_program,
 )
-from tb_memplugin.fit.prediction import (
-    Limits,
-    Method,
-    PeakParts,
-    Prediction,
+from tb_memplugin.fit.prediction import Enough, Prediction, WhatIf, describe_failure
+from tb_memplugin.fit.simulation import (
+    SIMULATED_STEPS,
+    VARIANTS,
+    FailedRequest,
     Reproduced,
-    arrays_in_place,
-    peak_ledger,
-    recorded_parts,
+    exploratory_rows,
+    peak_in_one_piece,
     reproduce,
     settled,
+    simulated,
+    start_map,
+    trainings,
 )
-from tb_memplugin.fit.sized_steps import SizedStep, exploratory_rows, peak_in_one_piece, start_map
-from tb_memplugin.schema import ChunkOwner, Layer, LedgerRow, StepRequests, recorded_precision
+from tb_memplugin.fit.steps import SizedStep
+from tb_memplugin.schema import Layer, Phase, Run, StepRequests, recorded_precision, values_of
 
-SIMULATED_STEPS = 10
-"""Simulated steps after the first one: the pool's pieces settle within a few."""
 LASTING_STEPS = 24
 """Simulated steps after the first one that must all pass for a training to pass: pieces that earlier steps leave behind
 can make a step fail that passed many times."""
-VARIANTS = 3
-"""Simulations of a prediction, each with the recorded steps in another order."""
 LASTING_VARIANTS = 12
 """Simulations of `LASTING_STEPS` that must all pass for a training to pass. Few leave out orders in which much
 overlaps. With 3, four recordings of the failing demo advise batch sizes of 42 to 47 and a fifth one 49, with which 3 of
 31 real trainings of eight steps failed. With 12, the four advise 42 to 46; with 47, 10 of 10 real trainings passed. No
 quick test depends on its value."""
-NO_LIMIT = 1 << 60
-NEGLIGIBLE_SHARE = 0.002
-"""Share of a step's requests up to which the least and the most sizes are simulated as one. It only saves
-simulations: no quick test fails at 0."""
 REMEMBERED = 192
 """Peaks, verdicts and searches that a predictor remembers."""
 SPARE = 0.02
@@ -64,7 +65,9 @@ SPARE = 0.02
 `test_a_training_that_fits_leaves_two_percent_of_the_capacity` fails."""
 MOST_DEVIATION = 0.1
 """Largest deviation of the simulated from the measured peak of the recorded steps with which anything is predicted."""
-MAX_BATCH_SIZE = 1 << 24
+SMALLER = 0.98
+"""Factor between the batch sizes, or the capacities, that are tried one after the other. With 0.5,
+`test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
 MAX_CAPACITY_FACTOR = 64
 """Capacities up to this many times the one that is not enough, or the bytes that the steps need, are tried."""
 RESERVE, RESERVE_EACH_DOUBLING = 0.05, 0.035
@@ -73,28 +76,51 @@ size and the asked one: kernels that run in parallel overlap in other ways in la
 `test_the_failed_training_fails_and_every_simulated_fix_passes` fails."""
 _RECURRENT = ("RNN", "LSTM", "GRU")
 """Parts of the types of recurrent layers."""
-WITHOUT_FIRST_STEP = "The run's first step was not traced: its long-lived chunks are simulated without it."
 
 NO_BATCH_SIZE = (
     "Unknown: the recorded steps do not show their batch size. Name it with `batch_size=` of `MemoryRecorder`, its "
     "`step`, or `MemoryCallback`."
 )
+CURVE_POINTS, FEWEST_CURVE_POINTS = 16, 4
+"""Most and fewest batch sizes of a curve, beside the recorded, the requested and the largest one."""
+CURVE_EVENTS = 40_000
+"""Events of one step of each of a curve's points together: with more events, there are fewer points."""
+_TRAIN: Phase = "train"
 _Value = TypeVar("_Value")
 
 
-@dataclasses.dataclass(frozen=True)
-class Enough:
-    """A capacity at which a training fits: the smallest one that passes, and with the reserve."""
+def bisected(passing: int, failing: int, passes: Callable[[int], bool]) -> int:
+    """The number next to one that fails, between one that passes and one that fails."""
+    while abs(failing - passing) > 1:
+        middle = (passing + failing) // 2
+        if passes(middle):
+            passing = middle
+        else:
+            failing = middle
+    return passing
 
-    bytes: int
-    without_reserve_bytes: int
+
+def largest(ran: int, below: int, possible: Callable[[int], bool], passes: Callable[[int], bool]) -> int:
+    """The largest batch size below another that passes, of those above one that is known to; 0 if none does.
+
+    Whether a size passes is not monotonic: a larger batch may leave better pieces. So the search goes down from the
+    first size that no allocator could serve, which `possible` says quickly.
+    """
+    passing, impossible = ran, ran + 1
+    while impossible < below and possible(impossible):
+        passing, impossible = impossible, min(impossible * 2, below)
+    passing = bisected(passing, impossible, possible)
+    failing = passing + 1
+    while passing > ran and not passes(passing):
+        failing, passing = passing, max(ran, min(passing - 1, int(passing * SMALLER)))
+    return bisected(passing, failing, passes)  # between two of these steps
 
 
 class Predictor:
     """Predictions for one device of one run, from the steps of `recorded_program`.
 
     `measured_bytes` is the median peak of the run's steps with the latest recorded batch size, if known; `absent` says
-    why there are no steps, if that is known.
+    why there are no steps, if that is known. `layers` are the model's in these steps.
     """
 
     def __init__(
@@ -104,18 +130,39 @@ class Predictor:
         measured_bytes: int | None = None,
         absent: str | None = None,
         evidence: Evidence = NOTHING,
+        device: str = "",
+        default_batch: int | None = None,
     ) -> None:
+        self.steps, self.layers = tuple(steps), tuple(layers)
         self._evidence = evidence
+        self._device, self._default_batch = device, default_batch
         self._measured_bytes = measured_bytes
         self._first = [one for one in steps if one.first][:1]
         self._steps = [one for one in steps if not one.first]
-        self._layers = layers
         self._absent = absent
         self._known: dict[Hashable, Any] = {}
+
+    @classmethod
+    def of(cls, run: Run, device: str) -> "Predictor":
+        """For a device of a run that has its requests; without a batch size, a run that failed is asked about what
+        failed.
+        """
+        steps = recorded_program(run.requests, device, _TRAIN)
+        table = layer_table_of(run, steps)
+        return cls(
+            steps,
+            () if table is None else table.layers,
+            measured_peak(run, device, steps),
+            _without_steps(run, device),
+            recorded_evidence(run, device, steps),
+            device,
+            last_failed_batch(run, device, steps),
+        )
 
     def bounded_by(self, evidence: Evidence) -> "Predictor":
         other = copy.copy(self)
         other._evidence, other._known = evidence, {}
+        vars(other).pop("_unusable", None)
         return other
 
     # --- what was recorded --------------------------------------------------------------------------------------------
@@ -130,13 +177,9 @@ class Predictor:
         """The latest one last."""
         return tuple(dict.fromkeys(one.batch_size for one in reversed(self._steps) if one.batch_size))[::-1]
 
-    @property
+    @cached_property
     def batch_size(self) -> int | None:
         return self.batch_sizes[-1] if self.batch_sizes else None
-
-    @property
-    def events(self) -> int:
-        return self._steps[-1].events if self._steps else 0
 
     @property
     def capacity_bytes(self) -> int | None:
@@ -147,15 +190,17 @@ class Predictor:
         """By which share the simulated peak of the recorded training exceeds the measured one; None if unknown."""
         return self._excess(same_start=True)
 
-    def _excess(self, same_start: bool) -> float | None:
-        if not self._measured_bytes:
-            return None
-        return self._limits(self._case(RECORDED), same_start).peak / self._measured_bytes - 1
-
     @cached_property
     def _bias(self) -> float:
         """The same for trainings that begin in other orders, as predicted ones do; 0 if unknown."""
         return self._excess(same_start=False) or 0.0
+
+    def _excess(self, same_start: bool) -> float | None:
+        if not self._measured_bytes:
+            return None
+        case = self._case(RECORDED)
+        found = simulated(case.changed, self._allocator, self._exploratory, same_start)
+        return found.peak.typical_bytes / self._measured_bytes - 1
 
     @property
     def knows_other_batch_sizes(self) -> bool:
@@ -170,46 +215,51 @@ class Predictor:
     def _rules(self) -> PoolRules | None:
         return rules_of(start_map(self._steps[-1]))
 
+    @cached_property
+    def _allocator(self) -> PoolRules:
+        assert self._rules is not None  # or there is no prediction
+        return self._rules
+
     # --- predictions --------------------------------------------------------------------------------------------------
 
     def predict(self, conditions: Conditions) -> Prediction:
         """Predict the peak, and whether it fits. Every view of a prediction shows this one."""
-        batch = conditions.batch_size or self.batch_size
+        batch = conditions.batch_size
+        batch = (self._default_batch or self.batch_size) if batch is None else batch
         capacity = conditions.capacity_bytes or self.capacity_bytes
-        evidence = self._evidence_for(conditions)
-        known, sentences = evidence.fits(batch, capacity), evidence.sentences(batch, capacity)
-        is_recorded = bool(known) and batch in evidence.peaks
-        reason = None if is_recorded else self.reason_against(conditions)
+        wanted = dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity)
+        evidence = self._evidence_for(wanted)
+        known, sentences, proven = evidence.about(batch, capacity)
+        is_recorded = bool(known) and batch in evidence.ran
+        reason = None if is_recorded else self.reason_against(wanted)
         if reason is not None:
+            reproduced = self.reproduced if self._steps else Reproduced(0, 0)
             texts = (reason, *sentences)
-            return Prediction(batch, capacity, None, None, None, known, None, "unknown", self._checked(), texts, ())
-        found = self.peaks(conditions)
-        method: Method = "recorded"
-        high, assumptions = found.high_bytes, sentences
-        if not is_recorded:
-            case = self._case(conditions)
-            method, assumptions = case.method, [*sentences, *case.change.sentences, *case.sentences]
-            if not self._first:
-                assumptions.append(WITHOUT_FIRST_STEP)
+            return Prediction(batch, capacity, None, None, None, known, None, "unknown", reproduced, texts, ())
+        found, method, assumptions = self._answered(wanted)
+        if method == "recorded" and not is_recorded:  # its peak is measured, but the simulation says whether it fits
+            case = self._case(wanted)
+            method, assumptions = case.method, case.sentences
+        peak = found.peak
         if known and capacity is not None:
             # Not less: steps of a smaller batch peak higher now and then, as their operations run in another order.
-            high = max(found.peak_bytes, min(high, evidence.proven_within(batch, capacity) or high))
+            peak = peak._replace(high_bytes=max(peak.typical_bytes, min(peak.high_bytes, proven or peak.high_bytes)))
         fits, failed = known, None
         if capacity is not None and not known:
-            fits = True if known is None and self._simulation_fits(conditions, batch, capacity) else known
-            failed = None if fits else self._failure(conditions, capacity)
+            fits = True if known is None and self._simulation_fits(wanted, capacity) else known
+            failed = None if fits else self._failure(wanted, capacity)
             fits = fits if failed is None else False
         return Prediction(
             batch_size=batch,
             capacity_bytes=capacity,
-            peak_bytes=found.peak_bytes,
-            low_bytes=found.low_bytes,
-            high_bytes=high,
+            peak_bytes=peak.typical_bytes,
+            low_bytes=peak.low_bytes,
+            high_bytes=peak.high_bytes,
             fits=fits,
             fails_at=failed,
             method=method,
-            reproduced=self._checked(),
-            assumptions=tuple(assumptions),
+            reproduced=self.reproduced,
+            assumptions=(*sentences, *assumptions),
             ledger=found.ledger,
             demand_bytes=found.demand_bytes,
         )
@@ -220,39 +270,55 @@ class Predictor:
         known = self._evidence_for(conditions).fits(batch, capacity)
         if known is not None or capacity is None or self.reason_against(conditions) is not None:
             return known or False
-        return self._simulation_fits(conditions, batch, capacity)
+        return self._simulation_fits(dataclasses.replace(conditions, batch_size=batch), capacity)
 
     def peaks(self, conditions: Conditions) -> PeakParts:
         """The peaks under conditions that `reason_against` allows: measured, or else simulated without a limit."""
-        batch = conditions.batch_size or self.batch_size
-        key = dataclasses.replace(conditions, batch_size=batch, capacity_bytes=None)
-        measured = self._evidence_for(key).peaks.get(batch or 0)
+        return self._answered(dataclasses.replace(conditions, batch_size=conditions.batch_size or self.batch_size))[0]
+
+    def _answered(self, conditions: Conditions) -> tuple[PeakParts, Method, tuple[str, ...]]:
+        """The peaks, how they are known, and what they assume."""
+        key, batch = dataclasses.replace(conditions, capacity_bytes=None), conditions.batch_size
+        measured = self._evidence_for(key).ran.get(batch or 0)
         if measured is not None and batch is not None:
-            return recorded_parts(self._steps, batch, measured)
-        return self._once(("peaks", key), lambda: self._simulated_peaks(self._case(key)))
+            return recorded_parts(self._steps, batch, measured.peak), "recorded", ()
+        recorded = self._evidence.ran.get(self.batch_size or 0)
+        bias = self._bias
 
-    def _simulated_peaks(self, case: Case) -> PeakParts:
-        limits = self._limits(case)
-        return PeakParts(*self._range(limits, case), *_breakdown(limits, case))
+        def computed() -> tuple[PeakParts, Method, tuple[str, ...]]:
+            case = self._case(key)
+            found = simulated(case.changed, self._allocator, self._exploratory)
+            parts = simulated_parts(case, found, bias, recorded and recorded.peak, self._steps[-1])
+            return parts, case.method, case.sentences
 
-    def _simulation_fits(self, conditions: Conditions, batch: int | None, capacity: int) -> bool:
+        return self._once(("peaks", key), computed)
+
+    def _simulation_fits(self, conditions: Conditions, capacity: int) -> bool:
         """Whether a training fits that the run shows nothing of.
 
         Of batch sizes that a user asks for, those up to the largest one that passes fit, though a smaller one may leave
-        worse pieces of free memory.
+        worse pieces of free memory. Other conditions are parts of plans.
         """
-        key = dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity)
+        key, batch = dataclasses.replace(conditions, capacity_bytes=capacity), conditions.batch_size
+        is_asked = not (conditions.frozen or conditions.accumulate or conditions.recompute)
 
         def computed() -> bool:
-            largest = self.largest_batch_size(capacity, conditions) if conditions.is_asked else None
+            largest = self.largest_batch_size(key) if is_asked else None
             return self._passes(key, capacity) if batch is None or largest is None else batch <= largest
 
         return self._once(("fits", key), computed)
 
     def _failure(self, conditions: Conditions, capacity: int) -> FailedRequest | None:
         """The request at which every simulation fails first, even with the least bytes; None if one passes."""
-        case = self._case(conditions)
-        outcomes = self._simulations(case, case.least, capacity - case.transient_bytes[0], VARIANTS, LASTING_STEPS)
+        changed = self._case(conditions).changed
+        outcomes = trainings(
+            changed.low,
+            self._allocator,
+            changed.extra,
+            self._exploratory,
+            capacity - changed.transient.low_bytes,
+            count=LASTING_STEPS,
+        )
         failures = [outcome.failed for outcome in itertools.takewhile(lambda one: one.failed is not None, outcomes)]
         return failures[0] if len(failures) == VARIANTS else None
 
@@ -274,51 +340,51 @@ class Predictor:
 
     def _passes(self, conditions: Conditions, capacity: int) -> bool:
         lasting = self._all_pass(conditions, capacity, LASTING_VARIANTS, LASTING_STEPS)
-        return lasting and self.peaks(conditions).high_bytes <= capacity
+        return lasting and self.peaks(conditions).peak.high_bytes <= capacity
 
     def _all_pass(self, conditions: Conditions, capacity: int, variants: int, count: int) -> bool:
         """Whether every step of every simulation passes and leaves some of the capacity; stops at the first failure."""
-        case = self._case(conditions)
-        left = capacity - case.transient_bytes[-1]
+        changed = self._case(conditions).changed
+        left = capacity - changed.transient.high_bytes
+        outcomes = trainings(
+            changed.high, self._allocator, changed.extra, self._exploratory, left, variants=variants, count=count
+        )
         return all(
-            one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left
-            for one in self._simulations(case, case.most, left, variants, count)
+            one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left for one in outcomes
         )
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
-        case = self._case(dataclasses.replace(conditions, batch_size=batch_size))
-        extra = sum(case.extra) + case.transient_bytes[-1]
-        first = len(self._first)
-        return extra + max(
-            peak_in_one_piece(step, self._exploratory if row < first else frozenset())
-            for row, step in enumerate(case.most)
-        )
+        changed = self._case(dataclasses.replace(conditions, batch_size=batch_size)).changed
+        pieces = [
+            peak_in_one_piece(step, self._exploratory if step.requests.first else frozenset()) for step in changed.high
+        ]
+        return max(pieces) + sum(changed.extra) + changed.transient.high_bytes
 
     def sized_step(self, conditions: Conditions) -> SizedStep:
-        return self._case(conditions).most[-1]
+        return self._case(conditions).changed.high[-1]
 
-    def largest_batch_size(
-        self, capacity_bytes: int, conditions: Conditions = RECORDED, below: int = MAX_BATCH_SIZE + 1
-    ) -> int | None:
-        """The largest batch size, smaller than `below`, at which every simulated step passes; 0 if none does, None if
-        that is unknown.
+    def largest_batch_size(self, conditions: Conditions, below: int = MAX_BATCH_SIZE + 1) -> int | None:
+        """The largest batch size, smaller than `below`, at which every simulated step passes within the capacity; 0 if
+        none does, None if that is unknown.
         """
+        capacity = conditions.capacity_bytes or self.capacity_bytes
         conditions = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
-        if self.reason_against(conditions) is not None or not self.knows_other_batch_sizes:
+        if capacity is None or self.reason_against(conditions) is not None or not self.knows_other_batch_sizes:
             return None
-        evidence = self._evidence_for(conditions)
-        below = min(below, evidence.smallest_failed(capacity_bytes) or below)
+        limit = capacity
 
         def found() -> int:
+            evidence = self._evidence_for(conditions)
+            end = min(below, evidence.smallest_failed(limit) or below)
             return largest(
-                min(evidence.largest(capacity_bytes), below - 1),
-                below,
-                possible=lambda size: self.peak_in_one_piece(size, conditions) <= capacity_bytes,
-                passes=lambda size: self.passes(size, capacity_bytes, conditions),
+                min(evidence.largest(limit), end - 1),
+                end,
+                possible=lambda size: self.peak_in_one_piece(size, conditions) <= limit,
+                passes=lambda size: self.passes(size, limit, conditions),
             )
 
-        return self._once(("largest", conditions, capacity_bytes, below), found)
+        return self._once(("largest", conditions, limit, below), found)
 
     def most_capacity(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> int:
         return MAX_CAPACITY_FACTOR * max(capacity_bytes, self.peak_in_one_piece(batch_size, conditions))
@@ -346,6 +412,50 @@ class Predictor:
         found = smallest and passing_from(smallest * (1 + RESERVE + RESERVE_EACH_DOUBLING * doublings))
         return Enough(found, smallest) if found and smallest else None
 
+    # --- questions about a run ----------------------------------------------------------------------------------------
+
+    def what_if(self, conditions: Conditions) -> WhatIf:
+        """The prediction, and the largest batch size that fits; `RequestError` if a glob for layers matches none."""
+        refuse_unmatched(conditions, self.layers)
+        prediction = self.predict(conditions)
+        batch, capacity, enough = prediction.batch_size, prediction.capacity_bytes, None
+        if prediction.fits is False and prediction.method != "unknown" and batch is not None and capacity is not None:
+            enough = self.enough_capacity(batch, capacity, conditions)
+        return WhatIf(
+            device=self._device,
+            conditions=conditions,
+            prediction=prediction,
+            largest_batch_size=self.largest_batch_size(conditions),
+            recorded_batch_sizes=self.batch_sizes,
+            recorded_steps=tuple(one.step for one in self.steps),
+            measured_peak_bytes=self._measured_bytes,
+            enough=enough,
+        )
+
+    def curve(self, answer: WhatIf) -> list[dict[str, Any]]:
+        """Predictions over batch sizes, as JSON objects: from an eighth of the recorded one to beyond the largest that
+        fits, fewer if a step has more events. Each is as an answer of its own gives it.
+        """
+        recorded = self.batch_size
+        if recorded is None:
+            return []
+        asked, largest = answer.prediction.batch_size or 0, answer.largest_batch_size
+        low, high = max(1, recorded // 8), max(recorded * 4, round((largest or 0) * 1.25), asked)
+        spread = self.curve_sizes(low, min(MAX_BATCH_SIZE, high))
+        sizes = sorted({recorded, *spread, *(size for size in (asked, largest) if size)})
+        found = [self.predict(dataclasses.replace(answer.conditions, batch_size=size)) for size in sizes]
+        names = ("batch_size", "peak_bytes", "low_bytes", "high_bytes", "fits")
+        return [
+            {**values_of(one, *names), "fails_at": describe_failure(one.fails_at)}
+            for one in found
+            if one.peak_bytes is not None
+        ]
+
+    def curve_sizes(self, low: int, high: int) -> list[int]:
+        events = self._steps[-1].events if self._steps else 0
+        points = max(FEWEST_CURVE_POINTS, min(CURVE_POINTS, CURVE_EVENTS // max(1, events)))
+        return sorted({round(size) for size in np.geomspace(low, high, points).tolist()})
+
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _once(self, key: Hashable, compute: Callable[[], _Value]) -> _Value:
@@ -357,17 +467,16 @@ class Predictor:
         found: _Value = self._known[key]
         return found
 
-    def _checked(self) -> Reproduced:
-        return self.reproduced if self._steps else Reproduced(0, 0)
-
     def _evidence_for(self, conditions: Conditions) -> Evidence:
         """What the run shows of conditions: nothing, if they change more than the batch size or the capacity."""
         same = dataclasses.replace(conditions, batch_size=None, capacity_bytes=None)
-        if same.precision == recorded_precision(self._layers):
+        if same.precision == recorded_precision(self.layers):
             same = dataclasses.replace(same, precision=None)
         return self._evidence if same == RECORDED else NOTHING
 
-    def reason_against(self, conditions: Conditions) -> str | None:
+    @cached_property
+    def _unusable(self) -> str | None:
+        """Why nothing can be predicted from the recorded steps, as a sentence."""
         if not self._steps:
             return self._absent or (
                 "Unknown: the run has no traced training step with its requests. Imported profiles and runs "
@@ -388,13 +497,18 @@ class Predictor:
                 f"{'above' if self.deviation > 0 else 'below'} the median of the run's steps. The traced steps are not "
                 "typical of this run, for example because its operations run in very different orders."
             )
-        recorded = recorded_precision(self._layers)
+        return None
+
+    def reason_against(self, conditions: Conditions) -> str | None:
+        if self._unusable is not None:
+            return self._unusable
+        recorded = recorded_precision(self.layers)
         if conditions.precision not in (None, recorded) and recorded not in (None, *PRECISIONS):
             return (
                 f"Unknown: the run was recorded in {recorded}. Which of its tensors would take more bytes in "
                 f"{conditions.precision} is unknown. Record a few steps in {conditions.precision}."
             )
-        recurrent = any(name in layer.type for layer in self._layers for name in _RECURRENT)
+        recurrent = any(name in layer.type for layer in self.layers for name in _RECURRENT)
         if recurrent and conditions.precision not in (None, recorded or "float32"):
             return (
                 "Unknown: recurrent layers may copy their weights to half precision in every time step. Record a few "
@@ -414,83 +528,35 @@ class Predictor:
         return None
 
     def _case(self, conditions: Conditions) -> Case:
-        change = change_of(conditions, self._layers, self._steps[-1] if self._steps else None)
-        return make_case(self._first, self._steps, conditions.batch_size or self.batch_size, change)
+        wanted = dataclasses.replace(conditions, batch_size=conditions.batch_size or self.batch_size)
+        return make_case(self._first, self._steps, wanted, self.layers)
 
-    def _simulations(
-        self,
-        case: Case,
-        steps: Sequence[SizedStep],
-        capacity: int | None,
-        variants: int,
-        count: int,
-        same_start: bool = False,
-    ) -> Iterator[Outcome]:
-        """Simulate trainings of `count` steps after the first, each in other orders.
 
-        The orders are those of typical steps if there is no capacity to pass within, and else differ more. With
-        `same_start` the first step runs in the recorded order, which decides what free chunks later steps find.
-        """
-        assert self._rules is not None  # or there is no prediction
-        rules, distance = PoolRules(NO_LIMIT, descends=self._rules.descends), TYPICAL_DISTANCE
-        if capacity is not None:
-            rules, distance = dataclasses.replace(self._rules, capacity_bytes=capacity), LARGE_DISTANCE
-        first = len(self._first)
-        start = History(steps, rules, case.extra, self._exploratory)
-        later = len(steps) - first
-        for seed in range(variants):
-            history = start.copy()
-            history.run(range(first), 0 if same_start else seed, distance)
-            yield history.run([first + (turn + seed) % later for turn in range(count)], seed, distance)
+def _without_steps(run: Run, device: str) -> str | None:
+    """A sentence on a run without training steps, or with none but those in which the program changed; else None."""
+    others = phases(run)
+    if others and _TRAIN not in others:
+        return f"Unknown: predictions come from training steps, and this run has only {' and '.join(others)} steps."
+    if not any(one.device == device and one.phase == _TRAIN for one in run.requests):
+        return None
+    because = retracing_of(run, device)
+    reason = "Unknown: each traced training step is the first one after a change of the program, and so not typical."
+    return f"{reason} {because}" if because else reason
 
-    def _limits(self, case: Case, same_start: bool = False) -> Limits:
-        """Simulations of the least and of the most bytes in a pool without limit."""
 
-        def simulated(steps: Sequence[SizedStep]) -> list[Outcome]:
-            return list(self._simulations(case, steps, None, VARIANTS, SIMULATED_STEPS, same_start))
+def devices_of(run: Run) -> list[str]:
+    """Devices with recorded requests, then all others; accelerators first."""
+    known = {one.device for one in run.requests}
+    return sorted((facts.device for facts in device_facts(run)), key=lambda device: device not in known)
 
-        most = simulated(case.most)
-        alike = case.typical is None and case.same_order
-        negligible = alike and case.uncertain_bytes <= NEGLIGIBLE_SHARE * case.total_bytes
-        return Limits(
-            most if negligible else simulated(case.least),
-            most,
-            case.uncertain_bytes if negligible else 0,
-            None if case.typical is None else simulated(case.typical),
-            case.change.batches,
+
+def device_of(run: Run, device: str | None) -> str:
+    """The device of a question; `NotFoundError` if the run has no such device."""
+    devices = devices_of(run)
+    if not devices or (device is not None and device not in devices):
+        raise NotFoundError(
+            f"no device {device!r:.80} in this run; available: {', '.join(devices) or 'none'}"
+            if device is not None
+            else "this run has no records of a device's memory"
         )
-
-    def _range(self, limits: Limits, case: Case) -> tuple[int, int, int]:
-        """(low, typical, high) peak of simulations, with the additional bytes.
-
-        If the simulated peak of the recorded training is above the measured one, the range begins lower by the same
-        share; if it is below, the range ends higher. The range is at least as wide as the recorded steps differ: two
-        convolutions that sometimes overlap have two peaks. A data set in arrays may be in this process's memory only.
-        """
-        low, peak, high = (
-            size + more for size, more in zip((limits.low, limits.peak, limits.high), case.transient_bytes, strict=True)
-        )
-        low, high = round(low * (1 - max(self._bias, 0.0))), round(high * (1 - min(self._bias, 0.0)))
-        recorded = self._evidence.peaks.get(self.batch_size or 0)
-        if recorded is not None:
-            low = min(low, peak * recorded.low_bytes // recorded.median_bytes)
-            high = max(high, -(-peak * recorded.high_bytes // recorded.median_bytes))
-        return min(low - arrays_in_place(self._steps[-1]), peak), peak, max(high, peak)
-
-
-def _breakdown(limits: Limits, case: Case) -> tuple[tuple[LedgerRow, ...], int]:
-    """The breakdown of the typical peak, which sums to it, and the bytes of it that are live at once.
-
-    Both are of the simulated steps that have this peak, with the additional bytes: it is never below what is live.
-    """
-    if case.typical is not None:
-        ends = [case.typical]
-    else:
-        ends = [case.most] if len(limits.typical) == 1 else [case.least, case.most]
-    steps = [(steps[peak.index], peak) for steps, peak in zip(ends, limits.typical, strict=True)]
-    additional = [
-        (ChunkOwner(None, "activations", None), case.saved_bytes),
-        (ChunkOwner(None, "workspace", None), case.transient_bytes[1] - case.saved_bytes),
-    ]
-    demand = sum(most_live_bytes(step, peak) for step, peak in steps) // len(steps)
-    return peak_ledger(steps, case.change, additional), demand + sum(case.extra) + case.transient_bytes[1]
+    return device or devices[0]

@@ -15,11 +15,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tb_memplugin.fit.sized_steps import LATER_RESULTS, SizedStep, own_rows, rearranged
+from tb_memplugin.fit.changes import LATER_RESULTS, Segments, own_rows, rearranged
+from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import GRADIENT_OPS, GRADIENTS, RESULTS, Integers, StepRequests, owned
 
-Segments = tuple[tuple[str, ...], ...]
-"""Paths of the layers that are recomputed together, segment after segment in the order of the forward pass."""
 SMALL_SHARE = 0.01
 """Share of layers' bytes below which their first requests do not say when they begin. Not fitted: seeds have few
 bytes. At 0, `test_a_seed_that_was_there_early_does_not_bring_earlier_results_along` fails."""
@@ -161,9 +160,10 @@ _parts: "weakref.WeakKeyDictionary[StepRequests, Parts]" = weakref.WeakKeyDictio
 _latest: "weakref.WeakKeyDictionary[StepRequests, tuple[_Key, _Repeated | None]]" = weakref.WeakKeyDictionary()
 
 
-def recomputed(step: SizedStep, segments: Segments, output_bytes: Mapping[str, int]) -> SizedStep:
-    """The step with segments recomputed; `output_bytes`: layer path to its output's recorded bytes, where known."""
-    key = segments, tuple(output_bytes.get(layers[-1]) for layers in segments)
+def recomputed(step: SizedStep, segments: Segments, outputs: Mapping[str, int]) -> SizedStep:
+    """The step with segments recomputed; `outputs`: layer path to its output's bytes for one example, where known."""
+    batch = step.requests.batch_size or 0
+    key = segments, tuple(outputs[path] * batch if batch and path in outputs else None for *_, path in segments)
     # The least and the most sizes of a step are simulated with the same segments.
     known = _latest.get(step.requests)
     if known is None or known[0] != key:

@@ -7,7 +7,7 @@ from typing import Any
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.fit import (
     Conditions,
-    RunPredictor,
+    Predictor,
     advice,
     capacity_bytes,
     checked_conditions,
@@ -98,7 +98,7 @@ class WhatIfHandlers:
         predictor = self._reader.cache.computed(
             ("predictor", loaded.run.name, device),
             loaded.version,
-            lambda: (RunPredictor(with_layers_of(loaded.run, loaded.by_worker, device), device), loaded.nbytes),
+            lambda: (Predictor.of(with_layers_of(loaded.run, loaded.by_worker, device), device), loaded.nbytes),
         )
         answer = predictor.what_if(conditions)
         described = {

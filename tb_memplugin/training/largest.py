@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.fit import Conditions, RunPredictor, WhatIf, checked_conditions
+from tb_memplugin.fit import Conditions, Predictor, WhatIf, checked_conditions
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.schema import clean, format_bytes, html_text
@@ -95,12 +95,12 @@ def largest_batch_size(
         with restored(model):
             run = record(model, examples, sizes, device, None, progress)
         progress.part("prediction")
-        predictor = RunPredictor(run, device.name)
+        predictor = Predictor.of(run, device.name)
         return _search(model, examples, device, predictor, limit, progress)
 
 
 def _search(
-    model: Any, examples: Examples, device: allocator.Device, predictor: RunPredictor, capacity: int, progress: Progress
+    model: Any, examples: Examples, device: allocator.Device, predictor: Predictor, capacity: int, progress: Progress
 ) -> BatchSizeAnswer:
     """The largest batch size within a capacity."""
     sentences: list[str] = []

@@ -34,8 +34,7 @@ from report import of_changes, of_sizes, replaced  # noqa: E402
 from train import HUB_MODELS, MODELS, OTHER_MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
-from tb_memplugin.fit.conditions import Conditions  # noqa: E402
-from tb_memplugin.fit.what_if import RunPredictor  # noqa: E402
+from tb_memplugin.fit import Conditions, Predictor  # noqa: E402
 from tb_memplugin.schema import Run  # noqa: E402
 
 SIZES = (4, 8, 16, 32)
@@ -135,7 +134,7 @@ def predictions(
         sources = [tuple(sizes[:2]), tuple(sizes[2:])] if common.get("compiled") else [(size,) for size in sizes]
         for source in sources:
             run = _run(trainings, Training(model, source, **common))
-            predictor = RunPredictor(run, common.get("device", "CPU:0"))
+            predictor = Predictor.of(run, common.get("device", "CPU:0"))
             for size in source:
                 assert predictor.predict(Conditions(batch_size=size)).method == "recorded", (model, kind, size)
             for size in sorted({*sizes} - {*source}):
@@ -151,7 +150,7 @@ def changed_predictions(trainings: Trainings, models: Iterable[str], changes: It
     for model, change, size in ((model, change, size) for model in models for change in changes for size in SIZES):
         before, after = (Training(model, (size,), **options) for options in (change.recorded, change.predicted))
         runs = [_run(trainings, training) for training in (before, after)]
-        answer = RunPredictor(runs[0], "CPU:0").predict(change.conditions(*runs))
+        answer = Predictor.of(runs[0], "CPU:0").predict(change.conditions(*runs))
         figures = (answer.method, answer.peak_bytes, answer.low_bytes, answer.high_bytes)
         predicted = sum(row.bytes for row in answer.ledger if row.category == "rounding")
         real = statistics.median(one.rounding_bytes for one in runs[1].snapshots if one.phase == "train")

@@ -9,7 +9,7 @@ from typing import Any
 from train import Training
 
 import tb_memplugin
-from tb_memplugin.fit.plan_answer import PlanOption
+from tb_memplugin.fit import PlanOption
 from tb_memplugin.schema.units import format_bytes
 
 SETTLED = 3

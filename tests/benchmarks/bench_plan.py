@@ -14,7 +14,7 @@ from limits import finish, parser_of, print_limit
 from requests_cases import Program, Traced, empty_pool, write_run
 
 import tb_memplugin
-from tb_memplugin.fit.plan import plan_for
+from tb_memplugin.fit import plan_for
 from tb_memplugin.schema import Category, ChunkOwner
 
 LAYERS, SMALLEST_LAYERS = 400, 40

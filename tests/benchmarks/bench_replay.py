@@ -18,9 +18,7 @@ from trace_cases import Recorder
 
 from tb_memplugin.allocator import Simulator, TraceReplay, between_maps
 from tb_memplugin.attribution import event_chunks, peak_event
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.predictor import Predictor
-from tb_memplugin.fit.what_if import curve_sizes
+from tb_memplugin.fit import Conditions, Predictor
 from tb_memplugin.schema import MISSING, MemoryMap, StepRequests
 from tb_memplugin.schema.trace import AllocationTrace
 
@@ -113,11 +111,11 @@ def main() -> None:
     predictor = Predictor((recorded(trace, start),))
     assert predictor.reproduced.whole
     began = time.process_time()
-    sizes = curve_sizes(predictor, 1, 32)
-    assert all(predictor.peaks(Conditions(batch_size=size)).peak_bytes for size in sizes)
+    sizes = predictor.curve_sizes(1, 32)
+    assert all(predictor.peaks(Conditions(batch_size=size)).peak.typical_bytes for size in sizes)
     print_limit(f"curve of {len(sizes)} batch sizes", time.process_time() - began, CURVE_SECONDS, "s", any_size=True)
     began = time.process_time()
-    largest = predictor.largest_batch_size(16 << 30)
+    largest = predictor.largest_batch_size(Conditions(capacity_bytes=16 << 30))
     print(f"largest batch size {largest}: {time.process_time() - began:.2f} s")
     finish()
 

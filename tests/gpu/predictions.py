@@ -26,9 +26,7 @@ from report import of_sizes  # noqa: E402
 from train import Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
-from tb_memplugin.fit.conditions import RECORDED  # noqa: E402
-from tb_memplugin.fit.predictor import Predictor  # noqa: E402
-from tb_memplugin.fit.what_if_evidence import recorded_program  # noqa: E402
+from tb_memplugin.fit import RECORDED, Predictor, recorded_program  # noqa: E402
 
 SIZES = (16, 32, 64, 128)
 ON_GPU = {"device": "GPU:0", "capacity_mib": 8192}

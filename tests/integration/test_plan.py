@@ -8,8 +8,7 @@ import pytest
 from child import HERE, run_child, run_file
 
 import tb_memplugin
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.what_if import RunPredictor
+from tb_memplugin.fit import Conditions, Predictor
 
 pytestmark = pytest.mark.long
 
@@ -85,7 +84,7 @@ def test_accumulated_gradients_take_what_is_predicted(tmp_path: pathlib.Path, op
     # GIVEN a model whose memory is weights, so that sums of gradients are most of what accumulation changes
     run_child(WEIGHTS, str(tmp_path / "run"), optimizer)
     (run,) = tb_memplugin.load(tmp_path).values()
-    span = RunPredictor(run, "CPU:0").predictor.peaks(Conditions(batch_size=4, accumulate=True)).span
+    span = Predictor.of(run, "CPU:0").peaks(Conditions(batch_size=4, accumulate=True)).peak
     # WHEN it accumulates THEN the highest peaks of the updates after the first are in the range and near its middle
     peaks = run_child(WEIGHTS, "", optimizer)
     low, peak, high = span

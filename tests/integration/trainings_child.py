@@ -19,10 +19,7 @@ import tensorflow as tf
 from random_model import RandomModel
 
 import tb_memplugin
-from tb_memplugin.fit.conditions import RECORDED
-from tb_memplugin.fit.prediction import reproduce
-from tb_memplugin.fit.predictor import Predictor
-from tb_memplugin.fit.what_if_evidence import recorded_program
+from tb_memplugin.fit import RECORDED, Predictor, recorded_program, reproduce
 from tb_memplugin.recorder.watch.layers import own_variables, walk
 
 L = keras.layers

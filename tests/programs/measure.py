@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import tb_memplugin
-from tb_memplugin.fit.prediction import reproduce
+from tb_memplugin.fit import reproduce
 from tb_memplugin.schema import PHASES, Run
 
 HERE = pathlib.Path(__file__).parent

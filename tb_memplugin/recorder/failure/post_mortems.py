@@ -61,7 +61,7 @@ class RecentSteps:
         requests = None if event.phase is None else self._requests.get((event.device, event.phase))
         if requests is None or not batch_size:
             return None
-        return peak_in_one_piece(SizedStep(requests, sizes_for(requests, batch_size).lower))
+        return peak_in_one_piece(SizedStep(requests, sizes_for(requests, batch_size).low))
 
     def facts(self, device: str) -> TraceFacts:
         return self._facts.get(device, TraceFacts())

@@ -19,7 +19,7 @@ import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.export import loading
 from tb_memplugin.export.loading import run_tables
-from tb_memplugin.fit.fixes import Advice
+from tb_memplugin.fit import Advice
 from tb_memplugin.schema import MISSING, Fix, Oom, Run, take_rows
 
 STORED = pathlib.Path(__file__).parents[2] / "fixtures" / "runs"

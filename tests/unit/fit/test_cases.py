@@ -2,22 +2,22 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from requests_cases import THREE_LAYERS, hand_made_requests
 
-from tb_memplugin.fit.cases import (
-    FEWER_RESULTS,
-    OVERLAPPING_RESULTS,
-    OVERLAPPING_RESULTS_ON_A_GPU,
-    make_case,
-    sizes_for,
-)
-from tb_memplugin.fit.changes import Change, change_of
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.what_if_evidence import recorded_program
+from tb_memplugin.fit import Conditions, recorded_program, sizes_for
+from tb_memplugin.fit.cases import Case, make_case
+from tb_memplugin.fit.changes import FEWER_RESULTS, OVERLAPPING_RESULTS, OVERLAPPING_RESULTS_ON_A_GPU
 from tb_memplugin.schema import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, ChunkOwner, StepRequests
+
+
+def asked(
+    steps: Sequence[StepRequests], batch: int | None = 4, first: Sequence[StepRequests] = (), **conditions: Any
+) -> Case:
+    return make_case(first, steps, Conditions(batch, **conditions), ())
 
 
 def step(**changes: object) -> StepRequests:
@@ -29,43 +29,35 @@ def step(**changes: object) -> StepRequests:
     [("CPU:0", FEWER_RESULTS, OVERLAPPING_RESULTS), ("GPU:0", 0, OVERLAPPING_RESULTS_ON_A_GPU)],
 )
 def test_recomputed_results_may_overlap_most_on_a_cpu(device: str, fewer: int, more: int) -> None:
-    change = Change(recompute=(("net/a", "net/b"),))
-    least, typical, most = make_case([], [step(device=device)], 4, change).transient_bytes
-    plain = make_case([], [step(device=device)], 4, Change()).transient_bytes
+    segments = (("net/a", "net/b"),)
+    least, typical, most = asked([step(device=device)], recompute=segments).changed.transient
+    plain = asked([step(device=device)]).changed.transient
     # The largest recomputed result has 2,048 B.
     assert (plain[0] - least, typical - plain[1], most - plain[2]) == (fewer * 2048, 0, more * 2048)
 
 
 def test_nothing_changed_is_replayed_and_may_neither_grow_nor_shrink() -> None:
-    case = make_case([], [step()], 4, Change())
-    assert (case.transient_bytes, case.saved_bytes, case.method, case.sentences) == ((0, 0, 0), 0, "replay", ())
-    assert case.total_bytes == sum(chunk[3] for chunk in THREE_LAYERS) and case.uncertain_bytes == 0
-    assert case.same_order and case.typical is None
+    case = asked([step()], first=[step(first=True)])
+    assert (case.changed.transient, case.saved_bytes, case.method, case.sentences) == ((0, 0, 0), 0, "replay", ())
+    assert [one.requests.first for one in case.changed.high] == [True, False] and case.changed.typical is None
 
 
 def test_only_steps_of_known_sizes_are_said_to_be_replayed() -> None:
     recorded = step()
     powers = np.zeros_like(recorded.batch_power)
-    assert make_case([], [dataclasses.replace(recorded, batch_power=powers)], 8, Change()).method == "replay"
+    whole = [step(first=True)]
+    assert asked([dataclasses.replace(recorded, batch_power=powers)], 8, whole).method == "replay"
     # One small size that may grow is an estimate, though not worth a sentence.
     powers[int(np.argmin(recorded.requested))] = UNKNOWN_POWER
-    case = make_case([], [dataclasses.replace(recorded, batch_power=powers)], 8, Change())
-    assert case.method == "estimate"
+    assert asked([dataclasses.replace(recorded, batch_power=powers)], 8, whole).method == "estimate"
 
 
 def test_the_steps_of_the_closest_batch_size_are_simulated() -> None:
     # 4 is twice as far from 8 as 16 is by ratio: both are a factor of two, and 3 is further away
     recorded = [step(batch_size=3), step(batch_size=16), step(batch_size=None), step(batch_size=6)]
-    case = make_case([], recorded, 8, Change())
-    assert [one.requests.batch_size for one in case.most] == [6]
-    assert [one.requests.batch_size for one in make_case([], recorded, None, Change()).most] == [3, 16, None, 6]
-    unknown = [step(batch_size=None)]
-    assert len(make_case([], unknown, 8, Change()).most) == 1
-
-
-def test_a_first_step_is_simulated_too_and_counts_for_no_uncertainty() -> None:
-    case = make_case([step(first=True)], [step()], 4, Change())
-    assert [one.requests.first for one in case.most] == [True, False]
+    chosen = [[one.requests.batch_size for one in asked(recorded, size).changed.high] for size in (8, None)]
+    assert chosen == [[6], [3, 16, None, 6]]
+    assert len(asked([step(batch_size=None)], 8).changed.high) == 1
 
 
 WEIGHTS = ChunkOwner("dense", "weights", True)
@@ -105,15 +97,15 @@ def test_the_chunk_of_a_compiled_module_pairs_wherever_its_inputs_come() -> None
     large = compiled([(None, 424, U), (None, 18_000, U), (None, 128, 1)], 8)
     # THEN the module grows by 2,000 bytes per example, and its constants do not grow
     sizes = sizes_for(small, 16, [small, large])
-    assert sizes.lower.tolist() == sizes.upper.tolist() == [400, 256, 424, 34_000]
+    assert sizes.low.tolist() == sizes.high.tolist() == [400, 256, 424, 34_000]
     assert sizes.measured and sizes.uncertain_bytes == 0
 
 
 def test_scratch_space_is_typically_in_proportion_to_the_batch_within_a_range() -> None:
     small = compiled([("conv", 10_000, SCRATCH_POWER), ("other", 600, U)], 4)
     sizes = sizes_for(small, 16, [small])
-    assert (sizes.lower[1], sizes.typical[1], sizes.upper[1]) == (20_000, 40_000, 60_000)
-    assert (sizes.lower[2], sizes.typical[2], sizes.upper[2]) == (600, 1_500, 2_400)
+    assert (sizes.low[1], sizes.typical[1], sizes.high[1]) == (20_000, 40_000, 60_000)
+    assert (sizes.low[2], sizes.typical[2], sizes.high[2]) == (600, 1_500, 2_400)
     assert (sizes.scratch_bytes, sizes.uncertain_bytes, sizes.between_bytes) == (10_000, 600, 1_800)
     # A slope between two sizes would be that of two algorithms.
     two = sizes_for(small, 16, [compiled([("conv", 10_000, SCRATCH_POWER)], 8)])
@@ -124,7 +116,7 @@ def test_unnamed_chunks_of_another_number_do_not_pair() -> None:
     small = compiled([(None, 10_000, U)], 4)
     large = compiled([(None, 500, U), (None, 18_000, U)], 8)
     sizes = sizes_for(small, 16, [large])
-    assert (sizes.lower[1], sizes.upper[1]) == (10_000, 40_000)
+    assert (sizes.low[1], sizes.high[1]) == (10_000, 40_000)
     assert not sizes.measured and sizes.uncertain_bytes == 10_000
 
 
@@ -137,29 +129,29 @@ def test_unnamed_chunks_of_another_number_do_not_pair() -> None:
 )
 def test_names_of_compilations_pair_without_their_numbers(of_small: str, of_large: str) -> None:
     sizes = sizes_for(compiled([(of_small, 10_000, U)], 4), 16, [compiled([(of_large, 18_000, U)], 8)])
-    assert sizes.lower[1] == sizes.upper[1] == 34_000
+    assert sizes.low[1] == sizes.high[1] == 34_000
 
 
 def test_named_ops_pair_by_their_own_number() -> None:
     # GIVEN two convolutions whose names differ in a number only, in another order
     small = compiled([("conv_1/Conv2D", 1_000, U), ("conv_2/Conv2D", 2_000, U)], 4, mode="graph")
     large = compiled([("conv_2/Conv2D", 4_000, U), ("conv_1/Conv2D", 1_400, U)], 8, mode="graph")
-    assert sizes_for(small, 12, [large]).upper.tolist() == [400, 1_800, 6_000]
+    assert sizes_for(small, 12, [large]).high.tolist() == [400, 1_800, 6_000]
 
 
 def test_the_recorded_batch_size_closest_to_the_wanted_one_tells() -> None:
     # GIVEN three batch sizes that do not lie on a line
     recorded = [compiled([(None, size, U)], batch) for batch, size in ((4, 10_000), (8, 20_000), (16, 36_000))]
     # THEN the two larger ones tell the larger batch, and the two smaller ones the smaller
-    assert sizes_for(recorded[2], 32, recorded).upper[1] == 68_000
-    assert sizes_for(recorded[0], 2, recorded).upper[1] == 5_000
+    assert sizes_for(recorded[2], 32, recorded).high[1] == 68_000
+    assert sizes_for(recorded[0], 2, recorded).high[1] == 5_000
 
 
 def test_a_step_that_pairs_with_nothing_leaves_it_to_the_next() -> None:
     compiling = compiled([(None, 99, U), (None, 77_000, U)], 8)
     later = compiled([(None, 18_000, U)], 8)
     for others in ([compiling, later], [later, compiling]):
-        assert sizes_for(compiled([(None, 10_000, U)], 4), 16, others).upper[1] == 34_000
+        assert sizes_for(compiled([(None, 10_000, U)], 4), 16, others).high[1] == 34_000
 
 
 def test_a_first_step_has_the_module_of_the_later_ones() -> None:
@@ -167,8 +159,8 @@ def test_a_first_step_has_the_module_of_the_later_ones() -> None:
     first = compiled([(None, 512, U), ("init", 4_000, 0), (None, 10_000, U), (None, 600, U)], 4, first=True)
     others = [compiled([(None, 10_000, U)], 4), compiled([(None, 18_000, U)], 8)]
     sizes = sizes_for(first, 16, others)
-    assert sizes.lower.tolist() == [400, 512, 4_000, 34_000, 600]
-    assert sizes.upper.tolist() == [400, 2_048, 4_000, 34_000, 2_400]
+    assert sizes.low.tolist() == [400, 512, 4_000, 34_000, 600]
+    assert sizes.high.tolist() == [400, 2_048, 4_000, 34_000, 2_400]
 
 
 def program(rows: Sequence[StepRequests]) -> list[tuple[int | None, bool]]:
@@ -201,13 +193,11 @@ def test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell()
     small = compiled([(None, 10_000, U), (None, 64, 1)], 4)
     large = compiled([(None, 18_000, U), (None, 128, 1)], 8)
     on_gpu = [dataclasses.replace(one, device="GPU:0") for one in (small, large)]
-    assert make_case([], [small, large], 16, Change()).transient_bytes == (0, 0, 0)
-    assert make_case([], on_gpu, 8, Change()).transient_bytes == (0, 0, 0)
-    case = make_case([], on_gpu, 16, Change())
+    assert asked([small, large], 16).changed.transient == asked(on_gpu, 8).changed.transient == (0, 0, 0)
+    case = asked(on_gpu, 16)
     # THEN the range is 8 % of the larger peak wide on both sides: 34,048 bytes and the weight's 512
-    assert case.method == "estimate" and case.transient_bytes == (-2765, 0, 2765)
-    smaller = make_case([], on_gpu, 2, Change())
-    assert smaller.transient_bytes == (-860, 0, 860)  # of the recorded 10,240 bytes and the weight's 512
+    assert case.method == "estimate" and case.changed.transient == (-2765, 0, 2765)
+    assert asked(on_gpu, 2).changed.transient == (-860, 0, 860)  # of the recorded 10,240 bytes and the weight's 512
 
 
 @pytest.mark.parametrize("of_unknown", [100, 10_000])
@@ -216,17 +206,17 @@ def test_only_sizes_that_the_batch_leaves_open_are_called_unknown(of_unknown: in
     recorded = compiled([("conv/Conv2D", 40_000, 1), ("conv/Scratch", of_unknown, U)], 4, mode="graph")
     recorded = dataclasses.replace(recorded, owners=(WEIGHTS, ChunkOwner("dense", "activations", True)))
     sentences = {}
-    for conditions in (Conditions(), Conditions(precision="mixed_float16")):
+    for precision in (None, "mixed_float16"):
         # WHEN another batch size is asked for, alone and with half of the bytes of all activations
-        case = make_case([], [recorded], 8, change_of(conditions, []))
-        sentences[conditions] = [one for one in case.sentences if one.startswith("Unknown for")]
+        found = asked([recorded], 8, precision=precision).sentences
+        sentences[precision] = [one for one in found if one.startswith("Unknown for")]
     alone, with_precision = sentences.values()
     assert alone == with_precision and len(alone) == (of_unknown == 10_000)
 
 
 def test_a_size_that_may_grow_with_the_square_has_a_range() -> None:
     found = sizes_for(compiled([("logits", 4096, SQUARE_POWER)], 4), 16)
-    assert (int(found.lower[-1]), int(found.upper[-1])) == (4 * 4096, 16 * 4096)
+    assert (int(found.low[-1]), int(found.high[-1])) == (4 * 4096, 16 * 4096)
     assert found.uncertain_bytes == 4096 and found.between_bytes == 12 * 4096
     less = sizes_for(compiled([("logits", 4096, SQUARE_POWER)], 4), 2)
-    assert (int(less.lower[-1]), int(less.upper[-1])) == (1024, 2048)
+    assert (int(less.low[-1]), int(less.high[-1])) == (1024, 2048)

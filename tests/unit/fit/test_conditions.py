@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from tb_memplugin.fit.conditions import Conditions, globs_of, matching, unmatched
+from tb_memplugin.errors import RequestError
+from tb_memplugin.fit import Conditions
+from tb_memplugin.fit.conditions import globs_of, matching, refuse_unmatched
 from tb_memplugin.schema import Layer
 
 PATHS = ("net/block1/conv1", "net/block1/conv2", "net/block2/conv1", "net/Head", "net/block1")
@@ -48,20 +50,22 @@ def test_globs_match_whole_paths_of_layers_with_weights(globs: str, expected: tu
     ],
 )
 def test_a_glob_without_a_layer_names_the_nearest(conditions: Conditions, named: str) -> None:
-    name, sentence = unmatched(conditions, layers()) or ("", "")
-    assert named in sentence and sentence.startswith(f"{name}: ")
+    with pytest.raises(RequestError) as raised:
+        refuse_unmatched(conditions, layers())
+    assert named in str(raised.value) and str(raised.value).startswith(f"{raised.value.parameter}: ")
 
 
 def test_globs_with_layers_and_runs_without_layers_are_accepted() -> None:
-    assert unmatched(Conditions(freeze="net/*", unfreeze="*/conv1,"), layers()) is None
-    assert unmatched(Conditions(freeze="x"), []) is None
+    refuse_unmatched(Conditions(freeze="net/*", unfreeze="*/conv1,"), layers())
+    refuse_unmatched(Conditions(freeze="x"), [])
 
 
 def test_no_glob_takes_long() -> None:
     many = [Layer(f"{'a' * 300}{row}", "Dense", True, 1, 4, 4, 0, None, None, None) for row in range(1000)]
     began = time.process_time()
     assert matching(many, "*a" * 250 + "b," + "*?[a-z]" * 70 + "b") == []
-    assert unmatched(Conditions(freeze="*a" * 250 + "b"), many) is not None
+    with pytest.raises(RequestError):
+        refuse_unmatched(Conditions(freeze="*a" * 250 + "b"), many)
     assert time.process_time() - began < 4
 
 

@@ -6,21 +6,21 @@ import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, CAPACITY, make_table, make_traced
 
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.evidence import Evidence, Failure, Peaks, largest
-from tb_memplugin.fit.fixes import FailedTraining, simulated_fixes
-from tb_memplugin.fit.predictor import Predictor
-from tb_memplugin.fit.what_if_evidence import recorded_program
+from tb_memplugin.fit import Conditions, Evidence, Predictor, recorded_program
+from tb_memplugin.fit.advice import FailedTraining, simulated_fixes
+from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.fit.evidence import Failure, Ran
+from tb_memplugin.fit.predictor import largest
 from tb_memplugin.schema import Layer
 from tb_memplugin.schema.layers import recorded_precision
 
 STEPS = tuple(one.requests for one in make_traced().values())
 LAYERS = make_table().layers
-PEAKS = Peaks(20 * MIB, 22 * MIB, 23 * MIB)
+PEAK = Interval(20 * MIB, 22 * MIB, 23 * MIB)
 
 
-def ran(capacity: int) -> Peaks:
-    return dataclasses.replace(PEAKS, capacity_bytes=capacity)
+def ran(capacity: int | None) -> Ran:
+    return Ran(PEAK, capacity)
 
 
 def predictor(evidence: Evidence = Evidence(), layers: tuple[Layer, ...] = LAYERS) -> Predictor:  # noqa: B008
@@ -69,8 +69,8 @@ def test_a_failure_and_a_success_count_under_their_own_capacity() -> None:
     assert moved.sentences(16, 40) == ["Recorded: batch size 32 ran within 40 B."]
     assert moved.largest(16) == 8 and moved.smallest_failed(16) == 32 and moved.smallest_failed(40) is None
     # A capacity that was not recorded proves nothing.
-    assert Evidence({8: PEAKS}, (Failure(32, None, 5),)).fits(8, 40) is None
-    assert Evidence({8: PEAKS}, (Failure(32, None, 5),)).fits(32, 16) is None
+    assert Evidence({8: ran(None)}, (Failure(32, None, 5),)).fits(8, 40) is None
+    assert Evidence({8: ran(None)}, (Failure(32, None, 5),)).fits(32, 16) is None
 
 
 def test_a_growing_run_is_told_to_fix_the_leak_first() -> None:
@@ -80,7 +80,7 @@ def test_a_growing_run_is_told_to_fix_the_leak_first() -> None:
         answer = of.predict(conditions)
         assert (answer.fits, answer.peak_bytes, answer.method) == (None, None, "unknown")
         assert answer.assumptions == (growth,)
-    assert of.largest_batch_size(CAPACITY) is None
+    assert of.largest_batch_size(Conditions()) is None
 
 
 def test_recorded_conditions_are_answered_as_recorded() -> None:
@@ -88,7 +88,7 @@ def test_recorded_conditions_are_answered_as_recorded() -> None:
     assert (answer.low_bytes, answer.peak_bytes, answer.high_bytes) == (20 * MIB, 22 * MIB, 23 * MIB)
     assert answer.fits is True and answer.method == "recorded" and not answer.assumptions
     # AND a median of steps that need less than the traced one is no peak below what is live in that
-    less = predictor(Evidence({BATCH: Peaks(MIB, 2 * MIB, 23 * MIB, CAPACITY)})).predict(Conditions())
+    less = predictor(Evidence({BATCH: Ran(Interval(MIB, 2 * MIB, 23 * MIB), CAPACITY)})).predict(Conditions())
     assert less.peak_bytes == less.demand_bytes == sum(row.bytes for row in less.ledger)
     assert not any(row.bytes < 0 for row in less.ledger)
     assert sum(row.bytes for row in answer.ledger) == answer.peak_bytes
@@ -104,33 +104,31 @@ def test_a_batch_size_that_ran_fits_whatever_the_simulation_says() -> None:
     assert simulated.fits is not True and known.predict(Conditions(capacity_bytes=tight)).fits is True
     smaller = known.predict(Conditions(batch_size=BATCH + 1, capacity_bytes=tight))
     assert smaller.fits is True and smaller.assumptions[0] == "Recorded: batch size 8 ran within 24.0 MiB."
-    low = Peaks(19 * MIB, 20 * MIB, 21 * MIB)
+    low = Interval(19 * MIB, 20 * MIB, 21 * MIB)
     # AND its range may reach beyond the peaks of the larger one, which few steps show, but not beyond the capacity
     highs = []
     for size in (CAPACITY, 22 * MIB):
         asked = Conditions(batch_size=BATCH, capacity_bytes=size)
-        highs.append(
-            predictor(Evidence({2 * BATCH: dataclasses.replace(low, capacity_bytes=size)})).predict(asked).high_bytes
-        )
+        highs.append(predictor(Evidence({2 * BATCH: Ran(low, size)})).predict(asked).high_bytes)
     assert low.high_bytes < 22 * MIB == highs[1] < (highs[0] or 0)
-    assert known.passes(2 * BATCH, tight) and known.largest_batch_size(tight) == 2 * BATCH
+    assert known.passes(2 * BATCH, tight) and known.largest_batch_size(Conditions(capacity_bytes=tight)) == 2 * BATCH
     # AND its peaks and their breakdown are the recorded ones, whatever the capacity
     peaks = known.peaks(Conditions(batch_size=BATCH))
-    assert peaks.span == (20 * MIB, 22 * MIB, 23 * MIB) and peaks.ledger == known.predict(Conditions()).ledger
+    assert peaks.peak == PEAK and peaks.ledger == known.predict(Conditions()).ledger
     assert sum(row.bytes for row in peaks.ledger) == 22 * MIB
     assert known.predict(Conditions(capacity_bytes=tight - 1)).peak_bytes == 22 * MIB
 
 
 def test_a_batch_size_that_failed_does_not_fit_whatever_the_simulation_says() -> None:
     known = predictor(Evidence({BATCH: ran(CAPACITY)}, (Failure(12, CAPACITY, 5),)))
-    free = predictor().largest_batch_size(CAPACITY)
+    free = predictor().largest_batch_size(Conditions())
     assert free is not None and free > 12 and predictor().predict(Conditions(batch_size=12)).fits is True
     answer = known.predict(Conditions(batch_size=12))
     assert answer.fits is False
     assert answer.assumptions[0] == "Recorded: batch size 12 ran out of memory in step 5, with 256 MiB."
-    assert known.largest_batch_size(CAPACITY) == 11 and known.largest_batch_size(
-        2 * CAPACITY
-    ) == predictor().largest_batch_size(2 * CAPACITY)
+    larger = Conditions(capacity_bytes=2 * CAPACITY)
+    assert known.largest_batch_size(Conditions()) == 11
+    assert known.largest_batch_size(larger) == predictor().largest_batch_size(larger)
 
 
 def half(dtype: str = "float16") -> tuple[Layer, ...]:

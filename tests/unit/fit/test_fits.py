@@ -9,13 +9,11 @@ from reading_cases import DEVICE, MIB
 from requests_cases import CAPACITY, Program, make_table, make_traced
 
 from tb_memplugin.allocator.rules import PoolRules
-from tb_memplugin.fit import history
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.fixes import FailedTraining, simulated_fixes
-from tb_memplugin.fit.history import History, Outcome
-from tb_memplugin.fit.predictor import LASTING_STEPS, LASTING_VARIANTS, Predictor
-from tb_memplugin.fit.sized_steps import as_recorded
-from tb_memplugin.fit.what_if_evidence import recorded_program
+from tb_memplugin.fit import Conditions, Predictor, recorded_program, simulation
+from tb_memplugin.fit.advice import FailedTraining, simulated_fixes
+from tb_memplugin.fit.predictor import LASTING_STEPS, LASTING_VARIANTS
+from tb_memplugin.fit.simulation import History, Outcome
+from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import UNKNOWN_POWER, StepRequests
 
 STEPS = tuple(one.requests for one in make_traced().values())
@@ -67,7 +65,7 @@ def test_what_unfreezing_may_add_makes_a_training_uncertain_and_not_failing() ->
 def test_a_training_fits_by_the_rule_of_the_largest_batch_size(conditions: Conditions) -> None:
     of = predictor()
     for capacity in range(30 * MIB, 100 * MIB, 7 * MIB + 12_345):
-        largest = of.largest_batch_size(capacity, conditions)
+        largest = of.largest_batch_size(dataclasses.replace(conditions, capacity_bytes=capacity))
         assert largest and of.passes(largest, capacity, conditions)
         for size in {largest, largest + 1, round(1.03 * largest) + 1}:
             asked = dataclasses.replace(conditions, batch_size=size, capacity_bytes=capacity)
@@ -97,7 +95,7 @@ def test_a_pool_that_does_not_grow_is_one_region_of_the_simulated_capacity(facto
     steps = in_one_region(capacity)
     assert [one.region_bytes.tolist() for one in steps] == [[capacity]] * 3
     rules = PoolRules(factor * capacity, grows=False, returns_regions=True)
-    outcome = History([as_recorded(one) for one in steps], rules).run([0, 1, 2])
+    outcome = History([SizedStep(one, one.requested) for one in steps], rules).run([0, 1, 2])
     assert outcome.failed is None and outcome.pool_bytes == factor * capacity
 
 
@@ -139,7 +137,7 @@ def test_every_simulation_of_a_training_that_fits_has_many_steps(monkeypatch: py
 
 def test_one_simulation_that_passes_leaves_it_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN orders of events that differ much, so that some of the simulations fail only
-    monkeypatch.setattr(history, "DISTANCE_SHARE", 3)
+    monkeypatch.setattr(simulation, "DISTANCE_SHARE", 3)
     of = predictor(in_one_region(24 * MIB), GPU)
     recorded_order = {capacity: real_peak(8, capacity) for capacity in range(36 * MIB, 48 * MIB, MIB)}
     for capacity, peak in recorded_order.items():

@@ -13,12 +13,9 @@ from requests_cases import CAPACITY, LAYERS, Program, make_table, make_traced, p
 
 import tb_memplugin
 from tb_memplugin.export.loading import Runs
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.fixes import FailedTraining, advice, recomputing_fix, simulated_fixes, with_advice
-from tb_memplugin.fit.predictor import Predictor
-from tb_memplugin.fit.segment_search import units_of
-from tb_memplugin.fit.what_if import RunPredictor
-from tb_memplugin.fit.what_if_evidence import recorded_program
+from tb_memplugin.fit import Conditions, Predictor, advice, recorded_program, with_advice
+from tb_memplugin.fit.advice import FailedTraining, recomputing_fix, simulated_fixes
+from tb_memplugin.fit.segments import units_of
 from tb_memplugin.schema import FIX_KINDS, Fix, Oom, Run
 from tb_memplugin.schema.units import format_bytes
 
@@ -94,7 +91,7 @@ def test_a_run_without_requests_has_figures_and_no_advice(tmp_path: pathlib.Path
 
 
 def test_units_are_in_the_order_of_the_model_though_random_ops_run_first(refit: Run) -> None:
-    predictor = RunPredictor(refit, "CPU:0")
+    predictor = Predictor.of(refit, "CPU:0")
     found = units_of(refit, predictor.steps[-1], predictor.layers).found
     # Masks have no inputs: TensorFlow makes them before the layers whose results they are applied to.
     begins = [part.begin for _, part in found]
@@ -109,7 +106,7 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
     said = re.match(r"Recompute (\d+) segments? with \d+ layers .* Simulated peak: .* of 60.0 MiB", fix.sentence)
     assert said and fix.code is not None and fix.code.count('("') == int(said[1])
     # The training as it is fails; with the plan for the fix's budget it passes within the capacity.
-    predictor = RunPredictor(refit, "CPU:0").predictor
+    predictor = Predictor.of(refit, "CPU:0")
     assert oom.batch_size == 48 and not predictor.passes(48, oom.capacity_bytes)
     plan = tb_memplugin.plan(refit, budget=fix.budget_bytes)
     segments = tuple(tuple(f"{plan.model}/{name}" for name in segment) for segment in plan.segments)
@@ -118,13 +115,13 @@ def test_the_fix_passes_in_simulation_and_says_how_to_apply_it(refit: Run) -> No
 
 def test_there_is_no_fix_where_no_segments_are_enough(refit: Run) -> None:
     (oom,) = refit.ooms
-    predictor = RunPredictor(refit, "CPU:0")
+    predictor = Predictor.of(refit, "CPU:0")
     units = units_of(refit, predictor.steps[-1], predictor.layers)
     failed = FailedTraining(48, 20 << 20, oom.verdict, is_gpu=False)
-    assert recomputing_fix(predictor.predictor, units, predictor.layers, failed) is None
+    assert recomputing_fix(predictor, units, predictor.layers, failed) is None
     roomy = dataclasses.replace(failed, capacity_bytes=oom.capacity_bytes or 0)
-    assert recomputing_fix(predictor.predictor, units, predictor.layers, roomy) is not None
-    assert recomputing_fix(predictor.predictor, dataclasses.replace(units, found=()), predictor.layers, roomy) is None
+    assert recomputing_fix(predictor, units, predictor.layers, roomy) is not None
+    assert recomputing_fix(predictor, dataclasses.replace(units, found=()), predictor.layers, roomy) is None
 
 
 STEPS = tuple(one.requests for one in make_traced().values())

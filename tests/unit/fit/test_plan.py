@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 import tb_memplugin
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.plan_answer import PlanOption
-from tb_memplugin.fit.predictor import Predictor
-from tb_memplugin.fit.segment_search import RECOMPUTED, units_of
-from tb_memplugin.fit.what_if import RunPredictor
+from tb_memplugin.fit import Conditions, PlanOption, Predictor
+from tb_memplugin.fit.segments import RECOMPUTED, units_of
 from tb_memplugin.schema import UNKNOWN_POWER, Run
 from tb_memplugin.schema.units import format_bytes
 
@@ -34,7 +31,7 @@ def test_a_plan_is_within_its_budget_as_simulated(stored: Run, share: float) -> 
     assert plan.low_bytes <= plan.peak_bytes <= plan.high_bytes <= budget
     # The range is the one that the post-mortem and `what_if` state for the plan's conditions, and so is the breakdown.
     conditions = Conditions(batch_size=plan.batch_size, accumulate=True)
-    told = RunPredictor(stored, plan.device).predict(conditions)
+    told = Predictor.of(stored, plan.device).predict(conditions)
     assert (told.low_bytes, told.peak_bytes, told.high_bytes) == (plan.low_bytes, plan.peak_bytes, plan.high_bytes)
     assert told.ledger == plan.ledger and sum(row.bytes for row in plan.ledger) == plan.peak_bytes
     # Nothing that costs less fits, and the whole batch is as before.
@@ -170,7 +167,7 @@ def test_freezing_is_an_option_with_its_layers(run: Run) -> None:
     # AND it comes after what lets all layers learn
     single = [one.kind for one in plan.options if "_and_" not in one.kind]
     assert single[-1] == "freeze" and "batch_size" in single
-    told = RunPredictor(run, plan.device).predict(Conditions(batch_size=4, frozen=("net/conv2",)))
+    told = Predictor.of(run, plan.device).predict(Conditions(batch_size=4, frozen=("net/conv2",)))
     assert (told.low_bytes, told.peak_bytes, told.high_bytes) == (
         option.low_bytes,
         option.peak_bytes,

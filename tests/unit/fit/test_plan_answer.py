@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.fit.plan_answer import Kind, PlanOption, code_of
+from tb_memplugin.fit import Kind, PlanOption
+from tb_memplugin.fit.plans import code_of
 from tb_memplugin.schema import Layer
 
 SEGMENTS = (("a",), ("b", 'c"', "d"))

@@ -1,19 +1,20 @@
 """Predictions from a small recorded training, whose other sizes are made by the same program."""
 
 import dataclasses
+import sys
+from types import FrameType
 
 import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.evidence import Evidence, Peaks
-from tb_memplugin.fit.history import History
-from tb_memplugin.fit.prediction import Reproduced, reproduce
-from tb_memplugin.fit.predictor import RESERVE, Predictor
-from tb_memplugin.fit.sized_steps import as_recorded, exploratory_rows, peak_in_one_piece, start_map
-from tb_memplugin.fit.what_if_evidence import recorded_program
+from tb_memplugin.fit import Conditions, Evidence, Predictor, Reproduced, peak_in_one_piece, recorded_program, reproduce
+from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.fit.evidence import Ran
+from tb_memplugin.fit.predictor import RESERVE
+from tb_memplugin.fit.simulation import History, exploratory_rows, start_map
+from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import UNKNOWN_POWER, StepRequests
 
 TRACED = make_traced()
@@ -58,7 +59,7 @@ def test_the_start_map_is_that_of_the_allocator() -> None:
 def test_a_history_of_the_recorded_steps_has_their_peaks() -> None:
     from tb_memplugin.allocator.rules import PoolRules
 
-    outcome = History([as_recorded(one) for one in STEPS], PoolRules(CAPACITY)).run([0, 1, 2])
+    outcome = History([SizedStep(one, one.requested) for one in STEPS], PoolRules(CAPACITY)).run([0, 1, 2])
     assert outcome.failed is None
     assert [peak.bytes for peak in outcome.peaks] == [one.snapshot.in_use_bytes for one in TRACED.values()]
 
@@ -86,7 +87,7 @@ def test_the_recorded_conditions_are_predicted_as_they_were() -> None:
 def test_the_range_is_at_least_as_wide_as_the_recorded_steps_differ() -> None:
     # GIVEN steps whose convolutions overlap now and then
     peak = real_peak(BATCH)
-    evidence = Evidence({BATCH: Peaks(round(0.8 * peak), peak, round(1.4 * peak), CAPACITY)})
+    evidence = Evidence({BATCH: Ran(Interval(round(0.8 * peak), peak, round(1.4 * peak)), CAPACITY)})
     before, after = (of.predict(Conditions(batch_size=32)) for of in (predictor(), predictor().bounded_by(evidence)))
     assert after.peak_bytes == before.peak_bytes
     assert before.high_bytes < 1.39 * real_peak(32) <= after.high_bytes
@@ -116,7 +117,7 @@ def test_a_training_fits_or_fails_as_it_really_does(mib: int) -> None:
 
 @pytest.mark.parametrize("mib", [40, 64, 100, 200])
 def test_the_largest_batch_size_passes_and_is_close_to_the_real_one(mib: int) -> None:
-    advised = predictor().largest_batch_size(mib * MIB)
+    advised = predictor().largest_batch_size(Conditions(capacity_bytes=mib * MIB))
     assert advised is not None and program_fits(advised, mib * MIB, 6)
     largest = max(size for size in range(1, 400) if program_fits(size, mib * MIB, 6))
     assert advised >= 0.93 * largest - 1
@@ -208,7 +209,7 @@ def test_only_steps_since_the_last_change_count_and_only_of_the_device_and_phase
 
 def test_requests_in_one_piece_need_no_more_than_the_allocator() -> None:
     for one in TRACED.values():
-        assert peak_in_one_piece(as_recorded(one.requests)) <= one.snapshot.in_use_bytes
+        assert peak_in_one_piece(SizedStep(one.requests, one.requests.requested)) <= one.snapshot.in_use_bytes
 
 
 def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory() -> None:
@@ -220,8 +221,9 @@ def test_algorithms_that_a_gpu_only_tries_out_in_the_first_step_may_lack_memory(
     assert sorted(on_gpu[0].requested[list(tried)].tolist()) == [1000] * 3 + [100 * MIB] * 3
     capacity = 64 * MIB
     assert Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).passes(BATCH, capacity)
-    largest = Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).largest_batch_size(capacity)
-    assert largest and predictor().largest_batch_size(capacity) == pytest.approx(largest, rel=0.05)
+    within = Conditions(capacity_bytes=capacity)
+    largest = Predictor(recorded_program(on_gpu, "GPU:0"), TABLE.layers).largest_batch_size(within)
+    assert largest and predictor().largest_batch_size(within) == pytest.approx(largest, rel=0.05)
     assert not predictor(tuple(steps)).passes(BATCH, capacity)
     assert exploratory_rows(steps[0], steps[1:]) == frozenset() == exploratory_rows(on_gpu[1], on_gpu[2:])
     # whatever the worker is called
@@ -278,3 +280,35 @@ def test_the_failed_request_says_what_was_free() -> None:
     # The allocator fails only if no free chunk is large enough.
     assert failed.largest_free_bytes < failed.requested_bytes
     assert predictor().predict(Conditions(batch_size=4, capacity_bytes=TOO_LITTLE)).fails_at is None
+
+
+ASKED = (
+    Conditions(batch_size=16),
+    Conditions(batch_size=16, freeze="*conv2"),
+    Conditions(batch_size=16, unfreeze="*conv1", optimizer="sgd"),
+    Conditions(batch_size=16, precision="mixed_float16", capacity_bytes=1 << 30),
+)
+
+
+@pytest.mark.parametrize("asked", ASKED, ids=str)
+def test_a_prediction_passes_each_module_about_once(asked: Conditions) -> None:
+    """A visit is a run of consecutive calls inside one module of the room; a step back is one to a module left before.
+
+    The calls of the allocator and of the schema, which thousands of requests make, are left out, and so are what a
+    predictor finds once, whether the recording can be simulated and the largest batch size, and the request that fails.
+    """
+    of = predictor()
+    of.predict(dataclasses.replace(asked, batch_size=8))
+    visits: list[str] = []
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        folder, _, module = frame.f_code.co_filename.rpartition("/")
+        if event == "call" and folder.endswith("tb_memplugin/fit") and visits[-1:] != [module]:
+            visits.append(module)
+
+    sys.setprofile(profile)
+    try:
+        of.predict(asked)
+    finally:
+        sys.setprofile(None)
+    assert len(set(visits)) == 7 and len(visits) <= 10 and len(visits) - len(set(visits)) <= 3, visits

@@ -12,9 +12,7 @@ import numpy as np
 import pytest
 
 import tb_memplugin
-from tb_memplugin.fit.conditions import RECORDED, Conditions
-from tb_memplugin.fit.predictor import Predictor
-from tb_memplugin.fit.what_if_evidence import recorded_program
+from tb_memplugin.fit import RECORDED, Conditions, Predictor, recorded_program
 from tb_memplugin.schema import Run
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures" / "batch_sizes"

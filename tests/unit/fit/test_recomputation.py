@@ -5,9 +5,10 @@ from typing import cast
 import pytest
 from requests_cases import THREE_LAYERS, HandMade, hand_made_requests
 
-from tb_memplugin.fit.changes import Change
+from tb_memplugin.fit import Conditions, SizedStep, peak_in_one_piece
+from tb_memplugin.fit.cases import make_case
+from tb_memplugin.fit.changes import FEWER_RESULTS, OVERLAPPING_RESULTS
 from tb_memplugin.fit.recomputation import Parts, recomputed
-from tb_memplugin.fit.sized_steps import SizedStep, peak_in_one_piece
 
 AT_MOST = 1024 + 2048 + 8192 + 256  # in the backward pass of the head
 
@@ -27,7 +28,7 @@ def test_a_part_knows_its_passes_and_its_output() -> None:
 def test_a_recomputed_segment_keeps_its_output_alone_until_its_backward_pass() -> None:
     step = hand_made()
     assert peak_in_one_piece(step) == AT_MOST
-    again = recomputed(step, (("net/a", "net/b"),), {"net/b": 2048})
+    again = recomputed(step, (("net/a", "net/b"),), {"net/b": 512})
     assert peak_in_one_piece(again) == AT_MOST - 1024
     # Both results are requested again, in their order, after the head's backward pass and before the segment's.
     birth, death = again.requests.birth, again.requests.death
@@ -67,7 +68,7 @@ def test_what_the_backward_pass_computes_ahead_is_not_there_before_the_recomputa
     assert part is not None and part.ahead.tolist() == [2] and part.saved.tolist() == [0, 1, 2]
     assert peak_in_one_piece(step) == AT_MOST + 4096
     # WHEN both layers are recomputed THEN it waits for that, and nothing but the output is there at the head's gradient
-    assert peak_in_one_piece(recomputed(step, (("net/a", "net/b"),), {"net/b": 2048})) == AT_MOST - 1024
+    assert peak_in_one_piece(recomputed(step, (("net/a", "net/b"),), {"net/b": 512})) == AT_MOST - 1024
 
 
 @pytest.mark.parametrize(("layers", "kept"), [(("net/a", "net/b"), True), (("net/b",), False)])
@@ -83,7 +84,7 @@ def test_the_batch_stays_until_the_first_layers_are_recomputed_from_it(layers: t
         ("net/b", "activation_gradients", "gradient_tape/net/b/Mul", 2048, 8, 14),
         ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 11, 15),
     )
-    again = recomputed(hand_made(chunks), (layers,), {layers[-1]: 2048}).requests
+    again = recomputed(hand_made(chunks), (layers,), {layers[-1]: 512}).requests
     back, batch = again.birth[6], again.death[0]
     # THEN it is freed before the backward pass of the segment that reads it, or as early as recorded
     assert again.birth[5] < batch < back if kept else batch == 2
@@ -112,8 +113,8 @@ def test_results_of_layers_inside_a_recomputed_one_are_repeated_too() -> None:
         ("net/blocks", "activations", "net/blocks/MatMul", 2048, 1, 4),
         ("net/block/dense", "activation_gradients", "gradient_tape/net/block/dense/MatMul", 1024, 2, 3),
     )
-    change = Change(recompute=(("net/block",),))
-    assert change.repeated_rows(hand_made_requests(chunks)).tolist() == [True, False, False]
+    case = make_case([], [hand_made_requests(chunks)], Conditions(recompute=(("net/block",),)), ())
+    assert case.changed.transient == (-FEWER_RESULTS * 1024, 0, OVERLAPPING_RESULTS * 1024)
 
 
 @pytest.mark.parametrize("freed", [4.5, 9])

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_memplugin.fit.segment_search import UnitCosts
+from tb_memplugin.fit.segments import UnitCosts
 
 Spans = tuple[tuple[int, int], ...]
 

@@ -10,7 +10,7 @@ from reading_cases import MIB
 
 import tb_memplugin
 from tb_memplugin.errors import RequestError
-from tb_memplugin.fit.what_if import capacity_bytes, checked_conditions
+from tb_memplugin.fit import capacity_bytes, checked_conditions
 from tb_memplugin.schema import MISSING, Counters, Run
 
 GIB = 1 << 30

@@ -7,10 +7,8 @@ import pytest
 from reading_cases import MIB
 
 import tb_memplugin
-from tb_memplugin.fit.history import FailedRequest
-from tb_memplugin.fit.prediction import Prediction, Reproduced
-from tb_memplugin.fit.predictor import Enough
-from tb_memplugin.fit.what_if_answer import verdict_sentence
+from tb_memplugin.fit import FailedRequest, Prediction, Reproduced
+from tb_memplugin.fit.prediction import Enough, verdict_sentence
 from tb_memplugin.schema import Run
 from tb_memplugin.schema.units import format_bytes
 

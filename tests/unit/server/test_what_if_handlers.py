@@ -13,10 +13,7 @@ from reading_cases import DEVICE, MIB, make_oom, write_small_run
 import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.plan_answer import describe_plan
-from tb_memplugin.fit.what_if import RunPredictor
-from tb_memplugin.fit.what_if_answer import FITS, describe_what_if
+from tb_memplugin.fit import FITS, Conditions, Predictor, describe_plan, describe_what_if
 from tb_memplugin.schema.units import format_bytes
 from tb_memplugin.server import what_if_handlers
 from tb_memplugin.server.handlers import Handlers
@@ -83,7 +80,7 @@ def test_the_recorded_conditions(handlers: Handlers, logdir: pathlib.Path) -> No
 def test_the_answer_is_that_of_the_library(handlers, logdir, values, conditions) -> None:
     answer = ask(handlers, logdir, device=DEVICE, **values)
     run = tb_memplugin.load(logdir)["traced"]
-    expected = describe_what_if(RunPredictor(run, DEVICE).what_if(conditions))
+    expected = describe_what_if(Predictor.of(run, DEVICE).what_if(conditions))
     assert {name: answer[name] for name in expected} == json.loads(json.dumps(expected))
 
 
@@ -209,15 +206,15 @@ def test_answers_are_computed_once_and_one_at_a_time(logdir: pathlib.Path, monke
     cached = ask(handlers, source)
     asked: list[Conditions] = []
     begun, end = threading.Event(), threading.Event()
-    real = RunPredictor.what_if
+    real = Predictor.what_if
 
-    def slow(predictor: RunPredictor, conditions: Conditions) -> Any:
+    def slow(predictor: Predictor, conditions: Conditions) -> Any:
         asked.append(conditions)
         begun.set()
         assert end.wait(60)
         return real(predictor, conditions)
 
-    monkeypatch.setattr(RunPredictor, "what_if", slow)
+    monkeypatch.setattr(Predictor, "what_if", slow)
     threads = [threading.Thread(target=ask, args=(handlers, source), kwargs={"batch_size": "8"}) for _ in range(3)]
     for thread in threads:
         thread.start()

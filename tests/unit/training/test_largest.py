@@ -16,7 +16,7 @@ from reading_cases import MIB
 import tb_memplugin
 from tb_memplugin import BatchSizeAnswer
 from tb_memplugin.errors import RecordingError, RequestError
-from tb_memplugin.fit.conditions import Conditions
+from tb_memplugin.fit import Conditions
 from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.training import largest
 from tb_memplugin.training.probing import OutOfMemoryError
@@ -193,7 +193,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, capacity: Any, own: int | None) -> An
     monkeypatch.setattr(largest, "checked_devices", lambda model: [Device("GPU:0", own, None)])
     monkeypatch.setattr(largest, "restored", lambda model: contextlib.nullcontext())
     monkeypatch.setattr(largest, "record", lambda *arguments: None)
-    monkeypatch.setattr(largest, "RunPredictor", lambda run, device: None)
+    monkeypatch.setattr(largest.Predictor, "of", lambda run, device: None)
     monkeypatch.setattr(largest, "_search", lambda *arguments: found.append(arguments[4]) or "answer")
     assert largest.largest_batch_size(None, np.ones((2, 3)), capacity) == "answer"
     return found[0]

@@ -16,12 +16,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.fit.cases import PeakParts
+from tb_memplugin.fit.changes import Segments
 from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.plan_answer import TimeSource
-from tb_memplugin.fit.prediction import PeakParts
+from tb_memplugin.fit.plans import TimeSource
 from tb_memplugin.fit.predictor import Predictor
-from tb_memplugin.fit.recomputation import Part, Parts, Segments
-from tb_memplugin.fit.sized_steps import SizedStep, in_use, peak_in_one_piece, rounded_sizes
+from tb_memplugin.fit.recomputation import Part, Parts
+from tb_memplugin.fit.simulation import in_use, peak_in_one_piece, rounded_sizes
+from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import Floats, Integers, Layer, Run, StepRequests, example_bytes
 
 FORWARD_SHARE = 1 / 3
@@ -277,7 +279,7 @@ class Recomputing:
 
     segments: Segments
     extra_time: float
-    peaks: PeakParts
+    parts: PeakParts
 
 
 class SegmentSearch:
@@ -318,7 +320,7 @@ class SegmentSearch:
         for limit in np.linspace(self.smallest_bytes, self.demand_bytes, points + 1)[:-1].astype(int).tolist():
             self._simulated(self._costs.choose(limit))
         kept: list[Recomputing] = []
-        found = sorted(filter(None, self._found.values()), key=lambda one: (one.peaks.high_bytes, one.extra_time))
+        found = sorted(filter(None, self._found.values()), key=lambda one: (one.parts.peak.high_bytes, one.extra_time))
         for one in found:
             if not kept or one.extra_time < kept[-1].extra_time:
                 kept.append(one)
@@ -337,13 +339,13 @@ class SegmentSearch:
             predicted = None
             if self._predictor.reason_against(conditions) is None:
                 seconds = float(sum(self._costs.seconds[first:end].sum() for first, end in reversed(spans)))
-                peaks = self._predictor.peaks(conditions)
-                predicted = Recomputing(segments, seconds / self._units.step_seconds, peaks)
+                parts = self._predictor.peaks(conditions)
+                predicted = Recomputing(segments, seconds / self._units.step_seconds, parts)
             self._found[spans] = predicted
         return self._found[spans]
 
     def fits(self, found: Recomputing, budget: int) -> bool:
-        return found.peaks.high_bytes <= budget and self._predictor.fits(self._with(found.segments))
+        return found.parts.peak.high_bytes <= budget and self._predictor.fits(self._with(found.segments))
 
     def _with(self, segments: Segments) -> Conditions:
         return dataclasses.replace(self._conditions, recompute=segments)

@@ -5,7 +5,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from tb_memplugin.fit.what_if_answer import describe_rows
+from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.fit.prediction import describe_rows
 from tb_memplugin.schema import Layer, LedgerRow, clean, counted, format_bytes, format_table, html_text
 
 Kind: TypeAlias = Literal[
@@ -106,12 +107,12 @@ class Plan:
         parts = ["\n".join(_lines(self))]
         if self.options:
             rows = [
-                (one.sentence, _span(one), "yes" if one.fits else "no", format_time(one.extra_time))
+                (one.sentence, str(Interval.of(one)), "yes" if one.fits else "no", format_time(one.extra_time))
                 for one in self.options
             ]
             parts.append(format_table(("change", "predicted peak", "fits", "time"), rows))
         if self.curve:
-            points = [(_span(one), format_time(one.extra_time), str(one.segments)) for one in self.curve]
+            points = [(str(Interval.of(one)), format_time(one.extra_time), str(one.segments)) for one in self.curve]
             parts.append(format_table(("peak with recomputation", "time", "segments"), points))
         return "\n\n".join(parts)
 
@@ -146,7 +147,7 @@ def _lines(plan: Plan) -> list[str]:
     if plan.fits:
         what = next((option.sentence for option in plan.options if option.fits), "")
         lines.append(f"plan: {what}")
-        lines.append(f"predicted peak: {_span(plan)}")
+        lines.append(f"predicted peak: {Interval.of(plan)}")
         if plan.segments and plan.extra_time is not None:
             lines.append(f"time of a step: {format_time(plan.extra_time)} ({plan.time_source})")
     elif plan.fits is False:
@@ -159,10 +160,6 @@ def _lines(plan: Plan) -> list[str]:
     if plan.code:
         lines += ["", *(f"    {line}" for line in plan.code.splitlines())]
     return lines
-
-
-def _span(one: Plan | PlanOption | PlanPoint) -> str:
-    return f"{format_bytes(one.peak_bytes)} ({format_bytes(one.low_bytes)} to {format_bytes(one.high_bytes)})"
 
 
 def format_time(share: float | None) -> str:

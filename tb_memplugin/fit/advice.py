@@ -1,0 +1,508 @@
+"""Finds changes with which a recorded training fits: into a budget at the least cost, and after a failure. Pure.
+
+Both simulate `Conditions` in order of preference. A plan is the cheapest change whose whole range is within a budget. A
+fix of a failed allocation counts only if the simulation of the failed training fails as well, and if every step of the
+changed training passes in the simulation.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from tb_memplugin.fit.conditions import RECORDED, Conditions, globs_of
+from tb_memplugin.fit.evidence import (
+    NOTHING,
+    Evidence,
+    layer_table_of,
+    measured_peak,
+    recorded_evidence,
+    recorded_program,
+)
+from tb_memplugin.fit.plans import Kind, Plan, PlanOption, PlanPoint, code_of, format_time, remat_line
+from tb_memplugin.fit.predictor import SPARE, Predictor, bisected
+from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
+from tb_memplugin.fit.simulation import FailedRequest
+from tb_memplugin.schema import (
+    Category,
+    Fix,
+    FixKind,
+    Layer,
+    LedgerRow,
+    Oom,
+    Run,
+    Verdict,
+    counted,
+    format_bytes,
+    is_gpu,
+    recorded_precision,
+)
+
+MOST_PARTS = 16
+"""Most batches that gradients are accumulated over."""
+SEARCHED_PARTS = (2, 4, 8, 16)
+"""Numbers of batches that are tried together with recomputation, which takes a search for each."""
+CURVE_POINTS = 4
+"""Points of the curve that are simulated beside those that the search simulates."""
+FREEZING_TRIES = 5
+"""Numbers of frozen layers that are simulated."""
+NAMED_CATEGORIES = 4
+"""Categories that a sentence on the smallest peak names."""
+MAX_FIXED = 8
+"""Failures of a run, the last ones, whose fixes are simulated where nobody asks for one of them."""
+MOST_ACCUMULATED = 1024
+"""Most batches that gradients are accumulated over."""
+_BYTES = ("peak_bytes", "low_bytes", "high_bytes")
+_OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_BYTES)
+"""What a plan has of its option."""
+
+
+def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
+    """The cheapest change with which a run, with its requests, fits into a budget, and into its allocator.
+
+    The budget is by default the allocator's limit, the batch size the recorded one.
+    """
+    predictor = Predictor.of(run, device)
+    recorded = predictor.predict(Conditions(batch_size=batch_size))
+    limit = recorded.capacity_bytes or 0
+    budget = budget or limit
+    if recorded.peak_bytes is None:
+        return Plan(device, budget, None, sentences=recorded.assumptions)
+    # A budget above the limit is that of a larger device.
+    capacity = max(budget, limit)
+    there = predictor.predict(Conditions(batch_size, capacity))
+    fits = there.fits and there.high_bytes is not None and there.high_bytes <= budget
+    withheld = None if fits else predictor.reason_against(RECORDED)
+    if withheld is None:
+        return _Planner(predictor, run, device, budget, Conditions(recorded.batch_size, capacity)).plan()
+    size, most = format_bytes(recorded.peak_bytes), format_bytes(recorded.high_bytes)
+    # Otherwise it would be recorded the same way again.
+    unsuitable = unsuitable_recording(predictor.steps[-1], predictor.layers) if predictor.steps else None
+    needed = f"As recorded, the training needs {size}, at most {most}."
+    sentences = (needed, withheld, *([] if unsuitable is None else [unsuitable]))
+    return Plan(device, budget, None, recorded_peak_bytes=recorded.peak_bytes, sentences=sentences)
+
+
+class _Change(NamedTuple):
+    """A change to try, and over how many batches it accumulates gradients."""
+
+    kind: Kind
+    sentence: str
+    conditions: Conditions
+    parts: int = 1
+
+
+_WITH_RECOMPUTATION: dict[Kind, Kind] = {
+    "recompute": "recompute",
+    "accumulate": "recompute_and_accumulate",
+    "optimizer": "recompute_and_optimizer",
+    "batch_size": "recompute_and_batch_size",
+}
+
+
+class _Planner:
+    def __init__(self, predictor: Predictor, run: Run, device: str, budget: int, same: Conditions) -> None:
+        self._predictor, self._layers = predictor, predictor.layers
+        self._device, self._budget = device, budget
+        self._capacity = same.capacity_bytes
+        self._units: Units = units_of(run, predictor.steps[-1], self._layers)
+        table = next((one for one in reversed(run.layer_tables) if one.optimizer), None)
+        self._optimizer = "Optimizer" if table is None else str(table.optimizer)
+        self._root = f"{self._layers[0].path}/" if self._layers else ""
+        self._searches: dict[Conditions, SegmentSearch] = {}
+        self._conditions: dict[PlanOption, Conditions] = {}
+        recorded = Conditions(same.batch_size)
+        fits = "fits " if self._fits(recorded) else ""
+        self._same = self._described(_Change("none", f"no change: {fits}as recorded", recorded))
+
+    def plan(self) -> Plan:
+        options = [self._same, *([] if self._same.fits else self._options())]
+        chosen = next((option for option in options if option.fits), None)
+        sentences = list(self._units.sentences)
+        least = chosen or min(options, key=lambda option: option.high_bytes)
+        peaks = self._predictor.peaks(self._conditions[least])
+        if chosen is None:
+            sentences.insert(
+                0,
+                f"The smallest peak that was found is {format_bytes(least.peak_bytes)}, at most "
+                f"{format_bytes(least.high_bytes)} ({least.sentence}){_holding(peaks.ledger)}.",
+            )
+        return Plan(
+            device=self._device,
+            budget_bytes=self._budget,
+            **{name: getattr(least, name) for name in _OF_OPTION},
+            recorded_peak_bytes=self._same.peak_bytes,
+            demand_bytes=peaks.demand_bytes,
+            time_source=self._units.time_source,
+            code=code_of(least, self._optimizer, self._layers) if least.fits else "",
+            options=tuple(options),
+            curve=self._curve(),
+            ledger=peaks.ledger,
+            sentences=tuple(sentences),
+            model=self._root.rstrip("/"),
+        )
+
+    def _options(self) -> Iterator[PlanOption]:
+        """Changes in order of preference.
+
+        The first trains the same. Accumulation keeps the effective batch, but batch norm then sees smaller batches. The
+        others change the training: a smaller batch, an optimizer without slots, half precision, and frozen layers,
+        which no longer learn. Combinations follow where no single change is enough.
+        """
+        batch = self._same.batch_size
+        alone = self._first([_Change("recompute", "", Conditions(batch))], recompute=True)
+        found = [alone]
+        if batch is not None:
+            parts = [
+                _Change(
+                    "accumulate",
+                    f"gradient accumulation over {count} batches of {batch // count}",
+                    Conditions(batch // count, accumulate=True),
+                    count,
+                )
+                for count in range(2, MOST_PARTS + 1)
+                if batch % count == 0
+            ]
+            sizes = [batch >> halvings for halvings in range(1, batch.bit_length())]
+            smaller = [
+                _Change("batch_size", f"batch size {size} instead of {batch}", Conditions(size)) for size in sizes
+            ]
+            has_slots = any(layer.optimizer_bytes for layer in self._layers)
+            sgd = (
+                [_Change("optimizer", "SGD without momentum", Conditions(batch, optimizer="sgd"))] if has_slots else []
+            )
+            found.append(self._first(parts))
+            fits = any(one is not None and one.fits for one in found)
+            if not fits:
+                found.append(self._first([one for one in parts if one.parts in SEARCHED_PARTS], recompute=True))
+            changing = [self._first(smaller), self._first(sgd)]
+            if recorded_precision(self._layers) in (None, "float32"):
+                half = Conditions(batch, precision="mixed_float16")
+                changing.append(
+                    self._first([_Change("precision", "mixed_float16, on a device that supports it", half)])
+                )
+            changing.append(self._freezing(batch))
+            found += changing
+            if not fits and not any(one is not None and one.fits for one in changing):
+                found += [self._first(sgd, recompute=True), self._first(smaller, recompute=True)]
+        return filter(None, found)
+
+    def _first(self, changes: Sequence[_Change], recompute: bool = False) -> PlanOption | None:
+        """The first change that fits; else the last one, if it can be simulated."""
+        for change in changes:
+            found = None
+            if recompute:
+                search = self._search(change.conditions)
+                # The segments that fit at the least time, those of the smallest peak if none fit.
+                found = None if search is None else search.cheapest(self._budget)
+                if found is None:
+                    continue
+            elif self._predictor.reason_against(change.conditions) is not None:
+                continue
+            if change is changes[-1] or self._fits(_with(change.conditions, found)):
+                return self._described(change, found)
+        return None
+
+    def _freezing(self, batch: int) -> PlanOption | None:
+        """Freezing as few layers as needed, from the model's first on; all but the last if that is not enough."""
+        trained = [layer.path for layer in self._layers if layer.trainable_weight_bytes]
+
+        def frozen(count: int) -> PlanOption | None:
+            sentence = f"freeze the first {counted(count, 'trainable layer')}"
+            return self._first([_Change("freeze", sentence, Conditions(batch, frozen=tuple(trained[:count])))])
+
+        failing, passing = 0, len(trained) - 1
+        best = None if passing < 1 else frozen(passing)
+        if best is None or not best.fits:
+            return best
+        for _ in range(FREEZING_TRIES):
+            if passing - failing <= 1:
+                break
+            middle = (failing + passing) // 2
+            option = frozen(middle)
+            if option is not None and option.fits:
+                best, passing = option, middle
+            else:
+                failing = middle
+        return best
+
+    def _fits(self, wanted: Conditions) -> bool:
+        """Whether the whole range of the peak is within the budget, and `what_if` says that it fits into the limit."""
+        within = dataclasses.replace(wanted, capacity_bytes=self._capacity)
+        return self._predictor.peaks(wanted).peak.high_bytes <= self._budget and self._predictor.fits(within)
+
+    def _described(self, change: _Change, found: Recomputing | None = None) -> PlanOption:
+        wanted = _with(change.conditions, found)
+        again = [] if found is None else [recompute_sentence(found.segments)]
+        same_time = 0.0 if change.kind == "none" else None
+        option = PlanOption(
+            kind=change.kind if found is None else _WITH_RECOMPUTATION[change.kind],
+            sentence="; ".join([*again, *filter(None, [change.sentence])]),
+            segments=() if found is None else inside(self._root, found.segments),
+            batch_size=wanted.batch_size,
+            accumulation=change.parts,
+            **self._predictor.peaks(wanted).peak.as_peak(),
+            fits=self._fits(wanted),
+            extra_time=found.extra_time if found is not None and change.kind == "recompute" else same_time,
+            frozen=tuple(path.removeprefix(self._root) for path in wanted.frozen),
+        )
+        self._conditions[option] = wanted
+        return option
+
+    def _search(self, conditions: Conditions) -> SegmentSearch | None:
+        if not len(self._units):
+            return None
+        if conditions not in self._searches:
+            within = dataclasses.replace(conditions, capacity_bytes=self._capacity)
+            self._searches[conditions] = SegmentSearch(self._predictor, self._units, within)
+        return self._searches[conditions]
+
+    def _curve(self) -> tuple[PlanPoint, ...]:
+        """The curve at the recorded batch size, which ends with the training as recorded; empty if nothing saves."""
+        search, same = self._search(Conditions(self._same.batch_size)), self._same
+        found = [] if search is None else search.curve(CURVE_POINTS)
+        points = [
+            PlanPoint(**one.parts.peak.as_peak(), extra_time=one.extra_time, segments=len(one.segments))
+            for one in found
+            if one.parts.peak.typical_bytes < same.peak_bytes and one.extra_time > 0
+        ]
+        return (*points, PlanPoint(same.peak_bytes, same.low_bytes, same.high_bytes, 0.0, 0)) if points else ()
+
+
+def _with(conditions: Conditions, found: Recomputing | None) -> Conditions:
+    return conditions if found is None else dataclasses.replace(conditions, recompute=found.segments)
+
+
+def inside(root: str, segments: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(path.removeprefix(root) for path in segment) for segment in segments)
+
+
+def recompute_sentence(segments: Sequence[Sequence[str]]) -> str:
+    layers = sum(len(segment) for segment in segments)
+    return f"recompute {counted(len(segments), 'segment')} with {counted(layers, 'layer')}"
+
+
+def _holding(ledger: Sequence[LedgerRow]) -> str:
+    sums: collections.Counter[Category] = collections.Counter()
+    for row in ledger:
+        sums[row.category] += row.bytes
+    largest = [f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in sums.most_common(NAMED_CATEGORIES)]
+    return f": {', '.join(largest)}" if largest else ""
+
+
+# --- fixes of a failure -------------------------------------------------------------------------------------------
+
+
+class Advice(NamedTuple):
+    """The fixes, and a sentence on why there are none, or on what their simulation shows differently; None without."""
+
+    fixes: tuple[Fix, ...]
+    note: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedTraining:
+    """What failed: `is_training` unless the failed step validated or predicted; `op` made the failed request."""
+
+    batch_size: int
+    capacity_bytes: int
+    verdict: Verdict | None
+    is_gpu: bool
+    is_training: bool = True
+    op: str | None = None
+
+
+def advice(session: Run, oom: Oom) -> Advice:
+    """The fixes of a failure of a session, whose requests include steps that a later session repeats; on a device as
+    the session names it. Takes up to some seconds.
+    """
+    before = [one for one in session.requests if one.wall_time <= oom.wall_time]
+    steps = () if oom.phase is None else recorded_program(before, oom.device, oom.phase)
+    if not any(not one.first for one in steps):
+        return Advice((), "No fix could be simulated: no whole step was traced before.")
+    if not oom.batch_size:
+        return Advice((), "No fix could be simulated: the batch size of the failed step is unknown.")
+    if oom.capacity_bytes is None:
+        return Advice((), "No fix could be simulated: the allocator's capacity is unknown.")
+    table = layer_table_of(session, steps)
+    layers = () if table is None else table.layers
+    training = oom.phase == "train"
+    failed = FailedTraining(oom.batch_size, oom.capacity_bytes, oom.verdict, is_gpu(oom.device), training, oom.op)
+    evidence = recorded_evidence(session, oom.device, steps, oom.wall_time) if training else NOTHING
+    if evidence.growth is not None:
+        return Advice((), f"No fix could be simulated. {evidence.growth}")
+    predictor = Predictor(steps, layers, measured_peak(session, oom.device, steps, until=oom.wall_time))
+    return simulated_fixes(predictor, layers, failed, evidence, lambda: units_of(session, steps[-1], layers))
+
+
+def with_advice(oom: Oom, found: Advice) -> Oom:
+    notes = oom.not_available if found.note is None else (*oom.not_available, found.note)
+    return dataclasses.replace(oom, fixes=found.fixes, not_available=notes)
+
+
+def simulated_fixes(
+    predictor: Predictor,
+    layers: Sequence[Layer],
+    failed: FailedTraining,
+    evidence: Evidence = NOTHING,
+    units: Callable[[], Units] = Units,
+) -> Advice:
+    """The fixes of a failed training.
+
+    The predictor predicts from steps alone, as the failure itself is no evidence; no fix contradicts the `evidence`.
+    The first layer is the model itself; `units` finds those that can be recomputed.
+    """
+    here = predictor.predict(Conditions(batch_size=failed.batch_size, capacity_bytes=failed.capacity_bytes))
+    if here.method == "unknown":
+        return Advice((), "No fix could be simulated. " + " ".join(here.assumptions))
+    if here.fits is not False:
+        return Advice(
+            (),
+            "No fix could be simulated: in the simulation, the failed step "
+            f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure.",
+        )
+    finder = _Finder(predictor.bounded_by(evidence), layers, failed, units)
+    return Advice(tuple(finder.fixes()), _other_request(here.fails_at, failed))
+
+
+def _other_request(simulated: FailedRequest | None, failed: FailedTraining) -> str | None:
+    """A sentence if the simulation fails at another request than the step did."""
+    if simulated is None or simulated.op is None or failed.op is None or simulated.op.endswith(failed.op):
+        return None
+    size = format_bytes(simulated.requested_bytes)
+    return (
+        f"In the simulation, the failed step runs out of memory at a different request: {size} by {simulated.op}. "
+        "Parallel operations request memory in a different order each time."
+    )
+
+
+class _Finder:
+    def __init__(
+        self, predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining, units: Callable[[], Units]
+    ) -> None:
+        self._predictor, self._layers, self._failed, self._units = predictor, layers, failed, units
+        self._trained = [layer.path for layer in layers if layer.trainable_weight_bytes]
+
+    def fixes(self) -> list[Fix]:
+        failed = self._failed
+        largest = self._predictor.largest_batch_size(
+            Conditions(capacity_bytes=failed.capacity_bytes), below=failed.batch_size
+        )
+        # A batch of one example has no smaller one.
+        fixes: list[Fix | None] = [None if largest is None or failed.batch_size == 1 else self._batch(largest)]
+        if failed.is_training:
+            fixes.append(recomputing_fix(self._predictor, self._units(), self._layers, failed))
+            fixes += [self._accumulation(largest) if largest else None, self._freezing()]
+        if failed.verdict == "fragmentation":
+            fixes.append(self._one_piece())
+        fixes += [self._capacity(), self._precision() if failed.is_training else None]
+        return [fix for fix in fixes if fix is not None]
+
+    def _passes(self, conditions: Conditions, quick: bool = False) -> bool:
+        batch = conditions.batch_size or self._failed.batch_size
+        return self._predictor.passes(batch, self._failed.capacity_bytes, conditions, quick)
+
+    def _fix(self, kind: FixKind, change: str, conditions: Conditions, detail: str = "", **advice: Any) -> Fix:
+        """A fix that is enough, with its peak: simulated over whole steps, or that of such steps in the run."""
+        capacity = conditions.capacity_bytes or self._failed.capacity_bytes
+        batch = conditions.batch_size or self._failed.batch_size
+        prediction = self._predictor.predict(dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity))
+        how = "Recorded" if prediction.method == "recorded" else "Simulated"
+        peak = prediction.peak_bytes
+        sentence = f"{change}{detail}. {how} peak: {format_bytes(peak)} of {format_bytes(capacity)}."
+        return Fix(kind, change, sentence, enough=True, peak_bytes=peak, **advice)
+
+    def _batch(self, largest: int) -> Fix:
+        before = self._failed.batch_size
+        if not largest:
+            sentence = f"Simulated: even a batch size of 1 instead of {before} fails."
+            return Fix("batch", "Batch size 1", sentence, enough=False)
+        conditions, detail = Conditions(batch_size=largest), f" instead of {before}"
+        return self._fix("batch", f"Batch size {largest}", conditions, detail, batch_size=largest)
+
+    def _accumulation(self, largest: int) -> Fix | None:
+        """The same effective batch in fewest parts; the sums of the gradients take as much as the weights."""
+        before = self._failed.batch_size
+        for parts in range(2, min(before, MOST_ACCUMULATED) + 1):
+            size = before // parts
+            conditions = Conditions(batch_size=size, accumulate=True)
+            if before % parts == 0 and size <= largest and self._passes(conditions):
+                change = f"Gradient accumulation over {parts} batches of {size}"
+                detail = f" (gradient_accumulation_steps={parts})"
+                return self._fix("accumulation", change, conditions, detail, batch_size=size)
+        return None
+
+    def _freezing(self) -> Fix | None:
+        """Freezing as few layers as needed, from the model's first on; the last one stays trainable."""
+        most = len(self._trained) - 1
+        if most < 1 or not self._passes(self._frozen(most)):
+            return None
+        passing = bisected(most, 0, lambda count: self._passes(self._frozen(count), quick=True))
+        while passing < most and not self._passes(self._frozen(passing)):
+            passing += 1
+        paths = self._trained[:passing]
+        which = f"the first {passing} trainable layers (up to {paths[-1]})" if passing > 1 else paths[0]
+        return self._fix("freezing", f"Freeze {which}", self._frozen(passing), freeze=globs_of(paths))
+
+    def _frozen(self, count: int) -> Conditions:
+        return Conditions(frozen=tuple(self._trained[:count]))
+
+    def _capacity(self) -> Fix:
+        batch, capacity = self._failed.batch_size, self._failed.capacity_bytes
+        found = self._predictor.enough_capacity(batch, capacity)
+        if found is None:
+            tried = format_bytes(self._predictor.most_capacity(batch, capacity))
+            return Fix("limit", f"Capacity {tried}", f"Simulated: a capacity of {tried} is not enough.", enough=False)
+        conditions, detail = Conditions(capacity_bytes=found.bytes), f" instead of {format_bytes(capacity)}"
+        return self._fix(
+            "limit", f"Capacity {format_bytes(found.bytes)}", conditions, detail, capacity_bytes=found.bytes
+        )
+
+    def _one_piece(self) -> Fix:
+        """The same training in a pool whose free memory is always in one piece."""
+        needed = self._predictor.peak_in_one_piece(self._failed.batch_size)
+        capacity = self._failed.capacity_bytes
+        enough = needed * (1 + SPARE) <= capacity
+        how = "TF_GPU_ALLOCATOR=cuda_malloc_async joins free pieces. " if self._failed.is_gpu else ""
+        change = "Free memory in one piece"
+        sentence = (
+            f"{change}. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
+            f"{format_bytes(capacity)}, which is {'enough' if enough else 'not enough'}."
+        )
+        return Fix("one_piece", change, sentence, enough=enough, peak_bytes=needed)
+
+    def _precision(self) -> Fix | None:
+        failed = self._failed
+        if recorded_precision(self._layers) not in (None, "float32"):
+            return None  # it computes in half precision already
+        conditions = Conditions(failed.batch_size, failed.capacity_bytes, precision="mixed_float16")
+        prediction = self._predictor.predict(conditions)
+        if prediction.low_bytes is None or prediction.low_bytes > failed.capacity_bytes:
+            return None
+        change = "Mixed precision"
+        sentence = (
+            f"{change} (mixed_float16, on a device that supports it). Estimated peak: "
+            f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)} of "
+            f"{format_bytes(failed.capacity_bytes)}."
+        )
+        return Fix("precision", change, sentence)
+
+
+def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer], failed: FailedTraining) -> Fix | None:
+    """The segments with which the failed training passes at the least time; None if none are enough."""
+    capacity = failed.capacity_bytes
+    if not len(units):
+        return None
+    search = SegmentSearch(predictor, units, Conditions(failed.batch_size, capacity))
+    found = search.cheapest(capacity)
+    if found is None or not search.fits(found, capacity):
+        return None
+    segments = inside(f"{layers[0].path}/", found.segments)
+    what = recompute_sentence(segments)
+    change, (_, peak, high) = f"{what[0].upper()}{what[1:]}", found.parts.peak
+    sentence = (
+        f"{change} in the backward pass. Simulated peak: "
+        f"{format_bytes(peak)} of {format_bytes(capacity)}, about {format_time(found.extra_time)} time."
+    )
+    line = remat_line(segments)
+    return Fix("recompute", change, sentence, enough=True, budget_bytes=high, peak_bytes=peak, code=line)

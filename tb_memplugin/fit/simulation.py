@@ -1,0 +1,570 @@
+"""Simulates a training on BFC's rules from its first step on. Pure.
+
+Which chunks the allocator splits depends on the chunks that earlier steps left behind, so a step is simulated with
+what came before it: the recorded memory map when the first step began (or an empty pool, if the simulated one cannot
+have these regions), the first step itself, which makes the optimizer's slots, and then the recorded steps in turn.
+"""
+
+import collections
+import copy
+import dataclasses
+import operator
+import weakref
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, rounded_bytes
+from tb_memplugin.fit.changes import Changed, own_rows
+from tb_memplugin.fit.conditions import Interval
+from tb_memplugin.fit.steps import LEFT_OUT, SizedStep
+from tb_memplugin.schema import IN_USE, MISSING, PERSISTENT, ChunkOwner, Integers, MemoryMap, StepRequests, is_gpu
+
+TYPICAL_DISTANCE, LARGE_DISTANCE = 2, 8
+"""Most places by which an event moves in a simulation with another order: of a typical step, and of one that must pass
+whatever the order."""
+DISTANCE_SHARE = 100
+"""An event moves by at most this part of the step's events."""
+SIMULATED_STEPS = 10
+"""Simulated steps after the first one: the pool's pieces settle within a few."""
+VARIANTS = 3
+"""Simulations of a prediction, each with the recorded steps in another order."""
+NO_LIMIT = 1 << 60
+NEGLIGIBLE_SHARE = 0.002
+"""Share of a step's requests up to which the least and the most sizes are simulated as one. It only saves
+simulations: no quick test fails at 0."""
+SETTLED = 2
+"""Simulated steps that do not count for the peak: the first makes the optimizer's slots, the next settles."""
+MARGIN = 0.04
+"""Share by which the range is wider than the simulated peaks: real steps run their ops in other orders. The steps of
+the trainings in docs/accuracy.md differ by ± 3.7 % from their median peak (median over graph mode). At 0,
+`test_the_range_reaches_as_far_as_the_simulation_of_the_recorded_training_misses_its_peak` fails."""
+
+
+# --- a recorded step -----------------------------------------------------------------------------------------------
+
+
+def event_order(requests: StepRequests) -> list[int]:
+    """For each event of the step the row of its chunk, as -1 - row where the event frees it."""
+    order = np.zeros(requests.events, np.int64)
+    rows = np.arange(len(requests))
+    born, freed = requests.birth >= 0, requests.death < requests.events
+    order[requests.birth[born]] = rows[born]
+    order[requests.death[freed]] = -1 - rows[freed]
+    events: list[int] = order.tolist()
+    return events
+
+
+def shuffled_order(requests: StepRequests, order: list[int], distance: int, seed: int) -> list[int]:
+    """An order of events in which each may have moved by `distance` places, as when ops run in parallel."""
+    random = np.random.default_rng(seed)
+    entries = np.asarray(order, np.int64)
+    place = np.arange(len(entries)) + random.uniform(-distance, distance, len(entries))
+    rows = np.where(entries < 0, -1 - entries, entries)
+    born = np.full(len(requests), -np.inf)
+    born[rows[entries >= 0]] = place[entries >= 0]
+    freed = entries < 0
+    place[freed] = np.maximum(place[freed], born[rows[freed]] + 0.5)  # a chunk is freed after its allocation
+    moved: list[int] = entries[np.argsort(place, kind="stable")].tolist()
+    return moved
+
+
+def lasting_order(requests: StepRequests) -> list[int]:
+    """`event_order` without allocations that the next event frees; of nested ones, the inner are removed first.
+
+    They leave the free chunks as they were. A first step has many: it runs ops one by one to make variables. The
+    allocation at the step's peak stays, and the first one in each region by which the pool grew.
+    """
+    order = event_order(requests)
+    needed = _peak_and_growth(requests, order)
+    kept: list[int] = []
+    for entry in order:
+        if entry < 0 and kept and kept[-1] == -1 - entry and kept[-1] not in needed:
+            kept.pop()
+        else:
+            kept.append(entry)
+    return kept
+
+
+def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
+    entries = np.asarray(order, np.int64)
+    rows = np.where(entries < 0, -1 - entries, entries)
+    change = np.where(entries < 0, -requests.allocated[rows], requests.allocated[rows])
+    needed = {int(rows[np.argmax(np.cumsum(change))])} if len(rows) else set()
+    born = rows[entries >= 0]
+    address = requests.address[born]
+    for begin, size in zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True):
+        needed.update(born[(address >= begin) & (address < begin + size)][:1].tolist())
+    return needed
+
+
+def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> frozenset[int]:
+    """Rows of a first step's chunks with which a GPU's kernels only try out algorithms.
+
+    In its first step a convolution runs every algorithm of cuDNN in turn. One whose scratch space does not fit is left
+    out, so these requests may fail. They are sizes that the same op never requests again in later steps.
+    """
+    if not first.first or not is_gpu(first.device):
+        return frozenset()
+    known: dict[str, set[int]] = {}
+    for one in later:
+        for op, size in zip(one.op.tolist(), one.requested.tolist(), strict=True):
+            if op >= 0:
+                known.setdefault(one.ops[op], set()).add(size)
+    tried = np.flatnonzero(own_rows(first) & (first.op >= 0))
+    return frozenset(
+        row
+        for row in tried.tolist()
+        if (sizes := known.get(first.ops[int(first.op[row])])) is not None and int(first.requested[row]) not in sizes
+    )
+
+
+def older_rows(requests: StepRequests) -> list[int]:
+    """In address order."""
+    rows = np.flatnonzero(requests.birth < 0)
+    ordered: list[int] = rows[np.argsort(requests.address[rows], kind="stable")].tolist()
+    return ordered
+
+
+def start_map(requests: StepRequests) -> MemoryMap:
+    old = older_rows(requests)
+    columns = (requests.address[old], requests.allocated[old], requests.requested[old])
+    chunks = list(zip(*(column.tolist() for column in columns), strict=True))
+    order = np.argsort(requests.region_address, kind="stable")
+    entries: list[tuple[int, int, int, int]] = []  # address, bytes, requested bytes, region
+    at = 0
+    for number, row in enumerate(order.tolist()):
+        free_from = int(requests.region_address[row])
+        end = free_from + int(requests.region_bytes[row])
+        while at < len(chunks) and chunks[at][0] < end:
+            place, allocated, requested = chunks[at]
+            entries += [(free_from, place - free_from, MISSING, number), (place, allocated, requested, number)]
+            free_from = place + allocated
+            at += 1
+        entries.append((free_from, end - free_from, MISSING, number))
+    kept = np.asarray([entry for entry in entries if entry[1] > 0], np.int64).reshape(-1, 4)
+    address, size, asked, region = kept.T.copy()
+    return MemoryMap(
+        step=requests.step,
+        phase=requests.phase,
+        device=requests.device,
+        wall_time=requests.wall_time,
+        address=address,
+        bytes=size,
+        requested_bytes=asked,
+        state=np.where(asked == MISSING, 0, IN_USE).astype(np.int64),
+        owner=np.full(len(kept), -1),
+        source=np.zeros(len(kept), np.int64),
+        since=np.full(len(kept), MISSING),
+        region=region,
+        owners=(),
+        region_address=requests.region_address[order],
+        region_bytes=requests.region_bytes[order],
+        in_use_bytes=int(requests.allocated[old].sum()),
+        pool_bytes=int(requests.region_bytes.sum()),
+        capacity_bytes=requests.capacity_bytes,
+        complete=True,
+        not_available=(),
+    )
+
+
+def empty_map(requests: StepRequests) -> MemoryMap:
+    started = start_map(requests)
+    nothing: dict[str, Any] = {
+        name: column[:0] for name, column in vars(started).items() if isinstance(column, np.ndarray)
+    }
+    return dataclasses.replace(started, in_use_bytes=0, pool_bytes=0, **nothing)
+
+
+def peak_in_one_piece(step: SizedStep, may_fail: frozenset[int] = frozenset()) -> int:
+    """Peak of a step's rounded requests, as if each took exactly its size. Requests that may fail are left out."""
+    rounded = rounded_sizes(step.sizes)
+    rounded[list(may_fail)] = 0
+    return int(in_use(step.requests, rounded).max())
+
+
+def rounded_sizes(sizes: Integers) -> Integers:
+    """Sizes as the allocator rounds them; 0 for chunks that are left out."""
+    return np.where(sizes == LEFT_OUT, 0, np.maximum(-(-sizes // ROUNDING) * ROUNDING, ROUNDING))
+
+
+def in_use(requests: StepRequests, sizes: Integers) -> Integers:
+    """Bytes in use before the first event and after each one, if the chunks have these sizes; shape [1 + events]."""
+    changes = np.zeros(requests.events + 2, np.int64)
+    np.add.at(changes, requests.birth + 1, sizes)
+    np.subtract.at(changes, requests.death + 1, sizes)
+    return np.cumsum(changes)[:-1]
+
+
+# --- one training --------------------------------------------------------------------------------------------------
+
+_orders: "weakref.WeakKeyDictionary[StepRequests, tuple[list[int], list[int]]]" = weakref.WeakKeyDictionary()
+
+
+def _order(requests: StepRequests) -> tuple[list[int], list[int]]:
+    """The events of a step as a simulation runs them, and the rows of its older chunks; made once."""
+    order = _orders.get(requests)
+    if order is None:
+        events = lasting_order(requests) if requests.first else event_order(requests)
+        order = _orders[requests] = events, older_rows(requests)
+    return order
+
+
+def _events(requests: StepRequests, seed: int, distance: int) -> list[int]:
+    events, _ = _order(requests)
+    return shuffled_order(requests, events, min(distance, len(events) // DISTANCE_SHARE), seed) if seed else events
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedRequest:
+    """A request that fails in a simulation.
+
+    Attributes:
+        op, layer: The op that makes it and its layer, None if unknown.
+        requested_bytes: Its size.
+        step: Number of the simulated step, from 0.
+        free_bytes: Bytes of the capacity that are not in use at that moment.
+        largest_free_bytes: The largest free chunk at that moment.
+    """
+
+    op: str | None
+    layer: str | None
+    requested_bytes: int
+    step: int
+    free_bytes: int
+    largest_free_bytes: int
+
+    @property
+    def is_in_pieces(self) -> bool:
+        """Whether enough memory is free, but in pieces."""
+        return rounded_bytes(self.requested_bytes) <= self.free_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class StepPeak:
+    """The peak of bytes in use in one simulated step: one of the given ones, by its index.
+
+    `event` is the number of its event at the peak in the order of this simulation, -1 for its start; the order is
+    that of `seed` and `distance`, as for `History.run`.
+    """
+
+    bytes: int
+    index: int
+    event: int
+    seed: int = 0
+    distance: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The peaks of the simulated steps that passed, in order, the pool at the end, and the request that failed."""
+
+    peaks: tuple[StepPeak, ...]
+    pool_bytes: int
+    failed: FailedRequest | None
+
+
+def _live_rows(step: SizedStep, peak: StepPeak) -> list[int]:
+    """Rows of the chunks of a simulated step that are live at its peak."""
+    live = dict.fromkeys(_order(step.requests)[1])
+    for entry in _events(step.requests, peak.seed, peak.distance)[: peak.event + 1]:
+        if entry < 0:
+            live.pop(-1 - entry, None)
+        else:
+            live[entry] = None
+    return [row for row in live if step.sizes[row] != LEFT_OUT]
+
+
+def _most_live_bytes(step: SizedStep, peak: StepPeak) -> int:
+    """Most rounded bytes that are live at once in the simulation of a step with this peak, which is no less."""
+    rounded = rounded_sizes(step.sizes)
+    entries = np.asarray(_events(step.requests, peak.seed, peak.distance), np.int64)
+    rows = np.where(entries < 0, -1 - entries, entries)
+    older = int(rounded[_order(step.requests)[1]].sum())
+    return older + max(0, int(np.cumsum(np.where(entries < 0, -rounded[rows], rounded[rows])).max(initial=0)))
+
+
+class History:
+    """A training in simulation of steps of one device. Copies of it go on independently.
+
+    `extra` are sizes of long-lived chunks to allocate first, in addition to the recorded ones; requests of the first
+    step's rows in `may_fail` may fail, as from `exploratory_rows`.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[SizedStep],
+        rules: PoolRules,
+        extra: Sequence[int] = (),
+        may_fail: frozenset[int] = frozenset(),
+    ) -> None:
+        self._steps = steps
+        self._may_fail = may_fail
+        first = steps[0]
+        self._alive: dict[int, list[int]] = collections.defaultdict(list)  # addresses between steps, by size
+        self._peaks: list[StepPeak] = []
+        self._failed: FailedRequest | None = None
+        pool = int(first.requests.region_bytes.sum())
+        # A pool that does not grow has one region, of exactly its capacity.
+        if pool <= rules.capacity_bytes and (rules.grows or pool == rules.first_region_bytes):
+            added = zip(first.requests.added_address.tolist(), first.requests.added_bytes.tolist(), strict=True)
+            self._simulator = Simulator(start_map(first.requests), rules, added)
+            for row in older_rows(first.requests):
+                address = int(first.requests.address[row])
+                if first.sizes[row] == first.requests.requested[row]:
+                    self._alive[int(first.sizes[row])].append(address)
+                else:
+                    self._simulator.free(address)
+        else:
+            self._simulator = Simulator(empty_map(first.requests), rules)
+        for size in extra:
+            if self._simulator.request(size) is None:
+                self._failed = self._failed_request(None, None, size)
+
+    def copy(self) -> "History":
+        other = copy.copy(self)
+        other._simulator = self._simulator.copy()
+        other._alive = {size: list(addresses) for size, addresses in self._alive.items()}
+        other._peaks = list(self._peaks)
+        return other
+
+    def run(self, order: Sequence[int], seed: int = 0, distance: int = TYPICAL_DISTANCE) -> Outcome:
+        """Run steps until one fails.
+
+        With a `seed` other than 0, events move by at most `distance` places, with each seed in another way: real steps
+        run their ops in slightly different orders.
+        """
+        for index in order:
+            if self._failed is not None:
+                break
+            turn = len(self._peaks)
+            row = self._run_step(index, seed and 1000 * seed + turn, distance)
+            if row is not None:
+                step = self._steps[index]
+                owner, op = step.requests.owners[int(step.requests.owner[row])], int(step.requests.op[row])
+                name = None if op < 0 else step.requests.ops[op]
+                self._failed = self._failed_request(name, owner.layer, int(step.sizes[row]))
+        return Outcome(tuple(self._peaks), self._simulator.pool_bytes, self._failed)
+
+    def _run_step(self, index: int, seed: int, distance: int) -> int | None:
+        """Run a step; return the row of the chunk whose request failed, None if it passed."""
+        step, simulator = self._steps[index], self._simulator
+        sizes: list[int] = step.sizes.tolist()
+        place: dict[int, int] = {}
+        missing = []
+        address: int | None
+        for row in _order(step.requests)[1]:
+            known = self._alive.get(sizes[row])
+            if known:
+                place[row] = known.pop()
+            elif sizes[row] != LEFT_OUT:
+                missing.append(row)
+        for addresses in self._alive.values():
+            for address in addresses:
+                simulator.free(address)
+        for row in missing:
+            address = simulator.request(sizes[row])
+            if address is None:
+                return row
+            place[row] = address
+        request, free = simulator.request, simulator.free
+        peak, at = simulator.in_use_bytes, -1
+        events = _events(step.requests, seed, distance)
+        may_fail = self._may_fail if step.requests.first else frozenset()
+        for event, entry in enumerate(events):
+            if entry < 0:
+                if -1 - entry in place:
+                    free(place.pop(-1 - entry))
+            elif sizes[entry] != LEFT_OUT:
+                address = request(sizes[entry])
+                if address is None:
+                    if entry in may_fail:
+                        continue
+                    return entry
+                place[entry] = address
+                if simulator.in_use_bytes > peak:
+                    peak, at = simulator.in_use_bytes, event
+        alive: dict[int, list[int]] = collections.defaultdict(list)
+        for row in sorted(place, reverse=True):
+            alive[sizes[row]].append(place[row])
+        self._alive = alive
+        self._peaks.append(StepPeak(peak, index, at, seed, distance))
+        return None
+
+    def _failed_request(self, op: str | None, layer: str | None, size: int) -> FailedRequest:
+        free, largest = self._simulator.free_bytes, self._simulator.largest_free_bytes
+        return FailedRequest(op, layer, size, len(self._peaks), free, largest)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduced:
+    """How much of recorded steps their replay reproduced: allocations at the recorded address, of all allocations."""
+
+    addresses: int
+    of: int
+
+    @property
+    def whole(self) -> bool:
+        return self.addresses == self.of
+
+
+def reproduce(requests: StepRequests) -> Reproduced:
+    simulator = Simulator(start_map(requests))
+    added = list(zip(requests.added_address.tolist(), requests.added_bytes.tolist(), strict=True))
+    address, allocated, requested = (
+        column.tolist() for column in (requests.address, requests.allocated, requests.requested)
+    )
+    same = allocations = 0
+    for entry in event_order(requests):
+        if entry < 0:
+            simulator.free(address[-1 - entry])
+            continue
+        allocations += 1
+        place = address[entry]
+        if simulator.choose(requested[entry]) is None:
+            for region in [region for region in added if region[0] <= place < region[0] + region[1]]:
+                simulator.add_region(*region)
+                added.remove(region)
+        same += simulator.follow(place, requested[entry], allocated[entry])
+    return Reproduced(same, allocations)
+
+
+# --- several trainings ----------------------------------------------------------------------------------------------
+
+
+def trainings(
+    steps: Sequence[SizedStep],
+    rules: PoolRules,
+    extra: Sequence[int],
+    may_fail: frozenset[int],
+    capacity: int | None = None,
+    variants: int = VARIANTS,
+    count: int = SIMULATED_STEPS,
+    same_start: bool = False,
+) -> Iterator[Outcome]:
+    """Simulate trainings of `count` steps after the first, each in other orders.
+
+    The orders are those of typical steps if there is no capacity to pass within, and else differ more. With
+    `same_start` the first step runs in the recorded order, which decides what free chunks later steps find.
+    """
+    distance = TYPICAL_DISTANCE if capacity is None else LARGE_DISTANCE
+    if capacity is None:
+        rules = PoolRules(NO_LIMIT, descends=rules.descends)
+    else:
+        rules = dataclasses.replace(rules, capacity_bytes=capacity)
+    first = int(steps[0].requests.first)
+    start = History(steps, rules, extra, may_fail)
+    later = len(steps) - first
+    for seed in range(variants):
+        history = start.copy()
+        history.run(range(first), 0 if same_start else seed, distance)
+        yield history.run([first + (turn + seed) % later for turn in range(count)], seed, distance)
+
+
+def settled(outcome: Outcome) -> Sequence[StepPeak]:
+    return outcome.peaks[SETTLED:] or outcome.peaks
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulated:
+    """The peak of trainings in a pool without limit.
+
+    Attributes:
+        owned: Bytes of each owner at the typical peak.
+        live_bytes: Most bytes, each rounded up to 256, that are live at once in the steps with this peak.
+    """
+
+    peak: Interval
+    owned: collections.Counter[ChunkOwner]
+    live_bytes: int
+
+
+def simulated(changed: Changed, rules: PoolRules, may_fail: frozenset[int], same_start: bool = False) -> Simulated:
+    """Simulate the least and the most bytes; or one that stands for both, with the bytes between them.
+
+    Typical steps are simulated where these are not halfway between.
+    """
+
+    def run(steps: Sequence[SizedStep]) -> list[Outcome]:
+        return list(trainings(steps, rules, changed.extra, may_fail, same_start=same_start))
+
+    most = run(changed.high)
+    uncertain = _uncertain_bytes(changed)
+    total = max(int(step.requests.requested.sum()) for step in changed.high)
+    if uncertain is None or uncertain > NEGLIGIBLE_SHARE * total:
+        least, uncertain = run(changed.low), 0
+    else:
+        least = most
+    sides = [(changed.high, most)] if least is most else [(changed.low, least), (changed.high, most)]
+    if changed.typical is not None:
+        sides = [(changed.typical, run(changed.typical))]
+    medians = [(steps, typical_peak(outcomes, changed.batches)) for steps, outcomes in sides]
+    lowest = min(peak.bytes for one in least for peak in settled(one))
+    highest = max(peak.bytes for one in most for peak in settled(one))
+    peak = Interval(
+        round(lowest * (1 - MARGIN)) - uncertain,
+        sum(one.bytes for _, one in medians) // len(medians),
+        round(highest * (1 + MARGIN)),
+    )
+    return Simulated(peak, *at_peaks([(steps[one.index], one) for steps, one in medians]))
+
+
+def _uncertain_bytes(changed: Changed) -> int | None:
+    """Bytes between the least and the most sizes of a step together; None if more than sizes differ."""
+    pairs = [(one, other) for one, other in zip(changed.low, changed.high, strict=True)]
+    columns = [(getattr(one.requests, name), getattr(other.requests, name)) for one, other in pairs for name in _EVENTS]
+    if changed.typical is not None or not all(np.array_equal(*both) for both in columns):
+        return None
+    return max(int((most.sizes - least.sizes).sum()) for least, most in pairs if not least.requests.first)
+
+
+_EVENTS = ("birth", "death")
+
+
+def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
+    """The median, or the lower one of two, of the highest peaks of every `steps` steps in a row, or of all of fewer.
+
+    With accumulated gradients an update takes several steps, and the highest of their peaks counts.
+    """
+    size = operator.attrgetter("bytes")
+    highest: list[StepPeak] = []
+    for peaks in map(settled, outcomes):
+        highest += (max(peaks[at : at + steps], key=size) for at in range(max(1, len(peaks) - steps + 1)))
+    return sorted(highest, key=size)[(len(highest) - 1) // 2]
+
+
+def recorded_peak(requests: StepRequests) -> StepPeak:
+    levels = in_use(requests, requests.allocated)
+    highest = int(np.argmax(levels))
+    return StepPeak(int(levels[highest]), 0, highest - 1)
+
+
+def at_peaks(ends: Sequence[tuple[SizedStep, StepPeak]]) -> tuple[collections.Counter[ChunkOwner], int]:
+    """Bytes of each owner, and the most bytes that are live at once: the means of some steps at their peaks."""
+    sums = collections.Counter[ChunkOwner]()
+    for step, peak in ends:
+        sums.update(_live_bytes(step, peak))
+    live = sum(_most_live_bytes(step, peak) for step, peak in ends)
+    return collections.Counter({owner: size // len(ends) for owner, size in sums.items()}), live // len(ends)
+
+
+def _live_bytes(step: SizedStep, peak: StepPeak) -> collections.Counter[ChunkOwner]:
+    """Bytes of the live chunks by owner. Until a variable's old chunk is freed, the new one counts as workspace."""
+    requests = step.requests
+    older = collections.Counter[tuple[int, int]]()
+    replaced: set[tuple[int, int]] = set()
+    for row in np.flatnonzero(requests.birth < 0).tolist():
+        key = int(requests.owner[row]), int(step.sizes[row])
+        older[key] += 1
+        if requests.death[row] < requests.events:
+            replaced.add(key)
+    totals, values = collections.Counter[ChunkOwner](), collections.Counter[tuple[int, int]]()
+    for row in _live_rows(step, peak):  # older chunks first
+        key = int(requests.owner[row]), int(step.sizes[row])
+        owner = requests.owners[key[0]]
+        values[key] += 1
+        if owner.category in PERSISTENT and key in replaced and values[key] > older[key]:
+            owner = ChunkOwner(owner.layer, "workspace", owner.trainable)
+        totals[owner] += key[1]
+    return totals

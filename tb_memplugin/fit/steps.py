@@ -1,0 +1,165 @@
+"""Recorded steps with the size of each chunk under other conditions: the input of a simulation. Pure.
+
+What is known to be proportional to the batch, or independent of it, is scaled exactly. The scratch space of a GPU's
+kernels is typically in proportion, within a range. Other sizes, such as a compiled module's one chunk, follow from two
+recorded batch sizes. Without these they lie between the recorded size and the one in proportion.
+"""
+
+import collections
+import dataclasses
+import math
+import re
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.schema import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, Integers, StepRequests
+
+LEFT_OUT = -1
+"""Size of a chunk that does not exist under the conditions of a simulation."""
+
+Rows: TypeAlias = npt.NDArray[np.bool_]
+SCRATCH_RANGE = (0.5, 1.5)
+"""Least and most scratch space of a kernel as shares of the one in proportion to the batch. Fitted on convolutions of
+ResNet50, MobileNetV2, VGG16 and U-Net with 16 to 128 images on an H200 (tests/gpu/predictions.py): weighted by bytes, a
+twentieth of the requests took less than half, another more than 1.5 times."""
+
+_COMPILATION = re.compile(r"(?<=cluster)_\d+(_\d+)*|(?<=_XlaRun)_\d+|(?<=__inference_one_step_on_data)_\d+")
+"""Numbers in the names of compiled clusters and functions, which differ from compilation to compilation."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SizedStep:
+    """A recorded step with the requested bytes of each chunk, `LEFT_OUT` for chunks that do not exist."""
+
+    requests: StepRequests
+    sizes: Integers
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchSizes:
+    """The sizes of a step's chunks for a batch size, shape [chunks] each.
+
+    Attributes:
+        low, high: Bounds of each size; equal where the size is known.
+        typical: Each size as it usually is: halfway between the bounds, but scratch space in proportion to the batch.
+        scratch_bytes: Recorded bytes of scratch space.
+        uncertain_bytes: Recorded bytes of the other chunks without a known size.
+        between_bytes: Bytes between the bounds of these chunks.
+        measured: Whether sizes follow from a second recorded batch size.
+    """
+
+    low: Integers
+    high: Integers
+    typical: Integers
+    scratch_bytes: int = 0
+    uncertain_bytes: int = 0
+    between_bytes: int = 0
+    measured: bool = False
+
+
+def sized_for(
+    first: Sequence[StepRequests], steps: Sequence[StepRequests], batch: int | None
+) -> list[tuple[StepRequests, BatchSizes]]:
+    """The first step and those of the recorded batch size that is closest to another one, with their sizes for it."""
+    chosen, known = steps, [one for one in steps if one.batch_size]
+    if batch and known:
+        nearest = min({one.batch_size or 1 for one in known}, key=lambda size: abs(math.log(size / batch)))
+        chosen = [one for one in known if one.batch_size == nearest]
+    return [(one, sizes_for(one, batch, steps)) for one in (*first, *chosen)]
+
+
+def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[StepRequests] = ()) -> BatchSizes:
+    """The sizes of a recorded step for a batch size; the recorded ones if that or the recorded one is unknown.
+
+    `others` are steps of the same program with other batch sizes.
+    """
+    if not batch_size or not requests.batch_size or batch_size == requests.batch_size:
+        return BatchSizes(requests.requested, requests.requested, requests.requested)
+    ratio = batch_size / requests.batch_size
+    asked = requests.requested.astype(np.float64)
+    power = requests.batch_power
+    scaled = np.where(power > 0, asked * ratio ** np.maximum(power, 0), asked)
+    lower, upper = scaled.copy(), scaled.copy()
+    unknown = np.flatnonzero(power == UNKNOWN_POWER)
+    slopes = _slopes(requests, others, unknown, batch_size)
+    for row, slope in slopes.items():
+        lower[row] = upper[row] = max(0.0, asked[row] + slope * (batch_size - requests.batch_size))
+    left = unknown[~np.isin(unknown, list(slopes))]
+    lower[left], upper[left] = asked[left] * min(1.0, ratio), asked[left] * max(1.0, ratio)
+    square = np.flatnonzero(power == SQUARE_POWER)
+    lower[square], upper[square] = asked[square] * min(ratio, ratio**2), asked[square] * max(ratio, ratio**2)
+    left = np.concatenate([left, square])
+    typical = (lower + upper) / 2
+    scratch = power == SCRATCH_POWER
+    typical[scratch] = asked[scratch] * ratio
+    lower[scratch], upper[scratch] = typical[scratch] * SCRATCH_RANGE[0], typical[scratch] * SCRATCH_RANGE[1]
+    lowest, highest, usual = (np.rint(sizes).astype(np.int64) for sizes in (lower, upper, typical))
+    return BatchSizes(
+        lowest,
+        highest,
+        usual,
+        scratch_bytes=int(requests.requested[scratch].sum()),
+        uncertain_bytes=int(requests.requested[left].sum()),
+        between_bytes=round(float((upper - lower)[left].sum())),
+        measured=bool(slopes),
+    )
+
+
+def _slopes(
+    requests: StepRequests, others: Sequence[StepRequests], rows: Integers, batch_size: int
+) -> dict[int, float]:
+    """Bytes per example of the chunks that a step with another batch size has as well.
+
+    Uses the recorded batch size closest to the requested one, and its latest step. A first step has many chunks that no
+    other step has: its own are those of a later step with its batch size that the same op requests with the same size.
+    """
+    if requests.first:
+        same = next((one for one in others if one.batch_size == requests.batch_size), None)
+        if same is None:
+            return {}
+        unknown = np.flatnonzero(same.batch_power == UNKNOWN_POWER)
+        known = {_kind(same, row): slope for row, slope in _slopes(same, others, unknown, batch_size).items()}
+        return {row: known[key] for row in rows.tolist() if (key := _kind(requests, row)) in known}
+    comparable = [one for one in reversed(others) if one.batch_size and one.batch_size != requests.batch_size]
+    mine = {row: key for key, row in _by_op(requests).items()} if comparable and len(rows) else {}
+    for other in sorted(comparable, key=lambda one: abs(math.log((one.batch_size or 1) / batch_size))):
+        theirs = _by_op(other)
+        examples = (other.batch_size or 0) - (requests.batch_size or 0)
+        slopes = {
+            row: (int(other.requested[theirs[mine[row]]]) - int(requests.requested[row])) / examples
+            for row in rows.tolist()
+            if row in mine and mine[row] in theirs
+        }
+        if slopes:
+            return slopes
+    return {}
+
+
+def _kind(requests: StepRequests, row: int) -> tuple[str, int]:
+    return _op(requests, row), int(requests.requested[row])
+
+
+def _op(requests: StepRequests, row: int) -> str:
+    op = int(requests.op[row])
+    return "" if op < 0 else _COMPILATION.sub("", requests.ops[op])
+
+
+def _by_op(requests: StepRequests) -> dict[tuple[str, int, int], int]:
+    """(op, number among its chunks, count or 0) to row, of the chunks that the step allocated.
+
+    Compiled modules run in no named op. Their chunks, which are the ones of unknown size among the unnamed ones, keep
+    their order from batch size to batch size if their count is the same; other unnamed chunks come in any order.
+    """
+    counts: collections.Counter[str] = collections.Counter()
+    born = np.flatnonzero(requests.birth >= 0)
+    born = born[np.argsort(requests.birth[born], kind="stable")]
+    unnamed = born[(requests.op[born] < 0) & (requests.batch_power[born] == UNKNOWN_POWER)]
+    keys = {("", number, len(unnamed)): row for number, row in enumerate(unnamed.tolist())}
+    for row in born[requests.op[born] >= 0].tolist():
+        name = _op(requests, row)
+        keys[name, counts[name], 0] = row
+        counts[name] += 1
+    return keys
