@@ -34,8 +34,7 @@ from tb_memplugin.analysis.answer import AnswerEvidence
 from tb_memplugin.cli.import_files import import_files
 from tb_memplugin.export.describe import describe_run
 from tb_memplugin.export.run_text import format_run
-from tb_memplugin.fit.conditions import Conditions
-from tb_memplugin.fit.what_if import RunPredictor
+from tb_memplugin.fit import Conditions, Predictor
 from tb_memplugin.schema import (
     FREE,
     MISSING,
@@ -582,7 +581,7 @@ def test_the_terminal_and_json_show_the_pool_of_the_phase() -> None:
 
 
 def test_what_if_says_why_it_predicts_nothing() -> None:
-    prediction = RunPredictor(in_phase("predict"), DEVICE).predict(Conditions())
+    prediction = Predictor.of(in_phase("predict"), DEVICE).predict(Conditions())
     assert prediction.assumptions == (
         "Unknown: predictions come from training steps, and this run has only predict steps.",
     )

@@ -9,12 +9,20 @@ import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import BATCH, CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
-from tb_memplugin.fit import Conditions, Evidence, Predictor, Reproduced, peak_in_one_piece, recorded_program, reproduce
+from tb_memplugin.fit import (
+    Conditions,
+    Evidence,
+    Predictor,
+    Reproduced,
+    SizedStep,
+    peak_in_one_piece,
+    recorded_program,
+    reproduce,
+)
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.evidence import Ran
 from tb_memplugin.fit.predictor import RESERVE
 from tb_memplugin.fit.simulation import History, exploratory_rows, start_map
-from tb_memplugin.fit.steps import SizedStep
 from tb_memplugin.schema import UNKNOWN_POWER, StepRequests
 
 TRACED = make_traced()
