@@ -65,33 +65,34 @@ def test_models_count_with_their_weights_and_slots() -> None:
         models.note(model)
     assert models.due_in() <= 0
     figures = models.figures()
-    assert figures.built == 2 and figures.gone == {} and figures.slots_without_model == {}
-    count, size = figures.alive["CPU:0"]
+    assert models.built == 2 and figures["models_gone"] == {} and figures["slots_without_model"] == {}
+    count, size = figures["models_alive"]["CPU:0"]
     # Adam's slots are twice the weights; its step count and learning rate are scalars.
     assert count == 2 and 4 * WEIGHTS < size <= 4 * WEIGHTS + 16
     del kept[:], model
     gc.collect()
     assert models.due_in() <= 0
     figures = models.figures()
-    assert figures.built == 2 and figures.alive == {} and figures.gone == {}
+    assert models.built == 2 and figures["models_alive"] == {} and figures["models_gone"] == {}
 
 
 def test_a_model_inside_another_one_is_no_model_of_its_own() -> None:
     models = LiveModels()
     backbone = make_model()
     models.note(backbone)
-    assert models.figures().built == 1
+    models.figures()
+    assert models.built == 1
     whole = keras.Sequential([keras.Input((8,)), backbone, keras.layers.Dense(2)])
     models.note(whole)
     figures = models.figures()
-    assert figures.built == 1 and figures.alive == {"CPU:0": (1, WEIGHTS + 4 * (4 * 2 + 2))}
+    assert models.built == 1 and figures["models_alive"] == {"CPU:0": (1, WEIGHTS + 4 * (4 * 2 + 2))}
     # AND neither is the inner model of a sequential one that is noted later
     models, model = LiveModels(), make_model()
     models.note(model)
     models.figures()
     models.note(model._functional)
     figures = models.figures()
-    assert figures.built == 1 and figures.alive == {"CPU:0": (1, WEIGHTS)}
+    assert models.built == 1 and figures["models_alive"] == {"CPU:0": (1, WEIGHTS)}
 
 
 def test_variables_that_outlive_their_model_are_counted() -> None:
@@ -104,24 +105,27 @@ def test_variables_that_outlive_their_model_are_counted() -> None:
     gc.collect()
     figures = models.figures()
     # The optimizer refers to the weights as well.
-    assert figures.alive == {} and figures.gone["CPU:0"][0] == figures.slots_without_model["CPU:0"][0] == 1
-    assert figures.gone["CPU:0"][1] - figures.slots_without_model["CPU:0"][1] == WEIGHTS
+    assert (
+        figures["models_alive"] == {}
+        and figures["models_gone"]["CPU:0"][0] == figures["slots_without_model"]["CPU:0"][0] == 1
+    )
+    assert figures["models_gone"]["CPU:0"][1] - figures["slots_without_model"]["CPU:0"][1] == WEIGHTS
     del optimizer
     gc.collect()
-    assert models.figures().gone == {}
+    assert models.figures()["models_gone"] == {}
 
 
 def test_the_optimizer_of_a_custom_loop_belongs_to_the_model_that_it_updates() -> None:
     models = LiveModels()
     model, optimizer = make_model(), keras.optimizers.SGD(momentum=0.9)
     models.note(model)
-    assert models.figures().alive == {"CPU:0": (1, WEIGHTS)}
+    assert models.figures()["models_alive"] == {"CPU:0": (1, WEIGHTS)}
     optimizer.apply(
         [np.zeros(weight.shape, "float32") for weight in model.trainable_variables], model.trainable_variables
     )
     models.applied(optimizer)
     assert models.due_in() <= 0
-    size = models.figures().alive["CPU:0"][1]
+    size = models.figures()["models_alive"]["CPU:0"][1]
     assert 2 * WEIGHTS < size <= 2 * WEIGHTS + 16
 
 
@@ -130,6 +134,6 @@ def test_a_model_that_is_not_built_is_counted_when_it_is() -> None:
     model = keras.Sequential([keras.layers.Dense(4)])
     models.note(model)
     figures = models.figures()
-    assert figures.built == 0 and figures.alive == {}
+    assert models.built == 0 and figures["models_alive"] == {}
     model(np.ones((1, 8), "float32"))
-    assert models.figures().alive == {"CPU:0": (1, WEIGHTS)}
+    assert models.figures()["models_alive"] == {"CPU:0": (1, WEIGHTS)}

@@ -42,11 +42,8 @@ calls ``locals()`` gets the same dict."""
 
 
 def running_functions(thread: int | None = None) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    """Frames of a thread's running functions with their variables, innermost first; of this thread by default.
-
-    Keeps no value alive. Leaves out the recorder's own functions and those that could notice that their variables were
-    read.
-    """
+    """Frames of a thread's running functions with their variables, innermost first; of this thread by default. Keeps no
+    value alive. Leaves out the recorder's own functions and those that could notice that their variables were read."""
     frame: Any = sys._getframe(1) if thread is None else sys._current_frames().get(thread)
     for _ in range(MAX_FRAMES):
         if frame is None:
@@ -78,8 +75,7 @@ def _variables(frame: Any) -> Mapping[str, Any]:
 
 
 def keep_with(frame: Any, value: Any) -> None:
-    """Keep `value` alive as long as a frame, which ends with its function or with the traceback of the exception that
-    ended the function."""
+    """Keep `value` as long as a frame, which ends with its function or with its exception's traceback."""
     values = frame.f_locals
     if _KEEPS_A_COPY:
         values.clear()
@@ -134,11 +130,8 @@ class _Mark:
 
 class SourceFiles:
     """Tells the user's files from those of libraries: of TensorFlow, Keras, this package, Python, and in
-    ``site-packages``.
-
-    Names are relative to the working directory at construction. Files outside it, and all files if the working
-    directory contains the home directory, have no directory in their names.
-    """
+    ``site-packages``. Names are relative to the working directory at construction. Files outside it, and all files if
+    the working directory contains the home directory, have no directory in their names."""
 
     def __init__(self) -> None:
         import keras
@@ -246,10 +239,7 @@ def _pattern(value: ast.expr) -> re.Pattern[str] | None:
 
 
 class SourceLines:
-    """Finds lines, as file and number: ``train.py:42``; for the training's thread.
-
-    TensorFlow keeps the stack of every op of a function graph, so reading it costs nothing while functions are traced.
-    """
+    """Finds lines such as ``train.py:42``; for the training's thread. TensorFlow keeps the stack of every op."""
 
     def __init__(self) -> None:
         self._files = SourceFiles()

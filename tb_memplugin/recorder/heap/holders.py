@@ -62,10 +62,8 @@ class Node(NamedTuple):
 def find_holders(
     tensors: Sequence[Any], seconds: float = SEARCH_SECONDS, clock: Callable[[], float] = time.thread_time
 ) -> dict[int, tuple[str, str]]:
-    """Id of a tensor to its holder and its retaining path; tensors without a known holder are missing.
-
-    Prefers an attribute or a container to a variable.
-    """
+    """Id of a tensor to its holder and its retaining path; tensors without a known holder are missing. Prefers an
+    attribute or a container to a variable."""
     end = clock() + seconds
     ids = {id(tensor) for tensor in tensors}
     holders: dict[int, tuple[str, str]] = {}
@@ -120,11 +118,9 @@ def kept_objects(seconds: float = SEARCH_SECONDS) -> tuple[list[Kept], list[Kept
 
 
 def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, int, Any]]:
-    """(object, position of a reference, object that it refers to), breadth first.
-
-    Nothing is looked for beyond objects with the ids of `ends`. Dicts and tuples of objects that the garbage collector
-    does not track, such as NumPy arrays, are looked into if `untracked`.
-    """
+    """(object, position of a reference, object that it refers to), breadth first. Nothing is looked for beyond objects
+    with the ids of `ends`. Dicts and tuples of objects that the garbage collector does not track, such as NumPy arrays,
+    are looked into if `untracked`."""
     visited = set(ends)
     pending: collections.deque[Node] = collections.deque(_roots())
     while pending:
@@ -198,8 +194,7 @@ def _may_hold(value: Any) -> bool:
 
 
 def _holder(node: Node, child: Any) -> str:
-    """Describe an object that refers to a tensor, and the attribute or variable through which it is reached; of a root,
-    the variable that is the tensor."""
+    """Describe an object that refers to a tensor, and the attribute or variable through which it is reached."""
     if node.parent is None:
         return f"variable {_owner_name(node, child)}"
     path = [node]

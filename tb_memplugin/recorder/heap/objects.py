@@ -99,10 +99,8 @@ def subclasses(kind: type) -> set[type]:
 
 class Promotions:
     """Remembers weakly the objects of some classes that leave the young generations between `start` and `stop`.
-
     `next_number` returns a number that is one higher at each call, and one more for each object made in between.
-    `misses` counts the times at which objects may have grown old uncaught, `start` included.
-    """
+    `misses` counts the times at which objects may have grown old uncaught, `start` included."""
 
     def __init__(self, kinds: Callable[[], Collection[type]], next_number: Callable[[], int]) -> None:
         self.misses = 0
@@ -161,12 +159,10 @@ class _Callback:
 
 
 def unreachable(objects: list[Any], levels: int = 2) -> set[int]:
-    """Ids of objects that only Python's garbage collector can free, among these and what they refer to.
-
-    The list is emptied, since a list that refers to an object keeps it alive; the caller must hold no other reference.
-    Objects that refer to those which seem reachable are looked for `levels` times in all of the process; each time
-    takes 0.1 s for a million objects.
-    """
+    """Ids of objects that only Python's garbage collector can free, among these and what they refer to. The list is
+    emptied, since a list that refers to an object keeps it alive; the caller must hold no other reference. Objects that
+    refer to those which seem reachable are looked for `levels` times in all of the process; each time takes 0.1 s for a
+    million objects."""
     return _search(objects, levels)[1]
 
 
@@ -235,11 +231,8 @@ def _is_local(kind: type) -> bool:
 
 
 def _garbage(members: dict[int, Any]) -> set[int]:
-    """Ids of the members that no reference from outside leads to.
-
-    Other threads may run meanwhile, so counts are taken before and after the references between members: the larger one
-    counts.
-    """
+    """Ids of the members that no reference from outside leads to. Other threads may run meanwhile, so counts are taken
+    before and after the references between members: the larger one counts."""
     objects, ids = list(members.values()), list(members)
     own = next(map(sys.getrefcount, [object()])) + 1  # of `members` and `objects`
     before = list(map(sys.getrefcount, objects))

@@ -39,11 +39,8 @@ MOST_AXES = 8
 
 class BatchDimensions:
     """The powers of the dimensions of all results of one graph: for each op, those of its results; None for an unknown
-    rank.
-
-    A graph that another one calls is given the powers of its arguments by name, and whether that one was traced for one
-    batch size (`fixed`).
-    """
+    rank. A graph that another one calls is given the powers of its arguments by name, and whether that one was traced
+    for one batch size (`fixed`)."""
 
     def __init__(
         self, graph: GraphOps, batch_size: int | None, given: Mapping[str, Powers] | None = None, fixed: bool = False

@@ -55,9 +55,7 @@ class FunctionInputs:
 
 class BatchNotes:
     """Process-wide notes on the batch of the step in a profiler window, and of the last outermost call that `failed`.
-
-    The training's thread calls `begin` and `end`, any thread the other methods; none raises.
-    """
+    The training's thread calls `begin` and `end`, any thread the other methods; none raises."""
 
     def __init__(self) -> None:
         self.active = False
@@ -97,12 +95,9 @@ class BatchNotes:
 
     def model_called(self, args: Any, kwargs: Any) -> None:
         """Note what a layer is given that no other layer calls, while a function is traced."""
-        try:
-            tensors = components_of(args[:1] or list(kwargs.values()))
-            self._traced += [shape for shape, _ in tensors[:1]]
-            del self._traced[: -10 * MAX_CALLS]
-        except Exception:
-            logger.debug("the input of a model could not be read", exc_info=True)
+        tensors = components_of(args[:1] or list(kwargs.values()))
+        self._traced += [shape for shape, _ in tensors[:1]]
+        del self._traced[: -10 * MAX_CALLS]
 
     def tracing(self) -> tuple[int, int]:
         """A mark before a function is called, for `function_called`."""
@@ -123,36 +118,33 @@ class BatchNotes:
             logger.debug("a function could not be noted", exc_info=True)
             return None
 
-    def given(self, values: Any, function: Any = None, known: FunctionInputs | None = None) -> None:
-        """Note what an outermost call was given: a ``tf.function``, or a layer, whose first argument is its input."""
-        if not self.active or len(self._calls) >= MAX_CALLS:
+    def given(
+        self, values: Any, function: Any = None, known: FunctionInputs | None = None, failed: bool = False
+    ) -> None:
+        """Note what an outermost call was given: a ``tf.function``, or a layer, whose first argument is its input. A
+        call that failed is noted outside of a window, too."""
+        if not failed and (not self.active or len(self._calls) >= MAX_CALLS):
             return
         try:
             call = self._call(values, function, known)
-            self._calls.append(call)
-            self._stated.add(self._of_data(call, values, function))
+            if failed:
+                size = _only(call.sizes)
+                if size is None:
+                    size = _believed(call.sizes, self._of_data(call, values, function))
+                self.failed = BatchFacts(size, call.components)
+            else:
+                self._calls.append(call)
+                self._stated.add(self._of_data(call, values, function))
         except Exception:
             logger.debug("the batch of a call could not be read", exc_info=True)
 
-    def call_failed(self, values: Any, function: Any = None, known: FunctionInputs | None = None) -> None:
-        try:
-            call = self._call(values, function, known)
-            size = _only(call.sizes)
-            if size is None:
-                size = _believed(call.sizes, self._of_data(call, values, function))
-            self.failed = BatchFacts(size, call.components)
-        except Exception:
-            logger.debug("the batch of a failed call could not be read", exc_info=True)
-
     def _call(self, values: Any, function: Any, known: FunctionInputs | None) -> GivenCall:
+        components = components_of(values)
         if function is None:
-            components = components_of(values)
-            first = components_of(values[0][:1]) or components
-            return GivenCall(components, first_dimensions(first), tape_records())
-        components = components_of(values) or components_of(outer_values(function))
-        inputs = known.model_inputs if known is not None else set()
-        trains = (known is not None and known.trains) or tape_records()
-        return GivenCall(components, candidates(components, inputs), trains)
+            return GivenCall(components, first_dimensions(components_of(values[0][:1]) or components), tape_records())
+        components = components or components_of(outer_values(function))
+        inputs, trains = (set[Any](), False) if known is None else (known.model_inputs, known.trains)
+        return GivenCall(components, candidates(components, inputs), trains or tape_records())
 
     def _of_data(self, call: GivenCall, values: Any, function: Any) -> int | None:
         """The batch size of Keras's data, of a data set that a call is given, or of that which its tensors are from."""
@@ -190,14 +182,12 @@ def running_batch(thread: int) -> BatchFacts:
 
 
 def _counts(models: Iterable[Any]) -> dict[int, float]:
-    """How many examples Keras has counted for the mean of each model's loss."""
+    """How many examples Keras has counted for the mean of each model's loss; a step of one's own may count batches."""
     found = {}
     for model in models:
         try:
             steps = (getattr(type(model), name, None) for name in ("train_step", "test_step"))
-            if all(
-                str(getattr(step, "__module__", "")).startswith("keras.") for step in steps
-            ):  # other steps may count batches
+            if all(str(getattr(step, "__module__", "")).startswith("keras.") for step in steps):
                 found[id(model)] = float(model._loss_tracker.count.numpy())
         except Exception:
             continue
@@ -205,13 +195,12 @@ def _counts(models: Iterable[Any]) -> dict[int, float]:
 
 
 def _counted(models: list[Any], before: dict[int, float], calls: int) -> int | None:
-    """Examples in the batch of each replica by the counts before and after; None if that is no whole number.
-
-    Any of the models may have run, and may have been given this many batches.
-    """
+    """Examples in the batch of each replica by the counts before and after; None if that is no whole number. Any of the
+    models may have run, and may have been given this many batches."""
+    now = _counts(models)
     for model in models:
         try:
-            examples = _counts([model]).get(id(model), 0.0) - before.get(id(model), 0.0)
+            examples = now.get(id(model), 0.0) - before.get(id(model), 0.0)
             parts = int(model.steps_per_execution) * int(model.distribute_strategy.num_replicas_in_sync) * calls
             if examples > 0 and examples % parts == 0:
                 return int(examples) // parts
@@ -221,10 +210,8 @@ def _counted(models: list[Any], before: dict[int, float], calls: int) -> int | N
 
 
 def _of_trainer(thread: int) -> tuple[bool, int | None]:
-    """(whether a Keras method trains on a thread's stack and its data say something, the batch size of its step).
-
-    The last batch of an epoch may be a smaller one, whose size only arrays tell.
-    """
+    """(whether a Keras method trains on a thread's stack and its data say something, the batch size of its step). The
+    last batch of an epoch may be a smaller one, whose size only arrays tell."""
     for frame, variables in running_functions(thread):
         epoch = variables.get("epoch_iterator")
         adapter = getattr(epoch, "data_adapter", None)
@@ -247,12 +234,9 @@ def _number(size: Any) -> int | None:
 
 
 def candidates(components: Iterable[TensorSpec], model_inputs: Set[tuple[int, ...]]) -> Set[int]:
-    """Candidates for the batch size of a function.
-
-    Those first dimensions of its tensors count that the model's inputs begin with, if there are any. If the model is
-    given the first dimensions of all tensors joined into one, as those of steps and of environments, each of these may
-    be the batch.
-    """
+    """Candidates for the batch size of a function. Those first dimensions of its tensors count that the model's inputs
+    begin with, if there are any. If the model is given the first dimensions of all tensors joined into one, as those of
+    steps and of environments, each of these may be the batch."""
     shapes = [shape for shape, _ in components]
     sizes = first_dimensions(components)
     begins = {shape[0] for shape in model_inputs}
@@ -284,10 +268,18 @@ def components_of(values: Any) -> tuple[TensorSpec, ...]:
         import tensorflow as tf
 
         for value in leaves(values):
+            tensors = []
             if dataset_of(value) is not None or isinstance(value, (tf.data.Dataset, tf.data.Iterator)):
-                found += _specs(_element_specs(value))
+                specs = tf.nest.flatten(value.element_spec)  # of one replica
+                tensors = [next(iter(getattr(spec, "_value_specs", ())), spec) for spec in specs]
             elif not hasattr(value, "assign"):  # no variable
-                found += _specs([value])
+                tensors = [value]
+            for tensor in tensors:
+                shape, dtype = getattr(tensor, "shape", None), getattr(tensor, "dtype", None)
+                sizes = shape if isinstance(shape, tuple) or getattr(shape, "rank", None) is not None else None
+                if sizes is not None and dtype is not None and len(sizes):
+                    shape = tuple(OPEN if size is None else int(size) for size in sizes)
+                    found.append((shape, getattr(dtype, "name", str(dtype))))
             if len(found) >= MAX_COMPONENTS:
                 break
     except Exception:
@@ -304,19 +296,16 @@ def leaves(values: Any) -> Iterator[Any]:
         if not pending:
             return
         value = pending.popleft()
-        if isinstance(value, dict):
-            pending.extendleft(reversed(list(value.values())))
-        elif isinstance(value, (list, tuple)):
-            pending.extendleft(reversed(value))
-        elif isinstance(value, tf.distribute.DistributedValues) and not hasattr(value, "assign"):
-            pending.extendleft(reversed(value.values))
+        if isinstance(value, tf.distribute.DistributedValues) and not hasattr(value, "assign"):
+            value = value.values
+        if isinstance(value, (dict, list, tuple)):
+            pending.extendleft(reversed(list(value.values()) if isinstance(value, dict) else value))
         else:
             yield value
 
 
 def dataset_of(value: Any) -> Any:
-    """The `tf.data` data set that a value is, or takes elements from, that of its first worker if it has several;
-    None if it is something else."""
+    """The `tf.data` data set that a value is, or takes elements from (of its first worker); None for others."""
     import tensorflow as tf
 
     if isinstance(value, tf.data.Dataset):
@@ -326,22 +315,6 @@ def dataset_of(value: Any) -> Any:
     for parts in ("_iterators", "_cloned_datasets"):
         value = next(iter(getattr(value, parts, None) or ()), value)
     return value if isinstance(value, tf.data.Dataset) else getattr(value, "_dataset", None)
-
-
-def _element_specs(data: Any) -> Iterator[Any]:
-    """The specification of each tensor in a data set's elements, of one replica."""
-    import tensorflow as tf
-
-    for spec in tf.nest.flatten(data.element_spec):
-        yield next(iter(getattr(spec, "_value_specs", ())), spec)
-
-
-def _specs(tensors: Iterable[Any]) -> Iterator[TensorSpec]:
-    for tensor in tensors:
-        shape, dtype = getattr(tensor, "shape", None), getattr(tensor, "dtype", None)
-        sizes = shape if isinstance(shape, tuple) or getattr(shape, "rank", None) is not None else None
-        if sizes is not None and dtype is not None and len(sizes):
-            yield tuple(OPEN if size is None else int(size) for size in sizes), getattr(dtype, "name", str(dtype))
 
 
 def outer_values(function: Any) -> list[Any]:
@@ -362,8 +335,7 @@ def batch_size(dataset: Any) -> int | None:
     size = getattr(dataset, "_batch_size", None)
     if size is None:  # a data set of batches that is cut into those of the replicas
         sizes = getattr(dataset, "_batch_sizes", None)
-        parts = {int(part) for part in sizes.numpy().flat} if sizes is not None else set()
-        return parts.pop() if len(parts) == 1 else None
+        return _only({int(part) for part in sizes.numpy().flat} if sizes is not None else set[int]())
     return int(size)
 
 
@@ -380,7 +352,7 @@ def batch_below(dataset: Any) -> int | None:
             sizes.add(size)
         else:
             pending.extend(inputs)
-    return sizes.pop() if len(sizes) == 1 else None
+    return _only(sizes)
 
 
 def _has_other_length(dataset: Any) -> bool:
@@ -388,8 +360,7 @@ def _has_other_length(dataset: Any) -> bool:
 
 
 class DatasetCaches:
-    """The caches below the iterators of one process; no method raises. An iterator over another cache sets
-    `changed`."""
+    """The caches below the iterators of one process; no method raises. A new one sets `changed`."""
 
     def __init__(self) -> None:
         self.changed = False

@@ -44,16 +44,6 @@ MAX_SIGNATURES = 10_000  # most signatures that are counted for a function
 MAX_ITEMS = 32  # most arguments of a call, or items of one, that belong to its signature
 
 
-class ModelFigures(NamedTuple):
-    """Count and bytes by device, as in `CounterKind`."""
-
-    built: int
-    alive: dict[str, tuple[int, int]]
-    unreachable: dict[str, tuple[int, int]]
-    gone: dict[str, tuple[int, int]]
-    slots_without_model: dict[str, tuple[int, int]]
-
-
 class _Variable(NamedTuple):
     handle: Callable[[], Any]  # a weak reference
     device: str
@@ -68,8 +58,7 @@ class _Model:
         self.variables: dict[int, _Variable] = {}  # by id of the handle
         self.unreachable: frozenset[int] | None = None  # keys of the variables that the collector would free
         self.noted_at = self.next_search = time.monotonic()
-        self.counted = False
-        self.complete = False
+        self.counted = self.complete = False
         self.is_part = False  # of another model, which may be read later
 
     def add_slots(self, optimizer: Any) -> None:
@@ -84,15 +73,16 @@ class _Model:
 
 
 class LiveModels:
-    """The models of one process. Any thread may note a model; the training's thread calls the other methods."""
+    """The models of one process, of which `built` were built. Any thread may note a model; the training's thread calls
+    the other methods."""
 
     def __init__(self) -> None:
+        self.built = 0
         self._noted: list[_Model] = []  # not looked at yet
         self._models: list[_Model] = []
         self._known: weakref.WeakKeyDictionary[Any, _Model] = weakref.WeakKeyDictionary()
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._applied: list[Any] = []  # weak references to optimizers that are not matched to a model yet
-        self._built = 0
         self._changed = False
         self._next_check = 0.0
         self._in_use: Callable[[], Any] = lambda: None
@@ -141,8 +131,7 @@ class LiveModels:
         returns the ids of those that only the collector can free.
         """
         now = time.monotonic()
-        budget = FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began)
-        if not overhead or self._search_seconds > budget:
+        if not overhead or self._search_seconds > FREE_SECONDS + UNREACHABLE_SHARE * overhead * (now - self._began):
             return 0.0
         others = {id(None), id(self._in_use())}
         due = [
@@ -168,8 +157,11 @@ class LiveModels:
         self._search_seconds += seconds
         return seconds
 
-    def figures(self) -> ModelFigures:
-        """Look at new models, and at others that may have changed."""
+    def figures(self) -> dict[CounterKind, dict[str, tuple[int, int]]]:
+        """Look at new models, and at others that may have changed; (count, bytes) by kind and device.
+
+        Each variable counts once; one that a model that exists shares with one that is gone belongs to the former.
+        """
         self._changed, self._next_check = False, time.monotonic() + CHECK_SECONDS
         noted, self._noted = self._noted, []
         self._models += noted[: MAX_MODELS - len(self._models)]
@@ -181,20 +173,42 @@ class LiveModels:
         for reference in applied:
             self._match(reference())
         self._models = [entry for entry in self._models if entry.matters()]
-        return self._sums()
+        kinds: tuple[CounterKind, ...] = ("models_alive", "models_unreachable", "models_gone", "slots_without_model")
+        figures: dict[CounterKind, dict[str, tuple[int, int]]] = {kind: {} for kind in kinds}
+        seen: set[int] = set()
+        states = [(entry.reference() is None, entry.unreachable is not None, entry) for entry in self._models]
+        for is_gone, waits, entry in sorted(states, key=lambda state: (state[0], not state[0] and state[1])):
+            own = {key: one for key, one in entry.variables.items() if key not in seen}
+            seen.update(own)
+            if not is_gone and not waits:
+                _add(figures["models_alive"], own.values())
+                continue
+            waiting = frozenset() if is_gone else entry.unreachable or frozenset()
+            _add(figures["models_unreachable"], [one for key, one in own.items() if key in waiting])
+            _add(figures["models_gone"], [one for key, one in own.items() if key not in waiting])
+            if is_gone and entry.optimizer() is not None:
+                _add(figures["slots_without_model"], [one for one in own.values() if one.is_slot])
+        return figures
 
     def _gone(self, _: Any) -> None:
         self._changed = True
         changes.note()
 
     def _read(self, entry: _Model, model: Any) -> None:
-        """Read a model's variables, once its weights and its optimizer's slots exist."""
+        """Read a model's variables, once its weights and its optimizer's slots exist. Its parts are no models, also if
+        one was counted before or is noted later."""
         if not getattr(model, "built", True):
             return
-        self._note_parts(model)
+        inner = getattr(model, "_functional", None)
+        if inner is not None:
+            self._known.setdefault(inner, _Model(inner, self._gone))
+        for part in map(self._known.get, parts(model)):
+            if part is not None and not part.is_part:
+                part.is_part = True
+                self.built -= part.counted
         if not entry.counted and not entry.is_part:
             entry.counted = True
-            self._built += 1
+            self.built += 1
         optimizer = getattr(model, "optimizer", None)
         entry.variables.update(_variables(variables_of(model, "variables"), False))
         if optimizer is not None:
@@ -203,17 +217,6 @@ class LiveModels:
             entry.add_slots(optimizer)
         entry.complete = True
 
-    def _note_parts(self, model: Any) -> None:
-        """Count no part of a model as a model of its own, also one that was counted before or is noted later."""
-        inner = getattr(model, "_functional", None)
-        if inner is not None:
-            self._known.setdefault(inner, _Model(inner, self._gone))
-        for part in parts(model):
-            entry = self._known.get(part)
-            if entry is not None and not entry.is_part:
-                entry.is_part = True
-                self._built -= entry.counted
-
     def _match(self, optimizer: Any) -> None:
         """Add the slots of an optimizer to those of the model whose variables it updates."""
         own = {key for key, _ in _variables(getattr(optimizer, "_trainable_variables", ()), False)}
@@ -221,24 +224,6 @@ class LiveModels:
             if own & entry.variables.keys() and entry.optimizer() is not optimizer:
                 entry.add_slots(optimizer)
                 return
-
-    def _sums(self) -> ModelFigures:
-        """Sum each variable once; one that a model that exists shares with one that is gone belongs to the former."""
-        figures = ModelFigures(self._built, {}, {}, {}, {})
-        seen: set[int] = set()
-        states = [(entry.reference() is None, entry.unreachable is not None, entry) for entry in self._models]
-        for is_gone, waits, entry in sorted(states, key=lambda state: (state[0], not state[0] and state[1])):
-            own = {key: one for key, one in entry.variables.items() if key not in seen}
-            seen.update(own)
-            if not is_gone and not waits:
-                _add(figures.alive, own.values())
-                continue
-            waiting = frozenset() if is_gone else entry.unreachable or frozenset()
-            _add(figures.unreachable, [one for key, one in own.items() if key in waiting])
-            _add(figures.gone, [one for key, one in own.items() if key not in waiting])
-            if is_gone and entry.optimizer() is not None:
-                _add(figures.slots_without_model, [one for one in own.values() if one.is_slot])
-        return figures
 
 
 def _add(figures: dict[str, tuple[int, int]], variables: Iterable[_Variable]) -> None:
@@ -263,10 +248,7 @@ def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]
 
 
 def changed_argument(before: Any, after: Any) -> str | None:
-    """A phrase on the first argument that differs between two function types (`ConcreteFunction.function_type`).
-
-    Such as "argument `scale` changed from 1 to 2 (Python value)"; None if none differs.
-    """
+    """ "argument `scale` changed from 1 to 2 (Python value)", of two function types; None if none differs."""
     earlier: Mapping[str, Any] = before.parameters
     for name, parameter in after.parameters.items():
         if name not in earlier:
@@ -289,7 +271,7 @@ def _difference(name: str, before: Any, after: Any) -> str | None:
         return f"{argument} changed from {_text(before.value)} to {_text(after.value)} (Python value)"
     shapes, dtypes = ([getattr(one, field, None) for one in (before, after)] for field in ("shape", "dtype"))
     if shapes[0] != shapes[1]:
-        return f"the shape of {argument} changed from {shape_text(shapes[0])} to {shape_text(shapes[1])}"
+        return f"the shape of {argument} changed from {_shape_text(shapes[0])} to {_shape_text(shapes[1])}"
     if dtypes[0] != dtypes[1]:
         names = [getattr(dtype, "name", dtype) for dtype in dtypes]
         return f"the dtype of {argument} changed from {names[0]} to {names[1]}"
@@ -311,7 +293,7 @@ def _items(constraint: Any) -> dict[str, Any]:
     return {str(at): item for at, item in enumerate(components)} if isinstance(components, (tuple, list)) else {}
 
 
-def shape_text(shape: Any) -> str:
+def _shape_text(shape: Any) -> str:
     """A shape such as ``(32, 8)``, with ``?`` for unknown dimensions."""
     if shape is None or getattr(shape, "rank", 0) is None:
         return "unknown"
@@ -326,7 +308,7 @@ def _text(value: Any) -> str:
 
 class TracedFunction:
     """What is known of a function: calls that traced it, why the last one did (`retraced`), and how the last new
-    signature differs from the one before (`reshaped`)."""
+    signature differs from the one before (`reshaped`), if XLA compiles it."""
 
     def __init__(self, name: str, code: Any) -> None:
         self.name = name
@@ -334,31 +316,31 @@ class TracedFunction:
         self.traces = 0
         self.retraced: str | None = None
         self.reshaped: str | None = None
-        self._hashes: set[int] = set()
+        self.signatures: set[int] = set()  # hashes
         self._last: tuple[Any, ...] = ()
 
-    @property
-    def signatures(self) -> int:
-        """Number of different signatures it was called with, if XLA compiles it."""
-        return len(self._hashes)
+    def add_trace(self, function: Any, before: int, after: int) -> None:
+        if not before:
+            self.retraced = "it was a new tf.function object" if self.traces else None
+        else:
+            types = [one.function_type for one in function._function_cache.values()[-2:]]
+            self.retraced = changed_argument(*types) if len(types) == 2 else None
+        self.traces += after - before if before else 1
 
     def add_signature(self, signature: tuple[Any, ...]) -> bool:
         """Note the signature of a call; return whether it is new."""
         key = hash(signature)
-        if key in self._hashes or len(self._hashes) >= MAX_SIGNATURES:
+        if key in self.signatures or len(self.signatures) >= MAX_SIGNATURES:
             return False
-        if self._hashes:
-            self.reshaped = _reshaped(self._last, signature)
-        self._hashes.add(key)
+        self.reshaped = _reshaped(self._last, signature) if self.signatures else None
+        self.signatures.add(key)
         self._last = signature
         return True
 
 
 class FunctionTraces:
     """The traced functions of one process, by id of their code, or else by name. A count that changes sets `changed`.
-
-    Any thread may call a method; none raises.
-    """
+    Any thread may call a method; none raises."""
 
     def __init__(self) -> None:
         self.functions: dict[Any, TracedFunction] = {}
@@ -367,29 +349,18 @@ class FunctionTraces:
     def called(self, function: Any, traces_before: int, args: Any, kwargs: Any) -> None:
         """Note an outermost call of a `tf.function`, given its number of traces before the call."""
         try:
-            traces = traces_of(function)
+            traces, is_compiled = traces_of(function), getattr(function, "_jit_compile", None)
+            known = self._function(function) if is_compiled or traces != traces_before else None
+            if known is None:
+                return
             if traces != traces_before:
-                self._traced(function, traces_before, traces)
-            if getattr(function, "_jit_compile", None):
-                known = self._function(function)
-                if known is not None and known.add_signature((*_signature(args), *_signature(kwargs))):
-                    self.changed = True
-                    changes.note()
+                known.add_trace(function, traces_before, traces)
+            is_new = is_compiled and known.add_signature((*_signature(args), *_signature(kwargs)))
+            if is_new or traces != traces_before:
+                self.changed = True
+                changes.note()
         except Exception:
             logger.debug("a trace could not be counted", exc_info=True)
-
-    def _traced(self, function: Any, before: int, after: int) -> None:
-        known = self._function(function)
-        if known is None:
-            return
-        if not before:
-            known.retraced = "it was a new tf.function object" if known.traces else None
-        else:
-            types = [one.function_type for one in function._function_cache.values()[-2:]]
-            known.retraced = changed_argument(*types) if len(types) == 2 else None
-        known.traces += after - before if before else 1
-        self.changed = True
-        changes.note()
 
     def _function(self, function: Any) -> TracedFunction | None:
         python = getattr(function, "_python_function", None)
@@ -426,14 +397,10 @@ def _signature(value: Any) -> Any:
 
 def _reshaped(before: tuple[Any, ...], after: tuple[Any, ...]) -> str | None:
     """A clause on the first argument whose shape differs between two signatures; None for other differences."""
-    for at, (one, other) in enumerate(zip(before, after, strict=False)):
-        shapes = [part[0] for part in (one, other) if isinstance(part, tuple) and part and isinstance(part[0], tuple)]
-        if (
-            len(shapes) == 2
-            and shapes[0] != shapes[1]
-            and all(isinstance(size, int) for size in itertools.chain(*shapes))
-        ):
-            return f"the shape of argument {at} changed from {shape_text(shapes[0])} to {shape_text(shapes[1])}"
+    for at, pair in enumerate(zip(before, after, strict=False)):
+        shapes = [part[0] for part in pair if isinstance(part, tuple) and part and isinstance(part[0], tuple)]
+        if len(shapes) == 2 and shapes[0] != shapes[1] and all(type(size) is int for size in itertools.chain(*shapes)):
+            return f"the shape of argument {at} changed from {_shape_text(shapes[0])} to {_shape_text(shapes[1])}"
     return None
 
 
@@ -448,8 +415,7 @@ class CounterValue(NamedTuple):
 
 
 class ProgramCounters:
-    """Process-wide. Wrapped methods note in the attributes what happens on any thread; the training's thread reads the
-    values."""
+    """Process-wide. Wrapped methods note in the attributes what happens on any thread; the training's thread reads."""
 
     def __init__(self) -> None:
         self.models = LiveModels()
@@ -463,35 +429,26 @@ class ProgramCounters:
     def values(self) -> list[CounterValue]:
         """All values now. Takes as long as the models that are new have variables: about a microsecond for each."""
         self.functions.changed = self.datasets.changed = False
-        values = [*self._of_models(), *self._of_functions()]
-        caches, size = self.datasets.now()
-        if caches:
-            values.append(CounterValue("dataset_caches", None, caches, MISSING if size is None else size))
-        return values
-
-    def _of_models(self) -> Iterator[CounterValue]:
         figures = self.models.figures()
-        yield CounterValue("models_built", None, figures.built)
-        by_kind: tuple[tuple[CounterKind, Any], ...] = (
-            ("models_alive", figures.alive),
-            ("models_unreachable", figures.unreachable),
-            ("models_gone", figures.gone),
-            ("slots_without_model", figures.slots_without_model),
-        )
-        for kind, by_device in by_kind:
-            for device, (count, size) in by_device.items():
-                yield CounterValue(kind, device, count, size)
-
-    def _of_functions(self) -> Iterator[CounterValue]:
+        values = [CounterValue("models_built", None, self.models.built)]
+        values += [
+            CounterValue(kind, device, *figure)
+            for kind, by_device in figures.items()
+            for device, figure in by_device.items()
+        ]
         by_name: dict[str, list[TracedFunction]] = {}
         for function in list(self.functions.functions.values()):
             by_name.setdefault(function.name, []).append(function)
         for name, functions in by_name.items():
-            most = max(functions, key=lambda function: (function.traces, function.signatures))
-            yield CounterValue("traces", name, sum(one.traces for one in functions), detail=most.retraced)
-            signatures = sum(one.signatures for one in functions)
+            most = max(functions, key=lambda function: (function.traces, len(function.signatures)))
+            values.append(CounterValue("traces", name, sum(one.traces for one in functions), detail=most.retraced))
+            signatures = sum(len(one.signatures) for one in functions)
             if signatures:
-                yield CounterValue("compiled_shapes", name, signatures, detail=most.reshaped)
+                values.append(CounterValue("compiled_shapes", name, signatures, detail=most.reshaped))
+        caches, size = self.datasets.now()
+        if caches:
+            values.append(CounterValue("dataset_caches", None, caches, MISSING if size is None else size))
+        return values
 
 
 program_counters = ProgramCounters()

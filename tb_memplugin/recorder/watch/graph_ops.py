@@ -64,11 +64,8 @@ class Call:
 
 
 class GraphOps:
-    """The ops of a graph, numbered in the order in which they were made.
-
-    The `inputs` of an op are pairs of (number of the producer, index of the producer's output). They look through
-    IdentityN, which only bundles tensors.
-    """
+    """The ops of a graph, numbered in the order in which they were made. The `inputs` of an op are pairs of (number of
+    the producer, index of the producer's output). They look through IdentityN, which only bundles tensors."""
 
     def __init__(self, graph: Any) -> None:
         self.graph = graph
@@ -95,10 +92,8 @@ class GraphOps:
 
     def vectorized_from(self, number: int) -> int | None:
         """The op that an op computes for all iterations of a vectorized loop at once; None for other ops.
-
         ``tf.vectorized_map`` and ``GradientTape.jacobian`` trace one iteration, then convert each op of it to ops in
-        its scope ``pfor``. Of the traced iteration, TensorFlow runs only what all iterations share.
-        """
+        its scope ``pfor``. Of the traced iteration, TensorFlow runs only what all iterations share."""
         original, scope, _ = self.ops[number].name.rpartition(VECTORIZED_SCOPE)
         return self.number.get(original) if scope else None
 
@@ -120,11 +115,8 @@ class GraphOps:
 
     @functools.cached_property
     def needed(self) -> Set[int]:
-        """The ops whose results or effects the function needs; TensorFlow runs no others.
-
-        A gradient of something that is no variable, such as a loss's divisor, is traced and never computed. Of a graph
-        without outputs, all ops.
-        """
+        """The ops whose results or effects the function needs; TensorFlow runs no others. A gradient of something that
+        is no variable, such as a loss's divisor, is traced and never computed. Of a graph without outputs, all ops."""
         if not self._outputs:
             return set(range(len(self)))
         ends = [tensor.op for tensor in self._outputs] + list(getattr(self.graph, "control_outputs", ()) or ())
@@ -252,10 +244,7 @@ class OpLayers:
                 self.in_layer[number], self._inner[number] = self.in_layer[original], self._inner[original]
 
     def _default_passes(self) -> None:
-        """Set the pass of ops that no layer made.
-
-        Ops of TensorFlow's gradient scopes are backward. Others that precede the backward pass are forward: the loss.
-        """
+        """Ops that no layer made: TensorFlow's gradient scopes are backward, those before a tape forward: the loss."""
         first = min((span.start for span in self.backward_spans), default=0)
         for number, op in enumerate(self._graph.ops):
             if self.pass_name[number] == "other":
@@ -296,11 +285,9 @@ class OpLayers:
         return False, None
 
     def place_updates(self, variables: Mapping[str, VariableOwner], gradient_of: Mapping[int, str | None]) -> None:
-        """Assign the optimizer's ops to the layer of the variable that they read or write.
-
-        An op that mixes gradients of several layers, such as the concatenation that replicas on several workers sum,
-        belongs to none of them; what follows from its result belongs to the layer that alone reads it.
-        """
+        """Assign the optimizer's ops to the layer of the variable that they read or write. An op that mixes gradients
+        of several layers, such as the concatenation that replicas on several workers sum, belongs to none of them; what
+        follows from its result belongs to the layer that alone reads it."""
         mixed: dict[int, bool] = {}  # to whether the op only passes on what others mixed
         readers: list[set[str | None]] = [set() for _ in range(len(self._graph))]
         updates = [number for number, name in enumerate(self.pass_name) if name == "update"]
@@ -341,11 +328,9 @@ class OpLayers:
 
 
 def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span]:
-    """The outermost backward passes of a graph, without those that another one differentiates.
-
-    A tape must have recorded such a pass, and the target of a later one depend on its results, as with a gradient
-    penalty. In a function whose results the caller's backward pass reads, every pass is part of the forward pass.
-    """
+    """The outermost backward passes of a graph, without those that another one differentiates. A tape must have
+    recorded such a pass, and the target of a later one depend on its results, as with a gradient penalty. In a function
+    whose results the caller's backward pass reads, every pass is part of the forward pass."""
     spans: list[Span] = []
     for span in sorted(notes.spans, key=lambda span: (span.start, -span.end)):
         if span.kind == "backward" and span.start < span.end and not (spans and span.start < spans[-1].end):

@@ -52,11 +52,9 @@ def graph_facts(
     others: Iterable[Any] = (),
     batch_size: int | None = None,
 ) -> tuple[GraphFacts, ...]:
-    """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first.
-
-    Of `others` that were not read so, only the constants are read. `paths` is the id of a layer to its path; `lines`
-    finds the user's lines.
-    """
+    """Facts about every graph with noted layer calls, its outermost caller and all callees; callers come first. Of
+    `others` that were not read so, only the constants are read. `paths` is the id of a layer to its path; `lines` finds
+    the user's lines."""
     roots: dict[int, Any] = {}
     for graph in list(call_notes.graphs):
         if not _can_run(graph):
@@ -78,11 +76,8 @@ def graph_facts(
 
 
 def output_bytes(op: str | None, batch_size: int | None) -> int | None:
-    """Bytes of the first output of an op of a traced function graph; None if unknown.
-
-    The op's name may begin with the name of the op that calls its function. The batch size replaces an unknown first
-    dimension.
-    """
+    """Bytes of the first output of an op of a traced function graph; None if unknown. The op's name may begin with the
+    name of the op that calls its function. The batch size replaces an unknown first dimension."""
     for graph in reversed(list(call_notes.graphs)) if op is not None else ():
         for name in (op, str(op).partition("/")[2]):
             try:
@@ -111,10 +106,8 @@ _known_constants: "weakref.WeakKeyDictionary[Any, tuple[int, dict[str, ConstantF
 
 def _constants_of(graph: Any) -> dict[str, ConstantFact]:
     """The constants of a function graph with at least `MIN_BYTES`, by the name of their op, without layer and line.
-
     Such as NumPy arrays that a traced function or a layer uses. TensorFlow allocates each when it first runs the
-    function, without naming an op, and keeps it as long as the function.
-    """
+    function, without naming an op, and keeps it as long as the function."""
     version, constants = _known_constants.get(graph, (-1, {}))
     if version == graph.version:
         return constants
@@ -236,10 +229,8 @@ class _Graph:
         )
 
     def unrepeatable(self) -> frozenset[str]:
-        """Layers whose forward pass has an op that may return something else again, or changes what is trained.
-
-        A second pass reads variables as the first one found them. What a called function has, its own graph tells.
-        """
+        """Layers whose forward pass has an op that may return something else again, or changes what is trained. A
+        second pass reads variables as the first one found them. What a called function has, its own graph tells."""
         kinds = dict(zip(self.graph.types, self.graph.ops, strict=True))
         odd = {kind for kind, op in kinds.items() if not repeats(kind, op.op_def.is_stateful)}
         odd = odd - OF_VARIABLES - CALLS.keys()
@@ -282,11 +273,8 @@ class _Graph:
         return facts
 
     def _find_gradients(self) -> None:
-        """Find the ops that make gradients of variables.
-
-        Includes the terms of a gradient that is a sum, and the same values before a cast or a change of shape, if
-        nothing else reads them.
-        """
+        """Find the ops that make gradients of variables. Includes the terms of a gradient that is a sum, and the same
+        values before a cast or a change of shape, if nothing else reads them."""
         graph = self.graph
         readers = collections.Counter(source for sources in graph.inputs for source in sources)
         # To the op that makes an op's results for all iterations: the last one in the scope.
@@ -326,12 +314,9 @@ class _Graph:
         return gradients.keys() & sums
 
     def _early_ops(self) -> set[int]:
-        """Backward ops that depend on no gradient, except those that make zeros; empty if that is unknown.
-
-        A tape first makes the gradient of its target with respect to itself, which is 1; every other gradient depends
-        on it. If a variable's gradient does not, the tape started from an `output_gradients` argument, and nothing is
-        known.
-        """
+        """Backward ops that depend on no gradient, except those that make zeros; empty if that is unknown. A tape first
+        makes the gradient of its target with respect to itself, which is 1; every other gradient depends on it. If a
+        variable's gradient does not, the tape started from an `output_gradients` argument, and nothing is known."""
         graph = self.graph
         seeds = {span.start for span in self.layers.backward_spans}
         if not seeds or any(graph.types[seed] not in _ONES for seed in seeds if seed < len(graph)):
@@ -366,8 +351,7 @@ class _Graph:
         return saved
 
     def _late_reads(self) -> dict[int, int]:
-        """Op number to the number of the backward pass that reads its result, of passes that differentiate another
-        one."""
+        """Op to the number of the backward pass that reads its result, of passes that differentiate another one."""
         reads: dict[int, int] = {}
         for number in self._backward:
             read_late = self.layers.late_pass(number)
@@ -380,10 +364,8 @@ class _Graph:
         return reads
 
     def _unread_outputs(self) -> dict[int, tuple[int, ...]]:
-        """Op number to the indices of its outputs that are not in `reads`, of saved ops with several outputs.
-
-        A loss for each example, for one: its op computes the gradient of the logits as well, and only that is read.
-        """
+        """Op number to the indices of its outputs that are not in `reads`, of saved ops with several outputs. A loss
+        for each example, for one: its op computes the gradient of the logits as well, and only that is read."""
         unread: dict[int, tuple[int, ...]] = {}
         for number in self._saved:
             outputs = range(len(self.graph.ops[number].outputs))
@@ -406,11 +388,9 @@ class _Graph:
         return names
 
     def _lines(self) -> list[str | None]:
-        """The line of each op. A gradient has that of its forward op; if that is unknown, of the call of the tape.
-
-        A graph has no lines if reading them would exceed the recording's limit: with some of them, a gradient may get a
-        wrong one.
-        """
+        """The line of each op. A gradient has that of its forward op; if that is unknown, of the call of the tape. A
+        graph has no lines if reading them would exceed the recording's limit: with some of them, a gradient may get a
+        wrong one."""
         graph, source_lines = self.graph, self._reader.lines
         lines: list[str | None] = [None] * len(graph)
         calls = {  # number of each op that a tape or an optimizer made to the number of the first op of that call

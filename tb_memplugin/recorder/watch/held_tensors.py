@@ -132,12 +132,9 @@ class HeldTensors:
         read_chunks: ReadChunks | None = None,
         batches_since: float = -math.inf,
     ) -> DeviceFacts:
-        """Tensors that Python holds as a window opens, with their devices.
-
-        All objects are searched if some may be unknown, and, with `read_chunks`, a chunk in use has no owner. A batch
-        that was last used before `batches_since`, by `time.perf_counter`, is a held tensor: then the step before the
-        window's began.
-        """
+        """Tensors that Python holds as a window opens, with their devices. All objects are searched if some may be
+        unknown, and, with `read_chunks`, a chunk in use has no owner. A batch that was last used before
+        `batches_since`, by `time.perf_counter`, is a held tensor: then the step before the window's began."""
         self._windows += 1
         self._batches_since = batches_since
         if self._first_number is None:
@@ -158,10 +155,8 @@ class HeldTensors:
     def finish(
         self, variable_addresses: Iterable[int | None], graphs: Iterable[Any] = ()
     ) -> tuple[DeviceFacts, DeviceFacts]:
-        """(The tensors of `find` with their holders, the tensors that are new), as the window closes.
-
-        The arguments are those of `find`, but as they are now.
-        """
+        """(The tensors of `find` with their holders, the tensors that are new), as the window closes. The arguments are
+        those of `find`, but as they are now."""
         self._search_new()
         if self._promotions.misses != self._misses:
             self._search_all()
@@ -240,20 +235,14 @@ class HeldTensors:
         self._at_start = self._entries(variable_addresses)
 
     def _has_unowned(self, variable_addresses: Set[int | None], read_chunks: ReadChunks | None) -> bool:
-        """Whether a chunk has no known owner, or the chunks are unknown.
-
-        Variables of no model do not count: their model may be among the objects that were not found.
-        """
+        """Whether a chunk has no known owner (a variable of no model is none), or the chunks are unknown."""
         if read_chunks is None:
             return True
         owned = variable_addresses | {fact.address for _, fact, _ in self._at_start}
         return any(addresses is None or not addresses <= owned for addresses in read_chunks().values())
 
     def _entries(self, excluded: Set[int | None], known_ids: Container[int] = ()) -> list[Entry]:
-        """One fact for each address; of several tensors there, the one with the most certain category.
-
-        Leaves out addresses of `excluded`, and ids of `KnownTensor`s of `known_ids`.
-        """
+        """One fact for each address, of the most certain category; without some addresses and `KnownTensor`s."""
         of_datasets = {id(tensor) for dataset in list(self._datasets.values()) for tensor in dataset._tensors}
         entries: dict[int, Entry] = {}
         for key, known in list(self._tensors.items()):
@@ -301,10 +290,8 @@ class HeldTensors:
         return device, dataclasses.replace(fact, category=category, held_by=holder, retaining_path=None), known
 
     def _find_holders(self, entries: Iterable[Entry]) -> None:
-        """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the holder is unknown.
-
-        A search that fails is repeated when the number of the window has doubled.
-        """
+        """Set `held_by` and `retaining_path` of the held tensors if they grew or are many and the holder is unknown. A
+        search that fails is repeated when the number of the window has doubled."""
         held = [entry for entry in entries if entry[1].category == "held_tensors"]
         by_device: Counter[Device] = Counter()
         by_shape: Counter[object] = Counter()

@@ -23,9 +23,7 @@ _MIN_COPY_BYTES = 64 << 10
 
 def packages() -> list[Any]:
     """Keras's packages that are imported completely: Keras 3, then Keras 2 (``tf_keras``) if the program imported it.
-
-    With ``TF_USE_LEGACY_KERAS=1``, ``tf.keras`` is ``tf_keras`` as well.
-    """
+    With ``TF_USE_LEGACY_KERAS=1``, ``tf.keras`` is ``tf_keras`` as well."""
     import keras
 
     legacy = sys.modules.get("tf_keras")
@@ -38,9 +36,7 @@ def model_classes() -> tuple[type, ...]:
 
 class LayerNode(NamedTuple):
     """A layer (keras.Layer or tf.Module) and its path in the model's tree, such as ``sequential/vgg16/block1_conv2``.
-
-    The path of a module consists of attributes: ``mlp/layers/0``.
-    """
+    The path of a module consists of attributes: ``mlp/layers/0``."""
 
     path: str
     layer: Any
@@ -48,10 +44,8 @@ class LayerNode(NamedTuple):
 
 def walk(model: Any) -> list[LayerNode]:
     """Every layer of the model, the model first, parents before children; a shared layer once, at its first place.
-
     Paths come from the tree of objects: name scopes and `layer.path` do not identify a layer. Siblings of equal name
-    become ``name#2``, ``name#3``, … in the order in which Keras tracks them.
-    """
+    become ``name#2``, ``name#3``, … in the order in which Keras tracks them."""
     return list(_walk(model, model.name, set()))
 
 
@@ -87,10 +81,7 @@ def children(layer: Any) -> list[tuple[str, Any]]:
 
 
 def parts(model: Any) -> list[Any]:
-    """All layers of a model, and the functional model inside a sequential one, which has the same layers.
-
-    Of a module, those directly inside it.
-    """
+    """All layers of a model, and the functional one inside a sequential one. Of a module, those directly inside it."""
     if is_module(model):
         return [child for _, child in children(model)]
     inner = getattr(model, "_functional", None)
@@ -98,10 +89,8 @@ def parts(model: Any) -> list[Any]:
 
 
 def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
-    """Layer path to the layer's own weights; every weight once, at the innermost layer that tracks it.
-
-    A layer claims its weights after all layers inside it, also those whose node is elsewhere: sub-models share layers.
-    """
+    """Layer path to the layer's own weights; every weight once, at the innermost layer that tracks it. A layer claims
+    its weights after all layers inside it, also those whose node is elsewhere: sub-models share layers."""
     owned: dict[str, list[Any]] = {}
     claimed: set[int] = set()
     waiting = {id(node.layer): node for node in nodes}
@@ -111,10 +100,8 @@ def own_variables(nodes: list[LayerNode]) -> Mapping[str, list[Any]]:
 
 
 def _claim(layer: Any, waiting: dict[int, LayerNode], claimed: set[int], owned: dict[str, list[Any]]) -> None:
-    """Add a layer's own weights, and first those of the layers inside it, to `owned`.
-
-    Not a closure: one that calls itself is in a reference cycle, which would keep the weights alive.
-    """
+    """Add a layer's own weights, and first those of the layers inside it, to `owned`. Not a closure: one that calls
+    itself is in a reference cycle, which would keep the weights alive."""
     node = waiting.pop(id(layer), None)
     if node is None:
         return
@@ -173,11 +160,9 @@ _copied: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def variable_address(variable: Any) -> int | None:
-    """Address of the value of a TensorFlow variable.
-
-    None if unknown: uninitialized, a string, on an accelerator without DLPack, or if TensorFlow copies the variable
-    when it is read. Such a variable is read once, as the copy takes as much memory again.
-    """
+    """Address of the value of a TensorFlow variable. None if unknown: uninitialized, a string, on an accelerator
+    without DLPack, or if TensorFlow copies the variable when it is read. Such a variable is read once, as the copy
+    takes as much memory again."""
     if _copied.get(id(variable)) is variable:
         return None
     try:
@@ -203,11 +188,9 @@ def bytes_in_use(device: str) -> int | None:
 
 
 def tensor_address(tensor: Any) -> int | None:
-    """Address of an eager tensor's data in device memory, None if unknown.
-
-    Reads the data pointer at the start of the DLManagedTensor in a DLPack capsule. The capsule must be dropped at once:
-    a second reference to a variable's buffer would make the next assignment copy it.
-    """
+    """Address of an eager tensor's data in device memory, None if unknown. Reads the data pointer at the start of the
+    DLManagedTensor in a DLPack capsule. The capsule must be dropped at once: a second reference to a variable's buffer
+    would make the next assignment copy it."""
     import tensorflow as tf
 
     try:
@@ -227,21 +210,16 @@ def short_device(name: str) -> str:
 
 
 class Slot(NamedTuple):
-    """A variable of an optimizer, and the model's variable that it serves.
-
-    That is None for scalars such as the step counter and the learning rate.
-    """
+    """A variable of an optimizer, and the model's variable that it serves, None for scalars such as a step counter."""
 
     variable: Any
     of: Any | None
 
 
 def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
-    """Every variable of a Keras optimizer, including those of an inner optimizer, each once.
-
-    Keras keeps slots in lists parallel to the optimizer's trainable variables; names repeat. Optimizers of Keras 2 do
-    not refer to the model's variables that they serve, so these are given.
-    """
+    """Every variable of a Keras optimizer, including those of an inner optimizer, each once. Keras keeps slots in lists
+    parallel to the optimizer's trainable variables; names repeat. Optimizers of Keras 2 do not refer to the model's
+    variables that they serve, so these are given."""
     by_id: dict[int, Slot] = {}
     by_key = {_key_of_keras_2(variable): variable for variable in served}
     one = optimizer
@@ -292,10 +270,8 @@ def _is_unlisted_placeholder(variable: Any, of: Any) -> bool:
 
 
 def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerTable | None) -> LayerTable:
-    """The layer table of a model as of a step, without output sizes (`with_output_bytes` adds them).
-
-    Unbuilt layers have no weights. The table's reason describes the change from the `previous` one.
-    """
+    """The layer table of a model as of a step, without output sizes (`with_output_bytes` adds them). Unbuilt layers
+    have no weights. The table's reason describes the change from the `previous` one."""
     nodes = walk(model)
     owned = own_variables(nodes)
     slot_bytes, other_optimizer = _optimizer_bytes(optimizer, owned)
@@ -346,10 +322,8 @@ def outputs_by_layer(model: Any) -> dict[str, Outputs]:
 
 
 def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_size: int | None) -> LayerTable:
-    """`table` with the total output bytes of each layer's first call; None where a dimension is unknown.
-
-    `outputs` are the model's `outputs_by_layer`; the batch size replaces an unknown first dimension.
-    """
+    """`table` with the total output bytes of each layer's first call; None where a dimension is unknown. `outputs` are
+    the model's `outputs_by_layer`; the batch size replaces an unknown first dimension."""
     layers = tuple(
         dataclasses.replace(layer, output_bytes=_output_bytes(outputs.get(layer.path, ()), batch_size))
         for layer in table.layers
@@ -436,9 +410,7 @@ def _output_bytes(outputs: Outputs, batch_size: int | None) -> int | None:
 
 def _recomputable_units(model: Any) -> dict[str, int]:
     """Path of a layer inside the model to its number, as `Layer.unit` has it; empty if the layer graph is unknown.
-
-    Numbers go on by one between neighbors that can be recomputed together, and by two where they cannot.
-    """
+    Numbers go on by one between neighbors that can be recomputed together, and by two where they cannot."""
     import keras
 
     if not isinstance(model, keras.Model):

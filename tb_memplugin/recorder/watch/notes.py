@@ -29,12 +29,9 @@ DATA_ARGUMENTS = ("x", "y", "sample_weight", "validation_data")
 
 
 class Span(NamedTuple):
-    """A range of ops of one graph, by their numbers, that one call made.
-
-    Each replica of a distributed step is traced on a thread of its own, while the optimizer calls of the replicas
-    before it wait. Of a backward pass, `targets` are the names of the ops whose results it differentiates, and another
-    one may then differentiate a `recorded` one.
-    """
+    """A range of ops of one graph, by their numbers, that one call made. Each replica of a distributed step is traced
+    on a thread of its own, while the optimizer calls of the replicas before it wait. Of a backward pass, `targets` are
+    the names of the ops whose results it differentiates, and another one may then differentiate a `recorded` one."""
 
     start: int
     end: int
@@ -88,10 +85,13 @@ class CallNotes:
         with self._lock:
             return self.graphs.setdefault(graph, GraphNotes())
 
+    def end_window(self) -> None:
+        self.eager_paths = self.eager_lines = self.eager_gradients = None
+
     def abandon(self) -> None:
         """Take no more notes in a forked child."""
         self._lock = threading.Lock()
-        self.eager_paths = self.eager_lines = self.eager_gradients = None
+        self.end_window()
 
     def forget(self, graph: Any) -> None:
         with self._lock:

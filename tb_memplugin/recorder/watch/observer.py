@@ -5,7 +5,6 @@ Keras keeps a model's step functions from one `fit` to the next. The layers of a
 was observed are unknown, so it is made again before recording; Keras traces it again, with the same result.
 """
 
-import collections
 import dataclasses
 import logging
 import math
@@ -65,10 +64,8 @@ STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
 
 class ChunkHistory:
     """Remembers chunks of one device, where each resource handle of a variable requested `handle_bytes`, None without.
-
     Call its methods for each window in order, when all earlier ones are remembered, from one thread at a time, except
-    `ownable`, which any thread may call.
-    """
+    `ownable`, which any thread may call."""
 
     def __init__(self, handle_bytes: int | None = None) -> None:
         self.handle_bytes = handle_bytes
@@ -78,10 +75,9 @@ class ChunkHistory:
     def first_batches(self, before: MemoryMap, after: MemoryMap) -> None:
         """Note the chunks that only the second map has as inputs: only the input pipeline ran between the maps."""
         for address, allocated, requested in _chunks_in_use(after) - _chunks_in_use(before):
-            if requested == self.handle_bytes:  # the iterator's handle
-                continue
-            self._known.setdefault(address, KnownChunk(allocated, requested, "inputs"))
-            self._input_sizes.add(requested)
+            if requested != self.handle_bytes:  # as the iterator's handle does
+                self._known.setdefault(address, KnownChunk(allocated, requested, "inputs"))
+                self._input_sizes.add(requested)
 
     def ownable(self, memory_map: MemoryMap) -> set[int]:
         """Addresses of the chunks in use that a variable or a tensor may own: all but variables' resource handles."""
@@ -92,41 +88,35 @@ class ChunkHistory:
         """The facts of a window with the known chunks from before it."""
         if trace.start_map is not None:
             in_use = _chunks_in_use(trace.start_map)
-            self._known = {
-                address: chunk
-                for address, chunk in self._known.items()
-                if (address, chunk.allocated, chunk.requested) in in_use
-            }
-            facts = dataclasses.replace(facts, variables=self._with_addresses(facts, trace.start_map))
+            known = self._known.items()
+            self._known = {at: one for at, one in known if (at, one.allocated, one.requested) in in_use}
+            sizes = {address: requested for address, _, requested in in_use}
+            facts = dataclasses.replace(facts, variables=self._with_addresses(facts, sizes))
         earlier = Earlier(dict(self._known), frozenset(self._input_sizes), self.handle_bytes)
         return dataclasses.replace(facts, earlier=earlier)
 
-    def _with_addresses(self, facts: TraceFacts, start: MemoryMap) -> tuple[VariableFact, ...]:
-        """The variables with the addresses of copy-on-read variables corrected.
-
-        A sparse update, such as an embedding's, makes a variable copy-on-read for good. Python then sees no address, or
-        that of a copy that no longer exists when the map is read; the value is in a chunk of its size with unknown
-        contents. Variables of one size are matched only if there are as many such chunks as variables.
-        """
-        in_use = {address: requested for address, _, requested in _chunks_in_use(start)}
-        places = ((fact, in_use.get(fact.start_address or 0)) for fact in facts.variables)
-        unmatched = [fact for fact, size in places if fact.start_address is None or size != fact.requested_bytes]
-        if not unmatched:
-            return facts.variables
-        counts = Counter(fact.requested_bytes for fact in unmatched)
+    def _with_addresses(self, facts: TraceFacts, in_use: Mapping[int, int]) -> tuple[VariableFact, ...]:
+        """The variables with the addresses of copy-on-read variables corrected. A sparse update, such as an
+        embedding's, makes a variable copy-on-read for good. Python then sees no address, or that of a copy that no
+        longer exists when the map is read; the value is in a chunk of its size with unknown contents. Variables of one
+        size are matched only if there are as many such chunks as variables."""
+        lost = [
+            fact
+            for fact in facts.variables
+            if fact.start_address is None or in_use.get(fact.start_address) != fact.requested_bytes
+        ]
+        counts = Counter(fact.requested_bytes for fact in lost)
         known = {fact.start_address for fact in facts.variables} | {fact.address for fact in facts.tensors}
-        known -= {fact.start_address for fact in unmatched}
+        known -= {fact.start_address for fact in lost}
         known |= {address for address, chunk in self._known.items() if chunk.category == "inputs"}
         candidates: dict[int, list[int]] = defaultdict(list)
         for address, requested in sorted(in_use.items()):
             if requested in counts and address not in known:
                 candidates[requested].append(address)
         sizes = {size for size, count in counts.items() if len(candidates[size]) == count}
-        addresses = {
-            id(fact): candidates[fact.requested_bytes].pop() for fact in unmatched if fact.requested_bytes in sizes
-        }
+        found = {id(fact): candidates[fact.requested_bytes].pop() for fact in lost if fact.requested_bytes in sizes}
         return tuple(
-            dataclasses.replace(fact, start_address=addresses[id(fact)]) if id(fact) in addresses else fact
+            dataclasses.replace(fact, start_address=found[id(fact)]) if id(fact) in found else fact
             for fact in facts.variables
         )
 
@@ -134,12 +124,10 @@ class ChunkHistory:
         self, trace: AllocationTrace, input_sizes: Collection[int] = (), arguments: Collection[str] = ()
     ) -> None:
         """Note the chunks that a window left behind, given the requested bytes of its batches."""
-        made = event_chunks(trace)
-        is_input = input_events(trace, arguments)
+        made, is_input = event_chunks(trace), input_events(trace, arguments)
         for address in made.address[made.birth == -1].tolist():
             self._known.pop(address, None)
-        self._input_sizes.update(trace.requested[is_input].tolist())
-        self._input_sizes.update(input_sizes)
+        self._input_sizes.update(trace.requested[is_input].tolist(), input_sizes)
         for row in np.flatnonzero((made.birth >= 0) & (made.death == len(trace))).tolist():
             category: Literal["inputs", "other_state"] = "inputs" if is_input[made.birth[row]] else "other_state"
             chunk = KnownChunk(int(made.allocated[row]), int(made.requested[row]), category)
@@ -154,11 +142,9 @@ def _chunks_in_use(memory_map: MemoryMap) -> set[tuple[int, int, int]]:
 
 
 class ObservedWindow:
-    """Variables and held tensors at the start and end of a profiler window; for the training's thread.
-
-    Keeps no model alive. `held` are the tensors known from earlier windows; a new object searches all of Python's
-    objects. Tensors that the traced `graphs` captured are constants.
-    """
+    """Variables and held tensors at the start and end of a profiler window; for the training's thread. Keeps no model
+    alive. `held` are the tensors known from earlier windows; a new object searches all of Python's objects. Tensors
+    that the traced `graphs` captured are constants."""
 
     def __init__(
         self,
@@ -169,12 +155,14 @@ class ObservedWindow:
         read_chunks: ReadChunks | None = None,
         batches_since: float = -math.inf,
     ) -> None:
+        import tensorflow as tf
+
         self.variables = variables = Variables(models, optimizers)
-        self._start_in_use = _bytes_in_use()
+        names = sorted({short_device(device.name) for device in tf.config.list_logical_devices()})
+        self._start_in_use = {name: size for name in names if (size := bytes_in_use(name)) is not None}
         self._held = held
-        self._tensors = held.find(
-            self._start_in_use, variables.start_addresses(), graphs, variables.ids(), read_chunks, batches_since
-        )
+        addresses, ids = variables.start_addresses(), variables.ids()
+        self._tensors = held.find(self._start_in_use, addresses, graphs, ids, read_chunks, batches_since)
         variables.add_unowned(held.variables_of_no_model(), {fact.address for _, fact in self._tensors})
         self._former = former_variables.facts(list(held.handles.values()))
         self._tensors_at_end: DeviceFacts = ()
@@ -189,35 +177,25 @@ class ObservedWindow:
     def facts(
         self, device: str, graphs: tuple[GraphFacts, ...], gradients: Iterable[tuple[int, int, Any]]
     ) -> TraceFacts:
-        """All facts about the window on one device. Eager gradients are (address, bytes, weak reference to the
-        variable)."""
+        """All facts about the window on one device. Eager gradients are (address, bytes, weak reference)."""
         owners = [(address, size, self.variables.owner_of(reference())) for address, size, reference in gradients]
         return TraceFacts(
             mode="eager" if self.variables.eager or not graphs else "graph",
             trainable=self.variables.trainable,
             graphs=graphs,
             variables=(*self.variables.facts(device), *(fact for fact in self._former if fact.device == device)),
-            tensors=tuple(fact for tensor_device, fact in self._tensors if tensor_device == device),
-            tensors_at_end=tuple(fact for tensor_device, fact in self._tensors_at_end if tensor_device == device),
+            tensors=tuple(fact for place, fact in self._tensors if place == device),
+            tensors_at_end=tuple(fact for place, fact in self._tensors_at_end if place == device),
             start_in_use=self._start_in_use.get(device),
             gradients=tuple((address, size, owner[1] if owner else None) for address, size, owner in owners),
         )
 
 
-def _bytes_in_use() -> dict[str, int]:
-    import tensorflow as tf
-
-    names = {short_device(device.name) for device in tf.config.list_logical_devices()}
-    return {name: size for name in sorted(names) if (size := bytes_in_use(name)) is not None}
-
-
 class ModelObserver:
-    """Knows the owners of the program's ops, variables and tensors, and the user's lines that call layers and ops.
-
-    The training's thread calls the methods; the background thread uses the `history` of each device. (After a failed
-    step the training's thread does, once the background thread is idle.) The program may name the `batch_size` of the
-    current step.
-    """
+    """Knows the owners of the program's ops, variables and tensors, and the user's lines that call layers and ops. The
+    training's thread calls the methods; the background thread uses the `history` of each device. (After a failed step
+    the training's thread does, once the background thread is idle.) The program may name the `batch_size` of the
+    current step."""
 
     def __init__(self, source_lines: bool = True) -> None:
         self.batch_size: int | None = None
@@ -228,7 +206,7 @@ class ModelObserver:
         self._batch: BatchFacts | None = None  # of the window that has ended
         self._held = HeldTensors()
         self._graphs: tuple[Any, tuple[GraphFacts, ...]] | None = None  # the key that they depend on, and the facts
-        self.history: dict[str, ChunkHistory] = collections.defaultdict(ChunkHistory)  # by device
+        self.history: dict[str, ChunkHistory] = defaultdict(ChunkHistory)  # by device
 
     def install(self) -> None:
         """Start observing functions that are traced from now on. Calling it again does nothing."""
@@ -241,8 +219,7 @@ class ModelObserver:
             self._installed = False
             window, self._window = self._window, None
             if window is not None and call_notes.eager_paths is window.variables.paths:  # not another observer's window
-                call_notes.eager_paths = call_notes.eager_lines = None
-                call_notes.eager_gradients = None
+                call_notes.end_window()
             hooks.release()
         self._graphs = None
         self._held.unwatch()
@@ -255,7 +232,7 @@ class ModelObserver:
     def watch(self, model: Any, optimizer: Any = None) -> None:
         """Set the layers' paths from a model that is trained, and its optimizer. Call it for each model."""
         self._watched = [pair for pair in self._watched if pair[0]() is not None and pair[0]() is not model]
-        self._watched.append((weakref.ref(model), None if optimizer is None else weakref.ref(optimizer)))
+        self._watched.append((weakref.ref(model), _reference(optimizer)))
 
     @property
     def traces(self) -> int:
@@ -271,21 +248,17 @@ class ModelObserver:
         self, read_maps: Callable[[], Mapping[str, MemoryMap | None]] | None = None, batches_since: float = -math.inf
     ) -> None:
         """Read the variables' addresses before a profiler window opens; in eager mode, start marking layer calls.
-
-        `read_maps` reads the devices' memory maps, None for a device without one.
-        """
+        `read_maps` reads the devices' memory maps, None for a device without one."""
 
         def read_chunks() -> Mapping[str, Set[int] | None]:
             maps = {} if read_maps is None else read_maps()
             return {device: None if one is None else self.history[device].ownable(one) for device, one in maps.items()}
 
         self._held.watch()
-        optimizers, graphs = list(call_notes.optimizers), list(call_notes.graphs)
-        read = None if read_maps is None else read_chunks
-        window = ObservedWindow(self._models(), optimizers, self._held, graphs, read, batches_since)
+        self._window = window = self._observed(self._held, None if read_maps is None else read_chunks, batches_since)
         call_notes.eager_gradients = []
         call_notes.eager_paths, call_notes.eager_lines = window.variables.paths, self._lines
-        self._window, self._batch = window, None
+        self._batch = None
         batch_notes.begin(model for model, _ in self._models())
 
     def end_window(self, device: str) -> TraceFacts:
@@ -298,13 +271,13 @@ class ModelObserver:
             self._batch = batch_notes.end(self.batch_size)
         window.finish(list(call_notes.graphs))
         spans = [(notes, graph.version, len(notes.spans)) for graph, notes in list(call_notes.graphs.items())]
-        variables = window.variables
+        variables, size = window.variables, self._batch.size
         others = list(self._held.captures.graphs)
-        key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others], self._batch.size)
+        key = (variables.signature(), spans, [(graph.name, graph.version) for graph in others], size)
         graphs = self._graphs  # a finalizer may drop them meanwhile
         if graphs is None or graphs[0] != key:
-            paths, size = variables.paths, self._batch.size
-            graphs = self._graphs = key, graph_facts(paths, variables.owner_of, self._lines, others, size)
+            found = graph_facts(variables.paths, variables.owner_of, self._lines, others, size)
+            graphs = self._graphs = key, found
         return dataclasses.replace(window.facts(device, graphs[1], gradients), batch=self._batch)
 
     def close_window(self) -> None:
@@ -312,20 +285,24 @@ class ModelObserver:
 
     def look(self, device: str) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now, without a window, and the paths of its layers by their id."""
-        graphs = list(call_notes.graphs)
-        window = ObservedWindow(self._models(), list(call_notes.optimizers), HeldTensors(), graphs)
+        window = self._observed(HeldTensors())
         variables = window.variables
-        facts = window.facts(device, graph_facts(variables.paths, variables.owner_of, self._lines), ())
-        return facts, variables.paths
+        return window.facts(device, graph_facts(variables.paths, variables.owner_of, self._lines), ()), variables.paths
 
     def calling_line(self, layer: Any = None) -> str | None:
         """The user's line on this thread's stack, given the running layer; None if lines are not recorded."""
         return None if self._lines is None else self._lines.calling(layer)
 
+    def _observed(
+        self, held: HeldTensors, read_chunks: ReadChunks | None = None, batches_since: float = -math.inf
+    ) -> ObservedWindow:
+        optimizers, graphs = list(call_notes.optimizers), list(call_notes.graphs)
+        return ObservedWindow(self._models(), optimizers, held, graphs, read_chunks, batches_since)
+
     def _models(self) -> list[tuple[Any, Any]]:
         """Watched models with their optimizers, then other models: called outermost or found among Python's objects."""
-        pairs = [(model(), optimizer() if optimizer is not None else None) for model, optimizer in self._watched]
-        models = [(model, optimizer) for model, optimizer in pairs if model is not None]
+        models = [(model(), optimizer()) for model, optimizer in self._watched]
+        models = [pair for pair in models if pair[0] is not None]
         others = {id(model): model for model in (*call_notes.outermost_layers, *self._held.models())}
         for model, _ in models:
             others.pop(id(model), None)
@@ -354,21 +331,18 @@ def _note_seen(model: Any) -> None:
     seen.update(function for function in _step_functions(model) if function not in _unseen)
 
 
-def _see(model: Any, name: str) -> None:
-    function = unguarded(getattr(model, name, None))
-    if function is not None and function in _unseen:
-        setattr(model, name, None)
-        getattr(model, f"make_{name}")()
-    _note_seen(model)
+def _nothing() -> None:
+    """A weak reference to nothing."""
+
+
+def _reference(item: Any) -> Callable[[], Any]:
+    return _nothing if item is None else weakref.ref(item)
 
 
 class LayerWatch:
-    """Watches a model and its optimizer, and keeps their last layer table.
-
-    The training's thread calls all methods except `completed_table`, which the background thread calls; that thread
-    also sets `batch_size`, and calls `remove` for a recorder that was dropped without `close`. `last_step` is the last
-    training step that ended, -1 for none.
-    """
+    """Watches a model and its optimizer, and keeps their last layer table. The training's thread calls all methods
+    except `completed_table`, which the background thread calls; that thread also sets `batch_size`, and calls `remove`
+    for a recorder that was dropped without `close`. `last_step` is the last training step that ended, -1 for none."""
 
     def __init__(self, faults: Faults, source_lines: bool = True) -> None:
         self.observer = ModelObserver(source_lines)
@@ -378,8 +352,7 @@ class LayerWatch:
         self._observing = False
         self._faults = faults
         # Weak references: a recorder that is not closed must not keep a model that is not used any more.
-        self._model: Callable[[], Any] = _nothing
-        self._optimizer: Callable[[], Any] = _nothing
+        self._model = self._optimizer = _reference(None)
         self._last_optimizer: FormerOptimizer | None = None
         self._table_before: LayerTable | None = None
         self._outputs: dict[str, Outputs] = {}
@@ -406,38 +379,41 @@ class LayerWatch:
 
     @uncounted
     def watch(self, model: Any, optimizer: Any = None, gone: Callable[[], None] = lambda: None) -> None:
-        """Watch `model` from now on. Warn once about a model without layers or of another framework.
-
-        Model and optimizer are referenced weakly; `gone` is called in a finalizer, on any thread, when the model does
-        not exist any more.
-        """
+        """Watch `model` from now on. Warn once about a model without layers or of another framework. Model and
+        optimizer are referenced weakly; `gone` is called in a finalizer, on any thread, when the model does not exist
+        any more."""
         if not is_layer(model) and not is_module(model):
-            self._faults.stop(
-                TABLE,
-                "layers are known only for a Keras model or a tf.Module. Received: model of type "
-                f"{type(model).__name__}",
-            )
+            received = f"Received: model of type {type(model).__name__}"
+            self._faults.stop(TABLE, f"layers are known only for a Keras model or a tf.Module. {received}")
             return
-        self._model = weakref.ref(model, lambda _: gone())
+        self._model, self._optimizer = weakref.ref(model, lambda _: gone()), _reference(optimizer)
         if is_layer(model):
             program_counters.models.note(model)
-        self._optimizer = _nothing if optimizer is None else weakref.ref(optimizer)
         if not children(model) and not (is_module(model) and variables_of(model, "weights")):
             self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
 
     @uncounted
     def find_unseen_functions(self, model: Any) -> None:
         """Find the model's step functions that were made while it was not observed, before Keras makes new ones."""
-        self._faults.run(OBSERVING, self._find_unseen, model)
 
-    def _find_unseen(self, model: Any) -> None:
-        if model in _seen or not self.observer.has_seen(model):
-            seen = _seen.get(model, ())
-            _unseen.update(function for function in _step_functions(model) if function not in seen)
+        def find() -> None:
+            if model in _seen or not self.observer.has_seen(model):
+                seen = _seen.get(model, ())
+                _unseen.update(function for function in _step_functions(model) if function not in seen)
+
+        self._faults.run(OBSERVING, find)
 
     def see_function(self, model: Any, name: str) -> None:
         """Note a step function that is about to be called, or a new one in its place if it was made unseen."""
-        self._faults.run(OBSERVING, _see, model, name)
+
+        def see() -> None:
+            function = unguarded(getattr(model, name, None))
+            if function is not None and function in _unseen:
+                setattr(model, name, None)
+                getattr(model, f"make_{name}")()
+            _note_seen(model)
+
+        self._faults.run(OBSERVING, see)
 
     def model_bytes(self) -> dict[str, int]:
         """Bytes of the model's variables and of its optimizer's slots by device, as far as they are known."""
@@ -466,10 +442,7 @@ class LayerWatch:
         return self._faults.run(TABLE, self._changed_table, step)
 
     def completed_table(self) -> LayerTable | None:
-        """The last layer table with output sizes, if `batch_size` changed since it was returned.
-
-        Reads no layer, so the background thread may call it.
-        """
+        """The last layer table with output sizes, if `batch_size` changed since it was returned. Reads no layer."""
         with self._lock:
             if self.table is None or self.batch_size == self._table_batch_size:
                 return None
@@ -484,7 +457,7 @@ class LayerWatch:
         if now == self._signature:
             return None
         self._signature = now
-        self._faults.run(OBSERVING, self._note_owners, optimizer, step)
+        self._faults.run(OBSERVING, self._note_owners, model, optimizer, step)
         if self.table is not None and self.table.step < step:
             self._table_before = self.table
         # A second table of one step replaces the first one, so its reason describes the whole change: the first run of
@@ -496,14 +469,11 @@ class LayerWatch:
         self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
         return table
 
-    def _note_owners(self, optimizer: Any, step: int) -> None:
-        """Note the owners of the variables, and the step at which an optimizer takes over from another one.
-
-        Variables may stay in memory when both are gone.
-        """
+    def _note_owners(self, model: Any, optimizer: Any, step: int) -> None:
+        """Note the owners of the variables, which may stay in memory when model and optimizer are gone, and the step at
+        which an optimizer takes over from another one."""
         now = None if optimizer is None else former_variables.optimizer(optimizer)
-        # Notes the owner of each variable, which names it when it stays in memory.
-        Variables([(self._model(), optimizer)], [], addresses=False)
+        Variables([(model, optimizer)], [], addresses=False)
         if self._last_optimizer is not None and self._last_optimizer is not now:
             self._last_optimizer.replaced_at = step
         self._last_optimizer = now
@@ -512,7 +482,3 @@ class LayerWatch:
         self._table_batch_size = self.batch_size
         self.table = with_output_bytes(table, self._outputs, self.batch_size)
         return self.table
-
-
-def _nothing() -> None:
-    """A weak reference to nothing."""

@@ -108,11 +108,9 @@ def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
 
 
 def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
-    """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut are in none.
-
-    A segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the
-    name of a layer that is a segment by itself. A cut must be a layer of the model that is called once.
-    """
+    """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut are in none. A
+    segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the name
+    of a layer that is a segment by itself. A cut must be a layer of the model that is called once."""
     if not is_graph(model):
         return tuple((name,) for name in cuts)
     opened = {path.rpartition("/")[0] for path in cuts}
@@ -141,11 +139,9 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
 
 
 def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
-    """The segments between pairs of layers, the first and the last one of each, in linear order.
-
-    Operations that are no layers, such as `x + y`, belong to the layers that they follow. The layers of a pair must
-    follow each other in one (nested) model.
-    """
+    """The segments between pairs of layers, the first and the last one of each, in linear order. Operations that are no
+    layers, such as `x + y`, belong to the layers that they follow. The layers of a pair must follow each other in one
+    (nested) model."""
     segments: list[tuple[str, ...]] = []
     after: dict[str, int] = {}  # place after the last segment inside each nested model
     for pair in pairs:

@@ -37,10 +37,8 @@ _NUMBERED = re.compile(r"_\d+$")
 
 
 class _Entry:
-    """A variable, weakly, its facts but for the addresses, and its address at construction of the registry.
-
-    `model` and `optimizer`, which only a slot has, are known until the registry is complete.
-    """
+    """A variable, weakly, its facts but for the addresses, and its address at construction of the registry. `model` and
+    `optimizer`, which only a slot has, are known until the registry is complete."""
 
     def __init__(self, variable: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
         self.reference, self.handle = weakref.ref(variable), weakref.ref(variable.handle)
@@ -154,8 +152,7 @@ class Variables:
             self._by_id[id(value)] = weakref.ref(value), self._entries[-1]
 
     def add_unowned(self, variables: Iterable[Any], known: Set[int | None]) -> None:
-        """Add variables of no model, such as a replay buffer, but for those that share their buffer with a tensor at
-        one of the known addresses."""
+        """Add variables of no model, such as a replay buffer, but for those at one of the known addresses."""
         known = {*known, *self.start_addresses()} - {None}
         for variable in variables:
             start = variable_address(variable)

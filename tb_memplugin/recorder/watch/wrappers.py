@@ -130,7 +130,7 @@ def layer_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
     except BaseException:
         if outermost:
-            batch_notes.call_failed([args, kwargs])
+            batch_notes.given([args, kwargs], failed=True)
         raise
     finally:
         input_notes.end(outermost)
@@ -275,7 +275,7 @@ def function_call(original: Any, self: Any, /, *args: Any, **kwargs: Any) -> Any
         result = original(self, *args, **kwargs)
     except BaseException:
         if outermost:
-            batch_notes.call_failed([args, kwargs], self, batch_notes.function_called(self, tracing))
+            batch_notes.given([args, kwargs], self, batch_notes.function_called(self, tracing), failed=True)
         raise
     finally:
         input_notes.end(outermost)

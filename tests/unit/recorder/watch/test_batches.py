@@ -255,9 +255,9 @@ def test_the_batch_of_a_training_method_is_that_of_its_data(
 
 def test_a_failed_call_has_the_batch_that_it_was_given_or_that_of_its_training() -> None:
     notes = BatchNotes()
-    notes.call_failed([(tf.ones((9, 3)),), {}])
+    notes.given([(tf.ones((9, 3)),), {}], failed=True)
     assert notes.failed == BatchFacts(9, (((9, 3), FLOAT),))
-    running(KERAS, 32, lambda: notes.call_failed([(pairs(4),), {}]))
+    running(KERAS, 32, lambda: notes.given([(pairs(4),), {}], failed=True))
     assert notes.failed == BatchFacts(32, (((-1, 3), FLOAT), ((-1,), "int64")))
-    running(KERAS, 32, lambda: notes.call_failed([(tf.ones((9, 3)),), {}]))
+    running(KERAS, 32, lambda: notes.given([(tf.ones((9, 3)),), {}], failed=True))
     assert notes.failed is not None and notes.failed.size == 9
