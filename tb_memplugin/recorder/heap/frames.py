@@ -102,7 +102,6 @@ class RunningCall:
             keep_with(frame, _Mark(ended, self))
 
     def is_running(self) -> bool:
-        """Whether there was such a method and it has not ended. Any thread may ask."""
         frame = sys._current_frames().get(self._thread)
         while frame is not None:
             if (id(frame), frame.f_code) == self._frame:
@@ -111,13 +110,10 @@ class RunningCall:
         return False
 
     def has_ended(self) -> bool:
-        """Whether there was such a method and it has ended. Any thread may ask."""
         return self._frame[1] is not None and not self.is_running()
 
 
 class _Mark:
-    """Lies among a frame's variables and so ends with the frame."""
-
     def __init__(self, ended: Callable[[RunningCall], None], call: RunningCall) -> None:
         self._ended = ended
         self._call = weakref.ref(call)
@@ -150,7 +146,6 @@ class SourceFiles:
         self._directory = None if not directory or home.startswith(directory) else directory
 
     def name(self, file_name: str) -> str | None:
-        """The stored name of a file; None for a library's file and for code without a file."""
         if file_name not in self._names:
             self._names[file_name] = self._find(file_name)
         return self._names[file_name]
@@ -183,7 +178,6 @@ class ConstructorLines:
         self._known: weakref.WeakKeyDictionary[Any, str | None] = weakref.WeakKeyDictionary()
 
     def of(self, layer: Any) -> str | None:
-        """The line that made a layer; None if none or several may have."""
         if layer not in self._known:
             if len(sys.modules) != self._modules:
                 self._read_sources()
@@ -195,7 +189,6 @@ class ConstructorLines:
         return self._known[layer]
 
     def _read_sources(self) -> None:
-        """Read the user's modules that were imported since the last call."""
         self._modules = len(sys.modules)
         for module in list(sys.modules.values()):
             path = getattr(module, "__file__", None)
@@ -228,7 +221,6 @@ class ConstructorLines:
 
 
 def _pattern(value: ast.expr) -> re.Pattern[str] | None:
-    """Pattern of the names that an expression can be; None if it can be almost any."""
     values = value.values if isinstance(value, ast.JoinedStr) else [value]
     parts = [str(part.value) if isinstance(part, ast.Constant) else None for part in values]
     if isinstance(value, ast.Constant):
@@ -249,7 +241,6 @@ class SourceLines:
         self._left = MAX_OPS
 
     def may_read(self, graph: Any, ops: Iterable[Any]) -> bool:
-        """Whether reading the lines of ops of a function graph would not exceed `MAX_OPS`."""
         return len({op.name for op in ops} - self._known.get(graph, {}).keys()) <= self._left
 
     def made(self, layer: Any, line: str | None) -> str | None:
@@ -270,7 +261,6 @@ class SourceLines:
         return None
 
     def of_op(self, graph: Any, op: Any) -> str | None:
-        """The line of the stack on which an op of a function graph was made."""
         known = self._known.setdefault(graph, {})
         if op.name not in known:
             known[op.name] = self._read(op)

@@ -137,7 +137,6 @@ def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, 
 
 
 def _roots() -> Iterator[Node]:
-    """The program's own modules, then this thread's running functions."""
     for name in list(sys.modules):
         if name != "__mp_main__" and _is_program(name):
             yield Node(dict(getattr(sys.modules.get(name), "__dict__", {})), None, f"module {name}")
@@ -147,7 +146,6 @@ def _roots() -> Iterator[Node]:
 
 
 def _is_program(name: str) -> bool:
-    """Whether neither a module nor its package is installed or part of Python."""
     package = name.partition(".")[0]
     return not _is_installed(package) and (package == name or not _is_installed(name))
 
@@ -165,7 +163,6 @@ def _is_installed(name: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_searched(name: str) -> bool:
-    """Whether objects of the classes of a module may refer to tensors of the program."""
     package = name.partition(".")[0]
     return package not in _LIBRARIES and (f"{package}." not in PREFIXES or name.startswith(_OF_KERAS))
 
@@ -194,7 +191,6 @@ def _may_hold(value: Any) -> bool:
 
 
 def _holder(node: Node, child: Any) -> str:
-    """Describe an object that refers to a tensor, and the attribute or variable through which it is reached."""
     if node.parent is None:
         return f"variable {_owner_name(node, child)}"
     path = [node]
@@ -220,7 +216,6 @@ def _is_attribute_dict(node: Node, parent: Node) -> bool:
 
 
 def _owner_name(owner: Node, child: Any) -> str:
-    """Describe a variable, or an object and its attribute, that is `child`."""
     value = owner.value
     if owner.parent is None:
         return f"`{_found(value, child)}` in {owner.root}"
@@ -233,7 +228,6 @@ def _owner_name(owner: Node, child: Any) -> str:
 
 
 def _kind(value: Any) -> str | None:
-    """``list``, ``dict`` and the like; None for other objects."""
     return next((kind.__name__ for kind in _CONTAINERS if isinstance(value, kind)), None)
 
 
@@ -268,7 +262,6 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def _parts(node: Node) -> list[str]:
-    """The objects from the root to a node, each with the reference to it and its class."""
     parts: list[str] = []
     while node.parent is not None:
         if not _is_attribute_dict(node, node.parent):
@@ -294,7 +287,6 @@ def _joined(parts: list[str]) -> str:
 
 
 def _reference(owner: Node, keys: list[Any], place: int, child: Any) -> str:
-    """The variable, attribute, index or key by which an object refers to another."""
     value = owner.value
     if isinstance(value, (dict, type)):
         key = keys[place] if place < len(keys) else None  # another thread may have shrunk it

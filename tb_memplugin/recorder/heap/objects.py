@@ -123,7 +123,6 @@ class Promotions:
             gc.callbacks.remove(callback)
 
     def take(self) -> list[Any]:
-        """The live objects caught since the last call."""
         caught = [self._caught.popleft()() for _ in range(len(self._caught))]
         return [item for item in caught if item is not None]
 
@@ -185,7 +184,6 @@ def cycles_of(objects: list[Any], levels: int = 2) -> dict[int, str]:
 
 
 def _search(objects: list[Any], levels: int) -> tuple[dict[int, Any], set[int]]:
-    """The set that was examined, and the ids of what is garbage in it."""
     # Classes made inside of functions are garbage cycles of their own when they are dropped. Keras makes one for each
     # model, whose methods refer to the model.
     members: dict[int, Any] = {}
@@ -250,7 +248,6 @@ def _garbage(members: dict[int, Any]) -> set[int]:
 
 
 def _referrers(objects: list[Any], members: dict[int, Any]) -> list[Any]:
-    """Objects that refer to some of these, without members."""
     known = {id(objects), id(members), *members}
     del objects[MAX_REFERRERS:]
     found = referrers_of(objects) if objects else []
@@ -291,8 +288,6 @@ def release_unused() -> int | None:
 
 
 class _StandIn:
-    """An entry's gradient function while the entry is lent to graphs."""
-
     def __init__(self, name: str, entry: dict[str, Any], graphs: list[Any], registry: dict[str, Any]) -> None:
         self.graphs = [weakref.ref(graph) for graph in graphs]
         self._name, self._registry = name, registry

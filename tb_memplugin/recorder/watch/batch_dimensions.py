@@ -70,7 +70,6 @@ class BatchDimensions:
             ]
 
     def of_arguments(self, number: int, placeholders: Sequence[str], skipped: int = 0) -> dict[str, Powers]:
-        """Powers of the arguments of a graph that an op calls, by the name of their placeholders."""
         sources = self._graph.inputs[number][skipped:]
         powers = {name: self.powers[at][index] for name, (at, index) in zip(placeholders, sources, strict=False)}
         return {name: one for name, one in powers.items() if one is not None}
@@ -93,7 +92,6 @@ class BatchDimensions:
         return size == OPEN or (bool(self._batch) and size > 0 and size % (self._batch or 1) == 0)
 
     def _inputs(self, number: int) -> Iterator[tuple[Shape, Powers]]:
-        """Shapes and powers of an op's inputs, without scalars, shapes and axes."""
         for source, index in self._graph.inputs[number]:
             if source >= number or index >= len(self._shapes[source]):
                 continue
@@ -157,7 +155,6 @@ class BatchDimensions:
         return [int(one) for one in MakeNdarray(source.get_attr("value")).flat]
 
     def _by_place(self, op: Any, shape: Shape, inputs: Sequence[tuple[Shape, Powers]]) -> Powers:
-        """By the inputs' dimensions at the same place; what is left, by the powers that no dimension has yet."""
         found = [
             _NOTHING  # an open dimension may join or part any others
             if op.type == "Reshape" and size == OPEN
@@ -221,13 +218,11 @@ def _at(axis: int, size: int, rank: int, inputs: Sequence[tuple[Shape, Powers]],
 
 
 def _most(powers: Sequence[int | None]) -> int | None:
-    """The power of a dimension that several inputs have: the highest one that is known."""
     known = [power for power in powers if power is not None]
     return max(known) if known else None
 
 
 def _joined(one: Powers, other: Powers) -> Powers:
-    """Powers of dimensions that are broadcast to each other, aligned at the end."""
     rank = max(len(one), len(other))
     padded = [(0,) * (rank - len(powers)) + tuple(powers) for powers in (one, other)]
     return tuple(_most(pair) for pair in zip(*padded, strict=True))

@@ -100,11 +100,9 @@ class BatchNotes:
         del self._traced[: -10 * MAX_CALLS]
 
     def tracing(self) -> tuple[int, int]:
-        """A mark before a function is called, for `function_called`."""
         return self.backward_passes, len(self._traced)
 
     def function_called(self, function: Any, before: tuple[int, int]) -> FunctionInputs | None:
-        """What is known of a function that was called, None if nothing is."""
         try:
             known = self._functions.get(function)
             if (self.backward_passes, len(self._traced)) == before:
@@ -165,12 +163,10 @@ def _only(sizes: Set[int | None] | Set[int]) -> int | None:
 
 
 def _believed(sizes: Set[int], size: int | None) -> int | None:
-    """A batch size that another source states, unless the calls' candidates are others."""
     return size if not sizes or size in sizes else None
 
 
 def tape_records() -> bool:
-    """Whether a gradient tape records what this thread runs now."""
     from tensorflow.python.eager import record
 
     return bool(record.could_possibly_record())
@@ -262,7 +258,6 @@ def first_dimensions(components: Iterable[TensorSpec]) -> Set[int]:
 
 
 def components_of(values: Any) -> tuple[TensorSpec, ...]:
-    """Shape and dtype of each tensor in the arguments of a call; those of an iterator's elements."""
     found: list[TensorSpec] = []
     try:
         import tensorflow as tf
@@ -288,7 +283,6 @@ def components_of(values: Any) -> tuple[TensorSpec, ...]:
 
 
 def leaves(values: Any) -> Iterator[Any]:
-    """The values in nested lists, tuples and dicts, replicas' values one by one; the first ones of very many."""
     import tensorflow as tf
 
     pending = collections.deque([values])

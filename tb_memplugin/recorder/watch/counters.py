@@ -18,16 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tb_memplugin.recorder.base import changes
+from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.batches import DatasetCaches
-from tb_memplugin.recorder.watch.layers import (
-    parts,
-    replicas,
-    short_device,
-    slots,
-    tensor_size,
-    tf_variable,
-    variables_of,
-)
 from tb_memplugin.schema import MISSING, CounterKind
 
 logger = logging.getLogger("tb_memplugin")
@@ -63,7 +55,7 @@ class _Model:
 
     def add_slots(self, optimizer: Any) -> None:
         self.optimizer = weakref.ref(optimizer)
-        self.variables.update(_variables([slot.variable for slot in slots(optimizer)], True))
+        self.variables.update(_variables([slot.variable for slot in layers.slots(optimizer)], True))
 
     def matters(self) -> bool:
         """Whether the model exists or left variables behind; drops the variables that do not exist any more."""
@@ -90,7 +82,6 @@ class LiveModels:
         self._search_seconds = 0.0
 
     def note(self, model: Any) -> None:
-        """Note a model that was made or is about to be used."""
         self._in_use = weakref.ref(model)
         if model not in self._known:
             self._known[model] = entry = _Model(model, self._gone)
@@ -107,7 +98,6 @@ class LiveModels:
                 logger.debug("a model could not be counted", exc_info=True)
 
     def applied(self, optimizer: Any) -> None:
-        """Note an optimizer that updated variables; the model need not know it."""
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
             self._applied.append(weakref.ref(optimizer))
@@ -120,7 +110,6 @@ class LiveModels:
         return self._next_check - time.monotonic() if self._models else math.inf
 
     def bytes_of(self, model: Any) -> dict[str, int]:
-        """Bytes of a model's variables and slots by device, as far as they are known."""
         entry = None if model is None else self._known.get(model)
         return {} if entry is None else dict(_sizes(entry.variables.values()))
 
@@ -202,7 +191,7 @@ class LiveModels:
         inner = getattr(model, "_functional", None)
         if inner is not None:
             self._known.setdefault(inner, _Model(inner, self._gone))
-        for part in map(self._known.get, parts(model)):
+        for part in map(self._known.get, layers.parts(model)):
             if part is not None and not part.is_part:
                 part.is_part = True
                 self.built -= part.counted
@@ -210,7 +199,7 @@ class LiveModels:
             entry.counted = True
             self.built += 1
         optimizer = getattr(model, "optimizer", None)
-        entry.variables.update(_variables(variables_of(model, "variables"), False))
+        entry.variables.update(_variables(layers.variables_of(model, "variables"), False))
         if optimizer is not None:
             if not getattr(optimizer, "built", True):
                 return
@@ -218,7 +207,6 @@ class LiveModels:
         entry.complete = True
 
     def _match(self, optimizer: Any) -> None:
-        """Add the slots of an optimizer to those of the model whose variables it updates."""
         own = {key for key, _ in _variables(getattr(optimizer, "_trainable_variables", ()), False)}
         for entry in self._models:
             if own & entry.variables.keys() and entry.optimizer() is not optimizer:
@@ -240,11 +228,11 @@ def _sizes(variables: Iterable[_Variable]) -> Counter[str]:
 
 
 def _variables(variables: Any, is_slot: bool) -> Iterator[tuple[int, _Variable]]:
-    """Id of its handle and facts of each variable that has one."""
     for variable in variables:
-        for part in replicas(tf_variable(variable)):
+        for part in layers.replicas(variable):
             handle = part.handle
-            yield id(handle), _Variable(weakref.ref(handle), short_device(part.device), tensor_size(part), is_slot)
+            device, size = layers.short_device(part.device), layers.tensor_size(part)
+            yield id(handle), _Variable(weakref.ref(handle), device, size, is_slot)
 
 
 def changed_argument(before: Any, after: Any) -> str | None:
@@ -283,7 +271,6 @@ def _difference(name: str, before: Any, after: Any) -> str | None:
 
 
 def _items(constraint: Any) -> dict[str, Any]:
-    """The types in that of a tuple, list, named tuple or dict, by index or key; empty for other types."""
     mapping = getattr(constraint, "mapping", None)
     if isinstance(mapping, Mapping):
         return {_text(key): item for key, item in mapping.items()}
@@ -374,7 +361,6 @@ class FunctionTraces:
 
 
 def traces_of(function: Any) -> int:
-    """Number of traces of a `tf.function` that exist; 0 if unknown."""
     try:
         return int(function.experimental_get_tracing_count())
     except Exception:
@@ -382,7 +368,6 @@ def traces_of(function: Any) -> int:
 
 
 def _signature(value: Any) -> Any:
-    """Shape and dtype of each tensor or array in the arguments, and each plain Python value; nested as they are."""
     shape = getattr(value, "_shape_tuple", None)
     if shape is not None:  # an eager tensor; its `shape` takes several times as long
         return shape(), value._datatype_enum()

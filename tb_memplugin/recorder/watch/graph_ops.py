@@ -127,14 +127,12 @@ class GraphOps:
         return self._reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
 
     def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
-        """The shapes of an op's outputs, -1 for open dimensions; None for an unknown rank."""
         return _same(tuple(_shape_of(tensor) for tensor in self.ops[number].outputs))
 
     def output_dtypes(self, number: int) -> tuple[str, ...]:
         return _same(tuple(tensor.dtype.name for tensor in self.ops[number].outputs))
 
     def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
-        """Name of a placeholder to the variable that it stands for."""
         owners: dict[str, VariableOwner] = {}
         for external, internal in getattr(self.graph, "captures", ()):
             owner = owner_of(external)
@@ -151,7 +149,6 @@ class GraphOps:
         return frozenset(self.number[internal.op.name] for external, internal in captures if id(external) in handles)
 
     def own_arguments(self) -> frozenset[str]:
-        """Names of the placeholders of the function's own arguments."""
         captured = {internal.op.name for _, internal in getattr(self.graph, "captures", ())}
         return frozenset(tensor.op.name for tensor in getattr(self.graph, "inputs", ()) or ()) - captured
 
@@ -203,7 +200,6 @@ class OpLayers:
         self._place_gradients(forward)
 
     def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> None:
-        """Assign the ops of each noted call to its layer and pass; of nested calls, the innermost wins."""
         threads: list[int | None] = [None] * len(self._graph)  # of the call that gave an op its pass
         outer = self.backward_spans
         for span in sorted(notes.spans, key=lambda span: (span.start, span.depth)):
@@ -254,7 +250,6 @@ class OpLayers:
                     self.pass_name[number] = "forward"
 
     def _place_gradients(self, forward: "OpLayers | None") -> None:
-        """Assign gradient ops to the layer of the forward op in their name, or else of their inputs."""
         for number in range(len(self._graph)):
             if not self._of_gradient(number) or self.in_layer[number]:
                 continue
@@ -307,7 +302,6 @@ class OpLayers:
         gradient_of: Mapping[int, str | None],
         mixed: dict[int, bool],
     ) -> None:
-        """Assign one op by its inputs, or add it to `mixed` if they belong to several layers."""
         gradients: list[str] = []
         for source, _ in self._graph.inputs[number]:
             variable = variables.get(self._graph.ops[source].name)

@@ -125,8 +125,6 @@ def _constants_of(graph: Any) -> dict[str, ConstantFact]:
 
 
 class _Reader:
-    """Reads graphs recursively; a graph with several callers is read once for each."""
-
     def __init__(
         self, paths: Mapping[int, str], owner_of: OwnerOf, lines: SourceLines | None, batch_size: int | None
     ) -> None:
@@ -175,7 +173,6 @@ class _Reader:
 
 
 def _callee(graph: Any, op: Any, attribute: str) -> Any:
-    """The graph of the function that an op calls, None if Python does not have it."""
     name = op.get_attr(attribute).name
     while graph is not None:
         function = graph._get_function(name) if hasattr(graph, "_get_function") else None
@@ -421,7 +418,6 @@ class _Graph:
         return lines
 
     def _forward_line(self, name: str, lines: list[str | None], scopes: dict[str, str | None]) -> str | None:
-        """The line of the forward op, or scope, in whose scope TensorFlow made a gradient op; None without one."""
         _, gradient, scope = name.rpartition(GRADIENT_SCOPE)
         while gradient and (scope := scope.rpartition("/")[0]):
             forward = self.graph.number.get(scope)

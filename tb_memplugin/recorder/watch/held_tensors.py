@@ -16,15 +16,8 @@ from itertools import chain
 from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.recorder.heap import YOUNG, Promotions, cycles_of, find_holders, objects_of, subclasses
+from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.graphs import PIPELINE_FUNCTION
-from tb_memplugin.recorder.watch.layers import (
-    is_module,
-    model_classes,
-    parts,
-    short_device,
-    tensor_address,
-    tensor_size,
-)
 from tb_memplugin.recorder.watch.notes import input_notes
 from tb_memplugin.schema import DATA_SET, TensorFact
 
@@ -44,8 +37,6 @@ _ById: TypeAlias = "weakref.WeakValueDictionary[int, Any]"
 
 
 class Captures:
-    """What function graphs captured."""
-
     def __init__(self) -> None:
         self.graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # to the graph's version
         self._constants: _ById = weakref.WeakValueDictionary()
@@ -76,7 +67,6 @@ class Captures:
         return "other_state" if self._constants.get(id(tensor)) is tensor else None
 
     def function(self, tensor: Any) -> str | None:
-        """Name of the function that captured a tensor last."""
         return self._functions.get(id(tensor))
 
 
@@ -176,11 +166,10 @@ class HeldTensors:
     def models(self) -> list[Any]:
         """Remembered models that are alive, without those that are part of another one."""
         models = list(self._models.values())
-        inner = {id(part) for model in models for part in parts(model)}
+        inner = {id(part) for model in models for part in layers.parts(model)}
         return [model for model in models if id(model) not in inner]
 
     def variables_of_no_model(self) -> list[Any]:
-        """Variables that searches found beside the known ones."""
         variables = list(self._variables.values())
         return [variable for variable in variables if id(variable) not in self._known_variables]
 
@@ -198,7 +187,7 @@ class HeldTensors:
     def _remember(self, objects: Iterable[Any]) -> None:
         import tensorflow as tf
 
-        models = model_classes()
+        models = layers.model_classes()
         tensors: list[Any] = []
         graphs: list[Any] = []
         for item in objects:
@@ -210,7 +199,7 @@ class HeldTensors:
             elif isinstance(item, tf.Variable):
                 if hasattr(item, "handle") and tf.executing_eagerly():
                     self._variables[id(item)] = item
-            elif isinstance(item, models) or is_module(item):
+            elif isinstance(item, models) or layers.is_module(item):
                 self._models[id(item)] = item
             elif isinstance(item, tf.__internal__.FuncGraph):
                 graphs.append(item)
@@ -253,7 +242,7 @@ class HeldTensors:
             if id(known) in known_ids:
                 continue
             if known.address == 0:
-                known.address = tensor_address(tensor)
+                known.address = layers.tensor_address(tensor)
             address = known.address
             if address is None or address in excluded:
                 continue
@@ -261,8 +250,8 @@ class HeldTensors:
             if address not in entries or _RANKS[category] < _RANKS[entries[address][1].category]:
                 shape = tuple(int(size) for size in tensor.shape)
                 held = (known.held_by, known.retaining_path) if category == "held_tensors" else (holder, None)
-                fact = TensorFact(category, tensor_size(tensor), address, shape, tensor.dtype.name, *held)
-                entries[address] = short_device(tensor.device), fact, known
+                fact = TensorFact(category, layers.tensor_size(tensor), address, shape, tensor.dtype.name, *held)
+                entries[address] = layers.short_device(tensor.device), fact, known
         return list(entries.values())
 
     def _kind(self, tensor: Any, of_datasets: Container[int] = ()) -> tuple[TensorCategory, str | None]:
@@ -326,7 +315,6 @@ class HeldTensors:
 
 
 def _alive(known: Iterable[KnownTensor]) -> list[Any]:
-    """The tensors that exist. The list is the only new reference to them."""
     return [tensor for one in known if (tensor := one.reference()) is not None]
 
 
@@ -347,5 +335,5 @@ def _next_tensor_number() -> int:
 def _kinds() -> set[type]:
     import tensorflow as tf
 
-    bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, tf.Module, *model_classes())
+    bases = (tf.__internal__.FuncGraph, tf.data.Dataset, tf.Variable, tf.Module, *layers.model_classes())
     return {tf.__internal__.EagerTensor}.union(*map(subclasses, bases))

@@ -66,7 +66,6 @@ def is_layer(item: Any) -> bool:
 
 
 def is_module(item: Any) -> bool:
-    """Whether an object is a module that is no layer of Keras."""
     import tensorflow as tf
 
     return isinstance(item, tf.Module) and not is_layer(item)
@@ -131,14 +130,13 @@ def tf_variable(variable: Any) -> Any:
     return inner if inner is not None and hasattr(inner, "handle") else variable
 
 
-def replicas(value: Any) -> list[Any]:
-    """The replicas of a distributed TensorFlow variable, or the variable itself; empty for other objects."""
-    parts = getattr(value, "values", None) or (value,)
-    return [part for part in parts if hasattr(part, "handle")]
+def replicas(variable: Any) -> list[Any]:
+    """The TensorFlow variables of a Keras variable, a distributed or another one; empty for other objects."""
+    value = tf_variable(variable)
+    return [part for part in getattr(value, "values", None) or (value,) if hasattr(part, "handle")]
 
 
 def variable_bytes(variable: Any) -> int:
-    """Requested bytes of a Keras or TensorFlow variable: elements × size of the dtype."""
     import keras
 
     return int(math.prod(variable.shape)) * item_bytes(keras.backend.standardize_dtype(variable.dtype))
@@ -151,7 +149,6 @@ def item_bytes(dtype: str) -> int:
 
 
 def tensor_size(tensor: Any) -> int:
-    """Requested bytes of a tensor: elements × size of the dtype; 0 for an unknown shape."""
     return int(tensor.shape.num_elements() or 0) * int(tensor.dtype.size)
 
 
@@ -178,7 +175,6 @@ def variable_address(variable: Any) -> int | None:
 
 
 def bytes_in_use(device: str) -> int | None:
-    """None of an allocator without statistics, such as the plain CPU allocator."""
     import tensorflow as tf
 
     try:
@@ -259,7 +255,6 @@ def _slots_by_key(optimizer: Any, by_key: Mapping[Any, Any]) -> Iterator[Slot]:
 
 
 def _key_of_keras_2(variable: Any) -> Any:
-    """The key by which an optimizer of Keras 2 knows a variable."""
     container = getattr(variable, "_distributed_container", None)
     return getattr(variable if container is None else container(), "_unique_id", None)
 
@@ -345,7 +340,6 @@ def signature(model: Any, optimizer: Any) -> Hashable:
 
 
 def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: str | None) -> str:
-    """What changed since the previous table, such as "conv became trainable"."""
     if previous is None:
         return "recording began"
     before = {layer.path: layer for layer in previous.layers}
@@ -376,7 +370,6 @@ def _list(paths: list[str]) -> str:
 
 
 def _optimizer_bytes(optimizer: Any, owned: Mapping[str, list[Any]]) -> tuple[Counter[str | None], int]:
-    """(slot bytes by layer path, bytes of the optimizer's other variables)."""
     owner_of = {id(variable): path for path, variables in owned.items() for variable in variables}
     sizes: Counter[str | None] = Counter()
     for slot in slots(optimizer, itertools.chain(*owned.values())) if optimizer is not None else ():

@@ -89,7 +89,6 @@ class CallNotes:
         self.eager_paths = self.eager_lines = self.eager_gradients = None
 
     def abandon(self) -> None:
-        """Take no more notes in a forked child."""
         self._lock = threading.Lock()
         self.end_window()
 
@@ -121,7 +120,6 @@ class InputNotes:
         return [tensor for note in list(self._inputs.values()) if (tensor := note()) is not None]
 
     def is_input(self, tensor: Any, since: float = -math.inf) -> bool:
-        """Whether the tensor is noted input data that was used at a time or later."""
         note = self._inputs.get(id(tensor))
         return note is not None and note() is tensor and note.used_at >= since
 
@@ -176,7 +174,6 @@ class InputNotes:
             del self._inputs[note.key]
 
     def _examined(self, values: Any) -> list[Any]:
-        """The tensors among values; none while no notes are taken, or if that fails."""
         if not self.active:
             return []
         try:

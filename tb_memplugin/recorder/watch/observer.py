@@ -19,25 +19,11 @@ import numpy as np
 from tb_memplugin.attribution import event_chunks, input_events
 from tb_memplugin.recorder.base import Faults, uncounted
 from tb_memplugin.recorder.heap import SourceLines
+from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch.batches import batch_notes
 from tb_memplugin.recorder.watch.counters import program_counters
 from tb_memplugin.recorder.watch.graphs import graph_facts
 from tb_memplugin.recorder.watch.held_tensors import DeviceFacts, HeldTensors, ReadChunks
-from tb_memplugin.recorder.watch.layers import (
-    Outputs,
-    build_layer_table,
-    bytes_in_use,
-    children,
-    is_layer,
-    is_module,
-    outputs_by_layer,
-    replicas,
-    short_device,
-    signature,
-    tf_variable,
-    variables_of,
-    with_output_bytes,
-)
 from tb_memplugin.recorder.watch.notes import call_notes
 from tb_memplugin.recorder.watch.variables import FormerOptimizer, Variables, former_variables
 from tb_memplugin.recorder.watch.wrappers import hooks
@@ -85,7 +71,6 @@ class ChunkHistory:
         return {address for address, _, requested in chunks if requested != self.handle_bytes}
 
     def add_to(self, facts: TraceFacts, trace: AllocationTrace) -> TraceFacts:
-        """The facts of a window with the known chunks from before it."""
         if trace.start_map is not None:
             in_use = _chunks_in_use(trace.start_map)
             known = self._known.items()
@@ -135,7 +120,6 @@ class ChunkHistory:
 
 
 def _chunks_in_use(memory_map: MemoryMap) -> set[tuple[int, int, int]]:
-    """(address, allocated bytes, requested bytes) of the chunks in use."""
     used = memory_map.state == IN_USE
     columns = (memory_map.address[used], memory_map.bytes[used], memory_map.requested_bytes[used])
     return set(zip(*(column.tolist() for column in columns), strict=True))
@@ -158,8 +142,8 @@ class ObservedWindow:
         import tensorflow as tf
 
         self.variables = variables = Variables(models, optimizers)
-        names = sorted({short_device(device.name) for device in tf.config.list_logical_devices()})
-        self._start_in_use = {name: size for name in names if (size := bytes_in_use(name)) is not None}
+        names = sorted({layers.short_device(device.name) for device in tf.config.list_logical_devices()})
+        self._start_in_use = {name: size for name in names if (size := layers.bytes_in_use(name)) is not None}
         self._held = held
         addresses, ids = variables.start_addresses(), variables.ids()
         self._tensors = held.find(self._start_in_use, addresses, graphs, ids, read_chunks, batches_since)
@@ -316,7 +300,6 @@ _seen: "weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]]" = weakref.WeakKeyD
 
 
 def unguarded(function: Any) -> Any:
-    """The step function that a guard wraps, or the function itself."""
     return getattr(function, "tb_memplugin_original", function)
 
 
@@ -331,8 +314,7 @@ def _note_seen(model: Any) -> None:
     seen.update(function for function in _step_functions(model) if function not in _unseen)
 
 
-def _nothing() -> None:
-    """A weak reference to nothing."""
+def _nothing() -> None: ...
 
 
 def _reference(item: Any) -> Callable[[], Any]:
@@ -355,7 +337,7 @@ class LayerWatch:
         self._model = self._optimizer = _reference(None)
         self._last_optimizer: FormerOptimizer | None = None
         self._table_before: LayerTable | None = None
-        self._outputs: dict[str, Outputs] = {}
+        self._outputs: dict[str, layers.Outputs] = {}
         self._signature: Any = None
         self._lock = threading.Lock()  # for the table
         self._table_batch_size: int | None = None
@@ -382,14 +364,14 @@ class LayerWatch:
         """Watch `model` from now on. Warn once about a model without layers or of another framework. Model and
         optimizer are referenced weakly; `gone` is called in a finalizer, on any thread, when the model does not exist
         any more."""
-        if not is_layer(model) and not is_module(model):
+        if not layers.is_layer(model) and not layers.is_module(model):
             received = f"Received: model of type {type(model).__name__}"
             self._faults.stop(TABLE, f"layers are known only for a Keras model or a tf.Module. {received}")
             return
         self._model, self._optimizer = weakref.ref(model, lambda _: gone()), _reference(optimizer)
-        if is_layer(model):
+        if layers.is_layer(model):
             program_counters.models.note(model)
-        if not children(model) and not (is_module(model) and variables_of(model, "weights")):
+        if not layers.children(model) and not (layers.is_module(model) and layers.variables_of(model, "weights")):
             self._faults.warn(f"Model {model.name!r} has no layers: only totals per device are recorded.")
 
     @uncounted
@@ -416,7 +398,6 @@ class LayerWatch:
         self._faults.run(OBSERVING, see)
 
     def model_bytes(self) -> dict[str, int]:
-        """Bytes of the model's variables and of its optimizer's slots by device, as far as they are known."""
         return program_counters.models.bytes_of(self._model())
 
     @property
@@ -432,13 +413,12 @@ class LayerWatch:
 
             strategy = getattr(model, "distribute_strategy", None) or tf.distribute.get_strategy()
             variables = model.variables if model is not None else ()
-            return strategy.num_replicas_in_sync > 1 or any(len(replicas(tf_variable(one))) > 1 for one in variables)
+            return strategy.num_replicas_in_sync > 1 or any(len(layers.replicas(one)) > 1 for one in variables)
         except Exception:
             logger.debug("whether replicas train could not be read", exc_info=True)
             return False
 
     def changed_table(self, step: int) -> LayerTable | None:
-        """The layer table, if it changed since the last call."""
         return self._faults.run(TABLE, self._changed_table, step)
 
     def completed_table(self) -> LayerTable | None:
@@ -453,7 +433,7 @@ class LayerWatch:
         if model is None:
             return None
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
-        now = signature(model, optimizer)
+        now = layers.signature(model, optimizer)
         if now == self._signature:
             return None
         self._signature = now
@@ -462,9 +442,9 @@ class LayerWatch:
             self._table_before = self.table
         # A second table of one step replaces the first one, so its reason describes the whole change: the first run of
         # a step builds the optimizer.
-        table = build_layer_table(model, optimizer, step=step, previous=self._table_before)
+        table = layers.build_layer_table(model, optimizer, step=step, previous=self._table_before)
         with self._lock:
-            self._outputs = outputs_by_layer(model)
+            self._outputs = layers.outputs_by_layer(model)
             table = self._complete(table)
         self._faults.run(OBSERVING, self.observer.watch, model, optimizer)
         return table
@@ -480,5 +460,5 @@ class LayerWatch:
 
     def _complete(self, table: LayerTable) -> LayerTable:
         self._table_batch_size = self.batch_size
-        self.table = with_output_bytes(table, self._outputs, self.batch_size)
+        self.table = layers.with_output_bytes(table, self._outputs, self.batch_size)
         return self.table

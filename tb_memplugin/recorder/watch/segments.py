@@ -18,8 +18,6 @@ Segments = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of a layer or operation in a layer graph, by Keras's node."""
-
     node: Any
 
     @property
@@ -48,7 +46,6 @@ def is_graph(layer: Any) -> bool:
 
 
 def functional(model: Any) -> Any:
-    """The functional model with the layers and nodes of a sequential one; a functional model itself."""
     import keras
 
     return model._functional if isinstance(model, keras.Sequential) else model
@@ -62,7 +59,6 @@ def calls(model: Any) -> list[LayerCall]:
 
 
 def layer_order(model: Any) -> tuple[str, ...]:
-    """Paths of all layers in linear order, the layers of a nested model before the nested model itself."""
     return tuple(place.path for place in _flat(model, "", None))
 
 
@@ -197,7 +193,6 @@ def _inside(model: Any, prefix: str) -> list[_Place]:
 
 
 def _index(order: Sequence[_Place], name: str, start: int) -> int:
-    """The place of a layer's next call from one on."""
     paths = [place.path for place in order]
     if name not in paths[start:]:
         if name not in paths:
@@ -209,7 +204,6 @@ def _index(order: Sequence[_Place], name: str, start: int) -> int:
 
 
 def _end(order: Sequence[_Place], last: int) -> int:
-    """The place after a segment's last layer and the operations that follow it."""
     return next((at for at in range(last + 1, len(order)) if order[at].is_layer), len(order))
 
 

@@ -14,25 +14,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
-from tb_memplugin.recorder.watch.layers import (
-    LayerNode,
-    own_variables,
-    replicas,
-    short_device,
-    slots,
-    tensor_address,
-    tensor_size,
-    tf_variable,
-    variable_address,
-    variables_of,
-    walk,
-)
+from tb_memplugin.recorder.watch import layers
 from tb_memplugin.schema import VariableFact, VariableRole, replaced_optimizer, unused
 
-MAX_MODELS = 64
-"""Most models that are read, those with an optimizer and large ones first: a program may hold many small ones."""
-EARLIER_MODEL = "earlier model"
-"""Name of models that were gone before they were observed."""
+MAX_MODELS = 64  # most that are read, those with an optimizer and large ones first: a program may hold many small ones
+EARLIER_MODEL = "earlier model"  # name of models that were gone before they were observed
 _NUMBERED = re.compile(r"_\d+$")
 
 
@@ -48,7 +34,7 @@ class _Entry:
 
     def address(self) -> int | None:
         variable = self.reference()
-        return None if variable is None else variable_address(variable)
+        return None if variable is None else layers.variable_address(variable)
 
 
 class Variables:
@@ -68,7 +54,7 @@ class Variables:
         self._by_handle: dict[int, _Entry] = {}
         self._by_id: dict[int, tuple[Callable[[], Any], _Entry]] = {}  # with a weak reference, as ids are used again
         self._layers: list[Any] = []  # weak references, which remove the path of a layer that is gone
-        trees = [(walk(model), model, optimizer) for model, optimizer in models]
+        trees = [(layers.walk(model), model, optimizer) for model, optimizer in models]
         trees.sort(key=lambda tree: (tree[2] is None, -len(tree[0])))
         for nodes, model, optimizer in trees[:MAX_MODELS]:
             if id(model) not in self.paths:
@@ -80,47 +66,42 @@ class Variables:
             former_variables.note(entry.handle(), entry.fact, entry.model, entry.optimizer)
             entry.model = entry.optimizer = None
 
-    def _add_model(self, nodes: list[LayerNode], model: Any, optimizer: Any) -> None:
-        nodes = self._with_unique_paths(nodes)
-        paths = self.paths
+    def _add_model(self, nodes: list[layers.LayerNode], model: Any, optimizer: Any) -> None:
+        # The second model named ``fold`` has paths such as ``fold#2/dense``.
+        taken, name, paths = set(self.paths.values()), nodes[0].path, self.paths
+        numbered = (f"{name}#{number}" for number in itertools.count(2))
+        root = next(one for one in itertools.chain([name], numbered) if one not in taken)
+        nodes = [layers.LayerNode(root + node.path[len(name) :], node.layer) for node in nodes]
         for node in nodes:
             key = id(node.layer)
             if key not in paths:
                 paths[key] = node.path
                 # The callback's argument, the reference, is the default of `pop`.
                 self._layers.append(weakref.ref(node.layer, functools.partial(paths.pop, key)))
-        self._add_weights(nodes, model)
+        trainable = {id(weight) for weight in layers.variables_of(model, "trainable_weights")}
+        path_of: dict[int, str] = {}
+        for path, own in layers.own_variables(nodes).items():
+            for weight in own:
+                path_of[id(layers.tf_variable(weight))] = path
+                self._add(weight, "weights", path, id(weight) in trainable, model)
+        for node in nodes:
+            weights = [
+                (one, path_of.get(id(layers.tf_variable(one)))) for one in layers.variables_of(node.layer, "weights")
+            ]
+            flags = [id(weight) in trainable for weight, path in weights if path == node.path]
+            self.trainable.setdefault(node.path, any(flags) if flags else bool(getattr(node.layer, "trainable", True)))
         optimizer = getattr(model, "optimizer", None) if optimizer is None else optimizer
         if optimizer is not None:
             self._add_optimizer(optimizer, model)
         for node in reversed(nodes):
-            for variable in variables_of(node.layer, "variables"):
+            for variable in layers.variables_of(node.layer, "variables"):
                 self._add(variable, "other_state", None if node.layer is model else node.path, model=model)
-        for variable in (*getattr(model, "metrics_variables", ()), *variables_of(model, "variables")):
+        for variable in (*getattr(model, "metrics_variables", ()), *layers.variables_of(model, "variables")):
             self._add(variable, "other_state", model=model)
         self.eager = self.eager or bool(getattr(model, "run_eagerly", False))
 
-    def _with_unique_paths(self, nodes: list[LayerNode]) -> list[LayerNode]:
-        """The nodes of a model; ``fold#2/dense`` in the second model named ``fold``."""
-        paths, name = set(self.paths.values()), nodes[0].path
-        numbered = (f"{name}#{number}" for number in itertools.count(2))
-        unique = next(root for root in itertools.chain([name], numbered) if root not in paths)
-        return [LayerNode(unique + node.path[len(name) :], node.layer) for node in nodes]
-
-    def _add_weights(self, nodes: list[LayerNode], model: Any) -> None:
-        trainable = {id(weight) for weight in variables_of(model, "trainable_weights")}
-        layer_of: dict[int, str] = {}
-        for path, own_weights in own_variables(nodes).items():
-            for weight in own_weights:
-                layer_of[id(tf_variable(weight))] = path
-                self._add(weight, "weights", path, id(weight) in trainable, model)
-        for node in nodes:
-            weights = variables_of(node.layer, "weights")
-            own = [id(weight) in trainable for weight in weights if layer_of.get(id(tf_variable(weight))) == node.path]
-            self.trainable.setdefault(node.path, any(own) if own else bool(getattr(node.layer, "trainable", True)))
-
     def _add_optimizer(self, optimizer: Any, model: Any) -> None:
-        for slot in slots(optimizer, [entry.reference() for entry in self._entries]):
+        for slot in layers.slots(optimizer, [entry.reference() for entry in self._entries]):
             owner = None if slot.of is None else self._entry_of(slot.of)
             layer, trainable = (owner.fact.layer, owner.fact.trainable) if owner else (None, None)
             of = owner.model if model is None and owner is not None else model
@@ -135,12 +116,11 @@ class Variables:
         model: Any = None,
         optimizer: Any = None,
     ) -> None:
-        value = tf_variable(variable)
-        for part in replicas(value):
+        for part in layers.replicas(variable):
             if id(part) in self._by_id:
                 continue
             name = f"{getattr(variable, 'path', getattr(variable, 'name', 'variable'))}#{id(part)}"
-            size, device = tensor_size(part), short_device(part.device)
+            size, device = layers.tensor_size(part), layers.short_device(part.device)
             known = part.shape.is_fully_defined()
             shape, dtype = (tuple(part.shape.as_list()), part.dtype.name) if known else ((), "")
             fact = VariableFact(name, role, layer, trainable, size, device, None, None, shape, dtype)
@@ -148,6 +128,7 @@ class Variables:
             self._entries.append(entry)
             self._by_id[id(part)] = entry.reference, entry
             self._by_handle[id(part.handle)] = entry
+        value = layers.tf_variable(variable)
         if value is not None and id(value) not in self._by_id and self._entries:
             self._by_id[id(value)] = weakref.ref(value), self._entries[-1]
 
@@ -155,7 +136,7 @@ class Variables:
         """Add variables of no model, such as a replay buffer, but for those at one of the known addresses."""
         known = {*known, *self.start_addresses()} - {None}
         for variable in variables:
-            start = variable_address(variable)
+            start = layers.variable_address(variable)
             count = len(self._entries)
             if start not in known:
                 self._add(variable, "other_state")
@@ -167,14 +148,14 @@ class Variables:
         return tuple(self.paths.items()), tuple((entry.fact.name, entry.fact.layer) for entry in self._entries)
 
     def owner_of(self, item: Any) -> tuple[str, str | None] | None:
-        """Name and layer of a variable, given the variable or its resource handle; None if unknown."""
+        """Name and layer of a variable, given the variable or its resource handle."""
         entry = self._by_handle.get(id(item))
         if entry is None or entry.handle() is not item:
             entry = self._entry_of(item)
         return None if entry is None else (entry.fact.name, entry.fact.layer)
 
     def _entry_of(self, variable: Any) -> _Entry | None:
-        value = tf_variable(variable)
+        value = layers.tf_variable(variable)
         reference, entry = self._by_id.get(id(value), (None, None))
         return entry if reference is not None and reference() is value else None
 
@@ -190,11 +171,9 @@ class Variables:
     def facts(self, device: str) -> tuple[VariableFact, ...]:
         """Facts about the variables on a device; the end address is the address now."""
         return tuple(
-            dataclasses.replace(
-                entry.fact, start_address=entry.start, end_address=entry.address(), of_model=entry.of_model
-            )
-            for entry in self._entries
-            if entry.fact.device == device
+            dataclasses.replace(one.fact, start_address=one.start, end_address=one.address(), of_model=one.of_model)
+            for one in self._entries
+            if one.fact.device == device
         )
 
 
@@ -208,48 +187,48 @@ class FormerOptimizer:
 
 @dataclasses.dataclass(frozen=True)
 class _Owner:
+    handle: Callable[[], Any]  # a weak reference, as the model
     role: VariableRole
     layer: str | None
-    model: Callable[[], Any]  # a weak reference
+    model: Callable[[], Any]
     model_name: str | None
     optimizer: FormerOptimizer | None
 
     def path(self) -> str | None:
         """Layer path in breakdowns, when the variable is gone in Python."""
+        layer = self.layer
         if self.model_name is not None and self.model() is None:
-            inside = (self.layer or "").partition("/")[2]  # without a number behind the model's name
-            return _joined(unused(self.model_name), inside or None)
-        if self.optimizer is None:
-            return self.layer
-        step, name = self.optimizer.replaced_at, self.optimizer.name
-        return _joined(unused(name) if step is None else replaced_optimizer(name, step), self.layer)
-
-
-def _joined(name: str, layer: str | None) -> str:
-    return name if layer is None else f"{name}/{layer}"
+            layer = (layer or "").partition("/")[2] or None  # without a number behind the model's name
+            name = unused(self.model_name)
+        elif self.optimizer is None:
+            return layer
+        else:
+            step, name = self.optimizer.replaced_at, self.optimizer.name
+            name = unused(name) if step is None else replaced_optimizer(name, step)
+        return name if layer is None else f"{name}/{layer}"
 
 
 class FormerVariables:
     """Process-wide notes on who owned each variable. The training's thread calls the methods."""
 
     def __init__(self) -> None:
-        self._owners: dict[int, tuple[Any, _Owner]] = {}  # by id of the handle; with a weak reference to it
+        self._owners: dict[int, _Owner] = {}  # by id of the handle
         self._optimizers: weakref.WeakKeyDictionary[Any, FormerOptimizer] = weakref.WeakKeyDictionary()
 
     def note(self, handle: Any, fact: VariableFact, model: Any, optimizer: Any) -> None:
         """Note who owns the variable of a resource handle; a slot has an optimizer. The model may be unknown."""
         owners, key = self._owners, id(handle)
         known = owners.get(key)
-        if known is not None and known[0]() is handle and known[1].model() is model and known[1].layer == fact.layer:
+        if known is not None and known.handle() is handle and known.model() is model and known.layer == fact.layer:
             return
 
         def gone(reference: Any) -> None:
-            if key in owners and owners[key][0] is reference:
+            if key in owners and owners[key].handle is reference:
                 del owners[key]
 
         of = None if optimizer is None else self.optimizer(optimizer)
         name, reference = (None, lambda: None) if model is None else (str(model.name), weakref.ref(model))
-        owners[key] = weakref.ref(handle, gone), _Owner(fact.role, fact.layer, reference, name, of)
+        owners[key] = _Owner(weakref.ref(handle, gone), fact.role, fact.layer, reference, name, of)
 
     def optimizer(self, optimizer: Any) -> FormerOptimizer:
         """The note on an optimizer, whose `replaced_at` the caller may set."""
@@ -268,30 +247,23 @@ class FormerVariables:
         if data is None or not data.is_set or len(data.shape_and_type) != 1:
             return None
         shape, dtype = tf.TensorShape(data.shape_and_type[0].shape), tf.as_dtype(data.shape_and_type[0].dtype)
-        address = _address(handle, dtype)
+        try:
+            with tf.init_scope(), tf.device(handle.device):
+                address = layers.tensor_address(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
+        except Exception:  # it is not initialized
+            return None
         if address is None or not shape.is_fully_defined():
             return None
-        reference, owner = self._owners.get(id(handle), (None, None))
-        if owner is not None and reference is not None and reference() is handle:
+        owner = self._owners.get(id(handle))
+        if owner is not None and owner.handle() is handle:
             role, layer = owner.role, owner.path()
         else:
             is_array = bool(shape.rank) and dtype.is_floating
             role, layer = _named(str(handle._name).partition(":")[0], is_array)
-        name, device = f"{handle._name}#{id(handle)}", short_device(handle.device)
+        name, device = f"{handle._name}#{id(handle)}", layers.short_device(handle.device)
         size, sizes = int(shape.num_elements()) * int(dtype.size), tuple(shape.as_list())
         # Nobody assigns to it: the address stays.
         return VariableFact(name, role, layer, None, size, device, address, address, sizes, dtype.name)
-
-
-def _address(handle: Any, dtype: Any) -> int | None:
-    """Address of a variable's value; None if it is not initialized."""
-    import tensorflow as tf
-
-    try:
-        with tf.init_scope(), tf.device(handle.device):
-            return tensor_address(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype))
-    except Exception:
-        return None
 
 
 def _named(name: str, is_array: bool) -> tuple[VariableRole, str | None]:
@@ -301,10 +273,9 @@ def _named(name: str, is_array: bool) -> tuple[VariableRole, str | None]:
     first, _, rest = name.partition("/")
     if not rest or not is_array:
         return "other_state", None
-    optimizers = {
-        kind.__name__.lower(): kind.__name__ for kind in vars(keras.optimizers).values() if isinstance(kind, type)
-    }
-    optimizer = optimizers.get(_NUMBERED.sub("", first).replace("_", ""))
+    kinds = [kind.__name__ for kind in vars(keras.optimizers).values() if isinstance(kind, type)]
+    own = _NUMBERED.sub("", first).replace("_", "")
+    optimizer = next((kind for kind in reversed(kinds) if kind.lower() == own), None)
     if optimizer is not None:
         return "optimizer_state", f"{unused(optimizer)}/{rest}"
     return "weights", f"{unused(EARLIER_MODEL)}/{name.rpartition('/')[0]}"

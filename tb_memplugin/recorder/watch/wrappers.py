@@ -29,8 +29,6 @@ Wrapper: TypeAlias = Callable[..., Any]
 
 
 class OpenCall(NamedTuple):
-    """A call that has begun."""
-
     graph: Any  # the function graph that is being traced; None in eager mode
     start: int  # number of its first op
     kind: CallKind
@@ -86,7 +84,6 @@ def _without_effect() -> bool:
 
 
 def _is_outermost(layer: Any) -> bool:
-    """Whether no other layer called a layer that is traced, or that is the last one on this thread's stack."""
     return next(caller for caller in (*call_notes.of_thread.stack, layer) if caller is not None) is layer
 
 
@@ -152,7 +149,6 @@ def optimizer_apply(original: Any, self: Any, /, grads: Any, trainable_variables
 
 
 def optimizer_apply_gradients(original: Any, self: Any, /, grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-    """Of optimizers of Keras 2."""
     opened = enter("update", None)
     if opened is not None:
         grads_and_vars = _listed(grads_and_vars)

@@ -116,7 +116,7 @@ def test_optimizers_of_no_model_serve_the_variables_that_are_known() -> None:
     found = of(model, optimizers=(optimizer,))
     assert owned(found)["optimizer_state", "net/count", True] == 4 * 3
     entry = next(entry for entry in found._entries if entry.fact.role == "optimizer_state" and entry.fact.layer)
-    owner = former_variables._owners[id(entry.handle())][1]
+    owner = former_variables._owners[id(entry.handle())]
     assert owner.model() is model and owner.optimizer is former_variables.optimizer(optimizer)
     # AND without the model, they have no layer
     alone = of(optimizers=(optimizer,)).facts(CPU)
@@ -219,11 +219,11 @@ def test_variables_of_no_model_are_state_and_are_not_kept_alive(model: Any) -> N
     found = of(model)
     free, gone = tf.Variable(tf.zeros(1000), name="buffer"), tf.Variable(tf.zeros(500))
     alias = tf.Variable(tf.zeros(1000))
-    found.add_unowned([free, gone, alias, model.layers[0].kernel.value], {module.variable_address(alias)})
+    found.add_unowned([free, gone, alias, model.layers[0].kernel.value], {layers.variable_address(alias)})
     facts = {fact.shape: fact for fact in found.facts(CPU) if fact.requested_bytes >= 2000}
     assert facts.keys() == {(1000,), (500,)}
     fact = facts[1000,]
-    assert (fact.role, fact.layer, fact.start_address) == ("other_state", None, module.variable_address(free))
+    assert (fact.role, fact.layer, fact.start_address) == ("other_state", None, layers.variable_address(free))
     assert fact.name.startswith("buffer") and found.owner_of(free.handle) == (fact.name, None)
     # AND one that is gone has no place any more
     del gone
@@ -233,12 +233,12 @@ def test_variables_of_no_model_are_state_and_are_not_kept_alive(model: Any) -> N
 
 def test_a_variable_that_is_copied_when_it_is_read_has_no_known_address(monkeypatch: pytest.MonkeyPatch) -> None:
     table = tf.Variable(tf.zeros((64, 1024)))
-    assert module.variable_address(table) is not None
+    assert layers.variable_address(table) is not None
     in_use = iter((0, 64 * 1024 * 4))
     monkeypatch.setattr(layers, "bytes_in_use", lambda device: next(in_use))
-    assert module.variable_address(table) is None
+    assert layers.variable_address(table) is None
     # AND it is not read again
-    assert module.variable_address(table) is None
+    assert layers.variable_address(table) is None
 
 
 @pytest.mark.parametrize(
@@ -254,7 +254,7 @@ def test_a_model_that_is_gone_has_its_name_without_the_number_among_those_alive(
 
     former, handle, model = FormerVariables(), Handle(), Model()
     former.note(handle, VariableFact("w", "weights", layer, True, 4, "CPU:0", None, None), model, None)
-    (_, owner) = former._owners[id(handle)]
+    owner = former._owners[id(handle)]
     assert owner.path() == layer
     del model
     assert owner.path() == f"fold, no longer used{named}"
