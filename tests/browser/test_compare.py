@@ -2,14 +2,13 @@
 
 import json
 import pathlib
-import re
 from urllib.parse import urlencode
 from xml.etree import ElementTree
 
 import harness
 import pytest
 import sample_runs
-from playwright.sync_api import FrameLocator, Page, expect
+from playwright.sync_api import FrameLocator, Page
 
 COLLISIONS = """
 labels => {
@@ -112,24 +111,3 @@ def test_every_view_can_be_saved(page: Page, address: str, view: str) -> None:
             assert drawing.tag == "{http://www.w3.org/2000/svg}svg"
             assert len(list(drawing.iter("{http://www.w3.org/2000/svg}rect"))) > 5
             assert outside(page, saved.decode()) == []
-
-
-@pytest.mark.parametrize(
-    ("digit", "answer", "label"),
-    [
-        ("2", "layers", "Search layers by regular expression"),
-        ("4", "timeline", "Search live allocations by regular expression"),
-    ],
-)
-def test_search_waits_for_its_view(page: Page, address: str, digit: str, answer: str, label: str) -> None:
-    held = harness.Held(page, re.compile(rf"/tb_memplugin/{answer}\?"))
-    frame = harness.open_tab(page, address, urlencode({"run": "frozen", "step": 3}))
-    frame.get_by_role("slider").focus()
-    held.hold()
-    with page.expect_request(re.compile(rf"/tb_memplugin/{answer}\?")):
-        page.keyboard.press(digit)
-    page.keyboard.press("/")
-    expect(frame.get_by_label("Filter runs by regular expression")).not_to_be_focused()
-    expect(frame.get_by_label(label)).to_have_count(0)
-    held.let_through()
-    expect(frame.get_by_label(label)).to_be_focused()

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 import harness
 import pytest
 from inspected_quantities import json_sightings, text_sightings
-from page_texts import page_text_sightings
 from playwright.sync_api import FrameLocator, Page
 from quantities import COLLECT, Sighting, contradictions, derived, page_sightings
 
@@ -115,7 +114,7 @@ class Reader:
         dom = body.evaluate(SCOPE)
         scope = self.scope(dom, view)
         seen, faults = page_sightings(body.evaluate(COLLECT), scope, f"{self.where}, {view}")
-        self.seen += [*seen, *page_text_sightings(dom["text"], scope, f"{self.where}, {view}")]
+        self.seen += seen
         self.faults += faults
         # No view of a failed run speaks of headroom without the step that had it.
         if scope["headroom"] != "headroom":
@@ -282,24 +281,3 @@ def test_a_contradiction_is_found() -> None:
     for other in (2**20 + 1, None, "1.1 MiB"):
         (said,) = contradictions([*seen, Sighting("r: pool at the failure", other, "c")])
         assert said.startswith("r: pool at the failure: ") and "(c)" in said
-
-
-@pytest.mark.reads
-@pytest.mark.parametrize("run", ["died_fragmentation", "died_capacity"])
-def test_a_failed_run_tells_its_post_mortem_everywhere(page, address, logdir, inspected, run) -> None:
-    (oom,) = inspected[run]["oom"]
-    said = inspect(logdir / run)
-    requester = f"by {oom['op']}, {oom['shape']}, layer {oom['layer']}"
-    assert f"ran out of memory at step {oom['step']}" in said and requester in said
-    assert f"verdict: {oom['verdict']}. {oom['reason']}" in said
-    frame = harness.open_tab(page, address, urlencode({"run": run, "view": "oom"}))
-    failure = frame.get_by_test_id("oom")
-    assert failure.get_attribute("data-verdict") == oom["verdict"]
-    failure.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
-    text = failure.inner_text().replace("\u00a0", " ")
-    assert all(size in text for size in re.findall(r"[\d.,]+ [KMG]iB", oom["reason"]))
-    facts = dict(zip(*(frame.locator(f".facts {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True))
-    assert (facts["operation"], facts["layer"], facts["tensor"]) == (oom["op"], oom["layer"], oom["shape"])
-    # AND the terminal gives no headroom
-    (device,) = inspected[run]["devices"]
-    assert re.search(rf"^  {device} .* – ", said, re.MULTILINE)

@@ -11,9 +11,6 @@ from first_screen import cut_off
 from page_views import VIEWS
 from playwright.sync_api import FrameLocator, Page, expect
 
-from tb_memplugin.schema import take_rows
-from tb_memplugin.storage.write.run_writer import RunWriter
-
 
 @pytest.mark.reads
 def test_hostile_names_are_text(page: Page, address: str) -> None:
@@ -114,27 +111,6 @@ def test_address_brings_back_the_picture(page: Page, address: str) -> None:
     expect(frame.get_by_role("button", name="relative")).to_have_attribute("aria-pressed", "true")
     expect(frame.get_by_label("Plot all_trainable")).not_to_be_checked()
     expect(frame.locator(".run.primary .name")).to_have_text("frozen")
-
-
-@pytest.mark.long
-def test_three_hundred_runs(page: Page, tmp_path: pathlib.Path) -> None:
-    samples = take_rows(sample_runs.samples_of(sample_runs.FROZEN), list(range(20)))
-    for index in range(300):
-        writer = RunWriter(tmp_path / f"sweep/rate_{index:03d}", producer="recorder", versions={})
-        writer.samples(samples)
-        writer.close()
-    with harness.viewer(str(tmp_path)) as address:
-        frame = harness.open_tab(page, address)
-        expect(frame.locator(".run")).to_have_count(300)
-        harness.idle(frame)
-        expect(frame.locator(".run input:checked")).to_have_count(1)
-        frame.get_by_label("Filter runs by regular expression").fill("rate_2[0-4]7")
-        expect(frame.locator(".run")).to_have_count(5)
-        frame.get_by_role("button", name="sweep/rate_237").click()
-        harness.idle(frame)
-        expect(frame.locator(".run.primary .name")).to_have_text("sweep/rate_237")
-        expect(frame.get_by_test_id("answers")).to_contain_text("Fits:")
-        page.goto("about:blank")
 
 
 def test_empty(page: Page, tmp_path: pathlib.Path) -> None:

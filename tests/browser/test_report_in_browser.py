@@ -89,15 +89,6 @@ def test_its_state_is_in_the_address_and_a_zoom_shows_what_there_is(open_report:
     page.wait_for_function("() => location.hash.includes('view=layers') && location.hash.includes('step=41')")
 
 
-def test_one_attempt_of_a_restarted_training(open_report: Open) -> None:
-    page = open_report({"run": "restarted"})
-    attempt = page.get_by_label("attempt")
-    attempt.select_option(index=1)
-    harness.idle(page)  # type: ignore[arg-type]
-    assert page.locator(".fault").count() == 0
-    expect(page.get_by_test_id("step")).to_be_visible()
-
-
 def test_a_name_that_ends_a_script_is_text(page: Page, tmp_path: pathlib.Path) -> None:
     # GIVEN a run whose directories' names, with the slashes between them, are markup
     name = "x</script><script>document.title = 'taken'</script><!--<script>"
@@ -107,17 +98,6 @@ def test_a_name_that_ends_a_script_is_text(page: Page, tmp_path: pathlib.Path) -
     harness.idle(page)  # type: ignore[arg-type]
     expect(page.locator(".run.primary .name")).to_have_text(name)
     assert page.title() == f"Memory of {name}"
-
-
-def test_dark_mode_is_the_systems(page: Page, open_report: Open) -> None:
-    page.emulate_media(color_scheme="dark")
-    open_report({"run": "frozen"})
-    ground = "body => getComputedStyle(body).backgroundColor.match(/\\d+/g).map(Number)"
-    expect(page.locator(":root")).to_have_attribute("data-scheme", "dark")
-    assert max(page.locator("body").evaluate(ground)) < 80
-    page.emulate_media(color_scheme="light")
-    expect(page.locator(":root")).to_have_attribute("data-scheme", "light")
-    assert min(page.locator("body").evaluate(ground)) > 200
 
 
 @pytest.mark.reads

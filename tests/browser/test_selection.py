@@ -9,24 +9,6 @@ from playwright.sync_api import Page
 LAYER = "vgg/block5_conv1"
 
 
-@pytest.mark.reads
-def test_choosing_a_step_moves_nothing(page: Page, address: str) -> None:
-    for width in (900, 1120, 1440, 2560):
-        page.set_viewport_size({"width": width, "height": 900})
-        frame = harness.open_tab(page, address, urlencode({"run": "frozen"}))
-        boxes = """body => [...body.querySelectorAll(".toolbar > *, .chart, [data-testid='breakdown'] tr")].map(e => {
-            const { x, y, width, height } = e.getBoundingClientRect();
-            return [e.className || e.tagName, x, y, width, height].join(" ");
-        })"""
-        before = frame.locator("body").evaluate(boxes)
-        chart = frame.locator(".u-over").bounding_box()
-        assert chart
-        page.mouse.click(chart["x"] + 0.4 * chart["width"], chart["y"] + 60)
-        harness.idle(frame)
-        assert "not traced" in frame.get_by_test_id("step-note").inner_text()
-        assert frame.locator("body").evaluate(boxes) == before, width
-
-
 SELECTED: dict[str, dict[str, object]] = {
     "overview": {"step": 41, "zoom": "20-200"},
     "frozen": {"step": 41, "zoom": "20-200"},

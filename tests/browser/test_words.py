@@ -1,6 +1,5 @@
 """How many words and figures each view shows above the fold, and where its chart begins."""
 
-import pathlib
 import shutil
 from collections.abc import Iterator
 from urllib.parse import urlencode
@@ -25,9 +24,7 @@ MOST = 150
 
 
 @pytest.fixture(scope="module")
-def few_runs(
-    logdir: pathlib.Path, tmp_path_factory: pytest.TempPathFactory, watched: tuple[Page, object]
-) -> Iterator[str]:
+def few_runs(logdir, tmp_path_factory, watched) -> Iterator[str]:
     """Address of a viewer on four runs."""
     few = tmp_path_factory.mktemp("few")
     for run in RUNS:

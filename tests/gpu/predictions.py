@@ -35,6 +35,7 @@ FEW = ("ResNet50", "U-Net", "Transformer")
 KINDS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "graph, Adam": (MODELS, ON_GPU),
     "graph, SGD, memory growth": (FEW, {**ON_GPU, "optimizer": "sgd", "grows": True}),
+    "graph, Adam, arrays": (FEW, {**ON_GPU, "feed": "arrays"}),
     "XLA, Adam, two recorded sizes": (FEW, {**ON_GPU, "compiled": True}),
 }
 FAILING = {

@@ -38,19 +38,6 @@ def results_in_a_list(directory: str) -> None:
     steps(directory, model, lambda step: history.append(model(x)))
 
 
-def results_of_a_function(directory: str) -> None:
-    """Results of a traced function, kept by an object."""
-    model, x = make_model(), tf.random.uniform([BATCH, WIDTH])
-    predict = tf.function(model)
-
-    class Evaluator:
-        def __init__(self) -> None:
-            self.outputs: list[Any] = []
-
-    evaluator = Evaluator()
-    steps(directory, model, lambda step: evaluator.outputs.append(predict(x)))
-
-
 def fit_on_tensors(directory: str) -> None:
     """Data tensors that ``fit`` is given, and a callback that keeps a tensor of each step."""
     model = make_model()
@@ -106,13 +93,6 @@ def batches_of_a_dataset(directory: str) -> None:
     steps(directory, model, step)
 
 
-def batch_of_tensors(directory: str) -> None:
-    """Batches that Python makes, which only the call of the step tells from other tensors."""
-    model, batches = make_model(), [tf.random.uniform([BATCH, WIDTH]) for _ in range(4)]
-    train = tf.function(model)
-    steps(directory, model, lambda step: train(batches[step % 4]))
-
-
 def captured_constant(directory: str) -> None:
     model, x = make_model(), tf.random.uniform([BATCH, WIDTH])
     table = tf.random.uniform([4 * BATCH, WIDTH])
@@ -150,13 +130,10 @@ def tape(directory: str, eager: bool, persistent: bool, inside: bool = False) ->
 
 SCENARIOS: dict[str, Callable[[str], None]] = {
     "results_in_a_list": results_in_a_list,
-    "results_of_a_function": results_of_a_function,
     "fit_on_tensors": fit_on_tensors,
     "batch_of_a_loop": batch_of_a_loop,
-    "batch_of_tensors": batch_of_tensors,
     "batches_of_a_dataset": batches_of_a_dataset,
     "captured_constant": captured_constant,
-    "tape_eager": lambda directory: tape(directory, eager=True, persistent=False),
     "tape_graph": lambda directory: tape(directory, eager=False, persistent=False),
     "persistent_eager": lambda directory: tape(directory, eager=True, persistent=True),
     "persistent_graph": lambda directory: tape(directory, eager=False, persistent=True),

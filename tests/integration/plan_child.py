@@ -1,8 +1,6 @@
 """Records a small training, or measures its peak with a plan, and prints the answer as JSON.
 
-usage: python plan_child.py MODEL record RUN_DIR | MODEL measure BUDGET_BYTES RUN_DIR | MODEL probe BUDGET_BYTES
-
-A model is `wide`, or one of remat_child.py.
+usage: python plan_child.py record RUN_DIR | measure BUDGET_BYTES RUN_DIR | probe BUDGET_BYTES
 """
 
 import json
@@ -11,7 +9,6 @@ import sys
 
 import keras
 import numpy as np
-import remat_child
 import tensorflow as tf
 
 import tb_memplugin
@@ -34,22 +31,14 @@ def compiled(model, parts=None):
     return model
 
 
-def batch(model, name, size):
+def batch(size):
     random = np.random.default_rng(0)
-    if name == "transformer":
-        x = random.integers(0, 50, (size, 128)).astype("int32")
-    else:
-        x = random.normal(size=(size, *model.input_shape[1:])).astype("float32")
-    return x, random.integers(0, 5, size)
+    return random.normal(size=(size, 48, 48, 3)).astype("float32"), random.integers(0, 5, size)
 
 
-def made(name):
-    return wide() if name == "wide" else getattr(remat_child, name)()
-
-
-def record(name, directory):
-    model = compiled(made(name))
-    x, y = batch(model, name, BATCH)
+def record(directory):
+    model = compiled(wide())
+    x, y = batch(BATCH)
     with tb_memplugin.MemoryRecorder(directory, model=model) as recorder:
         for step in range(12):
             with recorder.step(step):
@@ -57,11 +46,11 @@ def record(name, directory):
     return {}
 
 
-def measure(name, budget, directory):
+def measure(budget, directory):
     (run,) = tb_memplugin.load(directory).values()
     plan = tb_memplugin.plan(run, budget=int(budget))
-    model = made(name)
-    x, y = batch(model, name, plan.batch_size)
+    model = wide()
+    x, y = batch(plan.batch_size)
     if plan.segments:
         model = tb_memplugin.remat(model, plan)
     compiled(model, plan.accumulation if plan.accumulation > 1 else None)
@@ -86,11 +75,11 @@ def measure(name, budget, directory):
     }
 
 
-def probe(name, budget):
+def probe(budget):
     """A plan for the model and its data, without a run."""
-    model = compiled(made(name))
+    model = compiled(wide())
     before = [np.asarray(variable) for variable in model.variables]
-    data = tf.data.Dataset.from_tensor_slices(batch(model, name, 2 * BATCH)).batch(BATCH)
+    data = tf.data.Dataset.from_tensor_slices(batch(2 * BATCH)).batch(BATCH)
     plan = tb_memplugin.plan(model, data, budget=int(budget))
     after = [np.asarray(variable) for variable in model.variables]
     return {
@@ -104,9 +93,9 @@ def probe(name, budget):
     }
 
 
-def main(name, what, *arguments):
+def main(what, *arguments):
     keras.utils.set_random_seed(1)
-    print("ANSWER " + json.dumps({"record": record, "measure": measure, "probe": probe}[what](name, *arguments)))
+    print("ANSWER " + json.dumps({"record": record, "measure": measure, "probe": probe}[what](*arguments)))
 
 
 if __name__ == "__main__":

@@ -123,6 +123,8 @@ def test_the_map_has_the_chunks_and_holes_of_the_allocators_own_dump(children: d
     assert memory_map.requested_bytes[large].tolist() == truth.requested_bytes[large].tolist()
     assert (memory_map.in_use_bytes, memory_map.pool_bytes) == (truth.in_use_bytes, truth.pool_bytes)
     assert memory_map.complete and memory_map.not_available == ()
+    (snapshot,) = (snapshot for snapshot in run.snapshots if snapshot.step == 1)
+    assert snapshot.pool_bytes == truth.pool_bytes <= run.samples.devices["CPU:0"].pool_bytes[1]
 
 
 @pytest.mark.parametrize("name", ["growing", "full"])

@@ -28,7 +28,7 @@ NOT_RUN = {
     "README.md": 2,
     "docs/ci.md": 1,
     "docs/command_line.md": 3,
-    "docs/development/gpu.md": 10,
+    "docs/development/gpu.md": 9,
     "docs/export.md": 7,
     "docs/fitting.md": 1,
     "docs/fitting_tutorial.md": 1,

@@ -26,10 +26,6 @@ def trained(scenario: str) -> Any:
     ("scenario", "holder", "path"),
     [
         ("results_in_a_list", "list `history` in module __main__", "module __main__ › history (list) › ["),
-        pytest.param(
-            *("results_of_a_function", "list in attribute `outputs` of Evaluator", "(Evaluator) › outputs (list) › ["),
-            marks=pytest.mark.long,
-        ),
         ("fit_on_tensors", "list in attribute `kept` of Keeper", "(Keeper) › kept (list) › ["),
         ("batches_of_a_dataset", "list `history` in module __main__", "module __main__ › history (list) › ["),
     ],
@@ -61,14 +57,10 @@ def test_data_tensors_of_fit_and_of_its_validation_are_inputs() -> None:
         assert [1920, 512] not in [group["shape"] for group in snapshot["groups"]]
 
 
-@pytest.mark.parametrize(
-    ("scenario", "data"),
-    [("batch_of_a_loop", 61 * RESULT), pytest.param("batch_of_tensors", 4 * RESULT, marks=pytest.mark.long)],
-)
-def test_batches_of_a_loop_are_inputs(scenario: str, data: int) -> None:
-    answer = trained(scenario)
+def test_batches_of_a_loop_are_inputs() -> None:
+    answer = trained("batch_of_a_loop")
     last = answer["snapshots"][-1]
-    assert last["categories"]["inputs"] >= data
+    assert last["categories"]["inputs"] >= 61 * RESULT
     assert last["categories"].get("held_tensors", 0) < RESULT
     assert not any("held tensors" in sentence for sentence in answer["findings"])
 

@@ -31,30 +31,6 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int | None]]:
     gc.enable()
 
 
-def test_all_objects_are_searched_once_and_young_ones_in_every_window(searched: list[int | None]) -> None:
-    held = HeldTensors()
-    held.watch()
-    first = tf.random.uniform([1000, 10])
-    in_use = {"CPU:0": 41_000}
-
-    def found() -> set[int]:
-        return {fact.requested_bytes for _, fact in held.find(in_use, [])}
-
-    assert 40_000 in found()
-    assert searched == [0, 1, None]
-    searched.clear()
-    assert 40_000 in found()
-    second = tf.random.uniform([3000, 10])
-    in_use["CPU:0"] += 120_000
-    assert {40_000, 120_000} <= found()
-    in_use["CPU:0"] += 10_000_000  # that no tensor explains
-    assert {40_000, 120_000} <= found()
-    assert searched == [0, 1] * 3
-    del first, second
-    assert not {40_000, 120_000} & found()
-    held.unwatch()
-
-
 @pytest.mark.parametrize("between", ["tensor", "error", "nothing"])
 def test_a_tensor_that_another_thread_makes_while_a_collection_starts_is_found(between, searched, monkeypatch) -> None:
     held = HeldTensors()

@@ -60,18 +60,6 @@ callback.close(); answer(1)
     assert found == [*evaluated, (2, 80), (2, 81), *trained, *[(1, 9)] * 2, *[(2, 9)] * 2]
 
 
-@pytest.mark.long
-def test_an_evaluation_of_a_trained_model_starts_at_its_iterations(tmp_path: pathlib.Path) -> None:
-    code = f"""{MODEL}{CALLS}
-model = make_model(optimizer="sgd")
-model.fit(x, y, batch_size=16, verbose=0)
-model.evaluate(x, y, **options)
-callback.close(); answer(1)
-"""
-    _, run = recorded(tmp_path, code)
-    assert (main_phase(run), run.samples.step.tolist()) == ("validation", list(range(40, 80)))
-
-
 def test_a_growing_cache_of_keys_and_values_is_named(tmp_path: pathlib.Path) -> None:
     # GIVEN a Transformer block that generates 80 tokens, one in a step, with keys and values of all tokens so far
     code = """

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from child import start_child
 from reading_cases import make_samples, make_snapshot
+from rollup_cases import rollups_of
 
 import tb_memplugin
 from tb_memplugin.storage.write.run_writer import RunWriter
@@ -67,7 +68,8 @@ def test_a_training_killed_in_the_middle_leaves_what_it_had_flushed(tmp_path: pa
     code = """
 import sys, keras, numpy as np, tb_memplugin
 import tb_memplugin.recorder.loop.recording as recording
-recording.FLUSH_SECONDS = 0.2
+import tb_memplugin.storage.write.run_writer as run_writer
+recording.FLUSH_SECONDS = run_writer.ROLLUP_SECONDS = 0.2
 model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, name="logits")], name="net")
 model.compile("sgd", "mse")
 class Tell(keras.callbacks.Callback):
@@ -79,7 +81,9 @@ model.fit(np.zeros((10_000_000, 8), "float32"), np.zeros((10_000_000, 4), "float
     with start_child("-c", code, str(tmp_path / "run")) as training:
         assert training.stdout is not None and training.stdout.readline() == "going\n"
         deadline = time.monotonic() + 30
-        while len(tb_memplugin.load(tmp_path)["run"].samples) <= 100 and time.monotonic() < deadline:
+        while time.monotonic() < deadline and not (
+            len(tb_memplugin.load(tmp_path)["run"].samples) > 100 and rollups_of(tmp_path)
+        ):
             time.sleep(0.1)
         training.kill()
     run = tb_memplugin.load(tmp_path)["run"]
@@ -87,3 +91,8 @@ model.fit(np.zeros((10_000_000, 8), "float32"), np.zeros((10_000_000, 4), "float
     assert run.samples.step.tolist() == list(range(len(run.samples)))
     assert run.layer_tables[-1].layers[-1].path == "net/logits"
     assert run.damage == ()
+    # AND its last roll-up does not say that it ended, and is the history up to its step
+    (*_, (_, _, rolled)) = rollups_of(tmp_path)
+    assert rolled.ended is False and rolled.last_step is not None
+    peaks = run.samples.devices["CPU:0"].peak_bytes[run.samples.step <= rolled.last_step]
+    assert rolled.devices[0].peak_bytes == peaks.max()

@@ -44,30 +44,3 @@ def test_an_ordinary_step_calls_few_functions(tmp_path: pathlib.Path, overhead: 
     assert counts[len(counts) // 2] <= ORDINARY_CALLS
     if overhead == "0":
         assert sum(count > MOST_CALLS for count in counts) < 80
-
-
-FAULT = """
-from tb_memplugin.recorder.devices import statistics as devices
-callback = tb_memplugin.MemoryCallback(sys.argv[1], overhead=0)
-original, saved = devices.statistics, devices.memory_info
-class Break(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if batch == 50 and sys.argv[2] == "below":
-            callback._session.recording.ordinary._get = broken
-        if batch == 50 and sys.argv[2] == "both":
-            callback._session.recording.ordinary._get = devices.memory_info = broken
-def broken(*arguments): raise RuntimeError("broken on purpose")
-model.fit(data.repeat(100), verbose=0, callbacks=[callback, Break()])
-devices.memory_info = saved
-callback.close()
-answer({"warnings": warnings})
-"""
-
-
-@pytest.mark.parametrize(("broken", "kept"), [("both", 50), pytest.param("below", 100, marks=pytest.mark.long)])
-def test_a_fault_in_an_ordinary_step_is_reported_once_at_most(tmp_path: pathlib.Path, broken: str, kept: int) -> None:
-    told, run = recorded(tmp_path, WARNINGS + TRAIN + FAULT, broken)
-    # The other path has functions of its own; what works there goes on.
-    assert len(told["warnings"]) == (broken == "both")
-    assert all("memory samples stopped: RuntimeError: broken on purpose" in text for text in told["warnings"])
-    assert len(run.samples) == kept

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 
 def child(*arguments: str) -> Any:
-    return run_file("plan_child.py", "wide", *arguments, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "6144"})
+    return run_file("plan_child.py", *arguments, environment={"TF_CPU_BFC_MEM_LIMIT_IN_MB": "6144"})
 
 
 def test_the_measured_peak_is_in_the_range_of_the_plan_and_within_the_budget(tmp_path: pathlib.Path) -> None:

@@ -179,20 +179,6 @@ answer({"during": during, "after": after})
         assert saved & {"net/hidden", "net/logits"}, step
 
 
-@pytest.mark.long
-def test_an_evaluation_inside_a_training_that_is_not_recorded_leaves_it_its_functions(tmp_path: pathlib.Path) -> None:
-    code = """
-model, callback = make_model(), tb_memplugin.MemoryCallback(sys.argv[1])
-class Evaluate(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        self.model.evaluate(x, y, batch_size=16, verbose=0, callbacks=[callback])
-model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[Evaluate()])
-answer({"wrapped": wrapped()})
-"""
-    assert run_child(MODEL + code, str(tmp_path / "run"))["wrapped"] is False
-    assert tb_memplugin.load(tmp_path)["run"].samples.phase.tolist() == [1] * 8
-
-
 def test_a_recorder_that_is_dropped_writes_everything_and_makes_way_for_the_next(tmp_path: pathlib.Path) -> None:
     code = """
 model = make_model()

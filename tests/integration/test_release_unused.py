@@ -141,40 +141,6 @@ def test_what_the_program_can_still_reach_goes_on_working(tmp_path: pathlib.Path
     assert told["loaded"] == told["saved again"] == [35.0, 35.0]
 
 
-STEPS = """
-model = make("net")
-optimizer = keras.optimizers.Adam()
-def make_step():
-    @tf.function
-    def step(batch, target):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean((model(batch, training=True) - target) ** 2)
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-        return loss
-    return step
-steps = []
-for _ in range(3):
-    steps.append(make_step())
-    steps[-1](x, y)
-    print(tb_memplugin.release_unused())
-losses = [float(step(x, y)) for step in steps]
-slots = sizes(optimizer.variables)
-optimizer = keras.optimizers.SGD()
-kept = tb_memplugin.release_unused()     # the closures see the new optimizer, the traced steps use the old one
-losses.append(float(steps[0](x, y)))
-del steps
-answer({"losses": losses, "kept": kept, "slots": slots, "freed": tb_memplugin.release_unused()})
-"""
-
-
-@pytest.mark.long
-def test_a_traced_step_keeps_its_optimizer_until_it_is_dropped() -> None:
-    told = run_child(SETUP + STEPS)
-    losses = told["losses"]
-    assert losses == sorted(losses, reverse=True)
-    assert told["kept"] < 0.1 * told["slots"] <= told["freed"]
-
-
 def test_without_statistics_the_bytes_are_unknown() -> None:
     code = "import tensorflow as tf\nimport tb_memplugin\nanswer([tb_memplugin.release_unused()])"
     assert run_child(code, environment={"TF_CPU_ALLOCATOR_USE_BFC": "0"}) == [None]

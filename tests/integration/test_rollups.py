@@ -2,7 +2,7 @@
 
 import pathlib
 
-from child import run_child, start_child
+from child import run_child
 from reading_cases import equal
 from rollup_cases import rollups_of
 
@@ -45,25 +45,3 @@ answer({"steps": int(model.optimizer.iterations)})
         for traced in device.traced:
             assert equal(traced, max(expected.traced, key=lambda one: one.peak_bytes))
             assert sum(part.bytes for part in traced.parts) == traced.peak_bytes
-
-
-def test_a_killed_training_has_the_roll_up_of_its_last_flushes(tmp_path: pathlib.Path) -> None:
-    code = """
-import tb_memplugin.storage.write.run_writer as run_writer, tb_memplugin.recorder.loop.recording as recording
-recording.FLUSH_SECONDS = run_writer.ROLLUP_SECONDS = 0.2
-class Tell(keras.callbacks.Callback):
-    def on_epoch_end(self, epoch, logs=None):
-        print("EPOCH", flush=True)
-make_model().fit(x, y, batch_size=16, epochs=1_000_000, verbose=0,
-                 callbacks=[tb_memplugin.MemoryCallback(sys.argv[1]), Tell()])
-"""
-    with start_child("-c", MODEL + code, str(tmp_path / "run")) as training:
-        assert training.stdout is not None
-        while (rollups := rollups_of(tmp_path)) == [] or (rollups[-1][2].last_step or 0) < 100:
-            assert training.stdout.readline() == "EPOCH\n"
-        training.kill()
-    # THEN it does not say that it ended, and what it says is the history up to its last step
-    (*_, (_, _, stored)), run = rollups_of(tmp_path), tb_memplugin.load(tmp_path)["run"]
-    assert stored.ended is False and stored.last_step is not None
-    peaks = run.samples.devices["CPU:0"].peak_bytes[run.samples.step <= stored.last_step]
-    assert stored.devices[0].peak_bytes == peaks.max()

@@ -159,32 +159,3 @@ def test_steps_that_cannot_be_seen_are_said_and_not_guessed(tmp_path: pathlib.Pa
     assert done.returncode == 0 and runs(tmp_path) == []
     assert "6 calls of GradientTape.gradient not recorded" in done.stderr
     assert "tensorboard --logdir" not in done.stderr
-
-
-@pytest.mark.long
-def test_a_program_that_records_itself_is_not_recorded_twice(tmp_path: pathlib.Path) -> None:
-    code = MODEL + (
-        "import tb_memplugin\n"
-        "model.compile(optimizer, 'mse')\n"
-        "model.fit(x, y, verbose=0, callbacks=[tb_memplugin.MemoryCallback(sys.argv[1])])\n"
-        "with tb_memplugin.MemoryRecorder(sys.argv[1] + '2', model=model) as recorder:\n"
-        "    with recorder.step(0): model.train_on_batch(x, y)\n"
-    )
-    done = record(tmp_path, code, str(tmp_path / "runs" / "own"))
-    assert done.returncode == 0, done.stderr
-    assert runs(tmp_path) == ["own", "own2"]
-
-
-@pytest.mark.long
-def test_keras_2_and_a_second_model(tmp_path: pathlib.Path) -> None:
-    code = MODEL + (
-        "model.compile(optimizer, 'mse'); model.fit(x, y, verbose=0)\n"
-        "import tf_keras\n"
-        "old = tf_keras.Sequential([tf_keras.layers.Dense(4, input_shape=(32,))])\n"
-        "old.compile('sgd', 'mse'); old.fit(x, y, 8, 2, 0)\n"
-    )
-    done = record(tmp_path, code)
-    assert done.returncode == 0, done.stderr
-    loaded = load(tmp_path / "runs")
-    assert sorted(loaded) == ["it", "it-2"] and len(loaded["it"].samples.step) == 2
-    assert len(loaded["it-2"].samples.step) == 16 and loaded["it-2"].layer_tables

@@ -107,29 +107,3 @@ answer({})
     # AND the field's earlier name is accepted
     assert [(row.layer, row.bytes) for row in second.saved_for_backward] == [("net/head", 64)]
     assert [(row.category, row.bytes) for row in second.ledger] == [("unattributed", 2048)]
-
-
-def test_the_allocators_statistics_are_a_snapshot_of_its_peak(tmp_path: pathlib.Path) -> None:
-    code = """
-big = tf.zeros((1 << 20,)); del big
-kept = tf.zeros((1 << 10,))
-with writer.as_default():
-    info = tf.config.experimental.get_memory_info("CPU:0")
-    summary.allocator_snapshot(info, step=1)
-    summary.allocator_snapshot({"current": 256, "peak": 512}, step=2, device="GPU:1")
-    refused = []
-    for given in ({"current": 256, "peak": "512"}, {"current": 256}, {"device": "GPU:0", "in_use_bytes": 1}):
-        try:
-            summary.allocator_snapshot(given, step=3, device="GPU:1")
-        except tb_memplugin.RecordingError as error:
-            refused.append(str(error))
-writer.close()
-answer({"info": info, "refused": refused})
-"""
-    told = run_child(SETUP + code, str(tmp_path / "run"))
-    first, second = tb_memplugin.load(tmp_path)["run"].snapshots
-    assert (first.step, first.device, first.in_use_bytes) == (1, "CPU:0", told["info"]["peak"])
-    assert told["info"]["peak"] >= (4 << 20) > told["info"]["current"]
-    assert [(row.category, row.bytes) for row in first.ledger] == [("unattributed", told["info"]["peak"])]
-    assert (second.step, second.device, second.in_use_bytes) == (2, "GPU:1", 512)
-    assert len(told["refused"]) == 3 and "'512'" in told["refused"][0] and "GPU:0" in told["refused"][2]

@@ -113,12 +113,7 @@ def ready(server: Server, expected: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module", params=["true", "false"], ids=["fast", "python"])
-def server(
-    request: pytest.FixtureRequest,
-    logdir: pathlib.Path,
-    inspected: dict[str, Any],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Server]:
+def server(request, logdir, inspected, tmp_path_factory) -> Iterator[Server]:
     with start(logdir, tmp_path_factory.mktemp("blocker"), request.param) as running:
         wait_for(lambda: ready(running, {name: (run["steps"], run["damage"]) for name, run in inspected.items()}))
         yield running

@@ -1,7 +1,4 @@
-"""Trainings for `test_worker_processes`: processes that record into one run.
-
-usage: workers_child.py steady RUN WORKER STEPS UNITS | mirrored RUN asked|default
-"""
+"""A training for `test_worker_processes`. usage: workers_child.py RUN asked|default"""
 
 import os
 import sys
@@ -13,29 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 import tb_memplugin
-
-
-def train(run, worker, steps, units):
-    """A custom loop of a dense model; says each step, and waits to be killed if `steps` is 0."""
-    keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(units, name="wide")])
-    optimizer = keras.optimizers.SGD()
-    inputs = tf.random.normal([32, 64])
-
-    @tf.function
-    def train_step(batch):
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(model(batch, training=True) ** 2)
-        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
-
-    with tb_memplugin.MemoryRecorder(run, model=model, optimizer=optimizer, worker=worker, overhead=0) as recorder:
-        for step in range(steps or 1_000_000):
-            with recorder.step(step):
-                train_step(inputs)
-            if steps == 0 and step == 20:
-                recorder.flush()
-                print("FLUSHED", flush=True)
-                sys.stdin.readline()  # killed here
 
 
 def train_mirrored(run, **options):
@@ -53,7 +27,4 @@ def train_mirrored(run, **options):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "mirrored":
-        train_mirrored(sys.argv[2], **({"trace_steps": [2]} if sys.argv[3] == "asked" else {}))
-    else:
-        train(sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5]))
+    train_mirrored(sys.argv[1], **({"trace_steps": [2]} if sys.argv[2] == "asked" else {}))
