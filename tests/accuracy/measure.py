@@ -216,23 +216,18 @@ def sizes(trainings: Trainings) -> str:
 
 
 def feeds(trainings: Trainings) -> str:
-    cells = predictions(trainings, "graph, Adam, arrays", SMALL_MODELS, {"feed": "arrays"})
-    cells += predictions(trainings, "graph, Adam, slices", SMALL_MODELS, {"feed": "slices"})
-    return of_sizes(cells)
+    kinds = ("arrays", "slices")
+    return of_sizes([cell for feed in kinds for cell in _fed(trainings, SMALL_MODELS, feed)])
 
 
-def drawn(trainings: Trainings) -> str:
-    return of_sizes(predictions(trainings, "graph, drawn", DRAWN, {}))
+def _fed(trainings: Trainings, models: Iterable[str], feed: str) -> list[Cell]:
+    return predictions(trainings, f"graph, Adam, {feed}", models, {"feed": feed})
 
 
 def kerashub(trainings: Trainings) -> str:
     if importlib.util.find_spec("keras_hub") is None:
         return "Not measured: needs keras_hub.\n"
-    return of_sizes(predictions(trainings, "graph, Adam, arrays", HUB_MODELS, {"feed": "arrays"}))
-
-
-def changed(trainings: Trainings) -> str:
-    return of_changes(changed_predictions(trainings, ("MLP", *FEW), CHANGES))
+    return of_sizes(_fed(trainings, HUB_MODELS, "arrays"))
 
 
 PLANNED = ("ResNet50", "MobileNetV2", "VGG16", "U-Net", "Transformer", "Decoder", "Mixer", "MLP")
@@ -257,9 +252,9 @@ def planned_of(trainings: Trainings, names: Iterable[str]) -> list[Planned]:
 SETS: dict[str, Callable[[Trainings], str]] = {
     "sizes": sizes,
     "feeds": feeds,
-    "drawn": drawn,
+    "drawn": lambda trainings: of_sizes(predictions(trainings, "graph, drawn", DRAWN, {})),
     "kerashub": kerashub,
-    "changed": changed,
+    "changed": lambda trainings: of_changes(changed_predictions(trainings, ("MLP", *FEW), CHANGES)),
     "plans": plans,
 }
 """Name of a part of the page to what measures its table."""

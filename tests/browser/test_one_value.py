@@ -49,16 +49,7 @@ OTHER = {"frozen": "all_trainable", "out_of_memory": "finished"}
 LAYER = {"requests": "net/conv2", "out_of_memory": "encoder/block1_attention"}
 RECORDED = pathlib.Path(__file__).parents[1] / "fixtures" / "runs"
 """Recorded runs; `out_of_memory` ran out of memory for real, in a traced step."""
-TABS = (
-    "Overview",
-    "Layers",
-    "Frozen vs trainable",
-    "Step",
-    "Fragmentation",
-    "Out of memory",
-    "What if",
-    "Compare",
-)
+TABS = ("Overview", "Layers", "Frozen vs trainable", "Step", "Fragmentation", "Out of memory", "What if", "Compare")
 UNFOLD = """body => {
   for (const button of body.querySelectorAll(".folded-rows button[aria-expanded='false']")) button.click();
 }"""

@@ -1,7 +1,6 @@
 """How the page behaves: names from strangers, keyboard, widths, addresses, many runs."""
 
 import pathlib
-import re
 from urllib.parse import urlencode
 
 import harness
@@ -76,20 +75,6 @@ def test_names_of_strangers_are_text_and_stay_in_their_rows(page: Page, address:
     heights = rows.evaluate_all("rows => rows.map(row => [row.clientHeight, row.scrollHeight])")
     assert all(height == content for height, content in heights)
     assert heights[2][0] > heights[1][0] > 0 and len(held_cells(frame)[1]) == len(held_cells(frame)[0]) + 1
-
-
-def test_narrow_run_list_folds(page: Page, address: str) -> None:
-    page.set_viewport_size({"width": 800, "height": 900})
-    frame = harness.open_tab(page, address)
-    expect(frame.locator("nav.runs")).to_be_hidden()
-    whole = frame.locator("main").bounding_box()
-    assert whole and (whole["x"], whole["width"]) == (0, 800)
-    button = frame.get_by_role("button", name=re.compile("^Runs"))
-    button.click()
-    expect(frame.locator("nav.runs")).to_be_visible()
-    button.click()
-    expect(frame.locator("nav.runs")).to_be_hidden()
-    assert frame.locator("main").bounding_box() == whole
 
 
 def test_address_brings_back_the_picture(page: Page, address: str) -> None:

@@ -14,12 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "integration"))
 from crafted import CRAFTED, make
 from reading_cases import write_small_run
 from servers import start
-from serving import ask, load_test
-
-ROUTES = (
-    *("runs", *(f"overview?run={name}&device=CPU:0" for name in "abc")),
-    *("snapshots?run=a", "layers?run=b", "activations?run=c", "answers?run=a", "pool?run=b&device=CPU:0"),
-)
+from serving import ROUTES, ask, load_test
 
 
 def measure_crafted(name: str, load_fast: str) -> None:

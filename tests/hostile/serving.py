@@ -10,6 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 from servers import Server
 
+ROUTES = (
+    *("runs", *(f"overview?run={name}&device=CPU:0" for name in "abc")),
+    *("snapshots?run=a", "layers?run=b", "activations?run=c", "answers?run=a", "pool?run=b&device=CPU:0"),
+)
+"""What clients ask of the runs a, b and c."""
+
 
 def memory_mb(server: Server, highest: bool = True) -> int:
     """The highest, or the present, resident memory of the server's process in MB."""

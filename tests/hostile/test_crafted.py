@@ -9,7 +9,7 @@ import pytest
 from crafted import CRAFTED, make
 from reading_cases import write_small_run
 from servers import start
-from serving import ask, load_test
+from serving import ROUTES, ask, load_test
 
 MOST_MB = 300
 """What a directory may add to the highest resident memory of the server."""
@@ -55,10 +55,8 @@ def test_a_crafted_directory_is_bounded(name, load_fast, logdir_of, tmp_path) ->
 def test_many_clients_get_no_error_and_memory_stays(load_fast: str, tmp_path: pathlib.Path) -> None:
     for name in ("a", "b", "c"):
         write_small_run(tmp_path / "runs" / name, allocator=True)
-    routes = ["runs", *(f"overview?run={name}&device=CPU:0" for name in "abc")]
-    routes += ["snapshots?run=a", "layers?run=b", "activations?run=c", "answers?run=a", "pool?run=b&device=CPU:0"]
     with start(tmp_path / "runs", tmp_path, load_fast) as server:
-        result = load_test(server, routes, clients=20, requests=20)
+        result = load_test(server, ROUTES, clients=20, requests=20)
     assert result.requests == 400 and result.errors == 0
     assert result.p95_seconds < 5
     assert result.after_mb - result.before_mb < 100

@@ -37,36 +37,6 @@ NO_TICKS = "\nrecording.FLUSH_SECONDS = 3600.0\n"
 """Nothing is written because time passes."""
 
 
-CALLS = {
-    "evaluate": ("model.evaluate(x, y, batch_size=16, verbose=0, callbacks=[callback])", 1),
-    "predict": ("model.predict(x, batch_size=16, verbose=0, callbacks=[callback])", 2),
-    "fit": ("model.fit(x, y, batch_size=16, verbose=0, callbacks=[callback])", 0),
-}
-"""Call to its code and its phase; each has four steps."""
-
-
-@pytest.mark.long
-def test_another_process_reads_the_run_as_soon_as_the_call_has_returned(tmp_path: pathlib.Path) -> None:
-    # GIVEN one call after the other, each with a new model and a callback that stays open
-    code = """
-found, kept = {}, []
-for name, call in zip(sys.argv[2::2], sys.argv[3::2]):
-    model, callback = make_model(), tb_memplugin.MemoryCallback(os.path.join(sys.argv[1], name))
-    exec(call)
-    run = read(name, lambda run: len(run.samples) == 4)
-    kept.append(callback)
-    found[name] = [run.samples.phase.tolist(), run.layer_tables[-1].layers[-1].path]
-answer(found)
-os._exit(0)
-"""
-    calls = [text for name, (call, _) in CALLS.items() for text in (name, call)]
-    # WHEN a call has returned THEN its run is soon in the file
-    told = run_child(MODEL + NO_TICKS + LIKE_ANOTHER_PROCESS + code, str(tmp_path), *calls)
-    assert {name: told[name] for name in CALLS} == {
-        name: [[phase] * 4, "net/logits"] for name, (_, phase) in CALLS.items()
-    }
-
-
 SLOW_ANALYSIS = """
 from tb_memplugin.recorder.tracing.tracer import StepAnalysis
 analyze = StepAnalysis.analyze

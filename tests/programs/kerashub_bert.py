@@ -8,12 +8,7 @@ BATCH = 16
 LENGTH = 64
 
 backbone = keras_hub.models.BertBackbone(
-    vocabulary_size=2000,
-    num_layers=2,
-    num_heads=4,
-    hidden_dim=128,
-    intermediate_dim=512,
-    max_sequence_length=LENGTH,
+    vocabulary_size=2000, num_layers=2, num_heads=4, hidden_dim=128, intermediate_dim=512, max_sequence_length=LENGTH
 )
 model = keras_hub.models.BertTextClassifier(backbone=backbone, num_classes=2, preprocessor=None)
 model.compile(

@@ -9,12 +9,7 @@ BATCH = 8
 LENGTH = 64
 
 backbone = keras_hub.models.GPT2Backbone(
-    vocabulary_size=2000,
-    num_layers=2,
-    num_heads=4,
-    hidden_dim=128,
-    intermediate_dim=512,
-    max_sequence_length=LENGTH,
+    vocabulary_size=2000, num_layers=2, num_heads=4, hidden_dim=128, intermediate_dim=512, max_sequence_length=LENGTH
 )
 model = keras_hub.models.GPT2CausalLM(backbone=backbone, preprocessor=None)
 model.compile(

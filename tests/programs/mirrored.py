@@ -17,11 +17,7 @@ ds = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
 
 with strategy.scope():
     model = keras.Sequential(
-        [
-            keras.layers.Dense(512, activation="relu"),
-            keras.layers.Dense(256, activation="relu"),
-            keras.layers.Dense(10),
-        ]
+        [keras.layers.Dense(512, activation="relu"), keras.layers.Dense(256, activation="relu"), keras.layers.Dense(10)]
     )
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 history = model.fit(ds, epochs=2, callbacks=[tb_memplugin.MemoryCallback("runs/exp1", trace_steps=[2, 8, 14, 20])])

@@ -72,9 +72,6 @@ def bytes_of(run: Run, category: str, layer: str | None = None) -> int:
     return sum(row.bytes for row in rows if layer is None or (row.layer or "").endswith(layer))
 
 
-# --- predictions: the program is run at both sizes ------------------------------------------------------------------
-
-
 def predicted(name: str, before: Sequence[str], after: Sequence[str], batch: int) -> Callable[[pathlib.Path], str]:
     """Records a program with some arguments, predicts another batch size, and runs it there as well."""
 
@@ -92,9 +89,6 @@ def predicted(name: str, before: Sequence[str], after: Sequence[str], batch: int
         return f"{real:.1f} MiB real; {peak:.1f} [{low:.1f}, {high:.1f}], {found.method}"
 
     return now
-
-
-# --- failures ---------------------------------------------------------------------------------------------------------
 
 
 def failure(name: str, *arguments: str, changed: bool = False) -> Callable[[pathlib.Path], str]:
@@ -116,9 +110,6 @@ def failure(name: str, *arguments: str, changed: bool = False) -> Callable[[path
         return f"OOM of {'?' if size is None else f'{size:,}'} bytes ({about}); `check` {code}"
 
     return now
-
-
-# --- breakdowns -------------------------------------------------------------------------------------------------------
 
 
 def breakdown(
@@ -241,11 +232,15 @@ def told(now: Callable[[pathlib.Path], str]) -> str:
         shutil.rmtree(folder)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(usage: str | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=usage, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="into the page")
     parser.add_argument("names", nargs="*", help="beginnings of rows' names")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments(__doc__)
     head, title, table = PAGE.read_text(encoding="utf-8").partition(TITLE)
     rows = table.splitlines()
     for at, row in enumerate(rows):

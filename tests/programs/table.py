@@ -3,7 +3,6 @@
 usage: python tests/programs/table.py [--write] [PROGRAM …]
 """
 
-import argparse
 import importlib.metadata
 import pathlib
 import platform
@@ -14,7 +13,7 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from measure import PROGRAMS, Figures, Program, measure
-from reported_table import PAGE, TITLE
+from reported_table import PAGE, TITLE, arguments
 
 MIB = 1 << 20
 PACKAGES = ("tensorflow", "keras", "tf-keras", "keras-hub")
@@ -67,14 +66,11 @@ def versions() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="into the page")
-    parser.add_argument("programs", nargs="*")
-    options = parser.parse_args()
+    options = arguments(__doc__)
     # The other table of the page is `reported_table.py`'s.
     page, title, others = PAGE.read_text(encoding="utf-8").partition(TITLE)
     for program in PROGRAMS:
-        if not options.programs or program.name in options.programs:
+        if not options.names or program.name in options.names:
             row = f"| `{program.name}` | {program.what} | {measured(program)} |"
             print(row, flush=True)
             before = rf"(?m)^\| `{re.escape(program.name)}` \|.*$"
