@@ -87,11 +87,11 @@ os._exit(0)
 
 def test_no_end_of_a_phase_waits_for_the_background(tmp_path: pathlib.Path) -> None:
     code = """
-waits, wait = [], background._Thread.wait
-def noted(self):
+waits, wait = [], background._Thread.while_it_works
+def noted(self, done):
     waits.append(self)
-    return wait(self)
-background._Thread.wait = noted
+    return wait(self, done)
+background._Thread.while_it_works = noted
 busy, released = threading.Event(), threading.Event()
 def job(): busy.set(); released.wait()
 background._thread.submit(job)

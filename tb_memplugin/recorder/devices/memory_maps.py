@@ -86,7 +86,6 @@ def readable_name(mangled: str) -> str:
 
 ATTEMPTS = 5  # most comparisons with the allocator's statistics in one read
 MAX_DISAGREEMENTS = 20  # failed comparisons after which reading is turned off
-_FALLBACK = "Chunk sizes are rounded requests instead."
 
 
 class MemoryMaps:
@@ -143,15 +142,21 @@ class MemoryMaps:
 
     def _verify(self, framework: Framework, device: str, allocator: int) -> bytes | None:
         """A map, if the bytes of its chunks in use equal the allocator's statistics."""
-        if device == PINNED:
-            return self._verify_pinned(framework, allocator)
         for _ in range(ATTEMPTS):
-            before, _ = allocator_figures.memory_info(device)
+            before = 0 if device == PINNED else allocator_figures.memory_info(device)[0]
             data = framework.memory_map(allocator)
-            after, _ = allocator_figures.memory_info(device)
+            after = 0 if device == PINNED else allocator_figures.memory_info(device)[0]
             summary = summarize_dump(data)
-            if is_gpu(device) and summary.device != device:
+            if (is_gpu(device) or device == PINNED) and summary.device != device:
                 raise UnreadableError(f"TensorFlow returned the map of {summary.device} instead")
+            if device == PINNED:  # only the map itself has the statistics, taken under the same lock
+                stated = summary.stated_in_use_bytes
+                if summary.in_use_bytes != stated:
+                    own = f"its chunks in use sum to {summary.in_use_bytes} bytes"
+                    raise UnreadableError(f"{own}, but its statistics say {stated}")
+                if summary.chunks:
+                    self._verified.add(PINNED)
+                return data
             if not summary.chunks and not before and not after:
                 return None
             if summary.in_use_bytes in (before, after):
@@ -165,34 +170,18 @@ class MemoryMaps:
             )
         return None
 
-    def _verify_pinned(self, framework: Framework, allocator: int) -> bytes:
-        """The same for pinned host memory: only the map itself has the statistics, taken under the same lock."""
-        data = framework.memory_map(allocator)
-        summary = summarize_dump(data)
-        if summary.device != PINNED:
-            raise UnreadableError(f"TensorFlow returned the map of {summary.device} instead")
-        if summary.in_use_bytes != summary.stated_in_use_bytes:
-            raise UnreadableError(
-                f"its chunks in use sum to {summary.in_use_bytes} bytes, but its statistics say "
-                f"{summary.stated_in_use_bytes}"
-            )
-        if summary.chunks:
-            self._verified.add(PINNED)
-        return data
-
     def _turn_off(self, devices: Sequence[str], error: Exception) -> None:
         with self._lock:
             turned_off = [device for device in devices if device in self._disagreements]
             for device in turned_off:
                 del self._disagreements[device]
                 self._allocators.pop(device, None)
-        if not turned_off:
-            return
         reason = str(error) if isinstance(error, UnreadableError) else f"{type(error).__name__}: {error}"
-        named = [device for device in turned_off if device != PINNED]
-        sentence = f"Not reading the memory map of {', '.join(named)}: {reason}. {_FALLBACK}"
+        named = ", ".join(device for device in turned_off if device != PINNED)
+        sentence = f"Not reading the memory map of {named}: {reason}. Chunk sizes are rounded requests instead."
         with contextlib.suppress(Exception):  # a failing report must not stop training
-            self._warn(sentence if named else f"Not measuring pinned host memory: {reason}.")
+            if turned_off:
+                self._warn(sentence if named else f"Not measuring pinned host memory: {reason}.")
 
 
 _PROBES = 5

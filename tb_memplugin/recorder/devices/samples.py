@@ -93,6 +93,9 @@ class SampleBuffer:
         self._values, self._times = array.array("q"), array.array("d")  # row after row, without an object for each
         self._taken = self._dropped = 0
         self._short: collections.deque[tuple[float, ...]] = collections.deque()
+        self.keep = self._short.append
+        """Adds a short row without a lock, not while another thread calls `append`: wall time, step, host RSS, and the
+        bytes in use and the peak of each device. The buffers in host memory are unknown in it; see `like`."""
         self._rest: tuple[int, ...] = ()  # what short rows leave out
         self._lock = threading.Lock()
 
@@ -103,14 +106,11 @@ class SampleBuffer:
             self._complete()
             return self._append(wall_time, row)
 
-    def like(self, row: tuple[int, ...]) -> Callable[[tuple[float, ...]], None]:
-        """A function that adds a short row, with the other figures of `row`; valid until the next call, and not while
-        another thread calls `append`. It takes no lock. A short row is wall time, step, host RSS, and the bytes in use
-        and the peak of each device; the buffers in host memory are unknown in it."""
+    def like(self, row: tuple[int, ...]) -> None:
+        """Take the other figures of the short rows to come from `row`."""
         with self._lock:
             self._complete()
             self._rest = row
-        return self._short.append
 
     def _complete(self) -> None:
         rest, figures = self._rest, len(_OF_DEVICE)
@@ -179,18 +179,18 @@ class OrdinarySteps:
         *("_handle", "_get", "_reset", "_devices", "_keep", "_host", "_resident", "_next_read"),
     )
 
-    def __init__(self, devices: Sequence[str], host: ResidentMemory) -> None:
+    def __init__(self, devices: Sequence[str], host: ResidentMemory, keep: Callable[[tuple[float, ...]], None]) -> None:
         self._devices = tuple(devices)
         self._host = host
+        self._keep = keep  # called with a short row for each step: `SampleBuffer.keep`
         self.step, self.began, self.passed = 0, 0.0, 0
-        self._seen: object = None
-        self._until = self._first = self._behind = self._next_read = 0.0
-        self._last_step = self._most_bytes = math.inf
-        self._highest = self._resident = 0
+        self._seen: Any = None
         self._handle: Any = None
         self._get: Any = None
         self._reset: Any = None
-        self._keep: Callable[[tuple[float, ...]], None] = lambda row: None
+        self._until = self._first = self._behind = self._next_read = 0.0
+        self._last_step = self._most_bytes = math.inf
+        self._highest = self._resident = 0
 
     def next(self, step: int) -> bool:
         """End the running step, keep its sample and begin the next one. False if more is due, or if this fails: nothing
@@ -229,20 +229,14 @@ class OrdinarySteps:
         self._stop()
 
     def allow(
-        self,
-        seen: object,  # `changes.last` from before anybody looked what is due
-        due: Due,  # what they found
-        behind: float,  # what the recorder's clock adds to the system's
-        resident: tuple[float, int],  # when host RSS was last read, and what it was
-        statistics: allocator.Statistics,
-        keep: Callable[[tuple[float, ...]], None],  # called with a short row for each step: `SampleBuffer.like`
+        self, seen: object, due: Due, behind: float, read_at: float, resident: int, statistics: allocator.Statistics
     ) -> None:
-        """Let the following steps begin here until more is due."""
+        """Let the following steps begin here until more is `due`, or `changes.last` is not what was `seen` before. The
+        recorder's clock adds `behind` to the system's; host RSS was last read at `read_at`."""
         self._until, self._last_step, self._most_bytes = self.began + due.seconds, due.step, due.peak_bytes
         self._behind, self._first = behind, self.began
-        self._resident, self._next_read = resident[1], resident[0] + RESIDENT_SECONDS
+        self._resident, self._next_read = resident, read_at + RESIDENT_SECONDS
         self._handle, self._get, self._reset = statistics
-        self._keep = keep
         self._seen = seen
 
     def forbid(self) -> None:
@@ -274,8 +268,8 @@ class Sampler:
         self.names = tuple(device.name for device in devices)
         self.clock = Clock()
         self.host = ResidentMemory()
-        self.ordinary = OrdinarySteps(self.names, self.host)
         self.buffer = SampleBuffer(self.names)
+        self.ordinary = OrdinarySteps(self.names, self.host, self.buffer.keep)
         self.driver = allocator.Driver({device.name: device.pci_bus_id for device in devices if device.pci_bus_id})
         self._devices = devices
         self._last: tuple[float, tuple[int, ...]] | None = None  # the last sample's wall time and row
@@ -308,8 +302,8 @@ class Sampler:
         statistics = allocator.statistics()
         if statistics is not None and self._last is not None:
             read_at, row = self._last
-            keep = self.buffer.like((step, PHASES.index(phase), epoch, *row[_RESIDENT:]))
-            self.ordinary.allow(seen, due, self.clock.behind, (read_at, row[_RESIDENT]), statistics, keep)
+            self.buffer.like((step, PHASES.index(phase), epoch, *row[_RESIDENT:]))
+            self.ordinary.allow(seen, due, self.clock.behind, read_at, row[_RESIDENT], statistics)
 
     def host_grew(self) -> bool:
         """Whether host RSS grew since this was last True; the first time that it is known, it did."""

@@ -6,7 +6,7 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.environment import VARIABLE
 from tb_memplugin.errors import RecordingError
@@ -17,6 +17,14 @@ Statistics: TypeAlias = tuple[Any, Callable[[Any, str], Mapping[str, int]], Call
 
 _CPU_LIMIT = "TF_CPU_BFC_MEM_LIMIT_IN_MB"
 _CPU_DEFAULT_MIB = 1 << 16
+_MADE_BEFORE = (
+    "TensorFlow had made its plain CPU allocator, which keeps no statistics, before tb_memplugin was imported. Put "
+    "`import tb_memplugin` above the first line that makes a model, a tensor or a variable."
+)
+_PLAIN = (
+    "TensorFlow's plain CPU allocator keeps no statistics. Set TF_CPU_ALLOCATOR_USE_BFC=1 (and "
+    "TF_CPU_BFC_MEM_LIMIT_IN_MB) before importing TensorFlow."
+)
 _GROUP_LIMIT = "/sys/fs/cgroup/memory.max"
 _NAME = re.compile(r"(?:/device:)?(CPU|GPU):(\d+)", re.IGNORECASE)
 
@@ -57,7 +65,7 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
         sentences.append(f"{NOT_RECORDING} {', '.join(others)}: {same}")
     for name in chosen:
         if is_cpu(name) and not cpu_uses_bfc():
-            sentences.append(f"{NOT_RECORDING} {name}: {_why_plain()}")
+            sentences.append(f"{NOT_RECORDING} {name}: {_MADE_BEFORE if asks_for_bfc() else _PLAIN}")
         elif is_cpu(name):
             limit, ignored = _cpu_capacity()
             total = machine_bytes()
@@ -97,18 +105,6 @@ def cpu_uses_bfc() -> bool:
     finally:
         del kept
     return in_use > 0
-
-
-def _why_plain() -> str:
-    if asks_for_bfc():
-        return (
-            "TensorFlow had made its plain CPU allocator, which keeps no statistics, before tb_memplugin was imported. "
-            "Put `import tb_memplugin` above the first line that makes a model, a tensor or a variable."
-        )
-    return (
-        "TensorFlow's plain CPU allocator keeps no statistics. Set TF_CPU_ALLOCATOR_USE_BFC=1 (and "
-        "TF_CPU_BFC_MEM_LIMIT_IN_MB) before importing TensorFlow."
-    )
 
 
 def memory_info(device: str) -> tuple[int, int]:
@@ -186,8 +182,7 @@ def _local_details() -> dict[str, tuple[int | None, str | None]]:
     return details
 
 
-@dataclasses.dataclass(frozen=True)
-class DriverFigures:
+class DriverFigures(NamedTuple):
     """The driver's figures for one GPU, in bytes; `MISSING` if unknown."""
 
     process_bytes: int = MISSING
@@ -229,21 +224,16 @@ class Driver:
 
     def read(self) -> None:
         """Update `figures`. Takes up to milliseconds per GPU."""
-        for device, handle in self._handles.items():
-            self.figures[device] = self._read_device(handle)
-
-    def _read_device(self, handle: Any) -> DriverFigures:
         library = self._library
-        try:
-            memory = library.nvmlDeviceGetMemoryInfo(handle)
-        except library.NVMLError:
-            return DriverFigures()
-        process = MISSING
-        with contextlib.suppress(library.NVMLError):
-            for entry in library.nvmlDeviceGetComputeRunningProcesses(handle):
-                if entry.pid == os.getpid() and entry.usedGpuMemory is not None:
-                    process = int(entry.usedGpuMemory)
-        return DriverFigures(process, int(memory.used), int(memory.total))
+        for device, handle in self._handles.items():
+            figures = DriverFigures()
+            with contextlib.suppress(library.NVMLError):
+                memory = library.nvmlDeviceGetMemoryInfo(handle)
+                figures = DriverFigures(MISSING, int(memory.used), int(memory.total))
+                for entry in library.nvmlDeviceGetComputeRunningProcesses(handle):
+                    if entry.pid == os.getpid() and entry.usedGpuMemory is not None:
+                        figures = figures._replace(process_bytes=int(entry.usedGpuMemory))
+            self.figures[device] = figures
 
     def close(self) -> None:
         if self._library is not None:

@@ -161,8 +161,6 @@ class OomWatch:
     def look_back(self, since: float) -> None:
         self._idle_since = min(self._idle_since, since)
 
-    # --- a failure that TensorFlow may tolerate -----------------------------------------------------------------------
-
     def tick(self, step: int | None, phase: Phase | None, began: float = 0.0) -> None:
         """Write a preliminary post-mortem if TensorFlow waits for memory now: the process may be killed. The running
         step began at `began`, seconds since the epoch, if `step_ended` was not called for the previous one."""
@@ -205,8 +203,6 @@ class OomWatch:
             fields = (pending.device, pending.wall_time, pending.step, pending.phase)
             event = OomEvent(pending.identifier, "tolerated", *fields, during=pending.during)
             self._write(post_mortem(event, None), False)
-
-    # --- a step that runs out of memory -------------------------------------------------------------------------------
 
     def on_error(self, raised: RaisedError, place: Place, replay: Replay | None = None) -> None:
         """Write the post-mortem of a failed allocation; `replay` finds its chunks' owners if the step was traced."""

@@ -16,7 +16,7 @@ from tb_memplugin.recorder.base import DEFAULT_LOG_DIR, abandon_in_child, checke
 from tb_memplugin.recorder.devices import OrdinarySteps
 from tb_memplugin.recorder.heap import RunningCall
 from tb_memplugin.recorder.loop.session import Session
-from tb_memplugin.recorder.watch import STEP_FUNCTIONS, unguarded
+from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks, unguarded
 from tb_memplugin.schema import RECORDING, Phase
 
 OTHER_MODELS = "recording of other models"
@@ -50,9 +50,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     """
 
     # on_*_batch_end is not overridden: with it, Keras would wait for the logs of every step, which slows a GPU down. A
-    # step ends when Keras calls the next hook of this callback.
-
-    # Keras 2 asks each callback the following, and wants methods of its own class for the rest.
+    # step ends when Keras calls the next hook. Keras 2 asks each callback the following.
     _supports_tf_logs = True  # so it does not wait for the logs either
     _chief_worker_only = False
 
@@ -108,10 +106,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return self._model_reference()
 
     def set_model(self, model: Any) -> None:
-        """Called by Keras before training; observes the model's functions until training ends.
-
-        Another model than the first one is not recorded, also inside a call of the first one.
-        """
+        """Called by Keras before training; observes the model's functions until training ends. Another model than the
+        first one is not recorded, also inside a call of the first one."""
         self._session.faults.run(RECORDING, self._set_model, model, sys._getframe())
 
     def _set_model(self, model: Any, frame: Any) -> None:
@@ -139,10 +135,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             self._session.layers.find_unseen_functions(model)
 
     def _is_other(self, phases: int = 0) -> bool:
-        """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase.
-
-        Inside a `fit` of the recorded model, Keras does not call `set_model` when the other model's call has ended.
-        """
+        """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase. Inside a `fit` of the
+        recorded model, Keras does not call `set_model` when the other model's call has ended."""
         other = self._other
         if other is None:
             return False
@@ -155,19 +149,16 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return True
 
     def _guard(self, name: str) -> None:
-        """Wrap the named function of the model to observe exceptions: Keras calls no hook of a callback then.
-
-        The wrapper is removed when the phase ends or fails.
-        """
+        """Wrap the named function of the model until the phase ends or fails, to observe exceptions: Keras calls no
+        hook of a callback then."""
         self._unguard(name)
         if self._session.closed:
             return
         if self._session.may_trace:
             self._session.layers.see_function(self.model, name)
-        original = getattr(self.model, name, None)
+        original, reference = getattr(self.model, name, None), weakref.ref(self)
         if original is None:
             return
-        reference = weakref.ref(self)
 
         @functools.wraps(original)
         def guarded(*arguments: Any, **named: Any) -> Any:
@@ -193,17 +184,17 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._unguard_all()
         self._session.pause()
 
-    # An exception outside of the step function, such as Ctrl+C in another callback, is noticed when the frame of `fit`
-    # is gone. In a notebook the last traceback keeps the frame, so the background thread looks whether it still runs.
-
     def _call_is_gone(self, call: RunningCall) -> None:
-        """Restore what was wrapped; on any thread, in a finalizer."""
+        """Restore what was wrapped; on any thread, in a finalizer. An exception outside of the step function, such as
+        Ctrl+C in another callback, is noticed when the frame of `fit` is gone. In a notebook the last traceback keeps
+        the frame, so the background thread looks whether it still runs."""
         session = self._session
         unseen = session.recording is None or session.paused or session.closed
         if call is not self._call or unseen or not call.has_ended():
             return
         self._unguard_all()
-        session.stop_observing()
+        if not hooks.busy:
+            session.layers.remove()
         submit(weakly(self._check_call))
 
     def _check_call(self) -> None:
@@ -265,10 +256,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._begin_step(self._count(), "train", "on_train_batch_begin")
 
     def _begin_step(self, step: int, phase: Phase, hook: str) -> None:
-        """Begin a step, and take the time of that out of Keras 2's.
-
-        Keras 2 times the hooks of the first batches and warns of slow callbacks: tracing takes longer than such a step.
-        """
+        """Begin a step, and take its time out of Keras 2's, which times the hooks of the first batches and warns of
+        slow callbacks: tracing takes longer than such a step."""
         began = time.perf_counter()
         self._session.begin_step(step, phase)
         timing = self._timing_list()

@@ -13,8 +13,6 @@ from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.watch import HeldTensors, ObservedWindow, variables_of
 from tb_memplugin.schema import IN_USE, Category, MemoryMap, TraceFacts, stack_order
 
-_Key = tuple[Category, bool | None]
-
 
 class _Tensor(NamedTuple):
     category: Category
@@ -71,10 +69,8 @@ def _last_step(models: Sequence[Any], optimizer: Any) -> int | None:
 
 
 def _tensors(facts: TraceFacts) -> Iterator[_Tensor]:
-    for variable in facts.variables:
-        yield _Tensor(
-            variable.role, variable.trainable, variable.layer, variable.requested_bytes, variable.start_address
-        )
+    for one in facts.variables:
+        yield _Tensor(one.role, one.trainable, one.layer, one.requested_bytes, one.start_address)
     for tensor in facts.tensors:
         yield _Tensor(tensor.category, None, None, tensor.requested_bytes, tensor.address)
 
@@ -97,23 +93,20 @@ def _contents(device: allocator.Device, tensors: Sequence[_Tensor], memory_map: 
 
 def _categories(tensors: Sequence[_Tensor], memory_map: MemoryMap | None, allocated: int) -> tuple[CategorySum, ...]:
     """The categories from the top of the stack; they sum to the allocated bytes."""
-    sums: dict[_Key, int] = collections.Counter()
-    counts: dict[_Key, int] = collections.Counter()
+    sums: dict[tuple[Category, bool | None], int] = collections.Counter()
+    counts: dict[tuple[Category, bool | None], int] = collections.Counter()
     for tensor in tensors:
         key = tensor.category, tensor.trainable if tensor.category == "weights" else None
         sums[key] += tensor.bytes
         counts[key] += 1
     if memory_map is not None:
-        sums["rounding", None] = _rounding(tensors, memory_map)
+        in_use = memory_map.state == IN_USE
+        chunks = dict(zip(memory_map.address[in_use].tolist(), memory_map.bytes[in_use].tolist(), strict=True))
+        own = (chunks[tensor.address] - tensor.bytes for tensor in tensors if tensor.address in chunks)
+        sums["rounding", None] = sum(own)
     sums["unattributed", None] = allocated - sum(sums.values())
     order = sorted(sums, key=lambda key: stack_order(*key), reverse=True)
     return tuple(CategorySum(*key, sums[key], counts.get(key)) for key in order if sums[key])
-
-
-def _rounding(tensors: Sequence[_Tensor], memory_map: MemoryMap) -> int:
-    in_use = memory_map.state == IN_USE
-    chunks = dict(zip(memory_map.address[in_use].tolist(), memory_map.bytes[in_use].tolist(), strict=True))
-    return sum(chunks[tensor.address] - tensor.bytes for tensor in tensors if tensor.address in chunks)
 
 
 def _layers(tensors: Sequence[_Tensor]) -> tuple[LayerSum, ...]:

@@ -154,7 +154,7 @@ class Recording:
     def _submit_step(self, part: str, step: int, job: Callable[..., None], *args: object) -> None:
         submit(functools.partial(self._faults.run_step, part, step, job, *args))
 
-    # --- on the training's thread -------------------------------------------------------------------------------------
+    # --- on the training's thread
 
     @property
     def step_is_open(self) -> bool:
@@ -292,7 +292,7 @@ class Recording:
         if waits:
             self.drain()
 
-    # --- on the background thread -------------------------------------------------------------------------------------
+    # --- on the background thread
 
     def _tick(self) -> None:
         self._faults.run("noticing interrupted trainings", self.on_tick)

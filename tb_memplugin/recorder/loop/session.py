@@ -1,5 +1,4 @@
-"""`MemoryRecorder`: a recording session for training loops of one's own; `Session`, which `MemoryCallback` shares: one
-process's recording into one run, from start to end; and the sessions of this process."""
+"""`MemoryRecorder`: a recording session for training loops of one's own; `Session`, which `MemoryCallback` shares."""
 
 import atexit
 import contextlib
@@ -31,7 +30,7 @@ from tb_memplugin.recorder.base import (
 from tb_memplugin.recorder.devices import OrdinarySteps, choose_devices
 from tb_memplugin.recorder.failure import RaisedError, raised_errors, raised_now
 from tb_memplugin.recorder.loop.recording import Recording
-from tb_memplugin.recorder.watch import LayerWatch, hooks
+from tb_memplugin.recorder.watch import LayerWatch
 from tb_memplugin.schema import MISSING, PHASES, RECORDING, WRONG_NUMBERS, WRONG_PHASES, Phase
 from tb_memplugin.storage.write import own_recordings
 
@@ -46,11 +45,8 @@ _unclosed: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
 class Session:
-    """What `MemoryRecorder` and `MemoryCallback` share: one process's recording into one run, from start to end.
-
-    A session that is dropped without `close` pauses until the next one is made: memory may run out after the training.
-    One that still exists when the process ends is closed then.
-    """
+    """One process's recording into one run. A session that is dropped without `close` pauses until the next one is
+    made: memory may run out after the training. One that still exists when the process ends is closed then."""
 
     closed = False
 
@@ -68,18 +64,15 @@ class Session:
         self._raised: RaisedError | None = None  # the last failed allocation in them
         raised_errors.add(self)
 
-    # --- life -------------------------------------------------------------------------------------------------------
-
     def start(self) -> None:
         if self.recording is None and not self.closed:
             self.faults.run(RECORDING, self._start)
 
     def _start(self) -> None:
         """Start. An open session of the same run is closed: a notebook cell may run again."""
-        log_dir, place = self.settings.log_dir, (self.settings.log_dir, self.settings.worker)
-        predecessor = _by_place.get(place)
-        _by_place[place] = self
-        own_recordings.register(log_dir, functools.partial(_write, place))
+        place = self.settings.log_dir, self.settings.worker
+        predecessor, _by_place[place] = _by_place.get(place), self
+        own_recordings.register(place[0], functools.partial(_write, place))
         if predecessor is not None and not predecessor.closed:
             if not predecessor.paused:
                 predecessor.faults.warn("a newer recorder of this process took over the run")
@@ -148,8 +141,6 @@ class Session:
         """The recording between start and close."""
         return None if self.closed else self.recording
 
-    # --- observing --------------------------------------------------------------------------------------------------
-
     def start_ordinary(self, on_tick: Job) -> OrdinarySteps | None:
         """Start; what begins the steps at which nothing else is due, None if nothing is recorded."""
         self.start()
@@ -193,11 +184,6 @@ class Session:
         if self._active is not None:
             self.layers.install()
 
-    def stop_observing(self) -> None:
-        """Remove the wrappers now; safe in a finalizer."""
-        if not hooks.busy:
-            self.layers.remove()
-
     @property
     def may_trace(self) -> bool:
         return self.settings.traces and not self.closed
@@ -227,8 +213,6 @@ class Session:
     def _refuse(self, part: str, rule: str, **received: Any) -> None:
         ((name, value),) = received.items()
         self.faults.stop(part, f"{rule}; others are not recorded. Received: {name}={value!r}")
-
-    # --- steps ------------------------------------------------------------------------------------------------------
 
     def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
         """Begin a step and end the open one."""
@@ -260,8 +244,6 @@ class Session:
         if self.recording is not None:
             self.faults.run(RECORDING, self.recording.end_step)
 
-    # --- failed allocations -----------------------------------------------------------------------------------------
-
     @property
     def active_since(self) -> tuple[bool, float]:
         """Whether a step is open, and when the last one began."""
@@ -269,7 +251,7 @@ class Session:
         return (False, 0.0) if recording is None else (recording.step_is_open, recording.ordinary.began)
 
     def enter_step(self) -> None:
-        """Begin a block that belongs to the open step; pair it with `leave_step`."""
+        """Begin a block of the open step; pair it with `leave_step`."""
         self._guards += 1
 
     def leave_step(self) -> None:

@@ -36,8 +36,16 @@ class SummaryWriter:
         self._drained = time.monotonic()
         self._lock = threading.RLock()
         self._described = False
-        _drain_before(writer, self)
+        for name in ("flush", "close"):  # which write the buffered activations first
+            setattr(writer, name, self._drained_first(getattr(writer, name)))
         abandon_in_child(self)
+
+    def _drained_first(self, original: Any) -> Any:
+        def drained(*arguments: Any, **named: Any) -> Any:
+            self.drain()
+            return original(*arguments, **named)
+
+        return drained
 
     def _abandon(self) -> None:
         """Forget the buffered activations in a forked child: the parent writes them."""
@@ -56,9 +64,8 @@ class SummaryWriter:
                 self.drain()
 
     def write_snapshot(self, snapshot: Snapshot, step: int) -> None:
-        placed = dataclasses.replace(snapshot, step=step)
         with self._lock:
-            self._write("snapshots", step, placed)
+            self._write("snapshots", step, dataclasses.replace(snapshot, step=step))
 
     def drain(self) -> None:
         with self._lock:
@@ -77,7 +84,13 @@ class SummaryWriter:
         rotation = self._rotations.setdefault(stream, TagRotation(self._session, stream))
         data = codec.encode(frame_of(stream, record, rotation.sequence))
         summary = frame_summary(rotation.next(step), data).SerializeToString()
-        _write_raw(self._writer(), summary, step)
+        import tensorflow as tf
+
+        writer = self._writer()
+        if writer is not None:
+            # The rows were accepted when they were added, so the writer and condition of that time apply.
+            with writer.as_default(), tf.summary.record_if(True), tf.init_scope():
+                tf.summary.experimental.write_raw_pb(summary, step=step)
 
 
 _states: "weakref.WeakKeyDictionary[Any, SummaryWriter]" = weakref.WeakKeyDictionary()
@@ -107,32 +120,9 @@ def recording_writer(call: str) -> SummaryWriter | None:
         return None
     if not bool(tf.summary.should_record_summaries()):
         return None
-    state = _states.get(writer)
-    if state is None:
-        state = _states[writer] = SummaryWriter(writer)
-    return state
-
-
-def _drain_before(writer: Any, state: SummaryWriter) -> None:
-    """Make the writer's `flush` and `close` write the buffered activations first."""
-    for name in ("flush", "close"):
-        original = getattr(writer, name)
-
-        def drained(*arguments: Any, _original: Any = original, **named: Any) -> Any:
-            state.drain()
-            return _original(*arguments, **named)
-
-        setattr(writer, name, drained)
-
-
-def _write_raw(writer: Any, summary: bytes, step: int) -> None:
-    import tensorflow as tf
-
-    if writer is None:
-        return
-    # The rows were accepted when they were added, so the writer and condition of that time apply.
-    with writer.as_default(), tf.summary.record_if(True), tf.init_scope():
-        tf.summary.experimental.write_raw_pb(summary, step=step)
+    if writer not in _states:
+        _states[writer] = SummaryWriter(writer)
+    return _states[writer]
 
 
 @atexit.register
@@ -146,15 +136,7 @@ def _drain_all() -> None:
 
 
 def _activations(rows: Sequence[tuple[int, float, dict[str, int]]]) -> LayerActivations:
-    layers = list(dict.fromkeys(path for _, _, sizes in rows for path in sizes))
-    column = {path: at for at, path in enumerate(layers)}
-    values = np.full((len(rows), len(layers)), MISSING, np.int64)
-    for at, (_, _, sizes) in enumerate(rows):
-        for path, size in sizes.items():
-            values[at, column[path]] = size
-    return LayerActivations(
-        step=np.asarray([row[0] for row in rows], np.int64),
-        wall_time=np.asarray([row[1] for row in rows], np.float64),
-        layers=tuple(layers),
-        bytes=values,
-    )
+    layers = tuple(dict.fromkeys(path for _, _, sizes in rows for path in sizes))
+    values = np.asarray([[sizes.get(path, MISSING) for path in layers] for _, _, sizes in rows], np.int64)
+    steps, times = np.asarray([row[0] for row in rows], np.int64), np.asarray([row[1] for row in rows], np.float64)
+    return LayerActivations(step=steps, wall_time=times, layers=layers, bytes=values)

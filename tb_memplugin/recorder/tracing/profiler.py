@@ -53,18 +53,15 @@ class QuietLog:
                     self._set(self._before)
 
     def _level(self) -> int:
-        functions = _functions()
-        return _WARNING if functions is None else functions[0]()
+        return _functions()[0]()
 
     def _set(self, level: int) -> None:
-        functions = _functions()
-        if functions is not None:
-            functions[1](level)
+        _functions()[1](level)
 
 
 @functools.cache
-def _functions() -> tuple[Callable[[], int], Callable[[int], None]] | None:
-    """TensorFlow's functions that return and set the lowest level that is logged; None if they cannot be called."""
+def _functions() -> tuple[Callable[[], int], Callable[[int], Any]]:
+    """TensorFlow's functions that return and set the lowest level that is logged, or such as change nothing."""
     import tensorflow as tf
 
     try:
@@ -74,7 +71,7 @@ def _functions() -> tuple[Callable[[], int], Callable[[int], None]] | None:
         return ctypes.PYFUNCTYPE(integer)((get, library)), ctypes.PYFUNCTYPE(None, integer)((change, library))
     except Exception as error:
         logger.debug("TensorFlow's profiler logs as it starts and stops: %s", error)
-        return None
+        return lambda: _WARNING, lambda level: None
 
 
 quiet_log = QuietLog()

@@ -198,10 +198,11 @@ LOOK_SECONDS = 0.1  # time after which to look again whether they wait
 HOST_SECONDS = 0.2  # least time between two reads of `HostBuffers`
 
 
-class _Budget:
-    """A share of the run time. `spend` is called with each cost, which reduces the budget for traces."""
+class _Budgeted:
+    """Measures for a share of the run time. `spend` is called with each cost, which reduces the budget for traces."""
 
-    def __init__(self, overhead: float, spend: Callable[[float], None]) -> None:
+    def __init__(self, maps: MemoryMaps, overhead: float, spend: Callable[[float], None]) -> None:
+        self._maps = maps
         self._share = SHARE * overhead
         self._spend = spend
         self._began = time.perf_counter()
@@ -218,27 +219,26 @@ class _Budget:
         self._spend(seconds)
 
 
-class StepEnds:
+class StepEnds(_Budgeted):
     """Reads maps at the end of some steps and adds their figures to the samples. The training's thread calls `due_in`
     and `read`, the background thread the other methods."""
 
     def __init__(self, maps: MemoryMaps, buffer: SampleBuffer, overhead: float, spend: Callable[[float], None]) -> None:
+        super().__init__(maps, overhead, spend)
         self._devices = [device for device in buffer.devices if maps.available(device)]
-        self._maps = maps
         self._buffer = buffer
-        self._budget = _Budget(overhead, spend)
         # Each is counted by one thread only.
         self._read = self._measured = 0
 
     def due_in(self) -> float:
         """Seconds until the budget allows a map, and few of them wait to be measured; infinite if none can be read."""
-        seconds = self._budget.due_in() if self._devices else math.inf
+        seconds = super().due_in() if self._devices else math.inf
         return max(seconds, LOOK_SECONDS) if self._read - self._measured >= MAX_WAITING else seconds
 
     def read(self) -> Mapping[str, bytes | None]:
         began = time.perf_counter()
         dumps = {device: self._maps.read(device) for device in self._devices}
-        self._budget.count(time.perf_counter() - began)
+        self.count(time.perf_counter() - began)
         self._read += 1
         return dumps
 
@@ -254,19 +254,16 @@ class StepEnds:
             summary = None if dump is None else summarize_dump(dump)
             if summary is not None and summary.in_use_bytes == in_use[device]:
                 self._buffer.measure(row, device, summary.pool_bytes, summary.largest_free_bytes)
-        self._budget.count(time.thread_time() - began)
+        self.count(time.thread_time() - began)
 
 
-class HostBuffers:
+class HostBuffers(_Budgeted):
     """Reads the buffers of ``tf.data`` and the pool of pinned memory on the training's thread, after some steps."""
 
-    def __init__(self, maps: MemoryMaps, overhead: float, spend: Callable[[float], None]) -> None:
-        self._maps = maps
-        self._budget = _Budget(overhead, spend)
-        self._next = -math.inf
+    _next = -math.inf
 
     def due_in(self) -> float:
-        return max(self._budget.due_in(), self._next - time.perf_counter())
+        return max(super().due_in(), self._next - time.perf_counter())
 
     def read(self) -> tuple[int, int]:
         """Bytes that ``tf.data`` buffers, and bytes of the pool of pinned memory; `MISSING` if unknown."""
@@ -274,6 +271,6 @@ class HostBuffers:
         buffered = data_pipelines.buffered_bytes()
         dump = self._maps.read(PINNED) if self._maps.available(PINNED) else None
         pinned = MISSING if dump is None else summarize_dump(dump).pool_bytes
-        self._budget.count(time.perf_counter() - began)
+        self.count(time.perf_counter() - began)
         self._next = began + HOST_SECONDS
         return MISSING if buffered is None else buffered, pinned

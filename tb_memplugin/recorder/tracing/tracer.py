@@ -112,8 +112,6 @@ class StepTracer:
     def _elapsed(self) -> float:
         return time.perf_counter() - self._began
 
-    # --- the first batches of a phase ---------------------------------------------------------------------------------
-
     @uncounted
     def before_data(self, phase: Phase) -> None:
         """Read the memory maps before a phase requests its first batch: always for its first run, later as the budget
@@ -141,8 +139,6 @@ class StepTracer:
         dumps = self._read_maps()
         self.schedule.add_cost(time.perf_counter() - began)
         return dumps
-
-    # --- windows ------------------------------------------------------------------------------------------------------
 
     @property
     def tracing(self) -> bool:

@@ -2,7 +2,6 @@
 
 import math
 import threading
-import time
 import types
 
 import pytest
@@ -84,23 +83,6 @@ def test_a_wait_returns_before_a_job_that_does_nothing_and_the_next_one_after_it
     assert order == ["waited", "job"]
 
 
-def test_processor_time_of_the_thread_counts_as_work() -> None:
-    used = []
-
-    def work() -> None:
-        used.append(background._thread._used_seconds())
-        until = time.thread_time() + 5 * background._WORKED_SECONDS
-        while time.thread_time() < until:
-            pass
-        used.append(background._thread._used_seconds())
-
-    background._thread.submit(work)
-    assert background.wait()
-    assert used[1] - used[0] >= background._WORKED_SECONDS
-    # The waiting thread's own processor time does not.
-    assert background._thread._used_seconds() - used[1] < background._WORKED_SECONDS
-
-
 def test_a_recorder_that_is_gone_before_the_thread_notes_its_ticks_disturbs_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -153,18 +135,3 @@ def test_the_end_waits_for_a_foreign_call_and_refuses_the_next() -> None:
     assert thread.end_foreign_calls(ended.clear) and ended == [False]
     with thread.foreign_call():
         assert thread.end_foreign_calls(ended.clear) and ended == [False]
-
-
-def test_a_foreign_call_that_does_not_come_back_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    thread = background._Thread()
-    monkeypatch.setattr(background, "FOREIGN_SECONDS", 0.01)
-    inside, leave = threading.Event(), threading.Event()
-
-    def call() -> None:
-        with thread.foreign_call():
-            inside.set()
-            leave.wait(60)
-
-    thread.submit(call)
-    assert inside.wait(60) and not thread.end_foreign_calls(lambda: None)
-    leave.set()

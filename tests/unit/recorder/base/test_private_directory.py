@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.base import isolation as private_directory
-from tb_memplugin.recorder.base.isolation import PrivateDirectory, is_private, remove_abandoned
+from tb_memplugin.recorder.base.isolation import PrivateDirectory, remove_abandoned
 
 
 @pytest.fixture(autouse=True)
@@ -52,26 +52,6 @@ def test_removal_removes_the_contents_and_may_be_repeated(places: Any) -> None:
     assert not os.path.exists(directory.path)
     # AND the lock's file descriptor is closed
     assert len(os.listdir("/proc/self/fd")) == descriptors - 1
-
-
-@pytest.mark.parametrize(("path", "private"), [("probe", True), ("oom", True), ("profile", True), ("other", False)])
-def test_a_path_into_such_a_directory_is_known_by_its_name(path: str, private: bool) -> None:
-    assert is_private(f"/tmp/tb_memplugin_{path}_abc/run") is private
-    assert not is_private(f"/tmp/{path}/run")
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_leaves_it_to_its_parent() -> None:
-    directory = PrivateDirectory("oom")
-    child = os.fork()
-    if not child:
-        directory.remove()
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    # THEN it exists and is still locked
-    remove_abandoned()
-    assert os.path.isdir(directory.path)
-    directory.remove()
 
 
 def test_directories_of_ended_processes_are_removed_and_all_else_stays(
@@ -123,24 +103,6 @@ def test_a_place_that_removes_new_directories_at_once_is_named(
         PrivateDirectory("oom", in_memory)
     assert f"new directories in {places[in_memory]} are removed at once" in str(raised.value)
     assert len(tried) == 10
-
-
-def test_a_directory_that_is_removed_before_it_is_locked_is_made_again(
-    places: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = tempfile.mkdtemp
-    made = []
-
-    def removed_twice(**where: Any) -> str:
-        made.append(make(**where))
-        if len(made) < 3:
-            os.rmdir(made[-1])
-        return made[-1]
-
-    monkeypatch.setattr(tempfile, "mkdtemp", removed_twice)
-    directory = PrivateDirectory("oom")
-    assert directory.path == made[2] and os.path.isdir(directory.path)
-    directory.remove()
 
 
 @pytest.mark.parametrize("module", [False, True], ids=["no locks in Python", "none in the file system"])

@@ -64,14 +64,6 @@ def test_a_log_dir_is_the_same_from_every_directory(tmp_path: pathlib.Path, monk
     assert url.log_dir == "gs://bucket/exp1" and url.remote
 
 
-def test_valid_arguments_are_kept(tmp_path: pathlib.Path) -> None:
-    settings = checked_settings(tmp_path / "new" / "run", **{**GOOD, "trace_steps": range(3), "devices": ["GPU:0"]})
-    assert settings.trace_steps == {0, 1, 2}
-    assert settings.devices == ("GPU:0",)
-    assert (tmp_path / "new" / "run").is_dir()
-    assert not settings.remote
-
-
 @pytest.mark.parametrize(
     ("config", "worker"),
     [

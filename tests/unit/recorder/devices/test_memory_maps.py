@@ -1,7 +1,6 @@
 """When the memory map is not read, and the warnings then, with fakes of TensorFlow's library."""
 
 import ctypes
-import gc
 import os
 import platform
 import sys
@@ -66,15 +65,6 @@ def make(monkeypatch: pytest.MonkeyPatch, warnings: list[str]) -> Callable[..., 
     return make
 
 
-def test_a_map_that_agrees_with_the_statistics_is_read_without_comparing_again(make: Any, warnings: list[str]) -> None:
-    figures = iter([IN_USE, IN_USE])
-    maps = make(Library(make_dump()), figures)
-    assert maps.available(DEVICE)
-    assert maps.read(DEVICE) == make_dump()
-    assert maps.read(DEVICE) == make_dump()  # the statistics would have run out
-    assert not warnings
-
-
 def test_repeated_disagreement_turns_it_off_once(make: Any, warnings: list[str]) -> None:
     library = Library(make_dump())
     maps = make(library, IN_USE + 256)
@@ -91,13 +81,6 @@ def test_other_threads_that_allocate_meanwhile_do_not_turn_it_off(make: Any, war
     maps = make(Library(make_dump(in_use=1)), changing)
     read = [maps.read(DEVICE) for _ in range(21)]
     assert read[:20] == [None] * 20 and read[20] == make_dump(in_use=1) and not warnings
-
-
-def test_an_allocator_without_memory_gives_no_map_and_stays_available(make: Any, warnings: list[str]) -> None:
-    empty = b"\x0a\x09GPU_0_bfc\x2a\x00"
-    maps = make(Library(empty, make_dump()), iter([0, 0, IN_USE, IN_USE]))
-    assert maps.read(DEVICE) is None and maps.available(DEVICE)
-    assert maps.read(DEVICE) == make_dump() and not warnings
 
 
 @pytest.mark.parametrize(
@@ -193,19 +176,6 @@ def test_a_library_without_a_symbol_and_a_process_without_the_library_are_refuse
         Framework(ctypes.CDLL("libm.so.6"))
     with pytest.raises(UnreadableError, match="0 files named libtensorflow_framework"):
         framework.open_library("2.21.0", MappedMemory("1000-2000 r--p 0 0:0 1 /lib/libm.so.6\n"))
-
-
-def test_mappings_are_few_objects_for_pythons_garbage_collector() -> None:
-    """The more objects a recorder makes, the earlier those of the program grow old, and old ones are collected late."""
-    listing = "".join(f"{at:x}000-{at + 1:x}000 r--p 0 0:0 1 /lib/lib{at}.so\n" for at in range(1, 2001))
-    gc.disable()
-    try:
-        before = len(gc.get_objects())
-        memory = MappedMemory(listing)
-        made = len(gc.get_objects()) - before
-    finally:
-        gc.enable()
-    assert made < 20 and memory.file_of(0x7D0FFF) == "/lib/lib2000.so"
 
 
 class FakeFramework(Framework):

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from dump_cases import CHUNKS, make_dump
+from dump_cases import make_dump
 from map_cases import memory_map
-from reading_cases import MIB, make_layer, make_map, make_table
+from reading_cases import MIB, make_map, make_table
 from requests_cases import make_traced
 from trace_cases import graph
 
@@ -171,26 +171,6 @@ def test_the_device_is_that_of_the_message_then_of_the_dump_then_of_the_waiting_
     assert case.last.device == device
 
 
-@pytest.mark.parametrize(
-    ("message", "wall_time"),
-    [
-        ("OOM when allocating tensor with shape[1024] and type float on GPU:0 by allocator GPU_0_bfc", 1000.5),
-        ("Out of memory while trying to allocate 4.0KiB.", 1001.0),
-    ],
-)
-def test_a_map_with_room_for_a_request_of_known_size_is_not_that_of_its_failure(
-    tmp_path: pathlib.Path, watched: Watched, message: str, wall_time: float
-) -> None:
-    # GIVEN a dump with a free chunk of 4 KiB, and an earlier map without one, while nothing can be reserved
-    alone = Watched(tmp_path, "GPU:0", capacity=5888)
-    listed = [(*chunk[:2], chunk[1], True) for chunk in CHUNKS]
-    alone.maps._kept["GPU:0"].append((1000.5, make_dump(in_use=5888, listed=listed)))
-    alone.dump(1001)
-    alone.fails(error_of(message))
-    # THEN the dump is that of the failure only if the size is rounded
-    assert alone.last.wall_time == wall_time
-
-
 def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,18 +222,6 @@ def test_in_eager_mode_the_layer_and_the_line_are_those_that_were_running(
     watched.watch.observer.facts = dataclasses.replace(FACTS, mode=mode)
     watched.fails(error_of(), **given)
     assert (watched.last.layer, watched.last.line) == ("model/head", "train.py:7")
-
-
-def test_an_op_of_the_input_pipeline_is_no_layers_though_a_graph_has_its_name(watched: Watched) -> None:
-    message = f"Error in user-defined function passed to MapDataset:1: {MESSAGE}\n\t [[IteratorGetNext]]"
-    watched.fails(error_of(message))
-    assert (watched.last.op, watched.last.layer, watched.last.line) == (OP, None, None)
-    # AND its request is known, while an op whose algorithms were tried has none
-    assert watched.last.requested_bytes == 16 * 8 * 8 * 4 * 4
-    trials = "No algorithm worked! RESOURCE_EXHAUSTED\n\t [[{{node model/head/MatMul}}]]"
-    watched.fails(error_of(trials, tf.errors.NotFoundError))
-    assert watched.last.requested_bytes is None
-    assert "No algorithm for the operation got the memory that it asked for." in watched.last.not_available
 
 
 @pytest.mark.parametrize(
@@ -416,19 +384,10 @@ def test_owners_of_a_waiting_step_are_those_that_have_not_moved(watched: Watched
     assert named == {0x1000: "weights", 0x1200: None, 0x9000: "held_tensors", 0x9400: None}
 
 
-def test_dumps_of_tolerated_failures_are_deleted(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    deleted: list[float] = []
-    monkeypatch.setattr(dump_files, "remove_before", deleted.append)
-    watched.oom.tick(None, None, 1001.0)
-    watched.oom.tick(7, "train", 999.0)
-    assert deleted == [1001.0, 1000.0]
-
-
 GPU = "GPU:0"
 INPUTS = ChunkOwner(None, "inputs", None)
 ACTIVATIONS = ChunkOwner("net/conv", "activations", True)
 GRADIENTS = ChunkOwner("net/conv", "weight_gradients", True)
-LAYER = dataclasses.replace(make_layer("net/conv", True, 1000), output_shape=(-1, 64))
 
 
 def made(
@@ -485,14 +444,6 @@ def test_a_rounded_size_is_exact_if_traced_chunks_have_one_size_near_it(
     assert recent.exact_bytes(Request(requested_bytes=about, uncertain_bytes=uncertain), GPU) == exact
 
 
-def test_the_last_three_steps_of_a_phase_count() -> None:
-    sizes = [1000, 2000, 3000, 4000]
-    steps = [made((0, size, 1, 9, INPUTS), step=number) for number, size in enumerate(sizes)]
-    recent = recent_of(*steps, made((0, 5000, 1, 9, INPUTS), phase="validation"))
-    found = [recent.exact_bytes(Request(requested_bytes=size, uncertain_bytes=1), GPU)[1] for size in [*sizes, 5000]]
-    assert found == [1, 0, 0, 0, 0]
-
-
 def test_the_newest_step_of_the_failures_phase_comes_before_newer_ones_of_others() -> None:
     recent = recent_of(
         *(made((0, MIB, -1, 20, owner)) for owner in (INPUTS, ACTIVATIONS)),
@@ -518,49 +469,6 @@ def test_variables_come_before_earlier_steps_and_tensors_where_their_mode_puts_t
         facts = TraceFacts(mode=mode, variables=(variable,), tensors=(tensor,))  # type: ignore[arg-type]
         oom = recent.post_mortem(failed(8 * MIB), in_use((0, MIB), (MIB, MIB)), facts, (), None)
         assert owners_of(oom) == [ChunkOwner("net/conv", "weights", True), second]
-
-
-@pytest.mark.parametrize("with_map", [False, True])
-@pytest.mark.parametrize(
-    ("given", "traced", "shape", "batch"),
-    [
-        (64, 16, None, 64),  # as the step was given it
-        (64, None, None, 64),
-        (None, 16, "[48,64] float", 48),  # as the failed tensor has it
-        (None, None, "[48,64] float", 48),
-        (None, 16, None, None),
-        (None, None, None, None),
-    ],
-)
-def test_the_batch_is_the_given_one_or_that_of_the_failed_tensor(
-    given: int | None, traced: int | None, shape: str | None, batch: int | None, with_map: bool
-) -> None:
-    event = failed(None, op="new", layer="net/conv", shape=shape)
-    chunks = in_use((0, MIB)) if with_map else None
-    recent = recent_of(made((0, 4096, 1, 20, INPUTS)))
-    oom = recent.post_mortem(event, chunks, TraceFacts(), (make_layer("net", True, 9), LAYER), traced, given)
-    assert oom.batch_size == batch
-    assert (oom.map is None) is not with_map
-
-
-@pytest.mark.parametrize("given", [64, None])
-def test_chunks_that_grew_with_the_batch_have_the_owners_of_the_smaller_ones(given: int | None) -> None:
-    # GIVEN a traced step whose chunks are a fourth as large, at other places
-    recent = recent_of(
-        made((7, MIB, 0, 20, INPUTS), (8, 3 * MIB, 1, 20, ACTIVATIONS), (9, 5 * MIB, 2, 20, ACTIVATIONS), conv=(2,))
-    )
-    chunks = in_use((0, 4 * MIB), (16 * MIB, 12 * MIB))
-    oom = recent.post_mortem(failed(20 * MIB), chunks, TraceFacts(), (), 16, given)
-    # THEN the batch says so; without it nothing is guessed from sizes
-    assert owners_of(oom) == ([INPUTS, ACTIVATIONS] if given else [None, None])
-    assert oom.batch_size == given
-
-
-def test_results_of_layers_in_validation_are_known_by_their_size() -> None:
-    # 32 examples of 64 numbers of 4 bytes
-    event = failed(MIB, phase="validation")
-    oom = RecentSteps().post_mortem(event, in_use((0, 32 * 64 * 4)), TraceFacts(), (LAYER,), None, 32)
-    assert owners_of(oom) == [ChunkOwner("net/conv", "workspace", True)]
 
 
 @pytest.mark.parametrize(("batch", "verdict"), [(4, "fragmentation"), (64, "capacity"), (None, "fragmentation")])

@@ -5,10 +5,9 @@ from typing import Any
 
 import keras
 import pytest
-import tensorflow as tf
 from dump_cases import make_dump
 
-from tb_memplugin.device_contents import CategorySum, LayerSum
+from tb_memplugin.device_contents import LayerSum
 from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.recorder.loop import contents as module
 from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers, _Tensor, memory_summary
@@ -47,12 +46,6 @@ def test_the_categories_sum_to_the_allocated_bytes() -> None:
     assert sum(one.bytes for one in found) == 10_000
     # AND unattributed memory is the top of the stack, weights the bottom
     assert [one.category for one in found][-2:] == ["weights", "weights"]
-
-
-def test_without_a_map_rounding_is_unknown_and_categories_without_bytes_are_left_out() -> None:
-    assert _categories(TENSORS[:1], None, 1000) == (CategorySum("weights", True, 1000, 1),)
-    exact = memory((0x1000, 1000, 1000))
-    assert _categories(TENSORS[:1], exact, 1000) == (CategorySum("weights", True, 1000, 1),)
 
 
 def test_layers_are_in_order_of_their_bytes_then_of_their_names() -> None:
@@ -117,13 +110,3 @@ def test_without_a_map_the_pool_is_unknown_and_a_note_says_why(monkeypatch: pyte
     assert found.notes == ("a note", "The map of CPU:0 is unknown.")
     # AND the second device has none of the model's variables
     assert found.devices[1].layers == () and [one.category for one in found.devices[1].categories] == ["unattributed"]
-
-
-def test_without_a_model_all_models_with_weights_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    figures(monkeypatch, None, "CPU:0")
-    made, unnamed = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)], name="made"), tf.Module()
-    unnamed.weight = tf.Variable(1.0)
-    empty = keras.Sequential(name="empty")
-    monkeypatch.setattr(module.HeldTensors, "find_models", lambda self: [made, empty, unnamed])
-    assert memory_summary().models == ("made", "module")
-    assert memory_summary(empty).models == ("empty",)

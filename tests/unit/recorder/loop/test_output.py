@@ -2,17 +2,13 @@
 
 import os
 import pathlib
-import sys
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import cast
 
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
-from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline
-from requests_cases import hand_made_requests
+from reading_cases import MIB, make_samples, make_table
 from rollup_cases import rollups_of
 
 import tb_memplugin
@@ -23,7 +19,6 @@ from tb_memplugin.recorder.devices.samples import SampleBuffer
 from tb_memplugin.recorder.loop import output
 from tb_memplugin.recorder.loop.counters import CounterRows
 from tb_memplugin.recorder.loop.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, ScalarPoint
-from tb_memplugin.recorder.tracing.tracer import TraceResult
 from tb_memplugin.schema import MISSING
 from tb_memplugin.schema.notes import SAMPLES
 from tb_memplugin.storage.read.columns import join_samples
@@ -112,19 +107,6 @@ def test_without_a_file_nothing_is_written_and_nothing_fails(
     assert faults.stopped(FILES) and len(caplog.records) == 1 and not list(tmp_path.iterdir())
 
 
-def test_after_a_fault_the_file_stays_as_it_is(make: Make, tmp_path: pathlib.Path) -> None:
-    faults = Faults()
-    made = make(faults)
-    made.do(RunWriter.samples, make_samples([1], [MIB]))
-    assert made._writer is not None
-    before, on_disk_before = made._writer._file_bytes, on_disk(tmp_path)
-    faults.stop(FILES, "no space left")
-    made.do(RunWriter.note, "x")
-    for method in (RunWriter.roll_up, RunWriter.end, RunWriter.flush):
-        made.do(method)
-    assert made._writer._file_bytes == before and on_disk(tmp_path) == on_disk_before
-
-
 def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, tmp_path: pathlib.Path) -> None:
     made = make()
     assert is_open(tmp_path)
@@ -140,14 +122,6 @@ def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, t
     made.do(RunWriter.end)
     run = tb_memplugin.load(tmp_path)["."]
     assert not is_open(tmp_path) and run.notes == ("one", "two") and run.ended
-
-
-def test_a_forked_child_lets_go_of_the_file_without_writing(make: Make, tmp_path: pathlib.Path) -> None:
-    made = make()
-    made.do(RunWriter.note, "of the parent")
-    before = on_disk(tmp_path)
-    made.abandon()
-    assert not is_open(tmp_path) and on_disk(tmp_path) == before
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -240,15 +214,6 @@ def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
     assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
 
 
-def test_all_results_of_a_traced_step_are_written(make: Make, tmp_path: pathlib.Path) -> None:
-    made = make()
-    requests = hand_made_requests(((None, "inputs", "op", 256, 0, 1),))
-    made.write_traced(TraceResult([make_snapshot(5)], [make_map(5)], [make_timeline(5)], [requests]))
-    made.do(RunWriter.flush)
-    run = tb_memplugin.load(tmp_path)["."]
-    assert [len(records) for records in (run.snapshots, run.maps, run.timelines, run.requests)] == [1, 1, 1, 1]
-
-
 @pytest.mark.parametrize("remote", [False, True])
 def test_the_file_of_a_run_is_local_or_written_by_tensorflow(tmp_path: pathlib.Path, remote: bool) -> None:
     log_dir = f"ram://{tmp_path}/run" if remote else str(tmp_path / "run")
@@ -261,25 +226,6 @@ def test_the_file_of_a_run_is_local_or_written_by_tensorflow(tmp_path: pathlib.P
     assert os.path.isdir(str(tmp_path / "run")) is not remote
     assert writer._max_file_bytes == (8 << 20 if remote else None)  # each flush uploads the file
     assert writer.info.versions["tensorflow"] == tf.__version__
-
-
-@pytest.mark.parametrize("imported", [False, True])
-@pytest.mark.parametrize("missing", [False, True])
-def test_versions_are_those_of_the_packages_that_decide_or_what_a_build_says_itself(
-    monkeypatch: pytest.MonkeyPatch, imported: bool, missing: bool
-) -> None:
-    def version(name: str) -> str:
-        if missing:
-            raise output.metadata.PackageNotFoundError(name)
-        return f"version of {name}"
-
-    monkeypatch.delitem(sys.modules, "tf_keras", raising=False)
-    if imported:
-        monkeypatch.setitem(sys.modules, "tf_keras", ModuleType("tf_keras"))
-    monkeypatch.setattr(output.metadata, "version", version)
-    own = {"tensorflow": tf.__version__, "keras": keras.__version__, "tf_keras": "unknown"}
-    names = ["tensorflow", "keras", *(["tf_keras"] if imported else [])]
-    assert output.versions.__wrapped__() == {name: own[name] if missing else f"version of {name}" for name in names}
 
 
 class File:
@@ -312,19 +258,6 @@ def file(monkeypatch: pytest.MonkeyPatch) -> list[RemoteRecordFile]:
     return [RemoteRecordFile("gs://bucket/run")]
 
 
-def test_tensorflow_reads_what_is_written(tmp_path: pathlib.Path) -> None:
-    path = str(tmp_path / "records")
-    file = RemoteRecordFile(path)
-    records = [b"", b"a", bytes(range(256)) * 1000]
-    for record in records[:2]:
-        file.write(record)
-    file.flush()
-    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records[:2]
-    file.write(records[2])
-    file.close()
-    assert list(tf.data.TFRecordDataset(path).as_numpy_iterator()) == records
-
-
 def test_what_is_closed_is_destroyed(file: list[RemoteRecordFile]) -> None:
     for record in (b"a", b"b"):
         file[0].write(record)
@@ -352,18 +285,6 @@ def test_after_a_failure_nothing_is_tried_again(file: list[RemoteRecordFile], fa
     # AND TensorFlow's destructor, which would try it again, never runs
     file.clear()
     assert File.destroyed == 0
-
-
-def test_a_file_that_is_let_go_of_is_never_destroyed(file: list[RemoteRecordFile]) -> None:
-    file[0].write(b"a")
-    inner: Any = file[0]._file
-    references = sys.getrefcount(inner)
-    file[0].abandon()
-    file[0].abandon()
-    assert sys.getrefcount(inner) == references + 1
-    del inner
-    file.clear()
-    assert File.destroyed == 0 and File.calls == ["gs://bucket/run", "wb"]
 
 
 TRAIN, VALIDATION = "memory/epoch_peak_bytes/train/CPU:0", "memory/epoch_peak_bytes/validation/CPU:0"
@@ -398,17 +319,3 @@ def test_without_epochs_only_the_runs_peak_is_written_when_it_rises_and_an_unkno
     assert scalars.end_epoch() == []
     unknown = PeakScalars()
     assert unknown.add(make_samples([0], [MISSING], in_use=[5], epoch=0)) == [] == unknown.end_epoch()
-
-
-def test_readers_ignore_scalars(tmp_path: pathlib.Path) -> None:
-    for name in ("with", "without"):
-        writer = RunWriter(tmp_path / name)
-        for first in (0, 10):
-            writer.samples(make_samples(range(first, first + 10), [100] * 10))
-            if name == "with":
-                writer.scalar(RUN_TAG, first, 100)
-                writer.scalar(RUN_TAG, 0, 12345678901)
-        writer.close()
-    runs = tb_memplugin.load(tmp_path)
-    assert runs["with"].damage == runs["without"].damage == ()
-    assert np.array_equal(runs["with"].samples.step, runs["without"].samples.step)

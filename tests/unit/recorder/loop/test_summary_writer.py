@@ -1,6 +1,5 @@
 """When the summary API's records reach the program's own writer, and what they are then."""
 
-import gc
 import itertools
 import logging
 import pathlib
@@ -109,15 +108,6 @@ def test_records_of_one_writer_are_one_session_that_is_described_once(log: Log) 
     assert [snapshot.step for snapshot in run.snapshots] == [4, 5] and len(run.sessions) == 1
 
 
-def test_a_writer_has_one_state(log: Log, tmp_path: pathlib.Path) -> None:
-    other = tf.summary.create_file_writer(str(tmp_path / "other"))
-    with log.writer.as_default():
-        first = recording_writer("layer_activations")
-        assert first is not None and recording_writer("allocator_snapshot") is first
-    with other.as_default():
-        assert recording_writer("layer_activations") not in (None, first)
-
-
 def test_a_missing_writer_is_said_once_for_each_call(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "tb_memplugin"):
         for call in ("layer_activations", "layer_activations", "allocator_snapshot"):
@@ -158,15 +148,3 @@ def test_a_forked_child_writes_none_of_its_parents_rows(log: Log) -> None:
         assert log.bytes == before
         # AND what it records itself has a session of its own
         assert recording_writer("layer_activations") is not state
-
-
-def test_without_its_writer_a_state_writes_nothing(log: Log) -> None:
-    state = SummaryWriter(log.writer)
-    log.writer.flush()
-    files = {path: path.stat().st_size for path in log.logdir.rglob("events.out.tfevents.*")}
-    del log.writer
-    gc.collect()
-    state._abandon()
-    state.add_activations(3, {"a": 10})
-    state.drain()
-    assert {path: path.stat().st_size for path in log.logdir.rglob("events.out.tfevents.*")} == files

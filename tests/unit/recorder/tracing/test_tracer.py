@@ -177,16 +177,6 @@ def test_a_traced_step_costs_what_its_window_and_its_slowness_take(tmp_path: pat
     assert case.spent == pytest.approx(opening + closing + 1.5)
 
 
-def test_a_step_that_is_only_learned_from_costs_its_window(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path)
-    case.clock.map_seconds, case.clock.profiler_seconds = 0.5, 0.25
-    case.step(0, seconds=100.0)
-    assert case.spent == pytest.approx(6 * 0.5 + 2 * 0.25)
-    # AND one without untraced steps before it is not known to be slower
-    case.step(1, seconds=100.0)
-    assert case.spent == pytest.approx(2 * (6 * 0.5 + 2 * 0.25))
-
-
 def test_ordinary_steps_are_averaged_with_the_latest_weighing_most(tmp_path: pathlib.Path) -> None:
     case = Tracer(tmp_path, steps=[9])
     case.step(0)
@@ -228,14 +218,6 @@ def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Pa
     assert case.tracer.due(0, "train") == Due()
 
 
-def test_only_steps_that_were_asked_for_are_traced(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path, steps=[3])
-    traced = {number: case.step(number) for number in range(5)}
-    assert {number for number, one in traced.items() if one is not None} == {0, 3}
-    assert traced[0].only_learn and not traced[3].only_learn
-    assert case.tracer.due(0, "train") == Due(step=3)
-
-
 def test_while_two_profiles_wait_no_further_step_is_traced(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -248,16 +230,6 @@ def test_while_two_profiles_wait_no_further_step_is_traced(
     case.tracer.work_through(waiting[0])
     assert case.step(3) is not None
     assert case.analyzed == waiting[:1]
-
-
-def test_the_analysis_costs_the_time_of_its_own_thread(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Tracer(tmp_path)
-    moments = iter([10.0, 13.0])
-    monkeypatch.setattr(step_tracer.time, "thread_time", lambda: next(moments))
-    traced = case.step(0)
-    before = case.spent
-    case.tracer.work_through(traced)
-    assert case.spent - before == 3.0
 
 
 @pytest.mark.parametrize("in_time", [True, False])
@@ -318,22 +290,6 @@ def test_a_window_that_gave_way_to_the_users_profiler_or_cannot_be_closed_has_no
     assert not gave_way or case.observer.calls == ["begin", "end GPU:0", "close"]
 
 
-def test_a_fault_of_the_observer_leaves_the_facts_empty(tmp_path: pathlib.Path) -> None:
-    case = Tracer(tmp_path)
-    case.observer.fails = True
-    traced = case.step(0)
-    assert traced.facts == {"GPU:0": TraceFacts(), "GPU:1": TraceFacts()}
-    assert case.faults.stopped(step_tracer.OBSERVING) and not case.faults.stopped(TRACING)
-    assert case.observer.calls == ["begin", "close"]
-    # AND it is not asked again, not even about a window that is given up
-    case.step(1)
-    assert case.observer.calls == ["begin", "close", "close"]
-    case.tracer.begin(2, "train")
-    case.tracer._window = SimpleNamespace(gave_way=True)  # type: ignore[assignment]
-    case.tracer.end(2, "train", 0.0, 1.0, MIB)
-    assert case.observer.calls == ["begin"] + ["close"] * 3
-
-
 def test_maps_are_read_before_and_after_the_first_batches_of_a_phase(tmp_path: pathlib.Path) -> None:
     case = Tracer(tmp_path, overhead=0.5)
     case.clock.map_seconds = 0.5
@@ -351,27 +307,6 @@ def test_maps_are_read_before_and_after_the_first_batches_of_a_phase(tmp_path: p
     case.clock.now += 1e12
     case.tracer.before_data("train")
     assert case.tracer.first_batches() is not None
-
-
-def test_without_traces_no_maps_are_read(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[int] = []
-    monkeypatch.setattr(step_tracer, "note_running_fit", lambda: looked.append(1))
-    case = Tracer(tmp_path, ("CPU:0",), overhead=0)
-    case.tracer.before_data("train")
-    assert case.tracer.first_batches() is None
-    assert case.maps.reads == 0 and looked == [] and case.observer.handles == {}
-    case = Tracer(tmp_path)
-    case.tracer.before_data("train")
-    assert looked == [1]
-
-
-def test_handles_of_variables_are_measured_on_each_cpu_whose_map_can_be_read(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert Tracer(tmp_path, ("GPU:0", "CPU:0", "CPU:1")).observer.handles == {"CPU:0": 40}
-    # AND a fault leaves their size unknown
-    monkeypatch.setattr(step_tracer, "resource_handle_bytes", lambda maps, device: 1 // 0)
-    assert Tracer(tmp_path, ("CPU:0",)).observer.handles == {"CPU:0": None}
 
 
 @pytest.mark.parametrize("replicated", [True, False], ids=["replicas", "workers"])
