@@ -1,5 +1,8 @@
-"""FACE."""
+"""The server of the page: routes, their handlers, and the page's files, described by ``http_api.md``.
 
-from tb_memplugin.server.handlers import Handlers
-from tb_memplugin.server.responses import COLUMNS_TYPE, StaticFiles, data_body
-from tb_memplugin.server.routes import DATA_ROUTES, Server
+In come HTTP requests of TensorBoard, or a source and parameters without HTTP; out go JSON and binary columns of what the
+analysis and predictions say of the runs read from there. The plugin, ``view`` and reports call it.
+"""
+
+from tb_memplugin.server.messages import COLUMNS_TYPE, Columns, StaticFiles, Stretch, data_body
+from tb_memplugin.server.routes import DATA_ROUTES, Handlers, Server

@@ -1,23 +1,28 @@
-"""Routes to handlers, and errors to HTTP. Imported with the first request, to keep TensorBoard's startup fast."""
+"""All handlers, routes to them, and errors to HTTP. Imported with the first request, to keep TensorBoard's startup fast."""
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+import time
+from collections.abc import Mapping
+from typing import Any
 
 from tensorboard import errors as tensorboard_errors
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
+from tb_memplugin.analysis import with_ranks
 from tb_memplugin.errors import FormatError, NotFoundError, RequestError
 from tb_memplugin.schema import clean
-from tb_memplugin.server import requests, responses
-from tb_memplugin.server.allocator_handlers import MapPlace
-from tb_memplugin.server.handlers import Handlers, Stretch
-from tb_memplugin.server.requests import Sources
-from tb_memplugin.server.responses import Columns, StaticFiles
+from tb_memplugin.server import messages
+from tb_memplugin.server.messages import Route, Sources, StaticFiles, route
+from tb_memplugin.server.predictions import PREDICTION_ROUTES, Predictions
+from tb_memplugin.server.run_list import RunFacts, RunList
+from tb_memplugin.server.series import SERIES_ROUTES, Series
+from tb_memplugin.server.steps import STEP_ROUTES, Steps
+from tb_memplugin.server.workers import DEVICE_ROUTES, Devices
 from tb_memplugin.storage import Reader, given_back
 from tb_memplugin.storage.files import Source, SourceError
+from tb_memplugin.version import __version__
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +31,32 @@ MAX_EXPERIMENTS = 16
 PATIENCE_SECONDS = 1.0
 """Time that the list of runs waits for a run that takes longer to read than the others."""
 
-Answer: TypeAlias = Callable[[Handlers, Source, Mapping[str, str]], "dict[str, Any] | Columns"]
+
+class Handlers(Series, Steps, Devices, Predictions):
+    """Handlers on top of one `Reader`; for `patience_seconds` see `RunList`. Thread-safe.
+
+    Methods raise NotFoundError for an unknown run, device or step, and SourceError if the source cannot be read now.
+    ``http_api.md`` describes their answers.
+    """
+
+    def __init__(self, reader: Reader, patience_seconds: float | None = None) -> None:
+        super().__init__(reader)
+        self._runs = RunList(RunFacts(reader).describe, patience_seconds)
+
+    def runs(self, source: Source) -> dict[str, Any]:
+        facts = self._runs.facts(source, self._reader.catalog(source))
+        return {"plugin_version": __version__, "runs": with_ranks(facts, time.time())}
+
+
+_FILES = ("index.js", "static/*")
+DATA_ROUTES: Mapping[str, Route] = {
+    "runs": route(Handlers.runs),
+    **SERIES_ROUTES,
+    **STEP_ROUTES,
+    **DEVICE_ROUTES,
+    **PREDICTION_ROUTES,
+}
+"""Route to accepted parameters and handler."""
 
 
 class Server:
@@ -41,33 +71,33 @@ class Server:
     def respond(self, route: str, request: Request) -> Response:
         """Respond to a request. User errors become HTTP errors; other exceptions are bugs and propagate."""
         if request.method not in ("GET", "HEAD"):
-            return responses.error_response(request, 405, f"method {request.method:.20} is not allowed; use GET")
+            return messages.error_response(request, 405, f"method {request.method:.20} is not allowed; use GET")
         try:
             return self._file(route, request) if route in _FILES else self._data(route, request)
         except RequestError as error:
-            return responses.error_response(request, 400, str(error), error.parameter)
+            return messages.error_response(request, 400, str(error), error.parameter)
         except NotFoundError as error:
-            return responses.error_response(request, 404, str(error))
+            return messages.error_response(request, 404, str(error))
         except (SourceError, FormatError) as error:
             _log.warning("tb_memplugin: %s", clean(str(error)))
-            return responses.error_response(request, 503, str(error))
+            return messages.error_response(request, 503, str(error))
         except tensorboard_errors.PublicError as error:
-            return responses.error_response(request, error.http_code, str(error))
+            return messages.error_response(request, error.http_code, str(error))
         except HTTPException as error:
-            return responses.error_response(request, error.code or 400, error.description or error.name)
+            return messages.error_response(request, error.code or 400, error.description or error.name)
 
     def _data(self, route: str, request: Request) -> Response:
         accepted, answer = DATA_ROUTES[route]
-        values = requests.parse(request.args, accepted)
+        values = messages.parse(request.args, accepted)
         name, source = self._sources.of(request)
         with given_back():
-            content, content_type = responses.data_body(answer(self._handlers_of(name), source, values))
-            return responses.respond(request, content, content_type)
+            content, content_type = messages.data_body(answer(self._handlers_of(name), source, values))
+            return messages.respond(request, content, content_type)
 
     def _file(self, route: str, request: Request) -> Response:
         # There may be a path prefix: the name follows the last "/static/".
         name = route if route == "index.js" else request.path.rpartition("/static/")[2]
-        return responses.respond(request, *self._static.read(name))
+        return messages.respond(request, *self._static.read(name))
 
     def _handlers_of(self, source: str) -> Handlers:
         with self._lock:
@@ -76,81 +106,3 @@ class Server:
                     del self._handlers[next(iter(self._handlers))]
                 self._handlers[source] = Handlers(Reader(), PATIENCE_SECONDS)
             return self._handlers[source]
-
-
-def _stretch(values: Mapping[str, str]) -> Stretch:
-    return Stretch(
-        requests.text_of(values, "device"),
-        requests.phase(values),
-        *requests.step_limits(values),
-        requests.points(values),
-        requests.optional_text_of(values, "session"),
-    )
-
-
-def _place(values: Mapping[str, str]) -> MapPlace:
-    if "oom" not in values:
-        return MapPlace(None, requests.text_of(values, "device"), requests.step(values, "step"), requests.phase(values))
-    if values.keys() & {"device", "step", "phase"}:
-        raise RequestError("parameter 'oom' excludes 'device', 'step' and 'phase'; pass either one or the others")
-    return MapPlace(requests.step(values, "oom"))
-
-
-class _Parameter(NamedTuple):
-    """An argument of a handler: the request's parameters that it is read from, and how."""
-
-    names: tuple[str, ...]
-    read: Callable[[Mapping[str, str]], Any]
-
-
-def _named(read: Callable[[Mapping[str, str], str], Any], name: str) -> _Parameter:
-    return _Parameter((name,), lambda values: read(values, name))
-
-
-def _route(
-    handler: Callable[[Handlers], Callable[..., dict[str, Any] | Columns]], *parameters: _Parameter
-) -> tuple[tuple[str, ...], Answer]:
-    def answer(handlers: Handlers, source: Source, values: Mapping[str, str]) -> dict[str, Any] | Columns:
-        return handler(handlers)(source, *(parameter.read(values) for parameter in parameters))
-
-    return tuple(name for parameter in parameters for name in parameter.names), answer
-
-
-_RUN, _DEVICE = (_named(requests.text_of, name) for name in ("run", "device"))
-_ANY_DEVICE, _LAYER, _SESSION, _BUDGET = (
-    _named(requests.optional_text_of, name) for name in ("device", "layer", "session", "budget")
-)
-_STEP, _OOM = (_named(requests.step, name) for name in ("step", "oom"))
-_ANY_STEP = _named(requests.optional_step, "step")
-_PHASE, _POINTS = _Parameter(("phase",), requests.phase), _Parameter(("points",), requests.points)
-_STEPS = _Parameter(("first_step", "last_step"), requests.step_limits)
-_STRETCH = _Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
-_PLACE = _Parameter(("device", "step", "phase", "oom"), _place)
-_CONDITIONS = _Parameter(
-    ("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"), lambda values: values
-)
-_FILES = ("index.js", "static/*")
-DATA_ROUTES: dict[str, tuple[tuple[str, ...], Answer]] = {
-    "runs": _route(lambda of: of.runs),
-    "answers": _route(lambda of: of.answers, _RUN, _ANY_DEVICE, _PHASE),
-    "devices": _route(lambda of: of.comparing.devices, _RUN, _PHASE),
-    "overview": _route(lambda of: of.overview, _RUN, _STRETCH),
-    "pool": _route(lambda of: of.pool, _RUN, _STRETCH),
-    "host_memory": _route(lambda of: of.host_memory, _RUN, _STRETCH),
-    "snapshots": _route(lambda of: of.snapshots, _RUN, _ANY_DEVICE),
-    "snapshot": _route(lambda of: of.snapshot, _RUN, _DEVICE, _STEP, _PHASE),
-    "ledger_totals": _route(lambda of: of.ledger_totals, _RUN, _DEVICE, _PHASE, _LAYER, _SESSION),
-    "layers": _route(lambda of: of.layers, _RUN, _ANY_DEVICE, _ANY_STEP),
-    "activations": _route(lambda of: of.activations, _RUN, _STEPS, _POINTS),
-    "timelines": _route(lambda of: of.allocator.timelines, _RUN, _ANY_DEVICE),
-    "timeline": _route(lambda of: of.allocator.timeline, _RUN, _DEVICE, _STEP, _PHASE),
-    "maps": _route(lambda of: of.allocator.maps, _RUN, _ANY_DEVICE),
-    "map": _route(lambda of: of.allocator.map, _RUN, _PLACE),
-    "oom": _route(lambda of: of.allocator.oom, _RUN),
-    "fixes": _route(lambda of: of.questions.fixes, _RUN, _OOM),
-    "device_memory": _route(lambda of: of.allocator.device_memory, _RUN, _DEVICE, _ANY_STEP),
-    "demand": _route(lambda of: of.questions.demand, _RUN, _ANY_DEVICE),
-    "plan": _route(lambda of: of.questions.plan, _RUN, _ANY_DEVICE, _BUDGET),
-    "what_if": _route(lambda of: of.questions.what_if, _RUN, _ANY_DEVICE, _CONDITIONS),
-}
-"""Route to accepted parameters and handler."""

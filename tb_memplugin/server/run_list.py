@@ -31,7 +31,7 @@ from tb_memplugin.analysis import (
 )
 from tb_memplugin.errors import MemoryPluginError
 from tb_memplugin.schema import NO_STEPS, PHASES, Integers, RunStatus, WorkerSummary, clean, distinct, full_device_name
-from tb_memplugin.server.worker_lookup import workers_with
+from tb_memplugin.server.workers import workers_with
 from tb_memplugin.storage import LoadedRun, Reader, RollupReader, RunTags, WorkerRuns, limited
 from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS, Source
 from tb_memplugin.storage.read import REQUESTS, TIMELINES, basic_streams

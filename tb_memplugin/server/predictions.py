@@ -21,8 +21,9 @@ from tb_memplugin.fit import (
     plan_for,
 )
 from tb_memplugin.schema import as_json, with_layers_of
-from tb_memplugin.server import requests
-from tb_memplugin.storage import LoadedRun, Reader, failed_session
+from tb_memplugin.server.messages import ANY_DEVICE, BUDGET, CONDITIONS, OOM, RUN, batch_size_of, route
+from tb_memplugin.server.workers import Lookup
+from tb_memplugin.storage import LoadedRun, failed_session
 from tb_memplugin.storage.files import Source
 from tb_memplugin.storage.read import BASIC, REQUESTS, TIMELINES
 
@@ -30,8 +31,8 @@ _ROW_BYTES, _SHORT_ANSWER_BYTES = 500, 4 << 10
 """Estimated bytes in memory of a row or a layer's name of an answer, and of an answer with few of them."""
 
 
-class WhatIfHandlers:
-    """Handlers like `Handlers`, which also raise RequestError for malformed conditions or budgets.
+class Predictions(Lookup):
+    """Handlers that also raise RequestError for malformed conditions or budgets.
 
     Answers are computed one at a time, each only once. That does not slow down the other routes more than one answer
     does. A cached answer does not wait for it.
@@ -39,12 +40,9 @@ class WhatIfHandlers:
 
     _computing = threading.Lock()
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
     def what_if(self, source: Source, run: str, device: str | None, values: Mapping[str, str]) -> dict[str, Any]:
         conditions = checked_conditions(
-            requests.batch_size_of(values),
+            batch_size_of(values),
             values.get("capacity"),
             *(values.get(name) or None for name in ("freeze", "unfreeze", "optimizer", "precision")),
         )
@@ -125,3 +123,11 @@ def _answer_bytes(described: Mapping[str, Any], others: int) -> int:
     """Estimated bytes in memory of an answer with a ledger, a measured one if known, and other rows."""
     measured = described["measured"]
     return _ROW_BYTES * (20 + len(described["ledger"]) + others + (len(measured["ledger"]) if measured else 0))
+
+
+PREDICTION_ROUTES = {
+    "fixes": route(Predictions.fixes, RUN, OOM),
+    "demand": route(Predictions.demand, RUN, ANY_DEVICE),
+    "plan": route(Predictions.plan, RUN, ANY_DEVICE, BUDGET),
+    "what_if": route(Predictions.what_if, RUN, ANY_DEVICE, CONDITIONS),
+}

@@ -1,7 +1,6 @@
-"""Handlers of the data routes: reader, source and parameters to payload, independent of HTTP."""
+"""Handlers of the routes on the steps of a run: the answers, what each view draws over steps, and layers."""
 
 import dataclasses
-import time
 from typing import Any
 
 import numpy as np
@@ -23,21 +22,28 @@ from tb_memplugin.analysis import (
     snapshots_of,
     table_at,
     validation_passes,
-    with_ranks,
 )
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.export import describe_snapshot
 from tb_memplugin.schema import MISSING, DeviceSamples, Phase, Run, as_json, ledger_totals, some, values_of
 from tb_memplugin.schema import downsample as reduce
-from tb_memplugin.server.allocator_handlers import AllocatorHandlers
-from tb_memplugin.server.device_handlers import DeviceHandlers
-from tb_memplugin.server.responses import Columns
-from tb_memplugin.server.run_list import RunFacts, RunList
-from tb_memplugin.server.what_if_handlers import WhatIfHandlers
-from tb_memplugin.server.worker_lookup import at_step, find_device, tags_with, with_all_ooms, workers_with
-from tb_memplugin.storage import LoadedRun, Reader, RunTags
+from tb_memplugin.server.messages import (
+    ANY_DEVICE,
+    ANY_STEP,
+    DEVICE,
+    LAYER,
+    PHASE,
+    POINTS,
+    RUN,
+    SESSION,
+    STEPS,
+    STRETCH,
+    Columns,
+    Stretch,
+    route,
+)
+from tb_memplugin.server.workers import Lookup, workers_with
+from tb_memplugin.storage import LoadedRun, RunTags
 from tb_memplugin.storage.files import Source
-from tb_memplugin.version import __version__
 
 MAX_ANSWER_VALUES = 2 << 20
 """Most values of an answer on activations, rows × layers: of many layers, fewer rows are shown."""
@@ -45,50 +51,15 @@ _ANSWER_BYTES, _CHANGE_BYTES, _PATH_BYTES = 16 << 10, 2000, 8
 """Estimated bytes in memory of the four answers, of a change, and of a layer in it, whose path the table has."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Stretch:
-    """A range of steps of a device in a phase, of one session or of all.
-
-    A response has at most about twice as many rows as `points`, which include the extremes.
-    """
-
-    device: str
-    phase: Phase
-    first_step: int | None
-    last_step: int | None
-    points: int
-    session: str | None = None
-
-    @property
-    def limits(self) -> tuple[int | None, int | None, int]:
-        """The first and the last step, and about the most rows."""
-        return self.first_step, self.last_step, 2 * self.points
-
-
-class Handlers:
-    """Handlers on top of one `Reader`; for `patience_seconds` see `RunList`. Thread-safe.
-
-    Methods raise NotFoundError for an unknown run, device or step, and SourceError if the source cannot be read now.
-    ``http_api.md`` describes their answers.
-    """
-
-    def __init__(self, reader: Reader, patience_seconds: float | None = None) -> None:
-        self.allocator = AllocatorHandlers(reader)
-        self.questions = WhatIfHandlers(reader)
-        self._reader = reader
-        self.comparing = DeviceHandlers(reader)
-        self._runs = RunList(RunFacts(reader).describe, patience_seconds)
-
-    def runs(self, source: Source) -> dict[str, Any]:
-        facts = self._runs.facts(source, self._reader.catalog(source))
-        return {"plugin_version": __version__, "runs": with_ranks(facts, time.time())}
+class Series(Lookup):
+    """Handlers of the routes on a range of steps."""
 
     def answers(self, source: Source, run: str, device: str | None, phase: Phase) -> dict[str, Any]:
         def compute() -> tuple[dict[str, Any], int]:
             described = describe_answers(self._run_of(source, tags, device), device, phase)
             return {"run": run, "device": device, "phase": phase, "answers": described}, _ANSWER_BYTES
 
-        tags = tags_with(self._reader, source, run, device)
+        tags = self.tags_with(source, run, device)
         return self._reader.cache.computed(("answers", run, device, phase), tags.version, compute)
 
     def _run_of(self, source: Source, tags: RunTags, device: str | None) -> Run:
@@ -98,14 +69,14 @@ class Handlers:
             loaded = self._reader.load(source, own)
             of_worker = device_names(loaded.run)
             if device is None or device in of_worker:
-                return with_all_ooms(self._reader, source, loaded, tags.name)
+                return self.with_all_ooms(source, loaded, tags.name)
             names.extend(of_worker)
         raise NotFoundError(f"run {tags.name} has no device {device!r:.200}; available: {some(names)}")
 
     def overview(self, source: Source, run: str, stretch: Stretch) -> Columns:
-        found = find_device(self._reader, source, run, stretch.device, stretch.session)
+        found = self.find_device(source, run, stretch.device, stretch.session)
         loaded, of_worker, own_name = found.loaded, found.run, found.own_name
-        ooms = with_all_ooms(self._reader, source, loaded, run).ooms
+        ooms = self.with_all_ooms(source, loaded, run).ooms
         view = overview(of_worker, own_name, stretch.phase, *stretch.limits)
         fields = {
             "run": run,
@@ -136,7 +107,7 @@ class Handlers:
         return Columns(fields, _overview_columns(view))
 
     def pool(self, source: Source, run: str, stretch: Stretch) -> Columns:
-        found = find_device(self._reader, source, run, stretch.device, stretch.session)
+        found = self.find_device(source, run, stretch.device, stretch.session)
         pool = pool_steps(found.run, found.own_name, stretch.phase, *stretch.limits)
         fields = {
             "run": run,
@@ -155,7 +126,7 @@ class Handlers:
         return Columns(fields, columns)
 
     def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
-        of_worker = find_device(self._reader, source, run, stretch.device, stretch.session).run
+        of_worker = self.find_device(source, run, stretch.device, stretch.session).run
         summary = host_summary(of_worker)
         total, columns = host_steps(of_worker, stretch.phase, *stretch.limits)
         fields = {
@@ -168,30 +139,10 @@ class Handlers:
         }
         return Columns(fields, columns)
 
-    def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
-        loaded = (
-            self._reader.run(source, run) if device is None else find_device(self._reader, source, run, device).loaded
-        )
-        return {
-            "run": run,
-            "snapshots": [
-                describe_snapshot(snapshot, ledger=False)
-                for snapshot in loaded.run.snapshots
-                if device in (None, snapshot.device)
-            ],
-        }
-
-    def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
-        """Of several snapshots of a step, that of the highest peak."""
-        loaded = find_device(self._reader, source, run, device).loaded
-        missing = f"no snapshot of step {step} in phase {phase} on {device}"
-        snapshots = at_step(loaded.run.snapshots, device, step, phase, missing)
-        return {"run": run, **describe_snapshot(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))}
-
     def ledger_totals(
         self, source: Source, run: str, device: str, phase: Phase, layer: str | None = None, session: str | None = None
     ) -> Columns:
-        found = find_device(self._reader, source, run, device, session)
+        found = self.find_device(source, run, device, session)
         snapshots = snapshots_of(found.run, found.own_name, phase)
         totals = ledger_totals(snapshots, layer)
         columns: dict[str, npt.NDArray[Any]] = {
@@ -205,7 +156,7 @@ class Handlers:
 
     def layers(self, source: Source, run: str, device: str | None, step: int | None) -> dict[str, Any]:
         """The table of a device's worker, or of the first worker that has any."""
-        found = self._reader.run(source, run) if device is None else find_device(self._reader, source, run, device)
+        found = self._reader.run(source, run) if device is None else self.find_device(source, run, device)
         table = table_at(found.run.layer_tables, step)
         if table is None:
             raise NotFoundError(f"run {run} has no layer table: it was recorded without a model, or the table was lost")
@@ -269,3 +220,14 @@ def _overview_columns(view: Overview) -> dict[str, npt.NDArray[Any]]:
     columns["traced"] = view.traced.astype(np.int64)
     columns.update((f"group/{at}", view.composition[:, at]) for at in range(len(view.groups)))
     return columns
+
+
+SERIES_ROUTES = {
+    "answers": route(Series.answers, RUN, ANY_DEVICE, PHASE),
+    "overview": route(Series.overview, RUN, STRETCH),
+    "pool": route(Series.pool, RUN, STRETCH),
+    "host_memory": route(Series.host_memory, RUN, STRETCH),
+    "ledger_totals": route(Series.ledger_totals, RUN, DEVICE, PHASE, LAYER, SESSION),
+    "layers": route(Series.layers, RUN, ANY_DEVICE, ANY_STEP),
+    "activations": route(Series.activations, RUN, STEPS, POINTS),
+}

@@ -1,6 +1,6 @@
-"""Handlers of the routes on single steps: memory maps, timelines, failed allocations, division of device memory."""
+"""Handlers of the routes on single steps: breakdowns, memory maps, timelines, failed allocations, division of device
+memory."""
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,10 @@ import numpy.typing as npt
 from tb_memplugin.allocator import fit as bfc
 from tb_memplugin.analysis import device_memory
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.export import describe_oom
-from tb_memplugin.schema import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline, some, values_of
-from tb_memplugin.server.responses import Columns
-from tb_memplugin.server.worker_lookup import at_step
-from tb_memplugin.storage import Reader
+from tb_memplugin.export import describe_oom, describe_snapshot
+from tb_memplugin.schema import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline, as_json, some, values_of
+from tb_memplugin.server.messages import ANY_DEVICE, ANY_STEP, DEVICE, PHASE, PLACE, RUN, STEP, Columns, MapPlace, route
+from tb_memplugin.server.workers import Lookup, at_step
 from tb_memplugin.storage.files import Source
 from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES
 
@@ -24,21 +23,26 @@ _TIMELINE_INDICES = ("op", "address", "shape", "line")
 """Columns in which -1 is unknown."""
 
 
-@dataclasses.dataclass(frozen=True)
-class MapPlace:
-    """A map's place: a failed allocation (its index in ``oom``), or a device, step and phase."""
+class Steps(Lookup):
+    """Handlers of the routes on single steps."""
 
-    oom: int | None = None
-    device: str | None = None
-    step: int | None = None
-    phase: Phase = "train"
+    def snapshots(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
+        loaded = self._reader.run(source, run) if device is None else self.find_device(source, run, device).loaded
+        return {
+            "run": run,
+            "snapshots": [
+                describe_snapshot(snapshot, ledger=False)
+                for snapshot in loaded.run.snapshots
+                if device in (None, snapshot.device)
+            ],
+        }
 
-
-class AllocatorHandlers:
-    """Handlers like `Handlers`."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def snapshot(self, source: Source, run: str, device: str, step: int, phase: Phase) -> dict[str, Any]:
+        """Of several snapshots of a step, that of the highest peak."""
+        loaded = self.find_device(source, run, device).loaded
+        missing = f"no snapshot of step {step} in phase {phase} on {device}"
+        snapshots = at_step(loaded.run.snapshots, device, step, phase, missing)
+        return {"run": run, **describe_snapshot(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))}
 
     def maps(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         loaded = self._reader.run(source, run, {*BASIC, MAPS})
@@ -56,7 +60,7 @@ class AllocatorHandlers:
             **_map_facts(memory_map),
             "states": list(_STATES),
             "sources": list(OWNER_SOURCES),
-            "owners": [dataclasses.asdict(owner) for owner in memory_map.owners],
+            "owners": as_json(memory_map.owners),
             "regions": [{"address": address, "bytes": size} for address, size in zip(*regions, strict=True)],
             "summary": bfc.summary(memory_map),
         }
@@ -79,12 +83,12 @@ class AllocatorHandlers:
         fields = {
             "run": run,
             **_timeline_facts(timeline),
-            "owners": [dataclasses.asdict(owner) for owner in timeline.owners],
+            "owners": as_json(timeline.owners),
             "ops": list(timeline.ops),
             "shapes": [{"shape": list(one.shape), "dtype": one.dtype} for one in timeline.shapes],
             "lines": list(timeline.lines),
-            "bands": [dataclasses.asdict(band) for band in timeline.bands],
-            "compiled": [dataclasses.asdict(span) for span in timeline.compiled],
+            "bands": as_json(timeline.bands),
+            "compiled": as_json(timeline.compiled),
             "time_ns": timeline.time_ns.tolist(),
             "event": timeline.event.tolist(),
         }
@@ -102,7 +106,7 @@ class AllocatorHandlers:
             names = sorted({snapshot.device for snapshot in loaded.run.snapshots})
             raise NotFoundError(f"run {run} has no snapshot of device {device!r:.200}; available: {some(names)}")
         facts = ("step", "phase", "at_failure", "in_use_bytes", "pool_bytes", "capacity_bytes")
-        described = {name: value for name, value in dataclasses.asdict(division).items() if name != "snapshot"}
+        described = as_json(division, without={"snapshot"})
         return {"run": run, "device": device, **values_of(division.snapshot, *facts), **described}
 
     def _map(self, source: Source, run: str, place: MapPlace) -> MemoryMap:
@@ -133,3 +137,15 @@ def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
         "moments": len(timeline.time_ns),
         **values_of(timeline, "peak", "events", "duration_ns", "not_available"),
     }
+
+
+STEP_ROUTES = {
+    "snapshots": route(Steps.snapshots, RUN, ANY_DEVICE),
+    "snapshot": route(Steps.snapshot, RUN, DEVICE, STEP, PHASE),
+    "timelines": route(Steps.timelines, RUN, ANY_DEVICE),
+    "timeline": route(Steps.timeline, RUN, DEVICE, STEP, PHASE),
+    "maps": route(Steps.maps, RUN, ANY_DEVICE),
+    "map": route(Steps.map, RUN, PLACE),
+    "oom": route(Steps.oom, RUN),
+    "device_memory": route(Steps.device_memory, RUN, DEVICE, ANY_STEP),
+}

@@ -1,0 +1,357 @@
+"""HTTP messages: what a request asks for, and its response.
+
+Unknown, repeated and malformed parameters are errors. A response is JSON, binary columns, an error as plain text, or a
+file of the built page.
+
+TensorBoard's readers stop at the first damaged record of a file and say nothing, and convert tensors before anyone can
+refuse them; a request to an object store that fails for good ends their reading. So the log directory is read as
+`tb-memplugin inspect` reads it, and the tab shows the same. Anything else (``--logdir_spec``, other data providers,
+stores whose client is not installed) is only known to the data provider.
+"""
+
+import dataclasses
+import gzip
+import json
+import os
+import pathlib
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from tensorboard import plugin_util
+from tensorboard.backend import http_util
+from werkzeug.wrappers import Request, Response
+
+from tb_memplugin.errors import NotFoundError, RequestError
+from tb_memplugin.schema import MAX_STEP, MISSING, PHASES, Phase
+from tb_memplugin.storage.files import FileSource, ProviderSource, Source
+from tb_memplugin.storage.files import file_systems as files
+
+MAX_TEXT_CHARACTERS = 4096
+"""Longest accepted name of a run or a device."""
+MAX_BATCH_SIZE = 1 << 24
+DEFAULT_POINTS = 1500
+MIN_POINTS = 10
+MAX_POINTS = 10_000
+"""Numbers of points that fit on the screen."""
+
+
+class Arguments(Protocol):
+    """Query arguments with repetitions; werkzeug's `Request.args` is one."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def getlist(self, name: str) -> Sequence[str]: ...
+
+
+# Each of these raises RequestError for a value that it does not accept.
+
+
+def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
+    """The parameters of a request; each must be in `accepted` and given once."""
+    values = {}
+    for name in arguments:
+        if name not in accepted:
+            raise RequestError(f"unknown parameter {name!r:.80}; accepted: {', '.join(accepted) or 'none'}")
+        given = arguments.getlist(name)
+        if len(given) != 1:
+            raise RequestError(f"parameter {name!r} is given {len(given)} times; pass it once")
+        values[name] = given[0]
+    return values
+
+
+def text_of(values: Mapping[str, str], name: str) -> str:
+    value = values.get(name, "")
+    if not value:
+        raise RequestError(f"parameter {name!r} is missing; pass the name of a {name}")
+    if len(value) > MAX_TEXT_CHARACTERS:
+        raise RequestError(
+            f"parameter {name!r} has {len(value)} characters; at most {MAX_TEXT_CHARACTERS} are accepted"
+        )
+    return value
+
+
+def optional_text_of(values: Mapping[str, str], name: str) -> str | None:
+    return text_of(values, name) if name in values else None
+
+
+def step(values: Mapping[str, str], name: str) -> int:
+    if name not in values:
+        raise RequestError(f"parameter {name!r} is missing; pass a step, an integer >= 0")
+    return _integer(name, values[name], 0, MAX_STEP)
+
+
+def optional_step(values: Mapping[str, str], name: str) -> int | None:
+    return step(values, name) if name in values else None
+
+
+def step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """`first_step` and `last_step`, in order, each None if not given."""
+    first, last = optional_step(values, "first_step"), optional_step(values, "last_step")
+    if first is not None and last is not None and first > last:
+        raise RequestError(f"first_step {first} is after last_step {last}; pass them in order")
+    return first, last
+
+
+def points(values: Mapping[str, str]) -> int:
+    return _integer("points", values.get("points", str(DEFAULT_POINTS)), MIN_POINTS, MAX_POINTS)
+
+
+def batch_size_of(values: Mapping[str, str]) -> int | None:
+    return _integer("batch_size", values["batch_size"], 1, MAX_BATCH_SIZE) if "batch_size" in values else None
+
+
+def phase(values: Mapping[str, str]) -> Phase:
+    value = values.get("phase", "train")
+    if value not in PHASES:
+        raise RequestError(f"parameter 'phase' is {value!r:.80}; accepted: {', '.join(PHASES)}")
+    return value
+
+
+def _integer(name: str, value: str, least: int, most: int) -> int:
+    # int() also accepts blanks, signs, underscores and digits of other scripts.
+    if not (value.isascii() and value.isdigit() and len(value) <= 16) or not least <= int(value) <= most:
+        raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: an integer from {least} to {most}", name)
+    return int(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stretch:
+    """A range of steps of a device in a phase, of one session or of all.
+
+    A response has at most about twice as many rows as `points`, which include the extremes.
+    """
+
+    device: str
+    phase: Phase
+    first_step: int | None
+    last_step: int | None
+    points: int
+    session: str | None = None
+
+    @property
+    def limits(self) -> tuple[int | None, int | None, int]:
+        """The first and the last step, and about the most rows."""
+        return self.first_step, self.last_step, 2 * self.points
+
+
+@dataclasses.dataclass(frozen=True)
+class MapPlace:
+    """A map's place: a failed allocation (its index in ``oom``), or a device, step and phase."""
+
+    oom: int | None = None
+    device: str | None = None
+    step: int | None = None
+    phase: Phase = "train"
+
+
+def _stretch(values: Mapping[str, str]) -> Stretch:
+    return Stretch(
+        text_of(values, "device"),
+        phase(values),
+        *step_limits(values),
+        points(values),
+        optional_text_of(values, "session"),
+    )
+
+
+def _place(values: Mapping[str, str]) -> MapPlace:
+    if "oom" not in values:
+        return MapPlace(None, text_of(values, "device"), step(values, "step"), phase(values))
+    if values.keys() & {"device", "step", "phase"}:
+        raise RequestError("parameter 'oom' excludes 'device', 'step' and 'phase'; pass either one or the others")
+    return MapPlace(step(values, "oom"))
+
+
+class Parameter(NamedTuple):
+    """An argument of a handler: the request's parameters that it is read from, and how."""
+
+    names: tuple[str, ...]
+    read: Callable[[Mapping[str, str]], Any]
+
+
+def _named(read: Callable[[Mapping[str, str], str], Any], name: str) -> Parameter:
+    return Parameter((name,), lambda values: read(values, name))
+
+
+Answer: TypeAlias = "Callable[[Any, Source, Mapping[str, str]], dict[str, Any] | Columns]"
+Route: TypeAlias = tuple[tuple[str, ...], Answer]
+"""Accepted parameters, and the answer of the handlers to a source and values of these."""
+
+
+def route(handler: Callable[..., "dict[str, Any] | Columns"], *parameters: Parameter) -> Route:
+    """The route to a method of the handlers."""
+
+    def answer(handlers: Any, source: Source, values: Mapping[str, str]) -> "dict[str, Any] | Columns":
+        return handler(handlers, source, *(parameter.read(values) for parameter in parameters))
+
+    return tuple(name for parameter in parameters for name in parameter.names), answer
+
+
+RUN, DEVICE = (_named(text_of, name) for name in ("run", "device"))
+ANY_DEVICE, LAYER, SESSION, BUDGET = (
+    _named(optional_text_of, name) for name in ("device", "layer", "session", "budget")
+)
+STEP, OOM = (_named(step, name) for name in ("step", "oom"))
+ANY_STEP = _named(optional_step, "step")
+PHASE, POINTS = Parameter(("phase",), phase), Parameter(("points",), points)
+STEPS = Parameter(("first_step", "last_step"), step_limits)
+STRETCH = Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
+PLACE = Parameter(("device", "step", "phase", "oom"), _place)
+CONDITIONS = Parameter(
+    ("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"), lambda values: values
+)
+
+
+class Sources:
+    """Chooses the source of each request, given TensorBoard's `TBContext`, whose fields may be None. Thread-safe."""
+
+    def __init__(self, context: Any) -> None:
+        self._provider = getattr(context, "data_provider", None)
+        self._logdir = _directory(context)
+        self._files: FileSource | None = None
+        self._lock = threading.Lock()
+
+    def of(self, request: Request) -> tuple[str, Source]:
+        """A name of the source, equal for requests to the same data, and the source.
+
+        Raises NotFoundError without one, and SourceError if the log directory cannot be read now.
+        """
+        of_directory = self._of_directory()
+        if of_directory is not None:
+            # A TensorBoard with a log directory ignores the experiment.
+            return "files", of_directory
+        if self._provider is None:
+            raise NotFoundError("this TensorBoard has no data provider")
+        experiment = plugin_util.experiment_id(request.environ)
+        source = ProviderSource(self._provider, plugin_util.context(request.environ), experiment)
+        return f"experiment {experiment}", source
+
+    def _of_directory(self) -> FileSource | None:
+        if not self._logdir:
+            return None
+        with self._lock:
+            if self._files is None:
+                try:
+                    self._files = FileSource(self._logdir, live=True)
+                except NotFoundError:  # it may be created later
+                    return None
+            return self._files
+
+
+def _directory(context: Any) -> str:
+    """The log directory if the data provider reads it too and it can be read here, else an empty string."""
+    logdir = getattr(context, "logdir", None)
+    if not isinstance(logdir, str) or not files.is_readable(logdir):
+        return ""
+    if getattr(getattr(context, "flags", None), "grpc_data_provider", ""):
+        return ""
+    return os.path.expanduser(logdir)
+
+
+COLUMNS_TYPE = "application/x-tb-memplugin-columns"
+PARAMETER_HEADER = "X-Parameter"
+_GZIP_FROM = 1 << 10
+"""Shorter responses are not compressed."""
+STATIC_DIRECTORY = pathlib.Path(__file__).resolve().parent.parent / "static"
+_TYPES = {
+    "js": "text/javascript",
+    "css": "text/css",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+    "json": "application/json",
+    "wasm": "application/wasm",
+    "woff2": "font/woff2",
+}
+"""Content types by extension; the system's registry may map JavaScript to plain text."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Columns:
+    """A response of JSON fields and columns of equal length."""
+
+    fields: Mapping[str, Any]
+    columns: Mapping[str, npt.NDArray[Any]]
+
+
+class LargeAnswer(dict[str, Any]):
+    """A JSON object that is kept for later requests and encoded once, because that takes longest. It never changes."""
+
+    body: bytes | None = None
+
+
+def data_body(payload: Mapping[str, Any] | Columns) -> tuple[bytes, str]:
+    """Content and content type of a payload; a number in JSON that is not finite raises ValueError."""
+    if isinstance(payload, Columns):
+        return pack_columns(payload.fields, payload.columns), COLUMNS_TYPE
+    if not isinstance(payload, LargeAnswer):
+        return _dump(payload), "application/json"
+    if payload.body is None:
+        payload.body = _dump(payload)
+    return payload.body, "application/json"
+
+
+def error_response(request: Request, status: int, sentence: str, parameter: str | None = None) -> Response:
+    """An error response with `sentence` as plain text, and the name of the parameter that it is about."""
+    response = respond(request, sentence.encode("utf-8", "replace"), "text/plain; charset=utf-8", status)
+    if parameter is not None:
+        response.headers[PARAMETER_HEADER] = parameter
+    return response
+
+
+def respond(request: Request, content: bytes, content_type: str, status: int = 200) -> Response:
+    # TensorBoard's `Respond` sets nosniff and no-cache, but compresses only text, and slowly.
+    encoding = None
+    if len(content) >= _GZIP_FROM and "gzip" in request.headers.get("Accept-Encoding", ""):
+        content, encoding = gzip.compress(content, 1, mtime=0), "gzip"
+    response: Response = http_util.Respond(request, content, content_type, code=status, content_encoding=encoding)
+    return response
+
+
+def pack_columns(fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """Pack columns of equal length in binary form; `MISSING` in integer columns becomes NaN."""
+    rows = {len(column) for column in columns.values()}
+    if len(rows) > 1:
+        raise ValueError(f"columns of different lengths: {sorted(rows)}")
+    head = _dump({"rows": rows.pop() if rows else 0, "columns": list(columns), **fields})
+    padding = -(4 + len(head)) % 8
+    parts = [struct.pack("<I", len(head)), head, bytes(padding)]
+    parts.extend(_as_float(column).tobytes() for column in columns.values())
+    return b"".join(parts)
+
+
+def _as_float(column: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    values = column.astype("<f8")
+    if column.dtype == np.int64:
+        values[column == MISSING] = np.nan
+    return values
+
+
+def _dump(payload: Mapping[str, Any]) -> bytes:
+    return json.dumps(payload, separators=(",", ":"), allow_nan=False).encode()
+
+
+class StaticFiles:
+    """The files of the built page. Only names found at startup are served."""
+
+    def __init__(self, directory: pathlib.Path = STATIC_DIRECTORY) -> None:
+        entries = directory.iterdir() if directory.is_dir() else iter(())
+        self._files = {entry.name: entry for entry in entries if entry.is_file() and _ending(entry.name) in _TYPES}
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._files)
+
+    def read(self, name: str) -> tuple[bytes, str]:
+        """Content and content type of a file; raises NotFoundError if the page has no such file."""
+        file = self._files.get(name)
+        if file is None:
+            raise NotFoundError(f"the page has no file {name!r:.80}")
+        return file.read_bytes(), _TYPES[_ending(name)]
+
+
+def _ending(name: str) -> str:
+    return name.rpartition(".")[2].lower()
