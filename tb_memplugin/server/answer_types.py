@@ -14,76 +14,32 @@ import typing
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
-from tb_memplugin.analysis import (
-    Answer,
-    AnswerName,
-    AnswerSource,
-    AnswerStatus,
-    CauseKind,
-    DeviceFacts,
-    Epoch,
-    EvidenceView,
-    HostSummary,
-    LayerTotals,
-    MemorySegment,
-    Part,
-    PoolGrowth,
-    PoolSource,
-    ValidationPass,
-)
-from tb_memplugin.fit import Demand, FailedRequest, Kind, Method, Plan, Reproduced, TimeSource
-from tb_memplugin.schema import (
-    LISTS,
-    BandName,
-    Category,
-    ChunkOwner,
-    DeviceSummary,
-    FailedDuring,
-    Fix,
-    FixKind,
-    GroupBytes,
-    Integers,
-    LayerTable,
-    LedgerRow,
-    MemoryMap,
-    Mode,
-    Oom,
-    OomStatus,
-    OwnerSource,
-    Phase,
-    Recomputed,
-    RunStatus,
-    Snapshot,
-    Timeline,
-    TracedPeak,
-    Verdict,
-    WorkerSummary,
-)
+from tb_memplugin import analysis, fit, schema
 
 Fields: TypeAlias = dict[str, Any]
 
 NAMED: Mapping[str, tuple[str, Any]] = {
-    "PHASES": ("Phase", Phase),
-    "MODES": ("Mode", Mode),
-    "CATEGORIES": ("Category", Category),
-    "RECOMPUTED": ("Recomputed", Recomputed),
-    "OWNER_SOURCES": ("OwnerSource", OwnerSource),
-    "BAND_NAMES": ("BandName", BandName),
-    "VERDICTS": ("Verdict", Verdict),
-    "OOM_STATUSES": ("OomStatus", OomStatus),
-    "FAILED_DURING": ("FailedDuring", FailedDuring),
-    "FIX_KINDS": ("FixKind", FixKind),
-    "RUN_STATUSES": ("RunStatus", RunStatus),
-    "ANSWER_NAMES": ("AnswerName", AnswerName),
-    "ANSWER_STATUSES": ("AnswerStatus", AnswerStatus),
-    "ANSWER_SOURCES": ("AnswerSource", AnswerSource),
-    "EVIDENCE_VIEWS": ("EvidenceView", EvidenceView),
-    "MEMORY_PARTS": ("MemoryPart", Part),
-    "PLAN_KINDS": ("PlanKind", Kind),
-    "TIME_SOURCES": ("TimeSource", TimeSource),
-    "POOL_SOURCES": ("PoolSource", PoolSource),
-    "METHODS": ("Method", Method),
-    "CAUSE_KINDS": ("CauseKind", CauseKind),
+    "PHASES": ("Phase", schema.Phase),
+    "MODES": ("Mode", schema.Mode),
+    "CATEGORIES": ("Category", schema.Category),
+    "RECOMPUTED": ("Recomputed", schema.Recomputed),
+    "OWNER_SOURCES": ("OwnerSource", schema.OwnerSource),
+    "BAND_NAMES": ("BandName", schema.BandName),
+    "VERDICTS": ("Verdict", schema.Verdict),
+    "OOM_STATUSES": ("OomStatus", schema.OomStatus),
+    "FAILED_DURING": ("FailedDuring", schema.FailedDuring),
+    "FIX_KINDS": ("FixKind", schema.FixKind),
+    "RUN_STATUSES": ("RunStatus", schema.RunStatus),
+    "ANSWER_NAMES": ("AnswerName", analysis.AnswerName),
+    "ANSWER_STATUSES": ("AnswerStatus", analysis.AnswerStatus),
+    "ANSWER_SOURCES": ("AnswerSource", analysis.AnswerSource),
+    "EVIDENCE_VIEWS": ("EvidenceView", analysis.EvidenceView),
+    "MEMORY_PARTS": ("MemoryPart", analysis.Part),
+    "PLAN_KINDS": ("PlanKind", fit.Kind),
+    "TIME_SOURCES": ("TimeSource", fit.TimeSource),
+    "POOL_SOURCES": ("PoolSource", analysis.PoolSource),
+    "METHODS": ("Method", fit.Method),
+    "CAUSE_KINDS": ("CauseKind", analysis.CauseKind),
 }
 """List of the texts that a field may have -> the name of their type, and the type."""
 
@@ -113,36 +69,41 @@ def _only(record: Any, *names: str) -> dict[str, Any]:
 
 _TEXTS: TypeAlias = tuple[str, ...]
 _SIZE: TypeAlias = int | None
-_DEVICE = {"run": str, "device": str, "phase": Phase}
+_DEVICE = {"run": str, "device": str, "phase": schema.Phase}
 _POOL = ("in_use_bytes", "pool_bytes", "capacity_bytes")
 _OBJECTS: Mapping[str, Fields] = {
-    "Group": _only(GroupBytes, "category", "trainable"),
+    "Group": _only(schema.GroupBytes, "category", "trainable"),
     # Runs and their steps.
     "RunInfo": _row(run=str, version=str, sessions=int, workers=_TEXTS, steps=int, first_step=_SIZE, last_step=_SIZE)
-    | _row(started=float | None, status=RunStatus, ended=bool | None, recorded_until=float | None, rank=int)
-    | _row(phases=tuple[Phase, ...], devices=tuple[DeviceFacts, ...], most_loaded=str | None, ooms=int)
+    | _row(started=float | None, status=schema.RunStatus, ended=bool | None, recorded_until=float | None, rank=int)
+    | _row(phases=tuple[schema.Phase, ...], devices=tuple[analysis.DeviceFacts, ...], most_loaded=str | None, ooms=int)
     | _row(activation_layers=int, findings=_TEXTS, notes=_TEXTS, damage=_TEXTS),
     "RunsAnswer": _row(plugin_version=str, runs=Object("RunInfo")),
-    "SnapshotRef": _only(Snapshot, "step", "phase", "mode", "batch_size", "at_failure") | _row(first_step=int),
+    "SnapshotRef": _only(schema.Snapshot, "step", "phase", "mode", "batch_size", "at_failure") | _row(first_step=int),
     "LayerChange": _row(step=int, reason=str, became_trainable=_TEXTS, became_frozen=_TEXTS)
-    | _of(LayerTotals)
+    | _of(analysis.LayerTotals)
     | {f"peak_{when}_{what}": _SIZE for when in ("before", "after") for what in ("bytes", "step")},
     "Failure": _row(oom=int, step=int, reason=str),
     "SessionStart": _row(session=str, first_step=_SIZE),
     "OverviewHead": _DEVICE
     | _row(total_rows=int, groups=Object("Group"), snapshots=Object("SnapshotRef"), changes=Object("LayerChange"))
-    | _row(epochs=tuple[Epoch, ...], validations=tuple[ValidationPass, ...])
+    | _row(epochs=tuple[analysis.Epoch, ...], validations=tuple[analysis.ValidationPass, ...])
     | _row(failures=Object("Failure"), sessions=Object("SessionStart")),
     "LedgerTotalsHead": _DEVICE | _row(layer=str | None, groups=Object("Group")),
     "PoolHead": _DEVICE
-    | _row(total_rows=int, sources=tuple[PoolSource, ...], growths=tuple[PoolGrowth, ...], sentences=_TEXTS),
+    | _row(
+        total_rows=int,
+        sources=tuple[analysis.PoolSource, ...],
+        growths=tuple[analysis.PoolGrowth, ...],
+        sentences=_TEXTS,
+    ),
     "ActivationsHead": _row(run=str, total_rows=int, layers=_TEXTS),
-    "LayersAnswer": _row(run=str) | _of(LayerTable, "wall_time"),
+    "LayersAnswer": _row(run=str) | _of(schema.LayerTable, "wall_time"),
     # Traced and failed steps.
-    "SnapshotSummary": _of(Snapshot, *LISTS),
+    "SnapshotSummary": _of(schema.Snapshot, *schema.LISTS),
     "SnapshotsAnswer": _row(run=str, snapshots=Object("SnapshotSummary")),
-    "Snapshot": _row(run=str) | _of(Snapshot),
-    "MapRef": _only(MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
+    "Snapshot": _row(run=str) | _of(schema.Snapshot),
+    "MapRef": _only(schema.MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
     | _row(chunks=int, regions=tuple[int, ...]),
     "MapsAnswer": _row(run=str, maps=Object("MapRef")),
     "Region": _row(address=int, bytes=int),
@@ -151,59 +112,65 @@ _OBJECTS: Mapping[str, Fields] = {
     "MapSummary": _row(free_bytes=int, largest_free_bytes=int, unreserved_bytes=_SIZE, rounding_bytes=int)
     | _row(owned_bytes=int, owner_unknown_bytes=int, unknown_bytes=int)
     | _row(bins=Object("Bin"), blocking_chunks=Object("BlockingChunks")),
-    "MapHead": _only(MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
-    | _row(run=str, chunks=int, states=_TEXTS, sources=_TEXTS, owners=tuple[ChunkOwner, ...])
+    "MapHead": _only(schema.MemoryMap, "step", "phase", "device", "wall_time", *_POOL, "complete", "not_available")
+    | _row(run=str, chunks=int, states=_TEXTS, sources=_TEXTS, owners=tuple[schema.ChunkOwner, ...])
     | _row(regions=Object("Region"), summary=Object("MapSummary", many=False)),
-    "TimelineRef": _only(Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events")
-    | _only(Timeline, "duration_ns", "not_available")
+    "TimelineRef": _only(
+        schema.Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events"
+    )
+    | _only(schema.Timeline, "duration_ns", "not_available")
     | _row(allocations=int, moments=int),
     "TimelinesAnswer": _row(run=str, timelines=Object("TimelineRef")),
-    "TimelineHead": _only(Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events")
-    | _only(Timeline, "duration_ns", "not_available", "owners", "ops", "shapes", "lines", "bands", "compiled")
-    | _row(run=str, allocations=int, moments=int, time_ns=Integers, event=Integers),
-    "Oom": _row(chunks=_SIZE) | _of(Oom, "identifier", "fixes", "map"),
+    "TimelineHead": _only(
+        schema.Timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events"
+    )
+    | _only(schema.Timeline, "duration_ns", "not_available", "owners", "ops", "shapes", "lines", "bands", "compiled")
+    | _row(run=str, allocations=int, moments=int, time_ns=schema.Integers, event=schema.Integers),
+    "Oom": _row(chunks=_SIZE) | _of(schema.Oom, "identifier", "fixes", "map"),
     "OomsAnswer": _row(run=str, ooms=Object("Oom")),
-    "Fixes": _row(run=str, oom=int, fixes=tuple[Fix, ...], note=str | None),
-    "DeviceMemory": _only(Snapshot, "step", "phase", "at_failure", *_POOL)
-    | _row(run=str, device=str, total_bytes=_SIZE, segments=tuple[MemorySegment, ...], notes=_TEXTS)
+    "Fixes": _row(run=str, oom=int, fixes=tuple[schema.Fix, ...], note=str | None),
+    "DeviceMemory": _only(schema.Snapshot, "step", "phase", "at_failure", *_POOL)
+    | _row(run=str, device=str, total_bytes=_SIZE, segments=tuple[analysis.MemorySegment, ...], notes=_TEXTS)
     | {f"driver_{name}_bytes": _SIZE for name in ("process", "used", "total")},
-    "HostSummary": _row(sentence=str) | _of(HostSummary),
+    "HostSummary": _row(sentence=str) | _of(analysis.HostSummary),
     "HostMemoryHead": _DEVICE
     | _row(worker=str, total_rows=int, summary=Object("HostSummary", many=False, optional=True)),
     # The four answers, and all devices side by side.
-    "Answer": _row(question=str) | _of(Answer),
-    "AnswersAnswer": _row(run=str, device=str | None, phase=Phase, answers=tuple[Answer, ...]),
-    "WorkerInfo": _only(WorkerSummary, "worker", "sessions", "first_step", "last_step", "last_wall_time", "status")
+    "Answer": _row(question=str) | _of(analysis.Answer),
+    "AnswersAnswer": _row(run=str, device=str | None, phase=schema.Phase, answers=tuple[analysis.Answer, ...]),
+    "WorkerInfo": _only(
+        schema.WorkerSummary, "worker", "sessions", "first_step", "last_step", "last_wall_time", "status"
+    )
     | _row(ended=bool | None, rows=_SIZE, stopped_early=str | None, clock_offset_seconds=float | None),
-    "DeviceRow": _only(DeviceSummary, "name", "peak_bytes", "peak_step", "last_in_use_bytes", "capacity_bytes")
-    | _only(DeviceSummary, "pool_bytes", "rows", "ooms")
-    | _row(device=str, worker=str, headroom_bytes=_SIZE, breakdown=TracedPeak | None),
+    "DeviceRow": _only(schema.DeviceSummary, "name", "peak_bytes", "peak_step", "last_in_use_bytes", "capacity_bytes")
+    | _only(schema.DeviceSummary, "pool_bytes", "rows", "ooms")
+    | _row(device=str, worker=str, headroom_bytes=_SIZE, breakdown=schema.TracedPeak | None),
     "Imbalance": _row(largest=str, smallest=str, bytes=int, sentence=str),
     "ComparedSteps": _row(step=tuple[int, ...], max_peak_bytes=tuple[_SIZE, ...], min_peak_bytes=tuple[_SIZE, ...])
     | _row(sum_in_use_bytes=tuple[_SIZE, ...] | None),
     "DevicesAnswer": _row(
-        run=str, rolled_up=bool, phase=Phase, workers=Object("WorkerInfo"), devices=Object("DeviceRow")
+        run=str, rolled_up=bool, phase=schema.Phase, workers=Object("WorkerInfo"), devices=Object("DeviceRow")
     )
     | _row(most_loaded=str | None, imbalance=Object("Imbalance", many=False, optional=True), sum_peak_bytes=int)
     | _row(steps=Object("ComparedSteps", many=False), damage=_TEXTS),
     # Predictions.
-    "FailedRequest": _of(FailedRequest, "step"),
-    "PlainRow": _only(LedgerRow, "layer", "category", "trainable", "bytes"),
+    "FailedRequest": _of(fit.FailedRequest, "step"),
+    "PlainRow": _only(schema.LedgerRow, "layer", "category", "trainable", "bytes"),
     "MeasuredStep": _row(step=int, in_use_bytes=int, ledger=Object("PlainRow")),
     "CurvePoint": _row(batch_size=int, peak_bytes=int, low_bytes=int, high_bytes=int, fits=bool | None)
-    | _row(fails_at=FailedRequest | None),
+    | _row(fails_at=fit.FailedRequest | None),
     "RecordedSteps": _row(batch_sizes=tuple[int, ...], steps=tuple[int, ...], peak_bytes=_SIZE),
     "AskedConditions": _row(batch_size=_SIZE, capacity_bytes=_SIZE, freeze=str | None, unfreeze=str | None)
     | _row(optimizer=str | None, precision=str | None),
     "WhatIf": _row(run=str, device=str, conditions=Object("AskedConditions", many=False), batch_size=_SIZE)
     | _row(capacity_bytes=_SIZE, peak_bytes=_SIZE, low_bytes=_SIZE, high_bytes=_SIZE, fits=bool | None, sentence=str)
-    | _row(fails_at=FailedRequest | None, enough_capacity_bytes=_SIZE, largest_batch_size=_SIZE, method=Method)
-    | _row(reproduced=Reproduced, assumptions=_TEXTS, recorded=Object("RecordedSteps", many=False))
+    | _row(fails_at=fit.FailedRequest | None, enough_capacity_bytes=_SIZE, largest_batch_size=_SIZE, method=fit.Method)
+    | _row(reproduced=fit.Reproduced, assumptions=_TEXTS, recorded=Object("RecordedSteps", many=False))
     | _row(ledger=Object("PlainRow"), curve=Object("CurvePoint"))
     | _row(measured=Object("MeasuredStep", many=False, optional=True)),
-    "Demand": _row(sentences=_TEXTS) | _of(Demand),
+    "Demand": _row(sentences=_TEXTS) | _of(fit.Demand),
     "DemandAnswer": _row(run=str, device=str, demand=Object("Demand", many=False, optional=True)),
-    "Plan": _of(Plan)
+    "Plan": _of(fit.Plan)
     | _row(run=str, ledger=Object("PlainRow"), measured=Object("MeasuredStep", many=False, optional=True)),
 }
 
@@ -277,7 +244,7 @@ def _check(hint: Any) -> str:
         return f"maybe({_check(Union[tuple(one for one in parts if one is not types.NoneType)])})"  # noqa: UP007
     if hint in _CHECKS:
         return _CHECKS[hint]
-    if hint == Integers:
+    if hint == schema.Integers:
         return "numbers"
     if dataclasses.is_dataclass(hint):
         return _check(Object(hint.__name__, many=False))  # type: ignore[union-attr]
