@@ -16,13 +16,14 @@ import os
 import pathlib
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from tensorboard import plugin_util
 from tensorboard.backend import http_util
+from werkzeug.datastructures import MultiDict
 from werkzeug.wrappers import Request, Response
 
 from tb_memplugin.errors import NotFoundError, RequestError
@@ -39,19 +40,8 @@ MAX_POINTS = 10_000
 """Numbers of points that fit on the screen."""
 
 
-class Arguments(Protocol):
-    """Query arguments with repetitions; werkzeug's `Request.args` is one."""
-
-    def __iter__(self) -> Iterator[str]: ...
-
-    def getlist(self, name: str) -> Sequence[str]: ...
-
-
-# Each of these raises RequestError for a value that it does not accept.
-
-
-def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
-    """The parameters of a request; each must be in `accepted` and given once."""
+def parse(arguments: "MultiDict[str, str]", accepted: Sequence[str]) -> dict[str, str]:
+    """The parameters of a request; each must be in `accepted` and given once, else RequestError."""
     values = {}
     for name in arguments:
         if name not in accepted:
@@ -63,59 +53,60 @@ def parse(arguments: Arguments, accepted: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def text_of(values: Mapping[str, str], name: str) -> str:
-    value = values.get(name, "")
-    if not value:
-        raise RequestError(f"parameter {name!r} is missing; pass the name of a {name}")
-    if len(value) > MAX_TEXT_CHARACTERS:
-        raise RequestError(
-            f"parameter {name!r} has {len(value)} characters; at most {MAX_TEXT_CHARACTERS} are accepted"
-        )
-    return value
+class Parameter(NamedTuple):
+    """An argument of a handler: the request's parameters that it is read from, and how; RequestError for values that it
+    does not accept."""
+
+    names: tuple[str, ...]
+    read: Callable[[Mapping[str, str]], Any]
 
 
-def optional_text_of(values: Mapping[str, str], name: str) -> str | None:
-    return text_of(values, name) if name in values else None
+def _text(name: str) -> Parameter:
+    def read(values: Mapping[str, str]) -> str:
+        value = values.get(name, "")
+        if not value:
+            raise RequestError(f"parameter {name!r} is missing; pass the name of a {name}")
+        if len(value) > MAX_TEXT_CHARACTERS:
+            limit = f"at most {MAX_TEXT_CHARACTERS} are accepted"
+            raise RequestError(f"parameter {name!r} has {len(value)} characters; {limit}")
+        return value
+
+    return Parameter((name,), read)
 
 
-def step(values: Mapping[str, str], name: str) -> int:
-    if name not in values:
-        raise RequestError(f"parameter {name!r} is missing; pass a step, an integer >= 0")
-    return _integer(name, values[name], 0, MAX_STEP)
+def _integer(name: str, least: int, most: int, default: int | None = None) -> Parameter:
+    def read(values: Mapping[str, str]) -> int:
+        if name not in values and default is None:
+            raise RequestError(f"parameter {name!r} is missing; pass a step, an integer >= 0")
+        value = values.get(name, str(default))
+        # int() also accepts blanks, signs, underscores and digits of other scripts.
+        if not (value.isascii() and value.isdigit() and len(value) <= 16) or not least <= int(value) <= most:
+            accepted = f"an integer from {least} to {most}"
+            raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: {accepted}", name)
+        return int(value)
+
+    return Parameter((name,), read)
 
 
-def optional_step(values: Mapping[str, str], name: str) -> int | None:
-    return step(values, name) if name in values else None
+def _maybe(parameter: Parameter) -> Parameter:
+    """None if it is not given."""
+    (name,) = parameter.names
+    return Parameter((name,), lambda values: parameter.read(values) if name in values else None)
 
 
-def step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """`first_step` and `last_step`, in order, each None if not given."""
-    first, last = optional_step(values, "first_step"), optional_step(values, "last_step")
-    if first is not None and last is not None and first > last:
-        raise RequestError(f"first_step {first} is after last_step {last}; pass them in order")
-    return first, last
-
-
-def points(values: Mapping[str, str]) -> int:
-    return _integer("points", values.get("points", str(DEFAULT_POINTS)), MIN_POINTS, MAX_POINTS)
-
-
-def batch_size_of(values: Mapping[str, str]) -> int | None:
-    return _integer("batch_size", values["batch_size"], 1, MAX_BATCH_SIZE) if "batch_size" in values else None
-
-
-def phase(values: Mapping[str, str]) -> Phase:
+def _phase(values: Mapping[str, str]) -> Phase:
     value = values.get("phase", "train")
     if value not in PHASES:
         raise RequestError(f"parameter 'phase' is {value!r:.80}; accepted: {', '.join(PHASES)}")
     return value
 
 
-def _integer(name: str, value: str, least: int, most: int) -> int:
-    # int() also accepts blanks, signs, underscores and digits of other scripts.
-    if not (value.isascii() and value.isdigit() and len(value) <= 16) or not least <= int(value) <= most:
-        raise RequestError(f"parameter {name!r} is {value!r:.80}; accepted: an integer from {least} to {most}", name)
-    return int(value)
+def _step_limits(values: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """`first_step` and `last_step`, in order, each None if not given."""
+    first, last = (_maybe(_integer(name, 0, MAX_STEP)).read(values) for name in ("first_step", "last_step"))
+    if first is not None and last is not None and first > last:
+        raise RequestError(f"first_step {first} is after last_step {last}; pass them in order")
+    return first, last
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,8 +129,7 @@ class Stretch:
         return self.first_step, self.last_step, 2 * self.points
 
 
-@dataclasses.dataclass(frozen=True)
-class MapPlace:
+class MapPlace(NamedTuple):
     """A map's place: a failed allocation (its index in ``oom``), or a device, step and phase."""
 
     oom: int | None = None
@@ -148,34 +138,28 @@ class MapPlace:
     phase: Phase = "train"
 
 
-def _stretch(values: Mapping[str, str]) -> Stretch:
-    return Stretch(
-        text_of(values, "device"),
-        phase(values),
-        *step_limits(values),
-        points(values),
-        optional_text_of(values, "session"),
-    )
-
-
 def _place(values: Mapping[str, str]) -> MapPlace:
     if "oom" not in values:
-        return MapPlace(None, text_of(values, "device"), step(values, "step"), phase(values))
+        return MapPlace(None, *(parameter.read(values) for parameter in (DEVICE, STEP, PHASE)))
     if values.keys() & {"device", "step", "phase"}:
         raise RequestError("parameter 'oom' excludes 'device', 'step' and 'phase'; pass either one or the others")
-    return MapPlace(step(values, "oom"))
+    return MapPlace(OOM.read(values))
 
 
-class Parameter(NamedTuple):
-    """An argument of a handler: the request's parameters that it is read from, and how."""
-
-    names: tuple[str, ...]
-    read: Callable[[Mapping[str, str]], Any]
+def _stretch(values: Mapping[str, str]) -> Stretch:
+    steps = _step_limits(values)
+    return Stretch(DEVICE.read(values), PHASE.read(values), *steps, POINTS.read(values), SESSION.read(values))
 
 
-def _named(read: Callable[[Mapping[str, str], str], Any], name: str) -> Parameter:
-    return Parameter((name,), lambda values: read(values, name))
-
+RUN, DEVICE, STEP = _text("run"), _text("device"), _integer("step", 0, MAX_STEP)
+ANY_DEVICE, ANY_STEP = _maybe(DEVICE), _maybe(STEP)
+LAYER, SESSION, BUDGET = (_maybe(_text(name)) for name in ("layer", "session", "budget"))
+OOM, BATCH_SIZE = _integer("oom", 0, MAX_STEP), _maybe(_integer("batch_size", 1, MAX_BATCH_SIZE))
+PHASE, POINTS = Parameter(("phase",), _phase), _integer("points", MIN_POINTS, MAX_POINTS, DEFAULT_POINTS)
+STEPS = Parameter(("first_step", "last_step"), _step_limits)
+STRETCH = Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
+PLACE = Parameter(("device", "step", "phase", "oom"), _place)
+CONDITIONS = Parameter(("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"), dict)
 
 Answer: TypeAlias = "Callable[[Any, Source, Mapping[str, str]], dict[str, Any] | Columns]"
 Route: TypeAlias = tuple[tuple[str, ...], Answer]
@@ -189,21 +173,6 @@ def route(handler: Callable[..., "dict[str, Any] | Columns"], *parameters: Param
         return handler(handlers, source, *(parameter.read(values) for parameter in parameters))
 
     return tuple(name for parameter in parameters for name in parameter.names), answer
-
-
-RUN, DEVICE = (_named(text_of, name) for name in ("run", "device"))
-ANY_DEVICE, LAYER, SESSION, BUDGET = (
-    _named(optional_text_of, name) for name in ("device", "layer", "session", "budget")
-)
-STEP, OOM = (_named(step, name) for name in ("step", "oom"))
-ANY_STEP = _named(optional_step, "step")
-PHASE, POINTS = Parameter(("phase",), phase), Parameter(("points",), points)
-STEPS = Parameter(("first_step", "last_step"), step_limits)
-STRETCH = Parameter(("device", "phase", "first_step", "last_step", "points", "session"), _stretch)
-PLACE = Parameter(("device", "step", "phase", "oom"), _place)
-CONDITIONS = Parameter(
-    ("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"), lambda values: values
-)
 
 
 class Sources:

@@ -21,7 +21,7 @@ from tb_memplugin.fit import (
     plan_for,
 )
 from tb_memplugin.schema import as_json, with_layers_of
-from tb_memplugin.server.messages import ANY_DEVICE, BUDGET, CONDITIONS, OOM, RUN, batch_size_of, route
+from tb_memplugin.server.messages import ANY_DEVICE, BATCH_SIZE, BUDGET, CONDITIONS, OOM, RUN, route
 from tb_memplugin.server.workers import Lookup
 from tb_memplugin.storage import LoadedRun, failed_session
 from tb_memplugin.storage.files import Source
@@ -42,7 +42,7 @@ class Predictions(Lookup):
 
     def what_if(self, source: Source, run: str, device: str | None, values: Mapping[str, str]) -> dict[str, Any]:
         conditions = checked_conditions(
-            batch_size_of(values),
+            BATCH_SIZE.read(values),
             values.get("capacity"),
             *(values.get(name) or None for name in ("freeze", "unfreeze", "optimizer", "precision")),
         )
