@@ -70,8 +70,8 @@ class LayerChange:
     Tables of neighbouring steps are one change of the peak: an unfreezing, then a new optimizer.
 
     Attributes:
-        before, after: The peaks of the nearest traced steps before and after; if a side has none, the highest peaks of
-            the steps near the change. None if no peak was measured, and at the start of the recording.
+        peak_before_bytes, peak_after_bytes: The peaks of the nearest traced steps before and after; if a side has none,
+            the highest peaks of the steps near the change. None if no peak was measured, and at the start.
     """
 
     step: int
@@ -79,8 +79,10 @@ class LayerChange:
     totals: LayerTotals
     became_trainable: tuple[str, ...]
     became_frozen: tuple[str, ...]
-    before: Level | None = None
-    after: Level | None = None
+    peak_before_bytes: int | None = None
+    peak_before_step: int | None = None
+    peak_after_bytes: int | None = None
+    peak_after_step: int | None = None
 
 
 def layer_totals(table: LayerTable) -> LayerTotals:
@@ -119,12 +121,13 @@ def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
         return [LayerChange(one.step, one.reason, layer_totals(one), *_became({}, one)) for one in tables]
     steps, figures = step_rows(run, device, phase)
     traced = [snapshot.step for snapshot in comparable_steps(run, device, phase)]
-    levels: dict[int, tuple[Level | None, Level | None]] = {}
+    peaks: dict[int, tuple[int | None, ...]] = {}
     for _, first, last, before, after in _table_effects(tables, steps, figures.peak_bytes, traced):
-        levels |= dict.fromkeys(range(first, last + 1), (before, after))
+        sides = [(None, None) if one is None else (one.peak_bytes, one.step) for one in (before, after)]
+        peaks |= dict.fromkeys(range(first, last + 1), (*sides[0], *sides[1]))
     flags: list[dict[str, bool]] = [{}, *map(trainable_layers, tables)]
     return [
-        LayerChange(one.step, one.reason, layer_totals(one), *_became(flags[at], one), *levels.get(at, ()))
+        LayerChange(one.step, one.reason, layer_totals(one), *_became(flags[at], one), *peaks.get(at, ()))
         for at, one in enumerate(tables)
     ]
 

@@ -195,31 +195,7 @@ def _with_records(objects: Mapping[str, Fields]) -> Mapping[str, Fields]:
 
 
 OBJECTS = _with_records(_OBJECTS)
-"""Name of an object to its fields."""
-ROUTES: Mapping[str, str] = {
-    "runs": "RunsAnswer",
-    "answers": "AnswersAnswer",
-    "devices": "DevicesAnswer",
-    "overview": "OverviewHead",
-    "ledger_totals": "LedgerTotalsHead",
-    "pool": "PoolHead",
-    "layers": "LayersAnswer",
-    "oom": "OomsAnswer",
-    "maps": "MapsAnswer",
-    "map": "MapHead",
-    "snapshots": "SnapshotsAnswer",
-    "snapshot": "Snapshot",
-    "device_memory": "DeviceMemory",
-    "what_if": "WhatIf",
-    "plan": "Plan",
-    "demand": "DemandAnswer",
-    "host_memory": "HostMemoryHead",
-    "timelines": "TimelinesAnswer",
-    "timeline": "TimelineHead",
-    "fixes": "Fixes",
-    "activations": "ActivationsHead",
-}
-"""Route to the object of its answer."""
+"""Name of an object to its fields; a route says which of them it answers with."""
 
 
 _CHECKS = {str: "text", bool: "flag", int: "number", float: "number"}

@@ -9,6 +9,7 @@ refuse them; a request to an object store that fails for good ends their reading
 stores whose client is not installed) is only known to the data provider.
 """
 
+import contextlib
 import dataclasses
 import gzip
 import json
@@ -17,7 +18,7 @@ import pathlib
 import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -161,18 +162,22 @@ STRETCH = Parameter(("device", "phase", "first_step", "last_step", "points", "se
 PLACE = Parameter(("device", "step", "phase", "oom"), _place)
 CONDITIONS = Parameter(("batch_size", "capacity", "freeze", "unfreeze", "optimizer", "precision"), dict)
 
-Answer: TypeAlias = "Callable[[Any, Source, Mapping[str, str]], dict[str, Any] | Columns]"
-Route: TypeAlias = tuple[tuple[str, ...], Answer]
-"""Accepted parameters, and the answer of the handlers to a source and values of these."""
+
+class Route(NamedTuple):
+    """Accepted parameters; the answer of the handlers to a source and values of these, and its object."""
+
+    accepted: tuple[str, ...]
+    answer: "Callable[[Any, Source, Mapping[str, str]], dict[str, Any] | Columns]"
+    object: str
 
 
-def route(handler: Callable[..., "dict[str, Any] | Columns"], *parameters: Parameter) -> Route:
-    """The route to a method of the handlers."""
+def route(name: str, handler: Callable[..., "dict[str, Any] | Columns"], *parameters: Parameter) -> Route:
+    """The route to a method of the handlers, whose answer is the object of this name in `answer_types`."""
 
     def answer(handlers: Any, source: Source, values: Mapping[str, str]) -> "dict[str, Any] | Columns":
         return handler(handlers, source, *(parameter.read(values) for parameter in parameters))
 
-    return tuple(name for parameter in parameters for name in parameter.names), answer
+    return Route(tuple(name for parameter in parameters for name in parameter.names), answer, name)
 
 
 class Sources:
@@ -200,25 +205,21 @@ class Sources:
         return f"experiment {experiment}", source
 
     def _of_directory(self) -> FileSource | None:
-        if not self._logdir:
-            return None
         with self._lock:
-            if self._files is None:
-                try:
+            if self._files is None and self._logdir:
+                with contextlib.suppress(NotFoundError):  # it may be created later
                     self._files = FileSource(self._logdir, live=True)
-                except NotFoundError:  # it may be created later
-                    return None
             return self._files
 
 
 def _directory(context: Any) -> str:
     """The log directory if the data provider reads it too and it can be read here, else an empty string."""
-    logdir = getattr(context, "logdir", None)
-    if not isinstance(logdir, str) or not files.is_readable(logdir):
-        return ""
-    if getattr(getattr(context, "flags", None), "grpc_data_provider", ""):
-        return ""
-    return os.path.expanduser(logdir)
+    logdir, is_remote = (
+        getattr(context, "logdir", None),
+        getattr(getattr(context, "flags", None), "grpc_data_provider", ""),
+    )
+    is_read = isinstance(logdir, str) and files.is_readable(logdir) and not is_remote
+    return os.path.expanduser(str(logdir)) if is_read else ""
 
 
 COLUMNS_TYPE = "application/x-tb-memplugin-columns"
@@ -288,15 +289,10 @@ def pack_columns(fields: Mapping[str, Any], columns: Mapping[str, npt.NDArray[An
     head = _dump({"rows": rows.pop() if rows else 0, "columns": list(columns), **fields})
     padding = -(4 + len(head)) % 8
     parts = [struct.pack("<I", len(head)), head, bytes(padding)]
-    parts.extend(_as_float(column).tobytes() for column in columns.values())
+    for column in columns.values():
+        unknown = (column == MISSING) if column.dtype == np.int64 else False
+        parts.append(np.where(unknown, np.nan, column).astype("<f8").tobytes())
     return b"".join(parts)
-
-
-def _as_float(column: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    values = column.astype("<f8")
-    if column.dtype == np.int64:
-        values[column == MISSING] = np.nan
-    return values
 
 
 def _dump(payload: Mapping[str, Any]) -> bytes:

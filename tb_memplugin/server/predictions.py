@@ -1,7 +1,7 @@
 """Handlers of the routes whose answers are simulated: what-if, plan, fixes and demand. Each takes some seconds."""
 
 import threading
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from tb_memplugin.errors import NotFoundError
@@ -66,8 +66,7 @@ class Predictions(Lookup):
         def compute() -> tuple[dict[str, Any], int]:
             tags = self._reader.tags(source, run)
             found = advice(*failed_session(self._reader, source, tags, loaded, loaded.run.ooms[index]))
-            described = {"run": run, "oom": index, "fixes": as_json(found.fixes), "note": found.note}
-            return described, _SHORT_ANSWER_BYTES
+            return {"run": run, "oom": index, "fixes": as_json(found.fixes), "note": found.note}, _SHORT_ANSWER_BYTES
 
         return self._once(("fixes", run, index), loaded.version, compute)
 
@@ -76,8 +75,8 @@ class Predictions(Lookup):
         chosen = device_of(loaded.run, device)
 
         def compute() -> tuple[dict[str, Any], int]:
-            described = {"run": run, "device": chosen, "demand": describe_demand(peak_demand(loaded.run, chosen))}
-            return described, _SHORT_ANSWER_BYTES
+            demand = describe_demand(peak_demand(loaded.run, chosen))
+            return {"run": run, "device": chosen, "demand": demand}, _SHORT_ANSWER_BYTES
 
         return self._once(("demand", run, chosen), loaded.version, compute)
 
@@ -99,35 +98,30 @@ class Predictions(Lookup):
             lambda: (Predictor.of(with_layers_of(loaded.run, loaded.by_worker, device), device), loaded.nbytes),
         )
         answer = predictor.what_if(conditions)
-        described = {
-            "run": loaded.run.name,
-            **describe_what_if(answer),
-            "curve": predictor.curve(answer),
-            "measured": describe_measured(measured_snapshot(loaded.run, device, answer.recorded_steps)),
-        }
-        return described, _answer_bytes(described, len(described["curve"]))
+        curve = predictor.curve(answer)
+        described = {**describe_what_if(answer), "curve": curve}
+        return _with_measured(loaded, device, described, answer.recorded_steps, len(curve))
 
 
 def _plan(loaded: LoadedRun, device: str, budget: int | None) -> tuple[dict[str, Any], int]:
     plan = plan_for(with_layers_of(loaded.run, loaded.by_worker, device), device, budget)
     steps = [one.step for one in loaded.run.requests if one.device == device and one.phase == "train"]
-    described = {
-        "run": loaded.run.name,
-        **describe_plan(plan),
-        "measured": describe_measured(measured_snapshot(loaded.run, device, steps)),
-    }
-    return described, _answer_bytes(described, sum(len(part) for option in plan.options for part in option.segments))
+    names = sum(len(part) for option in plan.options for part in option.segments)
+    return _with_measured(loaded, device, describe_plan(plan), steps, names)
 
 
-def _answer_bytes(described: Mapping[str, Any], others: int) -> int:
-    """Estimated bytes in memory of an answer with a ledger, a measured one if known, and other rows."""
-    measured = described["measured"]
-    return _ROW_BYTES * (20 + len(described["ledger"]) + others + (len(measured["ledger"]) if measured else 0))
+def _with_measured(
+    loaded: LoadedRun, device: str, described: Mapping[str, Any], steps: Sequence[int], others: int
+) -> tuple[dict[str, Any], int]:
+    """An answer with a ledger and `others` more rows, and beside it a measured one; its estimated bytes in memory."""
+    measured = describe_measured(measured_snapshot(loaded.run, device, steps))
+    rows = 20 + len(described["ledger"]) + others + (len(measured["ledger"]) if measured else 0)
+    return {"run": loaded.run.name, **described, "measured": measured}, _ROW_BYTES * rows
 
 
 PREDICTION_ROUTES = {
-    "fixes": route(Predictions.fixes, RUN, OOM),
-    "demand": route(Predictions.demand, RUN, ANY_DEVICE),
-    "plan": route(Predictions.plan, RUN, ANY_DEVICE, BUDGET),
-    "what_if": route(Predictions.what_if, RUN, ANY_DEVICE, CONDITIONS),
+    "fixes": route("Fixes", Predictions.fixes, RUN, OOM),
+    "demand": route("DemandAnswer", Predictions.demand, RUN, ANY_DEVICE),
+    "plan": route("Plan", Predictions.plan, RUN, ANY_DEVICE, BUDGET),
+    "what_if": route("WhatIf", Predictions.what_if, RUN, ANY_DEVICE, CONDITIONS),
 }

@@ -1,4 +1,4 @@
-"""All handlers, routes to them, and errors to HTTP. Imported with the first request, to keep TensorBoard's startup fast."""
+"""All handlers, the routes to them, and errors as HTTP. Imported with the first request: TensorBoard starts faster."""
 
 import logging
 import threading
@@ -24,8 +24,6 @@ from tb_memplugin.storage import Reader, given_back
 from tb_memplugin.storage.files import Source, SourceError
 from tb_memplugin.version import __version__
 
-_log = logging.getLogger(__name__)
-
 MAX_EXPERIMENTS = 16
 """Most experiments with cached data; a local server has one."""
 PATIENCE_SECONDS = 1.0
@@ -50,13 +48,12 @@ class Handlers(Series, Steps, Devices, Predictions):
 
 _FILES = ("index.js", "static/*")
 DATA_ROUTES: Mapping[str, Route] = {
-    "runs": route(Handlers.runs),
+    "runs": route("RunsAnswer", Handlers.runs),
     **SERIES_ROUTES,
     **STEP_ROUTES,
     **DEVICE_ROUTES,
     **PREDICTION_ROUTES,
 }
-"""Route to accepted parameters and handler."""
 
 
 class Server:
@@ -79,7 +76,7 @@ class Server:
         except NotFoundError as error:
             return messages.error_response(request, 404, str(error))
         except (SourceError, FormatError) as error:
-            _log.warning("tb_memplugin: %s", clean(str(error)))
+            logging.getLogger(__name__).warning("tb_memplugin: %s", clean(str(error)))
             return messages.error_response(request, 503, str(error))
         except tensorboard_errors.PublicError as error:
             return messages.error_response(request, error.http_code, str(error))
@@ -87,12 +84,11 @@ class Server:
             return messages.error_response(request, error.code or 400, error.description or error.name)
 
     def _data(self, route: str, request: Request) -> Response:
-        accepted, answer = DATA_ROUTES[route]
+        accepted, answer, _ = DATA_ROUTES[route]
         values = messages.parse(request.args, accepted)
         name, source = self._sources.of(request)
         with given_back():
-            content, content_type = messages.data_body(answer(self._handlers_of(name), source, values))
-            return messages.respond(request, content, content_type)
+            return messages.respond(request, *messages.data_body(answer(self._handlers_of(name), source, values)))
 
     def _file(self, route: str, request: Request) -> Response:
         # There may be a path prefix: the name follows the last "/static/".

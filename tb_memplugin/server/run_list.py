@@ -30,9 +30,20 @@ from tb_memplugin.analysis import (
     worst,
 )
 from tb_memplugin.errors import MemoryPluginError
-from tb_memplugin.schema import NO_STEPS, PHASES, Integers, RunStatus, WorkerSummary, clean, distinct, full_device_name
-from tb_memplugin.server.workers import workers_with
-from tb_memplugin.storage import LoadedRun, Reader, RollupReader, RunTags, WorkerRuns, limited
+from tb_memplugin.schema import (
+    NO_STEPS,
+    PHASES,
+    Integers,
+    RunStatus,
+    WorkerSummary,
+    as_json,
+    clean,
+    distinct,
+    full_device_name,
+    values_of,
+)
+from tb_memplugin.server.workers import Lookup, workers_with
+from tb_memplugin.storage import RunTags, WorkerRuns, limited
 from tb_memplugin.storage.files import MANY_WORKERS, MAX_RUN_ROWS, MAX_WORKERS, Source
 from tb_memplugin.storage.read import REQUESTS, TIMELINES, basic_streams
 
@@ -166,12 +177,8 @@ class WorkerFacts:
     is_thinned: bool = False
 
 
-class RunFacts:
+class RunFacts(Lookup):
     """Describes runs on top of one `Reader`; the figures of workers that did not change are cached. Thread-safe."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._rollups = RollupReader(reader)
 
     def describe(self, source: Source, tags: RunTags) -> dict[str, Any]:
         """The run's entry in ``GET runs``."""
@@ -184,8 +191,11 @@ class RunFacts:
             read = self._reader.cache.computed(key, runs.version, lambda: self._of_many(source, runs))
         for worker in read:
             same = training is every and worker.training_steps is worker.steps
-            every = _union(every, worker.steps)
-            training = every if same else _union(training, worker.training_steps)
+            every, training = (
+                known if np.array_equal(known, own) or not len(own) else distinct(known, own)[: MAX_STEPS + 1]
+                for known, own in ((every, worker.steps), (training, worker.training_steps))
+            )
+            training = every if same else training
             # Without its steps, which would be most of what all workers take.
             workers.append(dataclasses.replace(worker, training_steps=NO_STEPS, steps=NO_STEPS))
         layers, damage = self._reader.survey_activations(source, tags)
@@ -217,39 +227,30 @@ class RunFacts:
         return found, 16 * sum(steps.values()) + 1000 * sum(1 + len(one.devices) for one in found)
 
     def _worker(self, source: Source, tags: RunTags) -> WorkerFacts:
-        def compute() -> tuple[WorkerFacts, int]:
-            read = self._read(source, tags)
-            return read, 16 * len(read.steps) + 1000 * (1 + len(read.devices))
-
-        return self._reader.cache.computed(("facts", tags.name, tags.worker), tags.version, compute)
-
-    def _recomputation(self, source: Source, tags: RunTags, loaded: LoadedRun) -> tuple[str, ...]:
-        """The findings on recomputed layers, which need the requests and timelines of traced steps."""
-        tables = [run.layer_tables[-1] for run in loaded.by_worker.values() if run.layer_tables]
-        if all(layer.recomputed is None for table in tables for layer in table.layers):
-            return ()
-        loaded = self._reader.load(source, tags, basic_streams(tags.worker) | {REQUESTS, TIMELINES})
-        return tuple(
-            sentence for worker, run in loaded.by_worker.items() for sentence in recomputation_findings(run, worker)
+        return self._reader.cache.computed(
+            ("facts", tags.name, tags.worker), tags.version, lambda: self._read(source, tags)
         )
 
-    def _read(self, source: Source, tags: RunTags) -> WorkerFacts:
+    def _read(self, source: Source, tags: RunTags) -> tuple[WorkerFacts, int]:
         loaded = self._reader.load(source, tags, basic_streams(tags.worker))
         runs = list(loaded.by_worker.items())
         traced = np.asarray([snapshot.step for snapshot in loaded.run.snapshots], np.int64)
         train = PHASES.index("train")
         training = distinct(NO_STEPS, *(run.samples.step[run.samples.phase == train] for _, run in runs))
         steps = distinct(traced, *(run.samples.step for _, run in runs))
-        found: list[str] = []
-        on_host: list[str] = []
-        statuses: list[RunStatus] = []
+        found, on_host, statuses = [], [], []
         for worker, run in runs:
             growths, of_host = growth_findings(worker, run), host_findings(run)
             found += [*growths, *former_findings(run, worker)]
             on_host += of_host
             statuses.append(run_status(run, bool(growths or of_host)))
+        tables = [run.layer_tables[-1] for _, run in runs if run.layer_tables]
+        if any(layer.recomputed is not None for table in tables for layer in table.layers):
+            # Findings on recomputed layers need the requests and timelines of traced steps.
+            more = self._reader.load(source, tags, basic_streams(tags.worker) | {REQUESTS, TIMELINES})
+            found += [line for worker, run in more.by_worker.items() for line in recomputation_findings(run, worker)]
         ends = [float(run.samples.wall_time.max()) for _, run in runs if len(run.samples)]
-        return WorkerFacts(
+        read = WorkerFacts(
             workers=loaded.run.workers,
             sessions=len(loaded.run.sessions),
             started=loaded.sessions[0].started if loaded.sessions else None,
@@ -262,7 +263,7 @@ class RunFacts:
                 for device in device_facts(run)
             ),
             ooms=len(loaded.run.ooms),
-            findings=(*found, *self._recomputation(source, tags, loaded)),
+            findings=tuple(found),
             host_findings=tuple(on_host),
             notes=loaded.run.notes,
             damage=loaded.run.damage,
@@ -271,6 +272,10 @@ class RunFacts:
             recorded_until=max(ends, default=None),
             is_thinned=loaded.run.thinning > 1,
         )
+        return read, 16 * len(steps) + 1000 * (1 + len(read.devices))
+
+
+_OF_DEVICE = ("capacity_bytes", "peak_bytes", "peak_step", "snapshots")
 
 
 def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integers) -> WorkerFacts:
@@ -293,10 +298,7 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
         steps=steps,
         phases=frozenset(PHASES.index(device.phase) for device in recorded),
         devices=tuple(
-            DeviceFacts(
-                full_device_name(worker, one.name), one.capacity_bytes, one.peak_bytes, one.peak_step, one.snapshots
-            )
-            for one in devices
+            DeviceFacts(full_device_name(worker, one.name), **values_of(one, *_OF_DEVICE)) for one in devices
         ),
         ooms=sum(device.ooms for device in devices),
         findings=(grows,) if summary.status == "growing" else (),
@@ -306,19 +308,10 @@ def _facts_of(worker: str, sessions: Sequence[WorkerSummary], known_steps: Integ
     )
 
 
-def _union(steps: Integers, others: Integers) -> Integers:
-    """All different steps, ascending, at most one more than `MAX_STEPS`."""
-    if np.array_equal(steps, others) or not len(others):
-        return steps
-    return distinct(steps, others)[: MAX_STEPS + 1]
-
-
 def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: StepRange, layers: int) -> Facts:
     """The entry of a run but for its damage."""
-    devices = sorted(
-        (device for worker in workers for device in worker.devices),
-        key=lambda device: device_order(device.device),
-    )
+    every = [device for worker in workers for device in worker.devices]
+    devices = sorted(every, key=lambda one: device_order(one.device))
     found = [sentence for worker in workers for sentence in worker.findings]
     ends = [worker.recorded_until for worker in workers if worker.recorded_until is not None]
     starts = [worker.started for worker in workers if worker.started is not None]
@@ -327,13 +320,13 @@ def _entry(tags: RunTags, workers: Sequence[WorkerFacts], steps: StepRange, laye
         "version": tags.version,
         "sessions": sum(worker.sessions for worker in workers),
         "workers": [name for worker in workers for name in worker.workers],
-        **dataclasses.asdict(steps),
+        **as_json(steps),
         "started": min(starts, default=None),
         "status": worst([status for worker in workers for status in worker.statuses]),
         "ended": all(worker.ended for worker in workers),
         "recorded_until": max(ends, default=None),
         "phases": [PHASES[at] for at in sorted(frozenset().union(*(worker.phases for worker in workers)))],
-        "devices": [dataclasses.asdict(device) for device in devices],
+        "devices": as_json(devices),
         "most_loaded": most_loaded({one.device: (one.peak_bytes, one.capacity_bytes) for one in devices}),
         "activation_layers": layers,
         "ooms": sum(worker.ooms for worker in workers),

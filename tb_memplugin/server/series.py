@@ -1,6 +1,7 @@
 """Handlers of the routes on the steps of a run: the answers, what each view draws over steps, and layers."""
 
 import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,6 @@ import numpy.typing as npt
 
 from tb_memplugin.analysis import (
     POOL_SOURCES,
-    Overview,
     describe_answers,
     describe_host,
     device_names,
@@ -24,7 +24,7 @@ from tb_memplugin.analysis import (
     validation_passes,
 )
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import MISSING, DeviceSamples, Phase, Run, as_json, ledger_totals, some, values_of
+from tb_memplugin.schema import MISSING, DeviceSamples, Group, Phase, Run, as_json, ledger_totals, some, values_of
 from tb_memplugin.schema import downsample as reduce
 from tb_memplugin.server.messages import (
     ANY_DEVICE,
@@ -78,17 +78,14 @@ class Series(Lookup):
         loaded, of_worker, own_name = found.loaded, found.run, found.own_name
         ooms = self.with_all_ooms(source, loaded, run).ooms
         view = overview(of_worker, own_name, stretch.phase, *stretch.limits)
+        first_steps = first_described(view.snapshots, of_worker.layer_tables)
         fields = {
-            "run": run,
-            "device": stretch.device,
-            "phase": stretch.phase,
+            **_place(run, stretch),
             "total_rows": view.total_rows,
-            "groups": [{"category": category, "trainable": trainable} for category, trainable in view.groups],
+            "groups": _groups(view.groups),
             "snapshots": [
                 {**values_of(one, "step", "phase", "mode", "batch_size", "at_failure"), "first_step": first_step}
-                for one, first_step in zip(
-                    view.snapshots, first_described(view.snapshots, of_worker.layer_tables), strict=True
-                )
+                for one, first_step in zip(view.snapshots, first_steps, strict=True)
             ],
             "changes": self._changes_of(loaded, of_worker, own_name, stretch),
             "epochs": as_json(epochs(of_worker)),
@@ -99,20 +96,24 @@ class Series(Lookup):
                 if oom.step is not None and (oom.device, oom.phase) == (stretch.device, stretch.phase)
             ],
             "sessions": [
-                {"session": span.session, "first_step": span.first_step}
-                for span in loaded.sessions
-                if span.session in of_worker.sessions
+                values_of(one, "session", "first_step") for one in loaded.sessions if one.session in of_worker.sessions
             ],
         }
-        return Columns(fields, _overview_columns(view))
+        columns: dict[str, npt.NDArray[Any]] = dict(values_of(view.rows, "step", "epoch", "wall_time"))
+        columns |= values_of(view.figures, "in_use_bytes", "peak_bytes", "capacity_bytes")
+        columns["host_resident_bytes"] = view.rows.host_resident_bytes
+        for field in dataclasses.fields(DeviceSamples):
+            columns.setdefault(field.name, getattr(view.figures, field.name))
+        columns["snapshot"] = np.where(view.snapshot < 0, MISSING, view.snapshot)
+        columns["traced"] = view.traced.astype(np.int64)
+        columns.update((f"group/{at}", view.composition[:, at]) for at in range(len(view.groups)))
+        return Columns(fields, columns)
 
     def pool(self, source: Source, run: str, stretch: Stretch) -> Columns:
         found = self.find_device(source, run, stretch.device, stretch.session)
         pool = pool_steps(found.run, found.own_name, stretch.phase, *stretch.limits)
         fields = {
-            "run": run,
-            "device": stretch.device,
-            "phase": stretch.phase,
+            **_place(run, stretch),
             "total_rows": pool.total_rows,
             "sources": list(POOL_SOURCES),
             "growths": as_json(pool.growths),
@@ -130,9 +131,7 @@ class Series(Lookup):
         summary = host_summary(of_worker)
         total, columns = host_steps(of_worker, stretch.phase, *stretch.limits)
         fields = {
-            "run": run,
-            "device": stretch.device,
-            "phase": stretch.phase,
+            **_place(run, stretch),
             "worker": of_worker.workers[0],
             "total_rows": total,
             "summary": None if summary is None else describe_host(summary),
@@ -146,13 +145,12 @@ class Series(Lookup):
         snapshots = snapshots_of(found.run, found.own_name, phase)
         totals = ledger_totals(snapshots, layer)
         columns: dict[str, npt.NDArray[Any]] = {
-            "step": np.asarray([snapshot.step for snapshot in snapshots], np.int64),
-            "wall_time": np.asarray([snapshot.wall_time for snapshot in snapshots], np.float64),
-            "in_use_bytes": np.asarray([snapshot.in_use_bytes for snapshot in snapshots], np.int64),
+            name: np.asarray([getattr(snapshot, name) for snapshot in snapshots], dtype)
+            for name, dtype in (("step", np.int64), ("wall_time", np.float64), ("in_use_bytes", np.int64))
         }
         columns.update((f"group/{at}", totals.bytes[:, at]) for at in range(len(totals.groups)))
-        groups = [{"category": category, "trainable": trainable} for category, trainable in totals.groups]
-        return Columns({"run": run, "device": device, "phase": phase, "layer": layer, "groups": groups}, columns)
+        fields = {"run": run, "device": device, "phase": phase, "layer": layer, "groups": _groups(totals.groups)}
+        return Columns(fields, columns)
 
     def layers(self, source: Source, run: str, device: str | None, step: int | None) -> dict[str, Any]:
         """The table of a device's worker, or of the first worker that has any."""
@@ -169,10 +167,8 @@ class Series(Lookup):
     def activations(self, source: Source, run: str, steps: tuple[int | None, int | None], points: int) -> Columns:
         first_step, last_step = steps
         recorded = self._reader.activation_rows(source, run)
-        inside = np.flatnonzero(
-            (recorded.step >= (0 if first_step is None else first_step))
-            & (recorded.step <= (np.iinfo(np.int64).max if last_step is None else last_step))
-        )
+        end = np.iinfo(np.int64).max if last_step is None else last_step
+        inside = np.flatnonzero((recorded.step >= (first_step or 0)) & (recorded.step <= end))
         rows = inside
         if len(inside):
             limit = min(2 * points, max(1, MAX_ANSWER_VALUES // max(1, len(recorded.layers))))
@@ -186,7 +182,8 @@ class Series(Lookup):
         """The changes in the run of one worker. They come from every step, so each zoom into the same run has them."""
 
         def compute() -> tuple[list[dict[str, Any]], int]:
-            described = _changes(run, own_name, stretch.phase)
+            changes = layer_changes(run, own_name, stretch.phase)
+            described = [as_json(change, without={"totals"}) | as_json(change.totals) for change in changes]
             paths = sum(len(change["became_trainable"]) + len(change["became_frozen"]) for change in described)
             return described, _CHANGE_BYTES * (1 + len(described)) + _PATH_BYTES * paths
 
@@ -194,40 +191,20 @@ class Series(Lookup):
         return self._reader.cache.computed(key, loaded.version, compute)
 
 
-def _changes(run: Run, device: str, phase: Phase) -> list[dict[str, Any]]:
-    return [
-        {
-            **values_of(change, "step", "reason"),
-            **as_json(change.totals),
-            "became_trainable": list(change.became_trainable),
-            "became_frozen": list(change.became_frozen),
-            "peak_before_bytes": change.before and change.before.peak_bytes,
-            "peak_before_step": change.before and change.before.step,
-            "peak_after_bytes": change.after and change.after.peak_bytes,
-            "peak_after_step": change.after and change.after.step,
-        }
-        for change in layer_changes(run, device, phase)
-    ]
+def _place(run: str, stretch: Stretch) -> dict[str, Any]:
+    return {"run": run, "device": stretch.device, "phase": stretch.phase}
 
 
-def _overview_columns(view: Overview) -> dict[str, npt.NDArray[Any]]:
-    columns: dict[str, npt.NDArray[Any]] = dict(values_of(view.rows, "step", "epoch", "wall_time"))
-    columns |= values_of(view.figures, "in_use_bytes", "peak_bytes", "capacity_bytes")
-    columns["host_resident_bytes"] = view.rows.host_resident_bytes
-    for field in dataclasses.fields(DeviceSamples):
-        columns.setdefault(field.name, getattr(view.figures, field.name))
-    columns["snapshot"] = np.where(view.snapshot < 0, MISSING, view.snapshot)
-    columns["traced"] = view.traced.astype(np.int64)
-    columns.update((f"group/{at}", view.composition[:, at]) for at in range(len(view.groups)))
-    return columns
+def _groups(groups: Iterable[Group]) -> list[dict[str, Any]]:
+    return [{"category": category, "trainable": trainable} for category, trainable in groups]
 
 
 SERIES_ROUTES = {
-    "answers": route(Series.answers, RUN, ANY_DEVICE, PHASE),
-    "overview": route(Series.overview, RUN, STRETCH),
-    "pool": route(Series.pool, RUN, STRETCH),
-    "host_memory": route(Series.host_memory, RUN, STRETCH),
-    "ledger_totals": route(Series.ledger_totals, RUN, DEVICE, PHASE, LAYER, SESSION),
-    "layers": route(Series.layers, RUN, ANY_DEVICE, ANY_STEP),
-    "activations": route(Series.activations, RUN, STEPS, POINTS),
+    "answers": route("AnswersAnswer", Series.answers, RUN, ANY_DEVICE, PHASE),
+    "overview": route("OverviewHead", Series.overview, RUN, STRETCH),
+    "pool": route("PoolHead", Series.pool, RUN, STRETCH),
+    "host_memory": route("HostMemoryHead", Series.host_memory, RUN, STRETCH),
+    "ledger_totals": route("LedgerTotalsHead", Series.ledger_totals, RUN, DEVICE, PHASE, LAYER, SESSION),
+    "layers": route("LayersAnswer", Series.layers, RUN, ANY_DEVICE, ANY_STEP),
+    "activations": route("ActivationsHead", Series.activations, RUN, STEPS, POINTS),
 }

@@ -140,12 +140,12 @@ def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
 
 
 STEP_ROUTES = {
-    "snapshots": route(Steps.snapshots, RUN, ANY_DEVICE),
-    "snapshot": route(Steps.snapshot, RUN, DEVICE, STEP, PHASE),
-    "timelines": route(Steps.timelines, RUN, ANY_DEVICE),
-    "timeline": route(Steps.timeline, RUN, DEVICE, STEP, PHASE),
-    "maps": route(Steps.maps, RUN, ANY_DEVICE),
-    "map": route(Steps.map, RUN, PLACE),
-    "oom": route(Steps.oom, RUN),
-    "device_memory": route(Steps.device_memory, RUN, DEVICE, ANY_STEP),
+    "snapshots": route("SnapshotsAnswer", Steps.snapshots, RUN, ANY_DEVICE),
+    "snapshot": route("Snapshot", Steps.snapshot, RUN, DEVICE, STEP, PHASE),
+    "timelines": route("TimelinesAnswer", Steps.timelines, RUN, ANY_DEVICE),
+    "timeline": route("TimelineHead", Steps.timeline, RUN, DEVICE, STEP, PHASE),
+    "maps": route("MapsAnswer", Steps.maps, RUN, ANY_DEVICE),
+    "map": route("MapHead", Steps.map, RUN, PLACE),
+    "oom": route("OomsAnswer", Steps.oom, RUN),
+    "device_memory": route("DeviceMemory", Steps.device_memory, RUN, DEVICE, ANY_STEP),
 }

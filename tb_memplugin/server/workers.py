@@ -63,7 +63,7 @@ class Lookup:
         raise NotFoundError(f"run {name} has no device {device!r:.200}; available: {some(names)}")
 
     def tags_with(self, source: Source, name: str, device: str | None) -> RunTags:
-        """The tags of the run called `name`, or of a run with many workers those of the one that the device's name says."""
+        """The tags of the run called `name`, or of one with many workers those of the worker in the device's name."""
         if device is not None and "/" in device:
             workers = self._rollups.workers(source, name)
             named = [worker for worker in workers.of_worker if worker and device.startswith(f"{worker}/")]
@@ -114,14 +114,6 @@ MAX_SERIES_BYTES = MAX_RUN_BYTES
 """Limit of the figures of all workers over steps: those of 64 workers of 8 devices and 10,000 steps take 88 MiB."""
 
 
-class _Summarized(NamedTuple):
-    """The workers of one directory, the bytes that their series need, and whether they have them."""
-
-    workers: tuple[WorkerSummary, ...]
-    series_bytes: int
-    with_steps: bool
-
-
 class Devices(Lookup):
     """The handler of the route with all devices and workers of a run."""
 
@@ -135,18 +127,12 @@ class Devices(Lookup):
 
     def _of_rollups(self, source: Source, workers: WorkerRuns, phase: Phase) -> tuple[dict[str, Any], int]:
         """The answer for many workers: from their roll-ups, and from the histories of only those that need it."""
-        summaries: dict[str, WorkerSummary] = {}
-        reasons: dict[str, str] = {}
-        for worker, of in self._rollups.read(source, workers).items():
-            if of.missing is not None:
-                reasons[worker] = of.missing
-            else:
-                summaries[worker] = of_sessions(worker, of.sessions)
-        described = [
-            summary
-            for worker in sorted(reasons)[:MAX_WORKERS]
-            for summary in self._history(source, workers, worker, phase)
-        ]
+        rollups = self._rollups.read(source, workers)
+        reasons = {worker: of.missing for worker, of in rollups.items() if of.missing is not None}
+        summaries = {worker: of_sessions(worker, of.sessions) for worker, of in rollups.items() if of.missing is None}
+        described: list[WorkerSummary] = []
+        for worker in sorted(reasons)[:MAX_WORKERS]:
+            described += self._history(source, workers, worker, phase)
         combined = combine([*summaries.values(), *described], phase, with_steps=False)
         # A roll-up lags behind: where a worker stopped, only its history says.
         stopped = [one["worker"] for one in combined["workers"] if one["stopped_early"] and one["worker"] in summaries]
@@ -178,10 +164,8 @@ class Devices(Lookup):
         # Those of only some workers would be no peaks and no sum of the run.
         combined, damage = combine(workers, phase, with_steps=not without), []
         if without:
-            damage.append(
-                f"figures over steps are not shown: they would exceed {format_bytes(MAX_SERIES_BYTES)} with those of "
-                f"{some(without)}"
-            )
+            exceeded = f"they would exceed {format_bytes(MAX_SERIES_BYTES)} with those of {some(without)}"
+            damage.append(f"figures over steps are not shown: {exceeded}")
         described = {"run": tags.name, "rolled_up": False, **combined, "damage": damage}
         return described, 2000 * len(described["devices"]) + 200 * len(described["steps"]["step"])
 
@@ -193,17 +177,17 @@ class Devices(Lookup):
         They are without steps if these do not fit into `room`. `first_steps` are those of the run's first worker.
         """
         key = "summary", tags.name, tags.worker, phase
-        known: _Summarized | None = self._reader.cache.get(key, tags.version)
-        fits = known is not None and room.take(known.series_bytes, 0)
-        if known is not None and fits == known.with_steps:
-            return known.workers
+        # The workers of one directory, the bytes that their series need, and whether they have them.
+        known: tuple[tuple[WorkerSummary, ...], int, bool] | None = self._reader.cache.get(key, tags.version)
+        fits = known is not None and room.take(known[1], 0)
+        if known is not None and fits == known[2]:
+            return known[0]
         loaded = self._reader.load(source, tags, basic_streams(tags.worker))
         size = sum(series_bytes(run, first_steps) for run in loaded.by_worker.values())
         fits = room.take(size, 0) if known is None else fits
         workers = tuple(summarize_worker(worker, run, [phase], fits) for worker, run in loaded.by_worker.items())
         others = sum(2000 * (1 + len(device.traced)) for worker in workers for device in worker.devices) + 1000
-        summarized = _Summarized(workers, size, fits)
-        self._reader.cache.put(key, tags.version, summarized, others + (size if fits else 0))
+        self._reader.cache.put(key, tags.version, (workers, size, fits), others + (size if fits else 0))
         return workers
 
 
@@ -214,14 +198,12 @@ def _damage(reasons: Mapping[str, str]) -> list[str]:
     for reason in sorted(set(reasons.values())):
         of_reason = [worker for worker in shown if reasons[worker] == reason]
         if of_reason:
-            sentences.append(
-                f"the history of {counted(len(of_reason), 'worker')} was read instead of a roll-up ({reason}): "
-                f"{some(of_reason)}"
-            )
+            read = f"the history of {counted(len(of_reason), 'worker')} was read instead of a roll-up"
+            sentences.append(f"{read} ({reason}): {some(of_reason)}")
     hidden = len(reasons) - len(shown)
     if hidden:
         sentences.append(f"{hidden} workers without a roll-up are not shown: only {MAX_WORKERS} histories are read")
     return sentences
 
 
-DEVICE_ROUTES = {"devices": route(Devices.devices, RUN, PHASE)}
+DEVICE_ROUTES = {"devices": route("DevicesAnswer", Devices.devices, RUN, PHASE)}
