@@ -25,9 +25,7 @@ SERVER_MB = 300
 
 def answer(logdir: pathlib.Path) -> None:
     """Answer cold, warm, and for one worker; print the figures as JSON."""
-    from tb_memplugin.server.handlers import Handlers
-    from tb_memplugin.server.responses import data_body
-    from tb_memplugin.server.routes import DATA_ROUTES
+    from tb_memplugin.server import DATA_ROUTES, Handlers, data_body
     from tb_memplugin.storage.files.file_source import FileSource
     from tb_memplugin.storage.run_reader import Reader
 

@@ -22,7 +22,7 @@ from tb_memplugin.export.describe import describe_run
 from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.schema import LedgerRow
-from tb_memplugin.server.routes import DATA_ROUTES
+from tb_memplugin.server import DATA_ROUTES
 from tb_memplugin.storage.write.run_writer import RunWriter
 from tb_memplugin.version import PLUGIN_NAME
 

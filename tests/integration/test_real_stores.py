@@ -23,7 +23,7 @@ from servers import Server, start, view, wait_for, without_version
 from stores import Faults, Store
 from test_report import read_report
 
-from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.server import Handlers
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.run_reader import Reader
@@ -214,7 +214,7 @@ def test_a_cluster_costs_a_listing_and_a_read_of_each_file(store: Store, tmp_pat
     store.upload(tmp_path / "logs")
 
     def compared(logdir: str) -> Any:
-        answer = Handlers(Reader()).comparing.devices(FileSource(logdir, live=True), "run", "train")
+        answer = Handlers(Reader()).devices(FileSource(logdir, live=True), "run", "train")
         assert len(answer["devices"]) == workers and answer["damage"] == []
         return answer
 

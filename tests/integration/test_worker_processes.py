@@ -9,7 +9,7 @@ import pytest
 from child import start_child
 
 from tb_memplugin.export.loading import load
-from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.server import Handlers
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.run_reader import Reader
 
@@ -28,7 +28,7 @@ def finish(process: "subprocess.Popen[str]") -> None:
 
 
 def devices_of(logdir: pathlib.Path, run: str) -> dict[str, Any]:
-    return Handlers(Reader()).comparing.devices(FileSource(logdir), run, "train")
+    return Handlers(Reader()).devices(FileSource(logdir), run, "train")
 
 
 @pytest.mark.long

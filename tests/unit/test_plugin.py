@@ -10,7 +10,7 @@ from tensorboard.plugins import base_plugin
 from werkzeug.test import Client
 
 from tb_memplugin.plugin import MemoryPlugin
-from tb_memplugin.server.routes import DATA_ROUTES
+from tb_memplugin.server import DATA_ROUTES
 
 
 def test_each_route_of_the_server_is_an_application() -> None:

@@ -12,7 +12,7 @@ import zipfile
 import pytest
 
 from tb_memplugin.cli import main, view
-from tb_memplugin.server.responses import StaticFiles
+from tb_memplugin.server import StaticFiles
 
 
 @pytest.fixture

@@ -1,4 +1,5 @@
-"""Columns of host memory and of the pool, compared with the run; what is computed from every step is kept."""
+"""Answers compared with the run: series, maps, timelines and failures by their place; what is not there is said
+with what is, and what is computed from every step is kept."""
 
 import dataclasses
 import pathlib
@@ -6,15 +7,85 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB, START, make_samples, write_samples, write_small_run
+from reading_cases import DEVICE, MIB, START, make_map, make_samples, make_timeline, write_samples, write_small_run
 
 from tb_memplugin.analysis import pool_steps
+from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import MISSING, PHASES
-from tb_memplugin.server import handlers
-from tb_memplugin.server.handlers import Handlers, Stretch
-from tb_memplugin.server.responses import Columns
+from tb_memplugin.server import Columns, Handlers, Stretch, series
+from tb_memplugin.server.messages import MapPlace
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.run_reader import Reader
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> FileSource:
+    logdir: pathlib.Path = tmp_path_factory.mktemp("logs")
+    write_small_run(logdir / "exp", allocator=True)
+    write_small_run(logdir / "plain")
+    return FileSource(logdir)
+
+
+@pytest.fixture(scope="module")
+def handlers() -> Handlers:
+    return Handlers(Reader())
+
+
+def test_a_map_is_found_by_device_step_and_phase(source: FileSource, handlers: Handlers) -> None:
+    written = make_map(3)
+    answer = handlers.map(source, "exp", MapPlace(None, DEVICE, 3, "train"))
+    assert (answer.fields["step"], answer.fields["device"], answer.fields["chunks"]) == (3, DEVICE, len(written))
+    assert answer.columns["bytes"].tolist() == written.bytes.tolist()
+    assert answer.columns["owner"].tolist() == [0, MISSING, MISSING, 1, MISSING]
+    assert [region["bytes"] for region in answer.fields["regions"]] == written.region_bytes.tolist()
+    assert sum(region["bytes"] for region in answer.fields["regions"]) == written.pool_bytes == 16 * MIB
+
+
+@pytest.mark.parametrize(
+    "place",
+    [MapPlace(None, DEVICE, 4, "train"), MapPlace(None, DEVICE, 3, "validation"), MapPlace(None, "GPU:7", 3, "train")],
+)
+def test_a_map_that_is_not_there_is_said(source: FileSource, handlers: Handlers, place: MapPlace) -> None:
+    with pytest.raises(NotFoundError, match=f"no memory map of step {place.step} in phase {place.phase}"):
+        handlers.map(source, "exp", place)
+
+
+def test_the_map_of_a_failed_allocation_is_found_by_its_index(source: FileSource, handlers: Handlers) -> None:
+    answer = handlers.map(source, "exp", MapPlace(0))
+    assert answer.fields["capacity_bytes"] == 16 * MIB and answer.fields["step"] == 59
+    assert [oom["step"] for oom in handlers.oom(source, "exp")["ooms"]] == [59]
+    with pytest.raises(NotFoundError, match="no memory map of failed allocation 1; it has 1 of them"):
+        handlers.map(source, "exp", MapPlace(1))
+    with pytest.raises(NotFoundError, match="no memory map of failed allocation 0; it has 0 of them"):
+        handlers.map(source, "plain", MapPlace(0))
+
+
+def test_lists_are_of_one_device_or_of_all(source: FileSource, handlers: Handlers) -> None:
+    for device, count in ((None, 1), (DEVICE, 1), ("GPU:7", 0)):
+        assert len(handlers.maps(source, "exp", device)["maps"]) == count
+        assert len(handlers.timelines(source, "exp", device)["timelines"]) == count
+    (described,) = handlers.maps(source, "exp", None)["maps"]
+    assert described["regions"] == [4 * MIB, 12 * MIB] and "owners" not in described
+
+
+def test_a_timeline_has_its_allocations_and_unknown_places_are_missing(source, handlers) -> None:
+    written = make_timeline(3)
+    answer = handlers.timeline(source, "exp", DEVICE, 3, "train")
+    assert answer.columns["bytes"].tolist() == written.bytes.tolist()
+    for name in ("op", "address", "shape", "line"):
+        recorded = getattr(written, name).tolist()
+        assert answer.columns[name].tolist() == [MISSING if value < 0 else value for value in recorded]
+    assert answer.fields["allocations"] == len(written) and answer.fields["moments"] == 5
+    with pytest.raises(NotFoundError, match="no timeline of step 9 in phase train"):
+        handlers.timeline(source, "exp", DEVICE, 9, "train")
+
+
+def test_the_division_of_a_device_is_of_a_snapshot(source: FileSource, handlers: Handlers) -> None:
+    answer = handlers.device_memory(source, "exp", DEVICE, 3)
+    assert answer["step"] == 3 and answer["capacity_bytes"] == 2048 * MIB
+    assert "snapshot" not in answer
+    with pytest.raises(NotFoundError, match=f"no snapshot of device 'GPU:7'; available: {DEVICE}"):
+        handlers.device_memory(source, "exp", "GPU:7", None)
 
 
 def host_memory(logdir: pathlib.Path, first: int | None = None, last: int | None = None) -> Columns:
@@ -54,13 +125,13 @@ def test_the_pool_is_told_at_the_rows_of_the_overview(tmp_path: pathlib.Path) ->
 
 def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_path, monkeypatch) -> None:
     computed: list[int] = []
-    real = handlers.layer_changes
+    real = series.layer_changes
 
     def counted(*args: Any) -> Any:
         computed.append(1)
         return real(*args)
 
-    monkeypatch.setattr(handlers, "layer_changes", counted)
+    monkeypatch.setattr(series, "layer_changes", counted)
     write_small_run(tmp_path / "run")
     of, source = Handlers(Reader()), FileSource(tmp_path)
 
@@ -86,7 +157,7 @@ def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_p
 def test_the_answers_used_last_are_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN room for two responses, and for nothing else
     write_small_run(tmp_path / "run")
-    reader = Reader(cache_bytes=2 * handlers._ANSWER_BYTES)
+    reader = Reader(cache_bytes=2 * series._ANSWER_BYTES)
     monkeypatch.setattr(reader, "load", Reader().load)
     answers, source = Handlers(reader).answers, FileSource(tmp_path)
     train, validation, predict = PHASES

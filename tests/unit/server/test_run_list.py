@@ -10,8 +10,7 @@ from cluster_cases import Fault, write_cluster
 from reading_cases import make_samples
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.server import run_list
-from tb_memplugin.server.handlers import Handlers
+from tb_memplugin.server import Handlers, run_list
 from tb_memplugin.server.run_list import RunList
 from tb_memplugin.storage.catalog import RunTags
 from tb_memplugin.storage.files.file_source import FileSource

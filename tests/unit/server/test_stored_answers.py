@@ -16,7 +16,7 @@ sys.path.insert(0, str(FIXTURES))
 
 import make_answers  # noqa: E402
 
-from tests.unit.server.test_responses import unpack  # noqa: E402
+from tests.unit.server.test_http import unpack  # noqa: E402
 
 SHOWN = 12
 """Differences that a failure lists."""

@@ -1,15 +1,19 @@
-"""Responses on a run of several workers: each reads only the workers that it needs, and says the same."""
+"""Answers on a run of several workers: each reads only the workers that it needs, and says the same; of many,
+roll-ups say what their histories say."""
 
 import dataclasses
 import pathlib
+from typing import Any
 
 import numpy as np
 import pytest
-from cluster_cases import NotingSource
+from cluster_cases import Fault, NotingSource, name_of, planted_faults, write_cluster
+from cluster_cases import findings as cluster_findings
 from reading_cases import (
     DEVICE,
     MIB,
     START,
+    event_files,
     make_layer,
     make_oom,
     make_samples,
@@ -26,10 +30,11 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import predictor_of
 from tb_memplugin.export.describe import Selection, describe_run
 from tb_memplugin.export.run_text import format_run
-from tb_memplugin.server import device_handlers, run_list
-from tb_memplugin.server.handlers import Handlers, Stretch
+from tb_memplugin.server import Handlers, Stretch, run_list
+from tb_memplugin.server import workers as workers_module
 from tb_memplugin.server.run_list import being_read
 from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files.limits import MANY_WORKERS, MAX_WORKERS
 from tb_memplugin.storage.run_reader import Reader
 from tb_memplugin.storage.write.run_writer import RunWriter
 
@@ -37,7 +42,7 @@ from tb_memplugin.storage.write.run_writer import RunWriter
 def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) -> None:
     write_workers(tmp_path / "run", 11, 3, 400)
     handlers, source = Handlers(Reader()), NotingSource(tmp_path)
-    told = handlers.comparing.devices(source, "run", "train")
+    told = handlers.devices(source, "run", "train")
     named = [(worker, at) for worker in range(11) for at in range(3)]
     columns = ("device", "peak_bytes", "peak_step", "headroom_bytes")
     tops = [(f"worker_{worker}/GPU:{at}", top_bytes(worker, at), top_step(worker, at, 400)) for worker, at in named]
@@ -82,12 +87,12 @@ def test_only_workers_that_recorded_since_are_read_again(tmp_path: pathlib.Path)
         writer.flush()
     handlers, source = Handlers(Reader()), NotingSource(tmp_path)
     handlers.runs(source)
-    handlers.comparing.devices(source, "run", "train")
+    handlers.devices(source, "run", "train")
     source.asked.clear()
     writers[1].samples(make_samples(range(5, 9), [2 * MIB] * 4))
     for writer in writers:
         writer.close()
-    told = handlers.comparing.devices(source, "run", "train")
+    told = handlers.devices(source, "run", "train")
     assert [one["peak_bytes"] for one in told["devices"]] == [MIB, 2 * MIB]
     assert handlers.runs(source)["runs"][0]["last_step"] == 8
     assert source.asked == {"b"}
@@ -101,7 +106,7 @@ def test_failures_have_the_index_that_they_have_in_the_whole_run(tmp_path: pathl
         writer.oom(make_oom(step))
         writer.close()
     handlers, source = Handlers(Reader()), FileSource(tmp_path)
-    listed = [one["device"] for one in handlers.allocator.oom(source, "run")["ooms"]]
+    listed = [one["device"] for one in handlers.oom(source, "run")["ooms"]]
     assert listed == [f"b/{DEVICE}", f"a/{DEVICE}"]
     for name, index in (("a", 1), ("b", 0)):
         device = f"{name}/{DEVICE}"
@@ -109,7 +114,7 @@ def test_failures_have_the_index_that_they_have_in_the_whole_run(tmp_path: pathl
         assert [one["oom"] for one in view.fields["failures"]] == [index]
         fits = handlers.answers(source, "run", device, "train")["answers"][0]
         assert fits["status"] == "failed" and fits["evidence"]["oom"] == index
-    told = handlers.comparing.devices(source, "run", "train")
+    told = handlers.devices(source, "run", "train")
     assert [(one["ooms"], one["headroom_bytes"]) for one in told["devices"]] == [(1, None), (1, None)]
 
 
@@ -161,13 +166,13 @@ def test_host_memory_that_grows_is_told_of_each_worker(tmp_path: pathlib.Path) -
 def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path, monkeypatch) -> None:
     write_workers(tmp_path / "run", 4, 2, 400)
     source = FileSource(tmp_path)
-    whole = Handlers(Reader()).comparing.devices(source, "run", "train")
+    whole = Handlers(Reader()).devices(source, "run", "train")
     assert whole["damage"] == [] and len(whole["steps"]["step"]) == 400
     # GIVEN room for the figures of two of four workers
-    monkeypatch.setattr(device_handlers, "MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16))
+    monkeypatch.setattr(workers_module, "MAX_SERIES_BYTES", 400 * (56 + 2 * 16) + 400 * (16 + 2 * 16))
     reader = Reader()
     handlers = Handlers(reader)
-    told = handlers.comparing.devices(source, "run", "train")
+    told = handlers.devices(source, "run", "train")
     # THEN every device has its peak, and nothing says what only some workers did
     assert told["devices"] == whole["devices"] and told["sum_peak_bytes"] == whole["sum_peak_bytes"]
     assert told["imbalance"] == whole["imbalance"] and told["most_loaded"] == whole["most_loaded"]
@@ -180,16 +185,16 @@ def test_figures_over_steps_of_very_many_workers_are_left_out_and_named(tmp_path
         column
         for key, entry in reader.cache._entries.items()
         if isinstance(key, tuple) and key[0] == "summary"
-        for worker in entry[1].workers
+        for worker in entry[1][0]
         for device in worker.devices
         for column in (device.step_peak_bytes, device.step_in_use_bytes)
     ]
     assert sum(column.nbytes for column in kept) == 2 * 2 * 2 * 400 * 8
     reader.cache.put(("devices", "run", "train"), None, None, 0)
-    assert handlers.comparing.devices(source, "run", "train") == told
-    monkeypatch.setattr(device_handlers, "MAX_SERIES_BYTES", 1 << 20)
+    assert handlers.devices(source, "run", "train") == told
+    monkeypatch.setattr(workers_module, "MAX_SERIES_BYTES", 1 << 20)
     reader.cache.put(("devices", "run", "train"), None, None, 0)
-    assert handlers.comparing.devices(source, "run", "train") == whole
+    assert handlers.devices(source, "run", "train") == whole
 
 
 def test_a_run_that_is_being_read_is_described_by_the_same_fields(tmp_path: pathlib.Path) -> None:
@@ -229,3 +234,87 @@ def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> 
     whole = format_run(run, by_worker=run.by_worker)
     for worker in run.by_worker:
         assert f"{worker}: layers from step 5 on" in whole and f"{worker}/layer_5" in whole
+
+
+def devices_of(source: FileSource, run: str = "run") -> dict[str, Any]:
+    return Handlers(Reader()).devices(source, run, "train")
+
+
+def test_all_planted_faults_of_many_workers_are_found_and_nothing_else(tmp_path: pathlib.Path) -> None:
+    # GIVEN more workers than are compared by their histories, with twelve faults
+    workers, devices, steps = MANY_WORKERS + 6, 2, 400
+    faults = planted_faults(workers, devices, steps, seed=4)
+    write_cluster(tmp_path / "run", workers, devices, steps, faults, flush_steps=40)
+    source = NotingSource(tmp_path)
+    told = devices_of(source)
+    assert len(told["workers"]) == workers and len(told["devices"]) == workers * devices
+    found = {(one["worker"], one["status"]) for one in told["workers"] if one["status"] != "ok"}
+    found |= {(one["worker"], one["stopped_early"]) for one in told["workers"] if one["stopped_early"]}
+    assert found == cluster_findings(faults, steps)
+    # AND only the histories of the workers that stopped were read, which say where exactly
+    assert source.asked == {name_of(fault.worker) for fault in faults if fault.stops is not None}
+    assert source.listed == 0 and told["damage"] == []
+    # AND nothing over the steps, of which their roll-ups do not tell all
+    assert told["steps"]["step"] == [] and told["steps"]["sum_in_use_bytes"] is None
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [[Fault(1, leak_mib=500), Fault(2, stops=75), Fault(3, oom=90)], [Fault(at, restarts=60) for at in range(8)], []],
+)
+def test_roll_ups_say_what_the_histories_say(tmp_path, monkeypatch, faults) -> None:
+    write_cluster(tmp_path / "run", 8, 2, 120, faults, flush_steps=25)
+    whole = devices_of(FileSource(tmp_path))
+    monkeypatch.setattr(workers_module, "MANY_WORKERS", 4)
+    told = devices_of(FileSource(tmp_path))
+    assert (whole["rolled_up"], told["rolled_up"]) == (False, True)
+    for name in ("most_loaded", "imbalance", "sum_peak_bytes", "phase", "run"):
+        assert told[name] == whole[name]
+    # Only the histories tell the number of rows and the offsets of clocks.
+    unknown = {"rows": None, "clock_offset_seconds": None}
+    for name in ("devices", "workers"):
+        assert [{**one, **unknown} for one in told[name]] == [{**one, **unknown} for one in whole[name]]
+
+
+def test_a_damaged_roll_up_falls_back_to_the_history_and_says_so(tmp_path, monkeypatch) -> None:
+    write_cluster(tmp_path / "run", 6, 1, 100, [], flush_steps=25)
+    whole = devices_of(FileSource(tmp_path))
+    monkeypatch.setattr(workers_module, "MANY_WORKERS", 4)
+    (path,) = event_files(tmp_path / "run" / "memory" / name_of(3))
+    data = bytearray(path.read_bytes())
+    data[data.rindex(b"rollups/") + 60] ^= 1
+    path.write_bytes(data)
+    source = NotingSource(tmp_path)
+    told = devices_of(source)
+    assert [{**one, "rows": None} for one in told["devices"]] == [{**one, "rows": None} for one in whole["devices"]]
+    assert source.asked == {name_of(3)}
+    assert told["damage"] == [
+        "the history of 1 worker was read instead of a roll-up (its newest roll-up is damaged): stage_3_worker_0"
+    ]
+
+
+def test_histories_are_read_up_to_a_limit(tmp_path: pathlib.Path) -> None:
+    for worker in range(MAX_WORKERS + 3):
+        write_samples(tmp_path / "run", make_samples([0], [MIB]), worker=f"worker_{worker:03}")
+    told = devices_of(FileSource(tmp_path))
+    assert len(told["workers"]) == MAX_WORKERS
+    assert told["damage"][0].startswith(
+        f"the history of {MAX_WORKERS} workers was read instead of a roll-up (it has no"
+    )
+    assert told["damage"][1:] == [
+        f"3 workers without a roll-up are not shown: only {MAX_WORKERS} histories are read",
+    ]
+
+
+def test_one_worker_of_many_is_read_alone(tmp_path: pathlib.Path) -> None:
+    # GIVEN more workers than views of whole runs show
+    workers = MAX_WORKERS + 2
+    write_cluster(tmp_path / "run", workers, 1, 10, [])
+    source, handlers = NotingSource(tmp_path), Handlers(Reader())
+    device = f"{name_of(workers - 1)}/GPU:0"
+    # THEN the details of any of them are there, without an index of the others
+    view = handlers.overview(source, "run", Stretch(device, "train", None, None, 1500))
+    assert len(view.columns["step"]) == 10
+    (fits, *_) = handlers.answers(source, "run", device, "train")["answers"]
+    assert fits["device"] == device
+    assert source.asked == {name_of(workers - 1)} and source.listed == 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reading_cases import make_activations, write_small_run
 from worker_runs import MIB, write_workers
 
-from tb_memplugin.server.handlers import Handlers, Stretch
+from tb_memplugin.server import Handlers, Stretch
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.read.streams import ALL
@@ -73,8 +73,8 @@ def test_all_that_a_server_keeps_is_within_the_budget_as_the_allocator_measures_
         kept = []
         for name in "abcdef":
             handlers.activations(source, name, (None, None), 100)
-            handlers.comparing.devices(source, name, "train")
-            handlers.allocator.maps(source, name, None)
+            handlers.devices(source, name, "train")
+            handlers.maps(source, name, None)
             reader.run(source, name, ALL)
             if name in "abc":
                 handlers.overview(source, name, Stretch("worker_1/GPU:0", "train", None, None, 100))

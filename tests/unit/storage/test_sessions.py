@@ -21,7 +21,7 @@ from reading_cases import (
 from tb_memplugin.cli import main
 from tb_memplugin.schema import LedgerRow, Run
 from tb_memplugin.schema.oom import with_failed_steps
-from tb_memplugin.server.handlers import Handlers, Stretch
+from tb_memplugin.server import Handlers, Stretch
 from tb_memplugin.storage.files import tfrecord
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.frames.metadata import start_of
@@ -89,20 +89,20 @@ def test_every_route_has_the_ledger_of_the_failure(logdir: pathlib.Path) -> None
     )
 
     snapshot = handlers.snapshot(source, "run", DEVICE, FAILED, "train")
-    (oom,) = handlers.allocator.oom(source, "run")["ooms"]
+    (oom,) = handlers.oom(source, "run")["ooms"]
     assert snapshot["ledger"] == oom["ledger"] and snapshot["in_use_bytes"] == oom["in_use_bytes"] == IN_USE
     assert snapshot["saved_for_backward"] == [{"layer": "model/backbone", "bytes": 150 * MIB}]
     totals = handlers.ledger_totals(source, "run", DEVICE, "train", layer="model/backbone")
     at = totals.columns["step"].tolist().index(FAILED)
     assert sum(totals.columns[f"group/{g}"][at] for g in range(len(totals.fields["groups"]))) == 190 * MIB
-    division = handlers.allocator.device_memory(source, "run", DEVICE, FAILED)
+    division = handlers.device_memory(source, "run", DEVICE, FAILED)
     in_use = [part for part in division["segments"] if part["part"] == "in_use"]
     assert by_category([part["category"] for part in in_use], [part["bytes"] for part in in_use]) == CATEGORIES
-    assert not handlers.allocator.device_memory(source, "run", DEVICE, FAILED + 1)["at_failure"]
+    assert not handlers.device_memory(source, "run", DEVICE, FAILED + 1)["at_failure"]
     pool = handlers.pool(source, "run", stretch)
     assert pool.fields["sources"][int(pool.columns["pool_source"][row])] == "failed"
     assert pool.columns["peak_bytes"][row] == IN_USE and pool.columns["largest_free_bytes"][row] == 80 * MIB
-    (device,) = handlers.comparing.devices(source, "run", "train")["devices"]
+    (device,) = handlers.devices(source, "run", "train")["devices"]
     parts = device["breakdown"]["parts"]
     assert by_category([part["category"] for part in parts], [part["bytes"] for part in parts]) == CATEGORIES
 

@@ -15,9 +15,7 @@ from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.fit import FITS, Conditions, Predictor, describe_plan, describe_what_if
 from tb_memplugin.schema.units import format_bytes
-from tb_memplugin.server import what_if_handlers
-from tb_memplugin.server.handlers import Handlers
-from tb_memplugin.server.routes import DATA_ROUTES
+from tb_memplugin.server import DATA_ROUTES, Handlers, predictions
 from tb_memplugin.storage.files.file_source import FileSource
 from tb_memplugin.storage.run_reader import Reader
 
@@ -40,7 +38,7 @@ def handlers() -> Handlers:
 
 def ask(handlers: Handlers, logdir: pathlib.Path | FileSource, route: str = "what_if", **values: str) -> dict[str, Any]:
     source = logdir if isinstance(logdir, FileSource) else FileSource(logdir)
-    accepted, answer = DATA_ROUTES[route]
+    accepted, answer, _ = DATA_ROUTES[route]
     assert values.keys() <= set(accepted)
     given = {"run": "traced", **values}
     found: dict[str, Any] = json.loads(json.dumps(answer(handlers, source, given), allow_nan=False))
@@ -253,8 +251,8 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
     (oom,) = tb_memplugin.load(logdir)["failed"].ooms
     assert {"batch", "limit"} <= {fix.kind for fix in oom.fixes}
     calls = []
-    real = what_if_handlers.advice
-    monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: calls.append(parts) or real(*parts))
+    real = predictions.advice
+    monkeypatch.setattr(predictions, "advice", lambda *parts: calls.append(parts) or real(*parts))
     handlers, source = Handlers(Reader()), FileSource(logdir)
     expected = {"run": "failed", "oom": 0, "fixes": [dataclasses.asdict(fix) for fix in oom.fixes], "note": None}
     for _ in range(2):
@@ -263,6 +261,6 @@ def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatc
 
 
 def test_the_figures_of_a_failure_do_not_wait_for_its_fixes(logdir, monkeypatch) -> None:
-    monkeypatch.setattr(what_if_handlers, "advice", lambda *parts: pytest.fail("simulated"))
+    monkeypatch.setattr(predictions, "advice", lambda *parts: pytest.fail("simulated"))
     (oom,) = ask(Handlers(Reader()), logdir, "oom", run="failed")["ooms"]
     assert oom["batch_size"] == 48 and "fixes" not in oom
