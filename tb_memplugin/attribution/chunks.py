@@ -54,11 +54,8 @@ class Chunks:
 
 
 def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
-    """The chunks of a trace, with those that stay in use throughout: from the memory map, or else from Python.
-
-    Without a map, a variable or held tensor takes its rounded request; variables or tensors that do not fit into the
-    remaining bytes in use are left out.
-    """
+    """The chunks of a trace, with those that stay in use throughout: from the memory map, or else from Python, with
+    rounded requests."""
     in_events = event_chunks(trace)
     old = in_events.birth == -1
     if trace.start_map is None:
@@ -75,7 +72,6 @@ def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
 
 
 def _with_permanent(base: Chunks, permanent: Integers, trace: AllocationTrace) -> Chunks:
-    """The chunks with others that stay in use throughout: rows of address, allocated and requested bytes."""
     count = permanent.shape[1]
     return Chunks(
         address=np.append(base.address, permanent[0]),
@@ -88,8 +84,8 @@ def _with_permanent(base: Chunks, permanent: Integers, trace: AllocationTrace) -
 
 
 def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:
-    """Chunks of variables and held tensors that the window does not free: rows of address, allocated and requested
-    bytes. What does not fit into the bytes `left`, which no event accounts for, is left out."""
+    """Rows of address, allocated and requested bytes of variables and held tensors that the window does not free. What
+    does not fit into the bytes `left`, which no event accounts for, is left out."""
     variables = {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
     tensors = {fact.address: fact.requested_bytes for fact in facts.tensors if fact.address not in variables}
     rows: list[tuple[int, int, int]] = []
@@ -143,11 +139,9 @@ def peak_event(trace: AllocationTrace) -> int:
 
 
 def readers(trace: AllocationTrace) -> Integers:
-    """For each event, the op execution (row of `trace.ops`) that last began on the event's thread, -1 for none.
-
-    For a deallocation this is the chunk's last reader: TensorFlow's executor drops an op's inputs on the op's thread
-    right after the op ran.
-    """
+    """For each event, the op execution (row of `trace.ops`) that last began on its thread, -1 for none. For a
+    deallocation this is the chunk's last reader: TensorFlow's executor drops an op's inputs on the op's thread right
+    after the op ran."""
     reader = np.full(len(trace), -1)
     ops = trace.ops
     for thread in distinct(trace.thread):
@@ -163,12 +157,8 @@ def readers(trace: AllocationTrace) -> Integers:
 
 
 def input_events(trace: AllocationTrace, arguments: Collection[str] = ()) -> Booleans:
-    """Whether each event is an allocation of the input pipeline, shape [events].
-
-    Such an allocation is made on a tf.data thread, by the op that takes a batch, or for a batch received from another
-    device. The last is known only if nothing but batches was sent in the window. A custom loop passes batches with
-    `arguments` (`TraceFacts.arguments`).
-    """
+    """Whether each event is an allocation of the input pipeline, shape [events]: made on a tf.data thread, by the op
+    that takes a batch, or for a batch received from another device. A custom loop passes batches with `arguments`."""
     threads = np.asarray([name.startswith(INPUT_THREAD) for name in trace.threads] or [False])
     names = np.zeros(len(trace.strings) + 1, bool)
     for index in distinct(trace.op).tolist():
@@ -184,13 +174,12 @@ def _takes_batch(name: str) -> bool:
 
 
 def _sends_batches_only(trace: AllocationTrace, arguments: Collection[str]) -> bool:
-    """Whether only batches were sent between devices.
+    """Whether only batches were sent between devices: else a received tensor may be anything.
 
     The sender of a batch is the op that takes it (``IteratorGetNext/_3``), an argument of the function that Python
     called (``images/_3``) or, with an iterator over several devices, of one that this function calls
-    (``placeholder_1/_5``). Without any sender, the batch comes from the host through
-    ``tf.data.experimental.prefetch_to_device``.
-    """
+    (``placeholder_1/_5``). Without any sender, it comes from the host through
+    ``tf.data.experimental.prefetch_to_device``."""
     ran = {trace.strings[index] for index in set(trace.ops.name.tolist())}
     senders = [name.removesuffix(_SENT).rpartition("/") for name in ran if name.endswith(_SENT)]
     names = [scope or name for scope, _, name in senders]

@@ -87,7 +87,6 @@ class ModuleRun:
 
 
 def module_runs(classifier: Classifier) -> list[ModuleRun]:
-    """The executions of compiled modules in a trace, in order."""
     runs: list[ModuleRun] = []
     chunks = classifier.chunks
     positions: dict[int, SchedulePositions] = {}
@@ -109,11 +108,9 @@ def module_runs(classifier: Classifier) -> list[ModuleRun]:
 
 
 def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, end: int) -> Iterator[Row]:
-    """The contents of a module's chunk, which is live from moment `start` up to before `end`.
-
-    Before the module runs they are those of its first position, after it those of its last. At every moment they sum to
-    the allocation's size, unused bytes being workspace.
-    """
+    """The contents of a module's chunk, which is live from moment `start` up to before `end`: before the module runs
+    those of its first position, after it those of its last. They sum to the allocation's size, unused bytes being
+    workspace."""
     chunks, plans, allocation = classifier.chunks, classifier.plans, run.allocations[chunk]
     positions = run.positions.positions
     edges = [start, *run.moments[1:].tolist(), end]
@@ -158,9 +155,8 @@ def place_positions(run: ModuleRun, times: Integers, peak: int) -> tuple[Integer
     (0) or after (1) the step's peak.
 
     They are spread evenly over the execution; the module's peak is placed at the step's if that lies in it. `times` is
-    when the state after each number of events begins, from 0 on, in nanoseconds since the step's start; last, when the
-    step ends. `peak` is the number of events before the step's peak.
-    """
+    when the state after each number of events begins, in nanoseconds since the step's start; last, when the step ends.
+    `peak` is the number of events before the step's peak."""
     count, at = len(run.positions.positions), run.positions.peak
     measured = times[:-1]
     first, last = run.begin + 1, min(run.end, len(measured) - 1)

@@ -50,7 +50,7 @@ class GraphExecution:
         return _forward_ends(self._layer_runs(allocating=True))
 
     def assigned_by_maker(self, chunk: int) -> str | None:
-        """Name of the variable that takes the result of the op that made a chunk as its value."""
+        """Name of the variable whose new value the op that made a chunk computes."""
         fact = self.maker(chunk)
         return None if fact is None else fact.assigns
 
@@ -107,11 +107,11 @@ class GraphExecution:
         return marks
 
     def _after(self, time: int) -> int:
-        """The first moment that begins after a time."""
+        """First moment that begins after a time."""
         return bisect.bisect_right(self._window.time, time) + 1
 
     def _at(self, time: int) -> int:
-        """The first moment that begins at a time or after it."""
+        """First moment that begins at a time or after it."""
         return bisect.bisect_left(self._window.time, time) + 1
 
     def lives_at_forward_end(self, chunk: int) -> bool:
@@ -123,16 +123,12 @@ class GraphExecution:
         return end is not None and end < window.time[window.death[chunk]]
 
     def next_forward_end(self, event: int) -> int | None:
-        """When the first forward pass ended that ended at an event or after it; None if none did."""
         place = bisect.bisect_left(self._ends, self._window.time[event])
         return self._ends[place] if place < len(self._ends) else None
 
     def _layer_runs(self, allocating: bool = False) -> list[LayerRun]:
-        """Executions of layers' ops, in order.
-
-        The host does not see executions on an accelerator: there, the ops' allocations stand for them. Ops that request
-        no memory may be missing if only `allocating` ones are wanted; of these, only updates count at all.
-        """
+        """Executions of layers' ops, in order. The host does not see executions on an accelerator: there, the ops'
+        allocations stand for them. `allocating` ones are enough to find the ends of forward passes."""
         trace, names = self._window.trace, self._window.names
         executed = {
             index: self._layer_pass(name)
@@ -156,10 +152,7 @@ class GraphExecution:
 
     def _timely(self, runs: Iterable[LayerRun]) -> list[LayerRun]:
         """The runs without those of the loss that began in the backward pass, such as the sum over the examples.
-
-        Without layers the loss cannot be told from the model. There, an op of the backward pass that needs nothing of
-        the forward pass may come first.
-        """
+        Without layers the loss cannot be told from the model."""
         if not self._forward_has_layers:
             return list(runs)
         names = self._window.names
@@ -182,10 +175,8 @@ class GraphExecution:
 
     def _layer_pass(self, name: str) -> Pass | None:
         """Pass of an op of a layer or the loss; None for other ops, and for those that may run long before their pass.
-
         The backward pass reads what ops of the loss make, and not what those of metrics do. In a program without
-        layers, such as a `tf.Module`, every op counts.
-        """
+        layers, such as a `tf.Module`, every op counts."""
         fact = self._window.names.fact(name)
         if fact is None or fact.relayout or fact.early or fact.pass_name == "other":
             return None
@@ -198,10 +189,8 @@ class GraphExecution:
 def _forward_ends(runs: Iterable[LayerRun]) -> list[int]:
     """Times at which the last forward op before backward ops ended; runs are in the order in which they begin.
 
-    A forward op that no backward op waits for (e.g. a moving average's) may still run, or be suspended, during the
-    backward pass: then the forward pass ended when that began. The op's own end counts too, as backward ops need not
-    have waited for the others.
-    """
+    A forward op that no backward op waits for (e.g. a moving average's) may still run during the backward pass: then
+    the forward pass ended when that began. The op's own end counts too, as backward ops need not have waited for it."""
     times: list[int] = []
     last: int | None = None
     overlapped = False
@@ -238,7 +227,6 @@ class EagerSpans:
         return bool(self._names)
 
     def _nest(self, rows: list[int]) -> None:
-        """Find the innermost span around each one; rows are in the order of their starts."""
         stack: list[int] = []
         for row in sorted(rows, key=lambda row: (int(self._start[row]), -int(self._end[row]))):
             while stack and self._end[stack[-1]] <= self._start[row]:
@@ -273,7 +261,6 @@ class EagerSpans:
         return OpFact(layer, pass_name, line=line)
 
     def kept(self, birth: int, death: int) -> bool:
-        """Whether a backward pass with a persistent tape ran between two times."""
         rows = self._kept
         return bool(((self._start[rows] >= birth) & (self._end[rows] <= death)).any())
 
@@ -342,12 +329,9 @@ class EagerExecution(GraphExecution):
         return any(start <= time <= end for start, end in self._spans.named(BACKWARD))
 
     def kept_by_tape(self, chunk: int) -> bool:
-        """Whether a tape keeps a forward result that Python does not hold otherwise.
-
-        A persistent tape keeps it beyond the backward pass; any tape does if the step was interrupted before that. A
-        persistent tape that outlives the step keeps its tensors as Python objects, whose holder cannot be found: the
-        tape is a C++ object.
-        """
+        """Whether a tape keeps a forward result that Python does not hold otherwise: a persistent tape beyond the
+        backward pass, any tape if the step was interrupted before that. A tape is a C++ object, so the holder of its
+        tensors cannot be found."""
         window = self._window
         if window.facts.interrupted and window.outlives(chunk):
             return True
@@ -365,10 +349,7 @@ MAX_STEPS = 100
 
 @dataclasses.dataclass
 class Marks:
-    """Moments of one training step, of several that a window may hold; None for a pass that did not run.
-
-    Each is the first moment of its pass, or the first one after it.
-    """
+    """First moments of, or after, the passes of one training step; None for a pass that did not run."""
 
     begin: int
     forward_end: int | None = None
@@ -403,11 +384,8 @@ def bands(marks: Iterable[Marks], moments: int) -> tuple[Band, ...]:
 
 
 def _steps(runs: list[LayerRun], ends: list[int]) -> Iterator[tuple[list[LayerRun], list[int]]]:
-    """Runs of each step, with the ends of its forward passes.
-
-    A new step begins when a forward op runs again that ran before the current step's backward pass. Recomputation in
-    the backward pass does not count: those ops have other names.
-    """
+    """Runs of each step, with the ends of its forward passes. A new step begins when a forward op runs again that ran
+    before the current step's backward pass; recomputation does not count: those ops have other names."""
     step: list[LayerRun] = []
     before: set[int] = set()
     returned = False

@@ -28,10 +28,7 @@ _TRACE, _VARIABLE = OWNER_SOURCES.index("trace"), OWNER_SOURCES.index("variable"
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """An event of a traced step at which an op requested memory.
-
-    `scale` is a later request of the op as a multiple of the traced one; not 1 if the batch size has changed.
-    """
+    """An event at which an op requested memory; `scale` is a later request of the op as a multiple of that one."""
 
     event: int
     scale: float
@@ -81,7 +78,6 @@ class StepChunks:
         return min(scaled or points, key=lambda point: point.event, default=None)
 
     def live(self, instant: int, rows: Integers | None = None) -> Integers:
-        """Those of the rows, or of all, that were in use just before an event."""
         live = (self.birth < instant) & (self.death >= instant)
         return np.flatnonzero(live) if rows is None else rows[live[rows]]
 
@@ -111,10 +107,8 @@ def step_chunks(classifier: Classifier, step: int, phase: Phase) -> StepChunks:
 
 
 def owned_at(step: StepChunks, classifier: Classifier, event: int) -> StepChunks:
-    """The step with the owners of its chunks just after an event, as the ledger of that moment has them.
-
-    A variable's new chunk has another owner before the old value is freed than afterwards.
-    """
+    """The step with the owners of its chunks just after an event: a variable's new chunk has another owner before the
+    old value is freed than afterwards."""
     owners = {owner: number for number, owner in enumerate(step.owners)}
     column = step.owner.copy()
     for chunk in np.flatnonzero((step.birth <= event) & (step.death > event)).tolist():
@@ -131,7 +125,7 @@ def _started(trace: AllocationTrace) -> dict[str, int]:
 
 
 def _of_op(known: Mapping[str, Known], op: str) -> Known | None:
-    """The entry of an op, which may be given without the scopes around it."""
+    """The entry of an op, which may lack the scopes around it."""
     if op in known:
         return known[op]
     return next((entry for name, entry in known.items() if name.endswith("/" + op)), None)

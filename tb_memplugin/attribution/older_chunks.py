@@ -23,11 +23,8 @@ def variable_owner(variable: VariableFact) -> Owner:
 
 
 class VariableChunks:
-    """The variables' chunks before the window and after it: which ones hold values, and from when on.
-
-    Attributes:
-        at_start: Address to the variable that lay there when the window opened.
-    """
+    """The variables' chunks before the window (`at_start`, by address) and after it: which ones hold values, and from
+    when on."""
 
     def __init__(self, window: Window, assigned_by_maker: Callable[[int], str | None]) -> None:
         self._window, self._assigned_by_maker = window, assigned_by_maker
@@ -57,9 +54,8 @@ class VariableChunks:
     def _next(self) -> dict[int, int]:
         """Chunk with a variable's value to the chunk with its next value, as with several steps in one execution.
 
-        The op that makes a variable's last value made the earlier ones as well. Each lives until the next one is
-        there: a temporary of the same op and size is freed before that.
-        """
+        The op that makes a variable's last value made the earlier ones as well. Each lives until the next one is there:
+        a temporary of the same op and size is freed before that."""
         window, chunks = self._window, self._window.chunks
         made = np.flatnonzero(chunks.birth >= 0)
         made = made[window.trace.op[chunks.birth[made]] >= 0]
@@ -98,12 +94,11 @@ class VariableChunks:
 
 
 class OlderChunks:
-    """Older chunks by address, by an earlier window, or by the size of a batch.
+    """Owners of older chunks by address, by an earlier window, or by the size of a batch.
 
     Attributes:
         input_sizes: Requested bytes of what the input pipeline allocated, and of batches that the step was given.
-        constants: Chunk to the constant of a function that it holds.
-    """
+        constants: Chunk to the constant of a function that it holds."""
 
     def __init__(self, window: Window, variables: VariableChunks) -> None:
         self._window, self._variables = window, variables
@@ -148,10 +143,8 @@ class OlderChunks:
         return self._window.layer_owner(fact.layer, "inputs" if fact.of_input else "other_state")
 
     def _find_constants(self) -> Iterator[tuple[int, ConstantFact]]:
-        """(chunk, constant) of chunks that hold constants.
-
-        The trace names no op for such a chunk, so its size identifies it among the chunks without another owner.
-        """
+        """(chunk, constant): the trace names no op for such a chunk, so its size identifies it among those without
+        another owner."""
         constants: dict[int, list[ConstantFact]] = defaultdict(list)
         for fact in self._window.facts.constants:
             constants[fact.requested_bytes].append(fact)
@@ -167,10 +160,8 @@ class OlderChunks:
             yield from zip(chunks, facts if len(chunks) == len(facts) else [_common(facts)] * len(chunks), strict=True)
 
     def _unowned(self) -> Iterator[int]:
-        """Chunks that may hold constants: no variable, tensor or op is known to own them, and they outlive the window.
-
-        Those of the window's own that ops made are results.
-        """
+        """Chunks that may hold constants: no variable, tensor or op is known to own them, and they outlive the
+        window."""
         window, known = self._window, self._window.facts.earlier.chunks
         inputs = {address for address, chunk in known.items() if chunk.category == "inputs"}
         owned = {*self._variables.at_start, *self._tensors, *inputs}
@@ -193,11 +184,9 @@ class OlderChunks:
         return requested >= MIN_BATCH_BYTES and requested in self.input_sizes
 
     def _given_sizes(self) -> Iterator[int]:
-        """Sizes of batches among older chunks.
-
-        The step was given and freed those that were copied to the device unseen. Others hold what Python fed to the
-        program: in a custom loop, tf.data makes the batches that follow between the steps.
-        """
+        """Sizes of batches among older chunks: those that were copied to the device unseen, which the step was given
+        and freed, and those that Python fed to the program. In a custom loop, tf.data makes the next batches between
+        the steps."""
         window = self._window
         for chunk in np.flatnonzero(window.chunks.birth < 0).tolist():
             address, requested = window.address[chunk], window.requested[chunk]

@@ -58,10 +58,8 @@ class BufferAssignments:
         self._one_layer: dict[int, bool] = {}
 
     def planned(self, requested: int, function: str | None) -> tuple[Module, BufferAllocation] | None:
-        """The module and its allocation of a size; None if no module of the function requests that size.
-
-        A profile also has modules that ran earlier in the process, some of which request the same sizes.
-        """
+        """The module and its allocation of a size; None if no module of the function requests that size. A profile also
+        has modules that ran earlier in the process, some of which request the same sizes."""
         planned = self._allocations.get(requested, ())
         return next((one for one in planned if function is None or one[0].function in function), None)
 
@@ -74,7 +72,7 @@ class BufferAssignments:
         return [*parts, (None, "workspace", unused)] if unused else parts
 
     def saved(self, module: Module, allocation: BufferAllocation) -> list[Part]:
-        """The parts of an allocation that are saved for the backward pass at the end of the forward pass."""
+        """The parts of an allocation that are saved for the backward pass when the forward pass ends."""
         end = self.forward_end(module)
         return [part for part in self._parts_at(allocation, end, end) if part[1] == "activations"]
 
@@ -83,11 +81,8 @@ class BufferAssignments:
         return [(*self.role(buffer, end), buffer.bytes) for buffer in live]
 
     def _of_one_layer(self, module: Module) -> bool:
-        """Whether a module runs ops of at most one layer.
-
-        Such a module is not a step but the inside of an op, e.g. a grouped convolution of Keras on the CPU; unknown
-        buffers in its temporary allocations are workspace.
-        """
+        """Whether a module is not a step but the inside of an op, e.g. a grouped convolution of Keras on the CPU;
+        unknown buffers in its temporary allocations are workspace."""
         if id(module) not in self._one_layer:
             facts = (self.buffer_fact(buffer.ops) for buffer in _buffers(module))
             self._one_layer[id(module)] = len({fact.layer for fact in facts if fact is not None}) <= 1
@@ -166,8 +161,7 @@ class BufferAssignments:
 
 
 def _fewest_misplaced(forward: set[int], backward: set[int]) -> int:
-    """The position that leaves the fewest forward instructions after it and backward ones before; -1 without forward
-    ones."""
+    """The position with the fewest forward instructions after it and backward ones before; -1 without forward ones."""
     if not forward or not backward:
         return max(forward, default=-1)
     misplaced = len(forward)
@@ -247,8 +241,8 @@ class SavedForBackward:
         return int(chunks.requested[saved].sum())
 
     def for_pass_at(self, time_ps: int) -> Integers:
-        """The saved chunks in use at a time, with all of a backward pass that differentiates another one: that need not
-        be in use at once."""
+        """The saved chunks in use at a time, and all of a backward pass over another one: that need not be in use at
+        once."""
         return self._spanning(*self._ends, time_ps)
 
     def _spanning(self, births: Integers, deaths: Integers, time_ps: int) -> Integers:
@@ -306,15 +300,8 @@ class SavedForBackward:
 
 
 class Classifier:
-    """Owners of the chunks of one trace.
-
-    Attributes:
-        window, chunks: The trace as the rules read it, and its chunks.
-        spans, execution: What made the chunks, and the passes.
-        saved: The chunks that the backward pass reads.
-        older: Owners of older chunks, and constants.
-        plans: Buffer assignments of the compiled modules.
-    """
+    """Owners of the chunks of one trace, by what made them (`spans`, `execution`) and what the backward pass reads
+    (`saved`), of older ones and constants (`older`), and of those of compiled modules (`plans`)."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self.window = window = Window(trace, facts)
@@ -343,10 +330,8 @@ class Classifier:
         ]
 
     def owner_spans(self, chunk: int) -> list[tuple[int, int, Parts]]:
-        """(event that begins it, event that ends it, `owners` between them) over a chunk's life.
-
-        A variable's new chunk has two spans: the variable owns it once the old chunk is freed.
-        """
+        """(event that begins it, event that ends it, `owners` between them) over a chunk's life: a variable's new chunk
+        has two spans, as the variable owns it once the old chunk is freed."""
         birth, death = self.window.birth[chunk], self.window.death[chunk]
         variable = self._variables.stored_in(chunk) if birth >= 0 and self.plan(chunk) is None else None
         turn = birth
@@ -357,8 +342,7 @@ class Classifier:
         return [(begin, end, self.owners(chunk, begin)) for begin, end in spans]
 
     def line(self, chunk: int) -> str | None:
-        """The Python line that made a chunk; None if unknown. Of a compiled module's chunk, that of its result: the
-        buffer that it ends with, the largest of several."""
+        """The Python line that made a chunk; of a compiled module's chunk, that of the buffer that it ends with."""
         plan = self.plan(chunk)
         if plan is not None:
             last = max(plan[1].buffers, key=lambda buffer: (buffer.end, buffer.bytes), default=None)
@@ -368,11 +352,8 @@ class Classifier:
 
     @cached_property
     def mode(self) -> tuple[Mode, int]:
-        """How the step ran, and the bytes of compiled modules' chunks at its peak.
-
-        Most of the bytes at the peak decide: Keras compiles single ops, such as grouped convolutions, in graph mode
-        too.
-        """
+        """How the step ran, and the bytes of compiled modules' chunks at its peak. Most of the bytes there decide:
+        Keras compiles single ops, such as grouped convolutions, in graph mode too."""
         chunks, trace, mode = self.chunks, self.window.trace, self.window.facts.mode
         live = [chunk for chunk in chunks.live(peak_event(trace)).tolist() if chunks.birth[chunk] >= 0]
         compiled = int(chunks.allocated[[chunk for chunk in live if self.plan(chunk) is not None]].sum())
@@ -381,11 +362,10 @@ class Classifier:
         return mode if mode != "eager" or len(trace.layers) else "graph", compiled
 
     def made_by(self, chunk: int) -> OpFact | None:
-        """Facts of the op that made a chunk, see `GraphExecution.maker`."""
         return self.execution.maker(chunk)
 
     def requester(self, chunk: int) -> OpFact | None:
-        """Facts of the op that a chunk's event names; None if it names none or the op is unknown."""
+        """Facts of the op that a chunk's event names."""
         name = self.window.op_name(chunk)
         return None if name is None else self.window.names.fact(name)
 
@@ -456,7 +436,7 @@ class Classifier:
     # --- compiled modules ---
 
     def plan(self, chunk: int) -> tuple[Module, BufferAllocation] | None:
-        """The planned allocation of a compiled module that a chunk is; None for other chunks."""
+        """The planned allocation of a compiled module that a chunk is."""
         window, birth = self.window, self.window.birth[chunk]
         if birth < 0 or not window.trace.modules or window.is_input[birth] or self.requester(chunk) is not None:
             return None
@@ -475,10 +455,8 @@ class Classifier:
         return [*parts, (Owner(None, "workspace", None), rounding, 0)] if rounding > 0 else parts
 
     def _result_category(self, chunk: int) -> Category:
-        """Category of a module's result without a known layer, by the pass that read it last.
-
-        Example: the result of a grouped convolution on the CPU, which Keras compiles inside a step in graph mode.
-        """
+        """Category of a module's result without a known layer, e.g. a grouped convolution's on the CPU, by its last
+        reader."""
         reader = self.window.last_reader_pass(chunk)
         if reader == "update":
             return "weight_gradients"

@@ -44,10 +44,8 @@ MAX_EXTRA_SHARE = 0.25
 
 
 def unmoved(facts: TraceFacts, memory_map: MemoryMap) -> TraceFacts:
-    """Facts of an earlier step without the variables and tensors that have moved since.
-
-    The map has no chunk of their size at their address any more.
-    """
+    """Facts of an earlier step without the variables and tensors that have moved since: the map has no chunk of their
+    size at their address."""
     rows = np.flatnonzero(memory_map.state == IN_USE)
     here = set(zip(memory_map.address[rows].tolist(), memory_map.requested_bytes[rows].tolist(), strict=True))
     return dataclasses.replace(
@@ -91,7 +89,6 @@ class OwnerMatching:
             self._at(fact.address, fact.requested_bytes, ChunkOwner(None, fact.category, None), "held_tensor")
 
     def _at(self, address: int | None, requested: int, owner: ChunkOwner, source: OwnerSource) -> None:
-        """Match the chunk at an address, if it is large enough."""
         row = None if address is None else self._by_address.get(address)
         if row is not None and rounded_bytes(requested) <= int(self._map.bytes[row]):
             self._give(row, owner, source)
@@ -99,11 +96,8 @@ class OwnerMatching:
     def same_place(
         self, history: Sequence[StepChunks], phase: Phase | None, op: str | None, requested: int | None
     ) -> None:
-        """Match chunks with the same address and size at the same point of a traced step.
-
-        From a step of another phase, only chunks that outlive the step count. `op` requests memory at the map's
-        instant.
-        """
+        """Match chunks with the same address and size at the point of a traced step at which `op` requests memory. From
+        a step of another phase, only chunks that outlive the step count."""
         for step in history:
             point = step.point(op, requested) if step.phase == phase else None
             if point is not None:
@@ -128,8 +122,7 @@ class OwnerMatching:
 
         If the numbers of chunks agree, each gets one of the owners: which chunk has which owner is then arbitrary, but
         the owners' bytes are right. Otherwise all get what the owners have in common. `scale` is the batch as a
-        multiple of the traced batch.
-        """
+        multiple of the traced one."""
         steps = [step for step in history if step.phase == phase]
         for step in steps:
             point = step.point(op, requested, scale)
@@ -157,11 +150,9 @@ class OwnerMatching:
                 self._give(row, _common(candidates), "size")
 
     def _by_size(self, step: StepChunks, point: Point) -> None:
-        """Match the open chunks of each size with those at the point, or in all of the step if `point.event` is -1.
-
-        Ops that run in parallel may run a little earlier or later than in the traced step, so the nearest instant with
-        as many chunks of the size stands for the point, or the one whose number comes closest.
-        """
+        """Match the open chunks of each size with those at the point, or in all of the step if `point.event` is -1. Ops
+        that run in parallel may run a little earlier or later than in the traced step, so the nearest instant with as
+        many chunks of the size stands for the point, or the one whose number comes closest."""
         sizes = step.requested.copy()
         if point.scale != 1.0:
             grows = np.asarray([owner.category in _WITH_THE_BATCH for owner in step.owners], bool)[step.owner]
@@ -211,7 +202,6 @@ def _whenever(step: StepChunks, rows: Integers, count: int) -> Integers:
 
 
 def _instants(step: StepChunks, rows: Integers) -> Integers:
-    """The instants just after any of the rows was allocated or freed, in order."""
     return np.unique(np.append(step.birth[rows] + 1, step.death[rows] + 1))
 
 
@@ -250,11 +240,9 @@ def observed_batch(
     layer: Layer | None,
     traced_batch: int | None,
 ) -> int | None:
-    """Examples in the batch of a failed step that was not recorded, None if unknown.
-
-    This is the traced batch if the failed op requested as much in a traced training step. Otherwise it is the leading
-    dimension of the failed tensor, if that has the shape of its layer's output.
-    """
+    """Examples in the batch of a failed step that was not recorded: the traced batch if the failed op requested as much
+    in a traced training step, or else the leading dimension of the failed tensor, if that has the shape of its layer's
+    output."""
     same = any(
         point.scale == 1.0 for step in history if step.phase == phase == "train" for point in step.points(op, requested)
     )
@@ -262,8 +250,8 @@ def observed_batch(
 
 
 def batch_of(shape: str | None, layer: Layer | None) -> int | None:
-    """Leading dimension of a tensor in the shape of the layer's output; None for others, and if it may be a gradient of
-    the layer's weights."""
+    """Leading dimension of a tensor in the shape of the layer's output, unless it may be a gradient of the layer's
+    weights."""
     sizes = dimensions(shape) or ()
     if layer is None or layer.output_shape is None or not _is_open(layer) or sizes[1:] != layer.output_shape[1:]:
         return None
@@ -315,11 +303,8 @@ _SAME = (
 def post_mortem(
     event: OomEvent, memory_map: MemoryMap | None, batch_size: int | None = None, needed_bytes: int | None = None
 ) -> Oom:
-    """The post-mortem of a failed allocation.
-
-    The map has the chunks at the failure, with known owners. `needed_bytes` are what the step needs at least at once,
-    even if free memory is in one piece.
-    """
+    """The post-mortem of a failed allocation, given the chunks at the failure with known owners. `needed_bytes` are
+    what the step needs at least at once, even if free memory is in one piece."""
     if memory_map is None:
         in_use, pool_bytes, capacity = event.in_use_bytes, None, event.capacity_bytes
     else:
@@ -367,7 +352,7 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
 
 
 def _verdict_by_limit(event: OomEvent, free: int) -> tuple[Verdict | None, str]:
-    """The verdict by the bytes of the limit that are not in use, for a failure without a known pool."""
+    """The verdict by the bytes of the limit that are not in use, without a known pool."""
     if event.requested_bytes is None:
         return None, f"The verdict is unknown: so is the size of the request, with {format_bytes(free)} free."
     figures = f"{format_bytes(event.requested_bytes)} requested; {format_bytes(free)} free."

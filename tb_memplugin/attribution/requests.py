@@ -50,7 +50,7 @@ _WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", 
 
 
 class BatchPowers:
-    """Tells of each chunk of a trace how its size follows from the batch size; `batch` are the step's examples."""
+    """Tells of each chunk of a trace how its size follows from the batch size, which is `batch`."""
 
     def __init__(self, classifier: Classifier, batch: int) -> None:
         self._window, self._classifier, self._batch = classifier.window, classifier, batch
@@ -69,8 +69,8 @@ class BatchPowers:
         self._joined, self._fixed = self._dimensions(facts)
 
     def of(self, chunk: int, category: Category, layer: str | None = None) -> int:
-        """The power of the batch size that a chunk's size is proportional to, or another value of
-        `StepRequests.batch_power`; category and layer are those of its owner."""
+        """The power of the batch size that the size of a chunk of this owner is proportional to, or another value of
+        `batch_power`."""
         birth, requested = int(self._classifier.chunks.birth[chunk]), int(self._classifier.chunks.requested[chunk])
         if category == "inputs":
             return self._of_input(chunk, birth, requested)
@@ -85,7 +85,6 @@ class BatchPowers:
         return 0 if requested <= SMALL_BYTES or requested in self._weights else power
 
     def _of_new(self, chunk: int, category: Category, layer: str | None, birth: int, requested: int) -> int:
-        """Of a chunk that the step allocated."""
         if self._classifier.plan(chunk) is not None:
             return UNKNOWN_POWER
         fact = self._classifier.made_by(chunk)
@@ -149,10 +148,8 @@ class BatchPowers:
         return frozenset(sizes)
 
     def _dimensions(self, facts: TraceFacts) -> tuple[frozenset[int], frozenset[int]]:
-        """Sizes of dimensions that hold the batch, alone or joined with those behind it; sizes of other dimensions.
-
-        A kernel's copies of its operands, and operands that are reshaped for it, have such dimensions in other places.
-        """
+        """Sizes of dimensions that hold the batch, alone or joined with those behind it, and of other dimensions: a
+        kernel's copies of its operands, and operands that are reshaped for it, have such dimensions in other places."""
         joined: set[int] = set()
         fixed = {size for variable in facts.variables for size in variable.shape}
         for chunk, birth in enumerate(self._classifier.chunks.birth.tolist()):
@@ -206,10 +203,8 @@ class BatchPowers:
 
     def _by_bytes(self, chunk: int, requested: int, is_output: bool) -> int | None:
         """By the output that takes exactly the requested bytes; None without one, or if several outputs disagree.
-
         Kernels that MLIR generated, which most elementwise ops on a GPU are, request bytes without a shape. Others join
-        dimensions, such as those of an image that is padded.
-        """
+        dimensions."""
         fact = self._classifier.requester(chunk)
         if fact is None or not (fact.batch_powers or self._is_open):
             return None
@@ -223,11 +218,9 @@ class BatchPowers:
     def _power_of(
         self, shape: tuple[int, ...], powers: Powers, dtype: str, requested: int, is_known: bool
     ) -> int | None:
-        """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous.
-
-        The open dimensions of what `is_known` as an output may hold the batch several times. Scratch space may be as
-        large by chance.
-        """
+        """The power of the batch size in an output of exactly these bytes; None if it takes others or is ambiguous. The
+        open dimensions of what `is_known` as an output may hold the batch several times; scratch space may be as large
+        by chance."""
         opened = [power for size, power in zip(shape, powers, strict=True) if size == -1]
         each = DTYPE_BYTES.get(dtype, 0) * math.prod(size for size in shape if size != -1)
         total = _total(powers)

@@ -89,9 +89,7 @@ class AttributedStep:
 
     def map(self, ages: Ages, event: int | None = None) -> MemoryMap | None:
         """The memory map just after an event, by default the peak, with owners; None without maps around the step.
-
-        `ages` are those of the chunks from before the step.
-        """
+        `ages` are those of the chunks from before the step."""
         event = self._peak if event is None else event
         replay = self._replay if event == self._peak else TraceReplay(self.trace, event)
         if replay is None or self.chunks is None:
@@ -152,7 +150,6 @@ class AttributedStep:
 
 
 def _notes(compiled: int, check: Replay | None) -> Iterator[str]:
-    """Sentences on the bytes of compiled modules' chunks, and on what the replay did not reproduce."""
     if compiled:
         yield (
             f"Sizes inside compiled modules are not measured: XLA allocates their {compiled} bytes at once, and the "
@@ -184,10 +181,8 @@ def _rows(classifier: Classifier, peak: int, *, only_old: bool) -> list[LedgerRo
 
 
 def _closed(rows: list[LedgerRow], in_use: int, notes: list[str]) -> list[LedgerRow]:
-    """The rows and one of unattributed bytes, which sum to the bytes in use.
-
-    If the rows have more than that, all bytes are unattributed, and a note says so.
-    """
+    """The rows and one of unattributed bytes, which sum to the bytes in use. If the rows have more than that, all bytes
+    are unattributed, and a note says so."""
     left = in_use - sum(row.bytes for row in rows)
     if left < 0:
         notes.append(
@@ -212,12 +207,11 @@ def ledger_of(memory_map: MemoryMap) -> tuple[LedgerRow, ...]:
 
 
 def _limit(trace: AllocationTrace) -> int | None:
-    """The allocator's limit: bytes in use plus bytes available; None without events."""
     return int(trace.in_use[0] + trace.available[0]) if len(trace) else None
 
 
 def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:
-    """The allocator's own figure at the peak; None before the first event and if the event lacks it."""
+    """The allocator's own figure at the peak; None if unknown."""
     value = float(trace.fragmentation[peak]) if peak >= 0 else math.nan
     return None if math.isnan(value) else min(1.0, max(0.0, value))
 
@@ -310,7 +304,7 @@ def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) ->
 
 
 def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, str | None]:
-    """Key of tensors made in the window to the line that made most of them; None if unknown."""
+    """Key of tensors made in the window to the line that made most of them."""
     chunks = classifier.chunks
     kept = np.flatnonzero((chunks.birth >= 0) & (chunks.death == classifier.window.events)).tolist()
     chunk_at = {int(chunks.address[chunk]): chunk for chunk in kept}

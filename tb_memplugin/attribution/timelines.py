@@ -9,7 +9,7 @@ import array
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tb_memplugin.schema import (
     ChunkOwner,
     CompiledSpan,
     Integers,
+    OpFact,
     Snapshot,
     TensorFact,
     TensorShape,
@@ -41,8 +42,6 @@ MAX_ALLOCATIONS = 20_000
 rows by layer and category."""
 MAX_MOMENTS = 40_000
 """About the most moments of a timeline; each allocation begins at one and ends at another."""
-
-Key = TypeVar("Key")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +64,6 @@ class Rows:
 
 
 def _columns(values: Integers) -> Rows:
-    """Columns of the values of rows, one row after another."""
     columns = values.reshape(-1, len(dataclasses.fields(Rows))).T
     return Rows(*(np.ascontiguousarray(column) for column in columns))
 
@@ -73,11 +71,8 @@ def _columns(values: Integers) -> Rows:
 def reduced(
     rows: Rows, time_ns: Integers, event: Integers, always: Sequence[int]
 ) -> tuple[Rows, Integers, Integers, Integers, list[str]]:
-    """(rows, times, events, kept moments, sentences on the reduction).
-
-    Rows are given in terms of the moments of `time_ns` and `event`, which are as in `Timeline`; moments of `always` are
-    kept.
-    """
+    """(rows, times, events, kept moments, sentences on the reduction), of rows in terms of the moments of `time_ns` and
+    `event`; moments of `always` are kept."""
     moments = len(time_ns)
     if len(rows.start) <= MAX_ALLOCATIONS and moments <= MAX_MOMENTS:
         return _sorted(rows), time_ns, event, np.arange(moments), []
@@ -120,10 +115,8 @@ def _sorted(rows: Rows) -> Rows:
 
 
 def _merged(rows: Rows) -> Rows:
-    """One row for each owner and stretch of moments over which the owner's bytes stay the same.
-
-    Allocations of unknown rounding have rows of their own. A stretch with one allocation keeps what is known of it.
-    """
+    """One row for each owner and stretch of moments over which the owner's bytes stay the same. Allocations of unknown
+    rounding have rows of their own. A stretch with one allocation keeps what is known of it."""
     parts: list[tuple[int, ...]] = []
     rows = rows.take(np.flatnonzero(rows.start < rows.end))
     unknown = rows.rounding_bytes == MISSING
@@ -144,35 +137,27 @@ def _merged(rows: Rows) -> Rows:
 
 
 class RowBuilder:
-    """Collects rows; `owners`, `ops`, `shapes` and `lines` have the number of each."""
+    """Collects rows; `owners`, `ops`, `shapes` and `lines` have the number of each, -1 for None."""
 
     def __init__(self) -> None:
         self.owners: dict[Owner, int] = {}
-        self.ops: dict[str, int] = {}
-        self.shapes: dict[TensorShape, int] = {}
-        self.lines: dict[str, int] = {}
+        self.ops: dict[str | None, int] = {None: -1}
+        self.shapes: dict[TensorShape | None, int] = {None: -1}
+        self.lines: dict[str | None, int] = {None: -1}
         self._values = array.array("q")  # an object for each row would let Python's garbage collector run earlier
 
     def add(self, row: Row, *, count: int = 1) -> None:
-        """Add a row of `count` allocations, unless it has no bytes or no moments."""
         if row.bytes <= 0 or row.start >= row.end:
             return
-        numbers = (_number(self.ops, row.op), _number(self.shapes, row.shape), _number(self.lines, row.line))
-        owner, (op, shape, line) = self.owners.setdefault(row.owner, len(self.owners)), numbers
+        owner = self.owners.setdefault(row.owner, len(self.owners))
+        op = self.ops.setdefault(row.op, len(self.ops) - 1)
+        shape = self.shapes.setdefault(row.shape, len(self.shapes) - 1)
+        line = self.lines.setdefault(row.line, len(self.lines) - 1)
         place = (op, -1 if row.address is None else row.address, shape, line)
         self._values.extend((row.start, row.end, row.bytes, row.rounding_bytes, count, owner, *place))
 
-    def extend(self, rows: Iterable[Row], op: str | None) -> None:
-        """Add the rows of one allocation; those that name no op get `op`, which requested it."""
-        for row in rows:
-            self.add(row if row.op is not None else row._replace(op=op))
-
     def rows(self) -> Rows:
         return _columns(np.array(self._values, np.int64))
-
-
-def _number(known: dict[Key, int], key: Key | None) -> int:
-    return -1 if key is None else known.setdefault(key, len(known))
 
 
 _PS_PER_NS = 1000
@@ -184,67 +169,46 @@ _DTYPES = dict(enumerate(_NAMES.split(), start=1)) | _LATER | {24: "float8_e5m2"
 """Number in TensorFlow's DataType to the name of the dtype; the bytes of a string are unknown."""
 
 
-class TensorShapes:
-    """Shapes by chunk: from the allocator's event, a tensor that Python knows, or the outputs of the requesting op.
+_Known: TypeAlias = dict[int | None, TensorFact | VariableFact]
 
-    A shape counts only if it takes exactly the requested bytes.
-    """
 
-    def __init__(self, classifier: Classifier) -> None:
-        self._classifier, self._trace = classifier, classifier.window.trace
-        self._facts = facts = classifier.window.facts
-        variables = facts.variables
-        self._at_start = _by_address(facts.tensors, ((one.start_address, one) for one in variables))
-        self._at_end = _by_address(facts.tensors_at_end, ((one.end_address, one) for one in variables))
-        self._batch = facts.batch.size
+def tensor_shapes(classifier: Classifier) -> Iterator[TensorShape | None]:
+    """The shape of each chunk: from the allocator's event, a tensor or variable that Python knows, or an output of the
+    requesting op. A shape counts only if it takes exactly the requested bytes."""
+    window, trace, facts = classifier.window, classifier.window.trace, classifier.window.facts
+    at_start: _Known = {fact.address: fact for fact in facts.tensors}
+    at_start.update((fact.start_address, fact) for fact in facts.variables)
+    at_end: _Known = {fact.address: fact for fact in facts.tensors_at_end}
+    at_end.update((fact.end_address, fact) for fact in facts.variables)
+    for chunk, (address, requested, birth) in enumerate(
+        zip(window.address, window.requested, window.birth, strict=True)
+    ):
+        known, shape = at_start.get(address), None
+        if birth >= 0:
+            shape = tensor_shape(window.dimensions(birth), _DTYPES.get(int(trace.dtype[birth])), requested)
+            known = at_end.get(address) if window.outlives(chunk) else None
+        if shape is None and known is not None:
+            shape = tensor_shape(known.shape, known.dtype, requested)
+        if shape is None and birth >= 0 and trace.shape[birth] < 0 and facts.mode == "graph":
+            shape = _output_shape(classifier.requester(chunk), facts.batch.size, requested)
+        yield shape
 
-    def of(self, chunk: int) -> TensorShape | None:
-        chunks, trace = self._classifier.chunks, self._trace
-        address, requested, birth = (int(column[chunk]) for column in (chunks.address, chunks.requested, chunks.birth))
-        if birth < 0:
-            return _known(self._at_start.get(address), requested)
-        dtype = _DTYPES.get(int(trace.dtype[birth]))
-        shape = tensor_shape(self._classifier.window.dimensions(birth), dtype, requested)
-        if shape is None and int(chunks.death[chunk]) == len(trace):
-            shape = _known(self._at_end.get(address), requested)
-        return self._of_op(chunk, birth, requested) if shape is None else shape
 
-    def _of_op(self, chunk: int, birth: int, requested: int) -> TensorShape | None:
-        """The only shape of an output of the requesting op that takes the requested bytes."""
-        fact = self._classifier.requester(chunk) if self._facts.mode == "graph" else None
-        if fact is None or fact.relayout or self._trace.shape[birth] >= 0:
-            return None
-        found = set()
+def _output_shape(fact: OpFact | None, batch: int | None, requested: int) -> TensorShape | None:
+    """The only shape of the op's outputs that takes the requested bytes."""
+    found = set()
+    if fact is not None and not fact.relayout:
         for sizes, dtype in zip(fact.output_shapes, fact.output_dtypes, strict=False):
-            if sizes is not None and self._batch is not None and sizes[:1] == (-1,):
-                sizes = (self._batch, *sizes[1:])
+            if sizes is not None and batch is not None and sizes[:1] == (-1,):
+                sizes = (batch, *sizes[1:])
             found.add(tensor_shape(sizes, dtype, requested))
-        found.discard(None)
-        return found.pop() if len(found) == 1 else None
-
-
-def _known(fact: TensorFact | VariableFact | None, requested: int) -> TensorShape | None:
-    return None if fact is None else tensor_shape(fact.shape, fact.dtype, requested)
-
-
-def _by_address(
-    tensors: Iterable[TensorFact], variables: Iterable[tuple[int | None, VariableFact]]
-) -> dict[int, TensorFact | VariableFact]:
-    """Address to the tensor or, rather, the variable there."""
-    known: dict[int, TensorFact | VariableFact] = {tensor.address: tensor for tensor in tensors}
-    known.update((address, variable) for address, variable in variables if address is not None)
-    return known
+    found.discard(None)
+    return found.pop() if len(found) == 1 else None
 
 
 class Moments:
-    """The moments of one step; fills in those of the module runs.
-
-    Attributes:
-        count: Number of moments.
-        time_ns, event, bands, compiled: As in `Timeline`, before any reduction.
-        peak: The moment of the peak.
-        duration_ns: From the first to the last thing that the trace saw.
-    """
+    """The moments of one step, before any reduction; fills in those of the module runs. `peak` is the moment of the
+    peak; `time_ns`, `event`, `bands` and `compiled` are as in `Timeline`."""
 
     def __init__(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> None:
         trace = classifier.window.trace
@@ -275,7 +239,7 @@ class Moments:
         self.bands = self._bands(classifier, runs)
 
     def moment(self, measured: int) -> int:
-        """The moment after a number of events; `count` for numbers beyond the last event."""
+        """The moment after a number of events."""
         return int(self._measured[measured])
 
     def must_keep(self) -> list[int]:
@@ -294,7 +258,7 @@ class Moments:
 
 
 def _first_and_last(trace: AllocationTrace) -> tuple[int, int]:
-    """Times in picoseconds of the first and the last thing that the trace saw; zeros without events."""
+    """Times in picoseconds of the first and the last thing that the trace saw."""
     if not len(trace):
         return 0, 0
     spans = [part for part in (trace.ops, trace.layers) if len(part)]
@@ -304,42 +268,33 @@ def _first_and_last(trace: AllocationTrace) -> tuple[int, int]:
 
 MAX_EVENTS = 500_000
 """Most events of a step with a timeline: more would take many seconds."""
-NO_OWNER = Owner(None, "unattributed", None)
+_SAME = ("step", "phase", "device", "wall_time", "mode", "in_use_bytes")
 _Stretch = TypeVar("_Stretch", Band, CompiledSpan)
 
 
 def timeline(classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
-    """The timeline of a step; None if the trace contradicts itself or is too long.
-
-    The snapshot was made by `attribute` with the same classifier.
-    """
+    """The timeline of a step with this snapshot; None if the trace contradicts itself or is too long."""
     trace, facts, chunks = classifier.window.trace, classifier.window.facts, classifier.chunks
     unknown = trace.start_in_use - int(chunks.allocated[chunks.birth == -1].sum())
     if trace.missed or chunks.unmatched_frees or unknown < 0 or len(trace) > MAX_EVENTS:
         return None
-    assert snapshot.mode is not None  # of a traced step
     runs = module_runs(classifier)
     moments = Moments(classifier, runs)
     builder = RowBuilder()
-    builder.add(Row(0, moments.count, NO_OWNER, unknown, MISSING), count=0)
-    shapes = TensorShapes(classifier)
+    builder.add(Row(0, moments.count, Owner(None, "unattributed", None), unknown, MISSING), count=0)
     run_of = {chunk: run for run in runs for chunk in run.allocations}
-    for chunk in range(len(chunks)):
+    for chunk, shape in enumerate(tensor_shapes(classifier)):
         birth, death = int(chunks.birth[chunk]), int(chunks.death[chunk])
-        op = trace.text(int(trace.op[birth])) if birth >= 0 else None
         if chunk in run_of:
             start, end = moments.moment(birth + 1), moments.moment(death + 1)
-            builder.extend(module_rows(classifier, chunk, run_of[chunk], start, end), op)
+            rows_of_chunk = module_rows(classifier, chunk, run_of[chunk], start, end)
         else:
-            builder.extend(_chunk_rows(classifier, chunk, moments, shapes.of(chunk)), op)
+            rows_of_chunk = _chunk_rows(classifier, chunk, moments, shape)
+        for row in rows_of_chunk:
+            builder.add(row)
     rows, time_ns, event, kept, merged = reduced(builder.rows(), moments.time_ns, moments.event, moments.must_keep())
     return Timeline(
-        step=snapshot.step,
-        phase=snapshot.phase,
-        device=snapshot.device,
-        wall_time=snapshot.wall_time,
-        mode=snapshot.mode,
-        in_use_bytes=snapshot.in_use_bytes,
+        **{name: getattr(snapshot, name) for name in _SAME},
         peak=int(np.searchsorted(kept, moments.peak)),
         events=len(trace),
         duration_ns=max(moments.duration_ns, int(time_ns[-1])),
@@ -347,9 +302,9 @@ def timeline(classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
         event=event,
         **vars(rows),
         owners=tuple(ChunkOwner(*owner) for owner in builder.owners),
-        ops=tuple(builder.ops),
-        shapes=tuple(builder.shapes),
-        lines=tuple(builder.lines),
+        ops=tuple(one for one in builder.ops if one is not None),
+        shapes=tuple(one for one in builder.shapes if one is not None),
+        lines=tuple(one for one in builder.lines if one is not None),
         bands=tuple(_kept(moments.bands, kept)),
         compiled=tuple(_kept(moments.compiled, kept)),
         not_available=(*facts.notes, *merged, *_notes(moments)),
@@ -357,12 +312,12 @@ def timeline(classifier: Classifier, snapshot: Snapshot) -> Timeline | None:
 
 
 def _chunk_rows(classifier: Classifier, chunk: int, moments: Moments, shape: TensorShape | None) -> Iterator[Row]:
-    address, line = int(classifier.chunks.address[chunk]), classifier.line(chunk)
+    address, op, line = classifier.window.address[chunk], classifier.window.op_name(chunk), classifier.line(chunk)
     for begin, end, owners in classifier.owner_spans(chunk):
         start, stop = moments.moment(begin + 1), moments.moment(end + 1)
         for owner, size, requested in owners:
             rounding = size - requested if requested >= 0 else MISSING
-            yield Row(start, stop, owner, size, rounding, None, address, shape, line)
+            yield Row(start, stop, owner, size, rounding, op, address, shape, line)
 
 
 def _notes(moments: Moments) -> Iterator[str]:
@@ -379,7 +334,7 @@ def _notes(moments: Moments) -> Iterator[str]:
 
 
 def _kept(stretches: Iterable[_Stretch], moments: Integers) -> Iterator[_Stretch]:
-    """The stretches in terms of the moments that are kept, without those that contain none of them."""
+    """The stretches that contain kept moments, in terms of these."""
     for one in stretches:
         start, end = np.searchsorted(moments, (one.start, one.end)).tolist()
         if start < end:

@@ -56,11 +56,7 @@ Place: TypeAlias = tuple[OpFact, Mapping[str, OpFact], str]
 
 
 class OpNames:
-    """Facts of the ops of one trace.
-
-    Attributes:
-        executed: Index of an execution's name to the op's name.
-    """
+    """Facts of the ops of one trace; `executed` maps the index of an execution's name to the op's name."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self._facts = facts
@@ -73,9 +69,7 @@ class OpNames:
 
     def _ranked_roots(self, trace: AllocationTrace) -> list[GraphFacts]:
         """Root graphs and graphs that XLA compiled: first the one that knows most of the names, of equals the newest.
-
-        Root graphs count only if a function of their name ran in the window, unless no such function ran.
-        """
+        Root graphs count only if a function of their name ran in the window, unless no such function ran."""
         # `one_step_on_data` runs as `__inference_one_step_on_data_1213`.
         ran = {_FUNCTION.sub("", trace.strings[index]) for index in set(trace.calls.name.tolist())}
         roots = [graph for graph in self._facts.graphs if graph.root]
@@ -124,7 +118,7 @@ class OpNames:
         return None
 
     def regard_as_early(self, names: Iterable[str]) -> None:
-        """From now on, the facts of these ops say that they depend on no gradient, though in their graph they do."""
+        """From now on, the facts of these ops say that they depend on no gradient."""
         for name in names:
             fact = self.fact(name)
             if fact is not None:
@@ -151,10 +145,8 @@ class OpNames:
         return None
 
     def _graphs_at(self, graph: GraphFacts, scope: str, start: int = 0) -> Iterator[tuple[Mapping[str, OpFact], int]]:
-        """Ops of each graph that may have the ops of a scope (``a/b/``), `graph` first, then those that it calls.
-
-        With each, the number of characters that the ops' names lack there.
-        """
+        """Ops of each graph that may have the ops of a scope (``a/b/``), `graph` first, then those that it calls; with
+        each, the number of characters that the ops' names lack there."""
         yield graph.ops, start
         for callee, rest in self._called(graph, scope):
             yield from self._graphs_at(callee, rest, start + len(scope) - len(rest))
@@ -216,9 +208,8 @@ def _derived(name: str, fact: OpFact) -> OpFact:
     """Facts of an op that TensorFlow's graph optimizer derived from an op with these facts.
 
     A copy of an op's input in another layout (``Conv2DBackpropFilter-0-TransposeNHWCToNCHW-LayoutOptimizer``) is not
-    the op's result, e.g. not the gradient. Its `saved_for_backward` says that a backward op's input is of the forward
-    pass. Copies of a result have two numbers in their names.
-    """
+    the op's result. Its `saved_for_backward` says that the input of a backward op is of the forward pass. Copies of a
+    result have two numbers in their names."""
     relayout = _RELAYOUT.search(name)
     if relayout is None:
         return fact
@@ -238,10 +229,8 @@ def _variants(name: str) -> list[str]:
 
 
 def _replaced(name: str) -> list[str]:
-    """Names that the op may have had that an op of TensorFlow's graph optimizer computes in another way.
-
-    ``scope/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul`` replaces ``scope/MatMul``.
-    """
+    """Names that an op may have had before the graph optimizer: ``scope/MatMul`` of
+    ``scope/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul``."""
     replaced = []
     for scope in _OPTIMIZER_SCOPES:
         before, found, rest = name.partition(scope)
@@ -293,9 +282,7 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
     """Names of the backward ops that began before all ops that they depend on in the traced graph.
 
     All, because the optimizer moves casts behind ops that depend on them. Both the first and the last executions count,
-    as a trace may begin or end within a step. Only ops that may have made a chunk are looked at. In a last step that
-    failed `before_backward`, the ops that they depend on never ran.
-    """
+    as a trace may begin or end within a step. In a last step that failed `before_backward`, those ops never ran."""
     index, first_began, last_began = _began(trace, names)
     reordered: set[str] = set()
     graphs: dict[tuple[int, str], tuple[dict[str, list[str]], dict[str, Span]]] = {}
@@ -347,10 +334,8 @@ def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
 
 
 def _began(trace: AllocationTrace, names: OpNames) -> tuple[dict[str, int], dict[int, int], dict[int, int]]:
-    """Op to its index; index to when the op first and last began.
-
-    On accelerators, where that is not seen of backward ops, these are the times at which it allocated.
-    """
+    """Op to its index; index to when the op first and last began, or allocated on accelerators, where that is not
+    seen."""
     index = dict(zip(names.executed.values(), names.executed, strict=True))
     keys, times = trace.ops.name, trace.ops.start_ps
     if not any(depends_on_gradients(names.fact(name)) for name in reversed(index)):  # the backward pass comes late
@@ -369,16 +354,13 @@ class Owner(NamedTuple):
 
 
 class Window:
-    """The chunks of one trace, with the columns that the rules look up chunk by chunk.
+    """The chunks of one trace, with the columns that the rules look up chunk by chunk, as lists.
 
     Attributes:
-        events: Number of the trace's events.
-        address, allocated, requested, birth, death: Columns of `chunks`, as lists.
         op, time: For each event, the index of the op's name, and when it took place, in picoseconds.
         reader: For each event, the op execution that ran last on its thread.
         is_input: For each event, whether the input pipeline allocates.
-        allocating: Names of the ops that allocated tensors of their own.
-    """
+        allocating: Names of the ops that allocated tensors of their own."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self.trace, self.facts = trace, facts
@@ -407,17 +389,15 @@ class Window:
         return self.death[chunk] == self.events
 
     def is_temporary(self, chunk: int) -> bool:
-        """Whether an op requested a chunk for itself, and not for a result."""
         birth = self.birth[chunk]
         return birth >= 0 and self.trace.text(int(self.trace.region[birth])) == "temp"
 
     def op_name(self, chunk: int) -> str | None:
-        """Name of the op that requested a chunk; None if the chunk is older or the event names no op."""
+        """Name of the op that requested a chunk; None if older or unnamed."""
         birth = self.birth[chunk]
         return None if birth < 0 else self.trace.text(self.op[birth])
 
     def dimensions(self, event: int) -> tuple[int, ...] | None:
-        """Dimensions of the tensor that an allocation is for; None if unknown."""
         number = int(self.trace.shape[event])
         if number not in self._dimensions:
             text = self.trace.text(number)
@@ -433,7 +413,7 @@ class Window:
         return None if fact is None else fact.pass_name
 
     def tensor_at_end(self, chunk: int) -> TensorFact | None:
-        """The tensor in a chunk that outlives the window, if Python holds one there."""
+        """The tensor that Python holds in a chunk that outlives the window."""
         return self._tensors_at_end.get(self.address[chunk]) if self.outlives(chunk) else None
 
     def layer_owner(self, layer: str | None, category: Category) -> Owner:
