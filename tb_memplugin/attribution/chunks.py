@@ -56,31 +56,21 @@ class Chunks:
 def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
     """The chunks of a trace, with those that stay in use throughout: from the memory map, or else from Python, with
     rounded requests."""
-    in_events = event_chunks(trace)
-    old = in_events.birth == -1
+    base = event_chunks(trace)
+    old = base.birth == -1
     if trace.start_map is None:
-        left = trace.start_in_use - int(in_events.allocated[old].sum())
-        return _with_permanent(in_events, _known_to_python(facts, set(in_events.address[old].tolist()), left), trace)
-    start = trace.start_map
-    used = start.state == IN_USE
-    address, allocated, requested = start.address[used], start.bytes[used], start.requested_bytes[used]
-    place = np.searchsorted(address, in_events.address[old])
-    in_events.requested[old] = requested[place]  # not every deallocation has it
-    permanent = np.ones(len(address), bool)
-    permanent[place] = False
-    return _with_permanent(in_events, np.stack([address, allocated, requested])[:, permanent], trace)
-
-
-def _with_permanent(base: Chunks, permanent: Integers, trace: AllocationTrace) -> Chunks:
+        left = trace.start_in_use - int(base.allocated[old].sum())
+        permanent = _known_to_python(facts, set(base.address[old].tolist()), left)
+    else:
+        start = trace.start_map
+        listed = np.stack([start.address, start.bytes, start.requested_bytes])[:, start.state == IN_USE]
+        place = np.searchsorted(listed[0], base.address[old])
+        base.requested[old] = listed[2][place]  # not every deallocation has it
+        permanent = np.delete(listed, place, axis=1)
     count = permanent.shape[1]
-    return Chunks(
-        address=np.append(base.address, permanent[0]),
-        allocated=np.append(base.allocated, permanent[1]),
-        requested=np.append(base.requested, permanent[2]),
-        birth=np.append(base.birth, np.full(count, -1)),
-        death=np.append(base.death, np.full(count, len(trace))),
-        unmatched_frees=base.unmatched_frees,
-    )
+    own = (base.address, base.allocated, base.requested, base.birth, base.death)
+    more = (*permanent, np.full(count, -1), np.full(count, len(trace)))
+    return Chunks(*map(np.append, own, more), base.unmatched_frees)
 
 
 def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:

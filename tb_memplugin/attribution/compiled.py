@@ -52,7 +52,7 @@ def schedule_positions(plans: BufferAssignments, module: Module) -> SchedulePosi
     positions, live = levels(module)
     if not positions:
         return SchedulePositions((0,), 0, None)
-    peak, passes = peak_position(module), plans.passes(module)
+    peak, passes = peak_position(module), plans.schedule(module).passes
     marks = [_place(positions, mark) for mark in (peak, *(passes or ())) if mark is not None]
     rows = extreme_rows([np.asarray(live, np.int64)], MAX_POSITIONS, always=marks)
     kept = [positions[row] for row in rows.tolist()]
@@ -116,7 +116,7 @@ def module_rows(classifier: Classifier, chunk: int, run: ModuleRun, start: int, 
     edges = [start, *run.moments[1:].tolist(), end]
     name, begin = run.module.function or run.module.name, int(chunks.address[chunk])
     workspace, unused_op = Owner(None, "workspace", None), f"{name}: unused by its buffers"
-    forward_end = plans.forward_end(run.module)
+    forward_end = plans.schedule(run.module).forward_end
     since: dict[int, tuple[int, Buffer]] = {}  # by identity of the live buffers
     unused_since, unused = 0, 0
     for at in range(len(edges)):

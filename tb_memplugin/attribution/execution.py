@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tb_memplugin.attribution.window import Window
-from tb_memplugin.schema import LINE_MARK, AllocationTrace, Band, BandName, OpFact, Pass, distinct
+from tb_memplugin.schema import LINE_MARK, Band, BandName, OpFact, Pass, distinct
 
 KEEPING_BACKWARD = "(backward, kept)"
 """Span name of a backward pass whose persistent tape keeps the saved forward results."""
@@ -207,12 +207,13 @@ def _forward_ends(runs: Iterable[LayerRun]) -> list[int]:
     return times
 
 
-class EagerSpans:
-    """Spans of layer calls, backward passes and updates, nested, by thread."""
+class EagerExecution(GraphExecution):
+    """Makers and passes of the chunks of one window, by nested spans of layer calls, backward passes and updates; on
+    threads without spans, by op names."""
 
-    def __init__(self, trace: AllocationTrace) -> None:
-        spans = trace.layers
-        parts = [trace.strings[index].partition(LINE_MARK) for index in spans.name.tolist()]
+    def __init__(self, window: Window) -> None:
+        spans, strings = window.trace.layers, window.trace.strings
+        parts = [strings[index].partition(LINE_MARK) for index in spans.name.tolist()]
         names, self._lines = [part[0] for part in parts], [part[2] or None for part in parts]
         self._names = [BACKWARD if name == KEEPING_BACKWARD else name for name in names]
         self._start, self._end = spans.start_ps, spans.end_ps
@@ -222,9 +223,9 @@ class EagerSpans:
             self._nest(rows.tolist())
         self._kept = np.asarray([row for row, name in enumerate(names) if name == KEEPING_BACKWARD], np.int64)
         self._facts: dict[int, OpFact] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._names)
+        self._backward = self._spans(BACKWARD)
+        super().__init__(window)
+        self._gradients = self._find_gradients()
 
     def _nest(self, rows: list[int]) -> None:
         stack: list[int] = []
@@ -234,7 +235,11 @@ class EagerSpans:
             self._parent[row] = stack[-1] if stack else -1
             stack.append(row)
 
-    def fact(self, thread: int, time: int) -> OpFact | None:
+    def _spans(self, name: str) -> list[tuple[int, int]]:
+        rows = [row for row, label in enumerate(self._names) if label == name]
+        return sorted((int(self._start[row]), int(self._end[row])) for row in rows)
+
+    def _of_thread(self, thread: int, time: int) -> OpFact | None:
         """Layer and pass that a thread was in at a time; None on threads without spans."""
         rows = self._rows.get(thread)
         if rows is None:
@@ -260,28 +265,11 @@ class EagerSpans:
             row = self._parent[row]
         return OpFact(layer, pass_name, line=line)
 
-    def kept(self, birth: int, death: int) -> bool:
-        rows = self._kept
-        return bool(((self._start[rows] >= birth) & (self._end[rows] <= death)).any())
-
-    def named(self, name: str) -> list[tuple[int, int]]:
-        rows = [row for row, label in enumerate(self._names) if label == name]
-        return sorted((int(self._start[row]), int(self._end[row])) for row in rows)
-
-
-class EagerExecution(GraphExecution):
-    """Makers and passes of the chunks of one window, by spans; on threads without spans, by op names."""
-
-    def __init__(self, window: Window, spans: EagerSpans) -> None:
-        self._spans = spans
-        super().__init__(window)
-        self._gradients = self._find_gradients()
-
     def _find_forward_ends(self) -> list[int]:
-        return [start for start, _ in self._spans.named(BACKWARD)]
+        return [start for start, _ in self._backward]
 
     def marks(self, saved_bytes: Callable[[int], int]) -> list["Marks"]:
-        backward, update = self._spans.named(BACKWARD), self._spans.named(UPDATE)
+        backward, update = self._backward, self._spans(UPDATE)
         if not backward:
             return super().marks(saved_bytes)
         marks: list[Marks] = []
@@ -289,17 +277,15 @@ class EagerExecution(GraphExecution):
         for place, (start, end) in enumerate(backward):
             following = backward[place + 1][0] if place + 1 < len(backward) else math.inf
             own = [span for span in update if start <= span[0] < following]
-            step = Marks(begin, self._at(start), self._after(end))
-            if own:
-                step.update_begin, step.update_end = self._at(own[0][0]), self._after(own[-1][1])
-            marks.append(step)
-            begin = step.update_end or step.backward_end or begin
+            updated = (self._at(own[0][0]), self._after(own[-1][1])) if own else (None, None)
+            marks.append(Marks(begin, self._at(start), self._after(end), *updated))
+            begin = updated[1] or self._after(end)
         return marks if len(backward) <= MAX_STEPS else []
 
     def _find_gradients(self) -> dict[int, OpFact]:
         window = self._window
         gradients: dict[int, OpFact] = {}
-        for start, end in self._spans.named(BACKWARD):
+        for start, end in self._backward:
             first, last = (int(event) for event in np.searchsorted(window.trace.time_ps, (start, end)))
             live = window.chunks.live(last - 1).tolist()
             by_address = {window.address[chunk]: chunk for chunk in live if window.birth[chunk] >= first}
@@ -313,7 +299,7 @@ class EagerExecution(GraphExecution):
         window, birth = self._window, self._window.birth[chunk]
         if birth < 0:
             return None
-        fact = self._spans.fact(int(window.trace.thread[birth]), int(window.trace.time_ps[birth]))
+        fact = self._of_thread(int(window.trace.thread[birth]), int(window.trace.time_ps[birth]))
         if fact is None:
             return super()._find_maker(chunk)
         gradient = self._gradients.get(chunk)
@@ -326,7 +312,7 @@ class EagerExecution(GraphExecution):
         if self._window.outlives(chunk):
             return False
         time = int(self._window.trace.time_ps[self._window.death[chunk]])
-        return any(start <= time <= end for start, end in self._spans.named(BACKWARD))
+        return any(start <= time <= end for start, end in self._backward)
 
     def kept_by_tape(self, chunk: int) -> bool:
         """Whether a tape keeps a forward result that Python does not hold otherwise: a persistent tape beyond the
@@ -338,9 +324,10 @@ class EagerExecution(GraphExecution):
         tensor = window.tensor_at_end(chunk)
         if tensor is not None and (tensor.category != "held_tensors" or tensor.held_by is not None):
             return False
-        times = window.trace.time_ps
-        end = int(times[-1]) if window.outlives(chunk) else int(times[window.death[chunk]])
-        return self._spans.kept(int(times[window.birth[chunk]]), end)
+        begin, end = (
+            window.time[event] for event in (window.birth[chunk], min(window.death[chunk], window.events - 1))
+        )
+        return bool(((self._start[self._kept] >= begin) & (self._end[self._kept] <= end)).any())
 
 
 MAX_STEPS = 100

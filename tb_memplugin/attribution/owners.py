@@ -9,12 +9,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from tb_memplugin.attribution.chunks import peak_event
-from tb_memplugin.attribution.execution import EagerExecution, EagerSpans, GraphExecution
+from tb_memplugin.attribution.execution import EagerExecution, GraphExecution
 from tb_memplugin.attribution.older_chunks import OlderChunks, VariableChunks, variable_owner
 from tb_memplugin.attribution.window import OpNames, Owner, Window
 from tb_memplugin.schema import (
@@ -38,6 +38,24 @@ Parts: TypeAlias = list[tuple[Owner, int, int]]
 """(owner, allocated, requested) of the parts of a chunk."""
 
 
+class Schedule(NamedTuple):
+    """How a module's schedule divides into passes.
+
+    Attributes:
+        forward_end: Position at which the forward pass ends; -1 without one. The compiler recomputes some forward
+            results in the backward pass and fuses backward ops into forward instructions. The end is therefore the
+            position with the fewest instructions on the wrong side.
+        passes: The last positions of the forward and the backward pass, and the first one of an update, if any; None
+            if the module is no training step.
+        inside_op: Whether the module is not a step but the inside of an op, e.g. a grouped convolution of Keras on the
+            CPU; unknown buffers in its temporary allocations are workspace.
+    """
+
+    forward_end: int
+    passes: tuple[int, int, int | None] | None
+    inside_op: bool
+
+
 class BufferAssignments:
     """The buffer assignments of the compiled modules of one trace; variables bound the sizes of gradients."""
 
@@ -54,8 +72,7 @@ class BufferAssignments:
             for allocation in module.allocations:
                 self._allocations.setdefault(allocation.bytes, []).append((module, allocation))
         # By identity: modules of one function for other shapes have the same name.
-        self._forward_ends: dict[int, int] = {}
-        self._one_layer: dict[int, bool] = {}
+        self._schedules: dict[int, Schedule] = {}
 
     def planned(self, requested: int, function: str | None) -> tuple[Module, BufferAllocation] | None:
         """The module and its allocation of a size; None if no module of the function requests that size. A profile also
@@ -65,28 +82,21 @@ class BufferAssignments:
 
     def parts(self, module: Module, allocation: BufferAllocation) -> list[Part]:
         """An allocation's contents at the module's peak; bytes not used then are workspace of no layer."""
-        parts = self._parts_at(allocation, peak_position(module), self.forward_end(module))
-        if not allocation.output and self._of_one_layer(module):
+        schedule = self.schedule(module)
+        parts = self._parts_at(allocation, peak_position(module), schedule.forward_end)
+        if not allocation.output and schedule.inside_op:
             parts = [(None, "workspace", part[2]) if part[1] == "unattributed" else part for part in parts]
         unused = allocation.bytes - sum(size for *_, size in parts)
         return [*parts, (None, "workspace", unused)] if unused else parts
 
     def saved(self, module: Module, allocation: BufferAllocation) -> list[Part]:
         """The parts of an allocation that are saved for the backward pass when the forward pass ends."""
-        end = self.forward_end(module)
+        end = self.schedule(module).forward_end
         return [part for part in self._parts_at(allocation, end, end) if part[1] == "activations"]
 
     def _parts_at(self, allocation: BufferAllocation, position: int, end: int) -> list[Part]:
         live = without_overlaps(allocation.buffers, position)
         return [(*self.role(buffer, end), buffer.bytes) for buffer in live]
-
-    def _of_one_layer(self, module: Module) -> bool:
-        """Whether a module is not a step but the inside of an op, e.g. a grouped convolution of Keras on the CPU;
-        unknown buffers in its temporary allocations are workspace."""
-        if id(module) not in self._one_layer:
-            facts = (self.buffer_fact(buffer.ops) for buffer in _buffers(module))
-            self._one_layer[id(module)] = len({fact.layer for fact in facts if fact is not None}) <= 1
-        return self._one_layer[id(module)]
 
     def buffer_fact(self, ops: tuple[str, ...]) -> OpFact | None:
         if ops not in self._facts:
@@ -98,36 +108,22 @@ class BufferAssignments:
         fact = self.buffer_fact(buffer.ops[:1]) if buffer.named else None
         return None if fact is None else fact.line
 
-    def forward_end(self, module: Module) -> int:
-        """Position in the schedule at which the forward pass ends; -1 in a module without one.
-
-        The compiler recomputes some forward results in the backward pass and fuses backward ops into forward
-        instructions. The end is therefore the position with the fewest instructions on the wrong side.
-        """
-        if id(module) not in self._forward_ends:
-            starts = self._starts(module)
-            self._forward_ends[id(module)] = _fewest_misplaced(starts["forward", False], starts["backward", False])
-        return self._forward_ends[id(module)]
-
-    def passes(self, module: Module) -> tuple[int, int, int | None] | None:
-        """The last positions of the forward and the backward pass, and the first one of an update, if any; None if the
-        module is no training step."""
-        end, starts = self.forward_end(module), self._starts(module)
-        backward = [start for start in starts["backward", False] | starts["backward", True] if start > end]
-        if end < 0 or not backward:
-            return None
-        update = (start for start in starts["update", False] | starts["update", True] if start > end)
-        return end, max(backward), min(update, default=None)
-
-    def _starts(self, module: Module) -> dict[tuple[str, bool], set[int]]:
-        """(pass, whether the op is `early`) to the positions at which buffers of layers' ops begin."""
-        starts: dict[tuple[str, bool], set[int]] = defaultdict(set)
-        for buffer in _buffers(module):
-            counts = buffer.named and not buffer.of_argument and not buffer.constant
-            fact = self.buffer_fact(buffer.ops) if counts else None
-            if fact is not None and fact.layer is not None:
-                starts[fact.pass_name, fact.early].add(buffer.start)
-        return starts
+    def schedule(self, module: Module) -> "Schedule":
+        if id(module) not in self._schedules:
+            layers: set[str | None] = set()
+            starts: dict[tuple[str, bool], set[int]] = defaultdict(set)  # by pass, and whether the op is `early`
+            for buffer in _buffers(module):
+                fact = self.buffer_fact(buffer.ops)
+                if fact is not None:
+                    layers.add(fact.layer)
+                    if fact.layer is not None and buffer.named and not buffer.of_argument and not buffer.constant:
+                        starts[fact.pass_name, fact.early].add(buffer.start)
+            end = _fewest_misplaced(starts["forward", False], starts["backward", False])
+            backward = [start for start in starts["backward", False] | starts["backward", True] if start > end]
+            update = (start for start in starts["update", False] | starts["update", True] if start > end)
+            passes = (end, max(backward), min(update, default=None)) if end >= 0 and backward else None
+            self._schedules[id(module)] = Schedule(end, passes, len(layers) <= 1)
+        return self._schedules[id(module)]
 
     def role(self, buffer: Buffer, forward_end: int) -> tuple[str | None, Category]:
         """Layer and category of a buffer, given the position at which the forward pass ends."""
@@ -208,108 +204,16 @@ def without_overlaps(buffers: Iterable[Buffer], position: int) -> list[Buffer]:
     return chosen
 
 
-class SavedForBackward:
-    def __init__(self, window: Window, execution: GraphExecution, variables: VariableChunks) -> None:
-        self._window, self._execution, self._variables = window, execution, variables
-        self._read_by_backward: dict[str, bool] = {}
-
-    @cached_property
-    def _chunks(self) -> Integers:
-        permanent = (self._window.chunks.birth < 0) & (self._window.chunks.death == self._window.events)
-        saved = [chunk for chunk in np.flatnonzero(~permanent).tolist() if self._is_saved_chunk(chunk)]
-        return np.asarray(saved, dtype=np.int64)
-
-    @cached_property
-    def _ends(self) -> tuple[Integers, Integers]:
-        """Birth and death of each saved chunk; of those that one `read_late` pass reads, of all of them."""
-        births, deaths = self._window.chunks.birth[self._chunks], self._window.chunks.death[self._chunks]
-        facts = [self._execution.maker(chunk) for chunk in self._chunks.tolist()]
-        late = np.asarray([-1 if fact is None or fact.read_late is None else fact.read_late for fact in facts])
-        for number in set(late.tolist()) - {-1}:
-            rows = np.flatnonzero(late == number)
-            rows = rows[np.argsort(births[rows], kind="stable")]
-            # An execution ends where all that it saved is freed.
-            begins = np.flatnonzero(births[rows][1:] > np.maximum.accumulate(deaths[rows])[:-1]) + 1
-            for execution in np.split(rows, begins):
-                births[execution], deaths[execution] = births[execution].min(), deaths[execution].max()
-        return births, deaths
-
-    def bytes_at(self, time_ps: int) -> int:
-        """Requested bytes of the saved forward results and inputs that are in use at a time."""
-        chunks = self._window.chunks
-        saved = self._spanning(chunks.birth[self._chunks], chunks.death[self._chunks], time_ps)
-        return int(chunks.requested[saved].sum())
-
-    def for_pass_at(self, time_ps: int) -> Integers:
-        """The saved chunks in use at a time, and all of a backward pass over another one: that need not be in use at
-        once."""
-        return self._spanning(*self._ends, time_ps)
-
-    def _spanning(self, births: Integers, deaths: Integers, time_ps: int) -> Integers:
-        event = int(np.searchsorted(self._window.trace.time_ps, time_ps, side="right")) - 1
-        return self._chunks[(births <= event) & (deaths > event)]
-
-    def _is_saved_chunk(self, chunk: int) -> bool:
-        window, fact = self._window, self._execution.maker(chunk)
-        if fact is not None and (fact.relayout or fact.early):
-            return self._execution.lives_at_forward_end(chunk)
-        if fact is not None:
-            return fact.pass_name == "forward" and self.is_saved(fact, chunk)
-        return window.address[chunk] not in self._variables.at_start and self._execution.freed_by_backward(chunk)
-
-    def is_saved(self, fact: OpFact, chunk: int) -> bool:
-        window = self._window
-        if fact.unread_outputs and self._is_unread_output(fact, chunk):
-            return False
-        if fact.read_late is not None and not window.is_temporary(chunk):
-            return True  # its last reader may be an op of the forward pass
-        if not window.outlives(chunk):
-            end = self._execution.next_forward_end(window.birth[chunk])
-            if end is not None and window.time[window.death[chunk]] < end:
-                return False
-            if self._execution.freed_by_backward(chunk):
-                return True
-        return self._execution.kept_by_tape(chunk) or self._is_read_by_backward(window.op_name(chunk), fact)
-
-    def _is_unread_output(self, fact: OpFact, chunk: int) -> bool:
-        """Whether the chunk has the shape of an output that no backward op reads, and of no other output."""
-        birth = self._window.birth[chunk]
-        sizes = None if birth < 0 else self._window.dimensions(birth)
-        if not sizes:
-            return False
-        fits = [index for index, shape in enumerate(fact.output_shapes) if shape is None or matches(shape, sizes)]
-        return bool(fits) and set(fits) <= set(fact.unread_outputs)
-
-    def _is_read_by_backward(self, name: str | None, fact: OpFact) -> bool:
-        """Whether a backward op reads an op's result, or that of an op that reuses its buffer."""
-        if fact.saved_for_backward:
-            return True
-        if name is None:
-            return False
-        if name not in self._read_by_backward:
-            self._read_by_backward[name] = False  # ends a cycle of ops
-            names = self._window.names
-            for following in names.following(name):
-                if following in self._window.allocating:
-                    continue
-                next_fact = names.fact(following)
-                if next_fact is not None and self._is_read_by_backward(following, next_fact):
-                    self._read_by_backward[name] = True
-                    break
-        return self._read_by_backward[name]
-
-
 class Classifier:
-    """Owners of the chunks of one trace, by what made them (`spans`, `execution`) and what the backward pass reads
-    (`saved`), of older ones and constants (`older`), and of those of compiled modules (`plans`)."""
+    """Owners of the chunks of one trace, by what made them (`execution`), of older ones and constants (`older`), and of
+    those of compiled modules (`plans`)."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self.window = window = Window(trace, facts)
         self.chunks = window.chunks
-        self.spans = EagerSpans(trace)
-        self.execution = EagerExecution(window, self.spans) if self.spans else GraphExecution(window)
+        self.execution = EagerExecution(window) if len(trace.layers) else GraphExecution(window)
         self._variables = VariableChunks(window, self.execution.assigned_by_maker)
-        self.saved = SavedForBackward(window, self.execution, self._variables)
+        self._read_by_backward: dict[str, bool] = {}
         self.plans = BufferAssignments(trace.modules, window.names, facts.variables)
         self.older = OlderChunks(window, self._variables)
         self._calling_threads = set(trace.calls.thread.tolist())
@@ -380,6 +284,93 @@ class Classifier:
             return self.window.layer_owner(variable.layer, "workspace")
         return owner
 
+    # --- chunks that the backward pass reads ---
+
+    @cached_property
+    def _saved(self) -> Integers:
+        permanent = (self.window.chunks.birth < 0) & (self.window.chunks.death == self.window.events)
+        saved = [chunk for chunk in np.flatnonzero(~permanent).tolist() if self._is_saved_chunk(chunk)]
+        return np.asarray(saved, dtype=np.int64)
+
+    @cached_property
+    def _saved_ends(self) -> tuple[Integers, Integers]:
+        """Birth and death of each saved chunk; of those that one `read_late` pass reads, of all of them."""
+        births, deaths = self.window.chunks.birth[self._saved], self.window.chunks.death[self._saved]
+        facts = [self.execution.maker(chunk) for chunk in self._saved.tolist()]
+        late = np.asarray([-1 if fact is None or fact.read_late is None else fact.read_late for fact in facts])
+        for number in set(late.tolist()) - {-1}:
+            rows = np.flatnonzero(late == number)
+            rows = rows[np.argsort(births[rows], kind="stable")]
+            # An execution ends where all that it saved is freed.
+            begins = np.flatnonzero(births[rows][1:] > np.maximum.accumulate(deaths[rows])[:-1]) + 1
+            for execution in np.split(rows, begins):
+                births[execution], deaths[execution] = births[execution].min(), deaths[execution].max()
+        return births, deaths
+
+    def saved_bytes_at(self, time_ps: int) -> int:
+        """Requested bytes of the saved forward results and inputs that are in use at a time."""
+        chunks = self.window.chunks
+        saved = self._spanning(chunks.birth[self._saved], chunks.death[self._saved], time_ps)
+        return int(chunks.requested[saved].sum())
+
+    def saved_for_pass_at(self, time_ps: int) -> Integers:
+        """The saved chunks in use at a time, and all of a backward pass over another one: that need not be in use at
+        once."""
+        return self._spanning(*self._saved_ends, time_ps)
+
+    def _spanning(self, births: Integers, deaths: Integers, time_ps: int) -> Integers:
+        event = int(np.searchsorted(self.window.trace.time_ps, time_ps, side="right")) - 1
+        return self._saved[(births <= event) & (deaths > event)]
+
+    def _is_saved_chunk(self, chunk: int) -> bool:
+        window, fact = self.window, self.execution.maker(chunk)
+        if fact is not None and (fact.relayout or fact.early):
+            return self.execution.lives_at_forward_end(chunk)
+        if fact is not None:
+            return fact.pass_name == "forward" and self._is_saved(fact, chunk)
+        return window.address[chunk] not in self._variables.at_start and self.execution.freed_by_backward(chunk)
+
+    def _is_saved(self, fact: OpFact, chunk: int) -> bool:
+        window = self.window
+        if fact.unread_outputs and self._is_unread_output(fact, chunk):
+            return False
+        if fact.read_late is not None and not window.is_temporary(chunk):
+            return True  # its last reader may be an op of the forward pass
+        if not window.outlives(chunk):
+            end = self.execution.next_forward_end(window.birth[chunk])
+            if end is not None and window.time[window.death[chunk]] < end:
+                return False
+            if self.execution.freed_by_backward(chunk):
+                return True
+        return self.execution.kept_by_tape(chunk) or self._is_read_by_backward(window.op_name(chunk), fact)
+
+    def _is_unread_output(self, fact: OpFact, chunk: int) -> bool:
+        """Whether the chunk has the shape of an output that no backward op reads, and of no other output."""
+        birth = self.window.birth[chunk]
+        sizes = None if birth < 0 else self.window.dimensions(birth)
+        if not sizes:
+            return False
+        fits = [index for index, shape in enumerate(fact.output_shapes) if shape is None or matches(shape, sizes)]
+        return bool(fits) and set(fits) <= set(fact.unread_outputs)
+
+    def _is_read_by_backward(self, name: str | None, fact: OpFact) -> bool:
+        """Whether a backward op reads an op's result, or that of an op that reuses its buffer."""
+        if fact.saved_for_backward:
+            return True
+        if name is None:
+            return False
+        if name not in self._read_by_backward:
+            self._read_by_backward[name] = False  # ends a cycle of ops
+            names = self.window.names
+            for following in names.following(name):
+                if following in self.window.allocating:
+                    continue
+                next_fact = names.fact(following)
+                if next_fact is not None and self._is_read_by_backward(following, next_fact):
+                    self._read_by_backward[name] = True
+                    break
+        return self._read_by_backward[name]
+
     # --- chunks allocated in the window, except those of variables and of compiled modules ---
 
     def _new_owner(self, chunk: int) -> Owner:
@@ -387,7 +378,7 @@ class Classifier:
         if window.is_input[window.birth[chunk]]:
             return Owner(None, "inputs", None)
         fact, tensor = self.made_by(chunk), window.tensor_at_end(chunk)
-        is_saved = fact is not None and fact.pass_name == "forward" and self.saved.is_saved(fact, chunk)
+        is_saved = fact is not None and fact.pass_name == "forward" and self._is_saved(fact, chunk)
         is_gradient = fact is not None and fact.is_gradient and not fact.relayout and not is_saved
         if tensor is not None and not is_saved and not is_gradient:  # a loop may still refer to its last gradients
             return Owner(None, tensor.category, None)
@@ -426,7 +417,7 @@ class Classifier:
             of_gradient = fact.pass_name == "backward" and not fact.saved_for_backward
             return "activation_gradients" if of_gradient else "workspace"
         if fact.pass_name == "forward":
-            return "activations" if self.saved.is_saved(fact, chunk) else "workspace"
+            return "activations" if self._is_saved(fact, chunk) else "workspace"
         if fact.early:  # it ran in the forward pass if its result waits for the backward pass
             return "activations" if self.execution.lives_at_forward_end(chunk) else "workspace"
         if fact.pass_name == "backward":

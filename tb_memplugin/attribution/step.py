@@ -219,7 +219,7 @@ def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:
 def _saved_rows(classifier: Classifier) -> tuple[SavedRow, ...]:
     """Rows at the end of the forward pass that saves most, if the window has several."""
     chunks, plans = classifier.chunks, classifier.plans
-    passes = map(classifier.saved.for_pass_at, classifier.execution.forward_ends)
+    passes = map(classifier.saved_for_pass_at, classifier.execution.forward_ends)
     rows: dict[str | None, int] = defaultdict(int)
     for chunk in max(passes, key=lambda saved: int(chunks.requested[saved].sum()), default=chunks.birth[:0]).tolist():
         fact = classifier.execution.maker(chunk)

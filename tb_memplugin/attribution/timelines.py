@@ -249,7 +249,7 @@ class Moments:
 
     def _bands(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> tuple[Band, ...]:
         marks: list[Marks] = []
-        for mark in classifier.execution.marks(classifier.saved.bytes_at):
+        for mark in classifier.execution.marks(classifier.saved_bytes_at):
             ends = (mark.forward_end, mark.backward_end, mark.update_begin, mark.update_end)
             begin = self.moment(mark.begin) if marks else 0
             marks.append(Marks(begin, *(None if end is None else self.moment(end) for end in ends)))
