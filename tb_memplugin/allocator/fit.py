@@ -174,8 +174,7 @@ def free_bins(memory_map: MemoryMap) -> list[dict[str, int]]:
     return list(bins.values())
 
 
-def summary(memory_map: MemoryMap) -> Mapping[str, Any]:
-    """The figures that views show beside a map, as a plain object."""
+def map_summary(memory_map: MemoryMap) -> Mapping[str, Any]:
     sizes = free_sizes(memory_map)
     in_use = memory_map.state == IN_USE
     known = in_use & (memory_map.requested_bytes >= 0)

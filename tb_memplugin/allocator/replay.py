@@ -21,11 +21,8 @@ _MIX_ADDRESS, _MIX_SIZE = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D
 
 
 def between_maps(trace: AllocationTrace, start: MemoryMap | None, end: MemoryMap | None) -> AllocationTrace:
-    """The trace without the events before `start` and after `end`, with these maps.
-
-    If no part of the trace leads from one map to the other, events are missing: the trace is returned unchanged,
-    without maps.
-    """
+    """The trace without the events before `start` and after `end`, with these maps. If no part of the trace leads from
+    one map to the other, events are missing: the trace is returned unchanged, without maps."""
     part = None if start is None or end is None else _part(trace, start, end)
     if part is None or start is None:
         return trace
@@ -161,11 +158,8 @@ class TraceReplay:
 
 
 def _with_borders(start: MemoryMap, end: MemoryMap) -> MemoryMap:
-    """The first map, with the region borders that only the second one shows.
-
-    A memory map does not list regions. The border between adjacent regions is visible only if free chunks meet there,
-    but it never moves.
-    """
+    """The first map, with the region borders that only the second one shows: one between adjacent regions is visible
+    only if free chunks meet there, but it never moves."""
     borders = np.setdiff1d(np.intersect1d(end.region_address, start.address), start.region_address)
     if not len(borders):
         return start

@@ -60,10 +60,8 @@ class PoolRules:
 
 
 def next_region_bytes(rules: PoolRules, regions: Iterable[int]) -> int:
-    """Size that the allocator wants for its next region, given the sizes of its present ones.
-
-    A region has the wanted size, which then doubles, or for a larger request the next power of two times it.
-    """
+    """Size that the allocator wants for its next region, given its present ones. A region has the wanted size, which
+    then doubles, or for a larger request the next power of two times it."""
     wanted = rules.first_region_bytes
     for size in sorted(regions):
         if size == wanted:
@@ -74,7 +72,7 @@ def next_region_bytes(rules: PoolRules, regions: Iterable[int]) -> int:
 
 
 def region_for(rules: PoolRules, pool_bytes: int, wanted: int, rounded: int) -> tuple[int, int] | None:
-    """(bytes of the new region, size wanted for the one after it) for a rounded request; None at the limit."""
+    """(bytes of the new region, size wanted for the next one) for a rounded request; None at the limit."""
     available = max(0, rules.capacity_bytes - pool_bytes) // ROUNDING * ROUNDING
     if rounded > available or wanted <= 0:
         return None
@@ -85,11 +83,9 @@ def region_for(rules: PoolRules, pool_bytes: int, wanted: int, rounded: int) -> 
 
 
 def rules_of(memory_map: MemoryMap) -> PoolRules | None:
-    """The rules of the allocator of a map; None if its capacity is unknown.
-
-    A pool whose first region has all of the capacity does not grow. It descends if most regions lie below the next
-    smaller one: every region is larger than the ones before it.
-    """
+    """The rules of the allocator of a map; None if its capacity is unknown. A pool whose first region has all of the
+    capacity does not grow. It descends if most regions lie below the next smaller one: every region is larger than the
+    ones before."""
     capacity = memory_map.capacity_bytes
     if capacity is None:
         return None

@@ -76,7 +76,6 @@ class Simulator:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes that are not in use: free in the pool, or not reserved yet."""
         return max(0, (self.pool_bytes if self._rules is None else self._rules.capacity_bytes) - self.in_use_bytes)
 
     @property
@@ -103,7 +102,6 @@ class Simulator:
         return address
 
     def _extend(self, rounded: int) -> bool:
-        """Grow the pool by a region for a rounded request; return whether it could."""
         rules = self._rules
         region = None if rules is None else region_for(rules, self.pool_bytes, self._wanted, rounded)
         if rules is None or region is None:
@@ -138,19 +136,14 @@ class Simulator:
         return self._size.get(address) == size and address not in self._requested
 
     def choose(self, requested: int) -> int | None:
-        """Address of the chunk that a request would get; None if no free chunk is large enough.
-
-        TensorFlow goes through bins of sizes, each in order of (size, address): the first chunk that is large enough is
-        the smallest one that is.
-        """
+        """Address of the chunk that a request would get. TensorFlow goes through bins of sizes, each in order of (size,
+        address): the first chunk that is large enough is the smallest one that is."""
         place = bisect.bisect_left(self._free, (rounded_bytes(requested), _LOWEST))
         return self._free[place][1] if place < len(self._free) else None
 
     def allocate(self, address: int, requested: int, allocated: int | None = None) -> bool:
         """Allocate the free chunk at an address; return False and change nothing if it is missing or too small.
-
-        `allocated` are the bytes that a recorded allocation got; None to follow the rules.
-        """
+        `allocated` are the bytes that a recorded allocation got; None to follow the rules."""
         size = self._size.get(address)
         if size is None or address in self._requested:
             return False

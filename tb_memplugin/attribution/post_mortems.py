@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tb_memplugin.allocator import fit as bfc
-from tb_memplugin.allocator import rounded_bytes
+from tb_memplugin.allocator import free_sizes, pool_at, rounded_bytes, unreserved_bytes, verdict
 from tb_memplugin.attribution.maps import UNATTRIBUTED, Point, StepChunks
 from tb_memplugin.attribution.step import ledger_of
 from tb_memplugin.schema import (
@@ -309,15 +308,15 @@ def post_mortem(
         in_use, pool_bytes, capacity = event.in_use_bytes, None, event.capacity_bytes
     else:
         in_use, pool_bytes, capacity = memory_map.in_use_bytes, memory_map.pool_bytes, memory_map.capacity_bytes
-    pool = None if memory_map is None else bfc.pool_at(memory_map)
+    pool = None if memory_map is None else pool_at(memory_map)
     free = None if in_use is None or capacity is None else max(0, capacity - in_use)
-    verdict, reason = (None, "") if memory_map is None else _verdict(memory_map, event)
-    if verdict == "fragmentation" and needed_bytes and capacity and needed_bytes > capacity:
-        verdict = "capacity"
+    cause, reason = (None, "") if memory_map is None else _verdict(memory_map, event)
+    if cause == "fragmentation" and needed_bytes and capacity and needed_bytes > capacity:
+        cause = "capacity"
         needed = f"the step needs {format_bytes(needed_bytes)} of {format_bytes(capacity)}"
         reason += f" Even with free memory in one piece, {needed}."
     if pool is None and free is not None:
-        verdict, reason = _verdict_by_limit(event, free)
+        cause, reason = _verdict_by_limit(event, free)
     return Oom(
         **{name: getattr(event, name) for name in _SAME},
         free_bytes=free if pool is None else pool.free_bytes,
@@ -326,7 +325,7 @@ def post_mortem(
         in_use_bytes=in_use,
         pool_bytes=pool_bytes,
         capacity_bytes=capacity,
-        verdict=verdict,
+        verdict=cause,
         reason=reason,
         ledger=() if memory_map is None else ledger_of(memory_map),
         map=memory_map,
@@ -364,13 +363,13 @@ def _verdict_by_limit(event: OomEvent, free: int) -> tuple[Verdict | None, str]:
 def _verdict(memory_map: MemoryMap, event: OomEvent) -> tuple[Verdict | None, str]:
     if event.requested_bytes is not None:
         least, most = (event.requested_bytes + sign * event.uncertain_bytes for sign in (-1, 1))
-        verdict, reason = bfc.verdict(memory_map, event.requested_bytes)
-        if bfc.verdict(memory_map, least)[0] == bfc.verdict(memory_map, most)[0]:
-            return verdict, reason
-        return None, f"The verdict is unknown: the request is not known exactly enough. {reason}"
-    sizes = bfc.free_sizes(memory_map)
-    largest = int(sizes.max()) if len(sizes) else 0
-    if memory_map.complete and largest == int(sizes.sum()) and not bfc.unreserved_bytes(memory_map):
+        found = verdict(memory_map, event.requested_bytes)
+        if verdict(memory_map, least)[0] == verdict(memory_map, most)[0]:
+            return found
+        return None, f"The verdict is unknown: the request is not known exactly enough. {found[1]}"
+    sizes = free_sizes(memory_map)
+    largest = int(sizes.max(initial=0))
+    if memory_map.complete and largest == int(sizes.sum()) and not unreserved_bytes(memory_map):
         return "capacity", (
             f"The size of the request is unknown, but more than the {format_bytes(largest)} free, which are a single "
             "chunk."

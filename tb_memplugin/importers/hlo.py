@@ -3,7 +3,7 @@
 import collections
 import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tb_memplugin.importers import wire
@@ -34,7 +34,6 @@ _DTYPES = dict(enumerate(_NAMES.split(), start=1)) | _LATER
 """Number in XLA's PrimitiveType to the name of the dtype."""
 
 MAX_NAMES = 6
-"""Most op names of one buffer."""
 MAX_STEPS = 64
 """Most instructions that are searched for the name of an unnamed one."""
 _Key = tuple[int, int]  # instruction, index into its tuple result; -1 for the whole result
@@ -49,12 +48,11 @@ _FUNCTION = re.compile(r"^(?:a|cluster)?_*inference_(.+?)_\d+__")
 
 @functools.cache
 def hlo_class() -> Any:
-    """The message class of an HloProto; a profile has one for each compiled module."""
     return wire.message_classes("hlo", _MESSAGES)["HloProto"]
 
 
 def buffer_shape(shape: Any, index: Sequence[int], size: int) -> TensorShape | None:
-    """The shape of a buffer of `size` bytes, at a place in a result of shape `shape` that may be a tuple of tuples."""
+    """The shape of a buffer of `size` bytes, at a place in a result that may be a tuple of tuples."""
     for place in index:
         if not 0 <= place < len(shape.tuple_shapes):
             return None
@@ -91,6 +89,7 @@ class _ModuleReader:
             for computation in module.computations
             for instruction in computation.instructions
         }
+        self._operands = {number: list(one.operand_ids) for number, one in self._instructions.items()}
         self._sequences = {entry.key: entry.value.instruction_ids for entry in module.schedule.sequences}
         if not self._sequences:  # TensorFlow 2.16 lists instructions in a valid order
             self._sequences = self._listed(module.entry_computation_id)
@@ -109,7 +108,6 @@ class _ModuleReader:
                 self._last[key] = max(self._last.get(key, 0), self._ends[computation])
 
     def _listed(self, entry: int) -> dict[int, list[int]]:
-        """Instructions of the entry computation and of those it calls, in listed order."""
         listed: dict[int, list[int]] = {}
         waiting = [entry]
         while waiting:
@@ -169,7 +167,6 @@ class _ModuleReader:
         return frozenset({(number, -1)})
 
     def allocations(self) -> Iterator[BufferAllocation]:
-        """The allocations that the module makes when it runs."""
         logical = {buffer.id: buffer for buffer in self._assignment.logical_buffers}
         for allocation in self._assignment.buffer_allocations:
             given = allocation.is_entry_computation_parameter or allocation.is_constant or allocation.is_thread_local
@@ -247,13 +244,14 @@ class _ModuleReader:
     def _copies(self, instruction: Any) -> bool:
         if instruction.opcode != b"fusion":
             return instruction.opcode in _COPIES
-        called = (self._computations.get(number) for number in instruction.called_computation_ids)
-        return all(
-            inner.opcode in _COPIES or inner.opcode == b"parameter"
-            for computation in called
-            if computation is not None
-            for inner in computation.instructions
-        )
+        return all(inner.opcode in _COPIES or inner.opcode == b"parameter" for inner in self._fused(instruction))
+
+    def _fused(self, instruction: Any) -> Iterator[Any]:
+        """The instructions of what an instruction calls, the roots first."""
+        for number in instruction.called_computation_ids:
+            computation = self._computations.get(number)
+            if computation is not None:
+                yield from sorted(computation.instructions, key=lambda inner: inner.id != computation.root_id)
 
     def _names(self, number: int) -> tuple[str, ...]:
         names = dict.fromkeys(self._own_names(number))
@@ -269,23 +267,14 @@ class _ModuleReader:
             return
         if instruction.metadata.op_name not in _NO_OP:
             yield instruction.metadata.op_name
-        if instruction.opcode != b"fusion":
-            return
-        for called in instruction.called_computation_ids:
-            computation = self._computations.get(called)
-            if computation is not None:
-                for inner in sorted(computation.instructions, key=lambda inner: inner.id != computation.root_id):
-                    if inner.metadata.op_name not in _NO_OP and inner.opcode not in _SHARED:
-                        yield inner.metadata.op_name
-
-    def _neighbors(self, number: int, down: bool) -> Iterable[int]:
-        if not down:
-            return self._users.get(number, ())
-        return tuple(self._instructions[number].operand_ids) if number in self._instructions else ()
+        for inner in self._fused(instruction) if instruction.opcode == b"fusion" else ():
+            if inner.metadata.op_name not in _NO_OP and inner.opcode not in _SHARED:
+                yield inner.metadata.op_name
 
     def _searched(self, number: int, down: bool) -> Iterator[bytes]:
         """Names of the nearest named instruction, by way of the operands (`down`) or the users."""
-        seen, waiting = {number}, collections.deque(self._neighbors(number, down))
+        neighbors = self._operands if down else self._users
+        seen, waiting = {number}, collections.deque(neighbors.get(number, ()))
         while waiting and len(seen) < MAX_STEPS:
             next_number = waiting.popleft()
             if next_number in seen:
@@ -295,4 +284,4 @@ class _ModuleReader:
             if names:
                 yield from names
                 return
-            waiting.extend(self._neighbors(next_number, down))
+            waiting.extend(neighbors.get(next_number, ()))

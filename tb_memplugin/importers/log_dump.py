@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tb_memplugin.allocator import rounded_bytes
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.chunk_list import (
+from tb_memplugin.importers.memory_dump import (
     ListedChunk,
     ListedRegion,
     Regions,
@@ -45,7 +45,7 @@ _SUMMARY, _SUM = "Summary of in-use Chunks", "Sum Total of in-use chunks"
 
 
 def log_integer(digits: str, base: int = 10) -> int:
-    """The integer that `digits` stand for. More digits than TensorFlow writes are refused: Python would take quadratic
+    """The integer that `digits` stand for; more than TensorFlow writes are refused: Python would take quadratic
     time."""
     if len(digits) > MAX_DIGITS:
         raise FormatError(f"the log contains a number of {len(digits)} digits; at most {MAX_DIGITS} are accepted")
@@ -53,11 +53,9 @@ def log_integer(digits: str, base: int = 10) -> int:
 
 
 def printed_bytes(text: str) -> tuple[int, int]:
-    """(bytes, by how many bytes the actual size may differ) of a size that matches `PRINTED_SIZE`.
-
-    TensorFlow drops whole digits below the next smaller unit before it rounds: 1.50GiB may be up to 1 MiB more than
-    its rounding allows.
-    """
+    """(bytes, by how many bytes the actual size may differ) of a size that matches `PRINTED_SIZE`. TensorFlow drops
+    whole digits below the next smaller unit before it rounds: 1.50GiB may be up to 1 MiB more than its rounding
+    allows."""
     match = _PRINTED.fullmatch(text)
     if match is None:
         raise FormatError(f"expected a size such as 1.50GiB. Received: {text!r}")
@@ -77,15 +75,14 @@ class LogDump:
         rounded_bytes, op: The request's rounded size and op.
         printed: The request as printed for readers, see `printed_bytes`.
         mixed: Whether another allocator's lines may be among these.
-        ended: Whether the dump's last part has been read.
-    """
+        ended: Whether the dump's last part has been read."""
 
     def __init__(self, name: str, rounded_bytes: int | None, op: str | None) -> None:
         self.name, self.rounded_bytes, self.op = name, rounded_bytes, op
         self.printed: tuple[int, int] | None = None
         self.mixed = self.ended = False
         self._bins: dict[int, int] = {}  # number of chunks of each
-        self._regions: list[tuple[int | None, list[tuple[ListedChunk, bool]]]] = []
+        self._regions: list[tuple[int | None, list[ListedChunk]]] = []
         self._stats: dict[str, str] = {}
         self._of_sizes: int | None = None  # bytes in the summary by size so far, None before its first line
         self._summary = self._sum = False
@@ -110,7 +107,7 @@ class LogDump:
 
     @property
     def in_use_bytes(self) -> int | None:
-        """Bytes in use, by the statistics or by a whole summary by size; None if unknown."""
+        """Bytes in use, by the statistics or by a whole summary by size."""
         known = _exact(self._stats.get("InUse"))
         return self._of_sizes if known is None and self._summary and self._sum else known
 
@@ -159,21 +156,22 @@ class LogDump:
         self._lines += 1
         if self._lines > MAX_LINES:
             raise FormatError(f"the log lists more than the supported {MAX_LINES} chunks of one allocator")
-        chunk = ListedChunk(log_integer(match["address"], 16), log_integer(match["size"]), match["state"] != "Free")
         last = log_integer(match["next1"] or match["next2"] or "0") == _LAST
+        chunk = ListedChunk(
+            log_integer(match["address"], 16), log_integer(match["size"]), match["state"] != "Free", last
+        )
         if not self._regions or self._begins_region(chunk):
             self._regions.append((None, []))
-        self._regions[-1][1].append((chunk, last))
+        self._regions[-1][1].append(chunk)
 
     def _begins_region(self, chunk: ListedChunk) -> bool:
         """Whether a chunk cannot be in the current region, so that the line that begins its own is missing."""
         size, chunks = self._regions[-1]
         if not chunks:
             return False
-        first, (end_chunk, was_last) = chunks[0][0], chunks[-1]
-        end = end_chunk.address + end_chunk.bytes
-        too_far = size is not None and chunk.address + chunk.bytes > first.address + size
-        return was_last or chunk.address < end or too_far or (size is None and chunk.address != end)
+        end = chunks[-1].address + chunks[-1].bytes
+        too_far = size is not None and chunk.address + chunk.bytes > chunks[0].address + size
+        return chunks[-1].last or chunk.address < end or too_far or (size is None and chunk.address != end)
 
     def map(self, device: str, wall_time: float) -> tuple[MemoryMap | None, list[str]]:
         """The map of the chunks, None if they are missing or inconsistent; and sentences on what is unknown."""
@@ -213,38 +211,36 @@ class LogDump:
                 pool_bytes=pool,
                 capacity_bytes=capacity,
                 complete=complete,
-                not_available=notes,
+                not_available=tuple(notes),
             )
         except FormatError as error:
             return None, [f"The chunks are unknown: {error}."]
         return memory_map, notes
 
     def _found_regions(self, notes: list[str]) -> Regions:
-        """The regions that the log names; otherwise, as in TensorFlow 1.x before 1.15, those that the chunks form.
-
-        Such a log lists the chunks in use of a region before the free ones.
-        """
+        """The regions that the log names; otherwise, as in TensorFlow 1.x before 1.15, those that the chunks form: such
+        a log lists the chunks in use of a region before the free ones."""
         if any(size is not None for size, _ in self._regions):
             return columns_of([self._region(size, chunks, notes) for size, chunks in self._regions if chunks])
-        chunks = sorted((chunk for _, chunks in self._regions for chunk, _ in chunks), key=lambda chunk: chunk.address)
+        chunks = sorted((chunk for _, chunks in self._regions for chunk in chunks), key=lambda chunk: chunk.address)
         return split_regions(columns_of([region_of(chunks)]).chunks)
 
-    def _region(self, size: int | None, chunks: list[tuple[ListedChunk, bool]], notes: list[str]) -> ListedRegion:
+    def _region(self, size: int | None, chunks: list[ListedChunk], notes: list[str]) -> ListedRegion:
         """One region; its address follows from its size and its last chunk."""
-        listed = region_of([chunk for chunk, _ in chunks])
+        listed = region_of(chunks)
         if size is None:
             notes.append("The size of a region is unknown: the log lacks the line that begins it.")
             return listed
-        holes = size - sum(chunk.bytes for chunk in listed.chunks)
+        holes = size - sum(chunk.bytes for chunk in chunks)
         if not holes:
             return listed
         notes.append(f"{holes} of a region's {size} bytes are unknown: the log lacks lines.")
-        if chunks[-1][1]:
-            return ListedRegion(listed.chunks, listed.address + listed.bytes - size, size)
+        if chunks[-1].last:
+            return chunks, listed[1] + listed[2] - size, size
         return listed
 
     def _pool_bytes(self) -> int | None:
-        """The pool as logged, or else the sum of its regions if no chunk is missing: then none of them is."""
+        """The pool as logged, or else the sum of its regions if no chunk is missing."""
         if self._pool is not None and _exact(self._pool["pool"]) is not None:
             return _exact(self._pool["pool"])
         sizes = [size for size, _ in self._regions if size is not None]
@@ -264,7 +260,6 @@ class LogDump:
 
 
 def is_of_dump(line: str) -> bool:
-    """Whether a line is one of a dump, even without the lines before it."""
     return _SUM in line or _SUMMARY in line or any(one.search(line) for one in (_CHUNK, _REGION, _SIZES, _POOL, _STAT))
 
 

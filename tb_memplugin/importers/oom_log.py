@@ -14,11 +14,9 @@ from tb_memplugin.importers.xplane import device_name
 from tb_memplugin.schema import DTYPE_BYTES, MemoryMap, format_bytes
 
 MAX_LOG_BYTES = 1 << 30
-"""Largest supported log."""
 MAX_LINE_CHARACTERS = 20_000
 """Of a longer line only the beginning is read; TensorFlow's lines are much shorter."""
 MAX_PROTO_LINES = 200
-"""Most lines of a tensor's description that are read."""
 MAX_REQUEST_BYTES = 2**53 - 1
 """A larger request is unknown: it cannot be right, and no run can store it."""
 
@@ -87,9 +85,7 @@ class Request:
         compiled: Whether an XLA module made the request.
         trials: Whether algorithms were tried and none got the memory that it asked for, each of another size.
         copy: Whether a tensor was to be copied to the device.
-        eager: Whether Python ran the op, not a function.
-        pipeline: Whether it is an op of an input pipeline.
-    """
+        eager, pipeline: Whether Python ran the op, not a function, and whether it is one of an input pipeline."""
 
     requested_bytes: int | None = None
     op: str | None = None
@@ -117,9 +113,7 @@ def read_message(message: str) -> Request | None:
         return _request_of(message) if about_memory else None
     shape = tensor["shape"] or _shape_of(re.findall("[0-9]+", tensor["dims"]))
     return dataclasses.replace(
-        _request_of(message, tensor.end()),
-        requested_bytes=_tensor_bytes(shape, (tensor["type"] or "").removesuffix("_ref")),
-        shape=f"{shape} {tensor['type']}" if tensor["type"] else shape,
+        _with_tensor(_request_of(message, tensor.end()), shape, tensor["type"]),
         device=tensor["device"].rsplit("device:", 1)[-1] if tensor["device"] else None,
         allocator=tensor["allocator"],
     )
@@ -137,8 +131,9 @@ def _shape_of(sizes: Iterable[str]) -> str:
     return f"[{','.join(sizes)}]"
 
 
-def _with_tensor(request: Request, shape: str, type_name: str) -> Request:
-    return dataclasses.replace(request, requested_bytes=_tensor_bytes(shape, type_name), shape=f"{shape} {type_name}")
+def _with_tensor(request: Request, shape: str, type_name: str | None) -> Request:
+    size = _tensor_bytes(shape, (type_name or "").removesuffix("_ref"))
+    return dataclasses.replace(request, requested_bytes=size, shape=f"{shape} {type_name}" if type_name else shape)
 
 
 def _request_of(message: str, after: int = 0) -> Request:
@@ -178,14 +173,8 @@ def _tensor_bytes(shape: str, element: str | int) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class LoggedFailure:
-    """One failed allocation in a log.
-
-    Attributes:
-        map: The chunks that the log lists; None without any.
-        rounded_bytes: The request as the allocator rounded it, None if unknown.
-        notes: Sentences on what is unknown.
-        in_use_bytes, capacity_bytes: The allocator's figures, None if the log lacks them.
-    """
+    """One failed allocation in a log: the chunks that it lists, the request as the allocator rounded it, sentences on
+    what is unknown, and the allocator's figures."""
 
     map: MemoryMap | None
     request: Request
@@ -221,7 +210,7 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
 
 
 class _LogReader:
-    """Collects failures, separately for each thread if the log names threads."""
+    """Collects failures, by thread if the log names threads."""
 
     def __init__(self) -> None:
         self.tolerated = 0
@@ -353,10 +342,8 @@ class _LogReader:
 
 
 def _sized(request: Request, dump: LogDump, notes: list[str]) -> Request:
-    """A request whose message lacks the size, with the size that the allocator logged; adds a note if it is rounded.
-
-    The size is exact if only one size of an element makes a tensor of the message's shape that large.
-    """
+    """A request whose message lacks the size, with the size that the allocator logged. It is exact if only one size of
+    an element makes a tensor of the message's shape that large; otherwise, a note says that it is rounded."""
     exact = [size for size in _possible_sizes(request) if dump.fits([size], None)] if dump.has_size else []
     if len(exact) == 1:
         return dataclasses.replace(request, requested_bytes=exact[0])
@@ -387,7 +374,7 @@ def _request_in(line: str) -> Request | None:
 
 
 def _with_type(request: Request, line: str) -> Request:
-    """The request with the type and the size of its tensor, by the attributes of the node that a line names."""
+    """The request with type and size of its tensor, by the attributes of the node that a line names."""
     found = {match["name"]: match["type"].lower().removesuffix("_ref") for match in _NODE_TYPE.finditer(line)}
     name = "bool" if _COMPARING.search(line) else next((found[one] for one in _OF_RESULT if one in found), None)
     if request.shape is None or " " in request.shape or name is None:

@@ -2,9 +2,8 @@
 
 Without generated code there is no dependency on one protobuf release, and no conflict with the same messages of an
 imported TensorFlow. Objects for all of a profile's tens of thousands of events, with ten statistics each, would take
-most of the time. Instead, messages are read in parallel: the first field of each, then the second, and so on. Only the
-places of the fields of one long message are found one by one. A malformed message is a `FormatError`. See
-https://protobuf.dev/programming-guides/encoding.
+most of the time: messages are read in parallel, the first field of each, then the second, and so on. Only the fields of
+one long message are found one by one. See https://protobuf.dev/programming-guides/encoding.
 """
 
 import array
@@ -20,9 +19,7 @@ from tb_memplugin.schema import Floats, Integers
 Octets: TypeAlias = npt.NDArray[np.uint8]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
-"""Wire types."""
 MAX_FIELDS = 20_000_000
-"""Most fields of one message that `split` reads."""
 _KNOWN = np.isin(np.arange(8), (VARINT, FIXED64, LENGTH, FIXED32))
 _WINDOW = 1 << 20
 """Bytes in which `split` looks for many fields at once."""
@@ -39,14 +36,8 @@ class Messages(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """One field of each of some messages.
-
-    Attributes:
-        message: Indices of the messages.
-        tag: 8 × field number + wire type.
-        value: The value of a varint, the length of other content.
-        at: Position of the content.
-    """
+    """One field of each of some messages: index of the message, tag (8 × field number + wire type), value of a varint
+    or length of other content, position of the content."""
 
     message: Integers
     tag: Integers
@@ -108,8 +99,7 @@ def _run(data: bytes, start: int, end: int) -> Integers:
     """Ends of fields with one tag that follow each other from `start`; of messages, these are most of the fields.
 
     All places that look like such a field are found at once. If those that are not within others follow each other
-    without a gap, they are the fields: each begins where the previous one ends.
-    """
+    without a gap, they are the fields."""
     octets = np.frombuffer(data, np.uint8, end - start, start)
     at = np.flatnonzero(octets[:-1] == octets[0])
     size, more = octets[at + 1].astype(np.int64), octets.take(at + 2, mode="clip").astype(np.int64)
@@ -154,7 +144,6 @@ def _damaged() -> FormatError:
 
 
 def heads(messages: Messages) -> Fields:
-    """The first field of each message."""
     message = np.flatnonzero(messages.start < messages.end)
     return _fields_at(messages, message, messages.start[message])[0]
 
@@ -240,8 +229,7 @@ def message_classes(name: str, messages: Mapping[str, str]) -> dict[str, Any]:
     """Message name to class, in a descriptor pool of their own.
 
     `messages` holds the fields of each message: "``name number type``, …". A type is a scalar or one of the messages,
-    and ends with ``[]`` if the field is repeated. The parser skips fields that are not declared.
-    """
+    and ends with ``[]`` if the field is repeated. Other fields are skipped."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     package = f"tb_memplugin.{name}"

@@ -16,8 +16,6 @@ from tb_memplugin.schema import LAYER_PREFIX, AllocationTrace, Floats, Integers,
 MAX_PROFILE_BYTES = 1 << 31
 """Largest supported profile: the limit of a protobuf message."""
 MAX_EVENTS = 20_000_000
-"""Most events of one profile."""
-
 _MAX_TYPE = 256
 """Fewest characters of a display name that is no op type."""
 _NO_OP = b"(null)"
@@ -91,7 +89,6 @@ def _split_all(data: bytes, messages: wire.Fields) -> list[wire.Fields]:
 
 
 def _text(data: bytes, fields: wire.Fields, tag: int) -> bytes:
-    """The last text with a tag, empty without one."""
     return ([b"", *wire.texts(fields.of(tag).inner(data))])[-1]
 
 
@@ -109,27 +106,9 @@ def _decoded(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-class _Strings:
-    """Interned strings: text to its index, -1 for no text."""
-
-    def __init__(self) -> None:
-        self._index = dict.fromkeys((b"", _NO_OP), -1)
-
-    def add(self, texts: Iterable[bytes]) -> list[int]:
-        index = self._index
-        return [index.setdefault(text, len(index) - 2) for text in texts]
-
-    def all(self) -> tuple[str, ...]:
-        return tuple([_decoded(text) for text in list(self._index)[2:]])
-
-
 class _Names:
-    """The names of a plane's events or statistics, in the order of their keys.
-
-    Attributes:
-        texts: The names.
-        typed: Whether each is ``name:Type``, with ``Type`` as its display name.
-    """
+    """The names of a plane's events or statistics, in the order of their keys; `typed` says which are ``name:Type``,
+    with ``Type`` as their display names."""
 
     def __init__(self, messages: wire.Messages) -> None:
         data, count = messages.data, len(messages.start)
@@ -164,7 +143,7 @@ class _PlaneReader:
         self._names, self._stat_names = (
             _Names(plane.of(tag).inner(data)) for tag in (_PLANE_EVENT_NAMES, _PLANE_STAT_NAMES)
         )
-        self._strings = _Strings()
+        self._strings = dict.fromkeys((b"", _NO_OP), -1)  # text to its index
         self.has_memory = not _MEMORY.keys().isdisjoint(self._names.texts)
 
     def traces(self) -> list[AllocationTrace]:
@@ -201,22 +180,38 @@ class _PlaneReader:
             raise FormatError(
                 f"{bad} of the profile's {len(memory)} memory events lack their address, size or bytes in use"
             )
-        strings = self._strings.all()
+        strings = tuple(_decoded(text) for text in list(self._strings)[2:])
         threads = tuple(
             _decoded(_text(data, fields, _LINE_NAME) or _text(data, fields, _LINE_DISPLAY_NAME)) for fields in lines
         )
         traces = []
         for allocator in distinct(rows[_ALLOCATOR]).tolist():
             own = np.flatnonzero(rows[_ALLOCATOR] == allocator)
-            device = strings[allocator] if allocator >= 0 else ""
-            traces.append(_trace(device, rows[:, own], fragmentation[own], strings, threads, spans))
+            own = own[np.argsort(rows[0, own], kind="stable")]
+            by_allocator, missed = in_allocator_order(rows[1, own] * rows[4, own], rows[6, own])
+            own = own[by_allocator]
+            name = strings[allocator] if allocator >= 0 else ""
+            fields: dict[str, Any] = dict(zip(_FIELDS, rows[:, own], strict=True))
+            before_first = fields["in_use"][0] - fields["kind"][0] * fields["allocated"][0]
+            trace = AllocationTrace(
+                **{**fields, **spans, "allocator": name},
+                device=device_name(name),
+                fragmentation=fragmentation[own],
+                strings=strings,
+                threads=threads,
+                start_in_use=int(before_first),
+                missed=missed,
+            )
+            traces.append(trace)
         return traces
 
-    def _kinds(self) -> tuple[Integers, Integers]:
-        """(kind, name) by each metadata entry: 1 or -1 for memory events, a code of `_SPANS` for spans, else 0.
+    def _interned(self, texts: Iterable[bytes]) -> list[int]:
+        index = self._strings
+        return [index.setdefault(text, len(index) - 2) for text in texts]
 
-        The last row is that of unknown entries.
-        """
+    def _kinds(self) -> tuple[Integers, Integers]:
+        """(kind, name) by each metadata entry: 1 or -1 for memory events, a code of `_SPANS` for spans, else 0. The
+        last row is that of unknown entries."""
         texts = [*self._names.texts, b""]
         kind = np.append(np.where(self._names.typed, _SPANS["ops"], 0), 0)
         for row in np.flatnonzero(kind == 0).tolist():
@@ -226,7 +221,7 @@ class _PlaneReader:
                     kind[row], texts[row] = _SPANS[span], texts[row][len(prefix) :]
         name = np.full(len(texts), -1)
         spans = np.flatnonzero(kind > 1)
-        name[spans] = self._strings.add(texts[row] for row in spans.tolist())
+        name[spans] = self._interned(texts[row] for row in spans.tolist())
         return kind, name
 
     def _statistics(self, stats: wire.Messages, row: Integers, columns: Integers, fragmentation: Floats) -> None:
@@ -245,10 +240,10 @@ class _PlaneReader:
         name = self._stat_names.find(value[references])
         texts = [*self._stat_names.texts, b""]
         index, used = np.full(len(texts), -1), distinct(name)
-        index[used] = self._strings.add(texts[row] for row in used.tolist())
+        index[used] = self._interned(texts[row] for row in used.tolist())
         number[references] = index[name]
         written = np.flatnonzero(is_text & (tag == _STAT_TEXT))
-        number[written] = self._strings.add(wire.texts(wire.Messages(stats.data, at[written], (at + value)[written])))
+        number[written] = self._interned(wire.texts(wire.Messages(stats.data, at[written], (at + value)[written])))
         known = np.flatnonzero(place > 0)
         columns[place[known], row[known]] = number[known]
         real = np.flatnonzero((place == _FRAGMENTATION) & (tag == _STAT_REAL))
@@ -260,37 +255,11 @@ def _intervals(columns: Integers) -> Intervals:
     return Intervals(*(np.ascontiguousarray(column[order]) for column in columns))
 
 
-def _trace(
-    allocator: str,
-    columns: Integers,
-    fragmentation: Floats,
-    strings: tuple[str, ...],
-    threads: tuple[str, ...],
-    spans: dict[str, Intervals],
-) -> AllocationTrace:
-    order = np.argsort(columns[0], kind="stable")
-    by_allocator, missed = in_allocator_order((columns[1] * columns[4])[order], columns[6][order])
-    order = order[by_allocator]
-    fields: dict[str, Any] = dict(zip(_FIELDS, columns[:, order], strict=True))
-    before_first = fields["in_use"][0] - fields["kind"][0] * fields["allocated"][0]
-    return AllocationTrace(
-        **{**fields, **spans, "allocator": allocator},
-        device=device_name(allocator),
-        fragmentation=fragmentation[order],
-        strings=strings,
-        threads=threads,
-        start_in_use=int(before_first),
-        missed=missed,
-    )
-
-
 def in_allocator_order(change: Any, in_use: Any) -> tuple[Any, int]:
     """The allocator's own order of the events, and the number of places where bytes in use still do not match.
 
     `change` has the signed bytes of each event, sorted by time, `in_use` the bytes in use after it. Threads take time
-    stamps outside the allocator's lock, so neighbors may be swapped. Event B follows A if ``in_use(A) + change(B) ==
-    in_use(B)``.
-    """
+    stamps outside the allocator's lock. Event B follows A if ``in_use(A) + change(B) == in_use(B)``."""
     if not (in_use[:-1] + change[1:] != in_use[1:]).any():
         return np.arange(len(change)), 0
     before, after = (in_use - change).tolist(), in_use.tolist()

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tb_memplugin.allocator import fit as bfc
+from tb_memplugin.allocator import map_summary
 from tb_memplugin.analysis import device_memory
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import describe_oom, describe_snapshot
@@ -62,7 +62,7 @@ class Steps(Lookup):
             "sources": list(OWNER_SOURCES),
             "owners": as_json(memory_map.owners),
             "regions": [{"address": address, "bytes": size} for address, size in zip(*regions, strict=True)],
-            "summary": bfc.summary(memory_map),
+            "summary": map_summary(memory_map),
         }
         columns: dict[str, npt.NDArray[Any]] = {name: getattr(memory_map, name) for name in _MAP_COLUMNS}
         columns["owner"] = np.where(memory_map.owner < 0, MISSING, memory_map.owner)

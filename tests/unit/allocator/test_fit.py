@@ -10,48 +10,42 @@ from hypothesis import strategies as st
 from map_cases import memory_map
 from reading_cases import MIB, make_map
 
-from tb_memplugin.allocator import fit as bfc
+from tb_memplugin.allocator import map_summary, verdict, would_fit
 from tb_memplugin.schema import MISSING
 
 MAP = make_map(3, capacity=16 * MIB)
 
 
-def test_free_chunks_are_listed_by_bin() -> None:
-    bins = [tuple(entry.values()) for entry in bfc.free_bins(MAP)]
-    assert bins == [(2 * MIB, 1, 2 * MIB), (4 * MIB, 1, 6 * MIB)]
-
-
 def test_verdict_follows_from_the_total_free_bytes() -> None:
-    assert bfc.verdict(MAP, 8 * MIB)[0] == "fragmentation"
-    assert bfc.verdict(MAP, 8 * MIB + 1)[0] == "capacity"
+    assert verdict(MAP, 8 * MIB)[0] == "fragmentation"
+    assert verdict(MAP, 8 * MIB + 1)[0] == "capacity"
     grown = dataclasses.replace(MAP, capacity_bytes=20 * MIB)
-    assert bfc.verdict(grown, 12 * MIB)[0] == "fragmentation"
+    assert verdict(grown, 12 * MIB)[0] == "fragmentation"
     # The limit allows it but the device refused: the remainder of the limit is not free.
-    refused, reason = bfc.verdict(dataclasses.replace(MAP, capacity_bytes=64 * MIB), 12 * MIB)
+    refused, reason = verdict(dataclasses.replace(MAP, capacity_bytes=64 * MIB), 12 * MIB)
     assert refused == "capacity" and "another process holds that memory" in reason
-    assert bfc.verdict(dataclasses.replace(MAP, pool_bytes=None), MIB)[0] is None
+    assert verdict(dataclasses.replace(MAP, pool_bytes=None), MIB)[0] is None
 
 
 def test_what_the_limit_leaves_is_free_unless_the_device_refused_it() -> None:
     # 8 MiB are free in the pool of 16 MiB.
     left = dataclasses.replace(MAP, capacity_bytes=20 * MIB)
-    verdict, reason = bfc.verdict(left, 13 * MIB)
-    assert verdict == "capacity" and "4.0 MiB unreserved" in reason and "refused" not in reason
-    assert bfc.verdict(left, 4 * MIB)[1].endswith("another process holds that memory.")
-    unknown, reason = bfc.verdict(dataclasses.replace(MAP, capacity_bytes=None), 9 * MIB)
+    cause, reason = verdict(left, 13 * MIB)
+    assert cause == "capacity" and "4.0 MiB unreserved" in reason and "refused" not in reason
+    assert verdict(left, 4 * MIB)[1].endswith("another process holds that memory.")
+    unknown, reason = verdict(dataclasses.replace(MAP, capacity_bytes=None), 9 * MIB)
     assert unknown == "capacity" and "unreserved" not in reason and "limit" not in reason
 
 
 def test_a_summary_has_the_sums_of_its_chunks() -> None:
-    told = bfc.summary(MAP)
+    told = map_summary(MAP)
     assert (told["free_bytes"], told["largest_free_bytes"]) == (8 * MIB, 6 * MIB)
     in_use = told["owned_bytes"] + told["owner_unknown_bytes"]
     assert in_use + told["free_bytes"] + told["unknown_bytes"] == 16 * MIB
     assert told["rounding_bytes"] == 100 + 412  # of the two chunks whose requests are known
-
-
-def test_single_chunks_between_free_ones_are_blocking() -> None:
-    assert bfc.blocking_chunks(MAP) == [{"owner": 1, "chunks": 1, "bytes": 4 * MIB, "joined_bytes": 12 * MIB}]
+    assert [tuple(entry.values()) for entry in told["bins"]] == [(2 * MIB, 1, 2 * MIB), (4 * MIB, 1, 6 * MIB)]
+    # AND single chunks between free ones are blocking
+    assert told["blocking_chunks"] == [{"owner": 1, "chunks": 1, "bytes": 4 * MIB, "joined_bytes": 12 * MIB}]
 
 
 @given(st.lists(st.tuples(st.integers(1, 64), st.booleans()), min_size=1, max_size=20), st.integers(1, 20_000))
@@ -60,7 +54,7 @@ def test_request_fits_if_a_search_through_all_chunks_finds_one(blocks: list[tupl
     places = itertools.accumulate(sizes, initial=0)
     rows = [(at, size, size if used else MISSING) for at, size, (_, used) in zip(places, sizes, blocks, strict=False)]
     taken = dataclasses.replace(memory_map(rows, [(0, sum(sizes))], capacity=sum(sizes)), device="CPU:0")
-    fit = bfc.would_fit(taken, asked)
+    fit = would_fit(taken, asked)
     free = [256 * units for units, in_use in blocks if not in_use]
     assert fit.fits == any(size >= asked for size in free)
     if fit.fits:

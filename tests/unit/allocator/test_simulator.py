@@ -1,5 +1,6 @@
-"""The simulator: its rules one by one, and any sequence of calls against a plain implementation."""
+"""The simulator: its rules one by one, and any sequence of calls against plain readings of the source."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -8,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from map_cases import MIB, PlainAllocator, free_regions, memory_map
 
-from tb_memplugin.allocator.rules import PoolRules, chunk_after_split
-from tb_memplugin.allocator.simulator import Simulator
-from tb_memplugin.schema import IN_USE, MISSING
+from tb_memplugin.allocator import PoolRules, Simulator, rounded_bytes, rules_of
+from tb_memplugin.schema import IN_USE, MISSING, MemoryMap
 
 KIB = 1024
 BASE = 0x7F00_0000_0040
@@ -29,7 +29,6 @@ STEPS = st.lists(st.tuples(st.booleans(), SIZES, st.integers(0, 1000)), max_size
     ],
 )
 def test_chunk_is_split_if_the_remainder_is_half_of_it_or_128_mib(chunk: int, rounded: int, given_bytes: int) -> None:
-    assert chunk_after_split(chunk, rounded) == given_bytes
     simulator = Simulator(free_regions((BASE, chunk)))
     assert simulator.allocate(BASE, rounded)
     assert simulator.in_use_bytes == given_bytes
@@ -143,3 +142,130 @@ def test_a_pool_near_the_lowest_address_grows_like_any_other(descends: bool) -> 
     # AND a chunk of exactly the size is found there again
     simulator.free(addresses[1] or 0)
     assert simulator.request(16 * MIB) == addresses[1] and simulator.request(16 * MIB) is None
+
+
+# --- how the pool grows and gives regions back ------------------------------------------------------------------------
+
+
+GROWING = PoolRules(1 << 30)
+
+
+def empty() -> MemoryMap:
+    return free_regions()
+
+
+def regions(simulator: Simulator) -> list[int]:
+    """Their sizes, the first region first: each lies below the ones before it."""
+    return simulator.map(empty()).region_bytes.tolist()[::-1]
+
+
+@pytest.mark.parametrize(
+    ("requested", "rounded"), [(0, 256), (1, 256), (256, 256), (257, 512), (128 * MIB - 1, 128 * MIB)]
+)
+def test_requests_are_rounded_up_to_256_bytes(requested: int, rounded: int) -> None:
+    assert rounded_bytes(requested) == rounded
+
+
+def test_a_pool_that_does_not_grow_has_all_of_the_limit_in_one_region() -> None:
+    simulator = Simulator(empty(), PoolRules(100 * MIB + 100, grows=False))
+    assert simulator.request(1000) is not None
+    assert regions(simulator) == [100 * MIB]
+    assert simulator.request(100 * MIB) is None
+
+
+def test_only_a_gpus_pool_returns_free_regions_and_only_if_that_makes_room() -> None:
+    def after(rules: PoolRules) -> Simulator:
+        simulator = Simulator(empty(), rules)
+        kept, freed = simulator.request(2 * MIB), simulator.request(4 * MIB)
+        assert kept is not None and freed is not None
+        simulator.free(freed)
+        return simulator
+
+    cpu, gpu = after(PoolRules(8 * MIB)), after(PoolRules(8 * MIB, returns_regions=True))
+    assert cpu.request(6 * MIB) is None and regions(cpu) == [2 * MIB, 4 * MIB]
+    assert gpu.request(7 * MIB) is None and regions(gpu) == [2 * MIB, 4 * MIB]  # 2 of 8 MiB are in use
+    assert gpu.request(6 * MIB) is not None and sorted(regions(gpu)) == [2 * MIB, 6 * MIB]
+
+
+@pytest.mark.parametrize("descends", [True, False])
+def test_of_equally_large_chunks_in_two_regions_a_request_takes_the_one_at_the_lowest_address(descends: bool) -> None:
+    # GIVEN regions of 2 and 4 MiB, in each of them one chunk of 1 MiB that is free
+    simulator = Simulator(empty(), PoolRules(1 << 30, descends=descends))
+    kept, older = simulator.request(MIB), simulator.request(MIB)
+    newer, others = simulator.request(MIB), simulator.request(3 * MIB)
+    assert None not in (kept, older, newer, others) and regions(simulator) in ([2 * MIB, 4 * MIB], [4 * MIB, 2 * MIB])
+    for address in (older, newer):
+        assert address is not None and simulator.free(address)
+    assert simulator.request(MIB) == (newer if descends else older)
+
+
+def test_a_request_that_fails_changes_nothing() -> None:
+    simulator = Simulator(empty(), PoolRules(4 * MIB))
+    simulator.request(MIB)
+    before = (simulator.chunks(), simulator.in_use_bytes, simulator.pool_bytes)
+    assert simulator.request(3 * MIB) is None
+    assert (simulator.chunks(), simulator.in_use_bytes, simulator.pool_bytes) == before
+
+
+def test_a_copy_goes_on_independently() -> None:
+    simulator = Simulator(empty(), GROWING)
+    address = simulator.request(MIB)
+    other = simulator.copy()
+    assert other.request(MIB) is not None and other.request(9 * MIB) is not None
+    assert address is not None and other.free(address)
+    assert len(simulator.chunks()) == 2 and simulator.pool_bytes == 2 * MIB
+    assert simulator.request(9 * MIB) is not None
+
+
+@pytest.mark.parametrize(
+    ("device", "capacity", "sizes", "expected"),
+    [
+        ("CPU:0", 1 << 30, [2 * MIB], PoolRules(1 << 30)),
+        ("GPU:0", 1 << 30, [1 << 30], PoolRules(1 << 30, grows=False, returns_regions=True)),
+        ("worker/GPU:1", 1 << 30, [2 * MIB, 4 * MIB], PoolRules(1 << 30, returns_regions=True, descends=False)),
+        ("CPU:0", 1 << 30, [8 * MIB, 4 * MIB, 2 * MIB], PoolRules(1 << 30)),
+        ("CPU:0", 1 << 30, [8 * MIB, 2 * MIB, 4 * MIB], PoolRules(1 << 30)),
+        ("GPU:0", None, [2 * MIB], None),
+    ],
+)
+def test_the_rules_follow_from_a_map(
+    device: str, capacity: int | None, sizes: list[int], expected: PoolRules | None
+) -> None:
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    taken = dataclasses.replace(free_regions(*zip(starts, sizes, strict=True)), device=device, capacity_bytes=capacity)
+    assert rules_of(taken) == expected
+
+
+class PlainPool:
+    """`BFCAllocator::Extend`, line by line."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.regions, self.wanted = limit, [], min(2 * MIB, limit // 256 * 256)
+
+    def extend(self, rounded: int) -> bool:
+        available = (self.limit - sum(self.regions)) // 256 * 256
+        if rounded > available:
+            return False
+        increased = False
+        while rounded > self.wanted:
+            self.wanted *= 2
+            increased = True
+        self.regions.append(min(self.wanted, available))
+        if not increased:
+            self.wanted *= 2
+        return True
+
+
+@given(st.integers(1, 1 << 30), st.lists(st.integers(1, 1 << 22), max_size=30))
+def test_regions_are_those_of_a_plain_reading_of_the_source(limit: int, requests: list[int]) -> None:
+    plain, simulator = PlainPool(limit), Simulator(empty(), PoolRules(limit))
+    for units in requests:
+        # GIVEN a request that no free chunk can serve, also in a simulator that goes on from the map
+        asked = max(256 * units, simulator.largest_free_bytes + 1)
+        other = Simulator(simulator.map(empty()), PoolRules(limit))
+        whole = sum(plain.regions) < limit // 256 * 256  # the limit has not cut the last region
+        grown = bool(plain.wanted) and plain.extend(-(-asked // 256) * 256)
+        assert (simulator.request(asked) is not None) == grown
+        assert regions(simulator) == plain.regions
+        if whole:
+            assert (other.request(asked) is not None) == grown and regions(other) == plain.regions

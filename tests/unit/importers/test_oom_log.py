@@ -8,9 +8,8 @@ from log_cases import ALL, EARLY_MESSAGE, KIB, MESSAGE, PREFIXES, make_log
 from tb_memplugin.allocator import verdict
 from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.log_dump import printed_bytes
-from tb_memplugin.importers.oom_log import LoggedFailure, Request, read_log, read_message
-from tb_memplugin.schema import IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
+from tb_memplugin.importers import LoggedFailure, Request, read_log, read_message
+from tb_memplugin.schema import FREE, IN_USE, MISSING, UNKNOWN_STATE, MemoryMap
 
 
 def listed(memory_map: MemoryMap) -> list[tuple[int, int, bool]]:
@@ -163,11 +162,46 @@ def test_a_missing_line_of_an_early_log_leaves_unknown_chunks() -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "rows"),
+    [
+        (["Next region of size 1024", "InUse at 100 of size 256 next 1", "Free at 300 of size 256 next 2"], None),
+        (
+            [
+                "Next region of size 1024",
+                "InUse at 100 of size 256 next 1",
+                f"Free at 300 of size 256 next {2**64 - 1}",
+            ],
+            [(0, 256, UNKNOWN_STATE), (256, 256, IN_USE), (512, 256, UNKNOWN_STATE), (768, 256, FREE)],
+        ),
+        (
+            ["InUse at 1000 of size 256 next 1", "InUse at 100 of size 256 next 9", "InUse at 300 of size 256 next 9"],
+            [(256, 256, IN_USE), (768, 256, IN_USE), (4096, 256, IN_USE)],
+        ),
+        (["Next region of size 512", "InUse at 100 of size 0 next 1"], []),
+        (["Next region of size 512", f"InUse at {2**62:x} of size 512 next 1"], []),
+    ],
+)
+def test_parts_of_a_region_without_chunks_are_unknown(
+    lines: list[str], rows: list[tuple[int, int, int]] | None
+) -> None:
+    failure = only(*lines, "Summary of in-use Chunks by size:", MESSAGE)
+    if not rows and rows is not None:
+        assert failure.map is None and "are inconsistent" in failure.notes[0]
+        return
+    columns = (failure.map.address, failure.map.bytes, failure.map.state)
+    found = list(zip(*(column.tolist() for column in columns), strict=True))
+    expected = [(256, 256, IN_USE), (512, 256, UNKNOWN_STATE), (768, 256, FREE)] if rows is None else rows
+    assert found == expected and not failure.map.complete
+
+
+@pytest.mark.parametrize(
     ("text", "least", "most"),
     [("96B", 96, 96), ("5.9KiB", 5991, 6092), ("1.50GiB", 1_605_369_856, 1_616_904_191)],
 )
 def test_a_printed_size_covers_every_size_that_is_printed_so(text: str, least: int, most: int) -> None:
-    about, uncertain = printed_bytes(text)
+    request = read_message(f"Out of memory while trying to allocate {text}.")
+    assert request is not None and request.requested_bytes is not None
+    about, uncertain = request.requested_bytes, request.uncertain_bytes
     printed = [size for size in (least - 1, least, most, most + 1) if human_readable(size) == text]
     assert printed == [least, most]
     assert about - uncertain <= least <= most <= about + uncertain

@@ -18,11 +18,10 @@ from profile_cases import MESSAGES
 
 from tb_memplugin.attribution import AttributedStep, facts_from_names
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.hlo import buffer_shape, hlo_class, read_module
-from tb_memplugin.importers.xplane import device_name, in_allocator_order, read_traces
-from tb_memplugin.schema import TensorShape
-from tb_memplugin.schema.tensors import DTYPE_BYTES
-from tb_memplugin.schema.trace import AllocationTrace
+from tb_memplugin.importers import device_name, hlo_class, read_module, read_traces
+from tb_memplugin.importers.hlo import buffer_shape
+from tb_memplugin.importers.xplane import in_allocator_order
+from tb_memplugin.schema import DTYPE_BYTES, AllocationTrace, TensorShape
 
 XSpace = MESSAGES["XSpace"]
 PROFILES = pathlib.Path(__file__).parents[2] / "fixtures" / "profiles"
