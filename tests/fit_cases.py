@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from reading_cases import MIB, make_map
 
-from tb_memplugin.allocator.fit import would_fit
+from tb_memplugin.allocator import would_fit
 from tb_memplugin.schema import FREE, IN_USE, UNKNOWN_STATE, MemoryMap
 
 FILE = pathlib.Path(__file__).parent / "golden" / "fits.json"

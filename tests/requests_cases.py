@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from reading_cases import DEVICE, MIB, START, make_layer, make_samples
 
-from tb_memplugin.allocator.rules import PoolRules
-from tb_memplugin.allocator.simulator import Simulator
+from tb_memplugin.allocator import PoolRules, Simulator
 from tb_memplugin.schema import (
     MISSING,
     Category,

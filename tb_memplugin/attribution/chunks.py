@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Collection
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -68,9 +68,10 @@ def all_chunks(trace: AllocationTrace, facts: TraceFacts) -> Chunks:
         base.requested[old] = listed[2][place]  # not every deallocation has it
         permanent = np.delete(listed, place, axis=1)
     count = permanent.shape[1]
-    own = (base.address, base.allocated, base.requested, base.birth, base.death)
     more = (*permanent, np.full(count, -1), np.full(count, len(trace)))
-    return Chunks(*map(np.append, own, more), base.unmatched_frees)
+    names = ("address", "allocated", "requested", "birth", "death")
+    columns: dict[str, Any] = {name: np.append(getattr(base, name), new) for name, new in zip(names, more, strict=True)}
+    return dataclasses.replace(base, **columns)
 
 
 def _known_to_python(facts: TraceFacts, freed: set[int], left: int) -> Integers:

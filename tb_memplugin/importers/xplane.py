@@ -190,12 +190,12 @@ class _PlaneReader:
             own = own[np.argsort(rows[0, own], kind="stable")]
             by_allocator, missed = in_allocator_order(rows[1, own] * rows[4, own], rows[6, own])
             own = own[by_allocator]
-            name = strings[allocator] if allocator >= 0 else ""
+            label = strings[allocator] if allocator >= 0 else ""
             fields: dict[str, Any] = dict(zip(_FIELDS, rows[:, own], strict=True))
             before_first = fields["in_use"][0] - fields["kind"][0] * fields["allocated"][0]
             trace = AllocationTrace(
-                **{**fields, **spans, "allocator": name},
-                device=device_name(name),
+                **{**fields, **spans, "allocator": label},
+                device=device_name(label),
                 fragmentation=fragmentation[own],
                 strings=strings,
                 threads=threads,

@@ -13,10 +13,7 @@ import atheris
 with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.attribution import AttributedStep, facts_from_names
     from tb_memplugin.errors import FormatError
-    from tb_memplugin.importers.hlo import read_module
-    from tb_memplugin.importers.memory_dump import read_dump
-    from tb_memplugin.importers.oom_log import read_log
-    from tb_memplugin.importers.xplane import read_traces
+    from tb_memplugin.importers import read_dump, read_log, read_module, read_traces
     from tb_memplugin.schema import Timeline
     from tb_memplugin.storage.frames import codec
     from tb_memplugin.storage.frames.record_frames import frame_of, read_frame

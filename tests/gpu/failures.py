@@ -22,9 +22,9 @@ import tensorflow as tf
 from harness import MIB, alone, answer, by_category, limit, made
 
 import tb_memplugin
-from tb_memplugin.allocator.fit import would_fit
+from tb_memplugin.allocator import would_fit
 from tb_memplugin.analysis import device_memory
-from tb_memplugin.importers.memory_dump import read_dump
+from tb_memplugin.importers import read_dump
 from tb_memplugin.schema import FREE, IN_USE
 
 LIMIT_MIB = 2048

@@ -59,7 +59,7 @@ def measured(case: str, device: str, number: int, maps: Any) -> list[Any]:
     """One row: a device with at least that many chunks, read while tensors come and go."""
     import tensorflow as tf
 
-    from tb_memplugin.importers.memory_dump import read_dump
+    from tb_memplugin.importers import read_dump
 
     with tf.device(device):
         held = collections.deque(tf.zeros([n % 97 + 1, 64]) for n in range(number))
@@ -101,7 +101,7 @@ def trained(case: str, maps: Any) -> list[Any]:
     )
     if not kept:
         return [f"{case}, ResNet50", "GPU:0", "", 0, "not read", "", "", "", ""]
-    from tb_memplugin.importers.memory_dump import read_dump
+    from tb_memplugin.importers import read_dump
 
     data = kept[-1][0]
     parse = min(timed(lambda: read_dump(data, 0.0)) for _ in range(10))
@@ -116,7 +116,7 @@ def compared(maps: Any, device: str, offs: "collections.Counter[int]") -> tuple[
     """
     import tensorflow as tf
 
-    from tb_memplugin.importers.memory_dump import summarize_dump
+    from tb_memplugin.importers import summarize_dump
 
     before = tf.config.experimental.get_memory_info(device)["current"]
     began = time.perf_counter()

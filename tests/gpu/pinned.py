@@ -14,7 +14,7 @@ STEPS = 300
 
 def ranges_of(dump: bytes) -> list[tuple[int, int]]:
     """The address ranges of a memory map's chunks, those that touch each other together."""
-    from tb_memplugin.importers.memory_dump import read_dump
+    from tb_memplugin.importers import read_dump
 
     chunks = read_dump(dump, 0.0)
     ranges: list[tuple[int, int]] = []
@@ -46,7 +46,7 @@ def main() -> None:
 
     import tb_memplugin
     from tb_memplugin.analysis import host_summary
-    from tb_memplugin.importers.memory_dump import summarize_dump
+    from tb_memplugin.importers import summarize_dump
     from tb_memplugin.recorder.devices.memory_maps import PINNED
 
     model = keras.Sequential([keras.Input((4096,)), keras.layers.Dense(1024), keras.layers.Dense(10)])

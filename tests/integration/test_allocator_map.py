@@ -9,8 +9,8 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.allocator.fit import would_fit
-from tb_memplugin.importers.memory_dump import read_dump
+from tb_memplugin.allocator import would_fit
+from tb_memplugin.importers import read_dump
 from tb_memplugin.schema import FREE, MemoryMap
 
 MIB = 1 << 20
@@ -48,7 +48,7 @@ answer({})
 # While one request waits for memory in vain, the trials find the pool of its dump. Those that fail wait beside it.
 TRIALS = """
 import glob
-from tb_memplugin.importers.memory_dump import read_dump
+from tb_memplugin.importers import read_dump
 limit = int(sys.argv[2]) << 20
 def started(size, results):
     thread = threading.Thread(target=lambda: results.update({size: not fails(size)}))

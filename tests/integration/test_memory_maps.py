@@ -14,7 +14,7 @@ from child import run_child
 START = """
 import gc, os, threading, time
 import tensorflow as tf
-from tb_memplugin.importers.memory_dump import read_dump, summarize_dump
+from tb_memplugin.importers import read_dump, summarize_dump
 from tb_memplugin.recorder.devices.memory_maps import MemoryMaps
 tf.config.list_logical_devices()
 said = []

@@ -88,7 +88,7 @@ def test_a_training_after_a_probe_is_the_one_without_it(tmp_path: pathlib.Path, 
 COMPILED = """
 model = network(width=48, blocks=1)
 if sys.argv[2] == "probe":
-    from tb_memplugin.importers.memory_dump import read_dump
+    from tb_memplugin.importers import read_dump
     from tb_memplugin.schema import IN_USE
     from tb_memplugin.recorder.devices.memory_maps import MemoryMaps
     maps = MemoryMaps(["CPU:0"], print)

@@ -8,7 +8,7 @@ import pytest
 from reading_cases import DEVICE, MIB
 from requests_cases import CAPACITY, Program, make_table, make_traced
 
-from tb_memplugin.allocator.rules import PoolRules
+from tb_memplugin.allocator import PoolRules
 from tb_memplugin.fit import Conditions, Predictor, recorded_program, simulation
 from tb_memplugin.fit.advice import FailedTraining, simulated_fixes
 from tb_memplugin.fit.predictor import LASTING_STEPS, LASTING_VARIANTS

@@ -65,7 +65,7 @@ def test_the_start_map_is_that_of_the_allocator() -> None:
 
 
 def test_a_history_of_the_recorded_steps_has_their_peaks() -> None:
-    from tb_memplugin.allocator.rules import PoolRules
+    from tb_memplugin.allocator import PoolRules
 
     outcome = History([SizedStep(one, one.requested) for one in STEPS], PoolRules(CAPACITY)).run([0, 1, 2])
     assert outcome.failed is None

@@ -18,7 +18,7 @@ from requests_cases import make_traced
 from trace_cases import graph
 
 from tb_memplugin.attribution import OomEvent, StepChunks
-from tb_memplugin.importers.oom_log import Request
+from tb_memplugin.importers import Request
 from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.recorder.failure import failure_maps
 from tb_memplugin.recorder.failure.failure_maps import VARIABLE, FailureMaps, dump_files
