@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from dump_cases import make_dump
 
-from tb_memplugin.importers.oom_log import Request
+from tb_memplugin.importers import Request
 from tb_memplugin.recorder.failure import raised as module
 from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFile, DumpFiles
 from tb_memplugin.recorder.failure.post_mortems import fact_of, is_forward

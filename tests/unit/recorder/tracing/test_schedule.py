@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dump_cases import make_dump
 
-from tb_memplugin.importers.memory_dump import summarize_dump
+from tb_memplugin.importers import summarize_dump
 from tb_memplugin.recorder.base import Due
 from tb_memplugin.recorder.tracing import schedule as step_ends
 from tb_memplugin.recorder.tracing.schedule import (
