@@ -5,6 +5,5 @@ In come a compiled model and its data. `probe` records steps with small batches 
 a model with the same weights that saves less. Users call these names as those of the package. Imports TensorFlow.
 """
 
-from tb_memplugin.training.largest import BatchSizeAnswer, largest_batch_size
-from tb_memplugin.training.probing import probe, recorded_steps
+from tb_memplugin.training.probing import BatchSizeAnswer, largest_batch_size, probe, recorded_steps
 from tb_memplugin.training.remat_model import remat

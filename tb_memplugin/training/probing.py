@@ -1,24 +1,149 @@
-"""`probe`: records a few training steps with small batches on a model that is restored afterwards."""
+"""`probe` records a few training steps with small batches on a model that is restored afterwards; `largest_batch_size`
+predicts from them and trains with the largest batch to verify that."""
 
+import contextlib
+import dataclasses
 import gc
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import RecordingError
 from tb_memplugin.export import RecordedRun, Runs
+from tb_memplugin.fit import Conditions, Predictor, WhatIf, checked_conditions
 from tb_memplugin.progress import Progress
 from tb_memplugin.recorder.base import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.devices import Device, MemoryMaps, choose_devices
+from tb_memplugin.recorder.devices import statistics as allocator
 from tb_memplugin.recorder.failure import memory_request
 from tb_memplugin.recorder.loop import MemoryCallback
-from tb_memplugin.training.examples import Examples
-from tb_memplugin.training.saved_state import SavedState, saved_variables
+from tb_memplugin.schema import clean, format_bytes, html_text
+from tb_memplugin.training.saved_state import restored, saved_variables
+
+_KINDS = (
+    "data must be a tf.data.Dataset of batches, a tuple (x, y) or (x, y, sample_weight) of arrays, or a batch of inputs"
+)
+
+
+class Examples:
+    """Examples of the user's data, held in host memory outside of TensorFlow's allocators. Takes at most `count`. Reads
+    no more batches of a dataset than these need, and does not change what later iterations of it yield. Raises
+    `RecordingError` if the data is empty or of another kind."""
+
+    def __init__(self, data: Any, count: int) -> None:
+        batches = _batches_of(data) if isinstance(data, tf.data.Dataset) else iter([_single(data)])
+        parts: list[list[Any]] = []
+        taken = 0
+        for batch in batches:
+            leaves = [_as_array(leaf) for leaf in tf.nest.flatten(batch)]
+            size = _size(leaves)
+            self._structure = tf.nest.map_structure(lambda _: None, batch)
+            if size:
+                parts.append([leaf[: count - taken] for leaf in leaves])
+                taken += min(size, count - taken)
+            if taken >= count:
+                break
+        if not parts:
+            raise RecordingError("data is empty. Pass at least one batch with one example.")
+        self._leaves = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+
+    def batch(self, size: int) -> Any:
+        return tf.nest.pack_sequence_as(self._structure, [leaf[:size] for leaf in self._leaves])
+
+    def batches(self, size: int) -> Any:
+        """An endless dataset of batches of a size; examples repeat if there are too few. One op makes a batch. To join
+        single examples, tf.data allocates each of them, which hides what a batch needs."""
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+        examples = tf.nest.pack_sequence_as(self._structure, self._leaves)
+        count = _size(self._leaves)
+
+        def taken(all_examples: Any) -> Any:
+            # The default leaves the batch dimension open, as it is in a dataset's own batches.
+            rows = tf.range(tf.compat.v1.placeholder_with_default(size, [])) % count
+            return tf.nest.map_structure(lambda leaf: tf.gather(leaf, rows), all_examples)
+
+        return tf.data.Dataset.from_tensors((examples,)).repeat().map(taken).with_options(options)
+
+
+def _batches_of(dataset: Any) -> Iterator[Any]:
+    try:
+        with tf.device("/CPU:0"):
+            return iter(copied(dataset))
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise RecordingError(
+            f"data cannot be copied, and iterating over it would change what it yields later ({error!s:.200}). Pass a "
+            "batch of arrays instead."
+        ) from error
+
+
+def _single(data: Any) -> Any:
+    if data is None or isinstance(data, (str, bytes)) or callable(data) or hasattr(data, "__next__"):
+        raise RecordingError(f"{_KINDS}. Received: {type(data).__name__}")
+    if isinstance(data, tuple):
+        if not 1 <= len(data) <= 3:
+            raise RecordingError(f"{_KINDS}. Received: a tuple of {len(data)}")
+        while len(data) > 1 and data[-1] is None:
+            data = data[:-1]
+        return data
+    return (data,)
+
+
+def _as_array(leaf: Any) -> Any:
+    """A copy of a dense tensor in host memory, of shape [examples, ...]."""
+    try:
+        array = np.array(leaf.numpy() if tf.is_tensor(leaf) else leaf)
+    except (AttributeError, TypeError, ValueError):  # sparse, ragged, or no tensor at all
+        array = np.array(None)
+    if array.ndim == 0 or (array.dtype == object and not all(isinstance(one, (bytes, str)) for one in array.flat)):
+        raise RecordingError(f"{_KINDS}, each with the examples as its first dimension. Received: {leaf!r:.120}")
+    return array
+
+
+def _size(leaves: list[Any]) -> int:
+    sizes = {len(leaf) for leaf in leaves}
+    if not sizes:
+        raise RecordingError(f"{_KINDS}. Received: no array")
+    if len(sizes) > 1:
+        raise RecordingError(f"all arrays of data must have the same number of examples. Received: {sorted(sizes)}")
+    return sizes.pop()
+
+
+_OWN_RESOURCES = {
+    "ShuffleDatasetV3": "DummySeedGenerator",
+    "ShuffleAndRepeatDatasetV2": "DummySeedGenerator",
+    "RandomDatasetV2": "DummySeedGenerator",
+    "CacheDatasetV2": "DummyMemoryCache",
+}
+"""Op of a dataset to the op that stands for a resource of its own in place of a shared one."""
+_IGNORE_STATE = 1
+"""TensorFlow's `ExternalStatePolicy.POLICY_IGNORE`: lookup tables and Python functions are shared with the original."""
+
+
+def copied(dataset: Any) -> Any:
+    """A copy of a dataset; TensorFlow raises if it cannot be copied, for example because it holds more than 2 GiB."""
+    with tf.device("/CPU:0"):
+        serialized = tf.raw_ops.DatasetToGraphV2(
+            input_dataset=tf.data.experimental.to_variant(dataset), external_state_policy=_IGNORE_STATE
+        )
+        graph = tf.compat.v1.GraphDef.FromString(serialized.numpy())
+        for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+            named = {node.name: node for node in nodes}
+            for node in list(named.values()):
+                sources = [named.get(name.partition(":")[0]) for name in node.input if node.op in _OWN_RESOURCES]
+                for source in filter(None, sources):
+                    if source.op == "Const" and source.attr["dtype"].type == tf.resource.as_datatype_enum:
+                        source.op = _OWN_RESOURCES[node.op]
+                        source.attr.clear()
+                        source.ClearField("input")
+        variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+        return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
 class SharedValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -117,41 +242,20 @@ def checked_devices(model: Any) -> list[Device]:
     raise RecordingError(" ".join(["The probe needs an allocator that can be read.", *sentences]))
 
 
-@contextmanager
-def restored(model: Any) -> Iterator[None]:
-    """Restore the model and the random generators at the end of the block."""
-    state = SavedState(model)
-    try:
-        state.forget_step_functions()
-        yield
-    finally:
-        state.restore()
-        gc.collect()  # functions that the steps were traced to refer to each other in cycles
-
-
-@contextmanager
-def _directory(directory: str | None) -> Iterator[str]:
-    """The directory of a run: the given one, or a temporary one."""
-    if directory is not None:
-        yield directory
-        return
-    remove_abandoned()
-    private = PrivateDirectory("probe")
-    try:
-        yield private.path
-    finally:
-        private.remove()
-
-
 def record(
     model: Any, examples: Examples, sizes: Sequence[int], device: Device, directory: str | None, progress: Progress
 ) -> RecordedRun:
-    """Record steps of each batch size. Changes the model."""
+    """Record steps of each batch size into a directory, by default a temporary one. Changes the model."""
     each = 1 + TRACED_STEPS
     start = int(model.optimizer.iterations)
     traced = [start + number * each + step for number in range(len(sizes)) for step in range(1, each)]
-    with _directory(directory) as run_directory:
-        callback = MemoryCallback(run_directory, trace_steps=traced, devices=[device.name])
+    with contextlib.ExitStack() as stack:
+        if directory is None:
+            remove_abandoned()
+            private = PrivateDirectory("probe")
+            stack.callback(private.remove)
+            directory = private.path
+        callback = MemoryCallback(directory, trace_steps=traced, devices=[device.name])
         try:
             for size in sizes:
                 progress.part(f"steps with batch size {size:,}")
@@ -163,7 +267,7 @@ def record(
             ) from error
         finally:
             callback.close()
-        run = Runs(run_directory)["."]
+        run = Runs(directory)["."]
         if all(one.first for one in run.requests):
             raise RecordingError(" ".join(["The probe's steps could not be recorded.", *run.notes]))
         return run
@@ -175,12 +279,11 @@ def train(model: Any, examples: Examples, size: int, steps: int, callback: Any) 
     callbacks = [callback, SharedValues(examples.batch(1))]
     try:
         model.fit(batches, steps_per_epoch=executions, epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
+        return
     except tf.errors.OpError as error:
         if memory_request(error) is None:
             raise
         message = str(error)
-    else:
-        return
     # Raised here, without the first exception: its frames hold the step's tensors.
     callbacks.clear()
     gc.collect()
@@ -201,3 +304,121 @@ def recorded_steps(model: Any, data: Any, batch_size: int | None) -> tuple[Recor
     else:
         size = DEFAULT_SIZE
     return probe(model, data, [one for one in SIZES if one <= size] or [size]), size
+
+
+MOST_TRIES = 3  # most batch sizes that are verified
+STEP_DOWN = 0.95  # share of the last capacity that the next prediction may use if the last one did not hold
+VERIFIED_STEPS = 2
+"""Steps of a verification: the first one makes the optimizer's slots, the second one is a typical one."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class BatchSizeAnswer:
+    """The largest batch size of a model on a device; `print` shows it with its sentences.
+
+    Attributes:
+        batch_size: The largest batch size that is predicted to fit and was not refuted; None if there is none, or it
+            is unknown.
+        predicted: The prediction for it, or the last one that was made.
+        verified: Whether training steps with it ran within the capacity; None if they could not be tried.
+        peak_bytes: Measured peak of bytes in use in these steps; None without a verification that passed.
+        sentences: What was found, as sentences.
+    """
+
+    batch_size: int | None
+    predicted: WhatIf
+    verified: bool | None
+    peak_bytes: int | None
+    sentences: tuple[str, ...]
+
+    def __str__(self) -> str:
+        size = "unknown or none" if self.batch_size is None else f"{self.batch_size:,}"
+        return "\n".join([f"largest batch size: {size}", *(f"  {clean(sentence)}" for sentence in self.sentences)])
+
+    def __repr__(self) -> str:
+        peak = format_bytes(self.peak_bytes)
+        return f"<{type(self).__name__} batch_size={self.batch_size}, verified={self.verified}, measured peak {peak}>"
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+def _peak_of_last_step(model: Any, examples: Examples, size: int, device: str) -> int:
+    peaks: list[int] = []
+    measuring = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: allocator.reset_peak(device),
+        on_train_end=lambda logs: peaks.append(allocator.memory_info(device)[1]),
+    )
+    train(model, examples, size, VERIFIED_STEPS, measuring)
+    return peaks[-1]
+
+
+def largest_batch_size(
+    model: Any, data: Any, capacity: int | str | None = None, batch_sizes: Sequence[int] = (4, 8)
+) -> BatchSizeAnswer:
+    """Predict the largest batch size that fits, and train two steps with it to verify that.
+
+    ```python
+    print(tb_memplugin.largest_batch_size(model, dataset))
+    ```
+
+    Everything is restored as `probe` does. If memory runs out in the verification, or the measured peak exceeds the
+    capacity, the next lower prediction is tried, three at most.
+
+    Args:
+        model, data, batch_sizes: As for `probe`.
+        capacity: The allocator's limit, in bytes or as a text such as ``"24GiB"``; by default the device's own. With
+            a smaller one the steps run on this device, and their peak is compared with it. A batch that this device
+            may not hold is not verified for a larger one.
+
+    Returns:
+        The answer.
+
+    Raises:
+        RecordingError: As `probe` does.
+        RequestError: The capacity is malformed.
+    """
+    wanted = checked_conditions(capacity=capacity).capacity_bytes
+    sizes = checked_sizes(batch_sizes)
+    (device, *_) = checked_devices(model)
+    examples = Examples(data, max(sizes))
+    own = device.capacity_bytes
+    limit = wanted or own
+    if limit is None:
+        raise RecordingError(f"The capacity of {device.name} is unknown. Pass capacity, for example '24GiB'.")
+    with Progress("largest_batch_size") as progress:
+        with restored(model):
+            run = record(model, examples, sizes, device, None, progress)
+        progress.part("prediction")
+        predictor = Predictor.of(run, device.name)
+        sentences: list[str] = []
+        usable, refuted = limit, sys.maxsize
+        for _ in range(MOST_TRIES):
+            size = min(predictor.largest_batch_size(Conditions(capacity_bytes=usable)) or 0, refuted - 1) or None
+            predicted = predictor.what_if(Conditions(batch_size=size, capacity_bytes=limit))
+            prediction = predicted.prediction
+            if size is None:
+                sentences += prediction.assumptions or (f"No batch is predicted to fit into {format_bytes(limit)}.",)
+                return BatchSizeAnswer(None, predicted, None, None, tuple(sentences))
+            sentences.append(
+                f"Batch size {size:,} is predicted to need {format_bytes(prediction.peak_bytes)} of "
+                f"{format_bytes(limit)}."
+            )
+            if own is not None and limit > own and (prediction.high_bytes or own) >= own:
+                sentences.append(f"Not verified: {device.name} has only {format_bytes(own)}.")
+                return BatchSizeAnswer(size, predicted, None, None, tuple(sentences))
+            progress.part(f"verification of batch size {size:,}")
+            peak = None
+            with contextlib.suppress(OutOfMemoryError), restored(model):
+                peak = _peak_of_last_step(model, examples, size, device.name)
+            if peak is not None and peak <= limit:
+                sentences.append(f"Verified: two steps ran, with a peak of {format_bytes(peak)}.")
+                return BatchSizeAnswer(size, predicted, True, peak, tuple(sentences))
+            sentences.append(
+                f"Memory ran out in the steps with batch size {size:,}."
+                if peak is None
+                else f"Batch size {size:,} does not fit: its steps needed {format_bytes(peak)}."
+            )
+            refuted = size
+            usable = int(usable * STEP_DOWN)
+        return BatchSizeAnswer(None, predicted, False, None, tuple(sentences))

@@ -5,6 +5,7 @@ before: which variables it reads, and whether a second pass would repeat the fir
 """
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,6 @@ Run = Callable[[list[Any], Callable[[str], None]], list[Any]]
 
 def refuse(layer: str, why: str, instead: str = "") -> RecomputationError:
     return RecomputationError(f"Layer {layer} cannot be recomputed exactly: {why}. {instead}".rstrip())
-
-
-# --- one pass ---------------------------------------------------------------------------------------------------------
 
 
 class RecordingScope(keras.StatelessScope):  # type: ignore[misc]
@@ -50,18 +48,12 @@ class RecordingScope(keras.StatelessScope):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Passed:
-    """What a pass returned.
-
-    Attributes:
-        losses: (layer that added it, loss).
-        updates: (updated variable, its last value).
-        unknown: Variables that the pass read and that were given no value.
-    """
+    """What a pass returned."""
 
     outputs: list[Any]
-    losses: list[tuple[Any, Any]]
-    updates: list[tuple[Any, Any]]
-    unknown: list[Any]
+    losses: list[tuple[Any, Any]]  # the layer that added each
+    updates: list[tuple[Any, Any]]  # variable and its last value
+    unknown: list[Any]  # variables that were read and given no value
 
     def differentiable(self) -> list[Any]:
         return [tensor for tensor in (*self.outputs, *(loss for _, loss in self.losses)) if is_floating(tensor)]
@@ -81,7 +73,7 @@ class _Context(keras.layers.Layer):  # type: ignore[misc]
 
 
 def call_in_context(function: Callable[[list[Any], Any], Any], tensors: Sequence[Any], training: Any = None) -> Any:
-    """Call `function(tensors, training)`, `training` being the caller's unless it is given."""
+    """`training` is the caller's unless it is given."""
     context = _Context()
     object.__setattr__(context, "function", function)
     return context(*tensors) if training is None else context(*tensors, training=training)
@@ -117,14 +109,7 @@ def is_floating(tensor: Any) -> bool:
     return bool(getattr(dtype, "is_floating", False) or getattr(dtype, "is_complex", False))
 
 
-# --- the check of a segment -------------------------------------------------------------------------------------------
-
-
-def read_variables(run: Run, layers: Sequence[Any], tensors: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
-    """The Keras variables that a segment reads, if it can be recomputed exactly.
-
-    Traces the segment with `training=True` into a graph that is thrown away.
-    """
+def _read_variables(run: Run, layers: Sequence[Any], tensors: Sequence[Any], masks: Sequence[Any]) -> list[Any]:
     for layer in layers:
         for sub in layer._flatten_layers():
             if getattr(sub, "_remat_mode", None) is not None:
@@ -144,19 +129,16 @@ def _unbuilt(layers: Sequence[Any]) -> Iterator[None]:
     """Refuse a layer that the trace would build: its variables would belong to a graph that is thrown away."""
     called: list[str] = []
 
-    def building(layer: Any) -> Any:
-        def build(*arguments: Any, **keywords: Any) -> None:
-            called.append(layer.name)
-            raise RuntimeError(f"{layer.name} is not built")
-
-        return build
+    def build(name: str, *arguments: Any, **keywords: Any) -> None:
+        called.append(name)
+        raise RuntimeError(f"{name} is not built")
 
     # Keras gives each layer a `build` of its own; the default one makes no variables.
     every = [sub for layer in layers for sub in layer._flatten_layers()]
     unbuilt = [sub for sub in every if not sub.built and not getattr(sub.build, "_is_default", False)]
     own = [vars(sub)["build"] for sub in unbuilt]
     for sub in unbuilt:
-        vars(sub)["build"] = building(sub)
+        vars(sub)["build"] = functools.partial(build, sub.name)
     try:
         yield
     except Exception as error:
@@ -166,17 +148,6 @@ def _unbuilt(layers: Sequence[Any]) -> Iterator[None]:
     finally:
         for sub, before in zip(unbuilt, own, strict=True):
             vars(sub)["build"] = before
-
-
-@contextlib.contextmanager
-def _outside_of_calls() -> Iterator[None]:
-    """Hide the call of the model that is under way: a layer's call would change its `training` argument."""
-    under_way = global_state.get_global_attribute("current_call_ctx")
-    global_state.set_global_attribute("current_call_ctx", None)
-    try:
-        yield
-    finally:
-        global_state.set_global_attribute("current_call_ctx", under_way)
 
 
 def _trace(
@@ -209,8 +180,14 @@ def _trace(
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in (*tensors, *present)]
     specs += [tf.TensorSpec(variable.shape, variable.dtype) for variable in variables]
-    with tf.init_scope(), _outside_of_calls():
-        tf.function(traced, autograph=False).get_concrete_function(*specs)
+    # Hide the call of the model that is under way: a layer's call would change its `training` argument.
+    under_way = global_state.get_global_attribute("current_call_ctx")
+    global_state.set_global_attribute("current_call_ctx", None)
+    try:
+        with tf.init_scope():
+            tf.function(traced, autograph=False).get_concrete_function(*specs)
+    finally:
+        global_state.set_global_attribute("current_call_ctx", under_way)
     passed = passes[-1]  # TensorFlow traces again if the first trace has created a variable
     if passed.unknown:
         return passed.unknown
@@ -224,16 +201,19 @@ def _trace(
 
 
 class Segment:
-    """Layers that are recomputed together. Knows the variables that they read after the first call."""
+    """Layers that are recomputed together."""
 
     def __init__(self, layers: Sequence[Any]) -> None:
         self.layers = layers
-        self._variables: list[Any] | None = None
+        self._variables: list[Any] | None = None  # known after the first call
 
     def check(self, run: Run, tensors: Sequence[Any], masks: Sequence[Any] | None = None) -> list[Any]:
-        """The variables that the segment reads; raises `RecomputationError` if it cannot be recomputed exactly."""
+        """The Keras variables that the segment reads; raises `RecomputationError` if it cannot be recomputed exactly.
+
+        Traces it with `training=True` into a graph that is thrown away.
+        """
         if self._variables is None:
-            self._variables = read_variables(run, self.layers, tensors, masks or [None] * len(tensors))
+            self._variables = _read_variables(run, self.layers, tensors, masks or [None] * len(tensors))
         return self._variables
 
     def recompute(self, run: Run, tensors: Sequence[Any]) -> list[Any]:

@@ -1,8 +1,10 @@
 """Saves what training steps change, and restores it bit for bit: a model's and its optimizer's state, and random
 generators that belong to the process."""
 
+import contextlib
+import gc
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -10,8 +12,6 @@ import numpy as np
 import tensorflow as tf
 
 from tb_memplugin.schema import is_cpu
-
-Restore = Callable[[], None]  # restores what was saved
 
 _OF_COMPILE = ("_compile_metrics", "_compile_loss", "_loss_tracker")
 _STEP_FUNCTIONS = ("train_function", "test_function", "predict_function")
@@ -26,16 +26,11 @@ _OF_PROXIES = (
 """What TensorFlow knows of a tracked dictionary."""
 
 
-def save_random_state() -> list[Restore]:
-    """Save the generators of Python, NumPy, TensorFlow and Keras. Variables of `tf.random.get_global_generator` and of
-    Keras's global seed generator are among `global_generators`."""
-    of_python, of_numpy = random.getstate(), np.random.get_state()
-    return [
-        lambda: random.setstate(of_python),
-        lambda: np.random.set_state(of_numpy),
-        _restore_of_tensorflow(),
-        _restore_of_keras(),
-    ]
+def _keras_state() -> dict[str, Any]:
+    from keras.src.backend.common import global_state  # there is no public way that does not make a generator
+
+    attributes: dict[str, Any] = vars(global_state.GLOBAL_STATE_TRACKER)
+    return attributes
 
 
 def global_generators() -> list[Any]:
@@ -45,78 +40,69 @@ def global_generators() -> list[Any]:
     return [one.state for one in generators if one is not None]
 
 
-def _restore_of_tensorflow() -> Restore:
+def saved_random_state() -> Callable[[], None]:
+    """Save the generators of Python, NumPy, TensorFlow and Keras, and the numbers in the names of Keras's new objects.
+
+    Returns what restores them. Variables of `tf.random.get_global_generator` and of Keras's global seed generator are
+    among `global_generators`.
+    """
     from tensorflow.python.eager import context  # the seeds of ops that `tf.random.set_seed` determines
     from tensorflow.python.ops import stateful_random_ops
 
+    of_python, of_numpy = random.getstate(), np.random.get_state()
     eager, generator = context.context(), stateful_random_ops.global_generator
-    seeds = getattr(eager, "_rng", None)  # exists only once a seed was set
-    state = None if seeds is None else seeds.getstate()
-    seed = eager._seed
+    seed, seeds = eager._seed, getattr(eager, "_rng", None)  # exists only once a seed was set
+    drawn = None if seeds is None else seeds.getstate()
+    keras_state = _keras_state()
+    of_keras, names = keras_state.get("global_seed_generator"), keras_state.get("object_name_uids")
+    numbers = dict(names or {})
 
     def restore() -> None:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
         eager._seed = seed
         if seeds is None:
             vars(eager).pop("_rng", None)
         else:
             eager._rng = seeds
-            seeds.setstate(state)
+            seeds.setstate(drawn)
         stateful_random_ops.global_generator = generator
-
-    return restore
-
-
-def _restore_of_keras() -> Restore:
-    """Keras's global seed generator, if it was made meanwhile, and the numbers in the names of new objects."""
-    state = _keras_state()
-    generator, names = state.get("global_seed_generator"), state.get("object_name_uids")
-    numbers = None if names is None else dict(names)
-
-    def restore() -> None:
-        state["global_seed_generator"] = generator
-        if names is not None and numbers is not None:
+        keras_state["global_seed_generator"] = of_keras
+        if names is not None:
             names.clear()
             names.update(numbers)
-            state["object_name_uids"] = names
+            keras_state["object_name_uids"] = names
 
     return restore
 
 
-def _keras_state() -> dict[str, Any]:
-    from keras.src.backend.common import global_state  # there is no public way that does not make a generator
+@contextlib.contextmanager
+def restored(model: Any) -> Iterator[None]:
+    """Restore a compiled model, its optimizer and the process's random generators at the end of the block.
 
-    attributes: dict[str, Any] = vars(global_state.GLOBAL_STATE_TRACKER)
-    return attributes
-
-
-class SavedState:
-    """The state of a compiled model, its optimizer and the process's random generators. Restoring also takes back what
-    training made: the slots of an optimizer that was not built, metrics, step functions and the history."""
-
-    def __init__(self, model: Any) -> None:
-        self._random = save_random_state()
-        self._model = model
-        self._values = [(variable, np.array(variable.numpy())) for variable in saved_variables(model)]
-        objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
-        objects += [getattr(one, "_tracker", None) for one in objects]
-        self._attributes = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
-
-    def forget_step_functions(self) -> None:
-        """Let Keras make step functions anew: the model's own ones must not be traced for other batches."""
+    Restoring also takes back what training made: the slots of an optimizer that was not built, metrics, step functions
+    and the history.
+    """
+    restore_random_state = saved_random_state()
+    values = [(variable, np.array(variable.numpy())) for variable in saved_variables(model)]
+    objects = [model, *_optimizers(model), *(getattr(model, name, None) for name in _OF_COMPILE)]
+    objects += [getattr(one, "_tracker", None) for one in objects]
+    saved = [_Attributes(one) for one in objects if hasattr(one, "__dict__")]
+    try:
         for name in _STEP_FUNCTIONS:
-            setattr(self._model, name, None)
-
-    def restore(self) -> None:
-        known = {id(variable) for variable, _ in self._values}
-        for variable in saved_variables(self._model):
+            setattr(model, name, None)  # the model's own ones must not be traced for other batches
+        yield
+    finally:
+        known = {id(variable) for variable, _ in values}
+        for variable in saved_variables(model):
             if id(variable) not in known:
                 _empty(variable)
-        for variable, value in self._values:
+        for variable, value in values:
             _assign(variable, value)
-        for attributes in self._attributes:
+        for attributes in saved:
             attributes.restore()
-        for restore in self._random:
-            restore()
+        restore_random_state()
+        gc.collect()  # functions that the steps were traced to refer to each other in cycles
 
 
 def _assign(variable: Any, value: Any) -> None:
@@ -144,8 +130,11 @@ class _Attributes:
 
     def _save(self, value: Any) -> None:
         wrapped = getattr(value, "__wrapped__", None)
-        if isinstance(wrapped, dict):
-            self._save_proxy(value)
+        if isinstance(wrapped, dict):  # in a proxy of TensorFlow's, whose attributes are not in its `__dict__`
+            values = {name: getattr(value, name) for name in _OF_PROXIES if hasattr(value, name)}
+            self._proxies.append((value, values))
+            for inner in values.values():
+                self._save(inner)
             value = wrapped
         kind = next((kind for kind in (list, dict, set) if issubclass(type(value), kind)), None)
         if kind is None or id(value) in self._contents:
@@ -157,13 +146,6 @@ class _Attributes:
             self._save(inner)
         if hasattr(value, "__dict__"):
             self._save(vars(value))  # TensorFlow's lists keep their items there
-
-    def _save_proxy(self, proxy: Any) -> None:
-        """Save the attributes of a proxy that TensorFlow puts a dictionary into; they are not in its `__dict__`."""
-        values = {name: getattr(proxy, name) for name in _OF_PROXIES if hasattr(proxy, name)}
-        self._proxies.append((proxy, values))
-        for value in values.values():
-            self._save(value)
 
     def restore(self) -> None:
         for proxy, values in self._proxies:
@@ -185,24 +167,15 @@ def _optimizers(model: Any) -> Iterator[Any]:
 def saved_variables(model: Any) -> list[Any]:
     """TensorFlow's variables of a model, its metrics, its optimizer and the random generators, each once."""
     known = [*model.variables, *model.metrics_variables]
-    for optimizer in _optimizers(model):
-        known += optimizer.variables
-    for metric in _metrics(model):
-        known += metric.variables
+    # Metrics that the model was compiled with; Keras lists them as the model's only once it has built them.
+    compiled = getattr(model, "_compile_metrics", None)
+    given = tf.nest.flatten([getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")])
+    for one in (*_optimizers(model), *(one for one in given if isinstance(one, keras.metrics.Metric))):
+        known += one.variables
     # Variables that are no weights, such as those of a tf.Module in a layer.
     known += [one for one in tf.train.TrackableView(model).descendants() if isinstance(one, tf.Variable)]
     known += global_generators()
     plain = [variable.value if isinstance(variable, keras.Variable) else variable for variable in known]
-    return list({id(part): part for variable in plain for part in _replicas(variable)}.values())
-
-
-def _metrics(model: Any) -> Iterable[Any]:
-    """Metrics that the model was compiled with; Keras lists them as the model's only once it has built them."""
-    compiled = getattr(model, "_compile_metrics", None)
-    given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
-    return [one for one in tf.nest.flatten(given) if isinstance(one, keras.metrics.Metric)]
-
-
-def _replicas(variable: Any) -> Iterable[Any]:
-    parts = getattr(variable, "values", None)
-    return parts if isinstance(parts, tuple) else (variable,)
+    replicas = [getattr(variable, "values", None) for variable in plain]
+    parts = [of if isinstance(of, tuple) else (variable,) for variable, of in zip(plain, replicas, strict=True)]
+    return list({id(part): part for of in parts for part in of}.values())

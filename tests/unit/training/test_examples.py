@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.training.examples import Examples, copied
+from tb_memplugin.training.probing import Examples, copied
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
 Y = np.arange(6)

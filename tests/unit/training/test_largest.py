@@ -6,7 +6,6 @@ import pathlib
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -17,9 +16,8 @@ import tb_memplugin
 from tb_memplugin import BatchSizeAnswer
 from tb_memplugin.errors import RecordingError, RequestError
 from tb_memplugin.fit import Conditions
-from tb_memplugin.recorder.devices.statistics import Device
-from tb_memplugin.training import largest
-from tb_memplugin.training.probing import OutOfMemoryError
+from tb_memplugin.recorder.devices import Device
+from tb_memplugin.training import largest_batch_size, probing
 
 
 def test_an_answer_is_read_as_text(tmp_path: pathlib.Path) -> None:
@@ -37,14 +35,14 @@ def test_an_answer_is_read_as_text(tmp_path: pathlib.Path) -> None:
 class Predictor:
     """Predicts from a line: so many bytes, and so many for each example; the step's range is 10% wide."""
 
-    def __init__(self, base: int, each: int, known: bool = True, high: bool = True) -> None:
-        self.base, self.each, self.known, self.high = base, each, known, high
+    def __init__(self, base: int, each: int, known: bool = True, high: bool = True, largest: int | None = None) -> None:
+        self.base, self.each, self.known, self.high, self.largest = base, each, known, high, largest
         self.capacities: list[int | None] = []
 
     def largest_batch_size(self, conditions: Conditions) -> int | None:
         assert conditions.capacity_bytes is not None
         self.capacities.append(conditions.capacity_bytes)
-        size = (conditions.capacity_bytes - self.base) // self.each
+        size = self.largest or (conditions.capacity_bytes - self.base) // self.each
         return size if size > 0 else None
 
     def what_if(self, conditions: Conditions) -> Any:
@@ -60,37 +58,42 @@ def search(
     monkeypatch: pytest.MonkeyPatch,
     predictor: Predictor,
     peak: Callable[[int], int | None],
-    capacity: int,
+    capacity: int | str | None,
     own: int | None = None,
-) -> tuple[BatchSizeAnswer, list[int], list[str]]:
-    """The answer, the batch sizes that were tried, and the parts of the progress; `peak` is what a step needs."""
+) -> tuple[BatchSizeAnswer, list[int]]:
+    """The answer and the batch sizes that were tried; `peak` is what a step needs, `own` the device's capacity."""
     tried: list[int] = []
+    measured: list[Any] = []
 
-    def train(model: Any, examples: Any, size: int, steps: int, peaks: Any) -> None:
+    def train(model: Any, examples: Any, size: int, steps: int, callback: Any) -> None:
         assert steps == 2
         tried.append(size)
-        measured = peak(size)
-        if measured is None:
-            raise OutOfMemoryError("OOM")
-        monkeypatch.setattr(largest.allocator, "memory_info", lambda device: (0, measured))
-        peaks.on_train_end()
+        for step in range(steps):
+            callback.on_train_batch_begin(step, {})
+        measured[:] = [peak(size)]
+        if measured == [None]:
+            raise probing.OutOfMemoryError("OOM")
+        callback.on_train_end({})
 
-    monkeypatch.setattr(largest, "train", train)
-    monkeypatch.setattr(largest, "restored", lambda model: contextlib.nullcontext())
-    progress = mock.Mock()
-    device = Device("GPU:0", own, None)
-    answer = largest._search(None, None, device, predictor, capacity, progress)  # type: ignore[arg-type]
-    return answer, tried, [call.args[0] for call in progress.part.call_args_list]
+    monkeypatch.setattr(probing, "train", train)
+    monkeypatch.setattr(probing, "restored", lambda model: contextlib.nullcontext())
+    monkeypatch.setattr(probing, "checked_devices", lambda model: [Device("GPU:0", own, None)])
+    monkeypatch.setattr(probing, "record", lambda *arguments: None)
+    monkeypatch.setattr(probing.Predictor, "of", lambda run, device: predictor)
+    # The peak is reset before each step and read at the end: it is that of the last one.
+    monkeypatch.setattr(probing.allocator, "reset_peak", lambda device: measured.clear())
+    monkeypatch.setattr(probing.allocator, "memory_info", lambda device: (0, *measured))
+    return largest_batch_size(None, np.ones((2, 3)), capacity), tried
 
 
 def test_a_prediction_that_holds_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer, tried, parts = search(monkeypatch, Predictor(0, MIB), lambda size: size * MIB, 1024 * MIB)
+    answer, tried = search(monkeypatch, Predictor(0, MIB), lambda size: size * MIB, 1024 * MIB)
     assert (answer.batch_size, answer.verified, answer.peak_bytes) == (1024, True, 1024 * MIB)
     assert answer.sentences == (
         "Batch size 1,024 is predicted to need 1.0 GiB of 1.0 GiB.",
         "Verified: two steps ran, with a peak of 1.0 GiB.",
     )
-    assert tried == [1024] and parts == ["verification of batch size 1,024"]
+    assert tried == [1024]
     assert answer.predicted.conditions == Conditions(batch_size=1024, capacity_bytes=1024 * MIB)  # type: ignore[attr-defined]
 
 
@@ -105,7 +108,7 @@ def test_a_prediction_that_does_not_hold_is_followed_by_a_lower_one(
     monkeypatch: pytest.MonkeyPatch, needed: int | None, said: str
 ) -> None:
     predictor = Predictor(0, MIB)
-    answer, tried, _ = search(monkeypatch, predictor, lambda size: needed if size > 96 else size * MIB, 100 * MIB)
+    answer, tried = search(monkeypatch, predictor, lambda size: needed if size > 96 else size * MIB, 100 * MIB)
     assert (answer.batch_size, answer.verified, answer.peak_bytes) == (95, True, 95 * MIB)
     assert tried == [100, 95] and answer.sentences[1] == said
     # AND what is predicted is said for the whole capacity
@@ -127,76 +130,34 @@ NONE_FITS = "No batch is predicted to fit into 100 MiB."
     ],
 )
 def test_without_a_prediction_that_holds_in_three_tries_the_size_is_unknown(
-    monkeypatch: pytest.MonkeyPatch,
-    predictor: Predictor,
-    needed: int | None,
-    tried: list[int],
-    verified: bool | None,
-    sentences: int | None,
-    said: str | None,
+    monkeypatch, predictor, needed, tried, verified, sentences, said
 ) -> None:
-    answer, sizes, _ = search(monkeypatch, predictor, lambda size: needed, 100 * MIB)
+    answer, sizes = search(monkeypatch, predictor, lambda size: needed, 100 * MIB)
     assert sizes == tried and (answer.batch_size, answer.verified, answer.peak_bytes) == (None, verified, None)
     assert len(answer.sentences) == (sentences or len(answer.sentences)) and answer.sentences[-1].endswith(said or "")
 
 
 @pytest.mark.parametrize(
-    ("own", "high", "verified"),
+    ("capacity", "own", "high", "tried"),
     [
-        (None, True, True),
-        (120 * MIB, True, True),  # the predicted 100 MiB may become 110
-        (110 * MIB, True, True),  # and the capacity is not larger than the device's own ...
-        (100 * MIB, True, True),  # nor if they are equal
-        (99 * MIB, True, None),
-        (105 * MIB, False, True),
+        (100, None, True, True),
+        (100, 120, True, True),  # the predicted 100 MiB may become 110
+        (100, 110, True, True),  # and the capacity is not larger than the device's own ...
+        (100, 100, True, True),  # nor if they are equal
+        (100, 99, True, False),
+        (100, 105, False, True),
+        # For a larger device only what surely fits here is tried.
+        (200, 111, True, True),
+        (200, 110, True, False),
+        (200, 109, True, False),
+        (200, 105, False, False),
     ],
 )
-def test_a_batch_that_the_device_may_not_hold_is_not_tried(
-    monkeypatch: pytest.MonkeyPatch, own: int | None, high: bool, verified: bool | None
-) -> None:
-    predictor = Predictor(0, MIB, high=high)
-    answer, tried, _ = search(monkeypatch, predictor, lambda size: size * MIB, 100 * MIB, own)
-    assert (answer.batch_size, answer.verified, bool(tried)) == (100, verified, verified is not None)
-    if not verified:
-        assert answer.sentences[-1] == "Not verified: GPU:0 has only 99.0 MiB."
-
-
-@pytest.mark.parametrize(
-    ("own", "high", "tried"),
-    [(111 * MIB, True, True), (110 * MIB, True, False), (109 * MIB, True, False), (105 * MIB, False, False)],
-)
-def test_for_a_larger_device_only_what_surely_fits_here_is_tried(
-    monkeypatch: pytest.MonkeyPatch, own: int, high: bool, tried: bool
-) -> None:
-    predictor = Predictor(0, MIB, high=high)
-    monkeypatch.setattr(predictor, "largest_batch_size", lambda conditions: 100)
-    answer, sizes, _ = search(monkeypatch, predictor, lambda size: size * MIB, 200 * MIB, own)
-    assert bool(sizes) is tried and answer.batch_size == 100
-    assert answer.verified is (True if tried else None)
-
-
-def test_the_peak_is_that_of_the_last_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    monkeypatch.setattr(largest.allocator, "reset_peak", lambda device: calls.append(device))
-    monkeypatch.setattr(largest.allocator, "memory_info", lambda device: (3, 7))
-    peaks = largest._Peaks("GPU:1")
-    peaks.on_train_batch_begin(0)
-    peaks.on_train_batch_begin(1)
-    peaks.on_train_end()
-    assert calls == ["GPU:1", "GPU:1"] and peaks.typical == 7
-
-
-def asked(monkeypatch: pytest.MonkeyPatch, capacity: Any, own: int | None) -> Any:
-    """The capacity that is searched for, with everything else left out."""
-    found: list[Any] = []
-
-    monkeypatch.setattr(largest, "checked_devices", lambda model: [Device("GPU:0", own, None)])
-    monkeypatch.setattr(largest, "restored", lambda model: contextlib.nullcontext())
-    monkeypatch.setattr(largest, "record", lambda *arguments: None)
-    monkeypatch.setattr(largest.Predictor, "of", lambda run, device: None)
-    monkeypatch.setattr(largest, "_search", lambda *arguments: found.append(arguments[4]) or "answer")
-    assert largest.largest_batch_size(None, np.ones((2, 3)), capacity) == "answer"
-    return found[0]
+def test_a_batch_that_the_device_may_not_hold_is_not_tried(monkeypatch, capacity, own, high, tried) -> None:
+    predictor = Predictor(0, MIB, high=high, largest=100)
+    answer, sizes = search(monkeypatch, predictor, lambda size: size * MIB, capacity * MIB, own and own * MIB)
+    assert (answer.batch_size, answer.verified, bool(sizes)) == (100, True if tried else None, tried)
+    assert tried or answer.sentences[-1].startswith(f"Not verified: GPU:0 has only {own}")
 
 
 @pytest.mark.parametrize(
@@ -205,9 +166,11 @@ def asked(monkeypatch: pytest.MonkeyPatch, capacity: Any, own: int | None) -> An
 def test_the_capacity_is_the_given_one_or_the_devices(
     monkeypatch: pytest.MonkeyPatch, capacity: Any, own: int | None, limit: int
 ) -> None:
-    assert asked(monkeypatch, capacity, own) == limit
+    predictor = Predictor(0, MIB)
+    search(monkeypatch, predictor, lambda size: MIB, capacity, own)
+    assert predictor.capacities[0] == limit
     # AND without one it says what to pass
     with pytest.raises(RecordingError, match=r"The capacity of GPU:0 is unknown. Pass capacity, for example '24GiB'"):
-        asked(monkeypatch, None, None)
+        search(monkeypatch, predictor, lambda size: MIB, None)
     with pytest.raises(RequestError):
-        asked(monkeypatch, "much", 1 << 30)
+        search(monkeypatch, predictor, lambda size: MIB, "much", 1 << 30)

@@ -11,16 +11,15 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.recorder.devices.statistics import Device
+from tb_memplugin.recorder.devices import Device
 from tb_memplugin.training import probing
-from tb_memplugin.training.examples import Examples
 from tb_memplugin.training.probing import (
+    Examples,
     OutOfMemoryError,
     SharedValues,
     checked_devices,
     checked_sizes,
     record,
-    restored,
     train,
 )
 
@@ -158,17 +157,6 @@ def test_the_values_of_all_variables_are_shared_in_the_first_compiled_step_only(
     shared._values = ["x"]
     shared.on_train_end()
     assert shared._values == []
-
-
-def test_the_model_is_restored_after_an_error_as_well() -> None:
-    model = make_model(run_eagerly=True)
-    before = [value.copy() for value in model.get_weights()]
-    with pytest.raises(KeyError), restored(model):
-        model.fit(X, Y, verbose=0)
-        assert not all((new == old).all() for new, old in zip(model.get_weights(), before, strict=True))
-        raise KeyError
-    assert all((new == old).all() for new, old in zip(model.get_weights(), before, strict=True))
-    assert int(model.optimizer.iterations) == 0
 
 
 class Recorded:

@@ -11,8 +11,9 @@ import tensorflow as tf
 
 import tb_memplugin
 from tb_memplugin.errors import RecomputationError
-from tb_memplugin.recorder.watch.segments import cut_points
-from tb_memplugin.training.remat_model import RecomputedLayer
+from tb_memplugin.recorder.watch import cut_points
+from tb_memplugin.training.recompute import Segment
+from tb_memplugin.training.remat_model import recomputing
 
 L = keras.layers
 
@@ -307,11 +308,11 @@ def test_segments_that_do_not_follow_each_other_are_refused() -> None:
 def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it_and_after_an_error() -> None:
     layer = keras.layers.Dense(2)
     layer.build((None, 3))
-    with RecomputedLayer(layer).active():
+    with recomputing(layer, Segment([layer])):
         assert "call" in vars(layer)
     assert "call" not in vars(layer)
     layer.call = own = lambda inputs: inputs
-    with pytest.raises(ZeroDivisionError), RecomputedLayer(layer).active():
+    with pytest.raises(ZeroDivisionError), recomputing(layer, Segment([layer])):
         assert layer.call is not own
         raise ZeroDivisionError
     assert layer.call is own
