@@ -75,15 +75,14 @@ class GraphOps:
         self.inputs: list[list[tuple[int, int]]] = []
         for op in self.ops:
             sources = [(self.number[tensor.op.name], tensor.value_index) for tensor in op.inputs]
-            self.inputs.append([self._through_identity(*source) for source in sources])
+            seen = len(self.inputs)
+            bundled = [number < seen and self.types[number] == "IdentityN" for number, _ in sources]
+            pairs = zip(sources, bundled, strict=True)
+            self.inputs.append([self.inputs[one[0]][one[1]] if through else one for one, through in pairs])
         self._outputs = list(getattr(graph, "outputs", ()) or ())
 
     def __len__(self) -> int:
         return len(self.ops)
-
-    def _through_identity(self, number: int, index: int) -> tuple[int, int]:
-        known = number < len(self.inputs)
-        return self.inputs[number][index] if known and self.types[number] == "IdentityN" else (number, index)
 
     def output(self, index: int) -> tuple[int, int] | None:
         """(op number, index of the op's output) of the graph's output; None if the graph lacks it."""
@@ -127,17 +126,21 @@ class GraphOps:
         return self._reached(pending, lambda number: [self.number[op.name] for op in self.ops[number].control_inputs])
 
     def output_shapes(self, number: int) -> tuple[tuple[int, ...] | None, ...]:
-        return _same(tuple(_shape_of(tensor) for tensor in self.ops[number].outputs))
+        shapes = [tensor.shape for tensor in self.ops[number].outputs]
+        known = [
+            None if one.rank is None else [-1 if size is None else size for size in one.as_list()] for one in shapes
+        ]
+        return _same(tuple(None if one is None else tuple(one) for one in known))
 
     def output_dtypes(self, number: int) -> tuple[str, ...]:
         return _same(tuple(tensor.dtype.name for tensor in self.ops[number].outputs))
 
     def captured_variables(self, call: Call, owner_of: OwnerOf) -> dict[str, VariableOwner]:
+        """Name of a placeholder to the variable that it stands for."""
         owners: dict[str, VariableOwner] = {}
         for external, internal in getattr(self.graph, "captures", ()):
-            owner = owner_of(external)
-            if owner is None and hasattr(external, "graph"):
-                owner = call.variables.get(external.op.name)
+            of_caller = call.variables.get(external.op.name) if hasattr(external, "graph") else None
+            owner = owner_of(external) or of_caller
             if owner is not None:
                 owners[internal.op.name] = owner
         return owners
@@ -165,11 +168,6 @@ def _same(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
-def _shape_of(tensor: Any) -> tuple[int, ...] | None:
-    shape = tensor.shape
-    return None if shape.rank is None else tuple(-1 if size is None else size for size in shape.as_list())
-
-
 class OpLayers:
     """Layer (None for none) and pass of each op of a graph, by the op's number.
 
@@ -191,23 +189,36 @@ class OpLayers:
         self.backward_spans = _backward_spans(graph, notes, call)
         self._inner = [False] * len(graph)
         self._place_spans(notes, paths)
-        self._place_vectorized()
-        self._default_passes()
+        first = min((span.start for span in self.backward_spans), default=0)
         self._scopes: dict[str, str | None] = {}  # name scope to the first layer with forward ops in it
+        for number in range(len(graph)):
+            original = graph.vectorized_from(number)
+            if original is not None:  # it computes another op for all iterations of a vectorized loop
+                self.layer[number], self.pass_name[number] = self.layer[original], self.pass_name[original]
+                self.in_layer[number], self._inner[number] = self.in_layer[original], self._inner[original]
         for number, op in enumerate(graph.ops):
+            in_gradient_scope = GRADIENT_SCOPE in op.name or op.name.startswith("gradients/")
+            if self.pass_name[number] == "other" and (in_gradient_scope or number < first):  # such as the loss
+                self.pass_name[number] = "backward" if in_gradient_scope else "forward"
             if self.layer[number] is not None and GRADIENT_SCOPE not in op.name:
                 self._scopes.setdefault(op.name.rpartition("/")[0], self.layer[number])
-        self._place_gradients(forward)
+        for number, op in enumerate(graph.ops):  # by the forward op in a gradient op's name, or else by its inputs
+            if self._of_gradient(number) and not self.in_layer[number]:
+                sources = (source for source, _ in graph.inputs[number] if self._of_gradient(source))
+                layers = (self.layer[source] for source in sources if self.layer[source] is not None)
+                named, layer = self._layer_by_name(op.name, forward)
+                self.layer[number] = layer if named else next(layers, self.layer[number])
 
     def _place_spans(self, notes: GraphNotes, paths: Mapping[int, str]) -> None:
+        """Assign the ops of each noted call to its layer and pass; of nested calls, the innermost wins."""
         threads: list[int | None] = [None] * len(self._graph)  # of the call that gave an op its pass
-        outer = self.backward_spans
         for span in sorted(notes.spans, key=lambda span: (span.start, span.depth)):
             path = paths.get(id(span.layer())) if span.kind == "layer" else None
             if span.kind == "layer" and path is None:
                 continue
+            is_outer = any(one.start <= span.start < one.end for one in self.backward_spans)
             for number in range(span.start, min(span.end, len(self._graph))):
-                if span.kind == "backward" and not any(one.start <= span.start < one.end for one in outer):
+                if span.kind == "backward" and not is_outer:
                     self._inner[number] = True
                     self.pass_name[number] = "forward"
                 elif span.kind != "layer":
@@ -231,36 +242,6 @@ class OpLayers:
         inner = {number for number, is_inner in enumerate(self._inner) if is_inner}
         return [span for span in self.backward_spans if inner and not inner.isdisjoint(_needed_by(self._graph, span))]
 
-    def _place_vectorized(self) -> None:
-        """Give ops that compute another op for all iterations of a vectorized loop that op's layer and pass."""
-        for number in range(len(self._graph)):
-            original = self._graph.vectorized_from(number)
-            if original is not None:
-                self.layer[number], self.pass_name[number] = self.layer[original], self.pass_name[original]
-                self.in_layer[number], self._inner[number] = self.in_layer[original], self._inner[original]
-
-    def _default_passes(self) -> None:
-        """Ops that no layer made: TensorFlow's gradient scopes are backward, those before a tape forward: the loss."""
-        first = min((span.start for span in self.backward_spans), default=0)
-        for number, op in enumerate(self._graph.ops):
-            if self.pass_name[number] == "other":
-                if GRADIENT_SCOPE in op.name or op.name.startswith("gradients/"):
-                    self.pass_name[number] = "backward"
-                elif number < first:
-                    self.pass_name[number] = "forward"
-
-    def _place_gradients(self, forward: "OpLayers | None") -> None:
-        for number in range(len(self._graph)):
-            if not self._of_gradient(number) or self.in_layer[number]:
-                continue
-            named, layer = self._layer_by_name(self._graph.ops[number].name, forward)
-            if named:
-                self.layer[number] = layer
-                continue
-            inputs = (source for source, _ in self._graph.inputs[number] if self._of_gradient(source))
-            layers = (self.layer[source] for source in inputs)
-            self.layer[number] = next((layer for layer in layers if layer is not None), self.layer[number])
-
     def _of_gradient(self, number: int) -> bool:
         return self.pass_name[number] == "backward" or self._inner[number]
 
@@ -283,42 +264,31 @@ class OpLayers:
         """Assign the optimizer's ops to the layer of the variable that they read or write. An op that mixes gradients
         of several layers, such as the concatenation that replicas on several workers sum, belongs to none of them; what
         follows from its result belongs to the layer that alone reads it."""
+        graph = self._graph
         mixed: dict[int, bool] = {}  # to whether the op only passes on what others mixed
-        readers: list[set[str | None]] = [set() for _ in range(len(self._graph))]
+        readers: list[set[str | None]] = [set() for _ in range(len(graph))]
         updates = [number for number, name in enumerate(self.pass_name) if name == "update"]
         for number in updates:
             if self.layer[number] is None:
-                self._place_update(number, variables, gradient_of, mixed)
+                sources = [source for source, _ in graph.inputs[number]]
+                owners = (variables.get(graph.ops[source].name, ("", None))[1] for source in sources)
+                of_variable = next((layer for layer in owners if layer is not None), None)
+                made = (
+                    gradient_of.get(one) or (self.layer[one] if self.pass_name[one] == "update" else None)
+                    for one in sources
+                )
+                of_gradients = {layer for layer in made if layer is not None}
+                if of_variable is not None:
+                    self.layer[number] = of_variable
+                elif len(of_gradients) == 1:
+                    (self.layer[number],) = of_gradients
+                elif of_gradients or any(source in mixed for source in sources):
+                    mixed[number] = not of_gradients
         for number in reversed(updates):
             if mixed.get(number) and len(readers[number]) == 1:
                 (self.layer[number],) = readers[number]
-            for source, _ in self._graph.inputs[number]:
+            for source, _ in graph.inputs[number]:
                 readers[source].add(self.layer[number])
-
-    def _place_update(
-        self,
-        number: int,
-        variables: Mapping[str, VariableOwner],
-        gradient_of: Mapping[int, str | None],
-        mixed: dict[int, bool],
-    ) -> None:
-        gradients: list[str] = []
-        for source, _ in self._graph.inputs[number]:
-            variable = variables.get(self._graph.ops[source].name)
-            if variable is not None and variable[1] is not None:
-                self.layer[number] = variable[1]
-                return
-            layer = gradient_of.get(source)
-            if layer is None and self.pass_name[source] == "update":
-                layer = self.layer[source]
-            if layer is not None:
-                gradients.append(layer)
-        if len(set(gradients)) > 1:
-            mixed[number] = False
-        elif gradients:
-            self.layer[number] = gradients[0]
-        elif any(source in mixed for source, _ in self._graph.inputs[number]):
-            mixed[number] = True
 
 
 def _backward_spans(graph: GraphOps, notes: GraphNotes, call: Call) -> list[Span]:
