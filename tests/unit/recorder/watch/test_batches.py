@@ -1,4 +1,4 @@
-"""The batch of a step: from what its call was given, from an iterator's specification, and from Keras's own count."""
+"""The batch of a step, from its call, an iterator's specification and Keras's count; and bytes in pipelines' buffers."""
 
 import gc
 import threading
@@ -13,8 +13,9 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.values import PerReplica
 
-from tb_memplugin.recorder.watch.batches import BatchNotes, FunctionInputs, running_batch
-from tb_memplugin.schema.trace import BatchFacts
+from tb_memplugin.recorder.watch import batches, data_pipelines, hooks, running_batch
+from tb_memplugin.recorder.watch.batches import BatchNotes, DataPipelines, FunctionInputs
+from tb_memplugin.schema import BatchFacts
 
 FLOAT = "float32"
 
@@ -105,6 +106,7 @@ def test_the_call_that_takes_gradients_counts_and_a_size_that_the_program_names_
 # --- functions --------------------------------------------------------------------------------------------------------
 
 ROLLOUT = (tf.ones((20, 64, 32)), tf.ones((20, 64, 4)))
+
 BOXES = (tf.ones((8, 32, 32, 3)), [tf.ones((6, 4))] * 8)
 
 
@@ -249,7 +251,7 @@ def test_the_batch_of_a_training_method_is_that_of_its_data(
     module: str, given: Any, end: int, says: Any, size: int | None
 ) -> None:
     thread = threading.get_ident()
-    assert running(module, given, lambda: running_batch(thread), end, **says) == BatchFacts(size)
+    assert running(batches, given, lambda: running_batch(thread), end, **says) == BatchFacts(size)
     assert running_batch(thread) == BatchFacts()
 
 
@@ -261,3 +263,80 @@ def test_a_failed_call_has_the_batch_that_it_was_given_or_that_of_its_training()
     assert notes.failed == BatchFacts(32, (((-1, 3), FLOAT), ((-1,), "int64")))
     running(KERAS, 32, lambda: notes.given([(tf.ones((9, 3)),), {}], failed=True))
     assert notes.failed is not None and notes.failed.size == 9
+
+
+@pytest.fixture
+def pipelines() -> DataPipelines:
+    made = DataPipelines()
+    made.active = True
+    return made
+
+
+def cached() -> Any:
+    """A dataset that caches four batches of 1 KiB."""
+    return tf.data.Dataset.from_tensor_slices(np.zeros((4, 256), np.float32)).cache()
+
+
+def test_a_full_cache_has_the_bytes_of_its_elements(pipelines: DataPipelines) -> None:
+    iterator = iter(cached())
+    pipelines.note(iterator)
+    assert pipelines.buffered_bytes() == 0
+    list(iterator)
+    found = pipelines.buffered_bytes()
+    assert found is not None and 4096 <= found < 4096 + 512  # and what describes them
+
+
+def test_without_iterators_or_with_too_many_the_bytes_are_unknown(
+    pipelines: DataPipelines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert pipelines.buffered_bytes() is None
+    iterators = [iter(cached()) for _ in range(2)]
+    for iterator in iterators:
+        pipelines.note(iterator)
+    monkeypatch.setattr(batches, "MAX_ITERATORS", 2)
+    assert pipelines.buffered_bytes() == 0
+    monkeypatch.setattr(batches, "MAX_ITERATORS", 1)
+    assert pipelines.buffered_bytes() is None
+    # AND iterators that are gone do not count
+    del iterator, iterators[1]
+    assert pipelines.buffered_bytes() == 0
+
+
+def test_a_cache_that_iterators_share_counts_once_and_without_a_model_nothing_is_known(
+    pipelines: DataPipelines,
+) -> None:
+    data = cached()
+    iterators = [iter(data) for _ in range(2)]
+    for iterator in iterators:
+        pipelines.note(iterator)
+        list(iterator)
+    found = pipelines.buffered_bytes()
+    assert found is not None and 4096 <= found < 2 * 4096
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    iterators.append(iter(data.with_options(options)))
+    pipelines.note(iterators[-1])
+    assert pipelines.buffered_bytes() is None
+
+
+def test_iterators_are_noted_as_they_are_made_eagerly_and_a_fault_stops_only_the_notes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, found = cached(), []
+
+    @tf.function
+    def step() -> Any:
+        inside = iter(data)
+        found.append(data_pipelines.buffered_bytes())
+        return next(inside)
+
+    hooks.acquire()
+    try:
+        monkeypatch.setattr(data_pipelines, "_iterators", weakref.WeakValueDictionary())
+        iterator = iter(data)
+        step()
+        assert found == [None] and list(data_pipelines._iterators.values()) == [iterator]
+        monkeypatch.setattr(data_pipelines, "note", None)
+        assert next(iter(data)) is not None and not data_pipelines.active
+    finally:
+        hooks.release()

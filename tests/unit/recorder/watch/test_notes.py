@@ -1,0 +1,466 @@
+"""What is noted of calls of layers, tapes and optimizers, traced and eager, and which eager tensors are input data."""
+
+import contextlib
+import functools
+import gc
+import math
+import operator
+import time
+import types
+import weakref
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tb_memplugin.recorder.watch import batch_notes, call_notes, hooks, note_running_fit, program_counters, wrappers
+from tb_memplugin.recorder.watch import notes as noting
+from tb_memplugin.recorder.watch.notes import CallNotes, InputNotes, input_notes
+
+X = tf.ones((4, 3))
+
+
+@pytest.fixture(autouse=True)
+def observed(monkeypatch: pytest.MonkeyPatch) -> Iterator[InputNotes]:
+    """The process's notes while its methods are wrapped."""
+    monkeypatch.setattr(batch_notes, "failed", None)
+    hooks.acquire()
+    yield input_notes
+    hooks.release()
+
+
+def fail() -> Any:
+    raise RuntimeError
+
+
+@pytest.fixture
+def window(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the spans on the profile's timeline while a window is open."""
+    names: list[str] = []
+
+    @contextlib.contextmanager
+    def trace(name: str) -> Iterator[None]:
+        names.append(name.removeprefix("tb_memplugin/layer:"))
+        yield
+        names.append("end")
+
+    monkeypatch.setattr(tf.profiler.experimental, "Trace", trace)
+    monkeypatch.setattr(call_notes, "eager_paths", {})
+    monkeypatch.setattr(call_notes, "eager_gradients", [])
+    return names
+
+
+class Outer(keras.layers.Layer):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(name="outer")
+        self.inner = keras.layers.Dense(2, name="inner")
+
+    def build(self, shape: Any) -> None:
+        self.inner.build(shape)
+        super().build(shape)
+
+    def call(self, x: Any) -> Any:
+        return self.inner(x)
+
+
+def built() -> Outer:
+    layer = Outer()
+    layer.build((None, 3))
+    return layer
+
+
+def traced(function: Any) -> tuple[Any, Any]:
+    """The concrete function and the notes on its graph."""
+    concrete = tf.function(function).get_concrete_function()
+    return concrete, call_notes.graphs.get(concrete.graph)
+
+
+def test_each_call_has_the_ops_that_it_made() -> None:
+    layer, optimizer = built(), keras.optimizers.SGD()
+    optimizer.build(layer.trainable_variables)
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(X))
+        optimizer.apply(tape.gradient(loss, layer.trainable_variables), layer.trainable_variables)
+        return loss
+
+    calls = call_notes.traced_calls
+    concrete, notes = traced(step)
+    assert call_notes.traced_calls == calls + 4
+    ops = concrete.graph.get_operations()
+    found = {(one.kind, None if one.layer is None else one.layer().name): one for one in notes.spans}
+    assert set(found) == {("layer", "inner"), ("layer", "outer"), ("backward", None), ("update", None)}
+    inner, outer = found["layer", "inner"], found["layer", "outer"]
+    assert (outer.depth, inner.depth) == (0, 1)
+    assert outer.start <= inner.start < inner.end <= outer.end
+    assert "MatMul" in [op.type for op in ops[inner.start : inner.end]]
+    backward, update = found["backward", None], found["update", None]
+    assert outer.end <= backward.start < backward.end <= update.start < update.end
+    # AND the outermost layer is known, and the optimizer that made an update
+    assert layer in call_notes.outermost_layers and layer.inner not in call_notes.outermost_layers
+    assert optimizer in call_notes.optimizers and call_notes.of_thread.stack == []
+
+
+def test_gradients_are_noted_with_their_variables() -> None:
+    layer, table = built(), tf.Variable(tf.ones((5, 2)))
+
+    def step() -> Any:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.gather(table, [1, 1])) + 0 * tf.reduce_sum(layer.inner.bias.value)
+        unused = layer.inner.kernel.value
+        tape.gradient(loss, {"b": unused, "a": (table, layer.inner.bias.value)})
+        return loss
+
+    concrete, notes = traced(step)
+    names = [(reference() is table, reference() is layer.inner.bias.value) for _, _, reference in notes.gradients]
+    # THEN a sparse one has two tensors, and a missing one none
+    assert names == [(True, False), (True, False), (False, True)]
+    assert all(name in {op.name for op in concrete.graph.get_operations()} for name, _, _ in notes.gradients)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_an_optimizer_reads_generators_once(given: bool) -> None:
+    layer, optimizer = built(), keras.optimizers.SGD(1.0)
+    variables = layer.trainable_variables
+    optimizer.build(variables)
+
+    def step() -> None:
+        optimizer.apply((tf.ones(one.shape) for one in variables), (one for one in variables) if given else None)
+
+    before = layer.inner.kernel.numpy()
+    concrete, notes = traced(step)
+    concrete()
+    np.testing.assert_allclose(layer.inner.kernel.numpy(), before - 1)
+    noted = [reference() for _, _, reference in notes.gradients]
+    assert len(noted) == 2 and all(map(operator.is_, noted, variables))
+
+
+def test_arguments_of_outermost_calls_are_data_and_their_results_are_not() -> None:
+    class Named(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any, original: Any) -> Any:
+            return x + original
+
+    x, y = tf.ones((4, 3)), tf.ones((4, 3))
+    result = Named()(x, original=y)  # an argument may have any name
+    assert input_notes.is_input(x) and input_notes.is_input(y) and not input_notes.is_input(result)
+    assert tf.function(lambda original: original + 1)(original=1) == 2
+
+
+def test_layers_that_the_backward_pass_calls_again_are_recomputed() -> None:
+    layer, other = built(), built()
+
+    def step(*, again: bool) -> Any:
+        call = tf.recompute_grad(lambda x: layer(x)) if again else layer
+        with tf.GradientTape() as tape:
+            tape.watch(X)
+            loss = tf.reduce_sum(call(X)) + tf.reduce_sum(other(X))
+        return tape.gradient(loss, X)
+
+    kept = [traced(functools.partial(step, again=True))]
+    assert call_notes.recomputed.get(layer) is False and other not in call_notes.recomputed
+    # AND no more once a function of it is traced without that
+    kept.append(traced(functools.partial(step, again=False)))
+    assert layer not in call_notes.recomputed
+    # AND a recomputation that changes nothing is told apart
+    assert wrappers._without_effect() is False
+    with keras.StatelessScope():
+        assert wrappers._without_effect() is True
+
+
+def test_after_the_last_observer_nothing_is_noted() -> None:
+    layer = built()
+    hooks.release()
+    concrete, notes = traced(lambda: layer(X))
+    assert notes is None and layer not in call_notes.outermost_layers
+    hooks.acquire()
+    del concrete
+
+
+# --- eager calls ------------------------------------------------------------------------------------------------------
+
+
+def test_eager_calls_are_spans_while_a_window_is_open(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, lines = built(), iter(["train.py:7", None])
+    monkeypatch.setattr(call_notes, "eager_paths", {id(layer): "net/outer"})
+    layer(X)
+    assert window == ["net/outer", "end"]  # and none of a layer that is not known
+    # AND they have the user's line, if that is known
+    monkeypatch.setattr(call_notes, "eager_lines", SimpleNamespace(calling=lambda layer: next(lines)))
+    layer(X)
+    layer(X)
+    assert window[2:] == ["net/outer\x1ftrain.py:7", "end", "net/outer", "end"]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_eager_backward_passes_and_updates_are_spans(window: list[str], persistent: bool) -> None:
+    weight, optimizer = tf.Variable([1.0, 2.0]), keras.optimizers.SGD()
+    with tf.GradientTape(persistent=persistent) as tape:
+        loss = tf.reduce_sum(weight * weight)
+    gradient = tape.gradient(loss, weight)
+    assert len(window) == 2 and (window[0] == "(backward)") is not persistent
+    # AND the gradient's place is noted
+    ((address, size, reference),) = call_notes.eager_gradients  # type: ignore[misc]
+    assert address == np.from_dlpack(gradient).ctypes.data and size == 8 and reference() is weight
+    del window[:]
+    kernel = keras.Variable(1.0)
+    optimizer.build([kernel])
+    optimizer.apply([tf.constant(1.0)], [kernel])
+    assert window == ["(update)", "end"]
+
+
+def test_outside_of_a_window_no_gradient_is_noted(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    weight = tf.Variable(1.0)
+    for name in ("eager_paths", "eager_gradients"):
+        with monkeypatch.context() as closed:
+            kept = call_notes.eager_gradients
+            closed.setattr(call_notes, name, None)
+            with tf.GradientTape() as tape:
+                loss = weight * weight
+            assert float(tape.gradient(loss, weight)) == 2.0
+            assert kept == []
+
+
+@pytest.fixture
+def notes() -> InputNotes:
+    notes = InputNotes()
+    notes.active = True
+    return notes
+
+
+def eager(value: float = 1.0) -> Any:
+    return tf.constant([value, value])
+
+
+# --- notes ------------------------------------------------------------------------------------------------------------
+
+
+def test_tensors_are_found_at_any_depth_and_not_kept_alive(notes: InputNotes) -> None:
+    tensors = [eager(number) for number in range(5)]
+    ragged = tf.RaggedTensor.from_row_lengths(eager(), [1, 1])
+    notes.data([tensors[0], (tensors[1], {"a": tensors[2], "b": [tensors[3]]}), None, "text", np.ones(2), ragged])
+    notes.data(tensors[4])
+    assert all(notes.is_input(tensor) for tensor in (*tensors, ragged.values, ragged.row_splits))
+    assert len(notes.tensors()) == 7
+    assert not notes.is_input(eager())
+    del tensors, ragged
+    gc.collect()
+    assert notes.tensors() == []
+
+
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        # What is in lists and dicts counts as well as these themselves.
+        ([[eager()] for _ in range(50)], 2),
+        ([[eager(), eager(), eager()] for _ in range(50)], 3),
+        ({number: eager() for number in range(50)}, 4),
+        ([eager() for _ in range(50)], 4),
+        ([eager() for _ in range(4)], 4),
+    ],
+)
+def test_no_more_values_of_a_call_are_examined_than_the_most(
+    notes: InputNotes, monkeypatch: pytest.MonkeyPatch, values: Any, count: int
+) -> None:
+    monkeypatch.setattr(noting, "MAX_ITEMS", 5)
+    notes.data(values)
+    assert len(notes.tensors()) == count
+
+
+def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(notes: InputNotes) -> None:
+    batch, data = eager(), eager()
+    notes.data(batch)
+    notes.data(data, math.inf)
+    between = time.perf_counter()
+    assert notes.is_input(batch) and not notes.is_input(batch, between)
+    notes.arguments([batch, data])  # a step inside of `fit`
+    assert notes.is_input(batch, between) and notes.is_input(data, math.inf)
+    notes.data(data)
+    assert not notes.is_input(data, math.inf)
+
+
+def test_nothing_is_noted_while_notes_are_not_taken_or_values_cannot_be_examined(
+    notes: InputNotes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "_tensorflow", fail)
+    for made in (notes, InputNotes()):
+        tensor = eager()
+        made.data(tensor)
+        assert made.tensors() == [] and made.begin() is None
+
+
+def test_a_result_that_is_passed_on_stays_a_result(notes: InputNotes) -> None:
+    data, result = eager(), eager()
+    notes.arguments([data])
+    notes.results([result, data])  # a call that returns its argument
+    notes.arguments([data, result])
+    assert notes.is_input(data) and not notes.is_input(result)
+    # AND what an iterator gives is data in any case
+    notes.data(result)
+    assert notes.is_input(result)
+
+
+def test_only_the_first_of_nested_calls_is_the_outermost(notes: InputNotes) -> None:
+    assert [notes.begin(), notes.begin()] == [True, False]
+    notes.end(False)
+    notes.end(True)
+    assert notes.begin() is True
+    notes.end(True)
+    notes.end(None)
+    assert notes.begin() is True
+    found: list[Any] = []
+    tf.function(lambda: found.append(notes.begin()))()
+    assert found == [None]  # it is traced
+
+
+def dense() -> Any:
+    layer = keras.layers.Dense(2)
+    layer.build((None, 2))
+    return layer
+
+
+@tf.function
+def at_most_a_half(x: Any) -> None:
+    tf.debugging.assert_less(x, 0.5)
+
+
+def test_what_an_iterator_returns_is_data(observed: InputNotes) -> None:
+    seen = [(observed.is_input(x), observed.is_input(y)) for x, y in tf.data.Dataset.from_tensors((eager(), eager()))]
+    assert seen == [(True, True)]
+    optional = iter(tf.data.Dataset.range(1)).get_next_as_optional()
+    assert observed.is_input(optional.get_value())
+
+
+def test_a_function_that_calls_layers_is_given_data_and_returns_results(observed: InputNotes) -> None:
+    layer = dense()
+    step, other = tf.function(lambda x, scale: layer(x) * scale), tf.function(lambda x: x + 1)
+    x, scale = tf.ones((4, 2)), tf.constant(3.0)
+    for _ in range(2):  # as it is traced and afterwards
+        result = step(x, scale=scale)
+        assert observed.is_input(x) and observed.is_input(scale) and not observed.is_input(result)
+    # AND its result is none when it is passed on
+    step(result, scale)
+    assert not observed.is_input(result)
+    # AND one without layers is given none
+    y = tf.ones((4, 2))
+    other(y)
+    assert not observed.is_input(y) and observed.calls_layers(step) and not observed.calls_layers(other)
+
+
+def test_a_function_that_a_layer_calls_is_given_no_data(observed: InputNotes) -> None:
+    inner = dense()
+    step = tf.function(lambda x: inner(x))
+    step(tf.ones((4, 2)))
+
+    class Outer(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            self.between = x + 1
+            return step(self.between)
+
+    outer = Outer()
+    x = tf.ones((4, 2))
+    outer(x)
+    assert observed.is_input(x) and not observed.is_input(outer.between)
+
+
+@pytest.mark.parametrize("handled", [False, True])
+def test_the_batch_of_an_outermost_call_that_fails_is_noted(observed: InputNotes, handled: bool) -> None:
+    class Careful(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: Any) -> Any:
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                at_most_a_half(x)
+            return x
+
+    if handled:
+        Careful()(tf.ones((7, 2)))
+        assert batch_notes.failed is None
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            at_most_a_half(tf.ones((7, 2)))
+        assert batch_notes.failed is not None and batch_notes.failed.size == 7
+    # AND the next call is an outermost one again
+    assert observed.begin() is True
+    observed.end(True)
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: bool) -> None:
+    model = keras.Sequential([keras.Input((2,)), dense()])
+    model.compile("sgd", "mse", run_eagerly=True)
+    given = {"x": tf.ones((4, 2)), "y": tf.ones((4, 2)), "sample_weight": tf.ones(4)}
+    model.train_on_batch(**given) if by_name else model.train_on_batch(*given.values())
+    assert all(map(observed.is_input, given.values()))
+    z = tf.ones((4, 2))
+    model.predict_on_batch(z)
+    assert observed.is_input(z)
+
+
+@pytest.mark.parametrize(("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)])
+def test_the_data_of_a_fit_that_runs_is_noted(
+    notes: InputNotes, monkeypatch: pytest.MonkeyPatch, module: str, found: bool
+) -> None:
+    monkeypatch.setattr(noting, "input_notes", notes)
+    code = """
+def fit(x, y=None, validation_data=None):
+    other = x + 1
+    note()
+    return other
+
+def train(x):
+    note()
+"""
+    package = types.ModuleType(module)
+    package.note = note_running_fit  # type: ignore[attr-defined]
+    exec(code, vars(package))
+    x, validation, z = eager(), (eager(), eager()), eager()
+    other = package.fit(x, validation_data=validation)
+    assert [notes.is_input(one) for one in (x, *validation, other)] == [found] * 3 + [False]
+    package.train(z)
+    assert not notes.is_input(z)
+    # AND a stack that cannot be read changes nothing
+    monkeypatch.setattr(noting, "running_functions", fail)
+    note_running_fit()
+
+
+def test_a_forked_child_takes_no_more_notes_of_the_window() -> None:
+    class Graph:
+        """Replaces a function graph: only its identity matters."""
+
+    notes = CallNotes()
+    notes.eager_paths, notes.eager_gradients = {1: "net"}, []
+    held = notes._lock
+    with held:  # by a thread that does not exist in the child
+        notes.abandon()
+        assert notes.notes(Graph()).spans == []
+    assert (notes.eager_paths, notes.eager_lines, notes.eager_gradients) == (None, None, None)
+
+
+def test_functions_that_are_called_and_iterators_that_they_read_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[Any] = []
+    counted: list[Any] = []
+    monkeypatch.setattr(program_counters.datasets, "iterated", noted.append)
+    monkeypatch.setattr(program_counters.functions, "called", lambda function, *_: counted.append(function))
+    iterator, inner = iter(tf.data.Dataset.range(3)), tf.function(lambda x: x + 1)
+    outer = tf.function(lambda source, other: (next(source), inner(other)))
+    outer(iterator, eager())
+    assert any(one is iterator for one in noted) and not any(hasattr(one, "numpy") for one in noted)
+    # AND a function that is called while another one is traced does not count
+    assert len(counted) == 1 and counted[0] is outer
+
+
+def test_notes_go_with_their_graph_and_a_call_that_fails_ends() -> None:
+    layer = built()
+    concrete, notes = traced(lambda: layer(X))
+    call_notes.forget(concrete.graph)
+    reference = weakref.ref(concrete.graph)
+    assert concrete.graph not in call_notes.graphs and notes.spans
+    del concrete
+    gc.collect()
+    assert reference() is None
+    with pytest.raises(ValueError, match="x"):
+        tf.function(lambda: layer(tf.ones((1, 1, 7))))()
+    assert call_notes.of_thread.stack == []
