@@ -1,4 +1,4 @@
-"""The batch of a step, from its call, an iterator's specification and Keras's count; and bytes in pipelines' buffers."""
+"""The batch of a step, from its call, an iterator's specification or Keras's count; and bytes in buffers."""
 
 import gc
 import threading
@@ -251,7 +251,7 @@ def test_the_batch_of_a_training_method_is_that_of_its_data(
     module: str, given: Any, end: int, says: Any, size: int | None
 ) -> None:
     thread = threading.get_ident()
-    assert running(batches, given, lambda: running_batch(thread), end, **says) == BatchFacts(size)
+    assert running(module, given, lambda: running_batch(thread), end, **says) == BatchFacts(size)
     assert running_batch(thread) == BatchFacts()
 
 

@@ -1,6 +1,7 @@
 """Which tensors Python holds beside the known variables, and what kind of data each is."""
 
 import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,10 +10,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch.held_tensors import Captures, HeldTensors
+from tb_memplugin.recorder.watch.held_tensors import HeldTensors
 from tb_memplugin.recorder.watch.notes import input_notes
 from tb_memplugin.recorder.watch.wrappers import hooks
-from tb_memplugin.schema.trace import TensorFact
+from tb_memplugin.schema import DATA_SET, TensorFact
 
 CPU = "CPU:0"
 
@@ -116,113 +117,76 @@ def test_tensors_in_reference_cycles_name_the_class_of_the_cycle() -> None:
     assert [fact.held_by for fact in facts] == ["a reference cycle of Node (gc.collect() frees it)"]
 
 
-def found(objects: HeldTensors) -> list[Any]:
-    return [tensor for known in objects._tensors.values() if (tensor := known.reference()) is not None]
+# --- what is found ----------------------------------------------------------------------------------------------------
 
 
 def contains(items: Any, wanted: Any) -> bool:
     return any(item is wanted for item in items)
 
 
-# --- captures ---------------------------------------------------------------------------------------------------------
-
-
 def test_what_a_function_captured_is_a_constant_and_what_a_pipeline_captured_is_data() -> None:
-    constant, data, other = tf.constant([1.0]), tf.constant([2]), tf.constant([3.0])
-    function = tf.function(lambda: constant + 1).get_concrete_function()
-    mapped = tf.data.Dataset.range(2).map(lambda value: value + tf.cast(data[0], tf.int64))
-    captures = Captures()
-    captures.read([function.graph, mapped._map_func.function.graph, None, object()])
-    assert captures.category(constant) == "other_state"
-    assert captures.category(data) == "inputs"
-    assert captures.category(other) is None
-    # AND a graph is read with those around it
-    assert contains(captures.graphs, function.graph)
-
-
-def test_captures_of_outer_graphs_are_read_and_tensors_of_graphs_are_none() -> None:
-    outside = tf.constant([1.0])
-    graphs: list[Any] = []
+    constant, data, other, listed = make(1), tf.constant([2]) * 1, make(3), make(4)
+    inside: list[Any] = []
 
     @tf.function
     def outer() -> Any:
-        inside = outside * 2
+        doubled = constant * 2
 
         @tf.function
         def inner() -> Any:
-            graphs.append(tf.compat.v1.get_default_graph())
-            return inside + 1
+            inside.append(tf.compat.v1.get_default_graph())
+            return doubled + 1
 
         return inner()
 
     outer.get_concrete_function()
-    captures = Captures()
-    captures.read(graphs[-1:])
-    assert captures.category(outside) == "other_state" and len(captures.graphs) == 2
-    assert len(captures._constants) == 1
+    mapped = tf.data.Dataset.range(2).map(lambda value: value + tf.cast(data[0], tf.int64))
+    dataset = tf.data.Dataset.from_tensors(listed)
+    held = HeldTensors()
+    facts = held.find({}, [], [inside[-1], mapped._map_func.function.graph, None, object()])
+    found = [fact_of(facts, one) for one in (constant, data, other, dataset._tensors[0])]
+    # THEN a graph is read with those around it
+    assert [fact and fact.category for fact in found] == ["other_state", "inputs", "held_tensors", "inputs"]
+    assert found[0] is not None and found[0].held_by == "captured by function `outer`"
+    assert found[3] is not None and found[3].held_by == DATA_SET
 
 
 def test_a_graph_that_has_grown_is_read_again_and_not_kept() -> None:
-    first, second = tf.constant([1.0]), tf.constant([2.0])
-    graph = tf.__internal__.FuncGraph("step")
-    captures = Captures()
-    with graph.as_default():
-        graph.capture(first)
-        captures.read([graph])
-        graph.capture(second)
-        tf.constant(0.0)
-    captures.read([graph])
-    assert captures.category(first) == captures.category(second) == "other_state"
-    del graph, first, second
+    first, second, graph = make(1), make(2), tf.__internal__.FuncGraph("step")
+    held = HeldTensors()
+    for tensor in (first, second):
+        with graph.as_default():
+            graph.capture(tensor)
+        fact = fact_of(held.find({}, [], [graph]), tensor)
+        assert fact is not None and fact.category == "other_state"
+    reference = weakref.ref(graph)
+    del graph
     gc.collect()
-    assert list(captures.graphs) == [] and len(captures._constants) == 0
+    assert reference() is None
 
 
-# --- objects ----------------------------------------------------------------------------------------------------------
-
-
-def test_all_kinds_of_objects_are_found() -> None:
-    tensor, variable = tf.constant([1.0]), tf.Variable(1.0)
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    module = tf.Module()
-    data = tf.data.Dataset.from_tensors(tensor)
-    objects = HeldTensors()
-    objects._search_all()
-    assert contains(found(objects), tensor)
-    assert contains(objects._variables.values(), variable)
-    assert contains(objects.models(), model) and contains(objects.models(), module)
-    assert contains(objects.handles.values(), variable.handle)
-    assert contains(objects._datasets.values(), data)
-
-
-def test_tensors_without_plain_bytes_are_left_out() -> None:
-    plain, text = tf.constant([1.0]), tf.constant(["a"])
+def test_models_and_handles_are_found_and_tensors_without_plain_bytes_are_not() -> None:
+    plain, text, variable = make(1), tf.constant(["a"]), tf.Variable(1.0)
     variant = tf.raw_ops.EmptyTensorList(element_shape=[1], max_num_elements=1, element_dtype=tf.float32)
-    handle = tf.Variable(1.0).handle
-    objects = HeldTensors()
-    objects._add([plain, text, variant, handle])
-    assert len(found(objects)) == 1 and found(objects)[0] is plain
-    assert contains(objects.handles.values(), handle)
+    model, module = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), tf.Module()
+    held = HeldTensors()
+    models = held.find_models()
+    assert contains(models, model) and contains(models, module) and contains(held.handles.values(), variable.handle)
+    held._add([plain, text, variant])
+    assert id(plain) in held._tensors and not held._tensors.keys() & {id(text), id(variant)}
 
 
 def test_a_known_tensor_keeps_its_facts_and_one_at_its_id_has_none() -> None:
-    objects, tensor, other = HeldTensors(), tf.constant([1.0]), tf.constant([2.0])
-    objects._add([tensor])
-    known = objects._tensors[id(tensor)]
-    objects._add([tensor])
-    assert objects._tensors == {id(tensor): known}
+    held, tensor, other = HeldTensors(), make(1), make(2)
+    held._add([tensor])
+    known = held._tensors[id(tensor)]
+    held._add([tensor])
+    assert held._tensors == {id(tensor): known}
     known.held_by = "a list"
-    # GIVEN another tensor at the same id
-    objects._tensors[id(other)] = known
-    objects._add([other])
-    assert objects._tensors[id(other)].held_by is None
-
-
-def test_objects_are_not_kept() -> None:
-    objects = HeldTensors()
-    tensor, variable = tf.constant([1.0]), tf.Variable(1.0)
-    objects._add([tensor])
-    objects._remember([variable])
-    del tensor, variable
-    gc.collect()
-    assert found(objects) == [] and list(objects._variables.values()) == []
+    held._tensors[id(other)] = known  # another tensor at the same id
+    held._add([other])
+    assert held._tensors[id(other)].held_by is None
+    # AND nothing is kept
+    reference = weakref.ref(tensor)
+    del tensor
+    assert reference() is None
