@@ -3,7 +3,7 @@
 import gc
 import re
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.recorder.heap import SourceLines
+from tb_memplugin.recorder.watch import call_notes, hooks, output_bytes, repeats
 from tb_memplugin.recorder.watch import graphs as module
-from tb_memplugin.recorder.watch.graphs import _constants_of, graph_facts, output_bytes
-from tb_memplugin.recorder.watch.notes import CallNotes, call_notes
-from tb_memplugin.recorder.watch.wrappers import hooks
-from tb_memplugin.schema.trace import GraphFacts
+from tb_memplugin.recorder.watch.graphs import graph_facts
+from tb_memplugin.recorder.watch.notes import CallNotes
+from tb_memplugin.schema import GraphFacts
 
 
 @pytest.fixture(autouse=True)
@@ -176,34 +176,48 @@ def test_a_layer_that_changes_its_trainable_weight_in_the_forward_pass_is_named(
     assert unrepeatable(step, tf.constant([1, 2]), normed, statistics, words) == {normed.name}
 
 
-def test_graphs_whose_variables_are_gone_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = dense()
-    concrete = tf.function(lambda values: layer(values)).get_concrete_function(tf.ones((4, 3)))
-    monkeypatch.setattr(module, "_can_run", lambda graph: False)
-    assert facts_of(layer) == () and concrete.graph not in call_notes.graphs
-
-    class Graph:
-        @property
-        def variables(self) -> Any:
-            raise AssertionError("a variable is gone")
-
-    monkeypatch.undo()
-    assert not module._can_run(Graph()) and module._can_run(object())
-
-
-def test_a_graph_that_cannot_be_read_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = dense()
-    kept = [tf.function(lambda values: layer(values)).get_concrete_function(tf.ones((size, 3))) for size in (4, 5)]
-    read = module.GraphOps
+def test_a_graph_that_cannot_be_read_costs_only_itself_and_one_without_variables_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer, read = dense(), module.GraphOps
+    graphs = [traced(tf.function(lambda values: layer(values)), tf.ones((size, 3))).graph for size in (4, 5, 6)]
 
     def fails(graph: Any) -> Any:
-        if graph is kept[0].graph:
-            raise RuntimeError
-        return read(graph)
+        return 1 / 0 if graph is graphs[0] else read(graph)
+
+    def gone(graph: Any) -> Any:
+        raise AssertionError("a variable is gone")
 
     monkeypatch.setattr(module, "GraphOps", fails)
+    monkeypatch.setattr(type(graphs[2]), "variables", property(lambda graph: gone(graph) if graph is graphs[2] else ()))
     (facts,) = facts_of(layer)
-    assert ops_of(facts, "MatMul")[0].output_shapes == ((5, 2),)
+    assert ops_of(facts, "MatMul")[0].output_shapes == ((5, 2),) and graphs[2] not in call_notes.graphs
+
+
+def test_large_constants_are_read_with_their_function_and_line() -> None:
+    table, small = np.ones((16, 64), np.float32), np.ones(8, np.float32)
+
+    @tf.function
+    def project(values: tf.Tensor) -> tf.Tensor:
+        text = tf.cast(tf.constant(["x" * 5000]) == "x", tf.float32)
+        return values @ table + tf.reduce_sum(small) + len("text") * text
+
+    graph = project.get_concrete_function(tf.ones((4, 16))).graph
+    data = tf.data.Dataset.range(3).map(lambda number: tf.gather(table, number))
+    mapped = data._map_func._function.graph
+    facts = graph_facts({}, lambda item: None, SourceLines(), others=[graph, mapped])
+    assert not any(one.root or one.ops for one in facts)
+    constant, of_data = (one.constants[0] for one in facts)
+    assert [len(one.constants) for one in facts] == [1, 1] and (constant.shape, constant.dtype) == ((16, 64), "float32")
+    assert (constant.requested_bytes, constant.function, constant.layer) == (4096, "project", None)
+    assert constant.line is not None and constant.line.startswith("tests/unit/recorder/watch/test_graphs.py:")
+    # AND constants of a data set's function are of the input
+    assert of_data.of_input and not constant.of_input
+    # AND the graph is not kept
+    reference = weakref.ref(graph)
+    del graph, project
+    gc.collect()
+    assert reference() is None
 
 
 @pytest.mark.parametrize(
@@ -281,32 +295,145 @@ def test_gradients_that_nobody_differentiates_stay_backward_passes() -> None:
     assert all(fact.read_late is None for fact in facts.ops.values())
 
 
-def test_large_constants_are_read_with_their_function_and_line() -> None:
-    table, small = np.ones((16, 64), np.float32), np.ones(8, np.float32)
-
+def test_ops_with_a_state_of_their_own_do_not_repeat() -> None:
     @tf.function
-    def project(values: tf.Tensor) -> tf.Tensor:
-        return (
-            values @ table + tf.reduce_sum(small) + len("text") * tf.cast(tf.constant(["x" * 5000]) == "x", tf.float32)
-        )
+    def function(text: tf.Tensor) -> tf.Tensor:
+        tf.print(text)
+        tf.debugging.assert_rank(text, 1)
+        tf.print(tf.numpy_function(len, [text], tf.int64))
+        return tf.random.uniform([]) + tf.random.stateless_uniform([], [1, 2])
 
-    graph = project.get_concrete_function(tf.ones((4, 16))).graph
-    assert [(one.shape, one.dtype, one.requested_bytes) for one in _constants_of(graph).values()] == [
-        ((16, 64), "float32", 4096)
-    ]
-    # Graphs of other tests that are still alive are read, too; the other graphs come last.
-    facts = graph_facts({}, lambda item: None, SourceLines(), others=[graph])[-1]
-    assert not facts.root and not facts.ops
-    (constant,) = facts.constants
-    assert (constant.requested_bytes, constant.function, constant.layer) == (4096, "project", None)
-    assert constant.line is not None and constant.line.startswith("tests/unit/recorder/watch/test_graphs.py:")
-    assert not constant.of_input
-    # AND the graph is not kept
-    reference = weakref.ref(graph)
-    del graph, project
-    gc.collect()
-    assert reference() is None
-    # AND constants of a data set's function are of the input
-    data = tf.data.Dataset.range(3).map(lambda number: tf.gather(table, number))
-    facts = graph_facts({}, lambda item: None, None, others=[data._map_func._function.graph])[-1]
-    assert [constant.of_input for constant in facts.constants] == [True]
+    ops = function.get_concrete_function(tf.TensorSpec([None], tf.string)).graph.get_operations()
+    assert {op.type for op in ops if not repeats(op.type, op.op_def.is_stateful)} == {"PyFunc", "RandomUniform"}
+
+
+B = 32
+
+WIDE = np.ones((B, B), np.float32)
+
+"""Weights with as many features as there are examples."""
+
+
+def result(step: Callable[..., Any], *shapes: tuple[int | None, ...], batch: int | None = B) -> Any:
+    """Powers of the batch in the dimensions of what a function returns."""
+    specs = [tf.TensorSpec(shape, tf.float32) for shape in shapes]
+    concrete = traced(tf.function(step), *specs)
+    call_notes.notes(concrete.graph)
+    facts = graph_facts({}, lambda item: None, batch_size=batch)
+    call_notes.forget(concrete.graph)
+    output = concrete.graph.outputs[0].op
+    while output.type == "IdentityN":
+        output = output.inputs[0].op
+    return facts[0].ops[output.name].batch_powers[0]
+
+
+@pytest.mark.parametrize("first", [B, None])
+@pytest.mark.parametrize(
+    ("step", "powers"),
+    [
+        (lambda x: tf.matmul(x, WIDE), (1, 0)),
+        (lambda x: tf.nn.relu(x) + tf.ones(B), (1, 0)),
+        (lambda x: tf.matmul(x, x, transpose_b=True), (1, 1)),
+        (lambda x: tf.matmul(x, x, transpose_a=True), (0, 0)),
+        (lambda x: tf.einsum("ai,bi->ab", x, x), (1, 1)),
+        (lambda x: tf.einsum("ai,ij->aj", x, WIDE), (1, 0)),
+        (lambda x: tf.transpose(x), (0, 1)),
+        (lambda x: tf.reduce_sum(x, 0), (0,)),
+        (lambda x: tf.reduce_sum(x, 1), (1,)),
+        (lambda x: tf.reduce_mean(x, 0, keepdims=True), (0, 0)),
+        (lambda x: tf.concat([x, x], 0), (1, 0)),
+        (lambda x: tf.concat([x, x], 1), (1, 0)),
+        (lambda x: tf.reshape(x, (-1, 4, B // 4)), (1, 0, 0)),
+        (lambda x: tf.reshape(x, (-1, 1)), (1, 0)),
+        (lambda x: x[:, :1] * tf.ones((1, B)), (1, 0)),
+        (lambda x: tf.reshape(tf.matmul(x, x, transpose_b=True), (-1,)), (2,)),
+    ],
+)
+def test_a_layer_as_wide_as_the_batch_is_told_from_it(
+    step: Callable[..., Any], powers: tuple[int, ...], first: int | None
+) -> None:
+    assert result(step, (first, B)) == powers
+
+
+def logits(x: Any, y: Any) -> Any:
+    z = tf.concat([x, y], 0)
+    return tf.matmul(z, z, transpose_b=True)
+
+
+def joined(x: Any) -> Any:
+    return tf.reshape(x, (-1, 7))
+
+
+@pytest.mark.parametrize(
+    ("step", "shapes", "powers"),
+    [
+        # Views and their products hold the batch in both dimensions.
+        *((logits, ((first, 48), (first, 48)), (1, 1)) for first in (B, None)),
+        # Time steps are no examples: twice as many, fixed or open; joined with them, and next to them.
+        *((joined, ((B, time, 7),), (1, 0)) for time in (2 * B, None)),
+        *((tf.nn.relu, ((B, time, 7),), (1, 0, 0)) for time in (2 * B, None)),
+        (tf.nn.relu, ((2 * B, B, 7),), (0, 1, 0)),  # the program names its batch
+        (lambda x: tf.boolean_mask(x, x[:, 0] > 0), ((B, 5),), (1, 0)),
+    ],
+)
+def test_where_the_batch_is_among_other_sizes(step: Any, shapes: Any, powers: tuple[int, ...]) -> None:
+    assert result(step, *shapes) == powers
+
+
+def test_a_size_that_the_program_writes_down_is_unknown_beside_an_open_batch() -> None:
+    def noise(x: Any) -> Any:
+        return tf.random.normal((B, 100)) + tf.reduce_sum(x)
+
+    def seeded(x: Any) -> Any:
+        return tf.random.stateless_normal((B, 100), (1, 2)) + tf.reduce_sum(x)
+
+    assert result(seeded, (None, 4)) == result(noise, (None, 4)) == (None, 0)
+    assert result(seeded, (B, 4)) == (1, 0)
+    assert result(noise, (B, 4)) == (1, 0)  # all of this function is for one batch size
+    # AND one that meets the batch is as large
+    assert result(lambda x: x * tf.random.normal((B, 4)), (None, 4)) == (1, 0)
+
+
+def gradient(forward: Callable[[Any], Any], variable: Any = None) -> Callable[[Any], Any]:
+    """A step with the gradient for a variable, or for its examples."""
+
+    def step(x: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(forward(x))
+        return tape.gradient(loss, x if variable is None else variable)
+
+    return step
+
+
+def test_gradients_of_weights_do_not_hold_it_and_those_of_examples_do() -> None:
+    kernel, image = tf.Variable(WIDE), tf.Variable(np.ones((3, 3, B, B), np.float32))
+    assert result(gradient(lambda x: tf.matmul(x, kernel) ** 2, kernel), (B, B)) == (0, 0)
+    convolved = gradient(lambda x: tf.nn.conv2d(x, image, 1, "SAME") ** 2, image)
+    assert result(convolved, (B, 8, 8, B)) == (0, 0, 0, 0)
+    assert result(gradient(lambda x: tf.add_n([x[row] ** 2 for row in range(3)])), (B, 4)) == (1, 0)
+    for first in (B, None):  # of a mean
+        powers = result(gradient(lambda x: tf.nn.moments(x, (0, 1, 2))[1] ** 2), (first, 8, 8, 3))
+        assert powers is None or (powers[0] != 0 and not any(powers[1:]))
+
+
+def test_what_is_drawn_for_each_example_is_as_open_as_they_are() -> None:
+    kernel = tf.Variable(np.ones((4, 4, 3, 8), np.float32))
+
+    def generate(x: Any) -> Any:
+        drawn = tf.reshape(tf.random.normal((tf.shape(x)[0], 7 * 7 * 8)), (-1, 7, 7, 8))
+        return tf.nn.conv2d_transpose(drawn, kernel, (tf.shape(x)[0], 14, 14, 3), 2)
+
+    assert result(generate, (None, 5)) == (None, 0, 0, 0)
+    assert result(generate, (4, 5), batch=4) == (1, 0, 0, 0)
+
+
+def test_what_a_loop_collects_holds_it() -> None:
+    layer = keras.layers.SimpleRNN(8, return_sequences=True)
+    layer.build((None, 5, 3))
+    assert result(layer, (B, 5, 3)) == (1, 0, 0)
+    assert result(layer, (None, 5, 3)) == (None, 0, 0)
+
+
+def test_without_a_batch_size_open_dimensions_are_followed() -> None:
+    assert result(lambda x: tf.matmul(x, WIDE), (None, B), batch=None) == (1, 0)

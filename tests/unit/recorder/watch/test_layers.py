@@ -1,4 +1,4 @@
-"""The tree of a model's layers or of a module's parts, and the weights of each, from real models."""
+"""The tree of a model's layers or of a module's parts, the weights of each, and the layer table, from real models."""
 
 import gc
 import os
@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tb_memplugin.recorder.watch import variables_of
 from tb_memplugin.recorder.watch.layers import (
+    build_layer_table,
+    call_notes,
     own_variables,
+    signature,
     slots,
     variable_bytes,
-    variables_of,
     walk,
 )
 
@@ -239,3 +242,35 @@ def test_a_distributed_variable_of_keras_2_has_the_key_of_its_container() -> Non
     assert [
         slot.variable is one and slot.of is of for slot, one, of in zip(found, made, (weight, plain), strict=True)
     ] == [True] * 2
+
+
+# --- the layer table --------------------------------------------------------------------------------------------------
+
+
+def test_a_recomputed_layer_makes_a_new_table_that_says_so_and_one_of_another_model_none() -> None:
+    model, other = (keras.Sequential([keras.Input((4,)), L.Dense(2, name="dense")], name="net") for _ in range(2))
+    before, table = signature(model, None), build_layer_table(model, None, step=0, previous=None)
+    call_notes.recomputed[other.layers[0]] = True
+    assert signature(model, None) == before
+    call_notes.recomputed[model.layers[0]] = False
+    assert signature(model, None) != before
+    table = build_layer_table(model, None, step=1, previous=table)
+    assert table.reason == "dense runs again in the backward pass"
+    assert [layer.recomputed for layer in table.layers] == [None, "anew"]
+
+
+def test_neighbors_between_cut_points_have_consecutive_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = [L.Dense(4, name="first"), L.Dropout(0.1, name="drop"), L.Dense(2, name="last")]
+    model, module = keras.Sequential([keras.Input((8,)), *layers], name="net"), Mlp()
+
+    def made(*arguments: Any, **keywords: Any) -> None:
+        raise AssertionError("a model or an input was made: it would count among the program's and take a name")
+
+    monkeypatch.setattr(keras.Model, "__init__", made)
+    monkeypatch.setattr(keras, "Input", made)
+    table = build_layer_table(model, None, step=0, previous=None)
+    first, drop = (layer.unit for layer in table.layers if layer.path in ("net/first", "net/drop"))
+    assert first is not None and drop == first + 1
+    # AND a model without a layer graph has none
+    table = build_layer_table(module, None, step=0, previous=None)
+    assert {layer.unit for layer in table.layers} == {None}

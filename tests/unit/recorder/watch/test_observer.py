@@ -1,16 +1,20 @@
-"""The history of a device's chunks from one traced step to the next."""
+"""The history of a device's chunks from one traced step to the next, and whether several replicas of a model train."""
 
 import dataclasses
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from map_cases import memory_map
 from trace_cases import FACTS, Recorder, ledger_of, rows
 
+from tb_memplugin.recorder.base import Faults
+from tb_memplugin.recorder.watch import LayerWatch
 from tb_memplugin.recorder.watch.observer import ChunkHistory
-from tb_memplugin.schema import MISSING, MemoryMap
-from tb_memplugin.schema.trace import AllocationTrace, KnownChunk, TraceFacts, VariableFact
+from tb_memplugin.schema import MISSING, AllocationTrace, KnownChunk, MemoryMap, TraceFacts, VariableFact
 
 REGION = (0, 1 << 20)
+
 EMPTY = TraceFacts()
 
 
@@ -116,3 +120,42 @@ def test_variables_of_one_size_are_not_matched_to_more_chunks_of_it() -> None:
     # BUT if a third variable has one of the chunks, the two others are theirs
     places = addresses(chunks, *lost, variable("third", 1000, 0x1000))
     assert sorted(places[:2]) == [0, 0x2000] and places[2] == 0x1000
+
+
+class Model:
+    """Stands for a model: its strategy has `count` replicas, -1 for no strategy, and a variable `parts` parts."""
+
+    name = "model"
+
+    def __init__(self, count: int, parts: int) -> None:
+        part = SimpleNamespace(handle=object())
+        one = SimpleNamespace(values=(part,) * parts) if parts > 1 else part
+        self.variables = [SimpleNamespace(handle=object()), one]
+        if count >= 0:
+            self.distribute_strategy = SimpleNamespace(num_replicas_in_sync=count)
+
+
+def watching(model: Any) -> LayerWatch:
+    watch = LayerWatch(Faults())
+    watch._model = lambda: model
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("count", "parts", "replicated"),
+    [(1, 1, False), (-1, 1, False), (2, 1, True), (1, 2, True), (-1, 2, True), (4, 4, True)],
+)
+def test_replicas_are_known_by_the_strategy_and_by_the_variables(count: int, parts: int, replicated: bool) -> None:
+    assert watching(Model(count, parts)).replicated is replicated
+
+
+def test_without_a_model_the_scope_of_the_loop_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    assert not watching(None).replicated
+    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: SimpleNamespace(num_replicas_in_sync=2))
+    assert watching(None).replicated
+    # AND a strategy that says no number of replicas is none
+    model = Model(-1, 1)
+    model.distribute_strategy = SimpleNamespace()
+    assert not watching(model).replicated
