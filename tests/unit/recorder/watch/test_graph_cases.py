@@ -335,16 +335,6 @@ def lines_of(graph: Graph, lines: SourceLines) -> list[str | None]:
     return [fact.line for fact in graph.facts(lines).values()]
 
 
-def test_the_innermost_line_outside_of_libraries_is_that_of_an_op(lines: SourceLines) -> None:
-    stacks = {"a": [TRAIN, LIBRARY, ("models/unet.py", 7), LIBRARY], "b": [LIBRARY], "c": None}
-    graph = with_stacks("FFF", stacks)
-    for _ in range(2):
-        assert lines_of(graph, lines) == ["models/unet.py:7", None, None]
-    # AND stacks are read once, and none of ops that request no memory
-    assert graph.reads == ["a", "b", "c"]
-    assert lines_of(Graph("F c Const", stacks={"c": [TRAIN]}), lines) == [None]
-
-
 def test_gradients_have_the_line_of_their_forward_op_or_of_the_tape(lines: SourceLines) -> None:
     forward = {name: [("unet.py", line)] for line, name in enumerate(("a/MatMul", "b/Relu", "c/Exp", "c/Mul"), 2)}
     # The scope of the third gradient has two lines, and the fourth is in no scope.
@@ -382,29 +372,3 @@ def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(
     assert lines_of(update, lines) == ["train.py:9"] * 3 and update.reads == ["f"]
     # UNTIL nothing is left
     assert lines_of(with_stacks("F", {"e": [TRAIN]}), lines) == [None]
-
-
-def test_layers_that_only_keras_calls_have_the_lines_that_made_them(
-    tmp_path: pathlib.Path, lines: SourceLines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = {"outer": "program.py:1", "inner": "program.py:3"}
-    monkeypatch.setattr(lines._constructors, "of", lambda layer: made.get(layer.name))
-    fitted = [TRAIN, FIT, LIBRARY]
-    outer, inner, unknown = map(Named, ("outer", "inner", "other"))
-    spans = [
-        *(Span(0, 3, 0, 0, "layer", outer), Span(1, 2, 1, 0, "layer", inner), Span(3, 4, 0, 0, "layer", unknown)),
-        Span(5, 6, 0, 0, "backward", None),
-    ]
-    stacks = {
-        "outer/MatMul": fitted,
-        "outer/inner/MatMul": fitted,
-        "outer/own/MatMul": [*fitted, ("unet.py", 3), LIBRARY],
-        "other/MatMul": fitted,
-        "loop/MatMul": [TAPE_CALL, LIBRARY],
-        "gradient_tape/outer/inner/MatMul_grad": fitted,
-    }
-    found = lines_of(with_stacks("OOOOOB", stacks, spans=spans), lines)
-    # THEN a call of the program's own keeps its line, and a layer of an unknown origin that of `fit`
-    assert found[:5] == ["program.py:1", "program.py:3", "unet.py:3", "train.py:1", "train.py:8"]
-    # AND a gradient has the line of its forward op
-    assert found[5] == "program.py:3"

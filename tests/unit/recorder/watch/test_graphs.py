@@ -320,7 +320,7 @@ def result(step: Callable[..., Any], *shapes: tuple[int | None, ...], batch: int
     concrete = traced(tf.function(step), *specs)
     call_notes.notes(concrete.graph)
     facts = graph_facts({}, lambda item: None, batch_size=batch)
-    call_notes.forget(concrete.graph)
+    call_notes.graphs.clear()
     output = concrete.graph.outputs[0].op
     while output.type == "IdentityN":
         output = output.inputs[0].op

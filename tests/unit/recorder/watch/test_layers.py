@@ -222,17 +222,6 @@ def test_an_optimizer_of_keras_2_serves_the_weights_by_its_keys(keras_2: Any) ->
     assert shapes == [(False, (2,)), (False, (2,)), (True, (3, 2)), (True, (3, 2))]
 
 
-def test_a_legacy_optimizer_serves_the_weights_by_its_slots(keras_2: Any) -> None:
-    optimizer = keras_2.optimizers.legacy.Adam()
-    kernel, bias = model_of(keras_2, optimizer).trainable_variables
-    optimizer._create_all_weights([kernel, bias])
-    found = slots(optimizer, [kernel, bias])
-    assert sum(slot.of is kernel for slot in found) == 2 and sum(slot.of is bias for slot in found) == 2
-    assert {id(variable) for variable in optimizer.variables()} <= {id(slot.variable) for slot in found}
-    # AND without the weights, nothing is served
-    assert not any(slot.of for slot in slots(optimizer))
-
-
 def test_a_distributed_variable_of_keras_2_has_the_key_of_its_container() -> None:
     container, plain = SimpleNamespace(_unique_id="dense_1"), SimpleNamespace(_unique_id="dense_2")
     weight = SimpleNamespace(_unique_id="dense_1_replica_0", _distributed_container=lambda: container)

@@ -213,18 +213,6 @@ def test_eager_backward_passes_and_updates_are_spans(window: list[str], persiste
     assert window == ["(update)", "end"]
 
 
-def test_outside_of_a_window_no_gradient_is_noted(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    weight = tf.Variable(1.0)
-    for name in ("eager_paths", "eager_gradients"):
-        with monkeypatch.context() as closed:
-            kept = call_notes.eager_gradients
-            closed.setattr(call_notes, name, None)
-            with tf.GradientTape() as tape:
-                loss = weight * weight
-            assert float(tape.gradient(loss, weight)) == 2.0
-            assert kept == []
-
-
 @pytest.fixture
 def notes() -> InputNotes:
     notes = InputNotes()
@@ -281,16 +269,6 @@ def test_a_batch_ages_from_its_last_use_and_a_data_set_when_its_call_ends(notes:
     assert notes.is_input(batch, between) and notes.is_input(data, math.inf)
     notes.data(data)
     assert not notes.is_input(data, math.inf)
-
-
-def test_nothing_is_noted_while_notes_are_not_taken_or_values_cannot_be_examined(
-    notes: InputNotes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(notes, "_tensorflow", fail)
-    for made in (notes, InputNotes()):
-        tensor = eager()
-        made.data(tensor)
-        assert made.tensors() == [] and made.begin() is None
 
 
 def test_a_result_that_is_passed_on_stays_a_result(notes: InputNotes) -> None:
