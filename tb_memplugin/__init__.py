@@ -77,25 +77,17 @@ __all__ = [
 prefer_bfc()
 
 _ROOMS = {
-    "errors": (
-        "FormatError",
-        "MemoryPluginError",
-        "NewerFormatError",
-        "NotFoundError",
-        "RecomputationError",
-        "RecordingError",
-        "RequestError",
-    ),
-    "export": ("Exported", "RecordedRun", "export_parquet", "load", "what_if"),
-    "fit": ("Plan", "WhatIf"),
-    "planning": ("plan",),
-    "recorder.heap": ("release_unused",),
-    "recorder.loop": ("MemoryCallback", "MemoryRecorder", "memory_summary"),
-    "recorder.watch": ("cut_points",),
-    "schema": ("Run", "Snapshot"),
-    "training": ("BatchSizeAnswer", "largest_batch_size", "probe", "remat"),
+    "export": "Exported RecordedRun export_parquet load what_if",
+    "fit": "Plan WhatIf",
+    "planning": "plan",
+    "recorder.heap": "release_unused",
+    "recorder.loop": "MemoryCallback MemoryRecorder memory_summary",
+    "recorder.watch": "cut_points",
+    "schema": "Run Snapshot",
+    "training": "BatchSizeAnswer largest_batch_size probe remat",
+    "errors": " ".join(name for name in __all__ if name.endswith("Error")),
 }
-_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names}
+_ROOM_OF = {name: room for room, names in _ROOMS.items() for name in names.split()}
 _OFF = ("MemoryCallback", "MemoryRecorder", "largest_batch_size", "memory_summary", "probe")
 """Names that `off` replaces while recording is turned off."""
 
@@ -106,21 +98,9 @@ def __getattr__(name: str) -> Any:
     if name in _ROOM_OF:
         room = "off" if name in _OFF and is_off() else _ROOM_OF[name]
         return getattr(importlib.import_module(f"tb_memplugin.{room}"), name)
+    if name in ("load_ipython_extension", "unload_ipython_extension"):  # for ``%load_ext tb_memplugin``
+        return getattr(importlib.import_module("tb_memplugin.cli.notebook"), name.replace("ipython_", ""))
     raise AttributeError(f"module 'tb_memplugin' has no attribute {name!r}; it offers {', '.join(__all__)}")
-
-
-def load_ipython_extension(shell: Any) -> None:
-    """Called by ``%load_ext tb_memplugin`` in IPython."""
-    from tb_memplugin.cli.notebook import load_extension
-
-    load_extension(shell)
-
-
-def unload_ipython_extension(shell: Any) -> None:
-    """Called by ``%unload_ext tb_memplugin``."""
-    from tb_memplugin.cli.notebook import unload_extension
-
-    unload_extension(shell)
 
 
 def __dir__() -> list[str]:

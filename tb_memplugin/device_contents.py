@@ -1,12 +1,12 @@
 """What the devices' memory holds at one moment: figures, and how they are read."""
 
 import dataclasses
+from collections.abc import Callable, Iterator
 
 from tb_memplugin.schema import Category, clean, counted, format_bytes, format_table, html_table, html_text
 
 LAYERS = 10  # largest layers that are printed
 NAMES = 3  # most models that are named
-_Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +79,7 @@ class MemorySummary:
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        parts = [self._title()]
-        for device in self.devices:
-            tables = (format_table(*_category_table(device)), format_table(*_layer_table(device)))
-            parts += ["\n".join(_head(device)), *tables]
+        parts = self._parts(lambda text: text, format_table)
         return "\n\n".join(parts) + "".join(f"\nNote: {clean(note)}" for note in self.notes)
 
     def __repr__(self) -> str:
@@ -90,11 +87,20 @@ class MemorySummary:
         return f"<{type(self).__name__} {devices or 'no device'}>"
 
     def _repr_html_(self) -> str:
-        parts = [html_text(self._title())]
+        return "".join([*self._parts(html_text, html_table), *(html_text(f"Note: {note}") for note in self.notes)])
+
+    def _parts(self, text: Callable[[str], str], table: Callable[..., str]) -> Iterator[str]:
+        yield text(self._title())
         for device in self.devices:
-            tables = (html_table(*_category_table(device)), html_table(*_layer_table(device)))
-            parts += [html_text("\n".join(_head(device))), *tables]
-        return "".join([*parts, *(html_text(f"Note: {note}") for note in self.notes)])
+            yield text(_head(device))
+            categories = [(_name(one), format_bytes(one.bytes), str(one.tensors or "")) for one in device.categories]
+            allocated = ("allocated", format_bytes(device.allocated_bytes), "")
+            yield table(("category", "size", "tensors"), [*categories, allocated])
+            layers = [
+                (clean(one.layer), format_bytes(one.weight_bytes), format_bytes(one.other_bytes))
+                for one in device.layers[:LAYERS]
+            ]
+            yield table(("largest layers", "weights", "optimizer and other state"), layers)
 
     def _title(self) -> str:
         named = ", ".join(map(clean, self.models[:NAMES])) or "(none found)"
@@ -104,29 +110,14 @@ class MemorySummary:
         return f"Memory of {noun} {named}{more}{when}"
 
 
-def _head(device: DeviceContents) -> list[str]:
+def _head(device: DeviceContents) -> str:
     capacity = "" if device.capacity_bytes is None else f" of {format_bytes(device.capacity_bytes)}"
     allocated = f"{format_bytes(device.allocated_bytes)} allocated{capacity}"
-    lines = [f"{device.device}: {allocated}, peak {format_bytes(device.peak_bytes)}"]
-    if device.pool_bytes is not None:
-        lines.append(
-            f"{format_bytes(device.pool_bytes)} reserved, {format_bytes(device.free_bytes)} free, largest free chunk "
-            f"{format_bytes(device.largest_free_bytes)}"
-        )
-    return lines
-
-
-def _category_table(device: DeviceContents) -> _Table:
-    rows = [(_name(one), format_bytes(one.bytes), str(one.tensors or "")) for one in device.categories]
-    return ("category", "size", "tensors"), [*rows, ("allocated", format_bytes(device.allocated_bytes), "")]
-
-
-def _layer_table(device: DeviceContents) -> _Table:
-    rows = [
-        (clean(one.layer), format_bytes(one.weight_bytes), format_bytes(one.other_bytes))
-        for one in device.layers[:LAYERS]
-    ]
-    return ("largest layers", "weights", "optimizer and other state"), [*rows]
+    head = f"{device.device}: {allocated}, peak {format_bytes(device.peak_bytes)}"
+    if device.pool_bytes is None:
+        return head
+    reserved, free = format_bytes(device.pool_bytes), format_bytes(device.free_bytes)
+    return f"{head}\n{reserved} reserved, {free} free, largest free chunk {format_bytes(device.largest_free_bytes)}"
 
 
 def _name(one: CategorySum) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import shutil
 import sys
 import threading
-from types import TracebackType
 from typing import TextIO
 
 DELAY_SECONDS = 2.0  # work that ends earlier shows nothing
@@ -13,13 +12,7 @@ _ERASE = "\r\x1b[K"
 
 class Progress:
     """Shows what is being done in one line, which the end of the block removes. Without a terminal it shows nothing.
-
-    Args:
-        work: What takes long, such as ``report``.
-        parts: The number of parts; None if unknown.
-        stream: Where to show it; by default standard error.
-        delay: Seconds before the line appears.
-    """
+    `work` is what takes long, such as ``report``, `parts` the number of its parts, None if unknown."""
 
     def __init__(
         self, work: str, parts: int | None = None, stream: TextIO | None = None, delay: float = DELAY_SECONDS
@@ -40,13 +33,12 @@ class Progress:
                 self._draw()
 
     def __enter__(self) -> "Progress":
-        if _is_terminal(self._stream):
-            self._timer.start()
+        with contextlib.suppress(ValueError):  # it is closed
+            if self._stream is not None and self._stream.isatty():
+                self._timer.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._timer.cancel()
         with self._lock:
             self._ended = True
@@ -69,10 +61,3 @@ class Progress:
         with contextlib.suppress(OSError, ValueError):  # the terminal is gone
             self._stream.write(text)
             self._stream.flush()
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    try:
-        return stream is not None and stream.isatty()
-    except ValueError:  # it is closed
-        return False

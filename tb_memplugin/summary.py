@@ -11,7 +11,7 @@ directory. Activations are buffered and written after five seconds, when the wri
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tb_memplugin.environment import is_off
 from tb_memplugin.errors import RecordingError
@@ -24,9 +24,6 @@ from tb_memplugin.storage.write import (
     snapshot_from_statistics,
     with_rounding_apart,
 )
-
-if TYPE_CHECKING:
-    from tb_memplugin.recorder.loop import SummaryWriter
 
 __all__ = ["allocator_snapshot", "layer_activations"]
 
@@ -53,7 +50,9 @@ def layer_activations(bytes_by_layer: Mapping[str, int], step: Any = None) -> bo
             f"Received: {bytes_by_layer!r:.200}"
         )
     sizes = {check_layer(path): check_bytes(size, f"bytes of layer {path!r}") for path, size in bytes_by_layer.items()}
-    writer = _writer("layer_activations")
+    from tb_memplugin.recorder.loop import recording_writer  # not while recording is turned off
+
+    writer = recording_writer("layer_activations")
     if writer is None:
         return False
     writer.add_activations(_step(step), sizes)
@@ -84,7 +83,9 @@ def allocator_snapshot(snapshot: Snapshot | Mapping[str, Any], step: Any = None,
     if is_off():
         return False
     made = _snapshot(snapshot, device)
-    writer = _writer("allocator_snapshot")
+    from tb_memplugin.recorder.loop import recording_writer
+
+    writer = recording_writer("allocator_snapshot")
     if writer is None:
         return False
     writer.write_snapshot(made, _step(step))
@@ -107,13 +108,6 @@ def _only_device() -> str:
     if gpus > 1:
         raise RecordingError(f"this process has {gpus} GPUs: pass the one of the statistics, such as device='GPU:0'")
     return "GPU:0" if gpus else "CPU:0"
-
-
-def _writer(function: str) -> "SummaryWriter | None":
-    # Imported here, so that importing this module does no harm while recording is turned off.
-    from tb_memplugin.recorder.loop import recording_writer
-
-    return recording_writer(function)
 
 
 def _step(step: Any) -> int:
