@@ -35,8 +35,7 @@ class Chunks:
         requested: Requested bytes; -1 for older chunks if the deallocation does not say.
         birth: Number of the allocating event, -1 for chunks allocated before the window.
         death: Number of the freeing event, the number of events for chunks that outlive the window.
-        unmatched_frees: Deallocations of a chunk already freed, or with another size than was allocated.
-    """
+        unmatched_frees: Deallocations of a chunk already freed, or with another size than was allocated."""
 
     address: Integers
     allocated: Integers

@@ -39,8 +39,7 @@ class SchedulePositions(NamedTuple):
     Attributes:
         peak: Index of the module's peak.
         passes: Index of the first position after the forward pass, after the backward pass, and of the weight updates,
-            if any; None if the module is no training step.
-    """
+            if any; None if the module is no training step."""
 
     positions: tuple[int, ...]
     peak: int
@@ -75,8 +74,7 @@ class ModuleRun:
     Attributes:
         begin, end: Events between which all its allocations are live.
         allocations: Chunk to planned allocation.
-        moments: The timeline's moments of `positions`; other moments may lie between them.
-    """
+        moments: The timeline's moments of `positions`; other moments may lie between them."""
 
     module: Module
     positions: SchedulePositions
@@ -144,10 +142,8 @@ def run_marks(run: ModuleRun) -> Marks | None:
         return None
     forward_end, backward_end, update_begin = run.positions.passes
     edges = [*run.moments.tolist(), int(run.moments[-1]) + 1]
-    marks = Marks(edges[0], edges[forward_end], edges[backward_end])
-    if update_begin is not None:
-        marks.update_begin, marks.update_end = edges[update_begin], edges[-1]
-    return marks
+    update = (None, None) if update_begin is None else (edges[update_begin], edges[-1])
+    return Marks(edges[0], edges[forward_end], edges[backward_end], *update)
 
 
 def place_positions(run: ModuleRun, times: Integers, peak: int) -> tuple[Integers, Integers, Integers]:

@@ -37,8 +37,7 @@ class GraphExecution:
     """Makers and passes of the chunks of one window, by op names.
 
     Attributes:
-        forward_ends: Times in picoseconds at which a forward pass ended.
-    """
+        forward_ends: Times in picoseconds at which a forward pass ended."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
@@ -87,24 +86,24 @@ class GraphExecution:
         """The passes of each training step: moment n is the state after n events; none with more than `MAX_STEPS`.
 
         `saved_bytes` gives the bytes saved for the backward pass at a time: of a step's forward passes, the one that
-        saves most counts.
-        """
+        saves most counts."""
         steps = list(_steps(self._layer_runs(), self.forward_ends))
         return [self._marks(*step, saved_bytes) for step in steps] if len(steps) <= MAX_STEPS else []
 
     def _marks(self, runs: list[LayerRun], ends: list[int], saved_bytes: Callable[[int], int]) -> "Marks":
-        marks = Marks(self._at(runs[0].begin_ps))
+        begin = self._at(runs[0].begin_ps)
         if not ends:
-            return marks
+            return Marks(begin)
         end = max(ends, key=saved_bytes)
         backward = [run.end_ps for run in runs if run.pass_name == "backward" and run.end_ps > end]
-        marks.forward_end = self._after(end)
-        marks.backward_end = self._after(max(backward)) if backward else None
         update = [run for run in runs if run.pass_name == "update" and run.begin_ps >= end]
-        if update:
-            marks.update_begin = self._at(min(run.begin_ps for run in update))
-            marks.update_end = self._after(max(run.end_ps for run in update))
-        return marks
+        return Marks(
+            begin,
+            self._after(end),
+            self._after(max(backward)) if backward else None,
+            self._at(min(run.begin_ps for run in update)) if update else None,
+            self._after(max(run.end_ps for run in update)) if update else None,
+        )
 
     def _after(self, time: int) -> int:
         """First moment that begins after a time."""
@@ -334,8 +333,7 @@ MAX_STEPS = 100
 """Most training steps of a window with known passes; with more, all passes are unknown."""
 
 
-@dataclasses.dataclass
-class Marks:
+class Marks(NamedTuple):
     """First moments of, or after, the passes of one training step; None for a pass that did not run."""
 
     begin: int

@@ -43,8 +43,7 @@ class StepChunks:
         owner: Index into `owners`.
         ops: Op name to the births of its chunks.
         started: Op name to the number of events before it, for ops that ran without a request: they reuse the buffer
-            of an input.
-    """
+            of an input."""
 
     step: int
     phase: Phase

@@ -48,8 +48,7 @@ class Schedule(NamedTuple):
         passes: The last positions of the forward and the backward pass, and the first one of an update, if any; None
             if the module is no training step.
         inside_op: Whether the module is not a step but the inside of an op, e.g. a grouped convolution of Keras on the
-            CPU; unknown buffers in its temporary allocations are workspace.
-    """
+            CPU; unknown buffers in its temporary allocations are workspace."""
 
     forward_end: int
     passes: tuple[int, int, int | None] | None

@@ -271,8 +271,7 @@ class OomEvent:
     Attributes:
         uncertain_bytes: By how much the actual request may be larger or smaller than `requested_bytes`.
         compiled: Whether a compiled module made the request, for all its layers at once.
-        in_use_bytes, capacity_bytes: The allocator's figures, for a failure without its chunks.
-    """
+        in_use_bytes, capacity_bytes: The allocator's figures, for a failure without its chunks."""
 
     identifier: str
     status: OomStatus

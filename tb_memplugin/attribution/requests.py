@@ -22,7 +22,6 @@ from tb_memplugin.schema import (
     SQUARE_POWER,
     UNKNOWN_POWER,
     Category,
-    Integers,
     OpFact,
     StepRequests,
     TraceFacts,
@@ -279,6 +278,11 @@ def step_requests(
     added = TraceReplay(trace, -1).grown if added_regions(trace.start_map, trace.end_map) else []
     # A variable's new chunk has the variable as its owner, although it only is being filled at first.
     chunks = owned_at(chunks, classifier, chunks.events - 1)
+    owners = [chunks.owners[number] for number in chunks.owner.tolist()]
+    powers = [UNKNOWN_POWER] * len(owners)
+    if batch_size:
+        batch_powers = BatchPowers(classifier, batch_size)
+        powers = [batch_powers.of(chunk, owner.category, owner.layer) for chunk, owner in enumerate(owners)]
     requested_by = [(trace.text(int(trace.op[birth])) or "") if birth >= 0 else "" for birth in chunks.birth.tolist()]
     names, op = np.unique(requested_by, return_inverse=True)
     unnamed = int(names[0] == "")  # "" sorts first
@@ -292,7 +296,7 @@ def step_requests(
         batch_size=batch_size,
         capacity_bytes=capacity_bytes,
         events=len(trace),
-        batch_power=_powers(classifier, chunks, batch_size),
+        batch_power=np.asarray(powers, np.int64),
         op=op.astype(np.int64) - unnamed,
         ops=tuple(names.tolist()[unnamed:]),
         region_address=trace.start_map.region_address,
@@ -301,11 +305,3 @@ def step_requests(
         added_bytes=np.asarray([size for _, size in added], np.int64),
         unrepeatable=tuple(sorted(frozenset().union(*(graph.unrepeatable for graph in facts.graphs)))),
     )
-
-
-def _powers(classifier: Classifier, chunks: StepChunks, batch_size: int | None) -> Integers:
-    if not batch_size:
-        return np.full(len(chunks.birth), UNKNOWN_POWER, np.int64)
-    powers = BatchPowers(classifier, batch_size)
-    owners = [chunks.owners[number] for number in chunks.owner.tolist()]
-    return np.asarray([powers.of(chunk, owner.category, owner.layer) for chunk, owner in enumerate(owners)], np.int64)

@@ -55,8 +55,7 @@ class AttributedStep:
     Args:
         trace: One device's events, of a whole step; with the maps around it, the pool is known as well.
         facts: What the recorder knows of the program.
-        capacity_bytes: The allocator's limit; None to take it from the events.
-    """
+        capacity_bytes: The allocator's limit; None to take it from the events."""
 
     def __init__(
         self,

@@ -249,10 +249,9 @@ class Moments:
 
     def _bands(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> tuple[Band, ...]:
         marks: list[Marks] = []
-        for mark in classifier.execution.marks(classifier.saved_bytes_at):
-            ends = (mark.forward_end, mark.backward_end, mark.update_begin, mark.update_end)
-            begin = self.moment(mark.begin) if marks else 0
-            marks.append(Marks(begin, *(None if end is None else self.moment(end) for end in ends)))
+        for begin, *ends in classifier.execution.marks(classifier.saved_bytes_at):
+            moments = (None if end is None else self.moment(end) for end in ends)
+            marks.append(Marks(self.moment(begin) if marks else 0, *moments))
         marks += [mark for mark in map(run_marks, runs) if mark is not None]
         return bands(sorted(marks, key=lambda mark: mark.begin), self.count)
 

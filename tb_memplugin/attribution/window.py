@@ -22,6 +22,7 @@ from tb_memplugin.schema import (
     AllocationTrace,
     Category,
     GraphFacts,
+    Integers,
     OpFact,
     Pass,
     TensorFact,
@@ -78,7 +79,7 @@ class OpNames:
         roots += [graph for graph in self._facts.graphs if graph.name in compiled and not graph.root]
         if len(roots) == 1:
             return roots
-        names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}.union(self.executed.values())
+        names = _texts(trace, trace.op).union(self.executed.values())
         for module in trace.modules:
             for allocation in module.allocations:
                 names.update(name for buffer in allocation.buffers for name in buffer.ops[:1])
@@ -242,10 +243,13 @@ def _replaced(name: str) -> list[str]:
     return replaced
 
 
+def _texts(trace: AllocationTrace, column: Integers) -> set[str]:
+    return {trace.strings[index] for index in distinct(column).tolist() if index >= 0}
+
+
 def facts_from_names(trace: AllocationTrace) -> TraceFacts:
     """Layers and passes of a trace's ops, by their names."""
-    names = {trace.strings[index] for index in set(trace.op.tolist()) if index >= 0}
-    names.update(op_name(trace.strings[index]) for index in set(trace.ops.name.tolist()))
+    names = _texts(trace, trace.op).union(map(op_name, _texts(trace, trace.ops.name)))
     for module in trace.modules:
         for allocation in module.allocations:
             names.update(name for buffer in allocation.buffers for name in (*buffer.ops, *buffer.readers))
@@ -307,11 +311,8 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
             pending.pop()
             if op in earliest:
                 continue
-            first = last = math.inf
-            for source in inputs:
-                if source in earliest:  # unless it depends on this op in turn
-                    source_first, source_last = earliest[source]
-                    first, last = min(first, source_first), min(last, source_last)
+            known = [earliest[source] for source in inputs if source in earliest]  # unless one depends on this op
+            first, last = (min((span[side] for span in known), default=math.inf) for side in (0, 1))
             own = index.get(prefix + op)
             if own is not None:
                 own_first, own_last = first_began[own], last_began[own]
@@ -325,12 +326,9 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
 
 def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
     """Names of the ops that requested memory, and of those that ran meanwhile on the same thread."""
-    born = (trace.kind == 1) & (trace.op >= 0)
-    running = readers(trace)[trace.kind == 1]
-    running = distinct(trace.ops.name[running[running >= 0]])
-    return {trace.strings[index] for index in distinct(trace.op[born]).tolist()}.union(
-        names.executed[index] for index in running.tolist()
-    )
+    born = trace.kind == 1
+    running = readers(trace)[born]
+    return _texts(trace, trace.op[born]).union(map(op_name, _texts(trace, trace.ops.name[running[running >= 0]])))
 
 
 def _began(trace: AllocationTrace, names: OpNames) -> tuple[dict[str, int], dict[int, int], dict[int, int]]:
@@ -377,11 +375,7 @@ class Window:
         self.is_input: list[bool] = input_events(trace, facts.arguments).tolist()
         self.names = OpNames(trace, facts)
         self.names.regard_as_early(reordered_ops(trace, self.names, facts.before_backward))
-        self.allocating = {
-            trace.strings[index]
-            for index in set(trace.op[(trace.kind == 1) & (trace.region != -1)].tolist())
-            if index >= 0
-        }
+        self.allocating = _texts(trace, trace.op[(trace.kind == 1) & (trace.region != -1)])
         self._dimensions: dict[int, tuple[int, ...] | None] = {}
         self._tensors_at_end = {fact.address: fact for fact in facts.tensors_at_end}
 

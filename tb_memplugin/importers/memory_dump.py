@@ -224,8 +224,7 @@ def make_map(regions: Regions, **figures: Any) -> MemoryMap:
     """The memory map of regions; parts of a region without chunks have the state `UNKNOWN_STATE`.
 
     Raises:
-        FormatError: Chunks overlap, have no size, or are too many.
-    """
+        FormatError: Chunks overlap, have no size, or are too many."""
     address, size, state, requested_bytes, region = _rows(regions)
     if len(address) > MAX_CHUNKS:
         raise FormatError(f"the list has {len(address)} chunks; at most {MAX_CHUNKS} are supported")

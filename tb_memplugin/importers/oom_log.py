@@ -189,8 +189,7 @@ def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
     """The failed allocations in a log, in order, without those that TensorFlow tolerated.
 
     Raises:
-        FormatError: The log has none.
-    """
+        FormatError: The log has none."""
     reader = _LogReader()
     thread: str | None = None  # a line without a prefix belongs to the thread of the previous one
     for line in text.splitlines():

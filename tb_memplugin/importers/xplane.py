@@ -52,8 +52,7 @@ def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
     """One trace for each allocator with memory events in the profile: devices first, then by name.
 
     Raises:
-        FormatError: The bytes are no profile, are damaged, or contain the events of several hosts.
-    """
+        FormatError: The bytes are no profile, are damaged, or contain the events of several hosts."""
     planes = _planes(data)
     hosts = [fields for name, fields in planes if name.startswith(b"/host:") and (fields.tag == _PLANE_LINES).any()]
     with_memory = [reader for reader in (_PlaneReader(data, fields) for fields in hosts) if reader.has_memory]
