@@ -28,9 +28,6 @@ _ARGUMENT = re.compile(r"placeholder(_\d+)?")
 class Chunks:
     """Chunks of a window: columns of equal length, first the chunks allocated in it in order, then the older ones.
 
-    With memory maps, these are all chunks in use; without, the chunks that appear in an event and those of variables
-    and tensors that Python knows.
-
     Attributes:
         requested: Requested bytes; -1 for older chunks if the deallocation does not say.
         birth: Number of the allocating event, -1 for chunks allocated before the window.

@@ -34,12 +34,8 @@ class Row(NamedTuple):
 
 
 class SchedulePositions(NamedTuple):
-    """The kept positions of a module's schedule, ascending, and indices into them.
-
-    Attributes:
-        peak: Index of the module's peak.
-        passes: Index of the first position after the forward pass, after the backward pass, and of the weight updates,
-            if any; None if the module is no training step."""
+    """The kept positions of a module's schedule, ascending; the index of its peak; and those of the first positions
+    after the forward pass, after the backward pass, and of the weight updates, if any, in a training step."""
 
     positions: tuple[int, ...]
     peak: int

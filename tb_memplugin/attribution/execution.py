@@ -62,10 +62,8 @@ class GraphExecution:
     def _find_maker(self, chunk: int) -> OpFact | None:
         window, trace = self._window, self._window.trace
         birth, name = window.birth[chunk], window.op_name(chunk)
-        if birth < 0:
-            return None
         fact = None if name is None else window.names.fact(name)
-        running = window.reader[birth]
+        running = window.reader[birth] if birth >= 0 else -1
         if fact is not None or running < 0 or trace.ops.end_ps[running] < trace.time_ps[birth]:
             return fact
         return window.names.fact(window.names.executed[int(trace.ops.name[running])])
@@ -129,25 +127,20 @@ class GraphExecution:
         """Executions of layers' ops, in order. The host does not see executions on an accelerator: there, the ops'
         allocations stand for them. `allocating` ones are enough to find the ends of forward passes."""
         trace, names = self._window.trace, self._window.names
-        executed = {
-            index: self._layer_pass(name)
-            for index, name in names.executed.items()
-            if not allocating or name in self._window.allocating
-        }
-        passes = {index: name for index, name in executed.items() if name is not None}
+        ran = [one for one in names.executed.items() if not allocating or one[1] in self._window.allocating]
+        found = ((index, self._layer_pass(name)) for index, name in ran)
+        passes = {index: name for index, name in found if name is not None}
         if any(name != "update" for name in passes.values()):
             ops = trace.ops
             rows = np.flatnonzero(np.isin(ops.name, list(passes)))
             rows = rows[np.argsort(ops.start_ps[rows], kind="stable")]
             columns = (ops.name[rows].tolist(), ops.start_ps[rows].tolist(), ops.end_ps[rows].tolist())
             return self._timely(LayerRun(passes[name], *row) for name, *row in zip(columns[0], *columns, strict=True))
-        allocated = {index: self._layer_pass(trace.strings[index]) for index in set(self._window.op) if index >= 0}
-        born = np.flatnonzero((trace.kind == 1) & (trace.op >= 0))
+        found = ((index, self._layer_pass(trace.strings[index])) for index in set(self._window.op) if index >= 0)
+        passes = {index: name for index, name in found if name is not None}
+        born = np.flatnonzero((trace.kind == 1) & np.isin(trace.op, list(passes)))
         times = zip(trace.op[born].tolist(), trace.time_ps[born].tolist(), strict=True)
-        runs = ((allocated[name], name, time) for name, time in times)
-        return self._timely(
-            LayerRun(pass_name, name, time, time) for pass_name, name, time in runs if pass_name is not None
-        )
+        return self._timely(LayerRun(passes[name], name, time, time) for name, time in times)
 
     def _timely(self, runs: Iterable[LayerRun]) -> list[LayerRun]:
         """The runs without those of the loss that began in the backward pass, such as the sum over the examples.
@@ -218,10 +211,10 @@ class EagerExecution(GraphExecution):
         self._start, self._end = spans.start_ps, spans.end_ps
         self._rows = {int(thread): np.flatnonzero(spans.thread == thread) for thread in distinct(spans.thread)}
         self._parent = [-1] * len(spans)
+        self._facts = {-1: OpFact(None, "other")}  # by span
         for rows in self._rows.values():
             self._nest(rows.tolist())
         self._kept = np.asarray([row for row, name in enumerate(names) if name == KEEPING_BACKWARD], np.int64)
-        self._facts: dict[int, OpFact] = {}
         self._backward = self._spans(BACKWARD)
         super().__init__(window)
         self._gradients = self._find_gradients()
@@ -232,6 +225,9 @@ class EagerExecution(GraphExecution):
             while stack and self._end[stack[-1]] <= self._start[row]:
                 stack.pop()
             self._parent[row] = stack[-1] if stack else -1
+            name, within = self._names[row], self._facts[self._parent[row]].pass_name
+            pass_name: Pass = _PASSES.get(name) or ("forward" if within == "other" else within)
+            self._facts[row] = OpFact(None if name in _PASSES else name, pass_name, line=self._lines[row])
             stack.append(row)
 
     def _spans(self, name: str) -> list[tuple[int, int]]:
@@ -247,22 +243,7 @@ class EagerExecution(GraphExecution):
         row = int(rows[place]) if place >= 0 else -1
         while row >= 0 and self._end[row] < time:
             row = self._parent[row]
-        if row not in self._facts:
-            self._facts[row] = self._describe(row)
         return self._facts[row]
-
-    def _describe(self, row: int) -> OpFact:
-        layer: str | None = None
-        pass_name: Pass = "other"
-        line = self._lines[row] if row >= 0 else None
-        while row >= 0:
-            name = self._names[row]
-            if name in _PASSES:
-                return OpFact(layer, _PASSES[name], line=line)
-            layer = name if layer is None else layer
-            pass_name = "forward"
-            row = self._parent[row]
-        return OpFact(layer, pass_name, line=line)
 
     def _find_forward_ends(self) -> list[int]:
         return [start for start, _ in self._backward]

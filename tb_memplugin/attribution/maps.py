@@ -42,8 +42,7 @@ class StepChunks:
         birth, death: Numbers of the events; -1 for older chunks, the number of events for chunks that outlive the step.
         owner: Index into `owners`.
         ops: Op name to the births of its chunks.
-        started: Op name to the number of events before it, for ops that ran without a request: they reuse the buffer
-            of an input."""
+        started: Op name to the number of events before it, for ops that ran without a request."""
 
     step: int
     phase: Phase
@@ -84,10 +83,8 @@ class StepChunks:
 def step_chunks(classifier: Classifier, step: int, phase: Phase) -> StepChunks:
     chunks, trace = classifier.chunks, classifier.window.trace
     owners: dict[ChunkOwner, int] = {}
-    column: list[int] = []
-    for chunk in range(len(chunks)):
-        owner = chunk_owner(classifier, chunk, max(0, int(chunks.birth[chunk])))
-        column.append(owners.setdefault(owner, len(owners)))
+    found = (chunk_owner(classifier, chunk, max(0, birth)) for chunk, birth in enumerate(chunks.birth.tolist()))
+    column = [owners.setdefault(owner, len(owners)) for owner in found]
     ops: dict[str, list[int]] = {}
     for birth in chunks.birth[chunks.birth >= 0].tolist():
         name = trace.text(int(trace.op[birth]))

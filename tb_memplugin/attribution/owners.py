@@ -39,16 +39,14 @@ Parts: TypeAlias = list[tuple[Owner, int, int]]
 
 
 class Schedule(NamedTuple):
-    """How a module's schedule divides into passes.
+    """Which passes a module's schedule has.
 
     Attributes:
-        forward_end: Position at which the forward pass ends; -1 without one. The compiler recomputes some forward
-            results in the backward pass and fuses backward ops into forward instructions. The end is therefore the
-            position with the fewest instructions on the wrong side.
-        passes: The last positions of the forward and the backward pass, and the first one of an update, if any; None
-            if the module is no training step.
-        inside_op: Whether the module is not a step but the inside of an op, e.g. a grouped convolution of Keras on the
-            CPU; unknown buffers in its temporary allocations are workspace."""
+        forward_end: Position with the fewest instructions of another pass on its wrong side, as the compiler
+            recomputes forward results in the backward pass and fuses ops of both; -1 without a forward pass.
+        passes: The last positions of the forward and the backward pass, and the first one of an update, if any.
+        inside_op: Whether the module is the inside of an op, e.g. a grouped convolution of Keras on the CPU, and no
+            step; unknown buffers in its temporary allocations are workspace."""
 
     forward_end: int
     passes: tuple[int, int, int | None] | None

@@ -54,11 +54,40 @@ def unmoved(facts: TraceFacts, memory_map: MemoryMap) -> TraceFacts:
     )
 
 
-class OwnerMatching:
-    """Gives the chunks of a map their owners; call the most certain sources first, as no owner is replaced."""
+@dataclasses.dataclass(frozen=True)
+class OomEvent:
+    """A failed allocation; fields as in `Oom`.
 
-    def __init__(self, memory_map: MemoryMap) -> None:
-        self._map = memory_map
+    Attributes:
+        uncertain_bytes: By how much the actual request may be larger or smaller than `requested_bytes`.
+        compiled: Whether a compiled module made the request, for all its layers at once.
+        in_use_bytes, capacity_bytes: The allocator's figures, for a failure without its chunks."""
+
+    identifier: str
+    status: OomStatus
+    device: str
+    wall_time: float
+    step: int | None = None
+    phase: Phase | None = None
+    requested_bytes: int | None = None
+    op: str | None = None
+    layer: str | None = None
+    shape: str | None = None
+    line: str | None = None
+    uncertain_bytes: int = 0
+    compiled: bool = False
+    in_use_bytes: int | None = None
+    capacity_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+    during: FailedDuring | None = None
+
+
+class OwnerMatching:
+    """Gives the chunks of the map of a failure their owners, by the program and by earlier steps (`history`); call the
+    most certain sources first, as no owner is replaced."""
+
+    def __init__(self, memory_map: MemoryMap, history: Sequence[StepChunks], event: OomEvent) -> None:
+        self._map, self._history, self._event = memory_map, history, event
         self._owners: dict[ChunkOwner, int] = {owner: number for number, owner in enumerate(memory_map.owners)}
         self._owner = memory_map.owner.copy()
         self._source = memory_map.source.copy()
@@ -92,16 +121,15 @@ class OwnerMatching:
         if row is not None and rounded_bytes(requested) <= int(self._map.bytes[row]):
             self._give(row, owner, source)
 
-    def same_place(
-        self, history: Sequence[StepChunks], phase: Phase | None, op: str | None, requested: int | None
-    ) -> None:
-        """Match chunks with the same address and size at the point of a traced step at which `op` requests memory. From
-        a step of another phase, only chunks that outlive the step count."""
-        for step in history:
-            point = step.point(op, requested) if step.phase == phase else None
+    def same_place(self) -> None:
+        """Match chunks with the same address and size at the point of a traced step at which the op requests memory.
+        From a step of another phase, only chunks that outlive the step count."""
+        for step in self._history:
+            same_phase = step.phase == self._event.phase
+            point = step.point(self._event.op, self._event.requested_bytes) if same_phase else None
             if point is not None:
                 rows = step.live(point.event)
-            elif step.phase == phase:
+            elif same_phase:
                 rows = np.arange(len(step.address))
             else:
                 rows = np.flatnonzero(step.death == step.events)
@@ -114,17 +142,15 @@ class OwnerMatching:
                 if len(candidates) == 1:
                     self._give(row, step.owners[candidates.pop()], "earlier_step")
 
-    def same_size(
-        self, history: Sequence[StepChunks], phase: Phase | None, op: str | None, requested: int | None, scale: float
-    ) -> None:
+    def same_size(self, scale: float) -> None:
         """Match chunks with all chunks of their size at the same point of a traced step, or in all of the step.
 
         If the numbers of chunks agree, each gets one of the owners: which chunk has which owner is then arbitrary, but
         the owners' bytes are right. Otherwise all get what the owners have in common. `scale` is the batch as a
         multiple of the traced one."""
-        steps = [step for step in history if step.phase == phase]
+        steps = [step for step in self._history if step.phase == self._event.phase]
         for step in steps:
-            point = step.point(op, requested, scale)
+            point = step.point(self._event.op, self._event.requested_bytes, scale)
             if point is None:
                 continue
             for factor in dict.fromkeys((scale, 1.0)):  # not all of the workspace grows with the batch
@@ -133,9 +159,9 @@ class OwnerMatching:
             for factor in dict.fromkeys((scale, 1.0)):
                 self._by_size(step, Point(-1, factor))
 
-    def results(self, layers: Iterable[Layer], batch_size: int | None, phase: Phase | None) -> None:
+    def results(self, layers: Iterable[Layer], batch_size: int | None) -> None:
         """Match layers' outputs by size in validation and prediction, where there is no backward pass."""
-        if phase not in ("validation", "predict") or batch_size is None:
+        if self._event.phase not in ("validation", "predict") or batch_size is None:
             return
         owners: dict[int, set[ChunkOwner]] = {}
         for layer in layers:
@@ -227,31 +253,17 @@ def _common(owners: Iterable[ChunkOwner]) -> ChunkOwner:
     return ChunkOwner(None, categories.pop(), None) if len(categories) == 1 else UNATTRIBUTED
 
 
-# --- the batch --------------------------------------------------------------------------------------------------------
-
-
 def observed_batch(
-    history: Sequence[StepChunks],
-    phase: Phase | None,
-    op: str | None,
-    requested: int | None,
-    shape: str | None,
-    layer: Layer | None,
-    traced_batch: int | None,
+    history: Sequence[StepChunks], event: OomEvent, layer: Layer | None, traced_batch: int | None
 ) -> int | None:
     """Examples in the batch of a failed step that was not recorded: the traced batch if the failed op requested as much
     in a traced training step, or else the leading dimension of the failed tensor, if that has the shape of its layer's
-    output."""
-    same = any(
-        point.scale == 1.0 for step in history if step.phase == phase == "train" for point in step.points(op, requested)
-    )
-    return traced_batch if same and traced_batch is not None else batch_of(shape, layer)
-
-
-def batch_of(shape: str | None, layer: Layer | None) -> int | None:
-    """Leading dimension of a tensor in the shape of the layer's output, unless it may be a gradient of the layer's
-    weights."""
-    sizes = dimensions(shape) or ()
+    output and is no gradient of its weights."""
+    steps = [step for step in history if step.phase == event.phase == "train"]
+    points = [point for step in steps for point in step.points(event.op, event.requested_bytes)]
+    if traced_batch is not None and any(point.scale == 1.0 for point in points):
+        return traced_batch
+    sizes = dimensions(event.shape) or ()
     if layer is None or layer.output_shape is None or not _is_open(layer) or sizes[1:] != layer.output_shape[1:]:
         return None
     weights = (layer.parameters, layer.parameters - layer.output_shape[-1])  # with a bias and without
@@ -262,34 +274,6 @@ def _is_open(layer: Layer) -> bool:
     """Whether the leading dimension of the layer's output is open and not the only one."""
     shape = layer.output_shape
     return shape is not None and len(shape) > 1 and shape[0] == -1
-
-
-@dataclasses.dataclass(frozen=True)
-class OomEvent:
-    """A failed allocation; fields as in `Oom`.
-
-    Attributes:
-        uncertain_bytes: By how much the actual request may be larger or smaller than `requested_bytes`.
-        compiled: Whether a compiled module made the request, for all its layers at once.
-        in_use_bytes, capacity_bytes: The allocator's figures, for a failure without its chunks."""
-
-    identifier: str
-    status: OomStatus
-    device: str
-    wall_time: float
-    step: int | None = None
-    phase: Phase | None = None
-    requested_bytes: int | None = None
-    op: str | None = None
-    layer: str | None = None
-    shape: str | None = None
-    line: str | None = None
-    uncertain_bytes: int = 0
-    compiled: bool = False
-    in_use_bytes: int | None = None
-    capacity_bytes: int | None = None
-    notes: tuple[str, ...] = ()
-    during: FailedDuring | None = None
 
 
 _SAME = (

@@ -263,13 +263,7 @@ MAX_EVENTS = 200_000
 
 
 def step_requests(
-    classifier: Classifier,
-    chunks: StepChunks,
-    *,
-    wall_time: float,
-    first: bool,
-    batch_size: int | None,
-    capacity_bytes: int | None,
+    classifier: Classifier, chunks: StepChunks, wall_time: float, first: bool, batch: int | None, capacity: int | None
 ) -> StepRequests | None:
     """The requests of a step; None if its trace does not lead from one memory map to the other, or is too long."""
     trace, facts = classifier.window.trace, classifier.window.facts
@@ -280,8 +274,8 @@ def step_requests(
     chunks = owned_at(chunks, classifier, chunks.events - 1)
     owners = [chunks.owners[number] for number in chunks.owner.tolist()]
     powers = [UNKNOWN_POWER] * len(owners)
-    if batch_size:
-        batch_powers = BatchPowers(classifier, batch_size)
+    if batch:
+        batch_powers = BatchPowers(classifier, batch)
         powers = [batch_powers.of(chunk, owner.category, owner.layer) for chunk, owner in enumerate(owners)]
     requested_by = [(trace.text(int(trace.op[birth])) or "") if birth >= 0 else "" for birth in chunks.birth.tolist()]
     names, op = np.unique(requested_by, return_inverse=True)
@@ -293,8 +287,8 @@ def step_requests(
         wall_time=wall_time,
         mode=classifier.mode[0],
         first=first,
-        batch_size=batch_size,
-        capacity_bytes=capacity_bytes,
+        batch_size=batch,
+        capacity_bytes=capacity,
         events=len(trace),
         batch_power=np.asarray(powers, np.int64),
         op=op.astype(np.int64) - unnamed,

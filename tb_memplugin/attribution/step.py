@@ -48,9 +48,8 @@ _Key: TypeAlias = tuple[str, tuple[int, ...], str, str | None]
 
 
 class AttributedStep:
-    """A traced step and what is known of it; results are computed when they are asked for.
-
-    If the trace contradicts itself, only the bytes in use and the owners of older chunks are known.
+    """A traced step and what is known of it; results are computed when they are asked for. If the trace contradicts
+    itself, only the bytes in use and the owners of older chunks are known.
 
     Args:
         trace: One device's events, of a whole step; with the maps around it, the pool is known as well.
@@ -99,14 +98,8 @@ class AttributedStep:
         """See `StepRequests`; None if the trace misses events, has no maps around it, or is too long."""
         if self.chunks is None:
             return None
-        return step_requests(
-            self._classifier,
-            self.chunks,
-            wall_time=self._wall_time,
-            first=first,
-            batch_size=batch_size,
-            capacity_bytes=self._capacity,
-        )
+        about = (self._wall_time, first, batch_size, self._capacity)
+        return step_requests(self._classifier, self.chunks, *about)
 
     def timeline(self) -> Timeline | None:
         """The timeline; None if the trace contradicts itself or is too long."""
@@ -125,6 +118,7 @@ class AttributedStep:
             )
         ledger = split_rounding(_closed(_rows(classifier, peak, only_old=bool(faults)), in_use, notes))
         mode, compiled = classifier.mode
+        limit = int(trace.in_use[0] + trace.available[0]) if len(trace) else None
         notes.extend(_notes(compiled, None if replay is None else replay.check))
         pool = None if replay is None else pool_at(replay.map)
         fragmentation = None if pool is None else pool.fragmentation
@@ -137,7 +131,7 @@ class AttributedStep:
             in_use_bytes=in_use,
             pool_bytes=None if pool is None else pool.pool_bytes,
             largest_free_bytes=None if pool is None else pool.largest_free_bytes,
-            capacity_bytes=_limit(trace) if self._capacity is None else self._capacity,
+            capacity_bytes=limit if self._capacity is None else self._capacity,
             fragmentation=_fragmentation(trace, peak) if fragmentation is None else fragmentation,
             rounding_bytes=rounding_total(ledger),
             ledger=ledger,
@@ -205,10 +199,6 @@ def ledger_of(memory_map: MemoryMap) -> tuple[LedgerRow, ...]:
     return () if missing < 0 else split_rounding((*rows, LedgerRow(None, "unattributed", None, missing, None)))
 
 
-def _limit(trace: AllocationTrace) -> int | None:
-    return int(trace.in_use[0] + trace.available[0]) if len(trace) else None
-
-
 def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:
     """The allocator's own figure at the peak; None if unknown."""
     value = float(trace.fragmentation[peak]) if peak >= 0 else math.nan
@@ -258,7 +248,8 @@ def tensor_groups(classifier: Classifier, peak: int) -> tuple[HeldTensorGroup, .
             if "other_state" in categories(chunk):
                 place = (fact.requested_bytes, f"variable `{fact.name.partition('#')[0].partition(':')[0]}`")
                 others.append(HeldTensorGroup(fact.shape, fact.dtype, 1, *place, category="other_state"))
-    groups = [*_grouped(held, _lines(facts.tensors_at_end, classifier)), *_merged(others)]
+    groups = [*_grouped(held, _lines(facts.tensors_at_end, classifier))]
+    groups += [dataclasses.replace(one, count=count, bytes=count * one.bytes) for one, count in Counter(others).items()]
     return tuple(sorted(groups, key=lambda group: (-group.bytes, group.shape, group.dtype, group.held_by or "")))
 
 
@@ -283,12 +274,6 @@ def _dense_gradients(
         yield HeldTensorGroup(*known, 1, size, holder, fact.line, category="weight_gradients")
 
 
-def _merged(singles: Iterable[HeldTensorGroup]) -> Iterator[HeldTensorGroup]:
-    counts = Counter(singles)
-    for group, count in counts.items():
-        yield dataclasses.replace(group, count=count, bytes=count * group.bytes)
-
-
 def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) -> Iterator[HeldTensorGroup]:
     by_key: dict[_Key, list[TensorFact]] = {}
     for tensor in tensors:
@@ -305,8 +290,8 @@ def _grouped(tensors: Iterable[TensorFact], lines: Mapping[_Key, str | None]) ->
 def _lines(tensors: Iterable[TensorFact], classifier: Classifier) -> dict[_Key, str | None]:
     """Key of tensors made in the window to the line that made most of them."""
     chunks = classifier.chunks
-    kept = np.flatnonzero((chunks.birth >= 0) & (chunks.death == classifier.window.events)).tolist()
-    chunk_at = {int(chunks.address[chunk]): chunk for chunk in kept}
+    kept = np.flatnonzero((chunks.birth >= 0) & (chunks.death == classifier.window.events))
+    chunk_at = dict(zip(chunks.address[kept].tolist(), kept.tolist(), strict=True))
     lines: dict[_Key, Counter[str | None]] = {}
     for tensor in tensors:
         if tensor.address in chunk_at:

@@ -92,9 +92,8 @@ class OpNames:
             for scope, own in by_scope.items():
                 graphs = list(self._graphs_at(root, scope))
                 known += sum(any(name[start:] in ops for ops, start in graphs) for name in own)
-            if known:
-                ranked.append((known, place, root))
-        return [root for _, _, root in sorted(ranked, key=lambda entry: entry[:2], reverse=True)]
+            ranked += [(known, place)] if known else []
+        return [roots[place] for _, place in sorted(ranked, reverse=True)]
 
     def fact(self, name: str) -> OpFact | None:
         """Facts of an op, or of the op that TensorFlow's graph optimizer derived it from; None if unknown."""

@@ -94,19 +94,18 @@ class RecentSteps:
         `traced_batch` and `given_batch` are the batch sizes of the traced and of the failed step."""
         steps = self._comparable(event, facts)
         layer = next((one for one in layers if one.path == event.layer), None)
-        request = (event.phase, event.op, event.requested_bytes)
-        batch = given_batch or observed_batch(steps, *request, event.shape, layer, traced_batch)
+        batch = given_batch or observed_batch(steps, event, layer, traced_batch)
         if memory_map is None:
             return post_mortem(event, None, batch)
-        matching = OwnerMatching(memory_map)
+        matching = OwnerMatching(memory_map, steps, event)
         matching.variables(facts.variables)
         # In graph mode, Python holds no results of the step's ops: a tensor that it holds has no other owner.
         if facts.mode == "eager":
-            matching.same_place(steps, *request)
+            matching.same_place()
         matching.tensors(facts.tensors)
-        matching.same_place(steps, *request)
-        matching.same_size(steps, *request, batch / traced_batch if batch and traced_batch else 1.0)
-        matching.results(layers, batch, event.phase)
+        matching.same_place()
+        matching.same_size(batch / traced_batch if batch and traced_batch else 1.0)
+        matching.results(layers, batch)
         return post_mortem(event, matching.result(), batch, self.needed_bytes(event, batch))
 
     def _comparable(self, event: OomEvent, facts: TraceFacts) -> list[StepChunks]:

@@ -1,13 +1,14 @@
 """Owners of chunks known by size only, from hand-made traced steps."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
 from map_cases import memory_map
 from reading_cases import MIB, make_layer
 
-from tb_memplugin.attribution import OwnerMatching, StepChunks, observed_batch
+from tb_memplugin.attribution import OomEvent, OwnerMatching, StepChunks, observed_batch
 from tb_memplugin.schema import ChunkOwner, Layer, MemoryMap
 
 INPUTS = ChunkOwner(None, "inputs", None)
@@ -23,6 +24,10 @@ def step_of(
     size, birth, death = (np.asarray([chunk[column] for chunk in chunks]) for column in range(3))
     owner = np.asarray([owners.index(chunk[3]) for chunk in chunks])
     return StepChunks(3, "train", np.arange(len(chunks)) << 32, size, size, birth, death, owner, owners, 20, ops or {})
+
+
+def failed(op: str | None, requested: int | None, **more: Any) -> OomEvent:
+    return OomEvent("1", "failed", "GPU:0", 0.0, **{"phase": "train", "requested_bytes": requested, "op": op, **more})
 
 
 def chunks_of(*sizes: int) -> MemoryMap:
@@ -46,14 +51,14 @@ def test_the_scale_decides_between_two_requests_of_one_op() -> None:
         [(MIB, 1, 9, SECOND), (8 * MIB, 2, 9, SECOND), (2 * MIB, 0, 9, FIRST), (4 * MIB, 0, 9, INPUTS)],
         {"grad/Einsum": (1, 2)},
     )
-    join = OwnerMatching(chunks_of(8 * MIB, 16 * MIB, 4 * MIB))
-    join.same_size([step], "train", "grad/Einsum", 32 * MIB, 4.0)
+    join = OwnerMatching(chunks_of(8 * MIB, 16 * MIB, 4 * MIB), [step], failed("grad/Einsum", 32 * MIB))
+    join.same_size(4.0)
     assert owners_of(join) == [FIRST, INPUTS, SECOND]
 
 
 def test_chunks_of_a_size_get_the_owners_that_as_many_always_had() -> None:
-    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB))
-    join.same_size([STEP], "train", "new", 768 * MIB, 128.0)
+    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB), [STEP], failed("new", 768 * MIB))
+    join.same_size(128.0)
     assert sorted(map(str, owners_of(join))) == sorted(map(str, [INPUTS, FIRST]))
 
 
@@ -62,8 +67,8 @@ def test_few_extra_chunks_of_a_size_stay_without_owner() -> None:
     step = step_of([(MIB, birth, 15, owner) for birth, owner in zip((0, 1, 2, 6), owners, strict=True)], {"conv": (6,)})
 
     def told(count: int) -> list[ChunkOwner | None]:
-        join = OwnerMatching(chunks_of(*[MIB] * count))
-        join.same_size([step], "train", "conv", MIB, 1.0)
+        join = OwnerMatching(chunks_of(*[MIB] * count), [step], failed("conv", MIB))
+        join.same_size(1.0)
         return owners_of(join)
 
     assert sorted(told(4), key=str) == sorted(owners, key=str)
@@ -75,24 +80,24 @@ def test_op_without_a_request_in_the_traced_step_still_marks_the_point() -> None
     # GIVEN a step that allocates the second layer's chunk after freeing the first one's, and an op in between
     step = step_of([(MIB, 0, 5, FIRST), (MIB, 6, 9, SECOND)])
     step = dataclasses.replace(step, started={"call/mul": 8})
-    join = OwnerMatching(chunks_of(4 * MIB))
-    join.same_size([step], "train", "mul", 4 * MIB, 4.0)
+    join = OwnerMatching(chunks_of(4 * MIB), [step], failed("mul", 4 * MIB))
+    join.same_size(4.0)
     assert owners_of(join) == [SECOND]
 
 
 def test_a_failed_request_as_in_a_traced_step_has_the_traced_batch() -> None:
-    assert observed_batch([STEP], "train", "conv", 6 * MIB, None, None, 8) == 8
+    assert observed_batch([STEP], failed("conv", 6 * MIB), None, 8) == 8
     # AND another one has none: the op may have requested more for any other reason
-    assert observed_batch([STEP], "train", "conv", 12 * MIB, None, None, 8) is None
-    assert observed_batch([STEP], "validation", "conv", 6 * MIB, None, None, 8) is None
-    assert observed_batch([STEP], "train", "conv", 6 * MIB, None, None, None) is None
+    assert observed_batch([STEP], failed("conv", 12 * MIB), None, 8) is None
+    assert observed_batch([STEP], failed("conv", 6 * MIB, phase="validation"), None, 8) is None
+    assert observed_batch([STEP], failed("conv", 6 * MIB), None, None) is None
 
 
 def test_ambiguous_owners_are_not_given() -> None:
     # GIVEN a step in which two chunks of a size were the batch and the first layer's, and later two of two layers
     both = step_of([(MIB, 0, 5, INPUTS), (MIB, 1, 5, FIRST), (MIB, 8, 12, FIRST), (MIB, 9, 12, SECOND)])
-    join = OwnerMatching(chunks_of(MIB, MIB))
-    join.same_size([both], "train", None, None, 1.0)
+    join = OwnerMatching(chunks_of(MIB, MIB), [both], failed(None, None))
+    join.same_size(1.0)
     assert owners_of(join) == [None, None]
 
 
@@ -102,11 +107,11 @@ def test_ambiguous_owners_are_not_given() -> None:
 )
 def test_batch_follows_from_a_tensor_in_the_shape_of_its_layers_output(shape: str | None, batch: int | None) -> None:
     layer = make_layer("net/first", True, 100)
-    assert observed_batch([], "train", "conv", MIB, shape, layer, 8) == batch
-    assert observed_batch([], "train", "conv", MIB, shape, None, 8) is None
+    assert observed_batch([], failed("conv", MIB, shape=shape), layer, 8) == batch
+    assert observed_batch([], failed("conv", MIB, shape=shape), None, 8) is None
 
 
 def test_batch_is_unknown_from_a_tensor_as_large_as_the_weights() -> None:
     square = Layer(**{**vars(make_layer("net/first", True, 32 * 32 + 32)), "output_shape": (-1, 32)})
     for examples, batch in ((32, None), (31, 31)):
-        assert observed_batch([], "train", "conv", MIB, f"[{examples},32] float", square, 8) == batch
+        assert observed_batch([], failed("conv", MIB, shape=f"[{examples},32] float"), square, 8) == batch
