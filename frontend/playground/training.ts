@@ -151,12 +151,7 @@ export function ledgerTotalsOf(plan: Plan, layer: string | null): Uint8Array<Arr
   const { step, wall_time, in_use_bytes, groups } = totals;
   return encodeColumns(
     { ...place, layer, groups },
-    {
-      step,
-      wall_time,
-      in_use_bytes,
-      ...Object.fromEntries(totals.bytes.map((column, index) => [`group/${index}`, column])),
-    },
+    { step, wall_time, in_use_bytes, ...Object.fromEntries(totals.bytes.map((column, index) => [`group/${index}`, column])) },
   );
 }
 
@@ -167,11 +162,7 @@ export function activationsOf(plan: Plan, first: number, last: number, points: n
   const bytes = layers.map((_, index) => steps.map((step) => ((layers.length - index) * 3 + (step % 7)) * MIB));
   return encodeColumns(
     { run: plan.run, total_rows: last - first + 1, layers },
-    {
-      step: steps,
-      wall_time: steps.map(wallTime),
-      ...Object.fromEntries(bytes.map((column, index) => [`layer/${index}`, column])),
-    },
+    { step: steps, wall_time: steps.map(wallTime), ...Object.fromEntries(bytes.map((column, index) => [`layer/${index}`, column])) },
   );
 }
 

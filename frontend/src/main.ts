@@ -4,16 +4,23 @@ import { h, render as mount } from "preact";
 import plotStyle from "uplot/dist/uPlot.min.css?inline";
 
 import { embeddedSource, REPORT_ID } from "./api/embedded";
-import { httpSource } from "./api/http";
+import { httpSource } from "./api/source";
 import { createStore, keepUp } from "./state/store";
 import { App } from "./views/app/app";
-import { STYLES } from "./views/app/styles";
+
+const SHEETS = import.meta.glob<string>("./**/*.css", { eager: true, query: "?inline", import: "default" });
+/** Shared parts come before the views, which may differ from them. */
+const FIRST = ["theme", "shared", "app", "layers"];
+const placeOf = (path: string): number => FIRST.findIndex((folder) => path.includes(`/${folder}/`)) >>> 0;
+const styles = Object.keys(SHEETS)
+  .sort((a, b) => placeOf(a) - placeOf(b))
+  .map((path) => SHEETS[path]);
 
 const report = document.getElementById(REPORT_ID);
 
 export function render(): void {
   const sheet = document.createElement("style");
-  sheet.textContent = plotStyle + STYLES;
+  sheet.textContent = plotStyle + styles.join("");
   document.head.append(sheet);
   document.documentElement.lang = "en";
   // A report says in its own title what it is about.

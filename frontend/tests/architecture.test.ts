@@ -122,26 +122,6 @@ describe("views", () => {
   });
 });
 
-describe("tests", () => {
-  const tests = readdirSync(import.meta.dirname, { recursive: true, encoding: "utf8" }).filter((name) => name.endsWith(".test.ts"));
-  const playground = join(import.meta.dirname, "../playground");
-
-  /** Of the sources as a whole, and of the whole page. */
-  const ofAll = ["architecture.test.ts", join("screens", "screens.test.ts")];
-
-  it.each(tests.filter((name) => !ofAll.includes(name)))("%s lies at the path of a module that it imports", (name) => {
-    const path = join(import.meta.dirname, name);
-    const module = name.replace(/\.test\.ts$/, "");
-    const tested = module.startsWith(`playground${sep}`) ? join(playground, "..", module) : join(root, module);
-    const targets = [...readFileSync(path, "utf8").matchAll(/\bfrom\s+"(\.[^"]+)"/g)].map((found) => join(path, "..", found[1] as string));
-    expect(targets).toContain(tested);
-  });
-
-  it("lie nowhere else", () => {
-    expect(files.filter((name) => /\.test\.tsx?$/.test(name))).toEqual([]);
-  });
-});
-
 describe("text from strangers", () => {
   it.each(files)("%s never becomes markup", (name) => {
     expect(readFileSync(join(root, name), "utf8")).not.toMatch(/innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(/);

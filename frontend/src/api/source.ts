@@ -1,10 +1,10 @@
 /** The answers that the page asks for, from the plugin's routes or from a saved report: each route with its parameters and its check. */
 
-import { readColumns, type Check } from "../lib/check";
+import { readColumns, type Check, list, text } from "../lib/check";
 import type { Devices } from "../model/devices";
-import type { MemoryMap, Place } from "../model/memory-map";
-import type { Overview } from "../model/overview";
-import { HOST_PARTS, type HostMemory, type PoolSteps } from "../model/pool";
+import { MAP_COLUMNS, type MemoryMap, type Place } from "../model/memory-map";
+import { OVERVIEW_COLUMNS, type Overview } from "../model/overview";
+import { HOST_PARTS, POOL_COLUMNS, type HostMemory, type PoolSteps } from "../model/pool";
 import type { Activations, LedgerTotals } from "../model/snapshot";
 import { splitRounding, type Timeline } from "../model/timeline";
 import { changedConditions, type Conditions } from "../model/what-if";
@@ -29,20 +29,7 @@ export function parseDevices(json: unknown, where = "devices"): Devices {
 }
 
 export function parseOverview(buffer: ArrayBuffer): Overview {
-  const { answer, numbered } = readColumns(buffer, "overview", schema.overviewHead, [
-    "step",
-    "epoch",
-    "wall_time",
-    "in_use_bytes",
-    "peak_bytes",
-    "capacity_bytes",
-    "host_resident_bytes",
-    "driver_process_bytes",
-    "driver_used_bytes",
-    "driver_total_bytes",
-    "snapshot",
-    "traced",
-  ]);
+  const { answer, numbered } = readColumns(buffer, "overview", schema.overviewHead, OVERVIEW_COLUMNS);
   return { ...answer, bytes: numbered("group", answer.groups) };
 }
 
@@ -56,27 +43,13 @@ export function parseLedgerTotals(buffer: ArrayBuffer): LedgerTotals {
   return { ...answer, bytes: numbered("group", answer.groups) };
 }
 
-const MAP_COLUMNS = ["address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region"] as const;
 export const parseMap = (buffer: ArrayBuffer): MemoryMap => readColumns(buffer, "map", schema.mapHead, MAP_COLUMNS).answer;
 
 const TIMELINE_COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line"] as const;
 export const parseTimeline = (buffer: ArrayBuffer): Timeline =>
   splitRounding(readColumns(buffer, "timeline", schema.timelineHead, TIMELINE_COLUMNS).answer);
 
-export const parsePool = (buffer: ArrayBuffer): PoolSteps =>
-  readColumns(buffer, "pool", schema.poolHead, [
-    "step",
-    "wall_time",
-    "session",
-    "in_use_bytes",
-    "peak_bytes",
-    "capacity_bytes",
-    "pool_source",
-    "pool_bytes",
-    "largest_free_bytes",
-    "fragmentation",
-    "rounding_bytes",
-  ]).answer;
+export const parsePool = (buffer: ArrayBuffer): PoolSteps => readColumns(buffer, "pool", schema.poolHead, POOL_COLUMNS).answer;
 
 const parseHostMemory = (buffer: ArrayBuffer): HostMemory =>
   readColumns(buffer, "host_memory", schema.hostMemoryHead, ["step", "wall_time", "host_resident_bytes", ...HOST_PARTS]).answer;
@@ -186,3 +159,25 @@ export interface Source extends ReturnType<typeof routesOver> {
   /** TensorBoard's own list of runs, in the order that gives them their colours. */
   hostRuns(signal: AbortSignal): Promise<string[]>;
 }
+
+const get: Ask = async (route, parameters, signal) => {
+  const known = Object.entries(parameters).flatMap(([name, value]) => (value === null ? [] : [[name, String(value)]]));
+  const address = known.length > 0 ? `${route}?${new URLSearchParams(known).toString()}` : route;
+  let response: Response;
+  try {
+    response = await fetch(address, { signal, credentials: "same-origin" });
+  } catch (cause) {
+    if (signal.aborted) throw cause;
+    throw new Error("The server does not answer. Is it still running?", { cause });
+  }
+  if (response.ok) return response.arrayBuffer();
+  const isSentence = response.headers.get("content-type")?.startsWith("text/plain") ?? false;
+  const sentence = isSentence ? (await response.text()).trim().slice(0, 500) : "";
+  const parameter = response.headers.get("x-parameter");
+  throw new Refused(response.status, sentence || `The server answered ${response.status} for ${route}.`, parameter);
+};
+
+export const httpSource: Source = {
+  ...routesOver((route, parameters, signal) => get(`./${route}`, parameters, signal)),
+  hostRuns: async (signal) => list(text)(jsonOf(await get("../../runs", {}, signal)), "runs"),
+};

@@ -99,9 +99,8 @@ export function clamped(view: Range, whole: Range, least = LEAST): Range {
 }
 
 /** The span that a drag over a view marks, from its low end; null for a click, which moves by at most a 200th of the view. */
-export function dragged(from: number, to: number, view: Range): Range | null {
-  return Math.abs(to - from) > (view[1] - view[0]) / 200 ? [Math.min(from, to), Math.max(from, to)] : null;
-}
+export const dragged = (from: number, to: number, view: Range): Range | null =>
+  Math.abs(to - from) > (view[1] - view[0]) / 200 ? [Math.min(from, to), Math.max(from, to)] : null;
 
 /** From this width on, in device pixels, a chunk is set off from its neighbour. */
 const APART = 4;

@@ -215,11 +215,7 @@ export class Plot {
           },
         },
       },
-      hooks: {
-        draw: [() => this.painted()],
-        setCursor: [(chart) => this.moved(chart)],
-        setSelect: [() => this.selected()],
-      },
+      hooks: { draw: [() => this.painted()], setCursor: [(chart) => this.moved(chart)], setSelect: [() => this.selected()] },
     };
   }
 

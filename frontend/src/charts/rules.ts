@@ -60,11 +60,7 @@ export function capacityPainter(
     if (inside) {
       const y = Math.round(scale.y(value)) + 0.5;
       if (across) {
-        stroke(context, scale, lineOf(scale.left, y, scale.left + scale.width, y), {
-          colour: capacity,
-          width: 1.25,
-          dash: CAPACITY_DASH,
-        });
+        stroke(context, scale, lineOf(scale.left, y, scale.left + scale.width, y), { colour: capacity, width: 1.25, dash: CAPACITY_DASH });
       }
       write(label, y + 4 * scale.ratio);
     } else write(`↑ ${label}`, scale.top + 4 * scale.ratio);
@@ -147,17 +143,14 @@ export interface Span {
   name: number;
 }
 
-interface LaneInks {
-  ground: string;
-  shade: string;
-  text: string;
-  mark: string;
-}
-
 export const LANE_HEIGHT = 16;
 
 /** Epochs as blocks above the plot, validations as notches in them. Painted outside of the plot's box. */
-export function lanePainter(epochs: readonly Span[], notches: readonly number[], inks: LaneInks): Painter {
+export function lanePainter(
+  epochs: readonly Span[],
+  notches: readonly number[],
+  inks: { ground: string; shade: string; text: string; mark: string },
+): Painter {
   return (context, scale) => {
     const height = LANE_HEIGHT * scale.ratio;
     const top = scale.top - height - 3 * scale.ratio;

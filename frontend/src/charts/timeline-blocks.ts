@@ -202,9 +202,8 @@ const LEAST = 0.25;
 const round = (value: number): number => Math.round(value * 100) / 100;
 
 /** The paths of all blocks in a range that are high enough to be seen, in the order of painting. */
-export function blockPaths(blocks: Blocks, layout: TimelineLayout, range: Range, box: Box): BlockPath[] {
-  return blocks.place ? placedPaths(blocks, layout.edges, range, box) : stackedPaths(blocks, layout, range, box);
-}
+export const blockPaths = (blocks: Blocks, layout: TimelineLayout, range: Range, box: Box): BlockPath[] =>
+  blocks.place ? placedPaths(blocks, layout.edges, range, box) : stackedPaths(blocks, layout, range, box);
 
 function placedPaths({ order, place, start, end, bytes }: Blocks, edges: Float64Array, range: Range, box: Box): BlockPath[] {
   const [first, last] = [momentAt(edges, range[0]), momentAt(edges, range[1])];

@@ -68,14 +68,10 @@ export function signedFigure(bytes: number, magnitude: string): string {
   return `${arrow} ${magnitude.startsWith("<") ? "" : sign}${magnitude}`;
 }
 
-export function formatExact(bytes: number): string {
-  return `${bytes < 0 ? "-" : ""}${formatCount(Math.abs(bytes))} B`;
-}
+export const formatExact = (bytes: number): string => `${bytes < 0 ? "-" : ""}${formatCount(Math.abs(bytes))} B`;
 
 /** Whole numbers with thousands separators, the same in every locale. */
-export function formatCount(count: number): string {
-  return String(Math.round(count)).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
-}
+export const formatCount = (count: number): string => String(Math.round(count)).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 
 /** "0x7f3a5c000100" */
 export const addressText = (address: number): string => `0x${address.toString(16)}`;
@@ -159,9 +155,8 @@ function csvCell(cell: Cell): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-export function toCsv({ columns, rows }: Table): string {
-  return [columns, ...rows].map((cells) => `${cells.map(csvCell).join(",")}\r\n`).join("");
-}
+export const toCsv = ({ columns, rows }: Table): string =>
+  [columns, ...rows].map((cells) => `${cells.map(csvCell).join(",")}\r\n`).join("");
 
 export function toJson({ columns, rows }: Table): string {
   const known = (cell: Cell | undefined): Cell =>

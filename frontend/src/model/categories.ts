@@ -53,10 +53,7 @@ export const categoryLabel = (category: Category): string => LABELS[category];
 export const categoryMeaning = (category: Category): string => MEANINGS[category];
 
 /** The group of the stack that an owner belongs to: only weights are split into frozen and trainable. */
-export const groupOfOwner = ({ category, trainable }: Group): Group => ({
-  category,
-  trainable: category === "weights" ? trainable : null,
-});
+export const groupOfOwner = ({ category, trainable }: Group): Group => ({ category, trainable: category === "weights" ? trainable : null });
 
 interface Word {
   label: string;
@@ -83,11 +80,7 @@ export const WORDS = {
   },
   free_other: { label: "free: other chunks", meaning: "all free chunks of the pool but the largest", source: ALLOCATOR },
   unreserved: { label: "unreserved", meaning: "capacity − pool: the allocator may still reserve it", source: ALLOCATOR },
-  rounding_bytes: {
-    label: "rounding",
-    meaning: ROUNDING_MEANING,
-    source: "the trace",
-  },
+  rounding_bytes: { label: "rounding", meaning: ROUNDING_MEANING, source: "the trace" },
   utilisation: { label: "utilisation", meaning: "allocated / pool", source: ALLOCATOR },
   fragmentation: {
     label: "fragmentation",
@@ -95,11 +88,7 @@ export const WORDS = {
     source: ALLOCATOR,
   },
   requested_bytes: { label: "requested", meaning: "size of the failed allocation", source: "TensorFlow's error or dump" },
-  host_resident_bytes: {
-    label: "host RSS",
-    meaning: "resident memory of the training process",
-    source: "the operating system's figure",
-  },
+  host_resident_bytes: { label: "host RSS", meaning: "resident memory of the training process", source: "the operating system's figure" },
   pinned_pool_bytes: {
     label: "pool of pinned memory",
     meaning: "TensorFlow's pool of host memory that is pinned for transfers to GPUs (gpu_host_bfc)",

@@ -35,15 +35,11 @@ export interface GroupDelta {
 export const groupDeltas = (from: readonly Part[], to: readonly Part[]): GroupDelta[] =>
   groupSums([from, to]).map(({ group, bytes: [before = 0, after = 0] }) => ({ group, from: before, to: after, delta: after - before }));
 
-interface FoldedDeltas {
-  count: number;
-  from: number;
-  to: number;
-  delta: number;
-}
-
 /** The differences that matter, in stack order, and the sum of the others: none if it would be of a single one. */
-export function foldDeltas(deltas: readonly GroupDelta[]): { shown: GroupDelta[]; folded: FoldedDeltas | null } {
+export function foldDeltas(deltas: readonly GroupDelta[]): {
+  shown: GroupDelta[];
+  folded: { count: number; from: number; to: number; delta: number } | null;
+} {
   const total = (side: "from" | "to"): number => deltas.reduce((sum, one) => sum + one[side], 0);
   const whole = Math.max(total("from"), total("to"));
   const small = deltas.filter(({ delta }) => isMinor(delta, whole));

@@ -55,11 +55,7 @@ export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): De
 
 const LISTED = 10;
 
-const STATUSES: Record<string, string> = {
-  failed: "ran out of memory",
-  growing: "memory grows",
-  fragmented: "free memory is fragmented",
-};
+const STATUSES: Record<string, string> = { failed: "ran out of memory", growing: "memory grows", fragmented: "free memory is fragmented" };
 
 /** Workers that stopped early or have a bad status; the last entry counts those that are not listed. */
 export function conspicuous({ rolled_up, devices, workers }: Devices): { device: string | null; sentence: string }[] {

@@ -10,8 +10,8 @@ import type { BlockingChunks, ChunkOwner, MapHead, Phase } from "../schema";
 /** A map of a traced step, or of a failure by its number. */
 export type Place = { device: string; step: number; phase: Phase } | { oom: number };
 
-type MapColumn = "address" | "bytes" | "requested_bytes" | "state" | "owner" | "source" | "since" | "region";
-export type MemoryMap = MapHead & { rows: number } & Record<MapColumn, Float64Array>;
+export const MAP_COLUMNS = ["address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region"] as const;
+export type MemoryMap = MapHead & { rows: number } & Record<(typeof MAP_COLUMNS)[number], Float64Array>;
 
 export const COLOURINGS = ["category", "layer", "age"] as const;
 export type Colouring = (typeof COLOURINGS)[number];

@@ -6,21 +6,22 @@ import { groupLabel } from "./categories";
 import { shortName } from "./run";
 import type { Failure, Group, LayerChange, Mode, OverviewHead, SnapshotRef } from "../schema";
 
-type OverviewColumn =
-  | "step"
-  | "epoch"
-  | "wall_time"
-  | "in_use_bytes"
-  | "peak_bytes"
-  | "capacity_bytes"
-  | "host_resident_bytes"
-  | "driver_process_bytes"
-  | "driver_used_bytes"
-  | "driver_total_bytes"
-  | "snapshot"
-  | "traced";
+export const OVERVIEW_COLUMNS = [
+  "step",
+  "epoch",
+  "wall_time",
+  "in_use_bytes",
+  "peak_bytes",
+  "capacity_bytes",
+  "host_resident_bytes",
+  "driver_process_bytes",
+  "driver_used_bytes",
+  "driver_total_bytes",
+  "snapshot",
+  "traced",
+] as const;
 /** `bytes` has a column for each group. */
-export type Overview = OverviewHead & { rows: number; bytes: Float64Array[] } & Record<OverviewColumn, Float64Array>;
+export type Overview = OverviewHead & { rows: number; bytes: Float64Array[] } & Record<(typeof OVERVIEW_COLUMNS)[number], Float64Array>;
 
 export function at(column: Float64Array, row: number): number | null {
   const value = column[row];
@@ -61,6 +62,12 @@ export function provenance(overview: Overview, row: number): Provenance {
   if (!snapshot) return { kind: "layer table" };
   if (overview.traced[row] !== 1) return { kind: "inferred", snapshot };
   return { kind: snapshot.at_failure ? "failure" : "traced", snapshot };
+}
+
+/** The snapshot that the breakdown of a row comes from; null for the layer table. */
+export function snapshotAt(overview: Overview, row: number): SnapshotRef | null {
+  const source = provenance(overview, row);
+  return source.kind === "layer table" ? null : source.snapshot;
 }
 
 export function provenanceSentence(source: Provenance): string {

@@ -6,19 +6,20 @@ import type { Demand, DeviceMemory, MemoryPart, MemorySegment, PoolHead, PoolSou
 import { groupLabel } from "./categories";
 import { at } from "./overview";
 
-type PoolColumn =
-  | "step"
-  | "wall_time"
-  | "session"
-  | "in_use_bytes"
-  | "peak_bytes"
-  | "capacity_bytes"
-  | "pool_source"
-  | "pool_bytes"
-  | "largest_free_bytes"
-  | "fragmentation"
-  | "rounding_bytes";
-export type PoolSteps = PoolHead & { rows: number } & Record<PoolColumn, Float64Array>;
+export const POOL_COLUMNS = [
+  "step",
+  "wall_time",
+  "session",
+  "in_use_bytes",
+  "peak_bytes",
+  "capacity_bytes",
+  "pool_source",
+  "pool_bytes",
+  "largest_free_bytes",
+  "fragmentation",
+  "rounding_bytes",
+] as const;
+export type PoolSteps = PoolHead & { rows: number } & Record<(typeof POOL_COLUMNS)[number], Float64Array>;
 
 type Instant = "step end" | "peak" | "failed allocation";
 
@@ -43,9 +44,8 @@ export interface PoolFacts {
 const sourceAt = (pool: PoolSteps, row: number): PoolSource => pool.sources[at(pool.pool_source, row) ?? 0] ?? "unknown";
 
 /** The instant that allocated bytes are shown at where the pool is unknown: that of the measurements, if there are any. */
-export function usualInstant({ pool_source, sources }: PoolSteps): Instant {
-  return pool_source.includes(sources.indexOf("measured")) ? "step end" : "peak";
-}
+export const usualInstant = ({ pool_source, sources }: PoolSteps): Instant =>
+  pool_source.includes(sources.indexOf("measured")) ? "step end" : "peak";
 
 function instantAt(pool: PoolSteps, row: number): Instant {
   const source = sourceAt(pool, row);

@@ -79,9 +79,7 @@ export function ofOneKind<Device extends Pick<DeviceFacts, "device">>(devices: r
 }
 
 /** The device to show first: the most loaded one, or the first one where no peak is known. */
-export function preferredDevice(run: RunInfo): string | null {
-  return run.most_loaded ?? ofOneKind(run.devices)[0]?.device ?? null;
-}
+export const preferredDevice = (run: RunInfo): string | null => run.most_loaded ?? ofOneKind(run.devices)[0]?.device ?? null;
 
 export function preferredLabel(run: RunInfo): string {
   const device = preferredDevice(run) ?? "";
@@ -90,9 +88,7 @@ export function preferredLabel(run: RunInfo): string {
 }
 
 /** The phase that a run is about, to show first: training if it was recorded. */
-export function preferredPhase(run: RunInfo): Phase {
-  return run.phases.includes("train") ? "train" : (run.phases[0] ?? "train");
-}
+export const preferredPhase = (run: RunInfo): Phase => (run.phases.includes("train") ? "train" : (run.phases[0] ?? "train"));
 
 /** Whether the run recorded training steps: without them there are no gradients, and nothing is saved for a backward pass. */
 export const trains = ({ phases }: Pick<RunInfo, "phases">): boolean => phases.includes("train");

@@ -1,7 +1,7 @@
 /** The one selected step: every view shows it, or the traced step that its breakdown comes from. Pure. */
 
 import { lowerBound } from "../lib/search";
-import { at, peakRow, provenance, rowOfStep, type Overview } from "./overview";
+import { at, peakRow, rowOfStep, snapshotAt, type Overview } from "./overview";
 import type { SnapshotRef } from "../schema";
 
 export interface StepSelection {
@@ -73,13 +73,12 @@ export function selectStep(whole: Overview, shown: Overview, chosen: number | nu
   const wanted = chosen ?? defaultStep;
   const overview = holds(shown, wanted) ? shown : whole;
   const row = rowOfStep(overview, wanted);
-  const source = provenance(overview, row);
   const highest = at(whole.peak_bytes, peakRow(whole));
   return {
     overview,
     row,
     step: overview.step[row] as number,
-    snapshot: source.kind === "layer table" ? null : source.snapshot,
+    snapshot: snapshotAt(overview, row),
     chosen,
     defaultStep,
     failed: whole.failures.some((failure) => failure.step === overview.step[row]),

@@ -147,14 +147,12 @@ export function colourIndex(runs: readonly string[], hostRuns: readonly string[]
   return result;
 }
 
-interface RunsState {
-  answer: ReadonlySignal<Loaded<RunsAnswer>>;
-  hostRuns: ReadonlySignal<string[]>;
-}
-
 export type ChoicesSignal = ReadonlySignal<Choices>;
 
-export function createShown({ answer, hostRuns }: RunsState, choices: ChoicesSignal) {
+export function createShown(
+  { answer, hostRuns }: { answer: ReadonlySignal<Loaded<RunsAnswer>>; hostRuns: ReadonlySignal<string[]> },
+  choices: ChoicesSignal,
+) {
   const sticky = signal<string | null>(null);
   const runs = computed<RunInfo[]>(() => answer.value.value?.runs ?? []);
   const primary = computed(() => primaryRun(runs.value, choices.value, sticky.value));

@@ -1,4 +1,4 @@
-/** The page's state: runs, the user's choices, and the resources fetched for both. */
+/** The page's state: runs, the user's choices, the resources fetched for both, and what TensorBoard's page tells. */
 
 import { computed, signal, effect, type ReadonlySignal, type Signal } from "@preact/signals";
 
@@ -7,14 +7,98 @@ import { later, touch } from "../lib/activity";
 import type { Overview } from "../model/overview";
 import { selectStep, type StepSelection } from "../model/step-selection";
 import { chosenTimeline } from "../model/timeline";
-import { sameStep, type Choices } from "./address";
-import { createChoices, keepAddress } from "./choices";
-import { followDarkMode, isVisible, onAddress, onReload } from "./host";
+import { sameStep, type Choices, DEFAULTS, changedTo, decode, encode } from "./address";
 import type { Loaded } from "./resource";
 import { createColumns, createOverviews, createRecords, createResources } from "./resources";
 import { createRuns, createShown, type ChoicesSignal, type Shown } from "./runs";
-import { supports } from "./views";
+import { supports, VIEWS } from "./views";
 import type { TimelineRef } from "../schema";
+
+const KEY = "p.tb_memplugin.at";
+
+interface TfStorage {
+  getString(key: string): string;
+  setString(key: string, value: string, options: { defaultValue: string; useLocationReplace: boolean }): void;
+  addHashListener?(listener: () => void): void;
+}
+
+function attempt<T>(work: () => T): T | null {
+  try {
+    return work();
+  } catch {
+    return null;
+  }
+}
+
+function storage(): TfStorage | null {
+  return attempt(() => {
+    if (window.parent === window) return null;
+    const host = (window.parent as unknown as { tensorboard?: { tf_storage?: TfStorage } }).tensorboard;
+    return host?.tf_storage ?? null;
+  });
+}
+
+/** The page's part of the address: TensorBoard's hash if it can be reached, else the document's own. */
+export function readAddress(): string {
+  const kept = attempt(() => storage()?.getString(KEY) ?? null);
+  return kept ?? window.location.hash.replace(/^#/, "");
+}
+
+export function writeAddress(text: string): void {
+  const host = storage();
+  if (host && attempt(() => (host.setString(KEY, text, { defaultValue: "", useLocationReplace: true }), true))) return;
+  attempt(() => window.history.replaceState(null, "", `${window.location.pathname}${window.location.search}#${text}`));
+}
+
+/** Writes an address so that the browser's Back button returns to the one before it. */
+export function writeNextAddress(leaving: string, text: string): void {
+  // An empty text would be read as another tab's address.
+  writeAddress(leaving);
+  attempt(() => {
+    const { history, location } = storage() ? window.parent : window;
+    history.pushState(history.state, "", location.href);
+  });
+  writeAddress(text);
+}
+
+/** Calls `listener` when the address changes from outside, as by the back button or a pasted link. */
+export function onAddress(listener: () => void): void {
+  attempt(() => storage()?.addHashListener?.(listener));
+  window.addEventListener("hashchange", listener);
+}
+
+/** Lets TensorBoard's reload button, and its timer, reload this page's data. */
+export function onReload(listener: () => void): void {
+  attempt(() => {
+    const frame = window.frameElement as (Element & { reload?: () => void }) | null;
+    if (frame) frame.reload = listener;
+  });
+}
+
+/** TensorBoard hides a tab by making its frame 0 pixels high; the document itself stays "visible". */
+export const isVisible = (): boolean => document.visibilityState === "visible" && window.innerHeight > 0;
+
+/** `darkMode` of the document's own address, TensorBoard's name for it; null if it is not given. */
+function darkAsked(): boolean | null {
+  const asked = new URLSearchParams(window.location.search).get("darkMode");
+  return asked === "true" ? true : asked === "false" ? false : null;
+}
+
+function darkNow(): boolean {
+  const host = attempt(() => (window.parent === window ? darkAsked() : window.parent.document.body.classList.contains("dark-mode")));
+  return host ?? window.matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+/** Reports whether to be dark, now and after every change. */
+export function followDarkMode(listener: (dark: boolean) => void): void {
+  const report = (): void => listener(darkNow());
+  attempt(() => {
+    if (window.parent === window) return;
+    new MutationObserver(report).observe(window.parent.document.body, { attributes: true, attributeFilter: ["class"] });
+  });
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", report);
+  report();
+}
 
 interface Overviews {
   whole: ReadonlySignal<Loaded<Overview>>;
@@ -126,4 +210,114 @@ export function keepUp(store: Store, live: boolean): void {
   window.setInterval(() => {
     if (isVisible()) void store.poll();
   }, POLL_MS);
+}
+
+/** Choices that change with each key or turn of the wheel, or follow from others: Back does not stop at them. */
+const PASSING: ReadonlySet<keyof Choices> = new Set(["search", "moment", "tensor", "span", "mapZooms", "fitMib"]);
+
+/** Of the runs' filter, its first character and its removal are changes: Back undoes it as a whole. */
+const isChange = (before: Choices, now: Choices): boolean =>
+  (Object.keys(now) as (keyof Choices)[]).some(
+    (name) => !PASSING.has(name) && now[name] !== before[name] && (name !== "filter" || !now.filter || !before.filter),
+  );
+
+export function createChoices() {
+  const choices = signal<Choices>(decode(readAddress()));
+  const choose = (changed: Partial<Choices>): void => {
+    choices.value = changedTo(choices.peek(), changed);
+  };
+  /** Whether the change takes the place of the one before it, and whether there is a stop to use instead of a new one. */
+  const replaces = { current: false, spare: false };
+  const replaceAll = (now: Choices): void => {
+    replaces.current = true;
+    choices.value = now;
+    replaces.current = false;
+  };
+  return {
+    choices,
+    choose,
+    replaces,
+    /** The same, without a stop for Back. */
+    replace: (changed: Partial<Choices>): void => replaceAll(changedTo(choices.peek(), changed)),
+    /** The same; gives a function that restores the choices before. */
+    chooseWithUndo: (changed: Partial<Choices>): (() => void) => {
+      const before = choices.peek();
+      choose(changed);
+      const stopped = isChange(before, choices.peek());
+      return () => {
+        replaceAll(before);
+        // The stop that the change made is left for the next one.
+        if (stopped) replaces.spare = true;
+      };
+    },
+  };
+}
+
+/** The address of the default choices, once there is another one to go back to: an empty one is TensorBoard's on another tab. */
+const FIRST = `view=${DEFAULTS.view}`;
+
+/** `impliedStep` is the step to write where none is chosen. */
+export function keepAddress(
+  { choices, replaces }: { choices: Signal<Choices>; replaces: { current: boolean; spare: boolean } },
+  impliedStep: ReadonlySignal<number | null>,
+) {
+  let empty = "";
+  const textOf = (now: Choices, step: number | null): string => encode({ ...now, step: now.step ?? step }) || empty;
+  let before = choices.peek();
+  let written = encode(before);
+  effect(() => {
+    const now = choices.value;
+    const next = !replaces.current && isChange(before, now);
+    if (next) empty = FIRST;
+    const text = textOf(now, impliedStep.value);
+    if (text === written) return;
+    if (next && !replaces.spare) writeNextAddress(written || FIRST, text);
+    else writeAddress(text);
+    if (next) replaces.spare = false;
+    written = text;
+    before = now;
+  });
+  return {
+    follow: (): void => {
+      const text = readAddress();
+      // An address without our part means that TensorBoard went to another tab: keep the choices.
+      if (text === written || text === "") return;
+      empty = FIRST;
+      replaces.spare = false;
+      before = decode(text);
+      written = encode(before) || FIRST;
+      choices.value = before;
+    },
+  };
+}
+
+interface Clearing {
+  name: string;
+  /** Null if there is nothing to clear. */
+  clear(choices: Choices): Partial<Choices> | null;
+}
+
+const CLEARINGS: readonly Clearing[] = [
+  { name: "selected layer", clear: ({ layer }) => (layer !== null ? { layer: null } : null) },
+  { name: "selected category", clear: ({ category }) => (category !== null ? { category: null } : null) },
+  { name: "selected tensor", clear: ({ view, tensor }) => (supports(view, "moment") && tensor !== null ? { tensor: null } : null) },
+  { name: "selected moment", clear: ({ view, moment }) => (supports(view, "moment") && moment !== null ? { moment: null } : null) },
+  { name: "selected span", clear: ({ view, selection }) => (supports(view, "moment") && selection !== null ? { selection: null } : null) },
+  { name: "zoom of the timeline", clear: ({ view, span }) => (supports(view, "moment") && span !== null ? { span: null } : null) },
+  { name: "selected step", clear: ({ step }) => (step !== null ? { step: null } : null) },
+  { name: "zoom", clear: ({ zoom, mapZooms }) => (zoom !== null || mapZooms.length > 0 ? { zoom: null, mapZooms: [] } : null) },
+];
+
+/** "selected layer, selected category, …", in the order in which Escape clears them. */
+export const CLEARED_IN_ORDER = CLEARINGS.map(({ name }) => name).join(", ");
+
+/** The choices that one press of Escape changes; empty if nothing is left to clear. */
+export function cleared(choices: Choices): Partial<Choices> {
+  const { parent } = VIEWS[choices.view];
+  if (parent !== undefined) return { view: parent };
+  for (const { clear } of CLEARINGS) {
+    const changed = clear(choices);
+    if (changed) return changed;
+  }
+  return {};
 }

@@ -66,11 +66,7 @@ const TABLE = {
   },
   layers: { title: "Layers", selects: ["phase", "attempt", "step", "search"], needs: ["overview"] },
   frozen: { title: "Frozen vs trainable", selects: ["phase", "attempt", "step", "axis"], needs: ["overview", "totals"] },
-  step: {
-    title: "Step",
-    selects: ["phase", "attempt", "step", "moment", "search"],
-    needs: ["overview", "snapshots", "timelines"],
-  },
+  step: { title: "Step", selects: ["phase", "attempt", "step", "moment", "search"], needs: ["overview", "snapshots", "timelines"] },
   fragmentation: {
     title: "Fragmentation",
     selects: ["phase", "attempt", "step", "axis"],

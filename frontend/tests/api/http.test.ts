@@ -1,7 +1,6 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 
-import { httpSource } from "../../src/api/http";
-import { Refused } from "../../src/api/source";
+import { httpSource, Refused } from "../../src/api/source";
 import { AS_RECORDED } from "../../src/model/what-if";
 
 const signal = new AbortController().signal;

@@ -51,11 +51,7 @@ export const LAYOUT = timelineLayout(EDGES, [Float64Array.from({ length: MOMENTS
 
 export const columnOf = ({ rows, height }: Raster, x: number): number[] => [...rows.subarray(x * height, (x + 1) * height)];
 
-const PLACED_ROWS: Rows = {
-  start: Float64Array.of(0, 2, 0, 6),
-  end: Float64Array.of(10, 4, 10, 8),
-  bytes: Float64Array.of(4, 3, 2, 5),
-};
+const PLACED_ROWS: Rows = { start: Float64Array.of(0, 2, 0, 6), end: Float64Array.of(10, 4, 10, 8), bytes: Float64Array.of(4, 3, 2, 5) };
 
 export const PLACED_EDGES = Float64Array.from({ length: 11 }, (_, moment) => moment);
 export const PLACED = placedBlocks(PLACED_ROWS, Float64Array.of(0, 6, NaN, 6), 10);

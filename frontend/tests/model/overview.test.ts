@@ -77,13 +77,7 @@ describe("changes of the layer table", () => {
       peak_before: 70 * MIB,
       peak_after: 95 * MIB,
     });
-    expect(effect && comparison(effect, "r")).toEqual({
-      view: "compare",
-      primary: "r",
-      step: 10,
-      other: "r",
-      otherStep: 40,
-    });
+    expect(effect && comparison(effect, "r")).toEqual({ view: "compare", primary: "r", step: 10, other: "r", otherStep: 40 });
     expect(effect && comparison({ ...effect, step_before: null }, "r")).toBeNull();
     expect(effect && isFreezing(effect)).toBe(true);
     expect(effect && effectSentence(effect)).toBe(

@@ -227,12 +227,7 @@ describe("the parts of the bar", () => {
     part: MemorySegment["part"],
     category: MemorySegment["category"] = null,
     trainable: boolean | null = null,
-  ): MemorySegment => ({
-    part,
-    category,
-    trainable,
-    bytes: 1,
-  });
+  ): MemorySegment => ({ part, category, trainable, bytes: 1 });
 
   it("have keys and labels of their own", () => {
     const all = MEMORY_PARTS.map((part) => segment(part));

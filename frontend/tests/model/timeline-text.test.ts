@@ -1,8 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { groupSeries } from "../../src/model/timeline";
-import { LARGEST_FIRST, sortedRows } from "../../src/model/timeline-order";
 import {
+  groupSeries,
   momentSentence,
   rowFacts,
   sinceText,
@@ -19,7 +18,8 @@ import {
   tensorStops,
   tensorLines,
   timelineFile,
-} from "../../src/model/timeline-text";
+} from "../../src/model/timeline";
+import { LARGEST_FIRST, sortedRows } from "../../src/model/timeline-order";
 import { column, TIMELINE } from "./timeline-cases";
 import { TENSORS, timelineOf } from "./timeline-tensors-cases";
 

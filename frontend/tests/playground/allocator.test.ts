@@ -11,7 +11,7 @@ import { formatBytes } from "../../src/lib/bytes";
 import { growthFindings, verdictSentence, whenSentence } from "../../src/model/answer";
 import { COLOURINGS, chunkFacts, largestLayers, blockingSentence, regionStarts } from "../../src/model/memory-map";
 import { deviceMemorySentence, segmentKey, segmentLabel } from "../../src/model/pool";
-import { mapColours } from "../../src/views/shared/memory-map/colours";
+import { mapColours } from "../../src/views/shared/memory-map/strip";
 
 const wire = (value: unknown): unknown => JSON.parse(JSON.stringify(value));
 const plan = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];

@@ -18,8 +18,12 @@ import {
   liveRows,
   ownerOfRow,
   type Timeline,
+  momentSentence,
+  rowFacts,
+  sinceText,
+  untilText,
+  whatText,
 } from "../../src/model/timeline";
-import { momentSentence, rowFacts, sinceText, untilText, whatText } from "../../src/model/timeline-text";
 import { DEFAULTS, type Choices } from "../../src/state/address";
 import type { Scheme } from "../../src/theme/palette";
 import type { Focus } from "../../src/views/shared/context";

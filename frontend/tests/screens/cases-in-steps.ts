@@ -31,26 +31,20 @@ const STEPS: Case[] = [
     "step: pointer over a tensor",
     "samples",
     STEP,
-    {
-      acts: [point("#step-chart", "pointermove", 400, 150), point(".u-over", "mousemove", 400, 200)],
-    },
+    { acts: [point("#step-chart", "pointermove", 400, 150), point(".u-over", "mousemove", 400, 200)] },
   ],
   ["step: pointer over a category", "samples", `${STEP}&stack=category`, { acts: [point(".u-over", "mousemove", 400, 200)] }],
   [
     "step: tensor clicked",
     "samples",
     STEP,
-    {
-      acts: [point(".u-over", "mousemove", 300, 220), point(".u-over", "click", 300, 220, { detail: 1 })],
-    },
+    { acts: [point(".u-over", "mousemove", 300, 220), point(".u-over", "click", 300, 220, { detail: 1 })] },
   ],
   [
     "step: wheel turned",
     "samples",
     STEP,
-    {
-      acts: [point(".u-over", "wheel", 300, 220, { deltaY: -400 }), point(".u-over", "wheel", 300, 220, { deltaX: 60 })],
-    },
+    { acts: [point(".u-over", "wheel", 300, 220, { deltaY: -400 }), point(".u-over", "wheel", 300, 220, { deltaX: 60 })] },
   ],
   [
     "step: wheel turned after the whole step was shown",
@@ -80,9 +74,7 @@ const STEPS: Case[] = [
     "step: list sorted",
     "samples",
     STEP,
-    {
-      acts: [click("[data-testid='live'] .column-layer button"), click("[data-testid='live'] .column-freed button")],
-    },
+    { acts: [click("[data-testid='live'] .column-layer button"), click("[data-testid='live'] .column-freed button")] },
   ],
   ["step: row of the list clicked", "samples", STEP, { acts: [click("[data-testid='live'] tbody tr[data-row] .operation")] }],
   [
@@ -107,9 +99,7 @@ const STEPS: Case[] = [
     "step: download",
     "samples",
     "view=step&run=all_trainable&step=3",
-    {
-      acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")],
-    },
+    { acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")] },
   ],
   ["step: run with every request", "samples", "view=step&run=requests"],
   ["step: failure", "recorded", OOM_STEP],
@@ -170,9 +160,7 @@ const FRAGMENTATION: Case[] = [
     "fragmentation: pointer over a region",
     "samples",
     "view=fragmentation&run=frozen&step=163",
-    {
-      acts: [point(".strip-plot", "pointerdown", 100, 5), point(".strip-plot", "pointermove", 300, 5)],
-    },
+    { acts: [point(".strip-plot", "pointerdown", 100, 5), point(".strip-plot", "pointermove", 300, 5)] },
   ],
   [
     "fragmentation: region dragged open",

@@ -37,9 +37,7 @@ const OTHERS: Case[] = [
     "devices: download",
     "devices",
     "view=devices",
-    {
-      acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")],
-    },
+    { acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")] },
   ],
   ["failure", "samples", "view=oom&run=died_fragmentation"],
   ["failure: task", "tasks", "view=oom&run=failed"],
@@ -58,9 +56,7 @@ const OTHERS: Case[] = [
     "failure: download",
     "samples",
     "view=oom&run=died_fragmentation",
-    {
-      acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")],
-    },
+    { acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")] },
   ],
   ["what if", "samples", "view=what-if&run=frozen"],
   ["what if: requests", "samples", "view=what-if&run=requests"],
@@ -71,18 +67,14 @@ const OTHERS: Case[] = [
     "what if: conditions typed",
     "recorded",
     "view=what-if&run=out_of_memory",
-    {
-      acts: [enter(".conditions input", "32"), press(".conditions input", "Enter")],
-    },
+    { acts: [enter(".conditions input", "32"), press(".conditions input", "Enter")] },
   ],
   ["what if: keys over the curve", "recorded", "view=what-if&run=out_of_memory", { acts: [press(".plot", "ArrowRight")] }],
   [
     "what if: download",
     "recorded",
     "view=what-if&run=out_of_memory",
-    {
-      acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")],
-    },
+    { acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")] },
   ],
   ["what if: died", "samples", "view=what-if&run=died_fragmentation"],
   ["activations", "recorded", "view=activations&run=finished"],
@@ -120,9 +112,7 @@ const COMPARE: Case[] = [
     "compare: download",
     "tasks",
     "view=compare&run=failed&other=unfrozen",
-    {
-      acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")],
-    },
+    { acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")] },
   ],
 ];
 
@@ -135,10 +125,7 @@ const LIVE: Case[] = [
     "live: conditions entered",
     "recorded",
     FAILED,
-    {
-      live: true,
-      acts: [enter(".conditions input", "32"), press(".conditions input", "Enter"), press(".plot", "ArrowLeft", "Enter")],
-    },
+    { live: true, acts: [enter(".conditions input", "32"), press(".conditions input", "Enter"), press(".plot", "ArrowLeft", "Enter")] },
   ],
   ["live: budget entered", "recorded", FAILED, { live: true, acts: [enter(".budget input", "300MiB"), press(".budget input", "Enter")] }],
   [
@@ -173,10 +160,7 @@ const ERRORS: Case[] = [
     "error: no maps, no device memory",
     "samples",
     "view=fragmentation&run=frozen",
-    {
-      refused: ["maps", "deviceMemory", "demand"],
-      since: "view=fragmentation&run=frozen",
-    },
+    { refused: ["maps", "deviceMemory", "demand"], since: "view=fragmentation&run=frozen" },
   ],
   ["error: no host memory", "samples", "view=host&run=frozen", { refused: ["hostMemory"] }],
   ["error: no devices", "devices", "view=devices", { refused: ["devices"] }],

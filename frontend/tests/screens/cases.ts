@@ -17,29 +17,14 @@ const FRAME: Case[] = [
     "frame: a run is checked, then its name clicked",
     "samples",
     "run=frozen",
-    {
-      whole: true,
-      acts: [click("input[aria-label='Plot growing']"), click(".run-name", "growinggrows166 MiB")],
-    },
+    { whole: true, acts: [click("input[aria-label='Plot growing']"), click(".run-name", "growinggrows166 MiB")] },
   ],
-  [
-    "frame: list of runs opened, help opened",
-    "samples",
-    "run=frozen",
-    {
-      whole: true,
-      acts: [click(".runs-button"), press("main", "?")],
-    },
-  ],
+  ["frame: list of runs opened, help opened", "samples", "run=frozen", { whole: true, acts: [click(".runs-button"), press("main", "?")] }],
   [
     "frame: a digit opens a tab, a slash its search",
     "samples",
     "run=frozen",
-    {
-      whole: true,
-      since: "view=layers&run=frozen",
-      acts: [press("main", "2", "/")],
-    },
+    { whole: true, since: "view=layers&run=frozen", acts: [press("main", "2", "/")] },
   ],
   [
     "frame: tip of a figure by the keyboard",
@@ -135,20 +120,11 @@ const OVERVIEW: Case[] = [
     "overview: step clicked",
     "samples",
     "run=frozen",
-    {
-      acts: [point(".u-over", "mousemove", 300, 150), point(".u-over", "click", 300, 150, { detail: 1 })],
-    },
+    { acts: [point(".u-over", "mousemove", 300, 150), point(".u-over", "click", 300, 150, { detail: 1 })] },
   ],
   ["overview: dragged over the chart", "samples", "run=frozen", { acts: [drag(".u-over", [200, 100], [400, 100])] }],
   ["overview: rows unfolded", "samples", "run=frozen", { acts: [click(".folded-rows button")] }],
-  [
-    "overview: category clicked, then cleared",
-    "samples",
-    "run=frozen",
-    {
-      acts: [click("tr.choosable"), press("body", "Escape")],
-    },
-  ],
+  ["overview: category clicked, then cleared", "samples", "run=frozen", { acts: [click("tr.choosable"), press("body", "Escape")] }],
   ["overview: category clicked", "samples", "run=frozen", { acts: [click("tr.choosable")] }],
   ["overview: mark clicked", "samples", "run=frozen", { acts: [click(".mark")] }],
   ["overview: mark of a failure clicked", "samples", "run=died_fragmentation", { acts: [click(".mark.failure")] }],
@@ -170,9 +146,7 @@ const OVERVIEW: Case[] = [
     "overview: downloads",
     "samples",
     "run=requests",
-    {
-      acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "PNG")],
-    },
+    { acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "PNG")] },
   ],
   ["overview: task that was unfrozen, step before", "tasks", "run=unfrozen&step=20", { since: "run=unfrozen" }],
   ["overview: small run", "recorded", "run=small"],
@@ -212,9 +186,7 @@ const LAYERS: Case[] = [
     "layers: download",
     "samples",
     "view=layers&run=requests",
-    {
-      acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")],
-    },
+    { acts: [click(".downloads-menu button", "CSV"), click(".downloads-menu button", "SVG")] },
   ],
   ["layer", "samples", "view=layer&run=frozen&layer=vgg%2Fblock5_conv1"],
   ["layer: frozen", "samples", "view=layer&run=frozen&layer=block1_conv1"],

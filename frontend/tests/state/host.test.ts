@@ -1,7 +1,7 @@
 // @vitest-environment happy-dom
 import { afterEach, expect, it, vi } from "vitest";
 
-import { isVisible, readAddress, writeAddress } from "../../src/state/host";
+import { isVisible, readAddress, writeAddress } from "../../src/state/store";
 
 afterEach(() => vi.unstubAllGlobals());
 

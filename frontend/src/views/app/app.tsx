@@ -5,7 +5,7 @@ import { useRef, useState, useEffect } from "preact/hooks";
 import { formatBytes, plural, unbroken } from "../../lib/bytes";
 import { STATUS_WORDS, answerTip } from "../../model/answer";
 import { whyNoDevice, RUN_SORTS, STATUS_LABELS, peakOf, runFacts, sortedRuns } from "../../model/run";
-import { CLEARED_IN_ORDER, cleared } from "../../state/choices";
+import { CLEARED_IN_ORDER, cleared } from "../../state/address";
 import { showRun, toggleRun } from "../../state/runs";
 import type { Store } from "../../state/store";
 import { supports } from "../../state/views";
@@ -27,16 +27,14 @@ const ICONS: Record<AnswerStatus, string> = {
   unknown: "M5.5 6a2.5 2.5 0 1 1 3.8 2.1C8.4 8.7 8 9.2 8 10M8 12.3v.9",
 };
 
-function Status({ status }: { status: AnswerStatus }) {
-  return (
-    <span class="tile-status">
-      <svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true">
-        <path d={ICONS[status]} />
-      </svg>
-      <span class="unseen">{STATUS_WORDS[status]}</span>
-    </span>
-  );
-}
+const Status = ({ status }: { status: AnswerStatus }) => (
+  <span class="tile-status">
+    <svg viewBox="0 0 16 16" width="14" height="14" aria-hidden="true">
+      <path d={ICONS[status]} />
+    </svg>
+    <span class="unseen">{STATUS_WORDS[status]}</span>
+  </span>
+);
 
 function Tile({ answer, show }: { answer: Answer; show: () => void }) {
   const { name, question, sentence, status, figures } = answer;
@@ -300,10 +298,8 @@ function Frame() {
 
 const Page = () => <Await loaded={useStore().answer.value}>{({ runs }) => (runs.length === 0 ? <Empty /> : <Frame />)}</Await>;
 
-export function App({ store }: { store: Store }) {
-  return (
-    <StoreContext.Provider value={store}>
-      <Page />
-    </StoreContext.Provider>
-  );
-}
+export const App = ({ store }: { store: Store }) => (
+  <StoreContext.Provider value={store}>
+    <Page />
+  </StoreContext.Provider>
+);

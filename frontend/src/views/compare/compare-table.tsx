@@ -5,7 +5,7 @@ import { categoryLabel, categoryMeaning, groupKey, WORDS } from "../../model/cat
 import { matchCounts, foldDeltas, type LayerDelta, type GroupDelta } from "../../model/compare";
 import { NOT_TIED, distinctNames } from "../../model/run";
 import { useStore, useCategoryRow } from "../shared/context";
-import { useFigureText, FigureTable, Panel, FoldedRows, SizeCell, VersusRow } from "../shared/figures";
+import { useFigureText, FigureTable, Heads, Panel, FoldedRows, SizeCell, VersusRow } from "../shared/figures";
 import { tipOf } from "../shared/tips";
 
 const SHOWN = 60;
@@ -47,6 +47,7 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
   const changed = deltas.filter(({ delta, match }) => delta !== 0 || match !== "path");
   const shown = all ? deltas : changed.slice(0, SHOWN);
   const names = distinctNames(shown.map(({ from, to }) => (from ?? to)?.path ?? NOT_TIED));
+  const first = `A, ${exact ? "B" : unit}`;
   const said = [
     `${plural(counts.path, "layer")} matched by path`,
     ...(counts["type and shape"] > 0 ? [`${counts["type and shape"]} by type and shape`] : []),
@@ -63,18 +64,7 @@ export function CompareTable({ deltas }: { deltas: readonly LayerDelta[] }) {
         <table class="layers" data-testid="deltas">
           <thead>
             <tr>
-              <th scope="col">layer</th>
-              <th scope="col">type</th>
-              <th scope="col" class="number">
-                A, {exact ? "B" : unit}
-              </th>
-              <th scope="col" class="number">
-                B
-              </th>
-              <th scope="col" class="number">
-                B − A
-              </th>
-              <th scope="col">main category</th>
+              <Heads names={["layer", "type", first, "B", "B − A", "main category"]} numbers={[first, "B", "B − A"]} />
             </tr>
           </thead>
           <tbody>
@@ -147,9 +137,7 @@ export function Categories({ deltas, a, b, hover }: CategoriesProps) {
         <thead>
           <tr>
             <td />
-            <th scope="col">A</th>
-            <th scope="col">B</th>
-            <th scope="col">change</th>
+            <Heads names={["A", "B", "change"]} />
           </tr>
         </thead>
         <tbody>

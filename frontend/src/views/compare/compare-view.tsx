@@ -10,7 +10,7 @@ import { unbroken, formatBytes, type Table, tableOf } from "../../lib/bytes";
 import { lowerBound } from "../../lib/search";
 import { changeBetween } from "../../model/answer";
 import { groupDeltas, layerDeltas, differenceSentence, type LayerDelta } from "../../model/compare";
-import { layerFigures, type LayerFigures } from "../../model/layers";
+import type { LayerFigures } from "../../model/layers";
 import { at, breakdown, provenance, rowSentence, type Overview } from "../../model/overview";
 import { counterpartRow, defaultRow } from "../../model/step-selection";
 import type { Choices } from "../../state/address";
@@ -19,18 +19,17 @@ import { Chart } from "../shared/chart";
 import { schemeOf, useStore, useFetched, useFocus } from "../shared/context";
 import { useExport } from "../shared/export";
 import { useStepsChart, AXIS_INKS, highest, lastKnown, placesOf, rangeOf, startOf } from "../shared/frame";
+import { useLayerFigures } from "../shared/largest-layers";
 import { NoticeList } from "../shared/states";
 import { Categories, CompareTable } from "./compare-table";
 import { Waterfall, WaterfallDrawing } from "./waterfall";
 import type { RunInfo } from "../../schema";
 
-const stepOf = ({ overview, row }: ComparedSide): number | null => at(overview.step, row);
-
 function Causes({ pair: [a, b] }: { pair: Pair }) {
   const store = useStore();
   const isOneRun = a.run === b.run && a.overview.device === b.overview.device && a.overview.phase === b.overview.phase;
   const { value } = useFetched(store.fetched.answers, isOneRun ? [a.run, a.overview.device, a.overview.phase] : null);
-  const change = changeBetween(value, stepOf(a), stepOf(b));
+  const change = changeBetween(value, stepOfSide(a), stepOfSide(b));
   if (change === null) return null;
   return <NoticeList sentences={[change.sentence, ...change.details].map(unbroken)} testid="causes" />;
 }
@@ -168,18 +167,9 @@ export function rowFor(overview: Overview, step: number | null, peak: number): n
   return Math.min(lowerBound(overview.step, step), overview.rows - 1);
 }
 
-/** Bytes of each layer, from the trace that the step's breakdown comes from and the layer table of that step. */
 function useLayers({ run, overview, row }: ComparedSide): readonly LayerFigures[] | null {
-  const store = useStore();
-  const source = provenance(overview, row);
-  const ref = source.kind === "layer table" ? null : source.snapshot;
-  const step = ref?.step ?? at(overview.step, row) ?? 0;
-  const table = useFetched(store.fetched.layers, [run, overview.device, step]);
-  const ofRef = useFetched(store.fetched.snapshots, ref && [run, overview.device, ref]);
-  const snapshot = ref && ofRef;
-  const ready = (table.value ?? table.error) !== null && (snapshot === null || (snapshot.value ?? snapshot.error) !== null);
-  const ledger = snapshot?.value?.ledger ?? null;
-  return useMemo(() => (ready ? layerFigures(table.value, ledger) : null), [ready, table.value, ledger]);
+  const { ready, layers } = useLayerFigures(run, overview.device, overview, row);
+  return ready ? layers : null;
 }
 
 const deltaTable = (layers: readonly LayerDelta[]): Table =>

@@ -7,7 +7,7 @@ import { categoryMeaning, groupKey, groupLabel, WORDS } from "../../model/catego
 import { foldDeltas, type GroupDelta } from "../../model/compare";
 import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
-import { Patterns, svgFill } from "../shared/svg";
+import { Patterns, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
 
 const HEIGHT = 246;
@@ -166,34 +166,32 @@ function Upright({ place: y, bars, ink, slot, low }: Scaled & { slot: number; lo
   );
 }
 
-function Lying({ place: x, bars, ink, names }: Scaled & { names: number }) {
-  return (
-    <>
-      {bars.map(({ key, name, bytes, low, high, label, fill, muted, figure, tip }, row) => {
-        const top = row * ROW + 3;
-        return (
-          <g key={key} fill={ink.text} data-figure={name} data-bytes={bytes} data-tip={tip}>
-            <text x={x(high) + 6} y={top + 13} font-weight="500">
-              {figure}
-            </text>
-            <text x={names - 8} y={top + 13} text-anchor="end">
-              {shortened(label, Math.floor((names - 16) / LETTER))}
-            </text>
-            <rect
-              x={x(low)}
-              width={Math.max(x(high) - x(low), 1.5)}
-              y={top}
-              height={ROW - 6}
-              fill={svgFill(fill)}
-              opacity={muted ? 0.3 : 1}
-              rx="2"
-            />
-          </g>
-        );
-      })}
-    </>
-  );
-}
+const Lying = ({ place: x, bars, ink, names }: Scaled & { names: number }) => (
+  <>
+    {bars.map(({ key, name, bytes, low, high, label, fill, muted, figure, tip }, row) => {
+      const top = row * ROW + 3;
+      return (
+        <g key={key} fill={ink.text} data-figure={name} data-bytes={bytes} data-tip={tip}>
+          <text x={x(high) + 6} y={top + 13} font-weight="500">
+            {figure}
+          </text>
+          <text x={names - 8} y={top + 13} text-anchor="end">
+            {shortened(label, Math.floor((names - 16) / LETTER))}
+          </text>
+          <rect
+            x={x(low)}
+            width={Math.max(x(high) - x(low), 1.5)}
+            y={top}
+            height={ROW - 6}
+            fill={svgFill(fill)}
+            opacity={muted ? 0.3 : 1}
+            rx="2"
+          />
+        </g>
+      );
+    })}
+  </>
+);
 
 export function WaterfallDrawing(props: WaterfallDrawingProps) {
   const { from, to, scheme, width } = props;

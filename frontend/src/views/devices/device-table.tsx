@@ -22,7 +22,7 @@ import { useStore, schemeOf, isMuted } from "../shared/context";
 import { useExact, rowClasses, useFigureText } from "../shared/figures";
 import { Filler, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long-table";
 import { tipOf } from "../shared/tips";
-import { deviceBar } from "./device-bars";
+import { deviceBar } from "./devices-view";
 import type { DeviceRow as Row, WorkerInfo } from "../../schema";
 
 const percent = (share: number): string => `${(share * 100).toFixed(3)}%`;
@@ -99,37 +99,35 @@ interface DeviceRowProps {
 }
 
 /** A click anywhere selects the device; its name is a button for the keyboard. */
-function DeviceRow({ row, worker, below, unit, scale, selected, select }: DeviceRowProps) {
-  return (
-    <tr
-      class={rowClasses({ "device-row": true, selected })}
-      aria-current={selected ? "true" : undefined}
-      data-device={row.device}
-      data-tip={tipOf(row.peak_bytes, ...factsOf(row, worker))}
-      onClick={select}
-    >
-      <th scope="row">
-        <button type="button" class="layer-name" aria-pressed={selected}>
-          {below ? row.name : row.device}
-        </button>
-        {!below && worker?.stopped_early && <span class="small warn"> stopped early</span>}
-      </th>
-      <Size name="peak_bytes" bytes={row.peak_bytes} unit={unit} />
-      <td class="number column-peak_step" data-figure="peak_step">
-        {formatCount(row.peak_step)}
-      </td>
-      <Size name="headroom_bytes" bytes={row.headroom_bytes} unit={unit} />
-      <Size name="capacity_bytes" bytes={row.capacity_bytes} unit={unit} />
-      <Size name="pool_bytes" bytes={row.pool_bytes} unit={unit} />
-      <td class="column-bar">
-        <Bar row={row} scale={scale} />
-      </td>
-      <td class="number column-ooms" data-figure="ooms">
-        {row.ooms > 0 && <span class="badge">{row.ooms}</span>}
-      </td>
-    </tr>
-  );
-}
+const DeviceRow = ({ row, worker, below, unit, scale, selected, select }: DeviceRowProps) => (
+  <tr
+    class={rowClasses({ "device-row": true, selected })}
+    aria-current={selected ? "true" : undefined}
+    data-device={row.device}
+    data-tip={tipOf(row.peak_bytes, ...factsOf(row, worker))}
+    onClick={select}
+  >
+    <th scope="row">
+      <button type="button" class="layer-name" aria-pressed={selected}>
+        {below ? row.name : row.device}
+      </button>
+      {!below && worker?.stopped_early && <span class="small warn"> stopped early</span>}
+    </th>
+    <Size name="peak_bytes" bytes={row.peak_bytes} unit={unit} />
+    <td class="number column-peak_step" data-figure="peak_step">
+      {formatCount(row.peak_step)}
+    </td>
+    <Size name="headroom_bytes" bytes={row.headroom_bytes} unit={unit} />
+    <Size name="capacity_bytes" bytes={row.capacity_bytes} unit={unit} />
+    <Size name="pool_bytes" bytes={row.pool_bytes} unit={unit} />
+    <td class="column-bar">
+      <Bar row={row} scale={scale} />
+    </td>
+    <td class="number column-ooms" data-figure="ooms">
+      {row.ooms > 0 && <span class="badge">{row.ooms}</span>}
+    </td>
+  </tr>
+);
 
 const ROW_HEIGHT = 28;
 const COLUMNS = DEVICE_SORTS.length + 1;
@@ -201,17 +199,15 @@ function WorkerRow({ worker }: { worker: WorkerInfo }) {
 const lineOf = (lines: readonly DeviceLine[], device: string | null): number =>
   lines.findIndex((line) => line.kind === "device" && line.device.device === device);
 
-function MoreRow({ count, show }: { count: number; show: () => void }) {
-  return (
-    <tr class="subtotal">
-      <th scope="rowgroup" colSpan={COLUMNS}>
-        <button type="button" class="link" onClick={show}>
-          {`Show ${formatCount(count)} more devices`}
-        </button>
-      </th>
-    </tr>
-  );
-}
+const MoreRow = ({ count, show }: { count: number; show: () => void }) => (
+  <tr class="subtotal">
+    <th scope="rowgroup" colSpan={COLUMNS}>
+      <button type="button" class="link" onClick={show}>
+        {`Show ${formatCount(count)} more devices`}
+      </button>
+    </th>
+  </tr>
+);
 
 /** The lines that are shown: those that the search finds, otherwise of many devices both ends until all are wanted. */
 function useLines(devices: Devices) {

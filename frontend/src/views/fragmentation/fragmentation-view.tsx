@@ -24,9 +24,19 @@ import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { useStepsChart, lastKnown } from "../shared/frame";
 import { MapView } from "../shared/memory-map/memory-map-view";
-import { Fault, Nothing, NoticeList } from "../shared/states";
-import { DemandSection, DeviceMemoryBar } from "./device-memory-bar";
-import { PoolPanel, PARTS, RATIOS, ratiosSpec, seriesFill, showsCapacity, showsUnknown, sizesSpec } from "./pool-panel";
+import { Fault, Findings, Nothing, NoticeList } from "../shared/states";
+import {
+  DemandSection,
+  DeviceMemoryBar,
+  PoolPanel,
+  PARTS,
+  RATIOS,
+  ratiosSpec,
+  seriesFill,
+  showsCapacity,
+  showsUnknown,
+  sizesSpec,
+} from "./pool-panel";
 import type { PoolSource, RunInfo, SnapshotSummary } from "../../schema";
 
 const SENTENCES = 5;
@@ -64,15 +74,13 @@ function NoSnapshots({ run }: { run: RunInfo }) {
   );
 }
 
-function DriversAllocator() {
-  return (
-    <p>
-      With <code>TF_GPU_ALLOCATOR=cuda_malloc_async</code>, TensorFlow allocates from the CUDA driver's memory pool. That allocator reports
-      statistics only: pool size, free chunks, memory maps, layers and the chunks of a failed allocation are unknown. Bytes in use and peaks
-      are measured at every step.
-    </p>
-  );
-}
+const DriversAllocator = () => (
+  <p>
+    With <code>TF_GPU_ALLOCATOR=cuda_malloc_async</code>, TensorFlow allocates from the CUDA driver's memory pool. That allocator reports
+    statistics only: pool size, free chunks, memory maps, layers and the chunks of a failed allocation are unknown. Bytes in use and peaks
+    are measured at every step.
+  </p>
+);
 
 function PoolGrowth({ pool }: { pool: PoolSteps }) {
   const { sentences } = pool;
@@ -288,13 +296,7 @@ export function FragmentationView({ pool, list }: { pool: PoolSteps; list: reado
               <AboutGrowth pool={pool} />
             </section>
           )}
-          {finding && (
-            <ul class="findings">
-              <li>
-                <span class="sentence">{unbroken(finding)}</span>
-              </li>
-            </ul>
-          )}
+          {finding && <Findings sentences={[finding]} />}
         </div>
         <PoolPanel {...shown} mode={snapshot && !snapshot.at_failure ? modeLabel(snapshot.mode) : null} />
       </div>

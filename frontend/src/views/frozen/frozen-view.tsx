@@ -2,9 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 
-import { byteRange } from "../../charts/axis";
-import { stackLayout } from "../../charts/layout";
-import { stackPainter, stepPainter, type Painter } from "../../charts/paint";
+import { stepPainter, type Painter } from "../../charts/paint";
 import { platePainter } from "../../charts/rules";
 import { formatBytes, plural, shareOf, unbroken, type Unit } from "../../lib/bytes";
 import { maximum, lowerBound } from "../../lib/search";
@@ -20,20 +18,8 @@ import { schemeOf, useStore, useCategoryRow, useFocus, isMuted, type Focus } fro
 import { StackLegend } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { FigureRows, Figure, FigureTable } from "../shared/figures";
-import {
-  startOf,
-  useOverviewChart,
-  AXIS_INKS,
-  capacityPainters,
-  changeRules,
-  epochLane,
-  headroom,
-  highest,
-  placesOf,
-  tracedSpans,
-  type Picture,
-  type Places,
-} from "../shared/frame";
+import { highest, placesOf, stackedPicture, startOf, useOverviewChart, type Picture, type Places } from "../shared/frame";
+import { Findings } from "../shared/states";
 import { PanelHead, Provenance, Totals, sourceOf, panelUnit } from "../shared/step-panel";
 
 /** A category keeps its colour; the frozen layers' part has the diagonal pattern. */
@@ -67,53 +53,21 @@ export function frozenPicture(
 ): Picture {
   const ink = INKS[scheme];
   const places = placesOf(overview, start, choices);
-  const stack = stackLayout(
-    places.x,
-    parts.map(({ bytes }) => bytes),
-  );
-  const layout = { ...stack, edges: places.edges };
-  const fills = parts.map((part) => ({
-    ...sideFill(part, scheme),
-    muted: isMuted(focus, [sideKey(part), part.side], part.category),
-  }));
-  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
-  const { max, capacityInside } = byteRange(highest(overview.peak_bytes, places.x, places.range), capacity);
+  const fills = parts.map((part) => ({ ...sideFill(part, scheme), muted: isMuted(focus, [sideKey(part), part.side], part.category) }));
   const frozen = boundary(parts, ["frozen"], overview.rows);
   const both = boundary(parts, ["frozen", "trainable"], overview.rows);
   const edge = { colour: ink.line, width: 1, dash: [2, 2] };
-  const painters: Painter[] = [
-    stackPainter(layout, fills, tracedSpans(places, overview.traced), ink.background),
-    stepPainter(places.edges, frozen, edge),
-    stepPainter(places.edges, both, edge),
-    ...changeRules(overview, places, choices.axis, ink),
-    ...plates(frozen, both, overview, places, ink),
-    stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
-  ];
-  painters.push(...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink));
-  const lane = overview.epochs.length > 0;
-  return {
-    places,
-    layout,
-    spec: {
-      x: places.x,
-      xKind: choices.axis,
-      range: places.range,
-      yKind: "bytes",
-      yMax: max,
-      headroom: headroom(effects(overview).length + overview.failures.length > 0, lane),
-      inks: AXIS_INKS[scheme],
-      ...(places.rowAt && { rowAt: places.rowAt }),
-      painters,
-      lanes: lane ? [epochLane(overview, places, choices.axis, ink, ink.text)] : [],
-    },
+  const stack = {
+    columns: parts.map(({ bytes }) => bytes),
+    fills,
+    peak: highest(overview.peak_bytes, places.x, places.range),
+    under: [stepPainter(places.edges, frozen, edge), stepPainter(places.edges, both, edge)],
+    over: plates(frozen, both, overview, places, ink),
   };
+  return stackedPicture(overview, places, stack, choices, scheme);
 }
 
-const HEADINGS: Record<Side, string> = {
-  frozen: "Frozen layers",
-  trainable: "Trainable layers",
-  other: "Other",
-};
+const HEADINGS: Record<Side, string> = { frozen: "Frozen layers", trainable: "Trainable layers", other: "Other" };
 
 const MEANINGS: Record<Side, string> = {
   frozen: "memory of layers whose weights are not trained, and frozen weights",
@@ -188,13 +142,12 @@ function Costs({ overview, parts, row }: { overview: Overview; parts: readonly S
   const training = run === null || trains(run);
   const sentences = useMemo(() => costSentences(overview, parts, row, training), [overview, parts, row, training]);
   return (
-    <ul class="findings" aria-label="Cost of frozen and trainable layers" data-testid="costs" data-step={at(overview.step, row) ?? ""}>
-      {sentences.map((sentence) => (
-        <li key={sentence}>
-          <span class="sentence">{unbroken(sentence)}</span>
-        </li>
-      ))}
-    </ul>
+    <Findings
+      sentences={sentences}
+      aria-label="Cost of frozen and trainable layers"
+      data-testid="costs"
+      data-step={at(overview.step, row) ?? ""}
+    />
   );
 }
 

@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import { byteRange } from "../../charts/axis";
 import { barsPainter, betweenPainter, stepPainter, type Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
-import { unitOf, shareOf, unbroken, type Unit, type Table } from "../../lib/bytes";
+import { unitOf, shareOf, type Unit, type Table } from "../../lib/bytes";
 import { maximum, nearestIndex } from "../../lib/search";
 import { WORDS, type WordName } from "../../model/categories";
 import { at } from "../../model/overview";
@@ -29,21 +29,11 @@ import { LegendItem } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
 import { useStepsChart, highest, framed } from "../shared/frame";
-import { Known } from "../shared/states";
+import { Findings, Known } from "../shared/states";
 
 const COLOURS: Record<Scheme, Record<HostPart, string>> = {
-  light: {
-    pinned_pool_bytes: "#8a4fb0",
-    tf_data_bytes: "#2453b8",
-    cpu_bytes: "#0f8a60",
-    other_bytes: "#b9650b",
-  },
-  dark: {
-    pinned_pool_bytes: "#c79bea",
-    tf_data_bytes: "#7ba2f5",
-    cpu_bytes: "#4fd0a0",
-    other_bytes: "#f7b552",
-  },
+  light: { pinned_pool_bytes: "#8a4fb0", tf_data_bytes: "#2453b8", cpu_bytes: "#0f8a60", other_bytes: "#b9650b" },
+  dark: { pinned_pool_bytes: "#c79bea", tf_data_bytes: "#7ba2f5", cpu_bytes: "#4fd0a0", other_bytes: "#f7b552" },
 };
 
 const hostFill = (name: HostPart, scheme: Scheme): Fill => ({
@@ -183,15 +173,7 @@ export function HostView({ run, host }: { run: RunInfo; host: HostMemory }) {
           describe={(row: number) => hostSentence(host, row)}
         />
         <Legend host={host} />
-        {host.summary && (
-          <ul class="findings">
-            <li>
-              <span class="sentence" data-testid="host-growth">
-                {unbroken(host.summary.sentence)}
-              </span>
-            </li>
-          </ul>
-        )}
+        {host.summary && <Findings sentences={[host.summary.sentence]} said="host-growth" />}
       </div>
       <Panel facts={facts} unit={unitOf(maximum(host.host_resident_bytes))} />
     </section>

@@ -112,25 +112,23 @@ interface TableProps {
 }
 
 /** The formula of each figure at the selected step: the list does not change its length under the pointer. */
-function Formulas({ steps, row, table, optimizer, batch_size }: Moment) {
-  return (
-    <section>
-      <h3>
-        Formulas <span class="small">step {at(steps.step, row) ?? "?"}</span>
-      </h3>
-      <dl class="facts" data-testid="formulas">
-        {usedAt(steps, row).map(({ category, bytes }) => (
-          <div key={category}>
-            <dt>
-              {categoryLabel(category)} {formatBytes(bytes)}
-            </dt>
-            <dd>{formula(category, table, bytes, { optimizer, batch_size })}</dd>
-          </div>
-        ))}
-      </dl>
-    </section>
-  );
-}
+const Formulas = ({ steps, row, table, optimizer, batch_size }: Moment) => (
+  <section>
+    <h3>
+      Formulas <span class="small">step {at(steps.step, row) ?? "?"}</span>
+    </h3>
+    <dl class="facts" data-testid="formulas">
+      {usedAt(steps, row).map(({ category, bytes }) => (
+        <div key={category}>
+          <dt>
+            {categoryLabel(category)} {formatBytes(bytes)}
+          </dt>
+          <dd>{formula(category, table, bytes, { optimizer, batch_size })}</dd>
+        </div>
+      ))}
+    </dl>
+  </section>
+);
 
 function Figures({ shown, fixed, focus, hover }: TableProps) {
   const { steps, row, table, optimizer, batch_size } = shown;

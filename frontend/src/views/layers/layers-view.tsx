@@ -4,18 +4,8 @@ import { useMemo } from "preact/hooks";
 
 import { formatBytes, unitOf, plural, type Unit, type Table, tableOf } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
-import {
-  formula,
-  aboveTotal,
-  GROUPINGS,
-  groupLayers,
-  groupOf,
-  layerFigures,
-  shapeText,
-  type LayerFigures,
-  type LayerGroup,
-} from "../../model/layers";
-import { at, instantOf, measuredAt, provenance, type Overview } from "../../model/overview";
+import { formula, aboveTotal, GROUPINGS, groupLayers, groupOf, shapeText, type LayerFigures, type LayerGroup } from "../../model/layers";
+import { instantOf, measuredAt, type Overview } from "../../model/overview";
 import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS, rankOf } from "../../model/snapshot";
 import { plannedLayers } from "../../model/what-if";
@@ -24,26 +14,11 @@ import { schemeOf, useStore, useFetched } from "../shared/context";
 import { Search, ChoiceSegments } from "../shared/controls";
 import { useExport } from "../shared/export";
 import { UnitButton } from "../shared/figures";
+import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { LayerTable, type Explain } from "./layer-table";
 import { Treemap, TreemapDrawing } from "./treemap";
 import { CATEGORIES, type Category, type LayersAnswer, type SnapshotRef } from "../../schema";
-
-/** The layer table and the ledger of a row: from its own trace, otherwise from the trace of its breakdown. */
-function useFigures(overview: Overview, row: number) {
-  const store = useStore();
-  const source = provenance(overview, row);
-  const ref = source.kind === "layer table" ? null : source.snapshot;
-  const step = ref?.step ?? at(overview.step, row) ?? 0;
-  const run = store.primary.value;
-  const table = useFetched(store.fetched.layers, run && [run, store.device.value, step]);
-  const ofRef = useFetched(store.fetched.snapshots, store.stepOf(ref));
-  const snapshot = ref && ofRef;
-  const value = snapshot?.value ?? null;
-  const ready = table.error !== null || (table.value !== null && (snapshot === null || snapshot.value !== null || snapshot.error !== null));
-  const layers = useMemo(() => layerFigures(table.value, value?.ledger ?? null, value?.saved_for_backward), [table.value, value]);
-  return { layers, ref, step, ready, error: snapshot?.error ?? table.error, table: table.value };
-}
 
 /** Whether the plan for the budget of the address recomputes a layer: of none without a budget, and until the plan is there. */
 function usePlanned(): (path: string) => boolean {
@@ -121,7 +96,12 @@ export function LayersView({ overview }: { overview: Overview }) {
   const scheme = schemeOf(store);
   const { search, grouping, sort } = store.choices.value;
   const selected = store.shownStep.value ?? { overview, row: 0 };
-  const { layers, ref, step, ready, error, table } = useFigures(selected.overview, selected.row);
+  const { layers, ref, step, ready, error, table } = useLayerFigures(
+    store.primary.value,
+    store.device.value,
+    selected.overview,
+    selected.row,
+  );
   const isPlanned = usePlanned();
   const explain = useMemo(() => explainer(table, ref), [table, ref]);
   const all = useMemo(() => groupOf(null, layers), [layers]);

@@ -10,7 +10,7 @@ import { NOT_TIED, distinctNames, shortName } from "../../model/run";
 import { rankOf } from "../../model/snapshot";
 import { fillOf, INKS, type Ink, type Scheme, type Fill } from "../../theme/palette";
 import { schemeOf, useStore, useSize } from "../shared/context";
-import { Patterns, SvgDrawing, svgFill } from "../shared/svg";
+import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
 import type { Category } from "../../schema";
 

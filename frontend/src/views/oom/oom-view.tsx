@@ -9,12 +9,11 @@ import { NOT_TIED, distinctNames } from "../../model/run";
 import { owners } from "../../model/snapshot";
 import { INKS, fillOf, freeFill, type Fill, type Ink, type Scheme } from "../../theme/palette";
 import { schemeOf, useStore } from "../shared/context";
-import { useExport } from "../shared/export";
+import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { CategoryRows, Figure, FigureTable, Panel, WordFigure } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
 import { MapView } from "../shared/memory-map/memory-map-view";
 import { Fault, NoticeList, Nothing, Skeleton } from "../shared/states";
-import { Patterns, SvgDrawing, svgFill } from "../shared/svg";
 import { tipOf } from "../shared/tips";
 import { CATEGORIES, type Category, type Oom, type RunInfo } from "../../schema";
 
@@ -36,22 +35,14 @@ export function oomBars(oom: Oom, scheme: Scheme): { pool: Bar[]; categories: Ba
   if (used !== null && free !== null && largest !== null) {
     pool.push({ label: "in use", bytes: used, fill: plain(ink.used), from: 0 });
     pool.push({ label: "free: largest chunk", bytes: largest, fill: freeFill("largest", scheme), from: used });
-    pool.push({
-      label: "free: other chunks",
-      bytes: free - largest,
-      fill: freeFill("other", scheme),
-      from: used + largest,
-    });
+    pool.push({ label: "free: other chunks", bytes: free - largest, fill: freeFill("other", scheme), from: used + largest });
   }
   if (requested !== null) pool.push({ label: "requested", bytes: requested, fill: plain(ink.accent), from: used ?? 0 });
   const bytesOf = (category: (typeof CATEGORIES)[number]): number =>
     oom.ledger.filter((row) => row.category === category).reduce((sum, { bytes }) => sum + bytes, 0);
-  const categories = [...CATEGORIES].reverse().map((category) => ({
-    label: categoryLabel(category),
-    bytes: bytesOf(category),
-    fill: fillOf(category, null, scheme),
-    from: 0,
-  }));
+  const categories = [...CATEGORIES]
+    .reverse()
+    .map((category) => ({ label: categoryLabel(category), bytes: bytesOf(category), fill: fillOf(category, null, scheme), from: 0 }));
   return { pool, categories: categories.filter(({ bytes }) => bytes > 0) };
 }
 
@@ -117,33 +108,25 @@ export function Request({ oom }: { oom: Oom }) {
   const total = Math.max(used + free, requested);
   const width = (bytes: number) => ({ width: `${(bytes / total) * 100}%` });
   const rest = free - largest;
+  const parts = [
+    ["in_use_bytes", used, "plain"],
+    ["free_largest", largest, "plain"],
+    ...(rest > 0 ? [["free_other", rest, "diagonal"] as const] : []),
+  ] as const;
   return (
     <div class="request" aria-hidden="true">
       <span class="small">pool</span>
       <div class="memory-bar">
-        <i
-          class="fill plain pool"
-          style={{ ...width(used), "--fill": INKS[scheme].used }}
-          data-figure="in_use_bytes"
-          data-bytes={used}
-          data-tip={tipOf(used, WORDS.in_use_bytes.meaning)}
-        />
-        <i
-          class="fill plain pool"
-          style={{ ...width(largest), "--fill": INKS[scheme].free }}
-          data-figure="free_largest"
-          data-bytes={largest}
-          data-tip={tipOf(largest, WORDS.free_largest.meaning)}
-        />
-        {rest > 0 && (
+        {parts.map(([name, bytes, pattern]) => (
           <i
-            class="fill diagonal pool"
-            style={{ ...width(rest), "--fill": INKS[scheme].free }}
-            data-figure="free_other"
-            data-bytes={rest}
-            data-tip={tipOf(rest, WORDS.free_other.meaning)}
+            key={name}
+            class={`fill ${pattern} pool`}
+            style={{ ...width(bytes), "--fill": INKS[scheme][name === "in_use_bytes" ? "used" : "free"] }}
+            data-figure={name}
+            data-bytes={bytes}
+            data-tip={tipOf(bytes, WORDS[name].meaning)}
           />
-        )}
+        ))}
       </div>
       <span class="small">request</span>
       <div class="memory-bar bare">
@@ -288,22 +271,20 @@ function PostMortem({ run, oom, index }: { run: RunInfo; oom: Oom; index: number
   );
 }
 
-function NoFailure({ run }: { run: RunInfo }) {
-  return (
-    <Nothing title={`No step of ${run.run} ran out of memory`}>
-      <p>
-        If a step fails under <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code>, this view shows the
-        failed allocation, whether memory was too small or fragmented, memory by category and layer, and possible fixes.
-      </p>
-      <p>
-        For a job that failed without them, import its log or its dump (<code>TF_BFC_MEMORY_DUMP</code>):
-      </p>
-      <pre tabIndex={0}>
-        <code>tb-memplugin import training.log --logdir runs</code>
-      </pre>
-    </Nothing>
-  );
-}
+const NoFailure = ({ run }: { run: RunInfo }) => (
+  <Nothing title={`No step of ${run.run} ran out of memory`}>
+    <p>
+      If a step fails under <code>tb_memplugin.MemoryCallback</code> or <code>tb_memplugin.MemoryRecorder</code>, this view shows the failed
+      allocation, whether memory was too small or fragmented, memory by category and layer, and possible fixes.
+    </p>
+    <p>
+      For a job that failed without them, import its log or its dump (<code>TF_BFC_MEMORY_DUMP</code>):
+    </p>
+    <pre tabIndex={0}>
+      <code>tb-memplugin import training.log --logdir runs</code>
+    </pre>
+  </Nothing>
+);
 
 export function OomView({ run }: { run: RunInfo }) {
   const store = useStore();

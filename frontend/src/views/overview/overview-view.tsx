@@ -2,13 +2,13 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 
-import { byteRange, xValues, type Range } from "../../charts/axis";
-import { bandAt, stackLayout } from "../../charts/layout";
-import { diamondsPainter, stackPainter, stepPainter, type BandFill, type Painter } from "../../charts/paint";
+import { xValues, type Range } from "../../charts/axis";
+import { bandAt } from "../../charts/layout";
+import { diamondsPainter, stepPainter, type Painter } from "../../charts/paint";
 import { formatBytes, unbroken } from "../../lib/bytes";
 import { frozenFindings, growthFindings, isSteady, verdictSentence, whenSentence, type Finding } from "../../model/answer";
 import { groupKey, groupLabel, WORDS } from "../../model/categories";
-import { at, rowOfStep, effects, type Overview } from "../../model/overview";
+import { at, rowOfStep, type Overview } from "../../model/overview";
 import { trains } from "../../model/run";
 import type { Choices } from "../../state/address";
 import { fillOf, runColour, runDash, INKS, type Scheme } from "../../theme/palette";
@@ -18,23 +18,8 @@ import { StackLegend } from "../shared/controls";
 import { overviewFile, useExport } from "../shared/export";
 import { Figure, FigureTable } from "../shared/figures";
 import { PossibleFixes, Requester } from "../shared/fixes";
-import {
-  startOf,
-  useOverviewChart,
-  AXIS_INKS,
-  capacityPainters,
-  changeRules,
-  edgesOf,
-  epochLane,
-  headroom,
-  highest,
-  placesOf,
-  rangeOf,
-  tracedSpans,
-  validationPoints,
-  type Picture,
-  type Places,
-} from "../shared/frame";
+import { edgesOf, highest, placesOf, rangeOf, stackedPicture, startOf, useOverviewChart, validationPoints } from "../shared/frame";
+import type { Picture, Places } from "../shared/frame";
 import { Sentence } from "../shared/states";
 import { StepPanel, panelUnit } from "../shared/step-panel";
 import type { Answer, AnswerName, RunInfo } from "../../schema";
@@ -43,13 +28,6 @@ interface OtherRun {
   overview: Overview;
   colour: string;
   dash: readonly number[];
-}
-
-function stackFills(overview: Overview, focus: Focus, scheme: Scheme): BandFill[] {
-  return overview.groups.map((group) => ({
-    ...fillOf(group.category, group.trainable, scheme),
-    muted: isMuted(focus, [groupKey(group)], group.category),
-  }));
 }
 
 function otherLines(
@@ -68,9 +46,7 @@ function otherLines(
   };
 }
 
-function union(ranges: readonly Range[]): Range {
-  return [Math.min(...ranges.map(([from]) => from)), Math.max(...ranges.map(([, to]) => to))];
-}
+const union = (ranges: readonly Range[]): Range => [Math.min(...ranges.map(([from]) => from)), Math.max(...ranges.map(([, to]) => to))];
 
 export function overviewPicture(
   overview: Overview,
@@ -86,40 +62,26 @@ export function overviewPicture(
   const lines = otherLines(others, choices);
   const range = choices.zoom === null ? union([alone.range, ...lines.ranges]) : alone.range;
   const places: Places = { ...alone, range };
-  const layout = { ...stackLayout(places.x, overview.bytes), edges: places.edges };
-  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
   const validations = validationPoints(overview, places, choices.axis);
-  const peak = Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...validations.map(({ y }) => y));
-  const { max, capacityInside } = byteRange(peak, capacity);
-  const painters: Painter[] = [
-    stackPainter(layout, stackFills(overview, focus, scheme), tracedSpans(places, overview.traced), ink.background),
-    ...changeRules(overview, places, choices.axis, ink),
-    ...lines.painters,
-    ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
-    stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
-  ];
-  painters.push(...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink));
-  const lane = overview.epochs.length > 0;
-  const notch = ink.text;
-  return {
+  return stackedPicture(
+    overview,
     places,
-    layout,
-    spec: {
-      x: places.x,
-      xKind: choices.axis,
-      range,
-      yKind: "bytes",
-      yMax: max,
-      headroom: headroom(effects(overview).length + overview.failures.length > 0, lane),
-      inks: AXIS_INKS[scheme],
-      ...(places.rowAt && { rowAt: places.rowAt }),
-      painters,
-      lanes: [
-        ...(lane ? [epochLane(overview, places, choices.axis, ink, notch)] : []),
-        diamondsPainter(validations, notch, ink.background),
+    {
+      columns: overview.bytes,
+      fills: overview.groups.map((group) => ({
+        ...fillOf(group.category, group.trainable, scheme),
+        muted: isMuted(focus, [groupKey(group)], group.category),
+      })),
+      peak: Math.max(highest(overview.peak_bytes, places.x, range), lines.peaks(range), ...validations.map(({ y }) => y)),
+      over: [
+        ...lines.painters,
+        ...(ended ? [stepPainter(places.edges, overview.in_use_bytes, { colour: ink.line, width: 1.25, dash: [2, 3] })] : []),
       ],
+      lanes: [diamondsPainter(validations, ink.text, ink.background)],
     },
-  };
+    choices,
+    scheme,
+  );
 }
 
 const goal = ({ step }: Finding): string => (step === null ? "Show the view" : `Show step ${step}`);

@@ -86,22 +86,14 @@ export function ChoiceSegments<Name extends Worded>({
   return <Segments {...others} chosen={store.choices.value[of]} choose={(option) => store.choose({ [of]: option })} />;
 }
 
-export function LegendItem({ kind, colour, children }: { kind: string; colour?: string; children: ComponentChildren }) {
-  return (
-    <span class="legend-item">
-      <i class={`key ${kind}`} style={colour ? { "--key": colour } : {}} aria-hidden="true" />
-      {children}
-    </span>
-  );
-}
+export const LegendItem = ({ kind, colour, children }: { kind: string; colour?: string; children: ComponentChildren }) => (
+  <span class="legend-item">
+    <i class={`key ${kind}`} style={colour ? { "--key": colour } : {}} aria-hidden="true" />
+    {children}
+  </span>
+);
 
-interface StackLegendProps {
-  overview: Overview;
-  validation?: boolean;
-  ended?: boolean;
-}
-
-export function StackLegend({ overview, validation = true, ended = false }: StackLegendProps) {
+export function StackLegend({ overview, validation = true, ended = false }: { overview: Overview; validation?: boolean; ended?: boolean }) {
   const { snapshots, validations } = overview;
   return (
     <p class="legend">

@@ -19,9 +19,9 @@ export function useFigureText(unit: Unit): (bytes: number) => string {
 }
 
 /** A square in the fill of a band, drawn with gradients so that it needs no canvas. */
-export function Swatch({ fill }: { fill: Fill }) {
-  return <span class={`swatch ${fill.pattern}`} style={{ "--fill": fill.colour }} aria-hidden="true" />;
-}
+export const Swatch = ({ fill }: { fill: Fill }) => (
+  <span class={`swatch ${fill.pattern}`} style={{ "--fill": fill.colour }} aria-hidden="true" />
+);
 
 interface FigureProps {
   name: string;
@@ -121,13 +121,11 @@ function useRows() {
   return { ref: table, onKeyDown };
 }
 
-export function FigureTable({ testid, kind = "", children }: { testid?: string; kind?: string; children: ComponentChildren }) {
-  return (
-    <table {...useRows()} class={rowClasses({ figures: true, [kind]: kind !== "", exact: useExact() })} data-testid={testid}>
-      {children}
-    </table>
-  );
-}
+export const FigureTable = ({ testid, kind = "", children }: { testid?: string; kind?: string; children: ComponentChildren }) => (
+  <table {...useRows()} class={rowClasses({ figures: true, [kind]: kind !== "", exact: useExact() })} data-testid={testid}>
+    {children}
+  </table>
+);
 
 export function UnitButton({ unit }: { unit: Unit }) {
   const store = useStore();
@@ -183,6 +181,17 @@ export function VersusRow({ group, from, to, unit, tip, events, hidden, children
   );
 }
 
+/** Headers of columns; those in `numbers` are aligned right. */
+export const Heads = ({ names, numbers = [] }: { names: readonly string[]; numbers?: readonly string[] }) => (
+  <>
+    {names.map((name) => (
+      <th key={name} scope="col" class={numbers.includes(name) ? "number" : ""}>
+        {name}
+      </th>
+    ))}
+  </>
+);
+
 interface PanelProps {
   label: string;
   /** The step that the figures are of; undefined with a title. */
@@ -194,20 +203,18 @@ interface PanelProps {
 }
 
 /** Figures beside a picture: what they are of, their unit, and a line about them. */
-export function Panel({ label, step, title = `Step ${step ?? "?"}`, unit, about, children }: PanelProps) {
-  return (
-    <aside class="panel" aria-label={label}>
-      <header class="panel-head">
-        <h2 {...(step !== undefined && { "data-testid": "step", "data-step": step ?? "" })}>
-          {title}
-          <UnitButton unit={unit} />
-        </h2>
-        {about !== undefined && <p class="small one-line">{about}</p>}
-      </header>
-      {children}
-    </aside>
-  );
-}
+export const Panel = ({ label, step, title = `Step ${step ?? "?"}`, unit, about, children }: PanelProps) => (
+  <aside class="panel" aria-label={label}>
+    <header class="panel-head">
+      <h2 {...(step !== undefined && { "data-testid": "step", "data-step": step ?? "" })}>
+        {title}
+        <UnitButton unit={unit} />
+      </h2>
+      {about !== undefined && <p class="small one-line">{about}</p>}
+    </header>
+    {children}
+  </aside>
+);
 
 export interface FoldedRow {
   key: string;
@@ -325,13 +332,11 @@ interface FactProps {
   tip?: string;
 }
 
-export function Fact({ name, label, value, note = "", figure, tip }: FactProps) {
-  return (
-    <div data-figure={name} data-value={figure ?? ""} {...(tip !== undefined && { "data-tip": tip, tabIndex: 0 })}>
-      <dt>{label}</dt>
-      <dd>
-        {value} {note !== "" && <span class="small">{note}</span>}
-      </dd>
-    </div>
-  );
-}
+export const Fact = ({ name, label, value, note = "", figure, tip }: FactProps) => (
+  <div data-figure={name} data-value={figure ?? ""} {...(tip !== undefined && { "data-tip": tip, tabIndex: 0 })}>
+    <dt>{label}</dt>
+    <dd>
+      {value} {note !== "" && <span class="small">{note}</span>}
+    </dd>
+  </div>
+);

@@ -2,9 +2,9 @@
 
 import { useMemo } from "preact/hooks";
 
-import { cellEdges, endingEdges, xValues, type Range, type XKind } from "../../charts/axis";
-import { markedSpans, type StackLayout } from "../../charts/layout";
-import { stackPainter, type Painter, type BandFill } from "../../charts/paint";
+import { byteRange, cellEdges, endingEdges, xValues, type Range, type XKind } from "../../charts/axis";
+import { markedSpans, stackLayout, type StackLayout } from "../../charts/layout";
+import { stackPainter, stepPainter, type Painter, type BandFill } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { LANE_HEIGHT, capacitiesPainter, lanePainter, ruleAcross, type Span } from "../../charts/rules";
 import { formatBytes } from "../../lib/bytes";
@@ -34,9 +34,8 @@ export interface Picture {
 export const startOf = (overview: Overview): number => overview.wall_time.find((time) => !Number.isNaN(time)) ?? 0;
 
 /** The edge before a step; on an axis of time, that of the first or last row for steps outside of the rows. */
-function stepEdge(kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number {
-  return kind === "step" ? step - 0.5 : (places.edges[lowerBound(overview.step, step)] ?? 0);
-}
+const stepEdge = (kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number =>
+  kind === "step" ? step - 0.5 : (places.edges[lowerBound(overview.step, step)] ?? 0);
 
 /** The edge before a step; NaN on an axis of time for steps outside of the rows: a mark there would stick to the chart's end. */
 function markEdge(kind: XKind, places: { edges: Float64Array }, overview: Overview, step: number): number {
@@ -44,9 +43,8 @@ function markEdge(kind: XKind, places: { edges: Float64Array }, overview: Overvi
   return kind === "step" || (step >= first && step <= last + 1) ? stepEdge(kind, places, overview, step) : NaN;
 }
 
-export function edgesOf(x: Float64Array, kind: XKind, phase: Phase, first: number | null): Float64Array {
-  return phase === "validation" ? endingEdges(x, kind, kind === "step" && first !== null ? first - 0.5 : null) : cellEdges(x);
-}
+export const edgesOf = (x: Float64Array, kind: XKind, phase: Phase, first: number | null): Float64Array =>
+  phase === "validation" ? endingEdges(x, kind, kind === "step" && first !== null ? first - 0.5 : null) : cellEdges(x);
 
 const cellAt =
   (edges: Float64Array) =>
@@ -194,6 +192,48 @@ export const AXIS_INKS: Record<Scheme, PlotSpec["inks"]> = {
   light: { text: INKS.light.faint, grid: INKS.light.grid },
   dark: { text: INKS.dark.faint, grid: INKS.dark.grid },
 };
+
+interface Stacked {
+  columns: readonly Float64Array[];
+  fills: readonly BandFill[];
+  /** The highest value that is drawn. */
+  peak: number;
+  /** Below and above the lines of changes. */
+  under?: readonly Painter[];
+  over?: readonly Painter[];
+  lanes?: readonly Painter[];
+}
+
+/** A stack over steps below its peaks and the capacity, with the lane of epochs. */
+export function stackedPicture(overview: Overview, places: Places, stack: Stacked, choices: Choices, scheme: Scheme): Picture {
+  const { columns, fills, peak, under = [], over = [], lanes = [] } = stack;
+  const ink = INKS[scheme];
+  const layout = { ...stackLayout(places.x, columns), edges: places.edges };
+  const capacity = highest(overview.capacity_bytes, places.x, places.range) || null;
+  const { max, capacityInside } = byteRange(peak, capacity);
+  const hasLane = overview.epochs.length > 0;
+  const painters = [
+    stackPainter(layout, fills, tracedSpans(places, overview.traced), ink.background),
+    ...under,
+    ...changeRules(overview, places, choices.axis, ink),
+    ...over,
+    stepPainter(places.edges, overview.peak_bytes, { colour: ink.line, width: 1.5, dash: [] }),
+    ...capacityPainters(places.edges, overview.capacity_bytes, capacityInside, ink),
+  ];
+  const spec: PlotSpec = {
+    x: places.x,
+    xKind: choices.axis,
+    range: places.range,
+    yKind: "bytes",
+    yMax: max,
+    headroom: headroom(effects(overview).length + overview.failures.length > 0, hasLane),
+    inks: AXIS_INKS[scheme],
+    ...(places.rowAt && { rowAt: places.rowAt }),
+    painters,
+    lanes: [...(hasLane ? [epochLane(overview, places, choices.axis, ink, ink.text)] : []), ...lanes],
+  };
+  return { places, layout, spec };
+}
 
 interface Stack {
   x: Float64Array;

@@ -1,11 +1,12 @@
 /** What the panel of a step shows of its trace: the largest layers, tensors by holder, the result of the replay. */
 
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 
 import { later } from "../../lib/activity";
 import { formatExact, formatCount, unitOf, type Unit } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
-import { measuredAt, provenance, type Overview } from "../../model/overview";
+import { layerFigures } from "../../model/layers";
+import { at, measuredAt, snapshotAt, type Overview } from "../../model/overview";
 import { distinctNames } from "../../model/run";
 import {
   SIZE_MEANINGS,
@@ -19,10 +20,10 @@ import {
 } from "../../model/snapshot";
 import { NOTHING } from "../../state/resource";
 import { useStore, useFetched } from "./context";
-import { FigureTable, useFigureText, useExact } from "./figures";
+import { FigureTable, Heads, useFigureText, useExact } from "./figures";
 import { Known } from "./states";
 import { tipOf } from "./tips";
-import type { HeldTensorGroup, Snapshot, SnapshotRef } from "../../schema";
+import type { HeldTensorGroup, RunInfo, Snapshot } from "../../schema";
 
 const SHOWN = 2;
 
@@ -35,10 +36,18 @@ function LayerLink({ layer, name }: { layer: string; name: string }) {
   );
 }
 
-const snapshotOf = (overview: Overview, row: number): SnapshotRef | null => {
-  const source = provenance(overview, row);
-  return source.kind === "layer table" ? null : source.snapshot;
-};
+/** The layer table and the ledger of a row: from its own trace, otherwise from the trace of its breakdown. */
+export function useLayerFigures(run: RunInfo | null, device: string | null, overview: Overview, row: number) {
+  const store = useStore();
+  const ref = snapshotAt(overview, row);
+  const step = ref?.step ?? at(overview.step, row) ?? 0;
+  const table = useFetched(store.fetched.layers, run && [run, device, step]);
+  const ofRef = useFetched(store.fetched.snapshots, run && device !== null && ref ? [run, device, ref] : null);
+  const ready = (table.value ?? table.error) !== null && (ref === null || (ofRef.value ?? ofRef.error) !== null);
+  const { ledger = null, saved_for_backward: saved } = (ref && ofRef.value) ?? {};
+  const layers = useMemo(() => layerFigures(table.value, ledger, saved), [table.value, ledger, saved]);
+  return { layers, ref, step, ready, error: (ref && ofRef.error) ?? table.error, table: table.value };
+}
 
 const sizesOf = (snapshot: Snapshot): Map<string | null, LayerSizes> => layerSizes(snapshot.ledger, snapshot.saved_for_backward);
 const NO_SIZES: LayerSizes = { persistent: 0, saved: 0, total: 0 };
@@ -93,7 +102,7 @@ interface LargestLayersProps {
 /** The largest layers at the selected step, with their bytes in the snapshot that the row's breakdown comes from. */
 export function LargestLayers({ overview, row, selected, unit }: LargestLayersProps) {
   const store = useStore();
-  const [ref, ranking] = [snapshotOf(overview, row), snapshotOf(selected.overview, selected.row)];
+  const [ref, ranking] = [snapshotAt(overview, row), snapshotAt(selected.overview, selected.row)];
   const { snapshots } = store.fetched;
   const { value: ranked } = useFetched(snapshots, store.stepOf(ranking));
   const shown = store.stepOf(ref);
@@ -175,11 +184,7 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
       <FigureTable testid="held-tensors" kind="held">
         <thead>
           <tr>
-            <th scope="col">count</th>
-            <th scope="col">shape</th>
-            <th scope="col">dtype</th>
-            <th scope="col">size, {exact ? "B" : unit}</th>
-            <th scope="col">held by{hasLines && ", made at"}</th>
+            <Heads names={["count", "shape", "dtype", `size, ${exact ? "B" : unit}`, `held by${hasLines ? ", made at" : ""}`]} />
           </tr>
         </thead>
         <tbody>
@@ -219,8 +224,7 @@ function HeldTensorsTable({ held, step }: { held: readonly HeldTensorGroup[]; st
 
 export function TracedDetails({ overview, row }: { overview: Overview; row: number }) {
   const store = useStore();
-  const source = provenance(overview, row);
-  const ref = source.kind === "layer table" ? null : source.snapshot;
+  const ref = snapshotAt(overview, row);
   const { value: snapshot } = useFetched(store.fetched.snapshots, store.stepOf(ref));
   if (!snapshot) return null;
   const { held_tensors: held, replay } = snapshot;

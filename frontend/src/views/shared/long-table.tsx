@@ -12,24 +12,22 @@ interface SortedColumnProps {
   choose: () => void;
 }
 
-export function SortedColumn({ name, label, hint, isNumber, sorted, ascending, choose }: SortedColumnProps) {
-  return (
-    <th
-      scope="col"
-      class={`column-${name}${isNumber ? " number" : ""}`}
-      aria-sort={sorted ? (ascending ? "ascending" : "descending") : "none"}
-    >
-      <button type="button" title={hint} onClick={choose}>
-        {label}
-        {sorted && (
-          <span class="arrow" aria-hidden="true">
-            {ascending ? "▲" : "▼"}
-          </span>
-        )}
-      </button>
-    </th>
-  );
-}
+export const SortedColumn = ({ name, label, hint, isNumber, sorted, ascending, choose }: SortedColumnProps) => (
+  <th
+    scope="col"
+    class={`column-${name}${isNumber ? " number" : ""}`}
+    aria-sort={sorted ? (ascending ? "ascending" : "descending") : "none"}
+  >
+    <button type="button" title={hint} onClick={choose}>
+      {label}
+      {sorted && (
+        <span class="arrow" aria-hidden="true">
+          {ascending ? "▲" : "▼"}
+        </span>
+      )}
+    </button>
+  </th>
+);
 
 export const Filler = ({ rows, height }: { rows: number; height: number }) =>
   rows > 0 ? <tr aria-hidden="true" style={{ height: `${rows * height}px` }} /> : null;

@@ -1,9 +1,9 @@
 /** Loading, errors, empty states, and notes on missing data. */
 
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, HTMLAttributes } from "preact";
 import { useEffect, useState, useRef } from "preact/hooks";
 
-import { codeSpans, plural } from "../../lib/bytes";
+import { codeSpans, plural, unbroken } from "../../lib/bytes";
 import { whyNoDevice } from "../../model/run";
 import type { Loaded } from "../../state/resource";
 import { useStore } from "./context";
@@ -57,21 +57,19 @@ import type { RunInfo } from "../../schema";
 
 const IMPORT = "tb-memplugin import training.log --logdir runs";
 
-export function Empty() {
-  return (
-    <div class="empty" data-testid="empty">
-      <h2>No memory data yet</h2>
-      <p>Add one of these to your training script and run it. Data appears here within seconds, while the training runs.</p>
-      <Code title="Keras: one callback">{CALLBACK}</Code>
-      <Code title="Custom training loop">{RECORDER}</Code>
-      <Code title="Your own figures, such as activation bytes by layer">{SUMMARY}</Code>
-      <Code title="A job that failed without the recorder: its log, or its dump (TF_BFC_MEMORY_DUMP)">{IMPORT}</Code>
-      <p class="small">
-        Start TensorBoard on the parent directory: <code>tensorboard --logdir runs</code>
-      </p>
-    </div>
-  );
-}
+export const Empty = () => (
+  <div class="empty" data-testid="empty">
+    <h2>No memory data yet</h2>
+    <p>Add one of these to your training script and run it. Data appears here within seconds, while the training runs.</p>
+    <Code title="Keras: one callback">{CALLBACK}</Code>
+    <Code title="Custom training loop">{RECORDER}</Code>
+    <Code title="Your own figures, such as activation bytes by layer">{SUMMARY}</Code>
+    <Code title="A job that failed without the recorder: its log, or its dump (TF_BFC_MEMORY_DUMP)">{IMPORT}</Code>
+    <p class="small">
+      Start TensorBoard on the parent directory: <code>tensorboard --logdir runs</code>
+    </p>
+  </div>
+);
 
 /** True once `waiting` has lasted 200 ms: a shorter spinner would only flicker. */
 function useSlow(waiting: boolean): boolean {
@@ -87,9 +85,7 @@ function useSlow(waiting: boolean): boolean {
   return slow;
 }
 
-export function Skeleton() {
-  return <div class={useSlow(true) ? "skeleton shown" : "skeleton"} role="status" aria-label="Loading" />;
-}
+export const Skeleton = () => <div class={useSlow(true) ? "skeleton shown" : "skeleton"} role="status" aria-label="Loading" />;
 
 export function Fault({ sentence }: { sentence: string }) {
   const store = useStore();
@@ -114,14 +110,12 @@ export function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (v
   );
 }
 
-export function Nothing({ title, children }: { title: string; children: ComponentChildren }) {
-  return (
-    <div class="nothing" data-testid="nothing">
-      <h2>{title}</h2>
-      {children}
-    </div>
-  );
-}
+export const Nothing = ({ title, children }: { title: string; children: ComponentChildren }) => (
+  <div class="nothing" data-testid="nothing">
+    <h2>{title}</h2>
+    {children}
+  </div>
+);
 
 export function NoticeList({ sentences, testid }: { sentences: readonly string[]; testid?: string }) {
   if (sentences.length === 0) return null;
@@ -137,9 +131,9 @@ export function NoticeList({ sentences, testid }: { sentences: readonly string[]
 }
 
 /** A sentence with its code spans, the parts between backticks, set as code; everything stays text. */
-export function Sentence({ of }: { of: string }) {
-  return <>{codeSpans(of).map((part, index) => (part.code ? <code key={index}>{part.text}</code> : part.text))}</>;
-}
+export const Sentence = ({ of }: { of: string }) => (
+  <>{codeSpans(of).map((part, index) => (part.code ? <code key={index}>{part.text}</code> : part.text))}</>
+);
 
 function Folded({ sentences, about }: { sentences: readonly string[]; about: string }) {
   if (sentences.length === 0) return null;
@@ -186,6 +180,23 @@ export function Notices({ run }: { run: RunInfo }) {
     </div>
   );
 }
+
+/** Findings as they are said, without a link; `said` is the test id of a sentence, other attributes are those of the list. */
+export const Findings = ({
+  sentences,
+  said,
+  ...list
+}: { sentences: readonly string[]; said?: string } & HTMLAttributes<HTMLUListElement>) => (
+  <ul class="findings" {...list}>
+    {sentences.map((sentence) => (
+      <li key={sentence}>
+        <span class="sentence" data-testid={said}>
+          {unbroken(sentence)}
+        </span>
+      </li>
+    ))}
+  </ul>
+);
 
 export const Known = ({ children }: { children: ComponentChildren }) => (
   <details class="known">

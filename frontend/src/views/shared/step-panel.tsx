@@ -148,9 +148,7 @@ export function Totals({ overview, row, unit }: { overview: Overview; row: numbe
 }
 
 /** One unit for the whole panel: that of the highest figure of the run, so that it does not change from step to step. */
-export function panelUnit(overview: Overview): Unit {
-  return unitOf(maximum(overview.peak_bytes));
-}
+export const panelUnit = (overview: Overview): Unit => unitOf(maximum(overview.peak_bytes));
 
 export function StepPanel(props: PanelProps) {
   const { overview, row } = props;

@@ -6,7 +6,19 @@ import { formatBytes, formatCount, formatExact, type Unit } from "../../lib/byte
 import { categoryLabel, groupOfOwner } from "../../model/categories";
 import { NOT_TIED, namesOf, tail } from "../../model/run";
 import { sizesText } from "../../model/snapshot";
-import { lineOfRow, liveRows, ownerOfRow, shapeOfRow, type Timeline } from "../../model/timeline";
+import {
+  lineOfRow,
+  liveRows,
+  ownerOfRow,
+  shapeOfRow,
+  type Timeline,
+  shapeText,
+  tensorStops,
+  whatText,
+  rowFacts,
+  sinceText,
+  untilText,
+} from "../../model/timeline";
 import {
   survivors,
   LARGEST_FIRST,
@@ -17,7 +29,6 @@ import {
   type LiveKey,
   type LiveSort,
 } from "../../model/timeline-order";
-import { shapeText, tensorStops, whatText, rowFacts, sinceText, untilText } from "../../model/timeline-text";
 import { matcher } from "../../state/runs";
 import { fillOf } from "../../theme/palette";
 import { useStore, schemeOf, useCategoryRow } from "../shared/context";

@@ -65,15 +65,7 @@ function useDrag(zoom: Zoom) {
   return { onPointerDown: down, onPointerMove: move, onPointerUp, onPointerCancel: onPointerUp };
 }
 
-interface MinimapProps {
-  layout: TimelineLayout;
-  zoom: Zoom;
-  box: Box;
-  peak: number;
-  label: string;
-}
-
-export function Minimap({ layout, zoom, box, peak, label }: MinimapProps) {
+export function Minimap({ layout, zoom, box, peak, label }: { layout: TimelineLayout; zoom: Zoom; box: Box; peak: number; label: string }) {
   const { range, whole } = zoom;
   const length = whole[1] - whole[0];
   const path = useMemo(() => totalPath(layout, whole, box.width, HEIGHT), [layout, box.width]);

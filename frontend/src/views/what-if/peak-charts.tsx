@@ -10,7 +10,7 @@ import type { GroupSums } from "../../model/compare";
 import { planPoint, pointSentence, rangeText, timeText, type NamedPeak, type PeakRange } from "../../model/what-if";
 import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
-import { ByteAxis, Patterns, svgFill } from "../shared/svg";
+import { ByteAxis, Patterns, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
 import type { Group, Plan, PlanPoint } from "../../schema";
 
@@ -49,17 +49,15 @@ interface LimitProps {
 }
 
 /** A dashed line across the plot; an arrow at the top if it is above the range. */
-function Limit({ name, bytes, inside, left, right, top, y, ink }: LimitProps) {
-  return (
-    <>
-      {inside && <line x1={left} x2={right} y1={y(bytes)} y2={y(bytes)} stroke={ink.capacity} stroke-width="1.25" stroke-dasharray="6 4" />}
-      <text x={right} y={inside ? y(bytes) - 5 : top - 8} text-anchor="end" fill={ink.capacity} font-size="11">
-        {inside ? "" : "↑ "}
-        {name} {formatBytes(bytes)}
-      </text>
-    </>
-  );
-}
+const Limit = ({ name, bytes, inside, left, right, top, y, ink }: LimitProps) => (
+  <>
+    {inside && <line x1={left} x2={right} y1={y(bytes)} y2={y(bytes)} stroke={ink.capacity} stroke-width="1.25" stroke-dasharray="6 4" />}
+    <text x={right} y={inside ? y(bytes) - 5 : top - 8} text-anchor="end" fill={ink.capacity} font-size="11">
+      {inside ? "" : "↑ "}
+      {name} {formatBytes(bytes)}
+    </text>
+  </>
+);
 
 /** From the lower to the upper end of a range, with caps. */
 const whisker = (x: number, low: number, high: number, cap: number): string =>

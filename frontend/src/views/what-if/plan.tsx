@@ -3,7 +3,7 @@
 import { formatBytes, plural, unbroken } from "../../lib/bytes";
 import { budgetOf, chosenOption, planNotes, planSentence, rangeText, timeText, verdictOf } from "../../model/what-if";
 import { schemeOf, useStore } from "../shared/context";
-import { Fact } from "../shared/figures";
+import { Fact, Heads } from "../shared/figures";
 import { Code, NoticeList } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { appliedOf, setCondition } from "./conditions";
@@ -38,22 +38,15 @@ export function PlanHead({ plan }: { plan: Plan }) {
   );
 }
 
-function OptionRow({ option, isPlan }: { option: PlanOption; isPlan: boolean }) {
-  return (
-    <tr
-      data-option={option.kind}
-      data-bytes={option.peak_bytes}
-      class={isPlan ? "selected" : ""}
-      aria-current={isPlan ? "true" : undefined}
-    >
-      <th scope="row">{option.sentence}</th>
-      <td class="number">{formatBytes(option.peak_bytes)}</td>
-      <td class="number">{rangeText(option)}</td>
-      <td>{option.fits ? "yes" : "no"}</td>
-      <td class="number">{timeText(option.extra_time)}</td>
-    </tr>
-  );
-}
+const OptionRow = ({ option, isPlan }: { option: PlanOption; isPlan: boolean }) => (
+  <tr data-option={option.kind} data-bytes={option.peak_bytes} class={isPlan ? "selected" : ""} aria-current={isPlan ? "true" : undefined}>
+    <th scope="row">{option.sentence}</th>
+    <td class="number">{formatBytes(option.peak_bytes)}</td>
+    <td class="number">{rangeText(option)}</td>
+    <td>{option.fits ? "yes" : "no"}</td>
+    <td class="number">{timeText(option.extra_time)}</td>
+  </tr>
+);
 
 function Options({ plan }: { plan: Plan }) {
   const chosen = chosenOption(plan);
@@ -66,11 +59,10 @@ function Options({ plan }: { plan: Plan }) {
         <table class="layers plan-options" data-testid="plan-options">
           <thead>
             <tr>
-              {["change", "predicted peak", "range", "fits", "step time"].map((name) => (
-                <th key={name} scope="col" class={name === "change" || name === "fits" ? "" : "number"}>
-                  {name}
-                </th>
-              ))}
+              <Heads
+                names={["change", "predicted peak", "range", "fits", "step time"]}
+                numbers={["predicted peak", "range", "step time"]}
+              />
             </tr>
           </thead>
           <tbody>

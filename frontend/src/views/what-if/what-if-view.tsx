@@ -222,17 +222,15 @@ function Answer({ answer, plan, planFault }: { answer: WhatIf; plan: Plan | null
   );
 }
 
-function NoRequests({ run, device, answer }: { run: RunInfo; device: string; answer: WhatIf }) {
-  return (
-    <Nothing title={trains(run) ? `No recorded requests of ${run.run} on ${device}` : `${run.run} has no training steps`}>
-      <p>{answer.sentence}</p>
-      <p>
-        This view simulates the allocator on recorded training steps. <code>tb_memplugin.MemoryCallback</code> and{" "}
-        <code>tb_memplugin.MemoryRecorder</code> record the requests of the steps that they trace.
-      </p>
-    </Nothing>
-  );
-}
+const NoRequests = ({ run, device, answer }: { run: RunInfo; device: string; answer: WhatIf }) => (
+  <Nothing title={trains(run) ? `No recorded requests of ${run.run} on ${device}` : `${run.run} has no training steps`}>
+    <p>{answer.sentence}</p>
+    <p>
+      This view simulates the allocator on recorded training steps. <code>tb_memplugin.MemoryCallback</code> and{" "}
+      <code>tb_memplugin.MemoryRecorder</code> record the requests of the steps that they trace.
+    </p>
+  </Nothing>
+);
 
 /** While the next answer is computed, and after an error, the last one stays, so that nothing moves. */
 function useLast<T>(value: T | null): T | null {

@@ -8,7 +8,7 @@ import type { Store } from "../../../src/state/store";
 import { seriesFill } from "../../../src/views/fragmentation/pool-panel";
 import { Request, oomBars } from "../../../src/views/oom/oom-view";
 import { StoreContext } from "../../../src/views/shared/context";
-import { mapColours } from "../../../src/views/shared/memory-map/colours";
+import { mapColours } from "../../../src/views/shared/memory-map/strip";
 import type { Oom } from "../../../src/schema";
 
 /** Widths in percent of what is drawn, by its figure, and of the request. */

@@ -3,7 +3,7 @@ import { h, render } from "preact";
 import { expect, it } from "vitest";
 
 import type { Fill } from "../../../src/theme/palette";
-import { Patterns, svgFill } from "../../../src/views/shared/svg";
+import { Patterns, svgFill } from "../../../src/views/shared/export";
 
 it.each<Fill["pattern"]>(["diagonal", "hatched"])(
   "lines of a %s fill cross the whole tile, so that they meet in the next one",

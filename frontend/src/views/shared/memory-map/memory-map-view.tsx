@@ -18,11 +18,10 @@ import {
 } from "../../../model/memory-map";
 import { schemeOf, useStore, useFetched } from "../context";
 import { ChoiceSegments } from "../controls";
-import { Swatch } from "../figures";
+import { Heads, Swatch } from "../figures";
 import { Fault, NoticeList, Skeleton } from "../states";
 import { tipOf } from "../tips";
-import { mapColours } from "./colours";
-import { Strip, StripAxis } from "./strip";
+import { mapColours, Strip, StripAxis } from "./strip";
 import type { RunInfo } from "../../../schema";
 
 const MIB = 2 ** 20;
@@ -120,9 +119,7 @@ function Bins({ map }: { map: MemoryMap }) {
       <table data-testid="bins">
         <thead class="unseen">
           <tr>
-            <th scope="col">chunk size</th>
-            <th scope="col">chunks</th>
-            <th scope="col">free bytes</th>
+            <Heads names={["chunk size", "chunks", "free bytes"]} />
           </tr>
         </thead>
         <tbody>

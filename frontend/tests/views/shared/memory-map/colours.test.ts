@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { MemoryMap } from "../../../../src/model/memory-map";
-import { mapColours } from "../../../../src/views/shared/memory-map/colours";
+import { mapColours } from "../../../../src/views/shared/memory-map/strip";
 
 const column = (...values: number[]): Float64Array => Float64Array.from(values);
 

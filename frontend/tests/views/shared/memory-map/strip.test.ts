@@ -7,8 +7,7 @@ import type { MemoryMap } from "../../../../src/model/memory-map";
 import { DEFAULTS, type Choices } from "../../../../src/state/address";
 import type { Store } from "../../../../src/state/store";
 import { StoreContext } from "../../../../src/views/shared/context";
-import type { MapColours } from "../../../../src/views/shared/memory-map/colours";
-import { Strip } from "../../../../src/views/shared/memory-map/strip";
+import { type MapColours, Strip } from "../../../../src/views/shared/memory-map/strip";
 import { placed, wheelEvent } from "../../box-cases";
 
 const BASE = 1 << 20;
