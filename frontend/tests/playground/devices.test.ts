@@ -25,7 +25,8 @@ import {
 } from "../../src/model/devices";
 import { preferredDevice, preferredLabel } from "../../src/model/run";
 import { DEFAULTS } from "../../src/state/address";
-import { barScale, deviceBar, commonCapacity, peaksSpec, seriesOf, sumSpec } from "../../src/views/devices/devices-view";
+import { barScale, deviceBar } from "../../src/views/devices/device-table";
+import { commonCapacity, peaksSpec, seriesOf, sumSpec } from "../../src/views/devices/devices-view";
 import type { DeviceRow } from "../../src/schema";
 
 const planOf = (name: string): Plan => (CASES[name]?.plans as [Plan])[0];

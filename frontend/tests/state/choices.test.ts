@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 
-import { DEFAULTS, changedTo, type Choices, CLEARED_IN_ORDER, cleared } from "../../src/state/store";
+import { DEFAULTS, changedTo, type Choices } from "../../src/state/address";
+import { CLEARED_IN_ORDER, cleared } from "../../src/state/store";
 
 const ALL: Choices = {
   ...DEFAULTS,

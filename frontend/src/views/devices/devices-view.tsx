@@ -16,7 +16,6 @@ import {
   conspicuous,
   stepSentence,
   type Devices,
-  stackedParts,
   sortedDevices,
   type DeviceSort,
 } from "../../model/devices";
@@ -30,8 +29,8 @@ import { useExport, Patterns, SvgDrawing, svgFill } from "../shared/export";
 import { Swatch, UnitButton } from "../shared/figures";
 import { useStepsChart, AXIS_INKS, highest, rangeOf, rangeOfSome } from "../shared/frame";
 import { Nothing } from "../shared/states";
-import { DeviceTable } from "./device-table";
-import type { Group, DeviceRow } from "../../schema";
+import { DeviceTable, barScale, deviceBar } from "./device-table";
+import type { Group } from "../../schema";
 
 function ConspicuousList({ devices }: { devices: Devices }) {
   const store = useStore();
@@ -221,44 +220,6 @@ export function DevicesView({ devices }: { devices: Devices }) {
       {devices.steps.step.length > 0 && <DevicesCharts devices={devices} />}
     </div>
   );
-}
-
-interface BarSegment {
-  key: string;
-  group: Group;
-  bytes: number;
-  from: number;
-  to: number;
-}
-
-interface DeviceBar {
-  segments: BarSegment[];
-  /** Places on the scale, 0 to 1; of a capacity that is off the scale null. */
-  peak: number;
-  capacity: number | null;
-}
-
-/** Bytes at the right end of all bars: the largest capacity, or the highest peak if that would squash the bars. */
-export function barScale(devices: readonly DeviceRow[]): number {
-  const peaks = devices.flatMap(({ peak_bytes, breakdown }) => [peak_bytes, breakdown?.peak_bytes ?? 0]);
-  const highest = peaks.reduce((most, bytes) => Math.max(most, bytes), 1);
-  const capacity = devices.reduce((most, { capacity_bytes }) => Math.max(most, capacity_bytes ?? 0), 0);
-  return capacity > 0 && byteRange(highest, capacity).capacityInside ? Math.max(capacity, highest) : highest;
-}
-
-export function deviceBar({ breakdown, peak_bytes, capacity_bytes }: DeviceRow, scale: number): DeviceBar {
-  let level = 0;
-  const segments = (breakdown ? stackedParts(breakdown) : []).map(({ category, trainable, bytes }): BarSegment => {
-    const group = { category, trainable };
-    const from = level / scale;
-    level += bytes;
-    return { key: groupKey(group), group, bytes, from, to: level / scale };
-  });
-  return {
-    segments,
-    peak: peak_bytes / scale,
-    capacity: capacity_bytes !== null && capacity_bytes <= scale ? capacity_bytes / scale : null,
-  };
 }
 
 const [WIDTH, LEFT, RIGHT, ROW, BAR] = [1100, 190, 200, 24, 16];
