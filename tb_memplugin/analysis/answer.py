@@ -5,7 +5,7 @@ with a run in one word, and which run of a directory to open first. Pure."""
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -103,14 +103,14 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
 
     See `fitting_peak` for the phases of the peak.
     """
-    since = _since_failure(run, device, phase)
-    if since.failure is not None and since.fits_again is None:
-        index, oom = since.failure
+    run, failure, again = _since_failure(run, device, phase)
+    if failure is not None and again is None:
+        index, oom = failure
         details = (oom.outcome,) if oom.status == "survived" else ()
         sizes = ("requested_bytes", "in_use_bytes", "free_bytes", "largest_free_bytes", "capacity_bytes")
         evidence, figures = _at_failure(index, oom), known(**values_of(oom, *sizes))
         return Answer("fits", device, _failure_sentence(oom), "failed", "measured", evidence, figures, details)
-    peak = fitting_peak(since.run, device, phase)
+    peak = fitting_peak(run, device, phase)
     capacity = capacity_of(run, device)
     if peak is None:
         figures = known(capacity_bytes=capacity)
@@ -125,68 +125,56 @@ def fits(run: Run, device: str, phase: Phase) -> Answer:
     elif headroom < 0:
         sentence = f"Peak {size}, above the capacity of {format_bytes(capacity)}"
     else:
-        room = "no limit is set" if _is_unlimited(run, device, capacity) else f"{format_bytes(headroom)} headroom"
-        again = "" if since.fits_again is None else f" since step {since.fits_again}"
-        sentence = f"Fits{again}: {_of(peak.bytes, capacity)}, {room}"
-        status = "warning" if again or headroom < LITTLE_HEADROOM * capacity else "ok"
+        own = run.samples.devices.get(device)
+        is_unlimited = is_cpu(device) and own is not None and last_known(own.driver_total_bytes) == capacity
+        room = "no limit is set" if is_unlimited else f"{format_bytes(headroom)} headroom"
+        since = "" if again is None else f" since step {again}"
+        sentence = f"Fits{since}: {_of(peak.bytes, capacity)}, {room}"
+        status = "warning" if since or headroom < LITTLE_HEADROOM * capacity else "ok"
     evidence = AnswerEvidence("overview", step=peak.step, phase=peak.phase)
     figures = known(peak_bytes=peak.bytes, capacity_bytes=capacity, headroom_bytes=headroom)
-    details = () if since.failure is None else (f"Before: {_failure_sentence(since.failure[1])}.",)
+    details = () if failure is None else (f"Before: {_failure_sentence(failure[1])}.",)
     return Answer("fits", device, sentence, status, "measured", evidence, figures, details)
-
-
-def _is_unlimited(run: Run, device: str, capacity: int) -> bool:
-    figures = run.samples.devices.get(device)
-    return is_cpu(device) and figures is not None and last_known(figures.driver_total_bytes) == capacity
 
 
 def fragmented(run: Run, device: str, phase: Phase) -> Answer:
     """Free bytes and the largest free chunk at the failure, or at the traced or measured step with the highest peak."""
-    since = _since_failure(run, device, phase)
-    if since.failure is not None and since.fits_again is None:
-        return _fragmented_failure(*since.failure)
-    state = _pool_at_peak(since.run, device, phase)
+    run, failure, again = _since_failure(run, device, phase)
+    if failure is not None and again is None:
+        return _fragmented_failure(*failure)
+    state = _pool_at_peak(run, device, phase)
     if state is None:
         evidence = AnswerEvidence("fragmentation", phase=phase)
         return Answer("fragmented", device, "No memory map recorded", "unknown", "unknown", evidence, {})
-    pool, largest = state.pool, state.largest_free_bytes
-    status = _judgement(pool.free_bytes, largest, pool.pool_bytes, state.capacity_bytes)
-    sizes = values_of(pool, "free_bytes", "largest_free_bytes", "pool_bytes")
-    figures = known(**sizes, capacity_bytes=state.capacity_bytes)
-    sentence = _free(pool.free_bytes, largest) + (" at step end" if state.at_step_end else "")
-    evidence = AnswerEvidence("fragmentation", step=state.step, phase=phase)
+    step, pool, largest, capacity, when = state
+    status = _judgement(pool.free_bytes, largest, pool.pool_bytes, capacity)
+    figures = known(**values_of(pool, "free_bytes", "largest_free_bytes", "pool_bytes"), capacity_bytes=capacity)
+    evidence = AnswerEvidence("fragmentation", step=step, phase=phase)
+    sentence = _free(pool.free_bytes, largest) + when
     return Answer("fragmented", device, sentence, status, "measured", evidence, figures)
 
 
-class _SinceFailure(NamedTuple):
-    """What follows the newest failed allocation of a device; the whole run without one.
-
-    Attributes:
-        failure: The failure, and its index in the run's.
-        fits_again: The first step after it, None without a peak after it: the failure is the last that is known.
-    """
-
-    run: Run
-    failure: tuple[int, Oom] | None = None
-    fits_again: int | None = None
+_Failure: TypeAlias = tuple[int, Oom]
+"""Index in the run's failures, and the failure."""
 
 
-def _since_failure(run: Run, device: str, phase: Phase) -> _SinceFailure:
+def _since_failure(run: Run, device: str, phase: Phase) -> tuple[Run, _Failure | None, int | None]:
+    """What follows the newest failed allocation of a device, or the whole run without one; that failure; and the first
+    step after it, None without a peak after it: the failure is the last that is known."""
     failures = [(at, oom) for at, oom in enumerate(run.ooms) if oom.device == device]
     newest = max(failures, key=lambda one: (one[1].wall_time, one[0]), default=None)
-    if newest is None:
-        return _SinceFailure(run)
-    oom, samples, figures = newest[1], run.samples, run.samples.devices.get(device)
-    if figures is None:
-        return _SinceFailure(run, newest)
+    samples, figures = run.samples, run.samples.devices.get(device)
+    if newest is None or figures is None:
+        return run, newest, None
+    oom = newest[1]
     known = np.flatnonzero(np.maximum(figures.peak_bytes, figures.in_use_bytes) != MISSING)
     restart = min((start for start in run.session_starts if start > oom.wall_time), default=math.inf)
     rows = known[oom.rows_after(samples.step[known], samples.phase[known], samples.wall_time[known], restart)]
     snapshots = tuple(one for one in run.snapshots if one.wall_time > oom.wall_time and one.step in samples.step[rows])
     later = dataclasses.replace(run, samples=take_rows(samples, rows), snapshots=snapshots)
     if not len(rows) or fitting_peak(later, device, phase) is None:
-        return _SinceFailure(run, newest)
-    return _SinceFailure(later, newest, int(samples.step[rows[0]]))
+        return run, newest, None
+    return later, newest, int(samples.step[rows[0]])
 
 
 def _failure_sentence(oom: Oom) -> str:
@@ -221,23 +209,16 @@ def _at_failure(index: int, oom: Oom) -> AnswerEvidence:
     return AnswerEvidence("oom", step=oom.step, phase=oom.phase, oom=index)
 
 
-class _PoolAt(NamedTuple):
-    step: int
-    pool: Pool
-    largest_free_bytes: int
-    capacity_bytes: int | None
-    at_step_end: bool
-
-
-def _pool_at_peak(run: Run, device: str, phase: Phase) -> _PoolAt | None:
-    """The pool at the highest traced peak, or else at the end of the measured step with the highest peak."""
+def _pool_at_peak(run: Run, device: str, phase: Phase) -> tuple[int, Pool, int, int | None, str] | None:
+    """The pool at the highest traced peak, or else at the end of the measured step with the highest peak: its step, the
+    largest free chunk, the capacity, and what says so in the sentence."""
     described = [
-        _PoolAt(one.step, pool, pool.largest_free_bytes, one.capacity_bytes, False)
+        (one.step, pool, pool.largest_free_bytes, one.capacity_bytes, "")
         for one in snapshots_of(run, device, phase)
         if (pool := one.pool) is not None and pool.largest_free_bytes is not None
     ]
     if described:
-        return max(described, key=lambda one: (one.pool.in_use_bytes, -one.step))
+        return max(described, key=lambda one: (one[1].in_use_bytes, -one[0]))
     steps, figures = step_rows(run, device, phase)
     measured = np.flatnonzero(measured_pools(figures))
     if not len(measured):
@@ -245,7 +226,7 @@ def _pool_at_peak(run: Run, device: str, phase: Phase) -> _PoolAt | None:
     row = int(measured[np.argmax(figures.peak_bytes[measured])])
     largest = int(figures.largest_free_bytes[row])
     pool = Pool(int(figures.pool_bytes[row]), int(figures.in_use_bytes[row]), largest)
-    return _PoolAt(int(steps[row]), pool, largest, capacity_of(run, device), True)
+    return int(steps[row]), pool, largest, capacity_of(run, device), " at step end"
 
 
 def _of(size: int, whole: int) -> str:

@@ -152,16 +152,11 @@ def long_lived(rows: EndMemory, traced: EndMemory, measured: Integers) -> tuple[
     """
     known = np.isin(rows.table, traced.table)
     values = np.zeros((len(rows.step), measured.shape[1]), np.int64)
-    if known.any():
-        part = EndMemory(rows.step[known], rows.end_bytes[known], rows.table[known])
-        values[known] = np.rint(np.maximum(_followed(part, traced, measured), 0))
-    return values, known
-
-
-def _followed(rows: EndMemory, traced: EndMemory, measured: Integers) -> npt.NDArray[np.float64]:
-    first = np.searchsorted(traced.table, rows.table, side="left")
-    end = np.searchsorted(traced.table, rows.table, side="right")
-    after = np.clip(np.searchsorted(traced.step, rows.step, side="right"), first, end)
+    if not known.any():
+        return values, known
+    step, row_ends, table = (column[known] for column in rows)
+    first, end = (np.searchsorted(traced.table, table, side=side) for side in ("left", "right"))
+    after = np.clip(np.searchsorted(traced.step, step, side="right"), first, end)
     between = (after > first) & (after < end)
     # The traced step that the bytes start from, and the two that tell what changes.
     anchor = np.where(after > first, after - 1, first)
@@ -169,17 +164,17 @@ def _followed(rows: EndMemory, traced: EndMemory, measured: Integers) -> npt.NDA
     high = np.minimum(low + 1, end - 1)
     change = (measured[high] - measured[low]).astype(np.float64)
     ends = traced.end_bytes
-    has_ends = (np.stack([rows.end_bytes, ends[anchor], ends[low], ends[high]]) != MISSING).all(axis=0)
+    has_ends = (np.stack([row_ends, ends[anchor], ends[low], ends[high]]) != MISSING).all(axis=0)
     rise = np.where(has_ends, ends[high] - ends[low], 0).astype(np.float64)
-    since = np.where(has_ends, rows.end_bytes - ends[anchor], 0).astype(np.float64)
-    by_step = (rows.step - traced.step[low]) / np.maximum(traced.step[high] - traced.step[low], 1)
+    since = np.where(has_ends, row_ends - ends[anchor], 0).astype(np.float64)
+    by_step = (step - traced.step[low]) / np.maximum(traced.step[high] - traced.step[low], 1)
     explained = (rise != 0) & (2 * np.abs(rise) >= np.abs(change).sum(axis=1))
     way = np.where(explained, np.clip(since / np.where(rise == 0, 1, rise), 0, 1), by_step)
     grown = np.maximum(change, 0)
     shares = np.where((rise > 0)[:, None], grown / np.maximum(np.maximum(rise, grown.sum(axis=1)), 1)[:, None], 0)
     added = np.where(between[:, None], way[:, None] * change, since[:, None] * shares)
-    followed: npt.NDArray[np.float64] = measured[anchor].astype(np.float64) + added
-    return followed
+    values[known] = np.rint(np.maximum(measured[anchor] + added, 0))
+    return values, known
 
 
 def holds_model(run: Run, device: str) -> bool:

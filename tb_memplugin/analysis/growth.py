@@ -163,7 +163,7 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
         steps = snapshots[-1].step - snapshots[0].step if traced else trend.last_step - trend.since_step
         whole = trend.bytes_per_step * steps
         owner = _owner(run, snapshots if traced else (), trend)
-        full = _capacity_step(trend, 0 if at_peak else _above_end(figures, rows), figures.capacity_bytes)
+        full = _capacity_step(trend, figures, rows, at_peak)
         held_by, line, cause = None, None, None
         if owner is not None and owner[:2] == (None, "held_tensors"):
             held_by, line = _holder_and_line(snapshots)
@@ -200,22 +200,17 @@ def phase_rows(run: Run, column: Integers, phase: Phase) -> npt.NDArray[np.intp]
     return rows if phase == "train" else rows[np.diff(run.samples.step[rows], append=MISSING) != 0]
 
 
-def _above_end(figures: DeviceSamples, rows: npt.NDArray[np.intp]) -> int:
-    """How far the peak of a step rises above its end, at most in the last steps: what must still fit then."""
-    last = rows[-LAST_STEPS:]
-    above = figures.peak_bytes[last] - figures.in_use_bytes[last]
-    return int(above[figures.peak_bytes[last] != MISSING].max(initial=0))
-
-
-def _capacity_step(trend: Trend, above_bytes: int, capacities: Integers) -> int | None:
-    """The step whose peak, `above_bytes` above the level of the trend, reaches the capacity."""
-    known = capacities[capacities != MISSING]
-    if not len(known) or known[-1] <= trend.to_bytes + above_bytes:
+def _capacity_step(trend: Trend, figures: DeviceSamples, rows: npt.NDArray[np.intp], at_peak: bool) -> int | None:
+    """The step whose peak reaches the capacity: that of the last steps is at most so far above the trend's level."""
+    last, capacities = rows[-LAST_STEPS:], figures.capacity_bytes[figures.capacity_bytes != MISSING]
+    peaks = figures.peak_bytes[last]
+    above = 0 if at_peak else int((peaks - figures.in_use_bytes[last])[peaks != MISSING].max(initial=0))
+    if not len(capacities) or capacities[-1] <= trend.to_bytes + above:
         return None
-    remaining = (float(known[-1]) - trend.to_bytes - above_bytes) / trend.bytes_per_step
-    span = trend.last_step - trend.since_step
+    remaining = (float(capacities[-1]) - trend.to_bytes - above) / trend.bytes_per_step
     # Extrapolate to at most ten times the observed steps.
-    return trend.last_step + int(remaining) if remaining < 10 * span else None
+    is_near = remaining < 10 * (trend.last_step - trend.since_step)
+    return trend.last_step + int(remaining) if is_near else None
 
 
 def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | None:

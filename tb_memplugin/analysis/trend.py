@@ -7,7 +7,7 @@ end, by a relevant size.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -237,9 +237,12 @@ def largest_jump(steps: Integers, peaks: Integers, not_near: Sequence[int] = ())
         return None
     # Beside a jump the tolerated outliers hide it: the boundary with the clearest sides is the jump.
     at = int(np.argmax(np.where(found, gap - noise, np.iinfo(np.int64).min))) + side
-    before, after = peaks[at - side : at], peaks[at : at + side]
-    first = _first_of(peaks, at, outliers, float(np.median(before)), float(np.median(after)))
-    return Jump(int(steps[first]), _median(steps, before, at - side), _median(steps, after, at))
+    before, after = (_median(steps, peaks, begin, begin + side) for begin in (at - side, at))
+    # Tolerated outliers may have moved the first row of the new level to either side of the boundary.
+    near = np.arange(at - outliers, at + outliers + 1)
+    middles = float(np.median(peaks[at - side : at])), float(np.median(peaks[at : at + side]))
+    closer = np.abs(peaks[near] - middles[1]) < np.abs(peaks[near] - middles[0])
+    return Jump(int(steps[near[np.argmax(closer)] if closer.any() else at]), before, after)
 
 
 def _may_jump(peaks: Integers, outliers: int) -> bool:
@@ -256,13 +259,6 @@ def _may_jump(peaks: Integers, outliers: int) -> bool:
     return bool((gap >= least_change(high[:-2])).any())
 
 
-def _first_of(peaks: Integers, at: int, outliers: int, before: float, after: float) -> int:
-    """The first row of the new level, which tolerated outliers may have moved to either side of the boundary."""
-    near = np.arange(at - outliers, at + outliers + 1)
-    closer = np.abs(peaks[near] - after) < np.abs(peaks[near] - before)
-    return int(near[np.argmax(closer)]) if closer.any() else at
-
-
 def _medians(peaks: Integers) -> npt.NDArray[np.intp]:
     """All rows, or of a long series the row of the median peak of each bucket."""
     size = -(-len(peaks) // MAX_ROWS)
@@ -274,9 +270,9 @@ def _medians(peaks: Integers) -> npt.NDArray[np.intp]:
     return rows
 
 
-def _median(steps: Integers, peaks: Integers, begin: int) -> Level:
-    row = int(np.argsort(peaks, kind="stable")[len(peaks) // 2])
-    return Level(int(steps[begin + row]), int(peaks[row]))
+def _median(steps: Integers, peaks: Integers, begin: int, end: int) -> Level:
+    row = begin + int(np.argsort(peaks[begin:end], kind="stable")[(end - begin) // 2])
+    return Level(int(steps[row]), int(peaks[row]))
 
 
 MAX_CHANGES = 200
@@ -285,52 +281,51 @@ _ROWS = 5
 """Rows on either side of a jump whose medians are compared."""
 
 
-class Levelled(NamedTuple):
-    """A series whose earlier values were moved to the level after each jump, which are step and size in bytes, in no
-    order; its last values are as measured."""
-
-    values: npt.NDArray[np.float64]
-    jumps: tuple[tuple[int, int], ...]
+_Jumps: TypeAlias = tuple[tuple[int, int], ...]
+"""Step and size in bytes of each."""
 
 
-def trend_between_jumps(
-    steps: Integers, values: Integers, tables: Sequence[LayerTable]
-) -> tuple[Trend, tuple[tuple[int, int], ...]] | None:
-    """The trend of a `levelled` series, with levels as measured, and the jumps since it began; None without one."""
-    level = levelled(steps, values, tables)
-    trend = find_trend(steps, level.values)
+def trend_between_jumps(steps: Integers, values: Integers, tables: Sequence[LayerTable]) -> tuple[Trend, _Jumps] | None:
+    """The trend of a series without its jumps, with levels as measured, and the jumps since it began; None without."""
+    level, all_jumps = _levelled(steps, values, tables)
+    trend = find_trend(steps, level)
     if trend is None:
         return None
-    jumps = tuple((step, size) for step, size in level.jumps if step > trend.since_step)
+    jumps = tuple((step, size) for step, size in all_jumps if step > trend.since_step)
     return dataclasses.replace(trend, from_bytes=trend.from_bytes - sum(size for _, size in jumps)), jumps
 
 
-def levelled(steps: Integers, values: Integers, tables: Sequence[LayerTable]) -> Levelled:
-    """Remove the jump at each change of the layer table, and lasting rises elsewhere, such as after a larger batch;
-    `steps` ascending."""
-    level = Levelled(values.astype(np.float64), ())
+def _levelled(
+    steps: Integers, values: Integers, tables: Sequence[LayerTable]
+) -> tuple[npt.NDArray[np.float64], _Jumps]:
+    """Move earlier values to the level after the jump at each change of the layer table, and after lasting rises
+    elsewhere, such as of a larger batch; the last values are as measured. `steps` ascending; jumps in no order."""
+    level = values.astype(np.float64)
+    jumps: _Jumps = ()
     for step in sorted({table.step for table in tables})[:MAX_CHANGES]:
-        level = _without(level, steps, step, 1)
-    before = level
+        level, jumps = _without(level, jumps, steps, step, 1)
+    before = level, jumps
     for _ in range(MAX_RISES):
-        jump = largest_jump(steps, np.rint(level.values).astype(np.int64))
+        jump = largest_jump(steps, np.rint(level).astype(np.int64))
         if jump is None:
-            return level
+            return level, jumps
         if jump.delta_bytes < 0:
             # A later rise may be the return from this drop.
             return before
-        level = _without(level, steps, jump.step, -(-len(steps) // MAX_ROWS))
-    return level if largest_jump(steps, np.rint(level.values).astype(np.int64)) is None else before
+        level, jumps = _without(level, jumps, steps, jump.step, -(-len(steps) // MAX_ROWS))
+    return (level, jumps) if largest_jump(steps, np.rint(level).astype(np.int64)) is None else before
 
 
-def _without(level: Levelled, steps: Integers, step: int, margin: int) -> Levelled:
+def _without(
+    values: npt.NDArray[np.float64], jumps: _Jumps, steps: Integers, step: int, margin: int
+) -> tuple[npt.NDArray[np.float64], _Jumps]:
     """Remove the jump at `step`, whose row is known within `margin` rows, but not the growth around it."""
-    at, values = int(np.searchsorted(steps, step)), level.values
+    at = int(np.searchsorted(steps, step))
     first, end, begin = max(0, at - margin + 1 - WINDOW), max(0, at - margin + 1), at + margin
     sides = [np.arange(first, end), np.arange(begin, min(begin + WINDOW, len(values)))]
     if not len(sides[0]) or not len(sides[1]):
-        return level
+        return values, jumps
     rate = float(np.median(np.concatenate([_slopes(steps[rows], values[rows]) for rows in sides])))
     before, after = (values[rows] - rate * (steps[rows] - step) for rows in (sides[0][-_ROWS:], sides[1][:_ROWS]))
     size = float(np.median(after) - np.median(before))
-    return Levelled(np.concatenate([values[:at] + size, values[at:]]), (*level.jumps, (step, round(size))))
+    return np.concatenate([values[:at] + size, values[at:]]), (*jumps, (step, round(size)))
