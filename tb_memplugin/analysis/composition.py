@@ -76,7 +76,9 @@ def overview(
     ledgers = [group_sums(one.ledger) for one in snapshots]
     either = (_EITHER,) if any(_EITHER in ledger for ledger in ledgers) else ()
     groups = (_FROZEN, _TRAINABLE, *either, *_OTHER_GROUPS)
-    tables = run.layer_tables if holds_model(run, device) else ()
+    # The model's weights are on the accelerators if the run has any.
+    names = {*run.samples.devices, *(one.device for one in run.snapshots)}
+    tables = run.layer_tables if not is_cpu(device) or all(map(is_cpu, names)) else ()
     table_steps = np.asarray([table.step for table in tables], np.int64)
     row_table = _table_of(rows.step, table_steps)
     # There are few distinct pairs of snapshot and layer table: compute the stack of each once.
@@ -177,35 +179,6 @@ def long_lived(rows: EndMemory, traced: EndMemory, measured: Integers) -> tuple[
     return values, known
 
 
-def holds_model(run: Run, device: str) -> bool:
-    """Whether the model's weights are on `device`: on the accelerators if the run has any."""
-    names = set(run.samples.devices) | {snapshot.device for snapshot in run.snapshots}
-    accelerators = {name for name in names if not is_cpu(name)}
-    return not accelerators or device in accelerators
-
-
-def snapshot_of(steps: Integers, traced_steps: Integers, table_steps: Integers) -> Integers:
-    """Index of the snapshot that describes each step: the last one up to the step, else the first.
-
-    It is the next one if the layer table changed between the last snapshot and the step, but not until the next.
-    """
-    if not len(traced_steps):
-        return np.full(len(steps), NO_SNAPSHOT)
-    index = np.searchsorted(traced_steps, steps, side="right") - 1
-    # Use the last of several snapshots of the first step, as for any other step.
-    first = int(np.searchsorted(traced_steps, traced_steps[0], side="right")) - 1
-    index = np.maximum(index, first).astype(np.int64)
-    following = np.searchsorted(traced_steps, steps, side="right")
-    last_of_step = np.searchsorted(
-        traced_steps, traced_steps[np.minimum(following, len(traced_steps) - 1)], side="right"
-    )
-    step_table, traced_table = _table_of(steps, table_steps), _table_of(traced_steps, table_steps)
-    changed = traced_table[index] != step_table
-    better = changed & (following < len(traced_steps)) & (traced_table[last_of_step - 1] == step_table)
-    chosen: Integers = np.where(better, last_of_step - 1, index)
-    return chosen
-
-
 def _table_of(steps: Integers, table_steps: Integers) -> Integers:
     """Index of the layer table valid at each step."""
     return np.maximum(np.searchsorted(table_steps, steps, side="right") - 1, 0).astype(np.int64)
@@ -214,12 +187,24 @@ def _table_of(steps: Integers, table_steps: Integers) -> Integers:
 def sources_of(
     steps: Integers, snapshots: Sequence[Snapshot], tables: Sequence[LayerTable]
 ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the step's own. The
-    breakdown at a failure describes its own step alone."""
+    """Index of the snapshot that describes each step, `NO_SNAPSHOT` if none, and whether it is the step's own.
+
+    It is the last one up to the step, else the first, but the next one if the layer table changed between the last one
+    and the step, and not until the next. The breakdown at a failure describes its own step alone.
+    """
     number = np.asarray([snapshot.step for snapshot in snapshots], np.int64)
     traced = np.flatnonzero([not snapshot.at_failure for snapshot in snapshots])
     table_steps = np.asarray([table.step for table in tables], np.int64)
-    index = np.append(traced, NO_SNAPSHOT)[snapshot_of(steps, number[traced], table_steps)]
+    index = np.full(len(steps), NO_SNAPSHOT)
+    if len(traced):
+        own = number[traced]
+        following = np.searchsorted(own, steps, side="right")
+        # Use the last of several snapshots of the first step, as for any other step.
+        chosen = np.maximum(following - 1, int(np.searchsorted(own, own[0], side="right")) - 1)
+        last_of_step = np.searchsorted(own, own[np.minimum(following, len(own) - 1)], side="right") - 1
+        step_table, own_table = _table_of(steps, table_steps), _table_of(own, table_steps)
+        better = (own_table[chosen] != step_table) & (following < len(own)) & (own_table[last_of_step] == step_table)
+        index = traced[np.where(better, last_of_step, chosen)].astype(np.int64)
     for at, snapshot in enumerate(snapshots):
         if snapshot.at_failure:
             index[steps == snapshot.step] = at

@@ -7,9 +7,11 @@ bytes in use; the ledger divides the latter by category.
 """
 
 import dataclasses
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from tb_memplugin.analysis.composition import overview
 from tb_memplugin.analysis.facts import device_phase
@@ -27,6 +29,7 @@ from tb_memplugin.schema import (
     group_sums,
     measured_pools,
     optional_values,
+    values_of,
 )
 
 MAX_SENTENCES = 30
@@ -73,7 +76,7 @@ def _sessions_of(run: Run, wall_time: Floats) -> Integers:
     return np.searchsorted(np.sort(run.session_starts), wall_time, side="right").astype(np.int64)
 
 
-def _growths(run: Run, device: str) -> tuple[list[PoolGrowth], list[str]]:
+def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, ...]]:
     """Every change of a device's pool within a session, in all phases and in order of time; and sentences on them."""
     moments = _moments(run, device)
     moments = moments[np.argsort(moments[:, 1], kind="stable")]
@@ -102,7 +105,7 @@ def _growths(run: Run, device: str) -> tuple[list[PoolGrowth], list[str]]:
     left_out = len(sentences) - MAX_SENTENCES
     if left_out > 0:
         sentences = [f"{left_out} earlier changes are not shown.", *sentences[left_out:]]
-    return found[-MAX_GROWTHS:], sentences
+    return tuple(found[-MAX_GROWTHS:]), tuple(sentences)
 
 
 def _moments(run: Run, device: str) -> Floats:
@@ -135,40 +138,19 @@ MAX_ROWS = 1 << 24
 """Limit of the overview's rows; larger than any run, so that spans cover all steps."""
 
 
-@dataclasses.dataclass(frozen=True)
-class PoolSteps:
-    """The pool at the rows of an `overview`; arrays have one value per row, int64 with `MISSING` unless noted.
+class PoolSteps(NamedTuple):
+    """The pool at the rows of an `overview`, of `total_rows` before reduction; and its changes between steps at which it
+    is known, by session.
 
-    Free bytes are the pool minus the bytes allocated at the same time: `in_use_bytes` of measured rows, `peak_bytes` of
-    traced rows.
-
-    Attributes:
-        peak_bytes: Allocated at the peak; at traced steps the bytes of the ledger.
-        source: Index into `POOL_SOURCES`.
-        pool_bytes, largest_free_bytes, fragmentation (float64, NaN): At the time given by `source`.
-        rounding_bytes: At the peak of traced steps.
-        growths: Changes of the pool between steps at which it is known, by session.
+    Columns have one value per row, int64 with `MISSING` but for ``fragmentation`` (float64, NaN). ``pool_source`` is an
+    index into `POOL_SOURCES`; ``pool_bytes``, ``largest_free_bytes`` and ``fragmentation`` are at the time that it says.
+    ``peak_bytes`` of traced steps are those of the ledger, and ``rounding_bytes`` are known only there.
     """
 
     total_rows: int
-    step: Integers
-    wall_time: Floats
-    session: Integers
-    in_use_bytes: Integers
-    peak_bytes: Integers
-    capacity_bytes: Integers
-    source: Integers
-    pool_bytes: Integers
-    largest_free_bytes: Integers
-    fragmentation: Floats
-    rounding_bytes: Integers
+    columns: Mapping[str, npt.NDArray[Any]]
     growths: tuple[PoolGrowth, ...]
     sentences: tuple[str, ...]
-
-    def free_bytes(self) -> Integers:
-        allocated = np.where(self.source == MEASURED, self.in_use_bytes, self.peak_bytes)
-        free: Integers = np.where(self.source == UNKNOWN, MISSING, self.pool_bytes - allocated)
-        return free
 
 
 def pool_steps(
@@ -179,8 +161,7 @@ def pool_steps(
     figures = view.figures
     measured = measured_pools(figures)
     peak = figures.peak_bytes.copy()
-    pool = np.where(measured, figures.pool_bytes, MISSING)
-    largest = np.where(measured, figures.largest_free_bytes, MISSING)
+    pool, largest = (np.where(measured, one, MISSING) for one in (figures.pool_bytes, figures.largest_free_bytes))
     ratio = fragmentation(figures)
     rounding = np.full(len(peak), MISSING)
     source = np.where(measured, MEASURED, UNKNOWN)
@@ -195,23 +176,19 @@ def pool_steps(
         pool[row] = at_peak.pool_bytes
         largest[row] = MISSING if at_peak.largest_free_bytes is None else at_peak.largest_free_bytes
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
-    growths, sentences = _growths(run, device)
-    return PoolSteps(
-        total_rows=view.total_rows,
-        step=view.rows.step,
-        wall_time=view.rows.wall_time,
-        session=_sessions_of(run, view.rows.wall_time),
-        in_use_bytes=figures.in_use_bytes,
-        peak_bytes=peak,
-        capacity_bytes=figures.capacity_bytes,
-        source=source,
-        pool_bytes=pool,
-        largest_free_bytes=largest,
-        fragmentation=ratio,
-        rounding_bytes=rounding,
-        growths=tuple(growths),
-        sentences=tuple(sentences),
-    )
+    columns: dict[str, npt.NDArray[Any]] = {
+        **values_of(view.rows, "step", "wall_time"),
+        "session": _sessions_of(run, view.rows.wall_time),
+        "in_use_bytes": figures.in_use_bytes,
+        "peak_bytes": peak,
+        "capacity_bytes": figures.capacity_bytes,
+        "pool_source": source,
+        "pool_bytes": pool,
+        "largest_free_bytes": largest,
+        "fragmentation": ratio,
+        "rounding_bytes": rounding,
+    }
+    return PoolSteps(view.total_rows, columns, *_growths(run, device))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -243,21 +220,24 @@ class PoolHistory:
 
 
 def pool_history(run: Run, device: str) -> PoolHistory:
-    """The rows with a known pool, in spans of equal session, source and pool."""
+    """The rows with a known pool, in spans of equal session, source and pool. Free bytes are the pool minus the bytes
+    allocated at the same time: at step end in measured rows, at the peak in others."""
     pool = pool_steps(run, device, device_phase(run, device), None, None, limit=MAX_ROWS)
-    known = np.flatnonzero(pool.source != UNKNOWN)
-    key = np.stack([pool.session[known], pool.source[known], pool.pool_bytes[known]], axis=1)
+    is_known = pool.columns["pool_source"] != UNKNOWN
+    at = {name: column[is_known] for name, column in pool.columns.items()}
+    free = at["pool_bytes"] - np.where(at["pool_source"] == MEASURED, at["in_use_bytes"], at["peak_bytes"])
+    key = np.stack([at["session"], at["pool_source"], at["pool_bytes"]], axis=1)
     cuts = np.flatnonzero((key[1:] != key[:-1]).any(axis=1)) + 1
-    free, spans = pool.free_bytes(), []
-    for rows in np.split(known, cuts) if len(known) else ():
-        largest, ratio = pool.largest_free_bytes[rows], pool.fragmentation[rows]
+    spans = []
+    for rows in np.split(np.arange(len(key)), cuts) if len(key) else ():
+        largest, ratio = at["largest_free_bytes"][rows], at["fragmentation"][rows]
         largest, ratio = largest[largest != MISSING], ratio[~np.isnan(ratio)]
         span = PoolSpan(
-            first_step=int(pool.step[rows[0]]),
-            last_step=int(pool.step[rows[-1]]),
+            first_step=int(at["step"][rows[0]]),
+            last_step=int(at["step"][rows[-1]]),
             known_steps=len(rows),
-            source=POOL_SOURCES[int(pool.source[rows[0]])],
-            pool_bytes=int(pool.pool_bytes[rows[0]]),
+            source=POOL_SOURCES[int(at["pool_source"][rows[0]])],
+            pool_bytes=int(at["pool_bytes"][rows[0]]),
             least_free_bytes=int(free[rows].min()),
             most_free_bytes=int(free[rows].max()),
             least_largest_free_bytes=int(largest.min()) if len(largest) else None,

@@ -119,12 +119,7 @@ class Series(Lookup):
             "growths": as_json(pool.growths),
             "sentences": list(pool.sentences),
         }
-        columns: dict[str, npt.NDArray[Any]] = {
-            **values_of(pool, "step", "wall_time", "session", "in_use_bytes", "peak_bytes", "capacity_bytes"),
-            "pool_source": np.asarray(pool.source, np.int64),
-            **values_of(pool, "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
-        }
-        return Columns(fields, columns)
+        return Columns(fields, pool.columns)
 
     def host_memory(self, source: Source, run: str, stretch: Stretch) -> Columns:
         of_worker = self.find_device(source, run, stretch.device, stretch.session).run
