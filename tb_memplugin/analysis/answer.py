@@ -42,14 +42,8 @@ QUESTIONS: Mapping[AnswerName, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class AnswerEvidence:
-    """The place of the page that shows an answer.
-
-    Attributes:
-        step, phase: None if no single step shows it.
-        other_step: The step that `step` is compared with.
-        category, layer: What grows, if known.
-        oom: Index of the failed allocation in the run's.
-    """
+    """The place of the page that shows an answer: a step, if a single one shows it, and the one that it is compared
+    with; what grows; or the index of the failed allocation in the run's."""
 
     view: EvidenceView
     step: int | None = None
@@ -67,8 +61,6 @@ class Answer:
 
     Attributes:
         device: None for a run without allocator data.
-        sentence: A few words with one or two numbers.
-        status: ``unknown`` if the data does not answer the question.
         figures: The numbers behind the sentence; sizes in bytes under names that end in ``_bytes``.
         details: Sentences on what the first one leaves out.
     """
@@ -237,9 +229,7 @@ def _of(size: int, whole: int) -> str:
 
 
 def _free(free: int, largest: int) -> str:
-    if not free:
-        return "Nothing free in the pool"
-    return f"{format_bytes(free)} free, largest chunk {format_bytes(largest)}"
+    return f"{format_bytes(free)} free, largest chunk {format_bytes(largest)}" if free else "Nothing free in the pool"
 
 
 WORST_FIRST: tuple[RunStatus, ...] = ("failed", "growing", "fragmented")

@@ -21,8 +21,7 @@ class CounterGrowth(NamedTuple):
     """The change of one counter over a span of steps.
 
     Attributes:
-        added_bytes: Growth of the bytes; None if they are unknown.
-        bytes: At the end; None if unknown.
+        added_bytes, bytes: Growth of the bytes, and the bytes at the end; None if unknown.
         steady: Whether the count grew in each third of the span by at least half as much as on average.
         detail: The last one.
         steps: Steps at whose end it grew; None if fewer rises are recorded than half of `added`.
@@ -107,13 +106,8 @@ FUNCTION_BYTES = (4 << 10, 64 << 20)
 
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """Why memory grows.
-
-    Attributes:
-        text: It, to follow "Cause: ", with its numbers.
-        count: Models, datasets, compilations or traces that were added.
-        bytes: Their bytes, None if unknown.
-    """
+    """Why memory grows: a text to follow "Cause: ", a short one, and how many models, datasets, compilations or traces
+    of how many bytes were added; None if unknown."""
 
     kind: CauseKind
     text: str

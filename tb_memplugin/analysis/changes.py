@@ -46,11 +46,8 @@ MOST_BYTES = 2**53 - 1
 class LayerTotals:
     """Sums over a layer table; layers without weights count neither as frozen nor as trainable.
 
-    Attributes:
-        statistics_bytes: Weights of trainable layers that are never trained, such as the moving statistics of batch
-            normalizations.
-        unfreezing_weight_bytes: Weights of frozen layers that unfreezing would train.
-        optimizer_bytes: Optimizer state, `other_optimizer_bytes` included.
+    `statistics_bytes` are never trained, such as the moving statistics of batch normalizations; unfreezing would train
+    `unfreezing_weight_bytes`; `optimizer_bytes` include `other_optimizer_bytes`.
     """
 
     frozen_weight_bytes: int
@@ -67,11 +64,9 @@ class LayerTotals:
 class LayerChange:
     """A layer table that took effect at `step`, and the layers with weights that became trainable or frozen.
 
-    Tables of neighbouring steps are one change of the peak: an unfreezing, then a new optimizer.
-
-    Attributes:
-        peak_before_bytes, peak_after_bytes: The peaks of the nearest traced steps before and after; if a side has none,
-            the highest peaks of the steps near the change. None if no peak was measured, and at the start.
+    The peaks are those of the nearest traced steps before and after; if a side has none, the highest ones of the steps
+    near the change. None if no peak was measured, and at the start. Tables of neighbouring steps are one change of the
+    peak: an unfreezing, then a new optimizer.
     """
 
     step: int
@@ -145,12 +140,7 @@ def _table_effects(
     tables: Sequence[LayerTable], steps: Integers, peaks: Integers, traced: Sequence[int]
 ) -> Iterator[tuple[int, int, int, Level | None, Level | None]]:
     """Indices of the table before each change after the start, and of its first and last table; the peaks before and
-    after.
-
-    Args:
-        steps, peaks: Steps in ascending order with their peaks.
-        traced: The traced steps that can be compared, in ascending order.
-    """
+    after. Steps are ascending; `traced` are those that can be compared."""
     groups = _grouped(tables)
     places = [int(np.searchsorted(steps, tables[first].step)) for first, _ in groups]
     traced_rows = np.flatnonzero(np.isin(steps, traced) & (peaks != MISSING))
@@ -298,17 +288,16 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
     jump = largest_jump(steps, peaks, [change.step for change in changes])
     if jump is not None:
         changes.append(_explained(_of_jump(jump, traced, changes, steps, peaks), at_step))
-    return sorted(filter(_counts, changes), key=lambda change: change.step)
-
-
-def _counts(change: StepChange) -> bool:
-    """Whether a change is worth naming: a deliberate one, one that leaves memory behind, or a considerable effect."""
-    if change.deliberate or change.slots_bytes or change.others_bytes:
-        return True
-    delta = change.delta_bytes
-    return (
-        delta is not None and change.before is not None and bool(abs(delta) >= least_change(change.before.peak_bytes))
+    # Deliberate changes are worth naming, those that leave memory behind, and considerable effects.
+    named = (
+        one
+        for one in changes
+        if one.deliberate
+        or one.slots_bytes
+        or one.others_bytes
+        or (one.before is not None and abs(one.delta_bytes or 0) >= least_change(one.before.peak_bytes))
     )
+    return sorted(named, key=lambda change: change.step)
 
 
 def _of_former(

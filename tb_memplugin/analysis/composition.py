@@ -62,12 +62,10 @@ class Overview:
 def overview(
     run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int
 ) -> Overview:
-    """The overview of the steps from `first_step` to `last_step`, about `limit` rows at most.
+    """The overview of the steps from `first_step` to `last_step`, about `limit` rows at most, of the run of one worker.
 
-    Args:
-        run: The run of one worker; `device` is a device of its samples or snapshots.
-        limit: Rows. A reduction keeps recorded rows: all traced steps, and every bucket's extremes of the peak, the
-            bytes in use and, if measured, the pool, its largest free chunk and its fragmentation.
+    A reduction keeps recorded rows: all traced steps, and every bucket's extremes of the peak, the bytes in use and, if
+    measured, the pool, its largest free chunk and its fragmentation.
     """
     snapshots = snapshots_of(run, device, phase)
     rows, total = rows_of_steps(run, device, phase, first_step, last_step, limit)
@@ -146,11 +144,7 @@ def long_lived(rows: EndMemory, traced: EndMemory, measured: Integers) -> tuple[
     Between two traced steps the bytes are interpolated: by the bytes in use at step end if these explain most of the
     change, else by the step. Before the first and after the last one, a rise of the bytes in use belongs to the
     categories that grew between the two nearest traced steps, in the same proportion; with one traced step, the bytes
-    stay as they were.
-
-    Args:
-        rows, traced: The steps in question, and the traced ones, each once.
-        measured: Bytes of the traced steps, shape [traced, categories].
+    stay as they were. `measured` are the bytes of the traced steps, which `traced` has once each: [traced, categories].
     """
     known = np.isin(rows.table, traced.table)
     values = np.zeros((len(rows.step), measured.shape[1]), np.int64)

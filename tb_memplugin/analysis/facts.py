@@ -29,12 +29,8 @@ class DeviceFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Peak:
-    """The highest recorded bytes in use of a device.
-
-    Attributes:
-        bytes: The peak; if `at_step_end`, only the bytes in use at step end, because the allocator keeps no peak.
-        step, phase: Of the earliest step that reached it.
-    """
+    """The highest recorded bytes in use of a device, and the earliest step that reached it; if `at_step_end`, only those
+    in use at step end, because the allocator keeps no peak."""
 
     bytes: int
     step: int
@@ -123,11 +119,7 @@ def natural_order(name: str) -> list[tuple[str, int]]:
 
 def most_loaded(devices: Mapping[str, tuple[int | None, int | None]]) -> str | None:
     """The device with the largest share of its capacity in use, else that with the highest peak; None without a peak.
-    The CPU is only chosen in a run without accelerators.
-
-    Args:
-        devices: Device to its peak and its capacity, in display order.
-    """
+    The CPU is only chosen in a run without accelerators. `devices` are in display order, with peak and capacity."""
     known = {name: (peak, capacity) for name, (peak, capacity) in devices.items() if peak is not None}
     names = of_one_kind(known)
     relative = all(known[name][1] for name in names)

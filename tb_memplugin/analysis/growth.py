@@ -58,12 +58,8 @@ _Owner: TypeAlias = tuple[str | None, str]
 
 
 class Owner(NamedTuple):
-    """The layer and category with the largest growth between traced steps, or in recorded activations.
-
-    Attributes:
-        steps: The first and the last of the traced steps; None for recorded activations.
-        rounding_bytes: Growth of the rounding of the layer if it exceeds `bytes`, else 0.
-    """
+    """The layer and category with the largest growth between traced steps, the first and the last of which are `steps`,
+    or in recorded activations; and growth of the rounding of the layer if that exceeds `bytes`, else 0."""
 
     layer: str | None
     category: str
@@ -81,11 +77,9 @@ class Growth:
 
     Attributes:
         at_peak: Whether the peak grows; if not, the memory in use at step end does.
-        trend: The growth. Its rate leaves out jumps; its levels are as measured.
-        jumps: Step and size in bytes of each jump since the trend began, which are no part of its rate.
-        owner: None if unknown.
-        whole_bytes: All that was added over the traced steps of the trend if there are two, or else over its steps.
-        traced: Whether it has two traced steps.
+        trend: Its rate leaves out jumps; its levels are as measured.
+        jumps: Step and size in bytes of each jump since the trend began.
+        whole_bytes: All that was added over the traced steps of the trend if it has two (`traced`), or over its steps.
         held_by: Holder of most of the added held tensors, if the owner is held tensors; None if unknown.
         line: Python line that made most of these; None if unknown.
         cause: Why it grows, by the program's counters; None if they do not tell it, or if the holder is known.
@@ -287,13 +281,8 @@ MIN_WAITING_SHARE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class SessionGrowth:
-    """Growth over the sessions of a process.
-
-    Attributes:
-        sessions: Number of the last one that ended before this run.
-        first: Number of the first one that is compared.
-        from_bytes, to_bytes: In use at the end of the first and of the last one, without their own models.
-    """
+    """Growth over the sessions of a process, from number `first` to the last one that ended before this run; bytes in
+    use at their ends are without their own models."""
 
     device: str
     sessions: int

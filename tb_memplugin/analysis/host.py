@@ -134,13 +134,10 @@ class HostGrowth:
 
 @dataclasses.dataclass(frozen=True)
 class HostSummary:
-    """Host memory of one worker.
+    """Host memory of one worker: RSS at the last step with a sample, and its highest at the end of a step.
 
-    Attributes:
-        resident_bytes: RSS at the last step with a sample.
-        peak_bytes, peak_step: Highest RSS at the end of a step.
-        steps: Steps of the main phase that were examined for growth, 0 if too few were recorded.
-        bound_bytes: Smaller growth over these steps is not reported.
+    `steps` of the main phase were examined for growth, 0 if too few were recorded; growth below `bound_bytes` over them
+    is not reported.
     """
 
     resident_bytes: int

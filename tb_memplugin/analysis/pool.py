@@ -39,12 +39,9 @@ MAX_GROWTHS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class PoolGrowth:
-    """A change of the pool between two steps at which it is known.
+    """A change of the pool between two steps at which it is known, or the first pool of a session, without `after_step`.
 
-    Attributes:
-        after_step: None for the first one of a session.
-        bytes: The difference; for the first step of a session, the whole pool.
-        peak_rise_bytes: Rise of the session's highest peak between the steps; None if no peak is known.
+    `peak_rise_bytes` is the rise of the session's highest peak between the steps; None if no peak is known.
     """
 
     after_step: int | None
@@ -139,11 +136,10 @@ MAX_ROWS = 1 << 24
 
 
 class PoolSteps(NamedTuple):
-    """The pool at the rows of an `overview`, of `total_rows` before reduction; and its changes between steps at which it
-    is known, by session.
+    """The pool at the rows of an `overview`, and its changes between steps at which it is known, by session.
 
     Columns have one value per row, int64 with `MISSING` but for ``fragmentation`` (float64, NaN). ``pool_source`` is an
-    index into `POOL_SOURCES`; ``pool_bytes``, ``largest_free_bytes`` and ``fragmentation`` are at the time that it says.
+    index into `POOL_SOURCES` and says when ``pool_bytes``, ``largest_free_bytes`` and ``fragmentation`` were so;
     ``peak_bytes`` of traced steps are those of the ledger, and ``rounding_bytes`` are known only there.
     """
 
@@ -193,12 +189,8 @@ def pool_steps(
 
 @dataclasses.dataclass(frozen=True)
 class PoolSpan:
-    """Successive steps with the same pool; steps with an unknown pool in between are skipped.
-
-    Attributes:
-        source: ``measured`` at step end, or ``traced`` at the peak.
-        least_largest_free_bytes, most_fragmentation: None if unknown.
-    """
+    """Successive steps with the same pool, ``measured`` at step end or ``traced`` at the peak; steps with an unknown pool
+    in between are skipped."""
 
     first_step: int
     last_step: int
@@ -276,9 +268,7 @@ class DeviceMemory:
     """The bar at one traced step, or at a failure.
 
     Attributes:
-        snapshot: The snapshot with the ledger.
         total_bytes: The device's memory, or without a driver the allocator's limit.
-        driver_process_bytes, driver_used_bytes, driver_total_bytes: Reported by the driver, else None.
         segments: Parts that sum to `total_bytes`, those in use in stack order; empty if the total is unknown.
         notes: Sentences on unknown or contradictory values.
     """

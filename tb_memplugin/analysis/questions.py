@@ -181,7 +181,7 @@ def _of_worker(run: Run, device: str, by_worker: Mapping[str, Run]) -> tuple[Run
 def describe_answers(
     run: Run, device: str | None, phase: Phase | None = None, by_worker: Mapping[str, Run] | None = None
 ) -> list[dict[str, Any]]:
-    return [{**as_json(answer), "question": answer.question} for answer in answers(run, device, phase, by_worker)]
+    return [{**as_json(one), "question": one.question} for one in answers(run, device, phase, by_worker)]
 
 
 def changed(run: Run, device: str, phase: Phase) -> Answer:

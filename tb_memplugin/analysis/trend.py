@@ -38,14 +38,8 @@ _LATE_SHARE = 0.25
 
 @dataclasses.dataclass(frozen=True)
 class Trend:
-    """Growth of one series.
-
-    Attributes:
-        since_step: Step from which it grows.
-        last_step: Last step of the series.
-        bytes_per_step: Median slope between them.
-        from_bytes, to_bytes: Median before `since_step`, and at the end.
-    """
+    """Growth of one series from `since_step` to its last step: the median slope between them, and the medians before the
+    first and at the end."""
 
     since_step: int
     last_step: int
@@ -189,12 +183,7 @@ class Level:
 
 @dataclasses.dataclass(frozen=True)
 class Jump:
-    """A jump to a lasting level.
-
-    Attributes:
-        step: First step of the new level.
-        before, after: Steps with the median peak on either side.
-    """
+    """The first step of a new lasting level, and the steps with the median peak on either side."""
 
     step: int
     before: Level

@@ -16,7 +16,6 @@ from tb_memplugin.schema import (
     MISSING,
     NO_STEPS,
     PHASES,
-    DeviceSamples,
     DeviceSummary,
     GroupBytes,
     Integers,
@@ -139,6 +138,11 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
         size, step = max(known, default=(None, None))
     if size is None or step is None:
         return None
+
+    def column(field: str, rows: npt.NDArray[np.intp]) -> Integers:
+        values: Integers = NO_STEPS if figures is None else getattr(figures, field)[rows]
+        return values
+
     rows = phase_steps(run, device, phase)
     shown = rows if steps is not None else rows[:0]
     own_steps = run.samples.step[shown]
@@ -157,21 +161,16 @@ def _summarize_device(run: Run, device: str, phase: Phase, steps: Integers | Non
         peak_bytes=size,
         peak_step=step,
         capacity_bytes=capacity_of(run, device),
-        last_in_use_bytes=last_known(_column(figures, "in_use_bytes", rows)),
-        pool_bytes=last_known(_column(figures, "pool_bytes", rows)),
+        last_in_use_bytes=last_known(column("in_use_bytes", rows)),
+        pool_bytes=last_known(column("pool_bytes", rows)),
         ooms=len(ooms),
         snapshots=sum(one.device == device and not one.at_failure for one in run.snapshots),
         traced=tuple(traced.values()),
         rows=len(rows),
         step=steps if steps is not None and np.array_equal(own_steps, steps) else own_steps,
-        step_peak_bytes=_column(figures, "peak_bytes", shown),
-        step_in_use_bytes=_column(figures, "in_use_bytes", shown),
+        step_peak_bytes=column("peak_bytes", shown),
+        step_in_use_bytes=column("in_use_bytes", shown),
     )
-
-
-def _column(figures: DeviceSamples | None, field: str, rows: npt.NDArray[np.intp]) -> Integers:
-    values: Integers = NO_STEPS if figures is None else getattr(figures, field)[rows]
-    return values
 
 
 SILENT_SECONDS = 60.0
@@ -238,35 +237,29 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
         for device in worker.devices
         if device.phase == phase
     }
+    offsets = [0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)]
+    peaks = {name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()}
     aligned = _aligned_step([device for _, device in devices.values()])
     comparable = [devices[name][1] for name in of_one_kind(devices)]
     return {
         "phase": phase,
-        "workers": _workers(workers),
+        "workers": [
+            {
+                **values_of(
+                    worker, "worker", "sessions", "first_step", "last_step", "rows", "last_wall_time", "status"
+                ),
+                "ended": worker.ended is True,
+                "stopped_early": stop,
+                "clock_offset_seconds": offset,
+            }
+            for worker, offset, stop in zip(workers, offsets, early_stops(workers, offsets), strict=True)
+        ],
         "devices": [_device(name, worker, device, aligned) for name, (worker, device) in devices.items()],
-        "most_loaded": most_loaded(
-            {name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()}
-        ),
-        "imbalance": _imbalance({name: device.peak_bytes for name, (_, device) in devices.items()}),
+        "most_loaded": most_loaded(peaks),
+        "imbalance": _imbalance({name: peak for name, (peak, _) in peaks.items()}),
         "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
         "steps": _steps(comparable if with_steps else []),
     }
-
-
-def _workers(workers: Sequence[WorkerSummary]) -> list[dict[str, Any]]:
-    offsets = [0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)]
-    stops = early_stops(workers, offsets)
-    return [
-        {
-            **values_of(worker, "worker", "sessions", "first_step", "last_step", "rows"),
-            "ended": worker.ended is True,
-            "last_wall_time": worker.last_wall_time,
-            "status": worker.status,
-            "stopped_early": stops[at],
-            "clock_offset_seconds": offsets[at],
-        }
-        for at, worker in enumerate(workers)
-    ]
 
 
 def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> dict[str, Any]:
@@ -296,13 +289,9 @@ def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:
         return None
     largest, smallest = max(names, key=lambda name: peaks[name]), min(names, key=lambda name: peaks[name])
     difference = peaks[largest] - peaks[smallest]
-    if difference:
-        sentence = (
-            f"{largest} peaks at {format_bytes(peaks[largest])}, {format_bytes(difference)} more than {smallest} "
-            f"at {format_bytes(peaks[smallest])}"
-        )
-    else:
-        sentence = f"All {len(names)} devices peak at {format_bytes(peaks[largest])}"
+    more = f"{format_bytes(difference)} more than {smallest} at {format_bytes(peaks[smallest])}"
+    who, size = f"{largest} peaks" if difference else f"All {len(names)} devices peak", format_bytes(peaks[largest])
+    sentence = f"{who} at {size}, {more}" if difference else f"{who} at {size}"
     return {"largest": largest, "smallest": smallest, "bytes": difference, "sentence": sentence}
 
 
