@@ -91,10 +91,7 @@ the free memory, and more than the pool can still grow by."""
 
 
 def fits(run: Run, device: str, phase: Phase) -> Answer:
-    """Whether the run fits: peak and headroom, or the newest failure of the device if no step was recorded after it.
-
-    See `fitting_peak` for the phases of the peak.
-    """
+    """Peak and headroom, or the newest failure of the device if no step was recorded after it."""
     run, failure, again = _since_failure(run, device, phase)
     if failure is not None and again is None:
         index, oom = failure
@@ -257,8 +254,7 @@ def worst(statuses: Sequence[RunStatus]) -> RunStatus:
 
 
 def with_ranks(runs: Sequence[Mapping[str, Any]], now: float) -> list[dict[str, Any]]:
-    """The entries of ``GET runs``, each with its place in the order in which to open them, and the runs that still
-    train at `now` (seconds since the epoch) marked as such."""
+    """The entries of ``GET runs``, ranked in the order in which to open them; those that still train are marked."""
 
     def place(at: int) -> tuple[int, bool, float]:
         status = runs[at]["status"]

@@ -129,11 +129,8 @@ def layer_changes(run: Run, device: str, phase: Phase) -> list[LayerChange]:
 
 def table_at(tables: Sequence[LayerTable], step: int | None) -> LayerTable | None:
     """The table valid at `step` (None: the last one); the first for earlier steps; None without tables."""
-    if not tables:
-        return None
-    if step is None:
-        return tables[-1]
-    return next((table for table in reversed(tables) if table.step <= step), tables[0])
+    valid = [table for table in tables if step is None or table.step <= step]
+    return valid[-1] if valid else next(iter(tables), None)
 
 
 def _table_effects(
@@ -141,26 +138,16 @@ def _table_effects(
 ) -> Iterator[tuple[int, int, int, Level | None, Level | None]]:
     """Indices of the table before each change after the start, and of its first and last table; the peaks before and
     after. Steps are ascending; `traced` are those that can be compared."""
-    groups = _grouped(tables)
-    places = [int(np.searchsorted(steps, tables[first].step)) for first, _ in groups]
+    starts = [at for at, table in enumerate(tables) if not at or table.step > tables[at - 1].step + 1]
+    places = np.searchsorted(steps, [tables[at].step for at in starts]).tolist()
     traced_rows = np.flatnonzero(np.isin(steps, traced) & (peaks != MISSING))
-    ends = [*places[2:], len(steps)]
-    for (_, old), (first, last), start, row, end in zip(groups, groups[1:], places, places[1:], ends, strict=False):
+    ends = zip([*starts[2:], len(tables)], [*places[2:], len(steps)], strict=False)
+    for first, start, row, (next_table, end) in zip(starts[1:], places, places[1:], ends, strict=False):
         before, after = _nearest(steps, peaks, traced_rows, start, row, end) or (
             _highest(steps, peaks, max(start, row - WINDOW), row),
             _highest(steps, peaks, row, min(end, row + WINDOW)),
         )
-        yield old, first, last, before, after
-
-
-def _grouped(tables: Sequence[LayerTable]) -> list[tuple[int, int]]:
-    groups: list[tuple[int, int]] = []
-    for at, table in enumerate(tables):
-        if groups and table.step <= tables[at - 1].step + 1:
-            groups[-1] = (groups[-1][0], at)
-        else:
-            groups.append((at, at))
-    return groups
+        yield first - 1, first, next_table - 1, before, after
 
 
 def _nearest(
@@ -271,18 +258,20 @@ def step_changes(run: Run, device: str, phase: Phase) -> list[StepChange]:
     changes = []
     for old, first, last, before, after in _table_effects(tables, steps, peaks, list(at_step)):
         step = tables[first].step
-        inside = [one for one in pending if one.before.step < step <= one.after.step]
+        inside = [one for one in pending if one[0].step < step <= one[1].step]
         pending = [one for one in pending if one not in inside]
         became = zip(("unfroze", "froze"), _became(trainable_layers(tables[old]), tables[last]), strict=True)
-        titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [one.title for one in inside]
+        titles = [f"{verb} {_layers(paths)}" for verb, paths in became if paths] + [
+            _batch_title(*one) for one in inside
+        ]
         reason = tables[first].reason
         reason = reason if len(reason) <= MAX_REASON_CHARACTERS else "the layer table changed"
         changes.append(StepChange(step, None, tuple(titles or [reason]), bool(titles), before, after))
     for one in pending:
         found = first_of_level(steps, peaks, one)
-        step, since = (one.after.step, one.before.step) if found is None else (found, None)
+        step, since = (one[1].step, one[0].step) if found is None else (found, None)
         levels = [level_at(steps, peaks, snapshot.step) for snapshot in one]
-        changes.append(StepChange(step, since, (one.title,), True, levels[0], levels[1]))
+        changes.append(StepChange(step, since, (_batch_title(*one),), True, levels[0], levels[1]))
     changes = [_explained(change, at_step) for change in changes]
     changes.extend(_of_former(traced, changes, steps, peaks))
     jump = largest_jump(steps, peaks, [change.step for change in changes])
@@ -342,7 +331,15 @@ def _explained(change: StepChange, traced: dict[int, Snapshot]) -> StepChange:
     after = None if change.after is None else traced.get(change.after.step)
     if before is None or after is None:
         return change
-    parts = _main_parts(category_deltas(before, after), change.delta_bytes or 0)
+    whole = change.delta_bytes or 0
+    named = [
+        (category, delta)
+        for category, delta in category_deltas(before, after).items()
+        if category != "rounding" and (category in PERSISTENT or delta * whole > 0)
+    ]
+    largest = sorted(named, key=lambda one: -abs(one[1]))[:MAX_PARTS]
+    least = _LEAST_PART * max((abs(delta) for _, delta in largest), default=0)
+    parts = tuple(one for one in named if one in largest and abs(one[1]) >= least)
     return _with_former(dataclasses.replace(change, parts=parts), before, after)
 
 
@@ -356,15 +353,8 @@ def _with_former(change: StepChange, before: Snapshot, after: Snapshot) -> StepC
     return dataclasses.replace(change, slots_bytes=max(0, slots), others_bytes=others, former_bytes=sum(now))
 
 
-def _main_parts(deltas: dict[Category, int], whole: int) -> tuple[tuple[Category, int], ...]:
-    named = [
-        (category, delta)
-        for category, delta in deltas.items()
-        if category != "rounding" and (category in PERSISTENT or delta * whole > 0)
-    ]
-    largest = sorted(named, key=lambda one: -abs(one[1]))[:MAX_PARTS]
-    least = _LEAST_PART * max((abs(delta) for _, delta in largest), default=0)
-    return tuple(one for one in named if one in largest and abs(one[1]) >= least)
+def _batch_title(before: Snapshot, after: Snapshot) -> str:
+    return f"batch {before.batch_size:,} → {after.batch_size:,}"
 
 
 def _layers(paths: tuple[str, ...]) -> str:

@@ -60,7 +60,7 @@ class Overview:
 
 
 def overview(
-    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int
+    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
 ) -> Overview:
     """The overview of the steps from `first_step` to `last_step`, about `limit` rows at most, of the run of one worker.
 
@@ -105,9 +105,16 @@ def overview(
         columns = np.flatnonzero([category in _LONG_LIVED for category, _ in groups])
         number = np.asarray(list(steps), np.int64)
         measured = np.asarray([[sums.get(groups[at], 0) for at in columns.tolist()] for sums in steps.values()])
-        ends = EndMemory(number, _end_bytes(run, device, phase, number), _table_of(number, table_steps))
-        values, known = long_lived(moments, ends, measured)
-        stacks[np.ix_(inferred[known], columns)] = values[known]
+        # From all samples, so that no zoom changes them.
+        chosen = phase_steps(run, device, phase)
+        ends = np.full(len(number), MISSING)
+        if len(chosen):
+            place = np.minimum(np.searchsorted(run.samples.step[chosen], number), len(chosen) - 1)
+            found = run.samples.step[chosen][place] == number
+            ends[found] = run.samples.devices[device].in_use_bytes[chosen][place[found]]
+        own = EndMemory(number, ends, _table_of(number, table_steps))
+        values, has_table = long_lived(moments, own, measured)
+        stacks[np.ix_(inferred[has_table], columns)] = values[has_table]
     # Memory that outlives the step is still in use at its end: a stack of it above that is cut from the top.
     outlive = sum(category in PERSISTENT for category, _ in groups)  # the lowest ones of the stack
     most = np.where(moments.end_bytes == MISSING, np.iinfo(np.int64).max, moments.end_bytes)
@@ -117,7 +124,13 @@ def overview(
     for at, one in enumerate(snapshots):
         if one.at_failure:
             heights[snapshot == at] = one.in_use_bytes
-    return Overview(device, total, rows, groups, _fit(stacks, heights), snapshot, traced, snapshots)
+    # Rows sum to their heights: stacks are cut from the top, or filled up in the last group.
+    known = np.where(heights == MISSING, 0, heights)
+    tops = np.minimum(np.cumsum(stacks, axis=1), known[:, None])
+    fitted = np.diff(tops, axis=1, prepend=0)
+    fitted[:, -1] += known - tops[:, -1]
+    fitted[heights == MISSING] = MISSING
+    return Overview(device, total, rows, groups, fitted, snapshot, traced, snapshots)
 
 
 _FROZEN: Group = ("weights", False)
@@ -211,24 +224,3 @@ def first_described(snapshots: Sequence[Snapshot], tables: Sequence[LayerTable])
     steps = np.unique(np.asarray([*own, *(table.step for table in tables)], np.int64))
     described = sources_of(steps, snapshots, tables)[0]
     return [min(steps[described == at].tolist(), default=step) for at, step in enumerate(own)]
-
-
-def _end_bytes(run: Run, device: str, phase: Phase, steps: Integers) -> Integers:
-    """Bytes in use at the end of some steps, `MISSING` if unknown; from all samples, so that no zoom changes them."""
-    rows = phase_steps(run, device, phase)
-    ends = np.full(len(steps), MISSING)
-    if len(rows):
-        place = np.minimum(np.searchsorted(run.samples.step[rows], steps), len(rows) - 1)
-        found = run.samples.step[rows][place] == steps
-        ends[found] = run.samples.devices[device].in_use_bytes[rows][place[found]]
-    return ends
-
-
-def _fit(stacks: Integers, peaks: Integers) -> Integers:
-    """`stacks`, shape [rows, groups], cut from the top or filled up in the last group so that rows sum to `peaks`."""
-    known = np.where(peaks == MISSING, 0, peaks)
-    heights = np.minimum(np.cumsum(stacks, axis=1), known[:, None])
-    fitted = np.diff(heights, axis=1, prepend=0)
-    fitted[:, -1] += known - heights[:, -1] if stacks.shape[1] else 0
-    fitted[peaks == MISSING] = MISSING
-    return np.asarray(fitted, np.int64)

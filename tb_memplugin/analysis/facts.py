@@ -29,8 +29,8 @@ class DeviceFacts:
 
 @dataclasses.dataclass(frozen=True)
 class Peak:
-    """The highest recorded bytes in use of a device, and the earliest step that reached it; if `at_step_end`, only those
-    in use at step end, because the allocator keeps no peak."""
+    """The highest recorded bytes in use of a device, and the earliest step that reached them; `at_step_end` if the
+    allocator keeps no peak."""
 
     bytes: int
     step: int
@@ -94,8 +94,8 @@ def device_facts(run: Run) -> list[DeviceFacts]:
     found = []
     for device in device_names(run):
         peak = highest_peak(run, device)
-        snapshots = sum(one.device == device and not one.at_failure for one in run.snapshots)
         size, step = (None, None) if peak is None else (peak.bytes, peak.step)
+        snapshots = sum(one.device == device and not one.at_failure for one in run.snapshots)
         found.append(DeviceFacts(device, capacity_of(run, device), size, step, snapshots))
     return found
 
@@ -177,11 +177,9 @@ MAX_SESSIONS = 20
 
 
 def latest_session(run: Run, devices: Iterable[str], is_enough: Callable[[Run], bool]) -> Run:
-    """The part of a run in which growth is looked for, with the samples of `devices` alone: those of many take long to
-    copy.
-
-    A restarted training's memory starts anew in each session, so that this is the latest session that is enough; the
-    whole run if none is, or if it has several workers, whose sessions overlap: ask for each worker's run.
+    """The part of a run in which growth is looked for: memory starts anew in each session, so that it is the latest one
+    that is enough, with the samples of `devices` alone, since those of many take long to copy. It is the whole run if
+    none is, or if it has several workers, whose sessions overlap: ask for each worker's run.
     """
     if len(run.workers) != 1 or len(run.session_starts) < 2:
         return run

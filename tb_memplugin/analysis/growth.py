@@ -37,7 +37,6 @@ from tb_memplugin.schema import (
     PHASES,
     DeviceSamples,
     Integers,
-    LayerActivations,
     Phase,
     Run,
     Snapshot,
@@ -48,8 +47,6 @@ from tb_memplugin.schema import (
 
 UNEXPLAINED = ("unattributed", "other_state", "rounding")
 """Categories of memory that traced functions may hold, such as their constants."""
-
-
 LAST_STEPS = 100
 """Steps whose peaks above their ends tell those of later steps."""
 
@@ -152,7 +149,12 @@ def growth_of(run: Run, device: str, phase: Phase | None = None) -> Growth | Non
         if found is None:
             continue
         trend, jumps = found
-        snapshots = _traced(run, device, phase, trend, jumps)
+        # Snapshots in the longest part of the trend without a jump; a failure is in the middle of a step.
+        parts: dict[int, list[Snapshot]] = {}
+        for one in run.snapshots:
+            if not one.at_failure and (one.device, one.phase) == (device, phase) and one.step >= trend.since_step:
+                parts.setdefault(sum(step <= one.step for step, _ in jumps), []).append(one)
+        snapshots = max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])
         traced = len(snapshots) >= 2 and snapshots[-1].step > snapshots[0].step
         steps = snapshots[-1].step - snapshots[0].step if traced else trend.last_step - trend.since_step
         whole = trend.bytes_per_step * steps
@@ -219,7 +221,15 @@ def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | Non
         grown = {name: size - sums[0][name] for name, size in sums[1].items() if size > sums[0][name]}
         steps = snapshots[0].step, snapshots[-1].step
     if not grown:
-        grown, steps = _activation_growth(run.activations, trend), None
+        # Each layer's median over the last recorded steps, minus that over the first ones.
+        recorded, steps = run.activations, None
+        rows = np.flatnonzero(recorded.step >= trend.since_step)
+        part = min(100, len(rows) // 4)
+        if part:
+            first, last = recorded.bytes[rows[:part]], recorded.bytes[rows[-part:]]
+            added = np.median(last, axis=0) - np.median(first, axis=0)
+            rising = ((first != MISSING) & (last != MISSING)).all(axis=0) & (added >= 1)
+            grown = {(recorded.layers[at], "activations"): int(added[at]) for at in np.flatnonzero(rising).tolist()}
     name = max(grown, key=lambda name: grown[name], default=None)
     if name is None:
         return None
@@ -229,16 +239,6 @@ def _owner(run: Run, snapshots: Sequence[Snapshot], trend: Trend) -> Owner | Non
         return Owner(*name, grown[name], 0, steps)
     other = max(beside, key=lambda other: beside[other])
     return Owner(*other, beside[other], grown[name], steps)
-
-
-def _traced(run: Run, device: str, phase: Phase, trend: Trend, jumps: Sequence[tuple[int, int]]) -> list[Snapshot]:
-    """Snapshots of a phase's steps of a trend, in the longest part of it without a jump."""
-    parts: dict[int, list[Snapshot]] = {}
-    for one in run.snapshots:
-        # A failure is in the middle of a step.
-        if not one.at_failure and (one.device, one.phase) == (device, phase) and one.step >= trend.since_step:
-            parts.setdefault(sum(step <= one.step for step, _ in jumps), []).append(one)
-    return max(parts.values(), key=lambda part: part[-1].step - part[0].step, default=[])
 
 
 def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | None]:
@@ -258,19 +258,6 @@ def _holder_and_line(snapshots: Sequence[Snapshot]) -> tuple[str | None, str | N
     groups = (group for snapshot in reversed(snapshots) for group in snapshot.held_tensors)
     kept = (group for group in groups if group.line and group.category == "held_tensors")
     return held_by, next((one.line for one in kept if (one.shape, one.dtype, one.held_by) == most), None)
-
-
-def _activation_growth(activations: LayerActivations, trend: Trend) -> dict[_Owner, int]:
-    """Each layer's median over the last recorded steps of a trend, minus that over the first ones."""
-    rows = np.flatnonzero(activations.step >= trend.since_step)
-    if len(rows) < 4:
-        return {}
-    part = min(100, len(rows) // 4)
-    first, last = activations.bytes[rows[:part]], activations.bytes[rows[-part:]]
-    known = ((first != MISSING) & (last != MISSING)).all(axis=0)
-    grown = np.median(last, axis=0) - np.median(first, axis=0)
-    rising = np.flatnonzero(known & (grown >= 1)).tolist()
-    return {(activations.layers[column], "activations"): int(grown[column]) for column in rising}
 
 
 MIN_SESSIONS = 4
@@ -327,8 +314,7 @@ def session_growth(run: Run, device: str) -> SessionGrowth | None:
 
 
 def growth_findings(worker: str, run: Run) -> list[str]:
-    """The findings on device memory of one worker that grows over the steps, or from one training of its process to the
-    next, and on models that wait for Python's garbage collector."""
+    """Those on device memory of one worker, over steps and trainings, and on models that only a collection frees."""
     found: list[str] = []
     for device in run.samples.devices:
         name = full_device_name(worker, device)
@@ -340,8 +326,7 @@ def growth_findings(worker: str, run: Run) -> list[str]:
 
 
 def _collector_finding(run: Run, device: str, name: str) -> list[str]:
-    """The finding on models that only Python's garbage collector can free, when they took most; none if that was
-    little."""
+    """That on models that only Python's garbage collector can free, when they took most; none if that was little."""
     counters, own = counters_of(run, device)
     figures = run.samples.devices[device]
     rows = [] if counters is None else rows_by_counter(counters).get(("models_unreachable", own), [])

@@ -50,12 +50,9 @@ which lie there. The page has these names."""
 
 
 def host_parts(samples: Samples) -> dict[str, Integers]:
-    """The columns of `PART_NAMES`, shape [rows] each.
-
-    They are known together: at the rows at which the buffers were read, or at all rows of a recorded CPU if they never
-    were. A part that is unknown there lies in ``other_bytes``. Where they exceed RSS, memory that is allocated and not
-    resident, all are unknown.
-    """
+    """The columns of `PART_NAMES`, known together: at the rows at which the buffers were read, or at all rows of a
+    recorded CPU if they never were. A part that is unknown there lies in ``other_bytes``. Where they exceed RSS, memory
+    that is allocated and not resident, all are unknown."""
     resident, pinned, tf_data = samples.host_resident_bytes, samples.pinned_pool_bytes, samples.tf_data_bytes
     unknown = np.full(len(samples), MISSING)
     cpu = samples.devices[CPU].in_use_bytes if CPU in samples.devices else unknown
@@ -164,8 +161,7 @@ def host_summary(run: Run) -> HostSummary | None:
     if not len(known) or len(run.workers) != 1:
         return None
     highest = int(known[np.argmax(resident[known])])
-    examined = _examined(run)
-    rows = _rss_rows(examined)
+    examined, rows = _examined(run)
     steps = range_of(examined.samples.step[rows], run.thinning > 1).steps if is_long_enough(len(rows)) else 0
     parts = host_parts(samples)
     measured = np.flatnonzero(parts["other_bytes"] != MISSING)
@@ -195,14 +191,13 @@ def host_growth(run: Run) -> HostGrowth | None:
 
 
 def host_findings(run: Run) -> list[str]:
-    growth = host_growth(run)
-    return [] if growth is None else [growth.sentence()]
+    return [growth.sentence()] if (growth := host_growth(run)) is not None else []
 
 
 def _growth(run: Run) -> HostGrowth | None:
     (worker,) = run.workers
-    run = _examined(run)
-    samples, rows = run.samples, _rss_rows(run)
+    run, rows = _examined(run)
+    samples = run.samples
     found = trend_between_jumps(samples.step[rows], samples.host_resident_bytes[rows], run.layer_tables)
     if found is None:
         return None
@@ -230,13 +225,15 @@ def _growth(run: Run) -> HostGrowth | None:
     return dataclasses.replace(growth, first_step=first.step, last_step=last.step, parts=grown)
 
 
-def _examined(run: Run) -> Run:
+def _examined(run: Run) -> tuple[Run, npt.NDArray[np.intp]]:
+    """The part in which growth is looked for, and its rows."""
+
+    def rows(part: Run) -> npt.NDArray[np.intp]:
+        return phase_rows(part, part.samples.host_resident_bytes, sampled_phase(part))
+
     devices = [name for name in run.samples.devices if is_cpu(name)]
-    return latest_session(run, devices, lambda session: is_long_enough(len(_rss_rows(session))))
-
-
-def _rss_rows(run: Run) -> npt.NDArray[np.intp]:
-    return phase_rows(run, run.samples.host_resident_bytes, sampled_phase(run))
+    part = latest_session(run, devices, lambda session: is_long_enough(len(rows(session))))
+    return part, rows(part)
 
 
 def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
@@ -255,10 +252,8 @@ def _cpu_bytes_per_step(run: Run, since_step: int) -> float:
 def host_steps(
     run: Run, phase: Phase, first_step: int | None, last_step: int | None, limit: int
 ) -> tuple[int, dict[str, npt.NDArray[Any]]]:
-    """Columns with one row for each step with a known RSS, from `first_step` to `last_step`: RSS and `host_parts`; and
-    the number of rows before a reduction to about `limit`.
-
-    A reduction keeps recorded rows: the extremes of RSS in every bucket, and known parts spread over the steps.
+    """Columns with one row for each step with a known RSS, RSS and `host_parts`; and the number of rows before a
+    reduction to about `limit`, which keeps the extremes of RSS in every bucket, and known parts spread over the steps.
     """
     samples = run.samples
     parts = host_parts(samples)

@@ -39,10 +39,8 @@ MAX_GROWTHS = 1000
 
 @dataclasses.dataclass(frozen=True)
 class PoolGrowth:
-    """A change of the pool between two steps at which it is known, or the first pool of a session, without `after_step`.
-
-    `peak_rise_bytes` is the rise of the session's highest peak between the steps; None if no peak is known.
-    """
+    """A change of the pool between two steps at which it is known, and the rise of the session's highest peak, if that
+    is known; without `after_step` the first pool of a session."""
 
     after_step: int | None
     by_step: int
@@ -75,7 +73,23 @@ def _sessions_of(run: Run, wall_time: Floats) -> Integers:
 
 def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, ...]]:
     """Every change of a device's pool within a session, in all phases and in order of time; and sentences on them."""
-    moments = _moments(run, device)
+    # Step, wall time, peak and pool of traced steps, and then of samples: at equal times the peak precedes the step's
+    # end. The pool of a step is measured, or else from its trace.
+    samples, figures = run.samples, run.samples.devices.get(device)
+    of_samples: Floats = np.empty((0, 4))
+    measured_steps: set[tuple[int, int]] = set()
+    if figures is not None:
+        measured = measured_pools(figures)
+        measured_steps.update(zip(samples.step[measured].tolist(), samples.phase[measured].tolist(), strict=True))
+        sizes = figures.peak_bytes, np.where(measured, figures.pool_bytes, MISSING)
+        of_samples = np.stack([samples.step, samples.wall_time, *sizes], axis=1)
+        of_samples = of_samples[~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured)]
+    traced = [
+        (one.step, one.wall_time, one.in_use_bytes, one.pool_bytes)
+        for one in run.snapshots
+        if one.device == device and one.pool is not None and (one.step, PHASES.index(one.phase)) not in measured_steps
+    ]
+    moments = np.concatenate([np.asarray(traced, np.float64).reshape(-1, 4), of_samples])
     moments = moments[np.argsort(moments[:, 1], kind="stable")]
     session = _sessions_of(run, moments[:, 1])
     found: list[PoolGrowth] = []
@@ -105,34 +119,11 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
     return tuple(found[-MAX_GROWTHS:]), tuple(sentences)
 
 
-def _moments(run: Run, device: str) -> Floats:
-    """Step, wall time, peak and pool (`MISSING` if unknown) of traced steps, and then of samples: at equal times the
-    peak precedes the step's end. The pool of a step is measured, or else from its trace."""
-    samples, figures = run.samples, run.samples.devices.get(device)
-    of_samples: Floats = np.empty((0, 4))
-    measured_steps: set[tuple[int, int]] = set()
-    if figures is not None:
-        measured = measured_pools(figures)
-        measured_steps.update(zip(samples.step[measured].tolist(), samples.phase[measured].tolist(), strict=True))
-        pool = np.where(measured, figures.pool_bytes, MISSING)
-        of_samples = np.stack([samples.step, samples.wall_time, figures.peak_bytes, pool], axis=1)
-        of_samples = of_samples[~np.isnan(samples.wall_time) & ((figures.peak_bytes != MISSING) | measured)]
-    traced = [
-        (one.step, one.wall_time, one.in_use_bytes, one.pool_bytes)
-        for one in run.snapshots
-        if one.device == device and one.pool is not None and (one.step, PHASES.index(one.phase)) not in measured_steps
-    ]
-    return np.concatenate([np.asarray(traced, np.float64).reshape(-1, 4), of_samples])
-
-
 PoolSource: TypeAlias = Literal["unknown", "traced", "measured", "failed"]
 POOL_SOURCES: tuple[PoolSource, ...] = get_args(PoolSource)
 """Source of a step's pool: unknown; from the step's trace, at its peak; measured at step end; measured at
 its failed allocation."""
 UNKNOWN, TRACED, MEASURED, FAILED = range(4)
-
-MAX_ROWS = 1 << 24
-"""Limit of the overview's rows; larger than any run, so that spans cover all steps."""
 
 
 class PoolSteps(NamedTuple):
@@ -150,7 +141,7 @@ class PoolSteps(NamedTuple):
 
 
 def pool_steps(
-    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int
+    run: Run, device: str, phase: Phase, first_step: int | None, last_step: int | None, limit: int | None
 ) -> PoolSteps:
     """Parameters as for `overview`."""
     view = overview(run, device, phase, first_step, last_step, limit)
@@ -189,8 +180,8 @@ def pool_steps(
 
 @dataclasses.dataclass(frozen=True)
 class PoolSpan:
-    """Successive steps with the same pool, ``measured`` at step end or ``traced`` at the peak; steps with an unknown pool
-    in between are skipped."""
+    """Successive steps with the same pool, ``measured`` at step end or ``traced`` at the peak; steps between them may
+    have an unknown one."""
 
     first_step: int
     last_step: int
@@ -214,7 +205,7 @@ class PoolHistory:
 def pool_history(run: Run, device: str) -> PoolHistory:
     """The rows with a known pool, in spans of equal session, source and pool. Free bytes are the pool minus the bytes
     allocated at the same time: at step end in measured rows, at the peak in others."""
-    pool = pool_steps(run, device, device_phase(run, device), None, None, limit=MAX_ROWS)
+    pool = pool_steps(run, device, device_phase(run, device), None, None, limit=None)
     is_known = pool.columns["pool_source"] != UNKNOWN
     at = {name: column[is_known] for name, column in pool.columns.items()}
     free = at["pool_bytes"] - np.where(at["pool_source"] == MEASURED, at["in_use_bytes"], at["peak_bytes"])

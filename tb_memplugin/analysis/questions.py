@@ -43,7 +43,12 @@ def growing(run: Run, device: str, phase: Phase) -> Answer:
         growth = growth_of(run, device, phase)
     of_phase = main if growth is None else growth.phase
     part = examined(run, device, of_phase)
-    steps = _known_steps(part, device, of_phase)
+    own, samples = part.samples.devices.get(device), part.samples
+    every = np.asarray([one.step for one in part.snapshots if (one.device, one.phase) == (device, of_phase)], np.int64)
+    if own is not None:
+        seen = (own.in_use_bytes != MISSING) | (own.peak_bytes != MISSING)
+        every = np.append(every, samples.step[seen & (samples.phase == PHASES.index(of_phase))])
+    steps = range_of(every, part.thinning > 1).steps
     figures: dict[str, int | float] = {"steps": steps}
     if growth is not None:
         return _grows(growth, figures)
@@ -86,7 +91,7 @@ def _grows(growth: Growth, figures: dict[str, int | float]) -> Answer:
         phase=growth.phase,
         category=next((one for one in CATEGORIES if owner is not None and one == owner.category), None),
         layer=None if owner is None else owner.layer,
-        zoom=_zoom(trend),
+        zoom=(trend.since_step, trend.last_step),
     )
     figures = figures | known(
         **values_of(trend, "bytes_per_step", "since_step", "from_bytes", "to_bytes"),
@@ -100,10 +105,6 @@ def _grows(growth: Growth, figures: dict[str, int | float]) -> Answer:
 def _rate(trend: Trend) -> str:
     steps, per = (1, "/step") if trend.bytes_per_step >= 1 else (1000, " per 1,000 steps")
     return f"+{format_bytes(round(steps * trend.bytes_per_step))}{per} since step {trend.since_step}"
-
-
-def _zoom(trend: Trend) -> tuple[int, int] | None:
-    return (trend.since_step, trend.last_step) if trend.last_step > trend.since_step else None
 
 
 def _cause_figures(cause: Cause | None) -> dict[str, int | float]:
@@ -125,7 +126,9 @@ def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, 
     trend, cause = host.beyond_cpu, host.cause
     name = f"Host RSS beyond {CPU}" if host.cpu_bytes_per_step else "Host RSS"
     sentence = f"{name} {_rate(trend)}" + ("" if cause is None else f": {cause.short}")
-    evidence = AnswerEvidence("fragmentation", step=trend.last_step, phase=phase, zoom=_zoom(trend))
+    evidence = AnswerEvidence(
+        "fragmentation", step=trend.last_step, phase=phase, zoom=(trend.since_step, trend.last_step)
+    )
     figures = figures | known(
         host_bytes_per_step=trend.bytes_per_step,
         since_step=trend.since_step,
@@ -135,15 +138,6 @@ def _host_grows(host: HostGrowth, device: str, phase: Phase, figures: dict[str, 
     )
     source: AnswerSource = "measured" if cause is None else "inferred"
     return Answer("growing", device, sentence, "warning", source, evidence, figures)
-
-
-def _known_steps(run: Run, device: str, phase: Phase) -> int:
-    figures = run.samples.devices.get(device)
-    steps = np.asarray([one.step for one in run.snapshots if one.device == device and one.phase == phase], np.int64)
-    if figures is not None:
-        seen = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
-        steps = np.append(steps, run.samples.step[seen & (run.samples.phase == PHASES.index(phase))])
-    return range_of(steps, run.thinning > 1).steps
 
 
 def answers(
@@ -162,20 +156,18 @@ def answers(
             for name in QUESTIONS
         )
     phase = device_phase(run, device) if phase is None else phase
+    of_worker, own_name = run, device
+    for worker, own in (by_worker or {}).items():
+        name = device.removeprefix(f"{worker}/") if worker else device
+        if device == full_device_name(worker, name) and name in own.samples.devices:
+            of_worker, own_name = own, name
+            break
     return (
         fits(run, device, phase),
-        dataclasses.replace(growing(*_of_worker(run, device, by_worker or {}), phase), device=device),
+        dataclasses.replace(growing(of_worker, own_name, phase), device=device),
         fragmented(run, device, phase),
         changed(run, device, phase),
     )
-
-
-def _of_worker(run: Run, device: str, by_worker: Mapping[str, Run]) -> tuple[Run, str]:
-    for worker, own in by_worker.items():
-        name = device.removeprefix(f"{worker}/") if worker else device
-        if device == full_device_name(worker, name) and name in own.samples.devices:
-            return own, name
-    return run, device
 
 
 def describe_answers(

@@ -3,7 +3,7 @@ lasting changes of the batch size, categories; epochs and validation passes. Pur
 
 import dataclasses
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +70,12 @@ def rows_of_steps(
     elif limit is not None and len(chosen) > limit:
         shown = take_rows(figures, chosen)
         always = np.searchsorted(steps, traced[is_sampled]).tolist()
-        chosen = chosen[extreme_rows([shown.peak_bytes, shown.in_use_bytes, *_pool_extremes(shown)], limit, always)]
+        extremes, measured = [shown.peak_bytes, shown.in_use_bytes], measured_pools(shown)
+        if measured.any():
+            pools, ratio = (shown.pool_bytes, shown.largest_free_bytes), fragmentation(shown)
+            extremes += [np.where(measured, column, MISSING) for column in pools]
+            extremes += [np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(np.int64)]
+        chosen = chosen[extreme_rows(extremes, limit, always)]
     rows = take_rows(dataclasses.replace(run.samples, devices={device: figures}), chosen)
     own = rows.devices[device]
     for at in np.flatnonzero(own.peak_bytes == MISSING).tolist():
@@ -113,30 +118,13 @@ def fragmentation(figures: DeviceSamples) -> Floats:
     return ratio
 
 
-def _pool_extremes(figures: DeviceSamples) -> list[Integers]:
-    """Columns whose extremes a reduction keeps; none if no pool was measured."""
-    measured = measured_pools(figures)
-    if not measured.any():
-        return []
-    ratio = fragmentation(figures)
-    pools = [np.where(measured, column, MISSING) for column in (figures.pool_bytes, figures.largest_free_bytes)]
-    return [*pools, np.where(np.isnan(ratio), MISSING, np.nan_to_num(ratio) * _RATIO_STEPS).astype(np.int64)]
-
-
 _LASTING = 2
 """Traced steps on either side of a change of the batch size, as far as there are any, that must have one size: batches
 of varying sizes are no change."""
 
 
-class BatchChange(NamedTuple):
-    """The nearest traced steps before and after a lasting change of the batch size."""
-
-    before: Snapshot
-    after: Snapshot
-
-    @property
-    def title(self) -> str:
-        return f"batch {self.before.batch_size:,} → {self.after.batch_size:,}"
+BatchChange: TypeAlias = tuple[Snapshot, Snapshot]
+"""The nearest traced steps before and after a lasting change of the batch size."""
 
 
 def comparable_steps(run: Run, device: str, phase: Phase) -> list[Snapshot]:
@@ -167,16 +155,17 @@ def batch_changes(snapshots: Sequence[Snapshot]) -> list[BatchChange]:
         earlier = {one.batch_size for one in known[max(0, at - _LASTING) : at]}
         later = {one.batch_size for one in known[at : at + (1 if after.at_failure else _LASTING)]}
         if before.batch_size != after.batch_size and len(earlier) == len(later) == 1:
-            changes.append(BatchChange(before, after))
+            changes.append((before, after))
     return changes
 
 
 def first_of_level(steps: Integers, peaks: Integers, change: BatchChange) -> int | None:
     """The first step after a change by the measured peaks between its traced steps; None if they do not show it."""
-    first, last = change.before.step + 1, change.after.step
+    before, after = change
+    first, last = before.step + 1, after.step
     inside = (steps >= first) & (steps <= last) & (peaks >= 0)
     steps, peaks = steps[inside], peaks[inside]
-    closer = np.abs(peaks - change.after.in_use_bytes) < np.abs(peaks - change.before.in_use_bytes)
+    closer = np.abs(peaks - after.in_use_bytes) < np.abs(peaks - before.in_use_bytes)
     if not len(steps) or not closer.any():
         return last if first == last else None
     at = int(np.argmax(closer))

@@ -166,7 +166,11 @@ def _recomputation(run: Run, device: str) -> Iterator[str]:
     requests = next((one for one in reversed(run.requests) if (one.device, one.phase) == (device, "train")), None)
     if not again or requests is None:
         return
-    kept = _merged_bytes(run, requests, [layer.path for layer in again])
+    every, kept = [layer.path for layer in again], 0
+    if requests.mode == "xla" and _planned_again(run, requests, every) == 0:
+        # XLA computes none of them again, and keeps their results for the backward pass.
+        steps = (one for one in run.snapshots if _same_step(one, requests))
+        kept = sum(one.kept_for_backward(lambda layer: _is_inside(layer, every)) for one in steps)
     if not anew and not kept:
         return
     paths = [layer.path for layer in (again if kept else anew)]
@@ -211,17 +215,6 @@ def _share_of_time(run: Run, requests: StepRequests, paths: Collection[str]) -> 
     ends, first = np.unique(gradients[np.searchsorted(gradients, begins)], return_index=True)
     taken = line.seconds_at(ends) - line.seconds_at(begins[first])
     return float(taken.sum()) * 1e9 / line.duration_ns
-
-
-def _merged_bytes(run: Run, requests: StepRequests, paths: Collection[str]) -> int:
-    """Bytes of layers' results that a compiled step keeps for its backward pass, where it computes none of them again.
-
-    0 if that is unknown, and for steps that are not compiled.
-    """
-    if requests.mode != "xla" or _planned_again(run, requests, paths) != 0:
-        return 0
-    steps = (one for one in run.snapshots if _same_step(one, requests))
-    return sum(one.kept_for_backward(lambda layer: _is_inside(layer, paths)) for one in steps)
 
 
 def _planned_again(run: Run, requests: StepRequests, paths: Collection[str]) -> int | None:

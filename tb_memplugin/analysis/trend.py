@@ -38,8 +38,8 @@ _LATE_SHARE = 0.25
 
 @dataclasses.dataclass(frozen=True)
 class Trend:
-    """Growth of one series from `since_step` to its last step: the median slope between them, and the medians before the
-    first and at the end."""
+    """Growth of one series from `since_step` on to its last step: the median slope, and the medians before and at the
+    end."""
 
     since_step: int
     last_step: int
@@ -69,11 +69,11 @@ def find_trend(steps: Integers, values: Integers | npt.NDArray[np.float64]) -> T
     skipped = _skipped(len(steps))
     steps, values = steps[skipped:], values[skipped:]
     by_bucket = _buckets(values.astype(np.float64))
-    if not _ends_higher(by_bucket):
+    # Most series end so low that no bucket is the onset of a trend; all medians take most of the time.
+    first, last = np.median(by_bucket[[0, -1]], axis=1)
+    if last - first < least_change(by_bucket.min()):
         return None
     medians = np.median(by_bucket, axis=1)
-    if not _may_grow(medians):
-        return None
     begins, ends = _buckets(steps)[:, 0].astype(np.float64), _buckets(steps)[:, -1]
     onset = _onset(begins, medians)
     after, rising = begins[onset:], medians[onset:]
@@ -99,30 +99,6 @@ def _buckets(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     count = len(values) // size
     # Surplus rows are dropped at the front, so that the newest steps count.
     return values[len(values) - count * size :].reshape(count, size)
-
-
-def _ends_higher(by_bucket: npt.NDArray[np.float64]) -> bool:
-    """Whether the last bucket is so far above the first that any bucket can be the onset of a trend.
-
-    Told without the medians of the buckets between, which take most of the time.
-    """
-    first, last = np.median(by_bucket[[0, -1]], axis=1)
-    return bool(last - first >= least_change(by_bucket.min()))
-
-
-def _may_grow(values: npt.NDArray[np.float64]) -> bool:
-    """Whether any bucket can be the onset of a trend; most series have none, and finding the onset takes longer."""
-    candidates = len(values) - 7
-    so_far = values[:candidates]
-    growth = values[-1] - np.maximum.accumulate(so_far)
-    # The level before the onset is at least the lowest value.
-    least = least_change(np.minimum.accumulate(so_far))
-    if not (growth >= least).any():
-        return False
-    signs = np.triu(np.sign(values[None, :] - values[:, None]))
-    pairs = np.arange(len(values)).cumsum()[::-1]
-    order = signs.sum(axis=1)[::-1].cumsum()[::-1][:candidates] / pairs[:candidates]
-    return bool(((growth >= least) & (order >= MIN_ORDER)).any())
 
 
 def _onset(steps: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> int:
@@ -169,8 +145,6 @@ CLEARNESS = 2
 """Least ratio of the gap between the levels to the variation within them and to the usual change over as many steps."""
 MAX_ROWS = 20_000
 """Longer series are reduced to this many medians of successive steps."""
-
-
 WINDOW = 20
 """Steps compared on either side of a change, never past the next change."""
 

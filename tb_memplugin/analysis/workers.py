@@ -40,10 +40,7 @@ _IF_KNOWN = ("capacity_bytes", "last_in_use_bytes", "pool_bytes")
 
 
 def series_bytes(run: Run, known_steps: Integers) -> int:
-    """Most bytes that the series of a worker take in its summary, and those of all workers together at its steps.
-
-    `known_steps` are those of another worker, which are put together with equal ones.
-    """
+    """Most bytes that a worker's series take in its summary, and those of all together at its steps, if not known."""
     steps = run.samples.step
     together = 0 if np.array_equal(steps, known_steps) else _TOGETHER_BYTES
     return len(steps) * (_STEP_BYTES + together + _DEVICE_STEP_BYTES * len(run.samples.devices))
@@ -82,11 +79,8 @@ def summarize_worker(worker: str, run: Run, phases: Sequence[Phase], with_steps:
 
 
 def of_sessions(worker: str, sessions: Sequence[WorkerSummary]) -> WorkerSummary:
-    """The summary of a worker whose sessions have these, in order of their start.
-
-    The peaks are the highest of all sessions, also at steps that a later one trained again; the status is that of the
-    last session with records.
-    """
+    """The summary of a worker whose sessions have these, in order of their start: peaks are the highest of all, also at
+    steps that a later one trained again; the status is that of the last session with records."""
     devices: dict[tuple[str, Phase], DeviceSummary] = {}
     for session in sessions:
         for device in session.devices:
@@ -185,7 +179,7 @@ MIN_COMMON_STEPS = 3
 def clock_offset(first: WorkerSummary, other: WorkerSummary) -> float | None:
     """Seconds by which the clock of `other` is ahead of that of `first`.
 
-    It is the median difference of the times at which both ended the same training step. None if they have too few
+    It is the median difference of the times at which both ended the same training step; None if they have too few
     steps in common, or did not train in step: the differences then vary by more than the time of a step.
     """
     if np.array_equal(first.step, other.step):  # as usual
@@ -239,8 +233,16 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
     }
     offsets = [0.0 if not at else clock_offset(workers[0], worker) for at, worker in enumerate(workers)]
     peaks = {name: (device.peak_bytes, device.capacity_bytes) for name, (_, device) in devices.items()}
-    aligned = _aligned_step([device for _, device in devices.values()])
+    # The step that all devices with traced steps traced, of several the one with the highest peak.
+    traced = [{one.step: one for one in device.traced} for _, device in devices.values() if device.traced]
+    common = set(traced[0]).intersection(*traced[1:]) if traced else set()
+    aligned = max(common, key=lambda step: (max(own[step].peak_bytes for own in traced), -step), default=None)
     comparable = [devices[name][1] for name in of_one_kind(devices)]
+
+    def breakdown(device: DeviceSummary) -> TracedPeak | None:
+        highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
+        return next((one for one in device.traced if one.step == aligned), highest)
+
     return {
         "phase": phase,
         "workers": [
@@ -254,33 +256,21 @@ def combine(workers: Sequence[WorkerSummary], phase: Phase, with_steps: bool = T
             }
             for worker, offset, stop in zip(workers, offsets, early_stops(workers, offsets), strict=True)
         ],
-        "devices": [_device(name, worker, device, aligned) for name, (worker, device) in devices.items()],
+        "devices": [
+            {
+                "device": name,
+                "worker": worker.worker,
+                **values_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step", "last_in_use_bytes"),
+                **values_of(device, "headroom_bytes", "pool_bytes", "rows", "ooms"),
+                "breakdown": as_json(breakdown(device)),
+            }
+            for name, (worker, device) in devices.items()
+        ],
         "most_loaded": most_loaded(peaks),
         "imbalance": _imbalance({name: peak for name, (peak, _) in peaks.items()}),
         "sum_peak_bytes": sum(device.peak_bytes for device in comparable),
         "steps": _steps(comparable if with_steps else []),
     }
-
-
-def _device(name: str, worker: WorkerSummary, device: DeviceSummary, aligned: int | None) -> dict[str, Any]:
-    """A row, with the breakdown of the traced step that all devices share, or of the device's highest traced peak."""
-    highest = max(device.traced, key=lambda one: one.peak_bytes, default=None)
-    traced = next((one for one in device.traced if one.step == aligned), highest)
-    return {
-        "device": name,
-        "worker": worker.worker,
-        **values_of(device, "name", "capacity_bytes", "peak_bytes", "peak_step"),
-        **values_of(device, "last_in_use_bytes", "headroom_bytes", "pool_bytes", "rows"),
-        "breakdown": as_json(traced),
-        "ooms": device.ooms,
-    }
-
-
-def _aligned_step(devices: Sequence[DeviceSummary]) -> int | None:
-    """The step that all devices with traced steps traced, of several the one with the highest peak."""
-    peaks = [{one.step: one.peak_bytes for one in device.traced} for device in devices if device.traced]
-    common = set(peaks[0]).intersection(*peaks[1:]) if peaks else set()
-    return max(common, key=lambda step: (max(of_device[step] for of_device in peaks), -step), default=None)
 
 
 def _imbalance(peaks: Mapping[str, int]) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ from tb_memplugin.analysis import (
     validation_passes,
 )
 from tb_memplugin.analysis.changes import step_changes
-from tb_memplugin.analysis.rows import BatchChange, batch_changes, comparable_steps, first_of_level
+from tb_memplugin.analysis.rows import batch_changes, comparable_steps, first_of_level
 from tb_memplugin.analysis.trend import Level
 from tb_memplugin.schema import MISSING, LayerTable, LedgerRow, Run, Snapshot
 from tb_memplugin.storage.read.columns import join_samples
@@ -284,28 +284,28 @@ def test_of_one_step_the_highest_peak_counts() -> None:
 @pytest.mark.parametrize(
     ("sizes", "found"),
     [
-        ([4, 96], ["batch 4 → 96"]),
-        ([4, 4, None, 96, 96], ["batch 4 → 96"]),
-        ([1024, 1024, 2048, 2048, 8, 8], ["batch 1,024 → 2,048", "batch 2,048 → 8"]),
+        ([4, 96], [(4, 96)]),
+        ([4, 4, None, 96, 96], [(4, 96)]),
+        ([1024, 1024, 2048, 2048, 8, 8], [(1024, 2048), (2048, 8)]),
         ([16, 12, 18, 11, 14], []),  # varying sizes
         ([None, 16], []),
         ([16, 16], []),
     ],
 )
-def test_lasting_changes_of_the_batch_size(sizes: list[int | None], found: list[str]) -> None:
+def test_lasting_changes_of_the_batch_size(sizes: list[int | None], found: list[tuple[int, int]]) -> None:
     changes = batch_changes([of_size(step, size) for step, size in enumerate(sizes)])
-    assert [change.title for change in changes] == found
+    assert [(before.batch_size, after.batch_size) for before, after in changes] == found
 
 
 def test_measured_peaks_between_traced_steps_show_the_first_step() -> None:
-    change = BatchChange(of_size(10, 4, 100 * MIB), of_size(20, 8, 200 * MIB))
+    change = of_size(10, 4, 100 * MIB), of_size(20, 8, 200 * MIB)
     steps = np.arange(30)
     peaks = np.where(steps < 14, 104 * MIB, 203 * MIB)
     assert first_of_level(steps, peaks, change) == 14
     # Unknown if a step is missing, or if the peak returns.
     assert first_of_level(steps[steps != 12], peaks[steps != 12], change) is None
     assert first_of_level(steps, np.where(steps == 17, 104 * MIB, peaks), change) is None
-    adjacent = BatchChange(of_size(19, 4), of_size(20, 8))
+    adjacent = of_size(19, 4), of_size(20, 8)
     assert first_of_level(steps, np.full(30, 200 * MIB), adjacent) == 20
     assert first_of_level(steps[:0], peaks[:0], adjacent) == 20
     assert first_of_level(steps[:0], peaks[:0], change) is None
