@@ -5,12 +5,11 @@ fix of a failed allocation counts only if the simulation of the failed training 
 changed training passes in the simulation.
 """
 
-import collections
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from tb_memplugin.fit.conditions import RECORDED, Conditions, globs_of
+from tb_memplugin.fit.conditions import RECORDED, Conditions, Interval, globs_of
 from tb_memplugin.fit.evidence import (
     NOTHING,
     Evidence,
@@ -20,18 +19,16 @@ from tb_memplugin.fit.evidence import (
     recorded_program,
 )
 from tb_memplugin.fit.plans import Kind, Plan, PlanOption, PlanPoint, code_of, format_time, remat_line
+from tb_memplugin.fit.prediction import by_category
 from tb_memplugin.fit.predictor import SPARE, Predictor, bisected
 from tb_memplugin.fit.segments import Recomputing, SegmentSearch, Units, units_of, unsuitable_recording
 from tb_memplugin.fit.simulation import FailedRequest
 from tb_memplugin.schema import (
-    Category,
     Fix,
     FixKind,
-    Layer,
     LedgerRow,
     Oom,
     Run,
-    Verdict,
     counted,
     format_bytes,
     is_gpu,
@@ -58,9 +55,8 @@ _OF_OPTION = ("fits", "segments", "batch_size", "accumulation", "extra_time", *_
 
 
 def plan_for(run: Run, device: str, budget: int | None = None, batch_size: int | None = None) -> Plan:
-    """The cheapest change with which a run, with its requests, fits into a budget, and into its allocator.
-
-    The budget is by default the allocator's limit, the batch size the recorded one.
+    """The cheapest change with which a run, with its requests, fits into a budget, by default the allocator's limit,
+    and into its allocator; the batch size is by default the recorded one.
     """
     predictor = Predictor.of(run, device)
     recorded = predictor.predict(Conditions(batch_size=batch_size))
@@ -90,14 +86,6 @@ class _Change(NamedTuple):
     sentence: str
     conditions: Conditions
     parts: int = 1
-
-
-_WITH_RECOMPUTATION: dict[Kind, Kind] = {
-    "recompute": "recompute",
-    "accumulate": "recompute_and_accumulate",
-    "optimizer": "recompute_and_optimizer",
-    "batch_size": "recompute_and_batch_size",
-}
 
 
 class _Planner:
@@ -168,9 +156,7 @@ class _Planner:
                 _Change("batch_size", f"batch size {size} instead of {batch}", Conditions(size)) for size in sizes
             ]
             has_slots = any(layer.optimizer_bytes for layer in self._layers)
-            sgd = (
-                [_Change("optimizer", "SGD without momentum", Conditions(batch, optimizer="sgd"))] if has_slots else []
-            )
+            sgd = [_Change("optimizer", "SGD without momentum", Conditions(batch, optimizer="sgd"))][:has_slots]
             found.append(self._first(parts))
             fits = any(one is not None and one.fits for one in found)
             if not fits:
@@ -236,7 +222,7 @@ class _Planner:
         again = [] if found is None else [recompute_sentence(found.segments)]
         same_time = 0.0 if change.kind == "none" else None
         option = PlanOption(
-            kind=change.kind if found is None else _WITH_RECOMPUTATION[change.kind],
+            kind=cast(Kind, f"recompute_and_{change.kind}") if found and change.kind != "recompute" else change.kind,
             sentence="; ".join([*again, *filter(None, [change.sentence])]),
             segments=() if found is None else inside(self._root, found.segments),
             batch_size=wanted.batch_size,
@@ -283,14 +269,9 @@ def recompute_sentence(segments: Sequence[Sequence[str]]) -> str:
 
 
 def _holding(ledger: Sequence[LedgerRow]) -> str:
-    sums: collections.Counter[Category] = collections.Counter()
-    for row in ledger:
-        sums[row.category] += row.bytes
-    largest = [f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in sums.most_common(NAMED_CATEGORIES)]
+    sums = by_category(ledger).most_common(NAMED_CATEGORIES)
+    largest = [f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in sums]
     return f": {', '.join(largest)}" if largest else ""
-
-
-# --- fixes of a failure -------------------------------------------------------------------------------------------
 
 
 class Advice(NamedTuple):
@@ -298,18 +279,6 @@ class Advice(NamedTuple):
 
     fixes: tuple[Fix, ...]
     note: str | None
-
-
-@dataclasses.dataclass(frozen=True)
-class FailedTraining:
-    """What failed: `is_training` unless the failed step validated or predicted; `op` made the failed request."""
-
-    batch_size: int
-    capacity_bytes: int
-    verdict: Verdict | None
-    is_gpu: bool
-    is_training: bool = True
-    op: str | None = None
 
 
 def advice(session: Run, oom: Oom) -> Advice:
@@ -326,13 +295,12 @@ def advice(session: Run, oom: Oom) -> Advice:
         return Advice((), "No fix could be simulated: the allocator's capacity is unknown.")
     table = layer_table_of(session, steps)
     layers = () if table is None else table.layers
-    training = oom.phase == "train"
-    failed = FailedTraining(oom.batch_size, oom.capacity_bytes, oom.verdict, is_gpu(oom.device), training, oom.op)
-    evidence = recorded_evidence(session, oom.device, steps, oom.wall_time) if training else NOTHING
+    until = oom.wall_time
+    evidence = recorded_evidence(session, oom.device, steps, until) if oom.phase == "train" else NOTHING
     if evidence.growth is not None:
         return Advice((), f"No fix could be simulated. {evidence.growth}")
-    predictor = Predictor(steps, layers, measured_peak(session, oom.device, steps, until=oom.wall_time))
-    return simulated_fixes(predictor, layers, failed, evidence, lambda: units_of(session, steps[-1], layers))
+    predictor = Predictor(steps, layers, measured_peak(session, oom.device, steps, until))
+    return simulated_fixes(predictor, oom, evidence, lambda: units_of(session, steps[-1], layers))
 
 
 def with_advice(oom: Oom, found: Advice) -> Oom:
@@ -341,18 +309,14 @@ def with_advice(oom: Oom, found: Advice) -> Oom:
 
 
 def simulated_fixes(
-    predictor: Predictor,
-    layers: Sequence[Layer],
-    failed: FailedTraining,
-    evidence: Evidence = NOTHING,
-    units: Callable[[], Units] = Units,
+    predictor: Predictor, oom: Oom, evidence: Evidence = NOTHING, units: Callable[[], Units] = Units
 ) -> Advice:
-    """The fixes of a failed training.
+    """The fixes of a failure of known batch size and capacity.
 
     The predictor predicts from steps alone, as the failure itself is no evidence; no fix contradicts the `evidence`.
-    The first layer is the model itself; `units` finds those that can be recomputed.
+    The predictor's first layer is the model itself; `units` finds those that can be recomputed.
     """
-    here = predictor.predict(Conditions(batch_size=failed.batch_size, capacity_bytes=failed.capacity_bytes))
+    here = predictor.predict(Conditions(oom.batch_size, oom.capacity_bytes))
     if here.method == "unknown":
         return Advice((), "No fix could be simulated. " + " ".join(here.assumptions))
     if here.fits is not False:
@@ -361,13 +325,13 @@ def simulated_fixes(
             "No fix could be simulated: in the simulation, the failed step "
             f"{'passes' if here.fits else 'may pass'}, so the simulation does not reproduce the failure.",
         )
-    finder = _Finder(predictor.bounded_by(evidence), layers, failed, units)
-    return Advice(tuple(finder.fixes()), _other_request(here.fails_at, failed))
+    finder = _Finder(predictor.bounded_by(evidence), oom, units)
+    return Advice(tuple(finder.fixes()), _other_request(here.fails_at, oom.op))
 
 
-def _other_request(simulated: FailedRequest | None, failed: FailedTraining) -> str | None:
+def _other_request(simulated: FailedRequest | None, failed_op: str | None) -> str | None:
     """A sentence if the simulation fails at another request than the step did."""
-    if simulated is None or simulated.op is None or failed.op is None or simulated.op.endswith(failed.op):
+    if simulated is None or simulated.op is None or failed_op is None or simulated.op.endswith(failed_op):
         return None
     size = format_bytes(simulated.requested_bytes)
     return (
@@ -377,35 +341,33 @@ def _other_request(simulated: FailedRequest | None, failed: FailedTraining) -> s
 
 
 class _Finder:
-    def __init__(
-        self, predictor: Predictor, layers: Sequence[Layer], failed: FailedTraining, units: Callable[[], Units]
-    ) -> None:
-        self._predictor, self._layers, self._failed, self._units = predictor, layers, failed, units
-        self._trained = [layer.path for layer in layers if layer.trainable_weight_bytes]
+    def __init__(self, predictor: Predictor, oom: Oom, units: Callable[[], Units]) -> None:
+        self._predictor, self._oom, self._units = predictor, oom, units
+        self._failed, self._capacity_bytes = oom.batch_size or 0, oom.capacity_bytes or 0
+        self._trained = [layer.path for layer in predictor.layers if layer.trainable_weight_bytes]
 
     def fixes(self) -> list[Fix]:
-        failed = self._failed
-        largest = self._predictor.largest_batch_size(
-            Conditions(capacity_bytes=failed.capacity_bytes), below=failed.batch_size
-        )
+        is_training = self._oom.phase == "train"
+        within = Conditions(capacity_bytes=self._capacity_bytes)
+        largest = self._predictor.largest_batch_size(within, below=self._failed)
         # A batch of one example has no smaller one.
-        fixes: list[Fix | None] = [None if largest is None or failed.batch_size == 1 else self._batch(largest)]
-        if failed.is_training:
-            fixes.append(recomputing_fix(self._predictor, self._units(), self._layers, failed))
+        fixes: list[Fix | None] = [None if largest is None or self._failed == 1 else self._batch(largest)]
+        if is_training:
+            fixes.append(recomputing_fix(self._predictor, self._units(), self._failed, self._capacity_bytes))
             fixes += [self._accumulation(largest) if largest else None, self._freezing()]
-        if failed.verdict == "fragmentation":
+        if self._oom.verdict == "fragmentation":
             fixes.append(self._one_piece())
-        fixes += [self._capacity(), self._precision() if failed.is_training else None]
+        fixes += [self._capacity(), self._precision() if is_training else None]
         return [fix for fix in fixes if fix is not None]
 
     def _passes(self, conditions: Conditions, quick: bool = False) -> bool:
-        batch = conditions.batch_size or self._failed.batch_size
-        return self._predictor.passes(batch, self._failed.capacity_bytes, conditions, quick)
+        batch = conditions.batch_size or self._failed
+        return self._predictor.passes(batch, self._capacity_bytes, conditions, quick)
 
     def _fix(self, kind: FixKind, change: str, conditions: Conditions, detail: str = "", **advice: Any) -> Fix:
         """A fix that is enough, with its peak: simulated over whole steps, or that of such steps in the run."""
-        capacity = conditions.capacity_bytes or self._failed.capacity_bytes
-        batch = conditions.batch_size or self._failed.batch_size
+        capacity = conditions.capacity_bytes or self._capacity_bytes
+        batch = conditions.batch_size or self._failed
         prediction = self._predictor.predict(dataclasses.replace(conditions, batch_size=batch, capacity_bytes=capacity))
         how = "Recorded" if prediction.method == "recorded" else "Simulated"
         peak = prediction.peak_bytes
@@ -413,7 +375,7 @@ class _Finder:
         return Fix(kind, change, sentence, enough=True, peak_bytes=peak, **advice)
 
     def _batch(self, largest: int) -> Fix:
-        before = self._failed.batch_size
+        before = self._failed
         if not largest:
             sentence = f"Simulated: even a batch size of 1 instead of {before} fails."
             return Fix("batch", "Batch size 1", sentence, enough=False)
@@ -422,7 +384,7 @@ class _Finder:
 
     def _accumulation(self, largest: int) -> Fix | None:
         """The same effective batch in fewest parts; the sums of the gradients take as much as the weights."""
-        before = self._failed.batch_size
+        before = self._failed
         for parts in range(2, min(before, MOST_ACCUMULATED) + 1):
             size = before // parts
             conditions = Conditions(batch_size=size, accumulate=True)
@@ -448,7 +410,7 @@ class _Finder:
         return Conditions(frozen=tuple(self._trained[:count]))
 
     def _capacity(self) -> Fix:
-        batch, capacity = self._failed.batch_size, self._failed.capacity_bytes
+        batch, capacity = self._failed, self._capacity_bytes
         found = self._predictor.enough_capacity(batch, capacity)
         if found is None:
             tried = format_bytes(self._predictor.most_capacity(batch, capacity))
@@ -460,10 +422,9 @@ class _Finder:
 
     def _one_piece(self) -> Fix:
         """The same training in a pool whose free memory is always in one piece."""
-        needed = self._predictor.peak_in_one_piece(self._failed.batch_size)
-        capacity = self._failed.capacity_bytes
+        needed, capacity = self._predictor.peak_in_one_piece(self._failed), self._capacity_bytes
         enough = needed * (1 + SPARE) <= capacity
-        how = "TF_GPU_ALLOCATOR=cuda_malloc_async joins free pieces. " if self._failed.is_gpu else ""
+        how = "TF_GPU_ALLOCATOR=cuda_malloc_async joins free pieces. " if is_gpu(self._oom.device) else ""
         change = "Free memory in one piece"
         sentence = (
             f"{change}. {how}Simulated without fragmentation: peak {format_bytes(needed)} of "
@@ -472,32 +433,30 @@ class _Finder:
         return Fix("one_piece", change, sentence, enough=enough, peak_bytes=needed)
 
     def _precision(self) -> Fix | None:
-        failed = self._failed
-        if recorded_precision(self._layers) not in (None, "float32"):
+        capacity = self._capacity_bytes
+        if recorded_precision(self._predictor.layers) not in (None, "float32"):
             return None  # it computes in half precision already
-        conditions = Conditions(failed.batch_size, failed.capacity_bytes, precision="mixed_float16")
+        conditions = Conditions(self._failed, capacity, precision="mixed_float16")
         prediction = self._predictor.predict(conditions)
-        if prediction.low_bytes is None or prediction.low_bytes > failed.capacity_bytes:
+        if prediction.low_bytes is None or prediction.low_bytes > capacity:
             return None
         change = "Mixed precision"
         sentence = (
             f"{change} (mixed_float16, on a device that supports it). Estimated peak: "
-            f"{format_bytes(prediction.low_bytes)} to {format_bytes(prediction.high_bytes)} of "
-            f"{format_bytes(failed.capacity_bytes)}."
+            f"{Interval.of(prediction).span} of {format_bytes(capacity)}."
         )
         return Fix("precision", change, sentence)
 
 
-def recomputing_fix(predictor: Predictor, units: Units, layers: Sequence[Layer], failed: FailedTraining) -> Fix | None:
+def recomputing_fix(predictor: Predictor, units: Units, batch: int, capacity: int) -> Fix | None:
     """The segments with which the failed training passes at the least time; None if none are enough."""
-    capacity = failed.capacity_bytes
     if not len(units):
         return None
-    search = SegmentSearch(predictor, units, Conditions(failed.batch_size, capacity))
+    search = SegmentSearch(predictor, units, Conditions(batch, capacity))
     found = search.cheapest(capacity)
     if found is None or not search.fits(found, capacity):
         return None
-    segments = inside(f"{layers[0].path}/", found.segments)
+    segments = inside(f"{predictor.layers[0].path}/", found.segments)
     what = recompute_sentence(segments)
     change, (_, peak, high) = f"{what[0].upper()}{what[1:]}", found.parts.peak
     sentence = (

@@ -99,14 +99,11 @@ def _compiled(changed: Changed) -> Interval:
 
 @dataclasses.dataclass(frozen=True)
 class PeakParts:
-    """A peak with its breakdown, which sums to it, and its bytes that are live at once.
-
-    `demand_bytes`, each rounded up to 256, are never more than the peak; None if unknown.
-    """
+    """A peak with its breakdown, which sums to it, and its bytes that are live at once."""
 
     peak: Interval
     ledger: tuple[LedgerRow, ...]
-    demand_bytes: int | None
+    demand_bytes: int | None  # each rounded up to 256; never more than the peak; None if unknown
 
 
 def simulated_parts(
@@ -148,9 +145,8 @@ def recorded_parts(steps: Sequence[StepRequests], batch: int, measured: Interval
 
 
 def _arrays_in_place(requests: StepRequests) -> int:
-    """Bytes of a data set that another process may not have in the memory of a CPU's allocator.
-
-    TensorFlow copies an array into it, or uses the array itself if that happens to be aligned.
+    """Bytes of a data set that another process may not have in the memory of a CPU's allocator: TensorFlow copies an
+    array into it, or uses the array itself if that happens to be aligned.
     """
     if is_gpu(requests.device):
         return 0
@@ -165,10 +161,7 @@ def _ledger(
     change: Change,
     additional: Sequence[tuple[ChunkOwner, int]] = (),
 ) -> tuple[LedgerRow, ...]:
-    """The ledger of a simulated peak; largest rows first.
-
-    The rows sum to the peak and the `additional` bytes, which the simulation leaves out.
-    """
+    """The ledger of a peak, largest rows first; they sum to it and the `additional` bytes, which no simulation has."""
     totals = found.copy()
     for owner, size in change.extra:
         totals[owner] += size

@@ -61,39 +61,23 @@ _UPDATE = re.compile(rf"(?:^|/)(?:{'|'.join(SLOTS)})\d*/")
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """What conditions other than batch size and capacity change.
+    """What conditions other than batch size and capacity change."""
 
-    Attributes:
-        extra: Additional long-lived chunks: owner and size of each.
-        transient: Additional bytes at the peak.
-        example_bytes: Additional bytes at the peak for each example, typically.
-        frozen: Layers that are frozen in addition.
-        trained: Layers that are trained in addition, and how many bytes of their weights.
-        unsaved: Layers that save nothing for the backward pass any more, as no layer before them is trained.
-        saved: Layers that save their results for the backward pass in addition.
-        without_slots: Whether the recorded optimizer state of layers goes.
-        batches: Batches whose gradients an update sums; with several, most steps leave the weights as they are.
-        halved, doubled: Whether activations have two bytes instead of four, or four instead of two.
-        tests_gradients: Whether the update waits for all gradients, which loss scaling tests together.
-        frees_gradients: Whether it does not wait any more.
-        outputs: Layer path to the bytes of its output for one example, for the last layer of each segment.
-    """
-
-    extra: tuple[tuple[ChunkOwner, int], ...] = ()
-    transient: Interval = NO_BYTES
-    example_bytes: int = 0
-    frozen: frozenset[str] = frozenset()
-    trained: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    unsaved: frozenset[str] = frozenset()
-    saved: frozenset[str] = frozenset()
-    without_slots: bool = False
-    batches: int = 1
-    halved: bool = False
+    extra: tuple[tuple[ChunkOwner, int], ...] = ()  # additional long-lived chunks: owner and size of each
+    transient: Interval = NO_BYTES  # additional bytes at the peak
+    example_bytes: int = 0  # additional bytes at the peak for each example, typically
+    frozen: frozenset[str] = frozenset()  # layers that are frozen in addition
+    trained: Mapping[str, int] = dataclasses.field(default_factory=dict)  # layer to its bytes trained in addition
+    unsaved: frozenset[str] = frozenset()  # layers that save nothing any more, as no layer before is trained
+    saved: frozenset[str] = frozenset()  # layers that save their results for the backward pass in addition
+    without_slots: bool = False  # whether the recorded optimizer state of layers goes
+    batches: int = 1  # batches whose gradients an update sums; with several, most steps leave the weights as they are
+    halved: bool = False  # halved, doubled: whether activations have two bytes instead of four, or four instead of two
     doubled: bool = False
-    tests_gradients: bool = False
-    frees_gradients: bool = False
+    tests_gradients: bool = False  # whether the update waits for all gradients, which loss scaling tests together
+    frees_gradients: bool = False  # whether it does not wait any more
     recompute: Segments = ()
-    outputs: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    outputs: Mapping[str, int] = dataclasses.field(default_factory=dict)  # segments' last layers: bytes per example
     is_estimate: bool = False
     sentences: tuple[str, ...] = ()
 
@@ -110,9 +94,7 @@ class Change:
         return Changed(low, high, typical, extra, self.batches, self._transient(high, self.example_bytes * batch))
 
     def _transient(self, most: Sequence[SizedStep], saved: int) -> Interval:
-        """Additional bytes at the peak, with those of `saved` results.
-
-        At most, there are gradients of the largest two results that are saved in addition, and some results of
+        """With those of `saved` results. At most, there are gradients of the largest two of them, and some results of
         recomputed layers; at least, there are fewer of these.
         """
         on_gpu = is_gpu(most[0].requests.device)
@@ -157,9 +139,8 @@ class Change:
         return SizedStep(changed, np.where(gone, LEFT_OUT, self._most_sizes(requests, sizes)))
 
     def _saved_rows(self, requests: StepRequests) -> Rows:
-        return own_rows(requests) & owned(
-            requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES
-        )
+        saved = owned(requests, lambda owner: owner.layer in self.saved and owner.category in _OF_PASSES)
+        return own_rows(requests) & saved
 
     def _repeated_rows(self, requests: StepRequests) -> Rows:
         """Which chunks are results of recomputed layers and of those inside them."""
@@ -202,21 +183,14 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class Changed:
-    """The steps of a training under other conditions: with the least and with the most bytes.
-
-    Attributes:
-        typical: The steps as they usually run, None if that is halfway between least and most.
-        extra: Sizes of additional long-lived chunks.
-        batches: Steps of an update.
-        transient: Additional bytes at the peak, which the steps leave out.
-    """
+    """The steps of a training under other conditions: with the least and with the most bytes."""
 
     low: list[SizedStep]
     high: list[SizedStep]
-    typical: list[SizedStep] | None
-    extra: list[int]
-    batches: int
-    transient: Interval
+    typical: list[SizedStep] | None  # the steps as they usually run, None if that is halfway between least and most
+    extra: list[int]  # sizes of additional long-lived chunks
+    batches: int  # steps of an update
+    transient: Interval  # additional bytes at the peak, which the steps leave out
 
 
 def own_rows(requests: StepRequests) -> Rows:
@@ -233,9 +207,8 @@ def _gradients(requests: StepRequests) -> Rows:
 
 
 def _last_gradients(requests: StepRequests) -> Rows:
-    """Which weight gradients the update applies: the last ones of the size of a variable of their layer.
-
-    Others are summed to these, such as those of several calls of a layer. Shape [chunks].
+    """Which weight gradients the update applies: the last ones of the size of a variable of their layer, to which
+    others are summed, such as those of several calls of a layer.
     """
     left = collections.Counter(_trained_variables(requests))
     if not left:
@@ -250,10 +223,7 @@ def _last_gradients(requests: StepRequests) -> Rows:
 
 
 def _half_copies(requests: StepRequests) -> Rows:
-    """Which chunks hold a trained variable or its gradient in half precision, by their layer and size; shape [chunks].
-
-    A step in mixed precision casts each variable, and each gradient back.
-    """
+    """Which chunks hold a trained variable or its gradient, which mixed precision casts, by their layer and size."""
     return _like_variables(requests, 2) & (_gradients(requests) | _of_layers_passes(requests))
 
 
@@ -261,9 +231,8 @@ def _like_variables(requests: StepRequests, parts: int) -> Rows:
     """Which of the step's own chunks have the size of a trained variable of their layer, or a part of it."""
     sizes = {(layer, size // parts) for layer, size in _trained_variables(requests)}
     pairs = zip(requests.owner.tolist(), requests.requested.tolist(), strict=True)
-    return np.asarray([(requests.owners[owner].layer, size) in sizes for owner, size in pairs], bool) & (
-        requests.birth >= 0
-    )
+    alike = np.asarray([(requests.owners[owner].layer, size) in sizes for owner, size in pairs], bool)
+    return alike & (requests.birth >= 0)
 
 
 def _of_layers_passes(requests: StepRequests) -> Rows:
@@ -272,11 +241,7 @@ def _of_layers_passes(requests: StepRequests) -> Rows:
 
 def _by_update(requests: StepRequests) -> Rows:
     """By the names of their ops."""
-    named = [_UPDATE.search(op.replace("_", "")) is not None for op in (*requests.ops, "")]
-    return np.asarray(named, bool)[requests.op]
-
-
-# --- other lifetimes --------------------------------------------------------------------------------------------------
+    return np.asarray([bool(_UPDATE.search(op.replace("_", ""))) for op in (*requests.ops, "")])[requests.op]
 
 
 def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRequests:
@@ -298,9 +263,7 @@ def with_lifetimes(requests: StepRequests, unsaved: Rows, saved: Rows) -> StepRe
 
 
 def in_place(requests: StepRequests, rows: Rows) -> StepRequests:
-    """The step with new contents of variables written into their chunks: `rows` are requested once the old ones are
-    freed.
-    """
+    """The step with `rows` requested once the old contents of their variables are freed, in whose chunks they are."""
     born = requests.birth.astype(np.float64)
     old = (requests.birth < 0) & (requests.death < requests.events)
     for row in np.flatnonzero(rows & (requests.birth >= 0)).tolist():
@@ -313,9 +276,7 @@ def in_place(requests: StepRequests, rows: Rows) -> StepRequests:
 
 
 def once_all_are_there(requests: StepRequests, awaited: Rows, waiting: Rows) -> StepRequests:
-    """The step with `waiting` chunks requested and freed only after the last of the `awaited` ones, which stay until
-    then.
-    """
+    """The step with `waiting` chunks requested and freed after the last `awaited` one; these stay until then."""
     last = int(requests.birth[awaited].max(initial=-1))
     born, freed = requests.birth.astype(np.float64), requests.death.astype(np.float64)
     early = waiting & (born >= 0) & (born < last)
@@ -359,9 +320,6 @@ def rearranged(
     names = ("address", "allocated", "requested", "batch_power", "owner", "op")
     columns = {name: getattr(requests, name)[rows] for name in names}
     return dataclasses.replace(requests, events=events, birth=birth, death=death, **columns), rows
-
-
-# --- what conditions change -------------------------------------------------------------------------------------------
 
 
 def change_of(
@@ -468,12 +426,11 @@ def _unfreezing(change: Change, globs: str, layers: Sequence[Layer], thawed: Seq
 def _accumulating(change: Change, layers: Sequence[Layer], requests: StepRequests, batch_size: int | None) -> Change:
     """Sums gradients over batches of `batch_size` up to the recorded batch size; over two if either is unknown.
 
-    Each trained variable has an accumulator, to which its gradient is added as soon as it is there.
-
-    An update sets the accumulators to zeros, which TensorFlow keeps as constants: one for each shape of a variable.
-    Shapes are not recorded: variables of one size whose layers' outputs have the same last dimension count as one.
-    As an update frees the accumulators one by one, its temporaries make the peak higher by a part only: the least bytes
-    are those of a step that only adds gradients. At most, one more gradient waits to be added.
+    Each trained variable has an accumulator, to which its gradient is added as soon as it is there. An update sets them
+    to zeros, which TensorFlow keeps as constants: one for each shape of a variable. Shapes are not recorded: variables
+    of one size whose layers' outputs have the same last dimension count as one. As an update frees the accumulators one
+    by one, its temporaries make the peak higher by a part only: the least bytes are those of a step that only adds
+    gradients. At most, one more gradient waits to be added.
     """
     trained = [(layer.path, layer.trainable_weight_bytes) for layer in layers if layer.trainable_weight_bytes]
     sums = [one for one in trained if one[0] not in change.frozen]

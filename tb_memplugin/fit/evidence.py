@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tb_memplugin.allocator import ROUNDING, PoolRules, Simulator, rounded_bytes
-from tb_memplugin.analysis import Growth, growth_of
+from tb_memplugin.analysis import growth_of
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.simulation import NO_LIMIT, empty_map, event_order, in_use, older_rows, reproduce, rounded_sizes
 from tb_memplugin.schema import PHASES, LayerTable, Oom, Phase, Run, StepRequests, format_bytes, former_name
@@ -24,13 +24,10 @@ STEP_UP = 1.01
 
 
 class Ran(NamedTuple):
-    """The peaks of the recorded steps of a batch size; typically their median.
-
-    `capacity_bytes` is the smallest limit within which they ran; None if unknown.
-    """
+    """The peaks of the recorded steps of a batch size; typically their median."""
 
     peak: Interval
-    capacity_bytes: int | None = None
+    capacity_bytes: int | None = None  # the smallest limit within which they ran; None if unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,22 +39,31 @@ class Failure:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """The batch sizes that a run trained with, and their failures. Each proves something under its own capacity only.
-
-    `growth` says, as a sentence, why no step proves that later ones fit, if memory grows over the steps.
-    """
+    """The batch sizes that a run trained with, and their failures; each proves something under its own capacity."""
 
     ran: Mapping[int, Ran] = dataclasses.field(default_factory=dict)
     failures: Sequence[Failure] = ()
-    growth: str | None = None
+    growth: str | None = None  # a sentence: memory grows over the steps, so none proves that later ones fit
+
+    def about(self, batch_size: int | None, capacity_bytes: int | None) -> tuple[bool | None, list[str], int | None]:
+        """Whether a batch size fits into a capacity, None if the run does not show it; why, as sentences; and the
+        capacity within which the steps ran that prove that it fits.
+        """
+        if batch_size is None or capacity_bytes is None:
+            return None, [], None
+        failed = self._failure(batch_size, capacity_bytes)
+        if failed is not None:
+            what = f"batch size {failed.batch_size:,} ran out of memory in step {failed.step:,}"
+            return False, [f"Recorded: {what}, with {format_bytes(failed.capacity_bytes)}."], None
+        proof = self._proof(batch_size, capacity_bytes)
+        if proof is None:
+            return None, [], None
+        within = self.ran[proof].capacity_bytes
+        ran = f"Recorded: batch size {proof:,} ran within {format_bytes(within)}."
+        return True, [] if proof == batch_size else [ran], within
 
     def fits(self, batch_size: int | None, capacity_bytes: int | None) -> bool | None:
-        """Whether a batch size fits into a capacity; None if the run does not show it."""
-        if batch_size is None or capacity_bytes is None:
-            return None
-        if self._failure(batch_size, capacity_bytes) is not None:
-            return False
-        return True if self._proof(batch_size, capacity_bytes) is not None else None
+        return self.about(batch_size, capacity_bytes)[0]
 
     def _failure(self, batch_size: int, capacity_bytes: int) -> Failure | None:
         """The failure that shows that a batch size does not fit: of this size, or of a smaller one if none ran."""
@@ -70,10 +76,8 @@ class Evidence:
         return None if any(size >= batch_size for size in self._ran(capacity_bytes)) else last
 
     def _proof(self, batch_size: int, capacity_bytes: int) -> int | None:
-        """The smallest batch size whose steps prove that this one fits.
-
-        A batch size that ran and failed later, within no smaller capacity, shows that steps that pass prove nothing
-        in this training: memory may leak.
+        """The smallest batch size whose steps prove that this one fits. None if one ran and failed later, within no
+        smaller capacity: then steps that pass prove nothing, as memory may leak.
         """
         outlived = any(
             size >= one.batch_size and (ran.capacity_bytes or 0) <= (one.capacity_bytes or 0)
@@ -83,16 +87,6 @@ class Evidence:
         if self.growth is not None or outlived:
             return None
         return min((size for size in self._ran(capacity_bytes) if size >= batch_size), default=None)
-
-    def about(self, batch_size: int | None, capacity_bytes: int | None) -> tuple[bool | None, list[str], int | None]:
-        """`fits`, `sentences` and `proven_within` of a question."""
-        within = None if capacity_bytes is None else self.proven_within(batch_size, capacity_bytes)
-        return self.fits(batch_size, capacity_bytes), self.sentences(batch_size, capacity_bytes), within
-
-    def proven_within(self, batch_size: int | None, capacity_bytes: int) -> int | None:
-        """The capacity within which the steps ran that prove that a batch size fits; None without such steps."""
-        ran = None if batch_size is None else self._proof(batch_size, capacity_bytes)
-        return None if ran is None else self.ran[ran].capacity_bytes
 
     def _ran(self, capacity_bytes: int) -> list[int]:
         return [size for size, one in self.ran.items() if one.capacity_bytes and one.capacity_bytes <= capacity_bytes]
@@ -105,24 +99,8 @@ class Evidence:
         failed = [one.batch_size for one in self.failures if self.fits(one.batch_size, capacity_bytes) is False]
         return min((size for size in failed if size > self.largest(capacity_bytes)), default=None)
 
-    def sentences(self, batch_size: int | None, capacity_bytes: int | None) -> list[str]:
-        if batch_size is None or capacity_bytes is None:
-            return []
-        failed, ran = self._failure(batch_size, capacity_bytes), self._proof(batch_size, capacity_bytes)
-        if failed is not None:
-            within = format_bytes(failed.capacity_bytes)
-            return [
-                f"Recorded: batch size {failed.batch_size:,} ran out of memory in step {failed.step:,}, with {within}."
-            ]
-        if ran is None or ran == batch_size:
-            return []
-        return [f"Recorded: batch size {ran:,} ran within {format_bytes(self.ran[ran].capacity_bytes)}."]
-
 
 NOTHING = Evidence()
-
-
-# --- the recorded program -----------------------------------------------------------------------------------------
 
 
 def recorded_program(requests: Iterable[StepRequests], device: str, phase: Phase = "train") -> tuple[StepRequests, ...]:
@@ -162,10 +140,7 @@ def _program(requests: StepRequests) -> tuple[str, collections.Counter[tuple[str
 
 
 def measured_peak(run: Run, device: str, steps: Sequence[StepRequests], until: float = math.inf) -> int | None:
-    """Median peak of the steps of a run that are like the latest recorded ones, before a time; None if unknown.
-
-    A simulation of these steps is checked against it.
-    """
+    """Median peak of the steps of a run that are like the latest recorded ones, before a time; None if unknown."""
     typical = [one for one in steps if not one.first]
     if not typical:
         return None
@@ -175,9 +150,7 @@ def measured_peak(run: Run, device: str, steps: Sequence[StepRequests], until: f
 
 
 def _peaks_from(run: Run, like: StepRequests, first: int, until: float = math.inf) -> dict[int, int]:
-    """Step to peak in bytes, of the steps of a step's device and phase, from the first one until a wall time and until
-    memory ran out.
-    """
+    """Step to peak in bytes, of a step's device and phase, from the first step until a wall time or a failure."""
     samples, figures = run.samples, run.samples.devices.get(like.device)
     if figures is None:
         return {}
@@ -194,13 +167,21 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
     typical = [one for one in steps if not one.first]
     # A failure of unknown batch size is one of the size that ran.
     running = typical[-1].batch_size if typical else None
-    failed = [
-        Failure(size, oom.capacity_bytes, oom.step)
-        for oom in _failures(run, device, steps)
-        if (size := oom.batch_size or running) and oom.step is not None and not _ran_later(oom, size, typical)
-    ]
-    grown = growth_of(run, device, _TRAIN)
-    growth = None if grown is None else f"Unknown: {leak_sentence(grown)}"
+    failed = []
+    for oom in _failures(run, device, steps):
+        size, limit = oom.batch_size or running, oom.capacity_bytes or 0
+        # It, or a larger one, may have run afterwards, within no larger capacity.
+        later = [one for one in typical if one.wall_time > oom.wall_time and (one.capacity_bytes or 0) <= limit]
+        if size and oom.step is not None and not any((one.batch_size or 0) >= size for one in later):
+            failed.append(Failure(size, oom.capacity_bytes, oom.step))
+    growth, grown = None, growth_of(run, device, _TRAIN)
+    if grown is not None:
+        trend = grown.trend
+        owner = "" if grown.owner is None else f" ({', '.join((grown.owner[1].replace('_', ' '), *grown.origin()))})"
+        growth = (
+            f"Unknown: memory grows by {format_bytes(round(trend.bytes_per_step))} in each step{owner}, from "
+            f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so far. Fix the leak first."
+        )
     if not typical:
         return Evidence(failures=failed, growth=growth)
     latest = typical[-1].batch_size
@@ -220,16 +201,6 @@ def recorded_evidence(run: Run, device: str, steps: Sequence[StepRequests], unti
     return Evidence(ran, failed, growth)
 
 
-def _ran_later(oom: Oom, size: int, steps: Sequence[StepRequests]) -> bool:
-    """Whether the batch size of a failure, or a larger one, ran afterwards, within no larger capacity."""
-    return any(
-        one.wall_time > oom.wall_time
-        and (one.batch_size or 0) >= size
-        and (one.capacity_bytes or 0) <= (oom.capacity_bytes or 0)
-        for one in steps
-    )
-
-
 def last_failed_batch(run: Run, device: str, steps: Sequence[StepRequests]) -> int | None:
     """Batch size of the failure that ended a run; None if training went on, or if it is unknown."""
     failures = _failures(run, device, steps)
@@ -239,8 +210,7 @@ def last_failed_batch(run: Run, device: str, steps: Sequence[StepRequests]) -> i
     return failures[-1].batch_size if failures[-1].step >= last else None
 
 
-def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]:
-    """The last one last."""
+def _failures(run: Run, device: str, steps: Sequence[StepRequests]) -> list[Oom]:  # the last one last
     begin = min((one.step for one in steps), default=0)
     failed = [one for one in _of_phase(run, device, _TRAIN) if (one.step or 0) >= begin]
     return sorted(failed, key=lambda one: one.wall_time)
@@ -250,15 +220,6 @@ def _of_phase(run: Run, device: str, phase: Phase) -> list[Oom]:
     return [one for one in run.ooms if one.device == device and one.phase == phase and one.failed]
 
 
-def leak_sentence(growth: Growth) -> str:
-    trend = growth.trend
-    owner = "" if growth.owner is None else f" ({', '.join((growth.owner[1].replace('_', ' '), *growth.origin()))})"
-    return (
-        f"memory grows by {format_bytes(round(trend.bytes_per_step))} in each step{owner}, from "
-        f"{format_bytes(trend.from_bytes)} to {format_bytes(trend.to_bytes)} so far. Fix the leak first."
-    )
-
-
 def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | None:
     if not steps:
         return run.layer_tables[-1] if run.layer_tables else None
@@ -266,29 +227,18 @@ def layer_table_of(run: Run, steps: tuple[StepRequests, ...]) -> LayerTable | No
     return tables[-1] if tables else None
 
 
-# --- the demand of a peak -----------------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Demand:
-    """The parts of a step's peak, which sum to it.
-
-    Attributes:
-        peak_bytes: Most bytes allocated at once.
-        demand_bytes: Most requested bytes that are live at once: a lower bound for every allocator.
-        rounding_bytes, unsplit_bytes: What rounding up to 256 bytes and remainders that are not split off add.
-        pool_bytes: The regions at the end of the step.
-        one_region_bytes, growing_bytes: See the functions of these names; None if they were not computed.
-    """
+    """The parts of a step's peak, which sum to it."""
 
     step: int
     phase: Phase
-    peak_bytes: int
-    demand_bytes: int
-    rounding_bytes: int
-    unsplit_bytes: int
-    pool_bytes: int
-    one_region_bytes: int | None = None
+    peak_bytes: int  # most bytes allocated at once
+    demand_bytes: int  # most requested bytes that are live at once: a lower bound for every allocator
+    rounding_bytes: int  # what rounding up to 256 bytes adds
+    unsplit_bytes: int  # what remainders that are not split off add
+    pool_bytes: int  # the regions at the end of the step
+    one_region_bytes: int | None = None  # see the functions of these names; None if not computed
     growing_bytes: int | None = None
 
 
@@ -308,9 +258,7 @@ def demand_of(requests: StepRequests) -> Demand:
 
 
 def growing_bytes(requests: StepRequests) -> int:
-    """Bytes of the regions of a pool that starts empty and without limit, when the step is replayed in it, the chunks
-    that are older than the step first.
-    """
+    """Bytes of a pool that starts empty and without limit when the step, its older chunks first, is replayed in it."""
     simulator = Simulator(empty_map(requests), PoolRules(NO_LIMIT))
     _replay(requests, simulator)
     return simulator.pool_bytes

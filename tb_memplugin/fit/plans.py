@@ -28,23 +28,18 @@ _MODELS = ("Functional", "Model", "Sequential")
 
 @dataclasses.dataclass(frozen=True)
 class PlanOption:
-    """One change, simulated; ``none`` is the training as recorded.
-
-    `segments` are names of layers that are recomputed together, as `remat` takes them; gradients are summed over
-    `accumulation` batches; `extra_time` is a share of the recorded step's time, None if unknown. It `fits` if the whole
-    range of the peak is within the budget.
-    """
+    """One change, simulated; ``none`` is the training as recorded."""
 
     kind: Kind
     sentence: str
-    segments: tuple[tuple[str, ...], ...]
+    segments: tuple[tuple[str, ...], ...]  # names of layers that are recomputed together, as `remat` takes them
     batch_size: int | None
-    accumulation: int
+    accumulation: int  # batches over which gradients are summed
     peak_bytes: int
     low_bytes: int
     high_bytes: int
-    fits: bool
-    extra_time: float | None
+    fits: bool  # whether the whole range of the peak is within the budget
+    extra_time: float | None  # a share of the recorded step's time; None if unknown
     frozen: tuple[str, ...] = ()
 
 
@@ -176,10 +171,7 @@ def remat_line(segments: Sequence[Sequence[str]]) -> str:
 
 
 def code_of(option: PlanOption, optimizer: str, layers: Sequence[Layer]) -> str:
-    """The lines that apply an option.
-
-    `optimizer` is the class name of the recorded one; the first layer is the model itself.
-    """
+    """The lines that apply an option; `optimizer` is the recorded class, and the first layer the model itself."""
     lines = []
     kinds = option.kind.split("_and_")
     if "precision" in kinds:

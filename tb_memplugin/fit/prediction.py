@@ -183,10 +183,15 @@ def _lines(answer: WhatIf) -> list[str]:
     return lines + [f"  {clean(sentence)}" for sentence in prediction.assumptions]
 
 
-def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
+def by_category(ledger: Sequence[LedgerRow]) -> collections.Counter[Category]:
     sums = collections.Counter[Category]()
-    for row in prediction.ledger:
+    for row in ledger:
         sums[row.category] += row.bytes
+    return sums
+
+
+def _ledger_rows(prediction: Prediction) -> list[tuple[str, str]]:
+    sums = by_category(prediction.ledger)
     return [(name.replace("_", " "), format_bytes(sums[name])) for name in reversed(CATEGORIES) if sums[name]]
 
 

@@ -13,7 +13,7 @@ import copy
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from tb_memplugin.allocator import PoolRules, rules_of
 from tb_memplugin.analysis import device_facts, phases, retracing_of
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.fit.cases import Case, Method, PeakParts, make_case, recorded_parts, simulated_parts
+from tb_memplugin.fit.changes import Changed
 from tb_memplugin.fit.conditions import MAX_BATCH_SIZE, PRECISIONS, RECORDED, Conditions, refuse_unmatched
 from tb_memplugin.fit.evidence import (
     NOTHING,
@@ -38,6 +39,7 @@ from tb_memplugin.fit.simulation import (
     SIMULATED_STEPS,
     VARIANTS,
     FailedRequest,
+    Outcome,
     Reproduced,
     exploratory_rows,
     peak_in_one_piece,
@@ -144,9 +146,7 @@ class Predictor:
 
     @classmethod
     def of(cls, run: Run, device: str) -> "Predictor":
-        """For a device of a run that has its requests; without a batch size, a run that failed is asked about what
-        failed.
-        """
+        """For a run that has its requests; without a batch size, a run that failed is asked about what failed."""
         steps = recorded_program(run.requests, device, _TRAIN)
         table = layer_table_of(run, steps)
         return cls(
@@ -311,14 +311,8 @@ class Predictor:
     def _failure(self, conditions: Conditions, capacity: int) -> FailedRequest | None:
         """The request at which every simulation fails first, even with the least bytes; None if one passes."""
         changed = self._case(conditions).changed
-        outcomes = trainings(
-            changed.low,
-            self._allocator,
-            changed.extra,
-            self._exploratory,
-            capacity - changed.transient.low_bytes,
-            count=LASTING_STEPS,
-        )
+        left = capacity - changed.transient.low_bytes
+        outcomes = self._trainings(changed, changed.low, left, VARIANTS, LASTING_STEPS)
         failures = [outcome.failed for outcome in itertools.takewhile(lambda one: one.failed is not None, outcomes)]
         return failures[0] if len(failures) == VARIANTS else None
 
@@ -326,9 +320,7 @@ class Predictor:
         self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED, quick: bool = False
     ) -> bool:
         """Whether every simulated step passes within a capacity, with the most bytes of sizes that are not exact, and
-        the whole range of the peak is within it.
-
-        With `quick` only one short training is simulated, to find a size to start from.
+        the whole range of the peak is within it. With `quick` one short training is simulated, to find a start.
         """
         wanted = dataclasses.replace(conditions, batch_size=batch_size)
         known = self._evidence_for(wanted).fits(batch_size, capacity_bytes)
@@ -346,12 +338,15 @@ class Predictor:
         """Whether every step of every simulation passes and leaves some of the capacity; stops at the first failure."""
         changed = self._case(conditions).changed
         left = capacity - changed.transient.high_bytes
-        outcomes = trainings(
-            changed.high, self._allocator, changed.extra, self._exploratory, left, variants=variants, count=count
-        )
         return all(
-            one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left for one in outcomes
+            one.failed is None and max(peak.bytes for peak in settled(one)) * (1 + SPARE) <= left
+            for one in self._trainings(changed, changed.high, left, variants, count)
         )
+
+    def _trainings(
+        self, changed: Changed, steps: Sequence[SizedStep], capacity: int, variants: int, count: int
+    ) -> Iterator[Outcome]:
+        return trainings(steps, self._allocator, changed.extra, self._exploratory, capacity, variants, count)
 
     def peak_in_one_piece(self, batch_size: int, conditions: Conditions = RECORDED) -> int:
         """Peak for a batch size as if free memory were always in one piece: less than any real allocator needs."""
@@ -390,9 +385,7 @@ class Predictor:
         return MAX_CAPACITY_FACTOR * max(capacity_bytes, self.peak_in_one_piece(batch_size, conditions))
 
     def enough_capacity(self, batch_size: int, capacity_bytes: int, conditions: Conditions = RECORDED) -> Enough | None:
-        """The smallest capacity, with a reserve, at which a training passes that fails in a smaller one; None if
-        none does.
-        """
+        """The smallest capacity, with a reserve, at which a training passes that fails in a smaller one, if any."""
         most = self.most_capacity(batch_size, capacity_bytes, conditions)
 
         def passing_from(capacity: float) -> int | None:
@@ -544,15 +537,11 @@ def _without_steps(run: Run, device: str) -> str | None:
     return f"{reason} {because}" if because else reason
 
 
-def devices_of(run: Run) -> list[str]:
-    """Devices with recorded requests, then all others; accelerators first."""
-    known = {one.device for one in run.requests}
-    return sorted((facts.device for facts in device_facts(run)), key=lambda device: device not in known)
-
-
 def device_of(run: Run, device: str | None) -> str:
     """The device of a question; `NotFoundError` if the run has no such device."""
-    devices = devices_of(run)
+    # Devices with recorded requests, then all others; accelerators first.
+    known = {one.device for one in run.requests}
+    devices = sorted((facts.device for facts in device_facts(run)), key=lambda device: device not in known)
     if not devices or (device is not None and device not in devices):
         raise NotFoundError(
             f"no device {device!r:.80} in this run; available: {', '.join(devices) or 'none'}"

@@ -26,26 +26,16 @@ bytes. At 0, `test_a_seed_that_was_there_early_does_not_bring_earlier_results_al
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """What consecutive layers request in a step.
+    """What consecutive layers request in a step."""
 
-    Attributes:
-        forward: Rows of their results and temporaries in the forward pass, in order of birth; none outlives the step.
-        begin, end: Events of the first and the last of these births.
-        back: First event of their backward pass.
-        held: Those of the rows that are alive at the end of the forward pass and when the backward pass begins.
-        output: The row of their output, which the following layers read; None if it has no chunk of its own.
-        ahead: Rows of ops of their backward pass that ran during the forward pass.
-        inputs: Rows of the batch that nothing reads after their forward pass, if they are the model's first layers.
-    """
-
-    forward: Integers
-    begin: int
+    forward: Integers  # rows of the forward pass in order of birth: results and temporaries; none outlives the step
+    begin: int  # begin, end: events of the first and the last of these births
     end: int
-    back: int
-    held: Integers
-    output: int | None
-    ahead: Integers
-    inputs: Integers
+    back: int  # first event of their backward pass
+    held: Integers  # those of the rows that are alive at the end of the forward pass and when the backward pass begins
+    output: int | None  # the row of their output, which the following layers read; None if it has no chunk of its own
+    ahead: Integers  # rows of ops of their backward pass that ran during the forward pass
+    inputs: Integers  # rows of the batch that nothing reads after them, if they are the model's first layers
 
     @property
     def saved(self) -> Integers:
@@ -84,9 +74,7 @@ class Parts:
         return found
 
     def of(self, layers: Sequence[str], output_bytes: int | None) -> Part | None:
-        """What layers, with those inside them, request; None if they save nothing. `output_bytes` are those of the last
-        one.
-        """
+        """What layers, with those inside them, request; None if they save nothing. The last has `output_bytes`."""
         birth, death, requested = self.requests.birth, self.requests.death, self.requests.requested
         known = sorted({path for layer in layers for path in self._inside.get(layer, ())})
         forward, backward, ahead = (
@@ -108,9 +96,8 @@ class Parts:
         return Part(rows, begin, end, back, held, self._output(sized), ahead, inputs)
 
     def _inputs(self, first: int, begin: int, end: int) -> Integers:
-        """Rows of the batch that are freed between the first request of layers and the last one of their forward pass.
-
-        On a GPU, such as the batch in the layout in which it was fed. None if other layers come before.
+        """Rows of the batch that are freed between the first request of layers and the last one of their forward pass,
+        such as the layout in which a GPU's batch was fed; none if other layers come before.
         """
         if (self.requests.birth[self.activations] < begin).any():
             return self._freed_inputs[:0]
@@ -118,10 +105,8 @@ class Parts:
         return self._freed_inputs[(freed > first) & (freed <= end)]
 
     def _output(self, rows: Integers) -> int | None:
-        """The row of an output, of those of its size that outlive its layers' last request; None without one.
-
-        A dropout's random numbers may be such a row, too, but are freed soon, and the output may have the chunk of an
-        earlier result.
+        """The row of an output, of those of its size that outlive its layers' last request; None without one. It may
+        have the chunk of an earlier result; a dropout's random numbers may be such a row, too, but are freed soon.
         """
         death = self.requests.death[rows]
         held = rows[death > self.forward_end]
@@ -130,9 +115,8 @@ class Parts:
         return int(rows[np.argmax(death)]) if len(rows) else None
 
     def _beginning(self, rows: Integers) -> int:
-        """The first birth of rows, without those that have no inputs, such as seeds, and may be born at any time.
-
-        These are known by their size: together less than `SMALL_SHARE` of the rows' bytes.
+        """The first birth of rows, without those that have no inputs, such as seeds, and may be born at any time:
+        together less than `SMALL_SHARE` of the rows' bytes.
         """
         birth, requested = self.requests.birth[rows], self.requests.requested[rows]
         order = np.argsort(birth, kind="stable")
@@ -140,9 +124,7 @@ class Parts:
         return int(birth[order][np.searchsorted(until, SMALL_SHARE * until[-1])])
 
     def _operations(self, model: str, begin: int, end: int) -> Integers:
-        """Rows of a model's operations that are no layers, such as `x + y`, between the first and the last birth of
-        some layers and behind them.
-        """
+        """Rows of a model's operations that are no layers, such as `x + y`, among and right behind some layers."""
         if model not in self._others:
             rows_of_others = [row for path, rows in self._forward.items() if path != model for row in rows]
             self._others[model] = np.sort(self.requests.birth[np.asarray(rows_of_others, np.int64)])

@@ -45,16 +45,12 @@ _NEVER = np.iinfo(np.int64).min // 2
 
 @dataclasses.dataclass(frozen=True)
 class Unit:
-    """Layers between two neighboring cut points, by their paths, which are recomputed together or not at all.
+    """Layers between two neighboring cut points, by their paths, which are recomputed together or not at all."""
 
-    A unit whose first number follows another one's last can form a segment with it. `output_bytes` are the recorded
-    ones of the last layer's output, None if unknown.
-    """
-
-    first: int
+    first: int  # one whose first number follows another one's last can form a segment with it
     last: int
     layers: tuple[str, ...]
-    output_bytes: int | None = None
+    output_bytes: int | None = None  # the recorded ones of the last layer's output; None if unknown
 
 
 Spans: TypeAlias = tuple[tuple[int, int], ...]
@@ -63,27 +59,16 @@ Spans: TypeAlias = tuple[tuple[int, int], ...]
 
 @dataclasses.dataclass(frozen=True)
 class UnitCosts:
-    """Bytes and time of each unit of a step, in order; columns of shape [units]. Chooses segments by them.
+    """Bytes and time of each unit of a step, in order; columns of shape [units]. Chooses segments by them."""
 
-    Attributes:
-        backward: Most bytes in use while the backward pass of a unit runs.
-        start: Bytes in use when it begins.
-        held: Bytes that the unit saves for the backward pass.
-        kept: The part of them that stays if the unit is the last one of a recomputed segment: its output.
-        working: Most bytes of the unit's own results and temporaries at once in its forward pass.
-        seconds: Time of its forward pass.
-        joins: Whether it can be recomputed together with the unit before.
-        after: Most bytes in use between the last unit's forward and its backward pass.
-    """
-
-    backward: Integers
-    start: Integers
-    held: Integers
-    kept: Integers
-    working: Integers
-    seconds: Floats
-    joins: npt.NDArray[np.bool_]
-    after: int
+    backward: Integers  # most bytes in use while the backward pass of a unit runs
+    start: Integers  # bytes in use when it begins
+    held: Integers  # bytes that the unit saves for the backward pass
+    kept: Integers  # the part of them that stays if the unit is the last one of a recomputed segment: its output
+    working: Integers  # most bytes of the unit's own results and temporaries at once in its forward pass
+    seconds: Floats  # time of its forward pass
+    joins: npt.NDArray[np.bool_]  # whether it can be recomputed together with the unit before
+    after: int  # most bytes in use between the last unit's forward and its backward pass
 
     def __len__(self) -> int:
         return len(self.held)
@@ -295,9 +280,7 @@ class SegmentSearch:
 
     def cheapest(self, budget: int) -> Recomputing | None:
         """The segments that fit within a peak at the least time; those of the smallest peak if none do; None if none
-        save.
-
-        A choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
+        save. A choice counts requested bytes; its simulation adds what the allocator keeps unsplit.
         """
         fitting, failing = self.smallest_bytes, self.demand_bytes
         best = self._simulated(self._costs.choose(fitting))
@@ -314,9 +297,7 @@ class SegmentSearch:
         return best
 
     def curve(self, points: int) -> list[Recomputing]:
-        """Some choices from the smallest peak upward, and all that were simulated before; none costs more for a higher
-        peak.
-        """
+        """Choices from the smallest peak upward, with those simulated before; none costs more for a higher peak."""
         for limit in np.linspace(self.smallest_bytes, self.demand_bytes, points + 1)[:-1].astype(int).tolist():
             self._simulated(self._costs.choose(limit))
         kept: list[Recomputing] = []

@@ -100,10 +100,9 @@ def _peak_and_growth(requests: StepRequests, order: Sequence[int]) -> set[int]:
 
 
 def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> frozenset[int]:
-    """Rows of a first step's chunks with which a GPU's kernels only try out algorithms.
-
-    In its first step a convolution runs every algorithm of cuDNN in turn. One whose scratch space does not fit is left
-    out, so these requests may fail. They are sizes that the same op never requests again in later steps.
+    """Rows of a first step's chunks with which a GPU's kernels only try out algorithms, which may fail: in its first
+    step a convolution runs every algorithm of cuDNN in turn, but for those whose scratch space does not fit. They are
+    sizes that the same op never requests again in later steps.
     """
     if not first.first or not is_gpu(first.device):
         return frozenset()
@@ -120,8 +119,7 @@ def exploratory_rows(first: StepRequests, later: Sequence[StepRequests]) -> froz
     )
 
 
-def older_rows(requests: StepRequests) -> list[int]:
-    """In address order."""
+def older_rows(requests: StepRequests) -> list[int]:  # in address order
     rows = np.flatnonzero(requests.birth < 0)
     ordered: list[int] = rows[np.argsort(requests.address[rows], kind="stable")].tolist()
     return ordered
@@ -145,11 +143,10 @@ def start_map(requests: StepRequests) -> MemoryMap:
         entries.append((free_from, end - free_from, MISSING, number))
     kept = np.asarray([entry for entry in entries if entry[1] > 0], np.int64).reshape(-1, 4)
     address, size, asked, region = kept.T.copy()
+    names = ("step", "phase", "device", "wall_time", "capacity_bytes")
+    same: dict[str, Any] = {name: getattr(requests, name) for name in names}
     return MemoryMap(
-        step=requests.step,
-        phase=requests.phase,
-        device=requests.device,
-        wall_time=requests.wall_time,
+        **same,
         address=address,
         bytes=size,
         requested_bytes=asked,
@@ -163,7 +160,6 @@ def start_map(requests: StepRequests) -> MemoryMap:
         region_bytes=requests.region_bytes[order],
         in_use_bytes=int(requests.allocated[old].sum()),
         pool_bytes=int(requests.region_bytes.sum()),
-        capacity_bytes=requests.capacity_bytes,
         complete=True,
         not_available=(),
     )
@@ -243,16 +239,12 @@ class FailedRequest:
 
 @dataclasses.dataclass(frozen=True)
 class StepPeak:
-    """The peak of bytes in use in one simulated step: one of the given ones, by its index.
-
-    `event` is the number of its event at the peak in the order of this simulation, -1 for its start; the order is
-    that of `seed` and `distance`, as for `History.run`.
-    """
+    """The peak of bytes in use in one simulated step."""
 
     bytes: int
-    index: int
-    event: int
-    seed: int = 0
+    index: int  # of the step among the given ones
+    event: int  # number of its event at the peak in the order of this simulation, -1 for its start
+    seed: int = 0  # and `distance`: of that order, as for `History.run`
     distance: int = 0
 
 
@@ -330,10 +322,8 @@ class History:
         return other
 
     def run(self, order: Sequence[int], seed: int = 0, distance: int = TYPICAL_DISTANCE) -> Outcome:
-        """Run steps until one fails.
-
-        With a `seed` other than 0, events move by at most `distance` places, with each seed in another way: real steps
-        run their ops in slightly different orders.
+        """Run steps until one fails. With a `seed` other than 0, events move by at most `distance` places, with each
+        seed in another way: real steps run their ops in slightly different orders.
         """
         for index in order:
             if self._failed is not None:
@@ -468,22 +458,16 @@ def settled(outcome: Outcome) -> Sequence[StepPeak]:
 
 @dataclasses.dataclass(frozen=True)
 class Simulated:
-    """The peak of trainings in a pool without limit.
-
-    Attributes:
-        owned: Bytes of each owner at the typical peak.
-        live_bytes: Most bytes, each rounded up to 256, that are live at once in the steps with this peak.
-    """
+    """The peak of trainings in a pool without limit."""
 
     peak: Interval
-    owned: collections.Counter[ChunkOwner]
-    live_bytes: int
+    owned: collections.Counter[ChunkOwner]  # bytes of each owner at the typical peak
+    live_bytes: int  # most bytes, each rounded up to 256, that are live at once in the steps with this peak
 
 
 def simulated(changed: Changed, rules: PoolRules, may_fail: frozenset[int], same_start: bool = False) -> Simulated:
-    """Simulate the least and the most bytes; or one that stands for both, with the bytes between them.
-
-    Typical steps are simulated where these are not halfway between.
+    """Simulate the least and the most bytes, or one that stands for both if they are negligibly apart; and typical
+    steps where these are not halfway between.
     """
 
     def run(steps: Sequence[SizedStep]) -> list[Outcome]:
@@ -512,20 +496,18 @@ def simulated(changed: Changed, rules: PoolRules, may_fail: frozenset[int], same
 
 def _uncertain_bytes(changed: Changed) -> int | None:
     """Bytes between the least and the most sizes of a step together; None if more than sizes differ."""
-    pairs = [(one, other) for one, other in zip(changed.low, changed.high, strict=True)]
-    columns = [(getattr(one.requests, name), getattr(other.requests, name)) for one, other in pairs for name in _EVENTS]
-    if changed.typical is not None or not all(np.array_equal(*both) for both in columns):
+    if changed.typical is not None:
         return None
+    pairs = list(zip(changed.low, changed.high, strict=True))
+    for name in ("birth", "death"):
+        if not all(np.array_equal(getattr(one.requests, name), getattr(other.requests, name)) for one, other in pairs):
+            return None
     return max(int((most.sizes - least.sizes).sum()) for least, most in pairs if not least.requests.first)
 
 
-_EVENTS = ("birth", "death")
-
-
 def typical_peak(outcomes: Sequence[Outcome], steps: int) -> StepPeak:
-    """The median, or the lower one of two, of the highest peaks of every `steps` steps in a row, or of all of fewer.
-
-    With accumulated gradients an update takes several steps, and the highest of their peaks counts.
+    """The median, or the lower one of two, of the highest peaks of every `steps` steps in a row, which an update with
+    accumulated gradients takes, or of all of fewer.
     """
     size = operator.attrgetter("bytes")
     highest: list[StepPeak] = []

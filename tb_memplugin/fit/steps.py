@@ -40,24 +40,15 @@ class SizedStep:
 
 @dataclasses.dataclass(frozen=True)
 class BatchSizes:
-    """The sizes of a step's chunks for a batch size, shape [chunks] each.
+    """The sizes of a step's chunks for a batch size, shape [chunks] each."""
 
-    Attributes:
-        low, high: Bounds of each size; equal where the size is known.
-        typical: Each size as it usually is: halfway between the bounds, but scratch space in proportion to the batch.
-        scratch_bytes: Recorded bytes of scratch space.
-        uncertain_bytes: Recorded bytes of the other chunks without a known size.
-        between_bytes: Bytes between the bounds of these chunks.
-        measured: Whether sizes follow from a second recorded batch size.
-    """
-
-    low: Integers
+    low: Integers  # low, high: bounds of each size; equal where the size is known
     high: Integers
-    typical: Integers
-    scratch_bytes: int = 0
-    uncertain_bytes: int = 0
-    between_bytes: int = 0
-    measured: bool = False
+    typical: Integers  # usually: halfway between the bounds, but scratch space in proportion to the batch
+    scratch_bytes: int = 0  # recorded bytes of scratch space
+    uncertain_bytes: int = 0  # recorded bytes of the other chunks without a known size
+    between_bytes: int = 0  # bytes between the bounds of these chunks
+    measured: bool = False  # whether sizes follow from a second recorded batch size
 
 
 def sized_for(
@@ -72,9 +63,8 @@ def sized_for(
 
 
 def sizes_for(requests: StepRequests, batch_size: int | None, others: Sequence[StepRequests] = ()) -> BatchSizes:
-    """The sizes of a recorded step for a batch size; the recorded ones if that or the recorded one is unknown.
-
-    `others` are steps of the same program with other batch sizes.
+    """The sizes of a recorded step for a batch size, the recorded ones if one is unknown; `others` are steps of the
+    same program with other batch sizes.
     """
     if not batch_size or not requests.batch_size or batch_size == requests.batch_size:
         return BatchSizes(requests.requested, requests.requested, requests.requested)

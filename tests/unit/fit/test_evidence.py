@@ -3,11 +3,11 @@
 import dataclasses
 
 import pytest
-from reading_cases import DEVICE, MIB
+from reading_cases import DEVICE, MIB, make_oom
 from requests_cases import BATCH, CAPACITY, make_table, make_traced
 
 from tb_memplugin.fit import Conditions, Evidence, Predictor, recorded_program
-from tb_memplugin.fit.advice import FailedTraining, simulated_fixes
+from tb_memplugin.fit.advice import simulated_fixes
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.evidence import Failure, Ran
 from tb_memplugin.fit.predictor import largest
@@ -51,7 +51,7 @@ def test_smaller_batches_fit_and_larger_ones_fail(batch: int | None, capacity: i
 def test_steps_before_a_failure_prove_nothing_for_a_leak() -> None:
     leaking = Evidence({16: ran(100), 4: ran(100)}, (Failure(16, 100, 402),))
     assert leaking.fits(16, 100) is False and leaking.largest(100) == 0
-    assert leaking.sentences(16, 100) == ["Recorded: batch size 16 ran out of memory in step 402, with 100 B."]
+    assert leaking.about(16, 100)[1] == ["Recorded: batch size 16 ran out of memory in step 402, with 100 B."]
     assert leaking.fits(32, 100) is False
     # THEN neither a smaller batch nor a larger capacity is proven: both last longer, and no more is known
     assert leaking.fits(8, 100) is None and leaking.fits(4, 100) is None and leaking.fits(16, 200) is None
@@ -65,8 +65,8 @@ def test_a_failure_and_a_success_count_under_their_own_capacity() -> None:
     assert [moved.fits(32, capacity) for capacity in (16, 17, 39, 40)] == [False, None, None, True]
     assert [moved.fits(8, capacity) for capacity in (15, 16, 40)] == [None, True, True]
     assert moved.fits(64, 40) is None and moved.fits(64, 16) is False
-    assert moved.sentences(32, 16) == ["Recorded: batch size 32 ran out of memory in step 5, with 16 B."]
-    assert moved.sentences(16, 40) == ["Recorded: batch size 32 ran within 40 B."]
+    assert moved.about(32, 16)[1] == ["Recorded: batch size 32 ran out of memory in step 5, with 16 B."]
+    assert moved.about(16, 40)[1] == ["Recorded: batch size 32 ran within 40 B."]
     assert moved.largest(16) == 8 and moved.smallest_failed(16) == 32 and moved.smallest_failed(40) is None
     # A capacity that was not recorded proves nothing.
     assert Evidence({8: ran(None)}, (Failure(32, None, 5),)).fits(8, 40) is None
@@ -168,8 +168,8 @@ def test_recurrent_layers_have_no_prediction_in_another_precision() -> None:
 
 
 def test_mixed_precision_is_not_advised_to_a_mixed_run() -> None:
-    failed = FailedTraining(batch_size=32, capacity_bytes=100 * MIB, verdict="capacity", is_gpu=False)
-    kinds = [{fix.kind for fix in simulated_fixes(predictor(layers=one), one, failed)[0]} for one in (LAYERS, half())]
+    failed = dataclasses.replace(make_oom(18), batch_size=32, capacity_bytes=100 * MIB, op=None)
+    kinds = [{fix.kind for fix in simulated_fixes(predictor(layers=one), failed)[0]} for one in (LAYERS, half())]
     assert "precision" in kinds[0] and kinds[1] == kinds[0] - {"precision"}
 
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, MIB
+from reading_cases import DEVICE, MIB, make_oom
 from requests_cases import CAPACITY, Program, make_table, make_traced
 
 from tb_memplugin.allocator import PoolRules
 from tb_memplugin.fit import Conditions, Predictor, recorded_program, simulation
-from tb_memplugin.fit.advice import FailedTraining, simulated_fixes
+from tb_memplugin.fit.advice import simulated_fixes
 from tb_memplugin.fit.predictor import LASTING_STEPS, LASTING_VARIANTS
 from tb_memplugin.fit.simulation import History, Outcome
 from tb_memplugin.fit.steps import SizedStep
@@ -76,8 +76,8 @@ def test_a_training_fits_by_the_rule_of_the_largest_batch_size(conditions: Condi
 def test_an_advised_capacity_passes(batch: int, mib: int) -> None:
     # Of these, batches of 50 pass in 229 MiB and fail in 270 MiB, the first advice.
     of = predictor()
-    failed = FailedTraining(batch, mib * MIB, "capacity", is_gpu=False)
-    (limit,) = [fix for fix in simulated_fixes(of, TABLE.layers, failed)[0] if fix.kind == "limit"]
+    failed = dataclasses.replace(make_oom(18), batch_size=batch, capacity_bytes=mib * MIB, op=None)
+    (limit,) = [fix for fix in simulated_fixes(of, failed)[0] if fix.kind == "limit"]
     assert limit.capacity_bytes is not None and of.passes(batch, limit.capacity_bytes)
     assert of.predict(Conditions(batch_size=batch, capacity_bytes=limit.capacity_bytes)).fits is True
 

@@ -14,7 +14,7 @@ from requests_cases import CAPACITY, LAYERS, Program, make_table, make_traced, p
 import tb_memplugin
 from tb_memplugin.export.loading import Runs
 from tb_memplugin.fit import Conditions, Predictor, advice, recorded_program, with_advice
-from tb_memplugin.fit.advice import FailedTraining, recomputing_fix, simulated_fixes
+from tb_memplugin.fit.advice import recomputing_fix, simulated_fixes
 from tb_memplugin.fit.segments import units_of
 from tb_memplugin.schema import FIX_KINDS, Fix, Oom, Run
 from tb_memplugin.schema.units import format_bytes
@@ -117,97 +117,95 @@ def test_there_is_no_fix_where_no_segments_are_enough(refit: Run) -> None:
     (oom,) = refit.ooms
     predictor = Predictor.of(refit, "CPU:0")
     units = units_of(refit, predictor.steps[-1], predictor.layers)
-    failed = FailedTraining(48, 20 << 20, oom.verdict, is_gpu=False)
-    assert recomputing_fix(predictor, units, predictor.layers, failed) is None
-    roomy = dataclasses.replace(failed, capacity_bytes=oom.capacity_bytes or 0)
-    assert recomputing_fix(predictor, units, predictor.layers, roomy) is not None
-    assert recomputing_fix(predictor, dataclasses.replace(units, found=()), predictor.layers, roomy) is None
+    assert recomputing_fix(predictor, units, 48, 20 << 20) is None
+    roomy = oom.capacity_bytes or 0
+    assert recomputing_fix(predictor, units, 48, roomy) is not None
+    assert recomputing_fix(predictor, dataclasses.replace(units, found=()), 48, roomy) is None
 
 
 STEPS = tuple(one.requests for one in make_traced().values())
 TABLE = make_table()
-TOO_LARGE = FailedTraining(batch_size=48, capacity_bytes=100 * MIB, verdict="capacity", is_gpu=False)
 
 
-def fixes(failed: FailedTraining = TOO_LARGE) -> dict[str, Fix]:
+def fixes(failed: Oom = OOM) -> dict[str, Fix]:
     predictor = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers)
-    found, reason = simulated_fixes(predictor, TABLE.layers, failed)
+    found, reason = simulated_fixes(predictor, failed)
     assert reason is None and {fix.kind for fix in found} <= set(FIX_KINDS)
     return {fix.kind: fix for fix in found}
 
 
 def test_the_failed_training_fails_and_every_simulated_fix_passes() -> None:
-    assert not program_fits(TOO_LARGE.batch_size, TOO_LARGE.capacity_bytes)
+    assert not program_fits(OOM.batch_size, OOM.capacity_bytes)
     found = fixes()
     assert next(iter(found)) == "batch" and "one_piece" not in found
     batch, accumulated, limit = found["batch"], found["accumulation"], found["limit"]
     assert batch.enough and batch.batch_size is not None
-    assert program_fits(batch.batch_size, TOO_LARGE.capacity_bytes)
-    assert not program_fits(round(1.12 * batch.batch_size), TOO_LARGE.capacity_bytes)
+    assert program_fits(batch.batch_size, OOM.capacity_bytes)
+    assert not program_fits(round(1.12 * batch.batch_size), OOM.capacity_bytes)
     assert batch.change == f"Batch size {batch.batch_size}"
     assert batch.sentence.startswith(f"{batch.change} instead of 48. Simulated peak: ")
     for fix in (batch, accumulated, limit):
-        assert fix.peak_bytes is not None and fix.peak_bytes <= (fix.capacity_bytes or TOO_LARGE.capacity_bytes)
+        assert fix.peak_bytes is not None and fix.peak_bytes <= (fix.capacity_bytes or OOM.capacity_bytes)
         assert f" peak: {format_bytes(fix.peak_bytes)} of " in fix.sentence
     assert accumulated.batch_size is not None and 48 % accumulated.batch_size == 0
     assert accumulated.batch_size <= batch.batch_size and accumulated.enough
-    assert limit.capacity_bytes is not None and limit.capacity_bytes > TOO_LARGE.capacity_bytes
+    assert limit.capacity_bytes is not None and limit.capacity_bytes > OOM.capacity_bytes
     assert program_fits(48, limit.capacity_bytes) and not program_fits(48, round(0.8 * limit.capacity_bytes))
     assert program_fits(48, round(limit.capacity_bytes / 1.05))
 
 
 def test_a_batch_of_one_example_has_no_smaller_one() -> None:
-    found = fixes(dataclasses.replace(TOO_LARGE, batch_size=1, capacity_bytes=6 * MIB))
+    found = fixes(dataclasses.replace(OOM, batch_size=1, capacity_bytes=6 * MIB))
     assert "batch" not in found and not any("1 instead of 1" in fix.sentence for fix in found.values())
 
 
 def test_mixed_precision_is_an_estimate() -> None:
-    precision = fixes(dataclasses.replace(TOO_LARGE, batch_size=32))["precision"]
+    precision = fixes(dataclasses.replace(OOM, batch_size=32))["precision"]
     assert precision.enough is None and "Estimate" in precision.sentence
     assert precision.change == "Mixed precision" and precision.peak_bytes is None
 
 
 def test_accumulation_keeps_the_effective_batch() -> None:
     # 49 examples are 7 batches of 7, and nothing else
-    accumulated = fixes(dataclasses.replace(TOO_LARGE, batch_size=49))["accumulation"]
+    accumulated = fixes(dataclasses.replace(OOM, batch_size=49))["accumulation"]
     assert accumulated.change == "Gradient accumulation over 7 batches of 7" and accumulated.batch_size == 7
-    assert program_fits(7, TOO_LARGE.capacity_bytes)
-    of_a_prime = fixes(dataclasses.replace(TOO_LARGE, batch_size=47))["accumulation"]
+    assert program_fits(7, OOM.capacity_bytes)
+    of_a_prime = fixes(dataclasses.replace(OOM, batch_size=47))["accumulation"]
     assert of_a_prime.change == "Gradient accumulation over 47 batches of 1"
 
 
 def test_after_fragmentation_the_same_memory_in_one_piece_is_tried() -> None:
-    found = fixes(dataclasses.replace(TOO_LARGE, verdict="fragmentation", is_gpu=True))
+    found = fixes(dataclasses.replace(OOM, verdict="fragmentation", device="GPU:0"))
     assert found["one_piece"].enough is False and "cuda_malloc_async" in found["one_piece"].sentence
 
 
 def test_validation_has_fixes_without_training() -> None:
     steps = [dataclasses.replace(one, phase="validation") for one in STEPS]
     predictor = Predictor(recorded_program(steps, DEVICE, "validation"), TABLE.layers)
-    found, _ = simulated_fixes(predictor, TABLE.layers, dataclasses.replace(TOO_LARGE, is_training=False))
+    found, _ = simulated_fixes(predictor, dataclasses.replace(OOM, phase="validation"))
     assert {fix.kind for fix in found} == {"batch", "limit"}
 
 
 def test_where_even_one_example_is_too_much_that_is_said() -> None:
     weights = 4 * sum(parameters for _, _, parameters, _ in LAYERS)
-    found = fixes(dataclasses.replace(TOO_LARGE, capacity_bytes=2 * weights))
+    found = fixes(dataclasses.replace(OOM, capacity_bytes=2 * weights))
     assert found["batch"].enough is False and "even a batch size of 1" in found["batch"].sentence
 
 
 @pytest.mark.parametrize(
     ("steps", "failed", "sentence"),
     [
-        ((), TOO_LARGE, "No fix could be simulated"),
+        ((), OOM, "No fix could be simulated"),
         (
             STEPS,
-            dataclasses.replace(TOO_LARGE, capacity_bytes=CAPACITY, batch_size=4),
+            dataclasses.replace(OOM, capacity_bytes=CAPACITY, batch_size=4),
             "passes, so the simulation does not reproduce",
         ),
     ],
 )
 def test_without_a_simulation_that_fails_there_are_no_fixes(steps, failed, sentence) -> None:
     predictor = Predictor(recorded_program(steps, DEVICE), TABLE.layers)
-    found, reason = simulated_fixes(predictor, TABLE.layers, failed)
+    found, reason = simulated_fixes(predictor, failed)
     assert found == () and reason is not None and sentence in reason
 
 
@@ -230,8 +228,8 @@ def freezing(capacity: int, layers: Sequence[tuple[str, bool, int, int]] = LARGE
     assert not runs_with_frozen(0, capacity, layers)
     steps = tuple(one.requests for one in make_traced(layers=layers).values())
     table = make_table(layers)
-    failed = FailedTraining(batch_size=requests_cases.BATCH, capacity_bytes=capacity, verdict="capacity", is_gpu=False)
-    found, _ = simulated_fixes(Predictor(recorded_program(steps, DEVICE), table.layers), table.layers, failed)
+    failed = dataclasses.replace(OOM, batch_size=requests_cases.BATCH, capacity_bytes=capacity)
+    found, _ = simulated_fixes(Predictor(recorded_program(steps, DEVICE), table.layers), failed)
     return next((fix for fix in found if fix.kind == "freezing"), None)
 
 
