@@ -1,7 +1,11 @@
 """FACE."""
 
 from tb_memplugin.export.asking import plan_of_run, predictor_of, what_if
-from tb_memplugin.export.describe import (
+from tb_memplugin.export.loading import RecordedRun, Runs, existing_runs, load
+from tb_memplugin.export.parquet import Exported, export_parquet
+from tb_memplugin.export.rows import ExportUnit, export_units, rows_of_table, unit_tables
+from tb_memplugin.export.schema import TABLES, arrow_schema
+from tb_memplugin.export.text import (
     EVERYTHING,
     FORMAT,
     Selection,
@@ -9,10 +13,7 @@ from tb_memplugin.export.describe import (
     describe_oom,
     describe_run,
     describe_snapshot,
+    device_table,
+    format_run,
 )
-from tb_memplugin.export.loading import RecordedRun, Runs, existing_runs, load
-from tb_memplugin.export.parquet import Exported, export_parquet
-from tb_memplugin.export.rows import ExportUnit, export_units, rows_of_table, unit_tables
-from tb_memplugin.export.run_text import device_table, format_run
-from tb_memplugin.export.schema import TABLES, arrow_schema
 from tb_memplugin.export.trace_events import step_timelines, trace_events

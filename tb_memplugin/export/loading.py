@@ -13,7 +13,7 @@ import numpy as np
 
 from tb_memplugin.analysis import device_facts, device_names, findings
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.export.run_text import device_table, format_run
+from tb_memplugin.export.text import device_table, format_run
 from tb_memplugin.fit import MAX_FIXED, advice, with_advice
 from tb_memplugin.schema import (
     MISSING,

@@ -14,7 +14,7 @@ import duckdb
 from limits import finish, parser_of, print_limit
 from worker_runs import write_workers
 
-from tb_memplugin.export.parquet import export_parquet
+from tb_memplugin.export import export_parquet
 
 RUNS = 10
 """The workers are those of so many runs."""

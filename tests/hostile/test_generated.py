@@ -20,7 +20,7 @@ from tb_memplugin import load
 from tb_memplugin.analysis import device_facts
 from tb_memplugin.cli import main
 from tb_memplugin.cli.report import collect
-from tb_memplugin.export.rows import export_units, unit_tables
+from tb_memplugin.export import export_units, unit_tables
 
 SECONDS = float(os.environ.get("HOSTILE_SECONDS", "5"))
 SEED = int(os.environ.get("HOSTILE_SEED", "1"))

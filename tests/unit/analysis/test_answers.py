@@ -32,8 +32,7 @@ from tb_memplugin.analysis import (
 )
 from tb_memplugin.analysis.answer import AnswerEvidence
 from tb_memplugin.cli.import_files import import_files
-from tb_memplugin.export.describe import describe_run
-from tb_memplugin.export.run_text import format_run
+from tb_memplugin.export.text import describe_run, format_run
 from tb_memplugin.fit import Conditions, Predictor
 from tb_memplugin.schema import (
     FREE,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, START, make_run, make_samples, make_snapshot
 
 from tb_memplugin.analysis import POOL_SOURCES, device_memory, pool_history, pool_steps
-from tb_memplugin.export.run_text import pool_lines
+from tb_memplugin.export.text import pool_lines
 from tb_memplugin.schema import MISSING, Run, Snapshot
 
 

@@ -1,22 +1,18 @@
 """`tb-memplugin check`: exit codes, lines, JSON, and which runs are compared."""
 
+import dataclasses
 import json
 import pathlib
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from typing import TypeAlias
 
 import pytest
-import requests_cases
 from reading_cases import MIB, event_files, make_samples, write_samples
 
-import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.cli.check import BudgetCheck, github_annotations, junit_xml, markdown_table
-from tb_memplugin.schema.units import format_bytes
 
 
 def write_peak(directory: pathlib.Path, peak: int, device: str = "GPU:0") -> None:
@@ -124,15 +120,6 @@ def write_workers(directory: pathlib.Path, workers: int, top: int) -> None:
     write_samples(directory, make_samples([0], [3 * MIB], phase="validation", device="CPU:0"), worker="evaluator")
 
 
-def test_a_run_of_many_workers_is_checked_worker_by_worker(tmp_path: pathlib.Path, check: Check) -> None:
-    write_workers(tmp_path / "exp", 135, 5 * MIB)
-    code, lines = check(tmp_path, "--max-peak", "5MiB")
-    assert code == 0 and lines[-1] == "136 within budget"
-    code, lines = check(tmp_path, "--max-peak", "4MiB")
-    assert code == 1 and lines[-1] == "135 within budget, 1 violated"
-    assert lines[-2] == "violated: exp, w134/GPU:0: peak 5.0 MiB at step 1 (train), allowed 4.0 MiB"
-
-
 def test_a_device_is_that_of_each_worker_or_of_one(tmp_path: pathlib.Path, check: Check) -> None:
     write_workers(tmp_path / "new" / "exp", 3, 5 * MIB)
     write_workers(tmp_path / "old" / "exp", 3, 4 * MIB)
@@ -154,53 +141,17 @@ def test_a_device_is_that_of_each_worker_or_of_one(tmp_path: pathlib.Path, check
     assert code == 1 and lines[-2].startswith("violated: exp, w002/GPU:0: peak 5.0 MiB")
 
 
-def test_the_bytes_live_at_once_are_those_of_the_traced_steps(tmp_path: pathlib.Path, check: Check) -> None:
-    requests_cases.write_run(tmp_path / "pr" / "traced")
-    requests_cases.write_run(tmp_path / "main" / "traced")
-    run = tb_memplugin.load(tmp_path / "pr")["traced"]
-    live = 0
-    for step in run.requests:  # each event allocates or frees one chunk
-        at = [(int(birth), int(size)) for birth, size in zip(step.birth, step.requested, strict=True)]
-        at += [(int(death), -int(size)) for death, size in zip(step.death, step.requested, strict=True)]
-        now = highest = sum(size for event, size in at if event < 0)
-        for _, change in sorted(one for one in at if 0 <= one[0] < step.events):
-            now += change
-            highest = max(highest, now)
-        live = max(live, highest)
-    code, lines = check(tmp_path / "pr", "--of", "live", "--max-peak", f"{live}B")
-    assert code == 0 and lines[0].startswith(f"within budget: traced, CPU:0: live at once {format_bytes(live)} at step")
-    assert check(tmp_path / "pr", "--of", "live", "--max-peak", f"{live - 1}B")[0] == 1
-    code, lines = check(tmp_path / "pr", "--of", "live", "--max-regression", "0%", "--baseline", tmp_path / "main")
-    assert code == 0 and f"(baseline {format_bytes(live)} + 0%)" in lines[0]
-    code, lines = check(tmp_path / "pr", "--of", "live", "--max-peak", "1GiB", "--format", "json")
-    described = json.loads(lines[0])
-    assert described["of"] == "live" and described["checks"][0]["measured_bytes"] == live
-    write_peak(tmp_path / "short" / "exp", MIB)
-    code, lines = check(tmp_path / "short", "--of", "live", "--max-peak", "1GiB")
-    assert code == 2 and lines[0] == "not checked: exp, GPU:0: no traced step with its requests"
-
-
 def test_json_holds_every_check(logdir: pathlib.Path, check: Check) -> None:
     code, lines = check(logdir / "pr", "--max-peak", "1000MiB", "--format", "json", "--run", "large")
-    assert code == 1 and json.loads(lines[0]) == {
-        "format": 1,
-        "of": "peak",
-        "status": "violated",
-        "checks": [
-            {
-                "run": "large",
-                "device": "GPU:0",
-                "limit": "max_peak",
-                "status": "violated",
-                "reason": "peak 1.1 GiB at step 1 (train), allowed 1000 MiB",
-                "measured_bytes": 1100 * MIB,
-                "step": 1,
-                "phase": "train",
-                "allowed_bytes": 1000 * MIB,
-                "baseline_bytes": None,
-            }
-        ],
-    }
+    described = json.loads(lines[0])
+    (found,) = described.pop("checks")
+    assert code == 1 and described == {"format": 1, "of": "peak", "status": "violated"}
+    assert found == dataclasses.asdict(
+        BudgetCheck(
+            *("large", "GPU:0", "max_peak", "violated", "peak 1.1 GiB at step 1 (train), allowed 1000 MiB"),
+            *(1100 * MIB, 1, "train", 1000 * MIB),
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,21 +172,6 @@ def test_json_holds_every_check(logdir: pathlib.Path, check: Check) -> None:
 def test_wrong_usage_is_one_line_and_code_2(logdir, check, arguments, sentence) -> None:
     code, lines = check(logdir / "pr", *(text if text != "x" else logdir for text in arguments))
     assert code == 2 and len(lines) == 1 and sentence in lines[0]
-
-
-def test_nothing_to_check_is_code_2(tmp_path: pathlib.Path, check: Check) -> None:
-    code, lines = check(tmp_path, "--max-peak", "1GiB")
-    assert code == 2 and "no memory records" in lines[0]
-
-
-def test_the_shell_gets_the_exit_code_without_tensorflow(logdir: pathlib.Path) -> None:
-    code = (
-        "import sys; sys.modules['tensorflow'] = sys.modules['keras'] = None\n"
-        "from tb_memplugin.cli import main\n"
-        f"sys.exit(main(['check', {str(logdir / 'pr')!r}, '--max-peak', '1GiB']))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1 and done.stdout.endswith("1 within budget, 1 violated\n"), done.stderr
 
 
 def test_names_from_a_run_directory_cannot_steer_the_terminal(tmp_path: pathlib.Path, check: Check) -> None:

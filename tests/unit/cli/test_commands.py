@@ -7,21 +7,17 @@ import os
 import pathlib
 import re
 import shlex
-import struct
 import subprocess
 import sys
+from typing import Any
 
 import pytest
-from reading_cases import HELD_PATH, HELD_TENSORS, MIB, REPLAY, make_samples, make_snapshot, write_small_run
-from tensorboard.compat.proto import event_pb2
-from tensorboard.summary.writer.record_writer import RecordWriter
+from reading_cases import HELD_PATH, HELD_TENSORS, REPLAY, make_samples, make_snapshot, write_small_run
 
-from tb_memplugin import load
 from tb_memplugin.cli import main
 from tb_memplugin.cli.commands import parser_for
+from tb_memplugin.cli.parser import CommandParser
 from tb_memplugin.schema.units import UNKNOWN
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.metadata import Tag, frame_summary
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -104,17 +100,6 @@ def test_a_step_without_a_breakdown_names_the_nearest(logdir, capsys, options, s
     assert [line for line in lines if "has no breakdown" in line] == ([] if sentence is None else [sentence])
 
 
-def test_growth_is_shown(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    # GIVEN a run that keeps a mebibyte more after each step
-    writer = RunWriter(tmp_path / "leak")
-    writer.samples(make_samples(range(300), [900 * MIB] * 300, in_use=[(100 + step) * MIB for step in range(300)]))
-    writer.close()
-    # THEN table, JSON and load say it
-    assert "finding: CPU:0: memory in use at step end grows by 100 MiB every 100 steps" in inspect(capsys, tmp_path)
-    (sentence,) = json.loads(inspect(capsys, tmp_path, "--format", "json"))["runs"]["leak"]["findings"]
-    assert load(tmp_path)["leak"].findings == (sentence,) and "grows by 100 MiB" in sentence
-
-
 def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert inspect(capsys, logdir, "--run", "frozen").splitlines()[1:8] == [
         "",
@@ -127,14 +112,6 @@ def test_the_answers_come_first(logdir: pathlib.Path, capsys: pytest.CaptureFixt
     ]
     answers = json.loads(inspect(capsys, logdir, "--run", "frozen", "--format", "json"))["runs"]["frozen"]["answers"]
     assert [answer["name"] for answer in answers["CPU:0"]] == ["fits", "growing", "fragmented", "changed"]
-
-
-def test_a_device_that_ran_out_of_memory_has_no_headroom(tmp_path, capsys) -> None:
-    write_small_run(tmp_path / "failed", allocator=True)
-    lines = inspect(capsys, tmp_path).splitlines()
-    assert lines[3] == "  Fits?          OOM at step 59: 8.0 MiB requested (failed)"
-    device = next(line for line in lines if line.startswith("  CPU:0"))
-    assert device.split()[1:4] == ["0.68", "2.0", UNKNOWN]
 
 
 def test_all_attempts_are_kept_on_request(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,14 +141,6 @@ def test_a_users_error_is_one_line_and_code_2(logdir, capsys, arguments, sentenc
     assert main(["inspect", *targets.get(arguments[0], [str(logdir), *arguments])]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1 and sentence in captured.err
-
-
-@pytest.mark.parametrize(("phase", "failures"), [("train", 1), ("validation", 0)])
-def test_table_and_json_select_the_same_failures(tmp_path, capsys, phase, failures) -> None:
-    write_small_run(tmp_path / "failed", allocator=True)  # which fails in a training step
-    described = json.loads(inspect(capsys, tmp_path, "--phase", phase, "--format", "json"))["runs"]["failed"]
-    assert len(described["oom"]) == failures
-    assert inspect(capsys, tmp_path, "--phase", phase).count("ran out of memory at step") == failures
 
 
 def parse_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -298,17 +267,6 @@ def test_a_terminal_without_unicode_is_no_error(tmp_path: pathlib.Path) -> None:
         assert b"Traceback" not in done.stderr and b"gr?" in done.stdout + done.stderr
 
 
-def test_names_of_runs_cannot_steer_a_log(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
-    directory = tmp_path / "a\x1b[31m" / "memory"
-    directory.mkdir(parents=True)
-    newer = codec.MAGIC + struct.pack("<H", 77) + bytes(100)
-    event = event_pb2.Event(step=0, summary=frame_summary(Tag("s", "samples", 0), newer))
-    with (directory / "events.out.tfevents.1").open("wb") as file:
-        RecordWriter(file).write(event.SerializeToString())
-    assert main(["inspect", str(tmp_path)]) == 0
-    assert "upgrade tb_memplugin" in caplog.text and "\x1b" not in caplog.text
-
-
 def documented_commands() -> list[str]:
     """The commands in README and docs, without those that leave something out."""
     found = []
@@ -329,21 +287,43 @@ def test_documented_commands_can_be_parsed(text: str) -> None:
     assert parser_for([name]).parse_args([name, *arguments]) is not None
 
 
-def test_the_traceback_of_a_stores_client_is_not_printed(logdir: pathlib.Path) -> None:
-    # GIVEN the client for Google Cloud Storage, which logs the exception of a request before it raises it
-    code = """
-import logging, sys
-from tb_memplugin.cli import main
-from tb_memplugin.export import loading
-class Source(loading.FileSource):
-    def listing(self):
-        try:
-            raise OSError("503")
-        except OSError:
-            logging.getLogger("gcsfs").exception("out of retries")
-        return super().listing()
-loading.FileSource = Source
-sys.exit(main(["inspect", sys.argv[1]]))
-"""
-    done = subprocess.run([sys.executable, "-c", code, str(logdir)], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_examples_stay_as_they_are_and_text_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    long = "prog " + "x" * 100
+    codes = {0: "fine", 2: "not fine"}
+    parser = CommandParser(prog="prog")
+    parser.describe("", examples=(long, "prog 5%"), exit_codes=codes, more="word " * 30)
+    lines = parser.format_help().splitlines()
+    assert lines[-8:] == ["", "examples:", f"  {long}", "  prog 5%", "", "exit codes:", "  0  fine", "  2  not fine"]
+    assert max(len(line) for line in lines if "word" in line) <= 60
+
+
+def test_an_unknown_argument_is_the_error_of_the_command_that_got_it(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = CommandParser(prog="prog")
+    commands = parser.add_subparsers()
+    commands.add_parser("sub").add_argument("--count", type=int)
+    assert parser.parse_args(["sub", "--count", "3"]).count == 3
+    with pytest.raises(SystemExit):
+        parser.parse_args(["sub", "--cuont", "3"])
+    said = "prog sub: unknown option --cuont; did you mean '--count'? (see prog sub --help)\n"
+    assert capsys.readouterr().err == said
+
+
+FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
+DERIVED = ("sentences", "sentence", "reason", "answers", "compared", "host_memory", "findings")
+"""Keys whose values are made while reading, and are tested with their analysis."""
+
+
+def stored(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: stored(one) for key, one in value.items() if key not in DERIVED}
+    return [stored(one) for one in value] if isinstance(value, list) else value
+
+
+def test_stored_runs_are_described_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(FIXTURES / "runs"), "--format", "json"]) == 0
+    now = json.loads(capsys.readouterr().out)
+    before = json.loads((FIXTURES / "inspected.json").read_text(encoding="utf-8"))
+    assert stored(now) == stored(before)
+    assert sorted(now["runs"]) == ["finished", "out_of_memory", "small"]
+    assert len(now["runs"]["out_of_memory"]["oom"]) == 1

@@ -35,11 +35,6 @@ def test_a_worker_that_cannot_be_read_is_in_the_exit_code(tmp_path, capsys, monk
     assert "1 worker could not be read: see the table dead_letters" in capsys.readouterr().out
 
 
-def test_errors_are_one_line(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", str(tmp_path / "none"), "--to", str(tmp_path / "tables")]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
 @pytest.fixture
 def traced(tmp_path: pathlib.Path) -> pathlib.Path:
     write_small_run(tmp_path / "runs" / "small", allocator=True)

@@ -1,6 +1,5 @@
 """Answers of `tb_memplugin.what_if` and of `tb-memplugin what-if` where no batch size passes, or none is known to."""
 
-import dataclasses
 import json
 import pathlib
 
@@ -50,20 +49,6 @@ def test_layers_are_chosen_by_globs_separated_or_repeated(logdir, run, capsys) -
     assert printed[0] == printed[1]
     assert tb_memplugin.what_if(run, freeze=["net/conv2", "*/head"]).prediction == answer.prediction
     assert printed[0]["peak_bytes"] == answer.prediction.peak_bytes
-
-
-def test_the_largest_batch_size_is_unknown(run: Run) -> None:
-    # GIVEN compiled steps of one batch size, which say nothing about others
-    compiled = dataclasses.replace(run, requests=tuple(dataclasses.replace(one, mode="xla") for one in run.requests))
-    answer = tb_memplugin.what_if(compiled)
-    assert answer.prediction.peak_bytes is not None and answer.largest_batch_size is None
-    assert line(str(answer)) == "largest batch size: unknown"
-
-
-def test_the_largest_batch_size_is_known(run: Run) -> None:
-    answer = tb_memplugin.what_if(run)
-    assert answer.largest_batch_size and answer.largest_batch_size > requests_cases.BATCH
-    assert line(str(answer)) == f"largest batch size: {answer.largest_batch_size}"
 
 
 def test_the_command_prints_the_plan(logdir: pathlib.Path, run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,18 +35,6 @@ def test_a_dump_and_a_log_become_runs_that_inspect_shows(tmp_path, capsys) -> No
     assert "verdict: fragmentation" in capsys.readouterr().out
 
 
-def test_an_early_log_without_its_message_gives_a_verdict_and_the_size_within_a_range(tmp_path: pathlib.Path) -> None:
-    log = tmp_path / "job.log"
-    log.write_text("\n".join(make_log("1.4")))
-    assert main(["import", str(log), "--logdir", str(tmp_path / "runs")]) == 0
-    (oom,) = tb_memplugin.load(str(tmp_path / "runs"))["job"].ooms
-    assert (oom.requested_bytes, oom.free_bytes, oom.verdict) == (round(5.9 * 1024), 7 << 10, "fragmentation")
-    assert oom.not_available == (
-        "The exact size of the request is unknown: TensorFlow's message rounds it, by at most 51 B.",
-        "No fix could be simulated: no whole step was traced before.",
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
@@ -89,11 +77,3 @@ def test_what_is_no_file_and_a_run_outside_logdir_are_refused(tmp_path, capsys) 
     assert main(["import", str(tmp_path / "a"), "--logdir", str(tmp_path / "runs"), "--run", "../b"]) == 2
     assert "--run must be a name relative to LOGDIR" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
-
-
-def test_a_request_of_an_impossible_size_is_unknown(tmp_path: pathlib.Path) -> None:
-    log = tmp_path / "job.log"
-    log.write_text(f"OOM when allocating tensor with shape[{'9' * 19},{'9' * 19}] and type float on /device:GPU:0")
-    assert main(["import", str(log), "--logdir", str(tmp_path / "runs")]) == 0
-    (oom,) = tb_memplugin.load(tmp_path / "runs")["job"].ooms
-    assert oom.requested_bytes is None

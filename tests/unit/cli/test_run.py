@@ -6,7 +6,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Sequence
 
 import pytest
@@ -100,19 +99,6 @@ def test_modules_and_directories(tmp_path: pathlib.Path) -> None:
     assert compare(tmp_path, "package", "a")[0] == 0
     code, _, stderr = compare(tmp_path, "-m", "no_such_module")
     assert code == 1 and "No module named no_such_module" in stderr
-
-
-def test_a_zip_file_is_run_as_a_directory_is(tmp_path: pathlib.Path) -> None:
-    with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
-        archive.writestr("beside.py", "value = 7")
-        archive.writestr("__main__.py", "import sys, beside; print(sys.argv, __name__, beside.value)")
-    code, stdout, _ = compare(tmp_path, "program.pyz", "a")
-    assert (code, stdout) == (0, "['program.pyz', 'a'] __main__ 7\n")
-
-
-def test_a_missing_file_is_one_line(tmp_path: pathlib.Path) -> None:
-    code, _, stderr = run(tmp_path, [sys.executable, "-m", "tb_memplugin", "run", "missing.py"])
-    assert (code, stderr) == (2, "tb-memplugin: can't open file 'missing.py': No such file or directory\n")
 
 
 def test_the_end_says_that_nothing_was_recorded_on_stderr_only(tmp_path: pathlib.Path) -> None:

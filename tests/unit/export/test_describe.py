@@ -3,13 +3,12 @@
 import json
 
 import pytest
-from reading_cases import DEVICE, MIB, make_run, make_samples, make_snapshot, write_small_run
+from reading_cases import DEVICE, MIB, make_run, write_small_run
 
 from tb_memplugin import load
-from tb_memplugin.analysis import DeviceFacts, StepRange, device_facts, phases, step_range
-from tb_memplugin.export.describe import Selection, describe_run
-from tb_memplugin.schema import MISSING, Run
-from tb_memplugin.storage.read.columns import empty_samples, join_samples
+from tb_memplugin.export.text import Selection, describe_run
+from tb_memplugin.schema import Run
+from tb_memplugin.storage.read.columns import empty_samples
 
 
 @pytest.fixture(scope="module")
@@ -41,21 +40,6 @@ def test_the_figures_are_those_that_were_written(run: Run) -> None:
         {"layer": "model/head", "steps": 3, "max_bytes": 30, "max_step": 2, "last_bytes": 30},
     ]
     assert [snapshot["step"] for snapshot in described["snapshots"]] == [3, 41]
-
-
-def test_the_pool_is_described_in_spans(run: Run) -> None:
-    pool = describe_run(run)["pool"][DEVICE]
-    assert [(span["first_step"], span["last_step"], span["known_steps"], span["source"]) for span in pool["spans"]] == [
-        (3, 3, 1, "traced"),
-        (5, 12, 2, "measured"),
-        (42, 42, 1, "measured"),
-    ]
-    measured = pool["spans"][1]
-    assert (measured["pool_bytes"], measured["least_largest_free_bytes"]) == (512 * MIB, 128 * MIB)
-    # 199 MiB and the step's number are allocated at the end of a step.
-    assert (measured["least_free_bytes"], measured["most_free_bytes"]) == (313 * MIB - 12, 313 * MIB - 5)
-    assert measured["most_fragmentation"] == 1 - 128 * MIB / (313 * MIB - 12)
-    assert len(pool["sentences"]) == 2
 
 
 def test_a_step_selects_snapshots_and_the_layer_table_valid_then(run: Run) -> None:
@@ -91,28 +75,3 @@ def test_the_object_is_json_with_whole_numbers(run: Run) -> None:
 def test_an_empty_run_is_described_too() -> None:
     described = describe_run(make_run(empty_samples(), sessions=(), workers=()))
     assert (described["steps"], described["first_step"], described["devices"], described["layers"]) == (0, None, {}, [])
-
-
-def test_steps_are_those_of_training_if_there_was_any() -> None:
-    joined, _ = join_samples([make_samples([5, 6, 6], [1] * 3), make_samples([9], [1], phase="validation")])
-    assert step_range(make_run(joined)) == StepRange(2, 5, 6)
-    assert step_range(make_run(empty_samples(), snapshots=(make_snapshot(7), make_snapshot(3)))) == StepRange(2, 3, 7)
-
-
-def test_a_peak_is_the_first_highest_of_samples_snapshots_or_bytes_in_use() -> None:
-    (facts,) = device_facts(make_run(empty_samples(), snapshots=(make_snapshot(7),)))
-    assert facts == DeviceFacts(DEVICE, 2048 * MIB, make_snapshot(7).in_use_bytes, 7, snapshots=1)
-    for samples, peak in (
-        (make_samples([4, 5], [MISSING, MISSING], in_use=[7, 9]), (9, 5)),
-        (make_samples([4], [MISSING], in_use=[MISSING]), (None, None)),
-        (make_samples([4, 5, 6], [1, 9, 9]), (9, 5)),
-    ):
-        (facts,) = device_facts(make_run(samples))
-        assert (facts.peak_bytes, facts.peak_step) == peak
-
-
-def test_accelerators_come_first_and_phases_in_their_order() -> None:
-    one, other = make_samples([0], [1], device="GPU:1"), make_samples([0], [1], phase="predict", device="GPU:0")
-    run = make_run(join_samples([make_samples([0], [1]), one, other])[0])
-    assert [facts.device for facts in device_facts(run)] == ["GPU:0", "GPU:1", "CPU:0"]
-    assert phases(run) == ["train", "predict"]

@@ -152,21 +152,6 @@ def test_a_killed_export_resumes(tmp_path: pathlib.Path) -> None:
     assert export_parquet(logs, to).unchanged == 8
 
 
-def test_text_that_arrow_cannot_hold_is_a_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tb_memplugin.export import rows as rows_module
-
-    write_small_run(tmp_path / "logs" / "small")
-    own = rows_module._run_tables
-
-    def with_half_a_character(*arguments: Any) -> Any:
-        tables = own(*arguments)
-        return tables | {"layers": {**tables["layers"], "path": ["\ud800"] * len(tables["layers"]["path"])}}
-
-    monkeypatch.setattr(rows_module, "_run_tables", with_half_a_character)
-    exported = export_parquet(tmp_path / "logs", tmp_path / "tables")
-    assert (exported.failed, exported.rows["dead_letters"]) == (1, 1)
-
-
 def test_a_full_disk_is_no_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_run(tmp_path / "logs" / "small")
 

@@ -1,12 +1,9 @@
 """The rows of the tables, against what was written and against the tables that data frames have."""
 
 import collections
-import dataclasses
 import datetime
-import os
 import pathlib
 
-import numpy as np
 import pytest
 from reading_cases import (
     HELD_TENSORS,
@@ -20,7 +17,7 @@ from reading_cases import (
     make_table,
     write_small_run,
 )
-from worker_runs import top_bytes, top_step, write_workers
+from worker_runs import write_workers
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import rows as module
@@ -29,14 +26,11 @@ from tb_memplugin.export.rows import (
     DAY_SECONDS,
     daily_peaks,
     export_units,
-    fingerprint,
-    read_unit,
     rows_of_table,
     unit_tables,
 )
 from tb_memplugin.export.schema import TABLES
 from tb_memplugin.schema import Samples
-from tb_memplugin.storage.read import reading
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 Records = dict[str, list[dict[str, object]]]
@@ -129,17 +123,6 @@ def test_layers_held_tensors_and_failures_are_those_that_were_written(small: Rec
         assert failure[name] == getattr(oom, name)
 
 
-def test_each_device_has_the_rows_of_its_own_worker(tmp_path: pathlib.Path) -> None:
-    write_workers(tmp_path / "many", workers=3, devices=2, steps=12)
-    records = exported(tmp_path)
-    assert len(records["samples"]) == 3 * 2 * 12
-    assert {(row["worker"], row["device"]): (row["peak_bytes"], row["step"]) for row in records["peaks"]} == {
-        (f"worker_{worker}", f"GPU:{device}"): (top_bytes(worker, device), top_step(worker, device, 12))
-        for worker in range(3)
-        for device in range(2)
-    }
-
-
 def test_a_repeated_step_is_exported_once(tmp_path: pathlib.Path) -> None:
     # GIVEN a training that was resumed at step 3
     for steps, peak, start in ((range(6), 1000, START), (range(3, 9), 2000, START + 600)):
@@ -192,19 +175,6 @@ def test_a_clock_that_is_far_off_costs_the_time_only(tmp_path: pathlib.Path, sec
     assert [row["peak_bytes"] for row in rows["samples"]] == [100, 200] and not rows["dead_letters"]
 
 
-def test_thinned_samples_are_a_dead_letter(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = RunWriter(tmp_path / "exp")
-    for first in range(0, 8_000, 100):
-        writer.samples(make_samples(range(first, first + 100), range(first, first + 100)))
-    writer.close()
-    monkeypatch.setattr(reading, "MAX_RUN_ROWS", 4_000)
-    rows = exported(tmp_path)
-    (letter,) = rows["dead_letters"]
-    assert letter["exported"] is True and "in a row, the one with the highest peak is shown" in str(letter["reason"])
-    assert 1_000 < len(rows["samples"]) <= 4_000
-    assert max(row["peak_bytes"] for row in rows["samples"]) == 7_999  # type: ignore[type-var]
-
-
 NOON = 1_790_035_200.0 - 12 * 3600
 """2026-09-21, 12:00 UTC."""
 DAY = NOON - 12 * 3600
@@ -234,43 +204,6 @@ def test_each_day_has_its_own_peak(tmp_path: pathlib.Path) -> None:
     assert first["capacity_bytes"] == 2048 * MIB and first["at_step_end"] is False
 
 
-def test_midnight_in_utc_divides_the_days(tmp_path: pathlib.Path) -> None:
-    write(tmp_path / "run", make_samples(range(4), [1, 2, 3, 4], start=DAY + DAY_SECONDS - 1))
-    assert [(one["day"], one["samples"], one["last_step"]) for one in peaks_of(tmp_path)] == [
-        (DAY, 2, 1),
-        (DAY + DAY_SECONDS, 2, 3),
-    ]
-
-
-def test_a_traced_step_above_the_samples_is_the_peak(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "run")
-    writer.samples(make_samples(range(4), [MIB] * 4))
-    snapshot = make_snapshot(2)
-    writer.snapshot(snapshot)
-    # a device that only has a breakdown
-    writer.snapshot(dataclasses.replace(make_snapshot(3), device="GPU:0"))
-    writer.close()
-    gpu, cpu = peaks_of(tmp_path)
-    assert (cpu["device"], cpu["peak_bytes"], cpu["step"], cpu["snapshots"]) == ("CPU:0", snapshot.in_use_bytes, 2, 1)
-    assert (gpu["device"], gpu["samples"], gpu["snapshots"], gpu["last_step"]) == ("GPU:0", 0, 1, 3)
-
-
-def test_the_highest_at_step_end_stands_for_a_peak_that_the_allocator_does_not_keep(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "run")
-    samples = make_samples(range(3), [0, 0, 0], in_use=[5, 9, 7])
-    figures = dataclasses.replace(samples.devices["CPU:0"], peak_bytes=np.full(3, -(2**63)))
-    writer.samples(dataclasses.replace(samples, devices={"CPU:0": figures}))
-    writer.close()
-    (row,) = peaks_of(tmp_path)
-    assert (row["peak_bytes"], row["step"], row["at_step_end"]) == (9, 1, True)
-
-
-def test_an_impossible_time_is_an_unknown_day(tmp_path: pathlib.Path) -> None:
-    write(tmp_path / "run", make_samples(range(2), [3, 4], start=1e15))
-    (row,) = peaks_of(tmp_path)
-    assert row["day"] == pytest.approx(float("nan"), nan_ok=True) and row["peak_bytes"] == 4
-
-
 def test_each_worker_of_each_run_is_a_unit_with_its_own_files(tmp_path: pathlib.Path) -> None:
     write_workers(tmp_path / "many", workers=3, devices=1, steps=5)
     write_small_run(tmp_path / "a" / "small")
@@ -289,35 +222,6 @@ def test_the_files_of_a_run_and_of_its_summary_writer_are_one_unit(tmp_path: pat
     (tmp_path / "run" / "events.out.tfevents.1").write_bytes(b"")
     (unit,) = export_units(str(tmp_path))
     assert (unit.run, unit.worker, sorted(unit.files)) == ("run", "", ["run", "run/memory"])
-
-
-def test_a_unit_is_read_without_the_other_workers(tmp_path: pathlib.Path) -> None:
-    write_workers(tmp_path / "many", workers=2, devices=2, steps=7)
-    loaded = [read_unit(unit) for unit in export_units(str(tmp_path))]
-    assert [tuple(one.by_worker) for one in loaded if one is not None] == [("worker_0",), ("worker_1",)]
-    assert all(one is not None and len(one.run.samples) == 7 for one in loaded)
-
-
-def test_files_of_other_plugins_are_no_data(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "events.out.tfevents.1").write_bytes(b"")
-    (unit,) = export_units(str(tmp_path))
-    assert read_unit(unit) is None
-
-
-def test_the_fingerprint_follows_the_files(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "small")
-    (unit,) = export_units(str(tmp_path))
-    before = fingerprint(unit)
-    assert fingerprint(unit) == before
-    # an appended session
-    write(tmp_path / "small", make_samples([60], [1]))
-    (unit,) = export_units(str(tmp_path))
-    appended = fingerprint(unit)
-    assert appended != before
-    # a file of the same length, written again
-    path = event_files(tmp_path)[0]
-    os.utime(path, ns=(1, 1))
-    assert fingerprint(unit) != appended
 
 
 def test_a_missing_directory_is_an_error(tmp_path: pathlib.Path) -> None:

@@ -8,7 +8,7 @@ from reading_cases import MIB, make_run, make_samples
 
 from tb_memplugin.analysis import describe_devices
 from tb_memplugin.analysis.answer import QUESTIONS, Answer, AnswerEvidence
-from tb_memplugin.export.run_text import answer_lines, device_lines
+from tb_memplugin.export.text import answer_lines, device_lines
 
 
 def lines_of(*peaks: tuple[str, int]) -> str:

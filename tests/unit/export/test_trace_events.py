@@ -12,7 +12,6 @@ from reading_cases import make_timeline, write_small_run
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export.trace_events import step_timelines, trace_events
-from tb_memplugin.schema import MISSING
 from tb_memplugin.storage.write.run_writer import RunWriter
 
 
@@ -114,20 +113,6 @@ def test_counters_and_slices_of_a_recorded_step_agree_with_its_ledger(step: int)
     }
     assert {name: value for name, value in at_peak.items() if value} == by_category
     assert sum(depth == 1 for _, _, _, depth, *_ in trace.slices) == len(timeline)
-
-
-def test_each_device_is_a_process(tmp_path: pathlib.Path) -> None:
-    timelines = [make_timeline(3, device=device) for device in ("GPU:0", "GPU:1")]
-    trace = Trace(trace_events("run", timelines))
-    assert trace.processes == {1: "GPU:0", 2: "GPU:1"}
-    assert {pid for pid, *_ in trace.slices} == {1, 2}
-
-
-def test_unknown_rounding_is_not_in_the_numbers(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "small", allocator=True)
-    name, timelines = step_timelines(str(tmp_path), None, 3)
-    assert (timelines[0].rounding_bytes == MISSING).any()
-    assert str(MISSING) not in trace_events(name, timelines).decode()
 
 
 def test_the_run_step_device_and_phase_select(tmp_path: pathlib.Path) -> None:

@@ -28,8 +28,7 @@ from tb_memplugin import load
 from tb_memplugin.analysis import device_facts, findings, phases, step_range
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import predictor_of
-from tb_memplugin.export.describe import Selection, describe_run
-from tb_memplugin.export.run_text import format_run
+from tb_memplugin.export import Selection, describe_run, format_run
 from tb_memplugin.server import Handlers, Stretch, run_list
 from tb_memplugin.server import workers as workers_module
 from tb_memplugin.server.run_list import being_read

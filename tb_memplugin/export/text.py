@@ -1,9 +1,11 @@
-"""A run as text for the terminal. Pure."""
+"""A run as the JSON object of ``tb-memplugin inspect --format json``, and as its text. Pure."""
 
 import dataclasses
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
+
+import numpy as np
 
 from tb_memplugin.analysis import (
     PART_NAMES,
@@ -14,7 +16,9 @@ from tb_memplugin.analysis import (
     PoolHistory,
     PoolSpan,
     answers,
+    describe_answers,
     describe_devices,
+    describe_host,
     device_facts,
     device_phase,
     host_summaries,
@@ -26,17 +30,20 @@ from tb_memplugin.analysis import (
     step_range,
     table_at,
 )
-from tb_memplugin.export.describe import EVERYTHING, Selection, describe_activations
-from tb_memplugin.fit import demand_sentences, peak_demand
+from tb_memplugin.fit import demand_sentences, describe_demand, peak_demand
 from tb_memplugin.schema import (
+    LISTS,
+    MISSING,
     UNKNOWN,
     HeldTensorGroup,
     Layer,
+    LayerActivations,
     LayerTable,
     Oom,
     Phase,
     Run,
     Snapshot,
+    as_json,
     clean,
     format_bytes,
     format_figure,
@@ -45,9 +52,12 @@ from tb_memplugin.schema import (
     stack_order,
     unit_for,
     unrecorded_devices,
+    values_of,
     with_layers_of,
 )
 
+FORMAT = 1
+"""Version of the object, raised when the meaning of a field changes."""
 MAX_ROWS = 15
 """Printed rows of a long table; the others are summed in one row."""
 MAX_NAME_CHARACTERS = 60
@@ -65,55 +75,137 @@ _WEIGHTS = {False: "weights, frozen", True: "weights, trainable", None: "weights
 _WHEN = {"measured": "measured at step end", "traced": "traced, at the peak", "failed": "at the failed allocation"}
 _FRAGMENTATION = " (free bytes outside the largest free chunk)"
 _MARKS = {"ok": "", "warning": "warning", "failed": "failed", "unknown": "unknown"}
-_Item = TypeVar("_Item")
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """A filter by step, device and phase; None selects all."""
+
+    step: int | None = None
+    device: str | None = None
+    phase: Phase | None = None
+
+    def includes(self, record: Snapshot | Oom) -> bool:
+        return (
+            self.step in (None, record.step)
+            and self.device in (None, record.device)
+            and self.phase in (None, record.phase)
+        )
+
+
+EVERYTHING = Selection()
+
+
+def describe_run(
+    run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None
+) -> dict[str, Any]:
+    """The run as an object. A selected step selects its snapshots and the layer table valid at it.
+
+    Args:
+        by_worker: Worker name to the run of that worker, with devices under their own names; None for a run of one
+            process.
+    """
+    steps = step_range(run)
+    facts = {one.device: one for one in device_facts(run) if selection.device in (None, one.device)}
+    table = table_at(with_layers_of(run, by_worker or {}, selection.device).layer_tables, selection.step)
+    return {
+        "sessions": len(run.sessions),
+        "steps": steps.steps,
+        "first_step": steps.first_step,
+        "last_step": steps.last_step,
+        "devices": {
+            device: values_of(one, "capacity_bytes", "peak_bytes", "peak_step") for device, one in facts.items()
+        },
+        "compared": describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))
+        if selection.device is None
+        else None,
+        "layers": as_json(table.layers if table is not None else ()),
+        "activations": describe_activations(run.activations),
+        "snapshots": [describe_snapshot(snapshot) for snapshot in run.snapshots if selection.includes(snapshot)],
+        "oom": [{**describe_oom(oom), "fixes": as_json(oom.fixes)} for oom in run.ooms if selection.includes(oom)],
+        "pool": {device: as_json(pool_history(run, device)) for device in facts},
+        "demand": {device: describe_demand(peak_demand(run, device)) for device in facts},
+        "answers": {device: describe_answers(run, device, selection.phase, by_worker) for device in facts},
+        "host_memory": {
+            worker: describe_host(summary) for worker, summary in host_summaries(by_worker or {"": run}).items()
+        },
+        "findings": list(run.findings),
+        "notes": list(run.notes),
+        "damage": list(run.damage),
+    }
+
+
+def describe_activations(activations: LayerActivations) -> list[dict[str, Any]]:
+    described = []
+    for column, path in enumerate(activations.layers):
+        values = activations.bytes[:, column]
+        known = np.flatnonzero(values != MISSING)
+        if not len(known):
+            continue
+        highest = int(known[np.argmax(values[known])])
+        steps, most, at = len(np.unique(activations.step[known])), int(values[highest]), int(activations.step[highest])
+        last = int(values[known[-1]])
+        described.append({"layer": path, "steps": steps, "max_bytes": most, "max_step": at, "last_bytes": last})
+    return described
+
+
+def describe_snapshot(snapshot: Snapshot, ledger: bool = True) -> dict[str, Any]:
+    """All fields of a snapshot; without its `LISTS` if `ledger` is false."""
+    return dict(as_json(snapshot, () if ledger else LISTS))
+
+
+def describe_oom(oom: Oom) -> dict[str, Any]:
+    """All fields of a failed allocation except its chunks and the fixes, which take seconds to simulate."""
+    return {**as_json(oom, ("identifier", "fixes", "map")), "chunks": None if oom.map is None else len(oom.map)}
 
 
 def format_run(run: Run, selection: Selection = EVERYTHING, by_worker: Mapping[str, Run] | None = None) -> str:
     """Answers, devices, breakdowns, pool, layers, failures, findings, gaps; `by_worker` is as in `describe_run`."""
+    parts, workers, phase = [], by_worker or {"": run}, selection.phase
     steps = step_range(run)
     span = f"{steps.steps:,} steps ({steps.first_step} to {steps.last_step})" if steps.steps else "no steps"
-    sessions = f", {len(run.sessions)} sessions" if len(run.sessions) > 1 else ""
-    workers = f", {len(run.workers)} workers" if len(run.workers) > 1 else ""
+    counts = ((len(run.sessions), "sessions"), (len(run.workers), "workers"))
+    span += "".join(f", {count} {name}" for count, name in counts if count > 1)
     # Why there are no devices comes first: nothing below is complete without them.
     absent = [] if device_facts(run) else unrecorded_devices(run.notes)
-    parts = [*map(clean, absent), f"{clean(run.name)}: {span}{sessions}{workers}"]
+    parts += [*map(clean, absent), f"{clean(run.name)}: {span}"]
     devices = [facts for facts in device_facts(run) if selection.device in (None, facts.device)]
-    for facts in devices:
-        lines = answer_lines(facts.device, answers(run, facts.device, selection.phase, by_worker))
-        parts.append("\n".join(clean(line) for line in lines))
+    parts += [_cleaned(answer_lines(one.device, answers(run, one.device, phase, by_worker))) for one in devices]
     if devices:
         parts.append(format_table(*device_table(run, devices)))
     if selection.device is None:
-        parts.extend(device_lines(describe_devices(by_worker or {"": run}, selection.phase or main_phase(run))))
+        parts += device_lines(describe_devices(workers, phase or main_phase(run)))
     for facts in devices:
-        snapshots = _snapshots(run, facts.device, selection)
-        if snapshots:
-            # The selected one with the highest peak.
-            parts.append(_snapshot_text(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes)))
-        elif selection.step is not None:
-            parts.append(_without_breakdown(run, facts.device, selection, selection.step))
-        phase = device_phase(run, facts.device)
-        if selection.step is None and selection.phase in (None, phase):
-            lines = pool_lines(_name(facts.device), pool_history(run, facts.device), phase)
-            parts.extend(["\n".join(lines)] if lines else [])
-        demand = peak_demand(run, facts.device) if selection.step is None and selection.phase is None else None
-        if demand is not None:
-            parts.append(
-                "\n".join([f"{_name(facts.device)}, demand of the peak:", *_wrapped(demand_sentences(demand))])
-            )
+        parts += _on_device(run, facts.device, selection)
     if selection == EVERYTHING:
-        for worker, summary in host_summaries(by_worker or {"": run}).items():
-            parts.append("\n".join(clean(line) for line in host_lines(worker, summary)))
-    parts.extend(_layers_of_workers(run, selection, by_worker or {}))
+        parts += [_cleaned(host_lines(worker, summary)) for worker, summary in host_summaries(workers).items()]
+    parts += _layers_of_workers(run, selection, by_worker or {})
     if len(run.activations):
         parts.append(_activations(run))
-    for oom in run.ooms:
-        if selection.includes(oom):
-            parts.append("\n".join(clean(line) for line in oom_lines(oom)))
-    parts.extend(f"finding: {clean(sentence)}" for sentence in run.findings)
-    parts.extend(f"note: {clean(note)}" for note in run.notes if note not in absent)
-    parts.extend(f"damaged data: {clean(sentence)}" for sentence in run.damage)
+    parts += [_cleaned(oom_lines(oom)) for oom in run.ooms if selection.includes(oom)]
+    said = {"finding": run.findings, "note": run.notes, "damaged data": run.damage}
+    parts += [f"{what}: {clean(one)}" for what, sentences in said.items() for one in sentences if one not in absent]
     return "\n\n".join(parts)
+
+
+def _cleaned(lines: Iterable[str]) -> str:
+    return "\n".join(map(clean, lines))
+
+
+def _on_device(run: Run, device: str, selection: Selection) -> Iterator[str]:
+    """The selected breakdown with the highest peak, the pool over the steps, and the demand of the peak."""
+    snapshots = [one for one in run.snapshots if one.device == device and selection.includes(one)]
+    if snapshots:
+        yield _snapshot_text(max(snapshots, key=lambda snapshot: snapshot.in_use_bytes))
+    elif selection.step is not None:
+        yield _without_breakdown(run, device, selection, selection.step)
+    if selection.step is not None:
+        return
+    phase = device_phase(run, device)
+    if selection.phase in (None, phase) and (lines := pool_lines(_name(device), pool_history(run, device), phase)):
+        yield "\n".join(lines)
+    if selection.phase is None and (demand := peak_demand(run, device)) is not None:
+        yield "\n".join([f"{_name(device)}, demand of the peak:", *_wrapped(demand_sentences(demand))])
 
 
 def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], list[list[str]]]:
@@ -132,13 +224,10 @@ def device_table(run: Run, devices: Sequence[DeviceFacts]) -> tuple[list[str], l
     return head, rows
 
 
-def _snapshots(run: Run, device: str, selection: Selection) -> list[Snapshot]:
-    return [one for one in run.snapshots if one.device == device and selection.includes(one)]
-
-
 def _without_breakdown(run: Run, device: str, selection: Selection, step: int) -> str:
     why = "not traced" if step in run.samples.step else "not recorded"
-    others = [one.step for one in _snapshots(run, device, dataclasses.replace(selection, step=None))]
+    every = dataclasses.replace(selection, step=None)
+    others = [one.step for one in run.snapshots if one.device == device and every.includes(one)]
     nearest = min(others, key=lambda other: (abs(other - step), other), default=None)
     phase = "" if selection.phase is None else f" of phase {selection.phase}"
     found = f"No step{phase} has one." if nearest is None else f"The nearest{phase} is that of step {nearest}."
@@ -148,98 +237,97 @@ def _without_breakdown(run: Run, device: str, selection: Selection, step: int) -
 def _snapshot_text(snapshot: Snapshot) -> str:
     batch = None if snapshot.batch_size is None else f"batch size {snapshot.batch_size}"
     step = f"{snapshot.step} ({', '.join(filter(None, (snapshot.phase, snapshot.mode, batch)))})"
-    if snapshot.at_failure:
-        which, when = f"failed step {step}", "failed allocation"
-    else:
-        which, when = f"traced step {step}", "peak"
-    title = f"{_name(snapshot.device)}, {which}: {format_bytes(snapshot.in_use_bytes)} in use at the {when}"
+    which, when = ("failed", "failed allocation") if snapshot.at_failure else ("traced", "peak")
+    size = snapshot.in_use_bytes
+    lines = [f"{_name(snapshot.device)}, {which} step {step}: {format_bytes(size)} in use at the {when}"]
+    lines += _pool_text(snapshot)
+    if (replay := snapshot.replay) is not None:
+        addresses = f"{replay.addresses:,} of {replay.of_addresses:,} addresses"
+        lines.append(f"  replay: {addresses}, {replay.chunks:,} of {replay.of_chunks:,} chunks")
+    categories = [
+        ((_WEIGHTS[trainable] if category == "weights" else category.replace("_", " "),), of_category)
+        for (category, trainable), of_category in reversed(group_sums(snapshot.ledger).items())  # from the stack's top
+    ]
     owners: dict[tuple[str, str], int] = {}
     for row in snapshot.ledger:
         key = (_name(row.layer) if row.layer is not None else "not tied to a layer", row.category.replace("_", " "))
         owners[key] = owners.get(key, 0) + row.bytes
-    replay, lines = snapshot.replay, [title, *_pool_text(snapshot)]
-    if replay is not None:
-        addresses = f"{replay.addresses:,} of {replay.of_addresses:,} addresses"
-        lines.append(f"  replay: {addresses}, {replay.chunks:,} of {replay.of_chunks:,} chunks")
-    categories = [
-        ((_WEIGHTS[trainable] if category == "weights" else category.replace("_", " "),), size)
-        for (category, trainable), size in reversed(group_sums(snapshot.ledger).items())  # from the top of the stack
-    ]
     parts = [
         "\n".join(lines),
-        _shares("by category", categories, snapshot.in_use_bytes),
-        _shares("by layer and category", sorted(owners.items(), key=lambda entry: -entry[1]), snapshot.in_use_bytes),
+        _shares("by category", categories, size),
+        _shares("by layer and category", sorted(owners.items(), key=lambda entry: -entry[1]), size),
         _held_tensors(snapshot.held_tensors),
+        *(f"  {clean(sentence)}" for sentence in snapshot.not_available),
     ]
-    parts.extend(f"  {clean(sentence)}" for sentence in snapshot.not_available)
-    return "\n\n".join(part for part in parts if part)
+    return "\n\n".join(filter(None, parts))
+
+
+def _pool_text(snapshot: Snapshot) -> Iterator[str]:
+    pool = snapshot.pool
+    if pool is not None and pool.pool_bytes:
+        free, largest, other = pool.free_bytes, pool.largest_free_bytes, pool.other_free_bytes
+        share = f"{100 * pool.in_use_bytes / pool.pool_bytes:.0f} %"
+        chunks = ""
+        if largest is not None and other is not None and free:
+            chunks = f": largest chunk {format_bytes(largest)}, other chunks {format_bytes(other)}"
+        yield f"  pool {format_bytes(pool.pool_bytes)}, {share} in use, {format_bytes(free)} free{chunks}"
+        known = UNKNOWN if snapshot.fragmentation is None else f"{100 * snapshot.fragmentation:.0f} %{_FRAGMENTATION}"
+        yield f"  fragmentation {known if free else 'undefined: the pool is full'}"
+    if snapshot.rounding_bytes is not None:
+        yield f"  rounding {format_bytes(snapshot.rounding_bytes)} (allocated − requested)"
 
 
 def _held_tensors(groups: Sequence[HeldTensorGroup]) -> str:
     """Tensors with a holder, largest groups first, and what is known of their origin and holders."""
     if not groups:
         return ""
-    unit = unit_for([groups[0].bytes])
-    has_lines = any(group.line is not None for group in groups[:MAX_ROWS])
-    rows = _with_others(
+    unit, shown = unit_for([groups[0].bytes]), groups[:MAX_ROWS]
+    lines = any(group.line is not None for group in shown)
+    table = _listed(
+        ["tensors", "held by", *["made at"] * lines, "count", unit],
         groups,
-        lambda one: [_tensor_name(one), _known_name(one.held_by), *([_known_name(one.line)] if has_lines else [])],
-        lambda some: [f"{sum(one.count for one in some):,}", format_figure(sum(one.bytes for one in some), unit)],
+        lambda one: [_tensor_name(one), _known_name(one.held_by), *[_known_name(one.line)] * lines],
+        lambda some: [f"{sum(one.count for one in some):,}", _sum(some, "bytes", unit)],
     )
-    head = ["tensors", "held by", *(["made at"] if has_lines else []), "count", unit]
-    paths = [
-        f"  retaining path of {_tensor_name(group)}: {clean(group.retaining_path)}"
-        for group in groups[:MAX_ROWS]
-        if group.retaining_path is not None
-    ]
-    return "\n".join([format_table(head, rows, left=len(head) - 2), *paths])
+    paths = [(_tensor_name(one), one.retaining_path) for one in shown if one.retaining_path is not None]
+    return "\n".join([table, *(f"  retaining path of {name}: {clean(path)}" for name, path in paths)])
 
 
 def _tensor_name(group: HeldTensorGroup) -> str:
     return f"{clean(group.dtype)} [{', '.join(map(str, group.shape))}]"[:MAX_NAME_CHARACTERS]
 
 
-def _pool_text(snapshot: Snapshot) -> list[str]:
-    pool, rounding = snapshot.pool, snapshot.rounding_bytes
-    lines = []
-    if pool is not None and pool.pool_bytes:
-        free, largest, other = pool.free_bytes, pool.largest_free_bytes, pool.other_free_bytes
-        share = f"{100 * pool.in_use_bytes / pool.pool_bytes:.0f} %"
-        lines.append(f"  pool {format_bytes(pool.pool_bytes)}, {share} in use, {format_bytes(free)} free")
-        if largest is not None and other is not None and free:
-            lines[-1] += f": largest chunk {format_bytes(largest)}, other chunks {format_bytes(other)}"
-        known = UNKNOWN if snapshot.fragmentation is None else f"{100 * snapshot.fragmentation:.0f} %{_FRAGMENTATION}"
-        lines.append(f"  fragmentation {known if free else 'undefined: the pool is full'}")
-    if rounding is not None:
-        lines.append(f"  rounding {format_bytes(rounding)} (allocated − requested)")
-    return lines
-
-
 def _shares(title: str, sizes: Sequence[tuple[tuple[str, ...], int]], total: int) -> str:
-    """The first of `sizes` with their share of `total`, the others in one row; empty ones are left out."""
-    ordered = [entry for entry in sizes if entry[1]]
-    if not ordered:
+    """The sizes with their share of `total`; empty ones are left out."""
+    known = [entry for entry in sizes if entry[1]]
+    if not known:
         return ""
-    width, unit = len(ordered[0][0]), unit_for([max(size for _, size in ordered)])
+    unit = unit_for([max(size for _, size in known)])
 
     def figures(some: Sequence[tuple[tuple[str, ...], int]]) -> list[str]:
         size = sum(size for _, size in some)
         return [format_figure(size, unit), f"{100 * size / total:.1f} %" if total else UNKNOWN]
 
-    rows = _with_others(ordered, lambda entry: entry[0], figures)
-    return format_table([title, *[""] * (width - 1), unit, "share"], rows, left=width)
+    return _listed([title, *[""] * (len(known[0][0]) - 1), unit, "share"], known, lambda entry: entry[0], figures)
 
 
-def _with_others(
-    items: Sequence[_Item], names: Callable[[_Item], Sequence[str]], figures: Callable[[Sequence[_Item]], Sequence[str]]
-) -> list[list[str]]:
-    """A row for each of the first items, and one for the others together."""
+def _listed(
+    head: Sequence[str],
+    items: Sequence[Any],
+    names: Callable[[Any], Sequence[str]],
+    figures: Callable[[Sequence[Any]], Sequence[str]],
+) -> str:
+    """A table with a row for each of the first items, and one for the others together."""
     rows = [[*names(item), *figures([item])] for item in items[:MAX_ROWS]]
-    others = items[MAX_ROWS:]
-    if others:
+    left = len(names(items[0]))
+    if others := items[MAX_ROWS:]:
         last = figures(others)
-        rows.append([f"{len(others)} more", *[""] * (len(rows[0]) - len(last) - 1), *last])
-    return rows
+        rows.append([f"{len(others)} more", *[""] * (len(head) - len(last) - 1), *last])
+    return format_table(head, rows, left=left)
+
+
+def _sum(records: Sequence[Any], field: str, unit: str) -> str:
+    return format_figure(sum(getattr(one, field) for one in records), unit)
 
 
 def _layers_of_workers(run: Run, selection: Selection, by_worker: Mapping[str, Run]) -> Iterator[str]:
@@ -247,17 +335,15 @@ def _layers_of_workers(run: Run, selection: Selection, by_worker: Mapping[str, R
     tables = {"": table_at(with_layers_of(run, by_worker, selection.device).layer_tables, selection.step)}
     if selection.device is None and len(by_worker) > 1:
         tables = {worker: table_at(own.layer_tables, selection.step) for worker, own in by_worker.items()}
-    workers: dict[tuple[Layer, ...], list[str]] = {}
+    models: dict[tuple[Layer, ...], tuple[LayerTable, list[str]]] = {}
     for worker, table in tables.items():
         if table is not None:
-            workers.setdefault(table.layers, []).append(worker)
-    for names in list(workers.values())[:MAX_MODELS]:
-        (first, *_), table = names, tables[names[0]]
-        if table is not None:
-            others = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            yield (f"{_name(first)}{others}: " if len(workers) > 1 else "") + _layers(table)
-    if len(workers) > MAX_MODELS:
-        yield f"{len(workers) - MAX_MODELS} more models: choose a worker's device with --device"
+            models.setdefault(table.layers, (table, []))[1].append(worker)
+    for table, workers in list(models.values())[:MAX_MODELS]:
+        others = f" and {len(workers) - 1} more" if len(workers) > 1 else ""
+        yield (f"{_name(workers[0])}{others}: " if len(models) > 1 else "") + _layers(table)
+    if len(models) > MAX_MODELS:
+        yield f"{len(models) - MAX_MODELS} more models: choose a worker's device with --device"
 
 
 def _layers(table: LayerTable) -> str:
@@ -272,34 +358,31 @@ def _layers(table: LayerTable) -> str:
     if not heavy:
         return title
     unit = unit_for([heavy[0].weight_bytes])
-    rows = _with_others(
+    shown = _listed(
+        ["layer", "type", "", "parameters", f"weights {unit}", f"optimizer {unit}"],
         heavy,
         lambda one: [_name(one.path), clean(one.type)[:30], "trainable" if one.trainable else "frozen"],
         lambda some: [
             f"{sum(one.parameters for one in some):,}",
-            format_figure(sum(one.weight_bytes for one in some), unit),
-            format_figure(sum(one.optimizer_bytes for one in some), unit),
+            *(_sum(some, field, unit) for field in ("weight_bytes", "optimizer_bytes")),
         ],
     )
-    head = ["layer", "type", "", "parameters", f"weights {unit}", f"optimizer {unit}"]
-    return f"{title}\n\n{format_table(head, rows, left=3)}"
+    return f"{title}\n\n{shown}"
 
 
 def _activations(run: Run) -> str:
     described = sorted(describe_activations(run.activations), key=lambda entry: -int(entry["max_bytes"]))
     unit = unit_for([entry["max_bytes"] for entry in described])
-    rows = _with_others(
-        described,
-        lambda entry: [
-            _name(entry["layer"]),
-            format_figure(entry["max_bytes"], unit),
-            str(entry["max_step"]),
-            format_figure(entry["last_bytes"], unit),
-            f"{entry['steps']:,}",
-        ],
-        lambda _: [],
-    )
-    return format_table(["recorded activations", f"highest {unit}", "at step", f"last {unit}", "steps"], rows)
+
+    def cells(entry: Mapping[str, Any]) -> list[str]:
+        most, last = (format_figure(entry[name], unit) for name in ("max_bytes", "last_bytes"))
+        return [_name(entry["layer"]), most, str(entry["max_step"]), last, f"{entry['steps']:,}"]
+
+    head = ["recorded activations", f"highest {unit}", "at step", f"last {unit}", "steps"]
+    rows = [cells(entry) for entry in described[:MAX_ROWS]]
+    if len(described) > MAX_ROWS:
+        rows.append([f"{len(described) - MAX_ROWS} more", *[""] * 4])
+    return format_table(head, rows)
 
 
 def _known_name(text: str | None) -> str:
@@ -318,31 +401,22 @@ def _name(text: str) -> str:
 def device_lines(compared: Mapping[str, Any]) -> list[str]:
     """Paragraphs on all devices together, from the object of `describe_devices`; none for a single device."""
     devices, workers = compared["devices"], compared["workers"]
-    parts = []
-    if len(workers) > 1:
-        parts.append(_worker_table(workers))
-    if len(devices) > 1:
-        parts.extend(filter(None, [_breakdown(devices), _together(compared)]))
-    return parts
+    parts = [_worker_table(workers)] if len(workers) > 1 else []
+    return parts + (list(filter(None, [_breakdown(devices), _together(compared)])) if len(devices) > 1 else [])
 
 
 def _worker_table(workers: Sequence[Mapping[str, Any]]) -> str:
-    ordered = sorted(workers, key=lambda worker: worker["stopped_early"] is None)[:MAX_WORKERS]
-    rows = [
-        [
-            clean(worker["worker"]) or UNKNOWN,
-            str(worker["sessions"]),
-            *(UNKNOWN if worker[name] is None else str(worker[name]) for name in ("first_step", "last_step")),
-            "yes" if worker["ended"] else "no",
-            UNKNOWN if worker["clock_offset_seconds"] is None else f"{worker['clock_offset_seconds']:+.3f}",
-        ]
-        for worker in ordered
-    ]
+    def cells(worker: Mapping[str, Any]) -> list[str]:
+        steps = (UNKNOWN if worker[name] is None else str(worker[name]) for name in ("first_step", "last_step"))
+        clock = worker["clock_offset_seconds"]
+        ended = ["yes" if worker["ended"] else "no", UNKNOWN if clock is None else f"{clock:+.3f}"]
+        return [clean(worker["worker"]) or UNKNOWN, str(worker["sessions"]), *steps, *ended]
+
+    rows = [cells(one) for one in sorted(workers, key=lambda one: one["stopped_early"] is None)[:MAX_WORKERS]]
     if len(workers) > MAX_WORKERS:
-        rows.append([f"{len(workers) - MAX_WORKERS} more", "", "", "", "", ""])
+        rows.append([f"{len(workers) - MAX_WORKERS} more", *[""] * 5])
     table = format_table(["worker", "sessions", "first step", "last step", "ended", "clock s"], rows)
-    stopped = [f"  {clean(worker['stopped_early'])}." for worker in workers if worker["stopped_early"]]
-    return "\n".join([table, *stopped])
+    return "\n".join([table, *(f"  {clean(one['stopped_early'])}." for one in workers if one["stopped_early"])])
 
 
 def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
@@ -356,21 +430,25 @@ def _breakdown(devices: Sequence[Mapping[str, Any]]) -> str:
         for device in shown
     ]
     groups = sorted({group for column in columns for group in column}, key=lambda group: stack_order(*group))
-    unit = unit_for([device["breakdown"]["peak_bytes"] for device in shown])
-    suffixes = {True: ", trainable", False: ", frozen", None: ""}
+    peaks, steps = ([device["breakdown"][name] for device in shown] for name in ("peak_bytes", "step"))
+    unit = unit_for(peaks)
     rows = [
-        [group[0].replace("_", " ") + suffixes[group[1]], *(format_figure(one.get(group, 0), unit) for one in columns)]
+        [_category(*group), *(format_figure(column.get(group, 0), unit) for column in columns)]
         for group in reversed(groups)
         if any(column.get(group) for column in columns)
     ]
-    rows.append(["total", *(format_figure(device["breakdown"]["peak_bytes"], unit) for device in shown)])
-    steps = {device["breakdown"]["step"] for device in shown}
-    if len(steps) > 1:
-        rows.append(["traced step", *(str(device["breakdown"]["step"]) for device in shown)])
-    at = f"step {steps.pop()}" if len(steps) == 1 else "their traced steps"
+    rows.append(["total", *(format_figure(size, unit) for size in peaks)])
+    at = f"step {steps[0]}"
+    if len(set(steps)) > 1:
+        rows.append(["traced step", *map(str, steps)])
+        at = "their traced steps"
     left_out = f"; the {len(shown)} of {len(traced)} with the highest peaks" if len(traced) > len(shown) else ""
-    title = f"devices at {at}, {unit} at the peak{left_out}:"
-    return f"{title}\n{format_table(['', *(clean(device['device']) for device in shown)], rows)}"
+    table = format_table(["", *(clean(device["device"]) for device in shown)], rows)
+    return f"devices at {at}, {unit} at the peak{left_out}:\n{table}"
+
+
+def _category(category: str, trainable: bool | None) -> str:
+    return category.replace("_", " ") + {True: ", trainable", False: ", frozen", None: ""}[trainable]
 
 
 def _together(compared: Mapping[str, Any]) -> str:
@@ -436,18 +514,12 @@ def oom_lines(oom: Oom) -> list[str]:
     where = f" {oom.place}".rstrip()
     head = f"{oom.device}, ran out of memory{where}: {format_bytes(oom.requested_bytes)} requested"
     requester = ", ".join(text for text in (oom.op, oom.shape, oom.layer and f"layer {oom.layer}", oom.line) if text)
-    lines = [f"{head} by {requester}" if requester else head]
-    if oom.outcome:
-        lines.append(f"  {oom.outcome}")
+    lines = [f"{head} by {requester}" if requester else head, *([f"  {oom.outcome}"] if oom.outcome else [])]
     lines.append(f"  verdict: {oom.verdict or UNKNOWN}. {oom.reason}".rstrip())
-    figures = (
-        ("in use", oom.in_use_bytes),
-        ("free", oom.free_bytes),
-        ("largest free chunk", oom.largest_free_bytes),
-        ("pool", oom.pool_bytes),
-        ("capacity", oom.capacity_bytes),
-    )
-    lines.append("  " + ", ".join(f"{name} {format_bytes(size)}" for name, size in figures))
+    sizes = (oom.in_use_bytes, oom.free_bytes, oom.largest_free_bytes, oom.pool_bytes, oom.capacity_bytes)
+    names = ("in use", "free", "largest free chunk", "pool", "capacity")
+    figures = (f"{name} {format_bytes(size)}" for name, size in zip(names, sizes, strict=True))
+    lines.append(f"  {', '.join(figures)}")
     if oom.ledger:
         lines.append("  memory at failure, by layer and category:")
     for row in oom.ledger[:MAX_OWNERS]:
