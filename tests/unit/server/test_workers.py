@@ -27,8 +27,7 @@ from worker_runs import CAPACITY, top_bytes, top_step, write_workers
 from tb_memplugin import load
 from tb_memplugin.analysis import device_facts, findings, phases, step_range
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.export import predictor_of
-from tb_memplugin.export import Selection, describe_run, format_run
+from tb_memplugin.export import Selection, describe_run, format_run, predictor_of
 from tb_memplugin.server import Handlers, Stretch, run_list
 from tb_memplugin.server import workers as workers_module
 from tb_memplugin.server.run_list import being_read
