@@ -41,8 +41,7 @@ _COLUMNS = re.compile(r"(^|/)Conv[23]DBackprop(Filter|Input)\w*$")
 into a matrix: as many as fit into the processor's cache, whatever the batch."""
 _UINT8 = 4
 """TensorFlow's number of the type in which oneDNN requests its scratch space: blocks for each thread. In trainings of
-the Transformer and of five drawn models (docs/accuracy.md), 99.7 % of its bytes were the same at batch sizes 4 and 32.
-"""
+the Transformer and five drawn models (docs/accuracy.md), 99.7 % of its bytes were the same at batch sizes 4 and 32."""
 Powers: TypeAlias = tuple[int | None, ...]
 """The power of the batch size in each dimension of an output, None where it is unknown."""
 _WITH_THE_BATCH: tuple[Category, ...] = ("activations", "activation_gradients", "inputs")
@@ -165,7 +164,6 @@ class BatchPowers:
         return frozenset(size for size in joined if size > self._batch and size % self._batch == 0), frozenset(fixed)
 
     def _holds_batch(self, sizes: tuple[int, ...]) -> bool:
-        """Whether one of a tensor's dimensions must hold the batch."""
         return any(size in self._joined and size not in self._fixed for size in sizes)
 
     def _by_symbolic(self, fact: OpFact, sizes: tuple[int, ...], is_output: bool, requested: int) -> int | None:

@@ -200,7 +200,6 @@ def ledger_of(memory_map: MemoryMap) -> tuple[LedgerRow, ...]:
 
 
 def _fragmentation(trace: AllocationTrace, peak: int) -> float | None:
-    """The allocator's own figure at the peak; None if unknown."""
     value = float(trace.fragmentation[peak]) if peak >= 0 else math.nan
     return None if math.isnan(value) else min(1.0, max(0.0, value))
 

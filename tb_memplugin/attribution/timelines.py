@@ -239,7 +239,6 @@ class Moments:
         self.bands = self._bands(classifier, runs)
 
     def moment(self, measured: int) -> int:
-        """The moment after a number of events."""
         return int(self._measured[measured])
 
     def must_keep(self) -> list[int]:

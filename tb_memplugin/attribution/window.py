@@ -174,7 +174,6 @@ class OpNames:
         return called
 
     def _by_scope(self, graph: GraphFacts, name: str) -> OpFact | None:
-        """Layer and pass of the innermost known scope around an unknown op."""
         for callee, rest in self._called(graph, name):
             fact = self._by_scope(callee, rest)
             if fact is not None:
@@ -386,7 +385,6 @@ class Window:
         return birth >= 0 and self.trace.text(int(self.trace.region[birth])) == "temp"
 
     def op_name(self, chunk: int) -> str | None:
-        """Name of the op that requested a chunk; None if older or unnamed."""
         birth = self.birth[chunk]
         return None if birth < 0 else self.trace.text(self.op[birth])
 

@@ -78,8 +78,6 @@ def read_module(data: bytes) -> Module | None:
 
 
 class _ModuleReader:
-    """The instructions of a module in the order in which they run, with their users and readers."""
-
     def __init__(self, proto: Any) -> None:
         module = proto.hlo_module
         self._assignment = proto.buffer_assignment
@@ -247,7 +245,6 @@ class _ModuleReader:
         return all(inner.opcode in _COPIES or inner.opcode == b"parameter" for inner in self._fused(instruction))
 
     def _fused(self, instruction: Any) -> Iterator[Any]:
-        """The instructions of what an instruction calls, the roots first."""
         for number in instruction.called_computation_ids:
             computation = self._computations.get(number)
             if computation is not None:

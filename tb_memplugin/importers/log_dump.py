@@ -6,26 +6,16 @@ from collections.abc import Sequence
 
 from tb_memplugin.allocator import rounded_bytes
 from tb_memplugin.errors import FormatError
-from tb_memplugin.importers.memory_dump import (
-    ListedChunk,
-    ListedRegion,
-    Regions,
-    columns_of,
-    make_map,
-    region_of,
-    split_regions,
-)
+from tb_memplugin.importers.memory_dump import ListedChunk, columns_of, make_map, regions_of, split_regions
 from tb_memplugin.schema import MemoryMap
 
-MAX_DIGITS = 20
-"""Digits of 2^64 - 1, TensorFlow's largest number."""
+MAX_DIGITS = 20  # of 2^64 - 1, TensorFlow's largest number
 
 PRINTED_SIZE = r"\d{1,20}(?:\.\d{1,6})? ?(?:[KMGTPE]i)?B"
 """A size as TensorFlow prints it for readers (``HumanReadableNumBytes``): ``96B``, ``5.9KiB``, ``1.50GiB``."""
 _PRINTED = re.compile(r"(\d+(?:\.(\d+))?) ?(?:([KMGTPE])i)?B")
 _UNITS = "KMGTPE"
-MAX_LINES = 1_000_000
-"""Most chunks of one dump."""
+MAX_LINES = 1_000_000  # chunks of one dump
 _BIN = re.compile(r"Bin \((\d+)\):\s*Total Chunks: (\d+), Chunks in use: \d+")
 _REGION = re.compile(r"Next region of size (\d+)")
 _CHUNK = re.compile(
@@ -33,8 +23,7 @@ _CHUNK = re.compile(
     r"(?:(?: by op \S+)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next1>\d+))?)? of size (?P<size>\d+)"
     r"(?: by op \S*)?(?: action_count \d+)?(?: step \d+)?(?: next (?P<next2>\d+))?"
 )
-_LAST = 2**64 - 1
-"""Value of "next" in the last chunk of a region."""
+_LAST = 2**64 - 1  # "next" in the last chunk of a region
 _POOL = re.compile(
     r"(?:total_region_allocated_bytes_|Total size in pool): (?P<pool>[\d.]+\w*) memory_limit_: (?P<limit>[\d.]+\w*) "
     r"available (?:bytes|size): (?P<left>[\d.]+\w*)"
@@ -45,17 +34,15 @@ _SUMMARY, _SUM = "Summary of in-use Chunks", "Sum Total of in-use chunks"
 
 
 def log_integer(digits: str, base: int = 10) -> int:
-    """The integer that `digits` stand for; more than TensorFlow writes are refused: Python would take quadratic
-    time."""
+    """The integer of some digits; more than TensorFlow writes are refused: Python would take quadratic time."""
     if len(digits) > MAX_DIGITS:
         raise FormatError(f"the log contains a number of {len(digits)} digits; at most {MAX_DIGITS} are accepted")
     return int(digits, base)
 
 
 def printed_bytes(text: str) -> tuple[int, int]:
-    """(bytes, by how many bytes the actual size may differ) of a size that matches `PRINTED_SIZE`. TensorFlow drops
-    whole digits below the next smaller unit before it rounds: 1.50GiB may be up to 1 MiB more than its rounding
-    allows."""
+    """(bytes, by how much they may differ) of a `PRINTED_SIZE`. TensorFlow drops whole digits below the next smaller
+    unit before it rounds: 1.50GiB may be up to 1 MiB more than its rounding allows."""
     match = _PRINTED.fullmatch(text)
     if match is None:
         raise FormatError(f"expected a size such as 1.50GiB. Received: {text!r}")
@@ -183,7 +170,13 @@ class LogDump:
         if not any(chunks for _, chunks in self._regions):
             return None, ["The chunks are unknown: the log lists none for this failure."]
         notes: list[str] = []
-        regions = self._found_regions(notes)
+        if any(size is not None for size, _ in self._regions):
+            regions = regions_of(
+                [(chunks, *self._region(size, chunks, notes)) for size, chunks in self._regions if chunks]
+            )
+        else:  # TensorFlow 1.x before 1.15 names no regions and lists the chunks in use of one before the free ones
+            listed_chunks = [chunk for _, chunks in self._regions for chunk in chunks]
+            regions = split_regions(columns_of(sorted(listed_chunks, key=lambda chunk: chunk.address)))
         listed = len(regions.chunks.bytes)
         total = sum(self._bins.values())
         if self._bins and total != listed:
@@ -217,27 +210,17 @@ class LogDump:
             return None, [f"The chunks are unknown: {error}."]
         return memory_map, notes
 
-    def _found_regions(self, notes: list[str]) -> Regions:
-        """The regions that the log names; otherwise, as in TensorFlow 1.x before 1.15, those that the chunks form: such
-        a log lists the chunks in use of a region before the free ones."""
-        if any(size is not None for size, _ in self._regions):
-            return columns_of([self._region(size, chunks, notes) for size, chunks in self._regions if chunks])
-        chunks = sorted((chunk for _, chunks in self._regions for chunk in chunks), key=lambda chunk: chunk.address)
-        return split_regions(columns_of([region_of(chunks)]).chunks)
-
-    def _region(self, size: int | None, chunks: list[ListedChunk], notes: list[str]) -> ListedRegion:
-        """One region; its address follows from its size and its last chunk."""
-        listed = region_of(chunks)
+    def _region(self, size: int | None, chunks: list[ListedChunk], notes: list[str]) -> tuple[int, int]:
+        """The address and the bytes of a region, as known."""
+        address, known = chunks[0].address, chunks[-1].address + chunks[-1].bytes - chunks[0].address
+        holes = 0 if size is None else size - sum(chunk.bytes for chunk in chunks)
         if size is None:
             notes.append("The size of a region is unknown: the log lacks the line that begins it.")
-            return listed
-        holes = size - sum(chunk.bytes for chunk in chunks)
-        if not holes:
-            return listed
-        notes.append(f"{holes} of a region's {size} bytes are unknown: the log lacks lines.")
-        if chunks[-1].last:
-            return chunks, listed[1] + listed[2] - size, size
-        return listed
+        elif holes:
+            notes.append(f"{holes} of a region's {size} bytes are unknown: the log lacks lines.")
+            if chunks[-1].last:  # the address follows from the last chunk
+                return address + known - size, size
+        return address, known
 
     def _pool_bytes(self) -> int | None:
         """The pool as logged, or else the sum of its regions if no chunk is missing."""

@@ -5,7 +5,7 @@ from the running allocator.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -63,10 +63,8 @@ def _dump_class() -> Any:
 
 
 def read_dump(data: bytes, wall_time: float, capacity_bytes: int | None = None) -> MemoryMap:
-    """The memory map of a dump; a truncated one gives its first chunks, and a note.
-
-    Raises:
-        FormatError: The bytes are no dump, or its chunks are inconsistent."""
+    """The memory map of a dump; a truncated one gives its first chunks, and a note. Other bytes and inconsistent chunks
+    are a `FormatError`."""
     dump, chunks, notes = _parse(data)
     name = dump.allocator_name.decode("utf-8", "replace")
     in_use = int(chunks.bytes[chunks.in_use].sum())
@@ -152,7 +150,6 @@ def _parse(data: bytes) -> tuple[Any, ChunkColumns, list[str]]:
 
 
 def _message(data: bytes, length: int) -> tuple[Any, ChunkColumns]:
-    """The message in the first bytes, and its chunks."""
     dump = _dump_class()()
     try:
         dump.ParseFromString(data[:length])
@@ -166,7 +163,6 @@ def _message(data: bytes, length: int) -> tuple[Any, ChunkColumns]:
 
 
 def _complete_length(data: bytes) -> int:
-    """Length of the complete fields at the beginning."""
     at = 0
     try:
         while at < len(data):
@@ -188,22 +184,22 @@ END = 2**62
 """Addresses and sizes from here on are refused, so that sums of two do not overflow."""
 
 
-def region_of(chunks: Sequence[ListedChunk]) -> ListedRegion:
-    return chunks, chunks[0].address, chunks[-1].address + chunks[-1].bytes - chunks[0].address
+def columns_of(chunks: Iterable[ListedChunk]) -> ChunkColumns:
+    """The chunks as columns; impossible addresses and sizes become `END`."""
+    address, size, in_use, _ = zip(*chunks, strict=True)
+    return ChunkColumns(_bounded(address), _bounded(size), np.asarray(in_use), np.full(len(size), MISSING))
 
 
-def columns_of(regions: Sequence[ListedRegion]) -> Regions:
-    """The regions as columns; impossible addresses and sizes become `END`."""
+def regions_of(regions: Iterable[ListedRegion]) -> Regions:
     parts, addresses, sizes = zip(*sorted(regions, key=lambda region: region[1]), strict=True)
-    address, size, in_use, _ = zip(*(chunk for part in parts for chunk in part), strict=True)
-    columns = ChunkColumns(_bounded(address), _bounded(size), np.asarray(in_use), np.full(len(size), MISSING))
     counts = np.asarray([len(part) for part in parts], np.int64)
+    columns = columns_of(chunk for part in parts for chunk in part)
     return Regions(columns, np.cumsum(counts) - counts, _bounded(addresses), _bounded(sizes))
 
 
 def split_regions(chunks: ChunkColumns) -> Regions:
-    """The regions of a list of chunks: one ends where the next chunk is not adjacent, and between two free chunks,
-    which the allocator would have merged within a region."""
+    """The regions of chunks: one ends where the next chunk is not adjacent, and between two free chunks, which the
+    allocator would have merged."""
     address, size, in_use, requested = chunks
     begins = np.ones(len(address), np.bool_)
     begins[1:] = (address[:-1] + size[:-1] != address[1:]) | ~(in_use[:-1] | in_use[1:])
@@ -221,10 +217,8 @@ def split_regions(chunks: ChunkColumns) -> Regions:
 
 
 def make_map(regions: Regions, **figures: Any) -> MemoryMap:
-    """The memory map of regions; parts of a region without chunks have the state `UNKNOWN_STATE`.
-
-    Raises:
-        FormatError: Chunks overlap, have no size, or are too many."""
+    """The memory map of regions; parts without chunks have the state `UNKNOWN_STATE`. Chunks that overlap, have no
+    size, or are too many are a `FormatError`."""
     address, size, state, requested_bytes, region = _rows(regions)
     if len(address) > MAX_CHUNKS:
         raise FormatError(f"the list has {len(address)} chunks; at most {MAX_CHUNKS} are supported")
@@ -247,7 +241,6 @@ def make_map(regions: Regions, **figures: Any) -> MemoryMap:
 
 
 def _rows(regions: Regions) -> tuple[Integers, ...]:
-    """(address, bytes, state, requested bytes, region) of every chunk and of the gaps between chunks."""
     address, size, in_use, requested = regions.chunks
     bounded = (address >= 0) & (address < END) & (size > 0) & (size < END)
     end = np.where(bounded, address, 0) + np.where(bounded, size, 0)

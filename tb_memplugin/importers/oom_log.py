@@ -137,7 +137,6 @@ def _with_tensor(request: Request, shape: str, type_name: str | None) -> Request
 
 
 def _request_of(message: str, after: int = 0) -> Request:
-    """What any message says of the op that failed; a node's name is looked for after a position first."""
     return Request(
         op=_op_of(message, after),
         eager=_EAGER.search(message) is not None,
@@ -151,7 +150,6 @@ def _op_of(message: str, after: int = 0) -> str | None:
 
 
 def _other_name(message: str) -> str | None:
-    """The graph node that a message names elsewhere; for an eager op, its type."""
     node = re.search(r"Detected at node (\S+)", message)
     if node:
         return node[1].strip("'\"")
@@ -173,8 +171,7 @@ def _tensor_bytes(shape: str, element: str | int) -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class LoggedFailure:
-    """One failed allocation in a log: the chunks that it lists, the request as the allocator rounded it, sentences on
-    what is unknown, and the allocator's figures."""
+    """One failed allocation in a log: its chunks, the request as the allocator rounded it, and what is unknown."""
 
     map: MemoryMap | None
     request: Request
@@ -186,10 +183,8 @@ class LoggedFailure:
 
 
 def read_log(text: str, wall_time: float) -> list[LoggedFailure]:
-    """The failed allocations in a log, in order, without those that TensorFlow tolerated.
-
-    Raises:
-        FormatError: The log has none."""
+    """The failed allocations in a log, in order, without those that TensorFlow tolerated; a `FormatError` without
+    any."""
     reader = _LogReader()
     thread: str | None = None  # a line without a prefix belongs to the thread of the previous one
     for line in text.splitlines():

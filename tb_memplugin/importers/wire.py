@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tb_memplugin.errors import FormatError
-from tb_memplugin.schema import Floats, Integers
+from tb_memplugin.schema import Integers
 
 Octets: TypeAlias = npt.NDArray[np.uint8]
 
@@ -52,7 +52,6 @@ class Fields(NamedTuple):
         return Fields(*(column[rows] for column in self))
 
     def column(self, messages: int) -> Integers:
-        """The last value in each of so many messages, 0 without one."""
         column = np.zeros(messages, np.int64)
         column[self.message] = self.value
         return column
@@ -149,7 +148,7 @@ def heads(messages: Messages) -> Fields:
 
 
 def fields(messages: Messages) -> Iterator[Fields]:
-    """The messages' fields: of some thousand messages the first of each, the second of each, and so on."""
+    """The fields of messages: of some thousand the first of each, then the second of each, and so on."""
     for first in range(0, len(messages.start), _BLOCK):
         block = slice(first, first + _BLOCK)
         message = first + np.flatnonzero(messages.start[block] < messages.end[block])
@@ -217,12 +216,6 @@ def _varints(data: Octets, at: Integers) -> tuple[Integers, Integers]:
         waiting = waiting[octet >= 0x80]
     after[waiting] = len(data) + 1  # longer than any varint: a position beyond every message
     return value, after
-
-
-def doubles(data: bytes, at: Integers) -> Floats:
-    octets = np.frombuffer(data, np.uint8)[at[:, None] + np.arange(8)]
-    numbers: Floats = octets.view("<f8").astype(np.float64).reshape(-1)
-    return numbers
 
 
 def message_classes(name: str, messages: Mapping[str, str]) -> dict[str, Any]:

@@ -49,10 +49,8 @@ _STAT_REAL, _STAT_TEXT, _STAT_BYTES = 8 * 2 + wire.FIXED64, 8 * 5 + wire.LENGTH,
 
 
 def read_traces(data: bytes) -> tuple[AllocationTrace, ...]:
-    """One trace for each allocator with memory events in the profile: devices first, then by name.
-
-    Raises:
-        FormatError: The bytes are no profile, are damaged, or contain the events of several hosts."""
+    """One trace for each allocator with memory events in the profile: devices first, then by name. Other or damaged
+    bytes and the events of several hosts are a `FormatError`."""
     planes = _planes(data)
     hosts = [fields for name, fields in planes if name.startswith(b"/host:") and (fields.tag == _PLANE_LINES).any()]
     with_memory = [reader for reader in (_PlaneReader(data, fields) for fields in hosts) if reader.has_memory]
@@ -106,8 +104,7 @@ def _decoded(text: bytes) -> str:
 
 
 class _Names:
-    """The names of a plane's events or statistics, in the order of their keys; `typed` says which are ``name:Type``,
-    with ``Type`` as their display names."""
+    """Names of a plane's events or statistics, in the order of their keys; `typed` marks those like ``name:Type``."""
 
     def __init__(self, messages: wire.Messages) -> None:
         data, count = messages.data, len(messages.start)
@@ -246,7 +243,8 @@ class _PlaneReader:
         known = np.flatnonzero(place > 0)
         columns[place[known], row[known]] = number[known]
         real = np.flatnonzero((place == _FRAGMENTATION) & (tag == _STAT_REAL))
-        fragmentation[row[real]] = wire.doubles(stats.data, at[real])
+        octets = np.frombuffer(stats.data, np.uint8)[at[real][:, None] + np.arange(8)]
+        fragmentation[row[real]] = octets.view("<f8").reshape(-1)
 
 
 def _intervals(columns: Integers) -> Intervals:

@@ -80,10 +80,29 @@ def test_layer_spans_of_eager_steps_are_read() -> None:
     assert {"sequential/below", "sequential/dense", "(backward)", "(update)"} <= names
 
 
-@pytest.mark.parametrize("data", [b"", b"not a profile", b"\x00" * 100, bytes(range(256))])
+DAMAGED = (b"\x08", b"\x08\xff", b"\x22\x05abc", b"\x0b\x00", b"\xff" * 12, b"\x22" + b"\xff" * 9)
+"""Ends of a message: cut off, of unknown wire types, longer than any number, or longer than the data."""
+
+
+@pytest.mark.parametrize("data", [b"", b"not a profile", b"\x00" * 100, bytes(range(256)), *DAMAGED])
 def test_foreign_bytes_are_one_clear_error(data: bytes) -> None:
     with pytest.raises(FormatError, match="profile"):
         read_traces(data)
+
+
+@pytest.mark.parametrize("damaged", DAMAGED)
+def test_a_damaged_event_is_an_error(damaged: bytes) -> None:
+    # GIVEN an event whose statistics end wrongly, or that ends wrongly itself
+    for of_event, of_stat in ((damaged, b""), (b"", damaged)):
+        stat = b"\x08\x01" + of_stat
+        event = b"\x08\x07\x22" + bytes([len(stat)]) + stat + of_event
+        line = b"\x22" + bytes([len(event)]) + event
+        entry = MESSAGES["XPlane"](name=b"/host:CPU")
+        entry.event_metadata.add(key=7).value.name = b"MemoryAllocation"
+        plane = entry.SerializeToString() + b"\x1a" + bytes([len(line)]) + line
+        space = b"\x0a" + bytes([len(plane)]) + plane
+        with pytest.raises(FormatError, match="truncated"):
+            read_traces(space)
 
 
 @settings(max_examples=60, deadline=None)
