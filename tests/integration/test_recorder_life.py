@@ -38,12 +38,12 @@ NO_TICKS = "\nrecording.FLUSH_SECONDS = 3600.0\n"
 
 
 SLOW_ANALYSIS = """
-from tb_memplugin.recorder.tracing.tracer import StepAnalysis
-analyze = StepAnalysis.analyze
-def slowly(self, traced):
+from tb_memplugin.recorder.tracing.tracer import StepTracer
+analyze = StepTracer._analyze
+def slowly(self, *traced):
     time.sleep(0.4)
-    return analyze(self, traced)
-StepAnalysis.analyze = slowly
+    return analyze(self, *traced)
+StepTracer._analyze = slowly
 """
 """The profile of a large model takes a second or more."""
 

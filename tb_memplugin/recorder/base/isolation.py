@@ -181,9 +181,8 @@ class _Object:
 
 
 class _Collector:
-    """What is done to the collector, for all threads. It takes no lock, as a finalizer may run anywhere in it and call
-    a function of the recorder: threads that disturb each other leave the count wrong by some objects, and the last one
-    to leave restores the threshold."""
+    """What is done to the collector, for all threads. It takes no lock, as a finalizer may run anywhere in it: threads
+    that disturb each other leave the count wrong by some objects, and the last one to leave restores the threshold."""
 
     def __init__(self) -> None:
         self._running: list[None] = []  # an item for each function that runs; its changes are atomic
@@ -204,12 +203,9 @@ class _Collector:
 
     def leave(self, collections: int, count: int) -> None:
         """Restore the count, unless a collection did so, and the threshold, unless the program set its own."""
-        more = gc.get_count()[0] - count
         if collections == self._collections:
-            if more > 0:
-                del self._stock[-more:]
-            else:
-                self._stock += [_Object() for _ in range(min(-more, STOCK))]
+            more = gc.get_count()[0] - count
+            self._resize(len(self._stock) - max(more, -STOCK))
         del self._running[-1:]
         self._restore()
 
@@ -226,11 +222,11 @@ class _Collector:
         """Renew the stock: what is made or freed as a collection starts does not count."""
         if phase == "start":
             self._collections += 1
-            more = STOCK - len(self._stock)
-            if more < 0:
-                del self._stock[more:]
-            else:
-                self._stock += [_Object() for _ in range(more)]
+            self._resize(STOCK)
+
+    def _resize(self, number: int) -> None:
+        del self._stock[max(0, number) :]
+        self._stock += [_Object() for _ in range(number - len(self._stock))]
 
 
 _collector = _Collector()

@@ -123,6 +123,7 @@ class FailureMaps:
 
     def __init__(self, devices: Sequence[Device], maps: MemoryMaps) -> None:
         self._capacities = {device.name: device.capacity_bytes for device in devices}
+        self.devices = tuple(self._capacities)
         self._readable = [name for name in self._capacities if maps.available(name)]
         self._maps = maps
         self.clear()
@@ -148,10 +149,6 @@ class FailureMaps:
                 kept[device].append((time.time(), dump))
             levels[device] = level if dump is None else -level
 
-    @property
-    def devices(self) -> tuple[str, ...]:
-        return tuple(self._capacities)
-
     def dumps(self, since: float, allocator: str | None = None) -> list[DumpFile]:
         """Dumps of recorded devices since a wall time, in order of time; optionally of one allocator."""
         dumps = [dump for dump in dump_files.since(since) if allocator in (None, dump.allocator)]
@@ -172,14 +169,11 @@ class FailureMaps:
         written = self.read(final_dump(dumps), device) if dumps else None
         if written is not None and (requested is None or would_fit(written, requested).fits is False):
             return written
-        maps = [
-            read_dump(data, wall_time, self._capacities.get(device))
-            for wall_time, data in reversed(self._kept.get(device, ()))
-        ]
+        capacity, kept = self._capacities.get(device), reversed(self._kept.get(device, ()))
+        maps = [read_dump(data, wall_time, capacity) for wall_time, data in kept]
         if requested is None:
-            return max(maps, key=lambda memory_map: memory_map.in_use_bytes or 0, default=None)
-        stalled = next((memory_map for memory_map in maps if would_fit(memory_map, requested).fits is False), None)
-        return written if stalled is None else stalled
+            return max(maps, key=lambda one: one.in_use_bytes or 0, default=None)
+        return next((one for one in maps if would_fit(one, requested).fits is False), written)
 
     def read(self, dump: DumpFile, device: str) -> MemoryMap | None:
         """Read a dump of a device, waiting until TensorFlow has written it; None if it stays empty or was deleted."""

@@ -20,7 +20,7 @@ from tb_memplugin.attribution import (
 from tb_memplugin.fit import SizedStep, peak_in_one_piece, sizes_for
 from tb_memplugin.importers import Request
 from tb_memplugin.recorder.base import changes
-from tb_memplugin.recorder.failure.failure_maps import DumpFile, FailureMaps, dump_files
+from tb_memplugin.recorder.failure.failure_maps import FailureMaps, dump_files
 from tb_memplugin.recorder.failure.raised import RaisedError
 from tb_memplugin.recorder.watch import LayerWatch, batch_notes, output_bytes, running_batch
 from tb_memplugin.schema import (
@@ -209,7 +209,9 @@ class OomWatch:
         with self._lock:
             dumps = self._maps.dumps(self._idle_since, request.allocator)
             pending, self._pending = self._pending, None
-            device = self._device(request, dumps, pending)
+            dumped = self._maps.device_of(dumps[-1]) if dumps else None
+            device = request.device or dumped or (pending.device if pending else None)
+            device = device or next(iter(self._maps.devices), "unknown")
             requested, uncertain = self.recent.exact_bytes(request, device)
             memory_map = self._maps.at_failure(device, None if uncertain else requested, dumps)
             self._idle_since = time.time()  # from here on, `tick` deletes these dumps
@@ -229,9 +231,7 @@ class OomWatch:
             status="failed",
             device=device,
             wall_time=memory_map.wall_time if memory_map is not None else time.time(),
-            step=place.step,
-            phase=place.phase,
-            during=place.during,
+            **place._asdict(),
             requested_bytes=requested,
             op=request.op,
             layer=layer,
@@ -260,13 +260,6 @@ class OomWatch:
             error = one.error()
             if not any(error is other or _quotes(other, one.message) for other in uncaught):
                 self._write(dataclasses.replace(oom, status="survived"), False)
-
-    def _device(self, request: Request, dumps: list[DumpFile], pending: Oom | None) -> str:
-        if request.device:
-            return request.device
-        device = self._maps.device_of(dumps[-1]) if dumps else None
-        device = device or (pending.device if pending else None)
-        return device or next(iter(self._maps.devices), "unknown")
 
     def _look(self, device: str, notes: list[str]) -> tuple[TraceFacts, Mapping[int, str]]:
         """Facts about the program now and paths of its layers, or else the facts of the last traced step."""
@@ -325,14 +318,9 @@ def _layer_and_line(
 
 def fact_of(op: str | None, graphs: Sequence[GraphFacts]) -> OpFact | None:
     """The fact about an op that a layer made, from the newest graph that has it."""
-    if op is None:
-        return None
-    for graph in reversed(graphs):
-        for name in (op, op.partition("/")[2]):
-            fact = graph.ops.get(name)
-            if fact is not None and fact.layer is not None:
-                return fact
-    return None
+    names = () if op is None else (op, op.partition("/")[2])
+    facts = (graph.ops.get(name) for graph in reversed(graphs) for name in names)
+    return next((fact for fact in facts if fact is not None and fact.layer is not None), None)
 
 
 def is_forward(op: str | None, graphs: Sequence[GraphFacts]) -> bool:

@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from tb_memplugin.importers import Request, read_message, read_proto_message
 from tb_memplugin.recorder.base import abandon_in_child, background
@@ -102,14 +102,6 @@ def raised_now(error: BaseException, request: Request, line_of: Callable[[Any], 
     )
 
 
-class _Last(NamedTuple):
-    """The last failure: its message, when it was seen, and whether TensorFlow had written a dump."""
-
-    message: str
-    wall_time: float
-    dumped: bool
-
-
 class RaisedErrors:
     """Wraps the constructor of TensorFlow's exceptions while a session exists, or is to be opened. Any thread may call
     the methods; none raises, except for `KeyboardInterrupt`."""
@@ -123,7 +115,7 @@ class RaisedErrors:
         self._wrapper: Any = None
         self._active = False
         self._since = 0.0
-        self._last = _Last("", 0.0, False)
+        self._last = ("", 0.0, False)  # the last failure's message, when it was seen, whether TensorFlow dumped it
         self._local = threading.local()
         abandon_in_child(self)
 
@@ -202,7 +194,7 @@ class RaisedErrors:
             return
         self._local.busy = True
         try:
-            since = max(self._since, self._last.wall_time)
+            since = max(self._since, self._last[1])
             dumps = dump_files.since(since)
             request = memory_request(error, dumps)
             if request is None or (not dumps and self._repeats(str(error))):
@@ -210,7 +202,7 @@ class RaisedErrors:
             receiver = self._receiver()
             if receiver is not None:
                 receiver.on_raised(error, request, since)
-            self._last = _Last(str(error), time.time(), bool(dumps))
+            self._last = (str(error), time.time(), bool(dumps))
         except Exception:
             logger.debug("a failed allocation could not be recorded", exc_info=True)
         finally:
@@ -218,8 +210,8 @@ class RaisedErrors:
 
     def _repeats(self, message: str) -> bool:
         """Whether a message without a new dump repeats the last one, as Keras and input pipelines wrap errors."""
-        last = self._last
-        return bool(last.message) and last.message in message and (last.dumped or time.time() - last.wall_time < 1.0)
+        last, wall_time, dumped = self._last
+        return bool(last) and last in message and (dumped or time.time() - wall_time < 1.0)
 
     def _receiver(self) -> Any:
         """The session with the running or the latest step, else the latest without a step, else a new one."""

@@ -178,7 +178,7 @@ class Recording:
         self._open = _OpenStep(phase, epoch, time.perf_counter())
         batches = self.tracer.first_batches()
         if batches is not None:
-            self._submit_step(OBSERVING, step, self.tracer.analysis.note_first_batches, *batches)
+            self._submit_step(OBSERVING, step, self.tracer.note_first_batches, *batches)
         self.tracer.begin(step, phase)
         self._faults.run(SAMPLES, self._sampler.reset_peaks)
         if self.uses_ordinary:
@@ -275,7 +275,7 @@ class Recording:
 
         def replay(device: str, memory_map: MemoryMap | None, request: Request, now: TraceFacts) -> OwnedMap | None:
             nonlocal failed  # so that its analysis finds the same owners
-            replayed = self.tracer.analysis.failed_step
+            replayed = self.tracer.failed_step
             found = self._faults.run(REPLAYS, replayed, failed, device, memory_map, request, now)
             failed, owned = found or (failed, None)
             return owned

@@ -1,5 +1,5 @@
-"""`StepTracer`: opens a profiler window for each step that the schedule selects; `StepAnalysis` turns the profile of
-such a step into snapshots, memory maps, timelines and requests."""
+"""`StepTracer`: opens a profiler window for each step that the schedule selects, and turns the profile of such a step
+into snapshots, memory maps, timelines and requests."""
 
 import dataclasses
 import os
@@ -73,7 +73,9 @@ class TraceResult:
 
 
 class StepTracer:
-    """The background thread calls `work_through`, the training's thread all other methods."""
+    """The training's thread opens and closes windows, the background thread analyzes them in order. That one calls
+    `note_first_batches` and `work_through`, the training's thread all other methods; `failed_step` once the background
+    thread has analyzed all earlier steps."""
 
     def __init__(
         self,
@@ -85,12 +87,13 @@ class StepTracer:
         maps: MemoryMaps,
     ) -> None:
         self.schedule = TraceSchedule(settings.overhead, settings.trace_steps)
-        self.analysis = StepAnalysis(settings, devices, watch, faults, recent, maps)
         self._only_requested = False
         self._settings = settings
         self._devices = tuple(device.name for device in devices)
+        self._capacities = {device.name: device.capacity_bytes for device in devices}
         self._watch = watch
         self._faults = faults
+        self._recent = recent
         self._maps = maps
         self._window: ProfilerWindow | None = None
         self._start: Dumps = {}
@@ -103,6 +106,9 @@ class StepTracer:
         self._opening_seconds = 0.0
         self._room = threading.Semaphore(MAX_WAITING)
         self._traces_before = 0
+        self._ages: dict[str, Ages] = {}
+        self._kept_timelines = KeptTimelines()
+        self._kept_requests = KeptRequests()
         for device in self._devices:
             if is_cpu(device) and maps.available(device) and settings.traces:
                 size = self._faults.run(OBSERVING, resource_handle_bytes, maps, device)
@@ -261,38 +267,7 @@ class StepTracer:
             self._faults.stop(TRACING, error)
         return None
 
-    def work_through(self, traced: TracedStep) -> TraceResult:
-        """Analyze a traced step and count the cost as overhead."""
-        began = time.thread_time()
-        try:
-            return self.analysis.analyze(traced)
-        finally:
-            self.schedule.add_cost(time.thread_time() - began)
-            self._room.release()
-
-
-class StepAnalysis:
-    """Analyzes traced steps in order. The background thread calls `note_first_batches` and `analyze`. The training's
-    thread calls `failed_step`, once the background thread has analyzed all earlier steps."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        devices: Sequence[Device],
-        watch: LayerWatch,
-        faults: Faults,
-        recent: RecentSteps,
-        maps: MemoryMaps,
-    ) -> None:
-        self._settings = settings
-        self._capacities = {device.name: device.capacity_bytes for device in devices}
-        self._watch = watch
-        self._faults = faults
-        self._recent = recent
-        self._maps = maps
-        self._ages: dict[str, Ages] = {}
-        self._kept_timelines = KeptTimelines()
-        self._kept_requests = KeptRequests()
+    # --- on the background thread
 
     def note_first_batches(self, before: Dumps, after: Dumps) -> None:
         """Note the chunks that only the later maps have as batches."""
@@ -301,13 +276,19 @@ class StepAnalysis:
             if first is not None and second is not None:
                 self._watch.observer.history[device].first_batches(first, second)
 
-    def analyze(self, traced: TracedStep) -> TraceResult:
-        """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds; never raises."""
+    def work_through(self, traced: TracedStep) -> TraceResult:
+        """Snapshots, memory maps and timelines of every recorded device. Takes tens of milliseconds, which count as
+        overhead; never raises."""
+        began = time.thread_time()
         result = TraceResult()
-        self._faults.run_step(TRACING, traced.step, self._analyze, traced, result)
-        if self._settings.keep_profile and not traced.only_learn:
-            self._faults.run(PROFILES, self._keep_profile, traced)
-        return result
+        try:
+            self._faults.run_step(TRACING, traced.step, self._analyze, traced, result)
+            if self._settings.keep_profile and not traced.only_learn:
+                self._faults.run(PROFILES, self._keep_profile, traced)
+            return result
+        finally:
+            self.schedule.add_cost(time.thread_time() - began)
+            self._room.release()
 
     def _analyze(self, traced: TracedStep, result: TraceResult) -> None:
         batch = next((facts.batch for facts in traced.facts.values()), BatchFacts()).size
@@ -389,9 +370,9 @@ class StepAnalysis:
     ) -> tuple[TracedStep, OwnedMap | None]:
         """A step that a failed allocation ended, and the memory map at the failure with owners from the step's trace.
 
-        The step is returned with the facts behind these owners, so that `analyze` gives its timeline the same ones. If
-        its trace does not lead to a known map, the post-mortem takes the owners from earlier steps, and the step is
-        only learned from.
+        The step is returned with the facts behind these owners, so that its timeline has the same ones. If its trace
+        does not lead to a known map, the post-mortem takes the owners from earlier steps, and the step is only learned
+        from.
 
         Args:
             memory_map: The memory map at the failure. Without it, the failure is assumed at the step's peak.
