@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from tb_memplugin.attribution.chunks import peak_event
-from tb_memplugin.attribution.execution import EagerExecution, GraphExecution
+from tb_memplugin.attribution.execution import EagerExecution, GraphExecution, Marks
 from tb_memplugin.attribution.older_chunks import OlderChunks, VariableChunks, variable_owner
 from tb_memplugin.attribution.window import OpNames, Owner, Window
 from tb_memplugin.schema import (
@@ -202,8 +202,7 @@ def without_overlaps(buffers: Iterable[Buffer], position: int) -> list[Buffer]:
 
 
 class Classifier:
-    """Owners of the chunks of one trace, by what made them (`execution`), of older ones and constants (`older`), and of
-    those of compiled modules (`plans`)."""
+    """Owners of the chunks of one trace: of new ones, of `older` ones and constants, and of compiled ones (`plans`)."""
 
     def __init__(self, trace: AllocationTrace, facts: TraceFacts) -> None:
         self.window = window = Window(trace, facts)
@@ -304,8 +303,10 @@ class Classifier:
                 births[execution], deaths[execution] = births[execution].min(), deaths[execution].max()
         return births, deaths
 
-    def saved_bytes_at(self, time_ps: int) -> int:
-        """Requested bytes of the saved forward results and inputs that are in use at a time."""
+    def marks(self) -> list[Marks]:
+        return self.execution.marks(self._saved_bytes_at)
+
+    def _saved_bytes_at(self, time_ps: int) -> int:
         chunks = self.window.chunks
         saved = self._spanning(chunks.birth[self._saved], chunks.death[self._saved], time_ps)
         return int(chunks.requested[saved].sum())

@@ -334,7 +334,6 @@ def _not_available(event: OomEvent, memory_map: MemoryMap | None) -> tuple[str, 
 
 
 def _verdict_by_limit(event: OomEvent, free: int) -> tuple[Verdict | None, str]:
-    """The verdict by the bytes of the limit that are not in use, without a known pool."""
     if event.requested_bytes is None:
         return None, f"The verdict is unknown: so is the size of the request, with {format_bytes(free)} free."
     figures = f"{format_bytes(event.requested_bytes)} requested; {format_bytes(free)} free."

@@ -248,7 +248,7 @@ class Moments:
 
     def _bands(self, classifier: Classifier, runs: Sequence[ModuleRun]) -> tuple[Band, ...]:
         marks: list[Marks] = []
-        for begin, *ends in classifier.execution.marks(classifier.saved_bytes_at):
+        for begin, *ends in classifier.marks():
             moments = (None if end is None else self.moment(end) for end in ends)
             marks.append(Marks(self.moment(begin) if marks else 0, *moments))
         marks += [mark for mark in map(run_marks, runs) if mark is not None]

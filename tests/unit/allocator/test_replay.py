@@ -285,9 +285,7 @@ def test_returned_region_is_removed_before_the_pool_grows() -> None:
 
 
 @given(STEPS, STEPS, STEPS)
-def test_any_step_is_found_and_replays(
-    before: list[tuple[bool, int, int]], inside: list[tuple[bool, int, int]], after: list[tuple[bool, int, int]]
-) -> None:
+def test_any_step_is_found_and_replays(before, inside, after):
     step = Traced((BASE, 24 * KIB), (BASE + (1 << 20), 40 * KIB))
     step.run(before)
     start, first = step.map(), len(step.events.rows)

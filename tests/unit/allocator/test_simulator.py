@@ -93,32 +93,6 @@ def test_any_sequence_matches_a_plain_allocator(steps: list[tuple[bool, int, int
             assert (used[:-1] | used[1:]).all()
 
 
-@given(STEPS, STEPS)
-def test_simulator_continues_from_its_own_map(
-    before: list[tuple[bool, int, int]], after: list[tuple[bool, int, int]]
-) -> None:
-    regions = [(BASE, 40 * KIB), (BASE + (1 << 30), 24 * KIB)]
-    simulator = Simulator(free_regions(*regions))
-    live: list[int] = []
-
-    def run(steps: list[tuple[bool, int, int]], *simulators: Simulator) -> None:
-        for allocates, requested, number in steps:
-            if allocates:
-                (chosen,) = {one.choose(requested) for one in simulators}
-                if chosen is not None:
-                    assert all(one.allocate(chosen, requested) for one in simulators)
-                    live.append(chosen)
-            elif live:
-                address = live.pop(number % len(live))
-                assert all(one.free(address) for one in simulators)
-
-    run(before, simulator)
-    taken = simulator.map(free_regions(*regions))
-    other = Simulator(taken)
-    run(after, simulator, other)
-    assert other.chunks() == simulator.chunks()
-
-
 def test_free_bytes_count_what_the_pool_may_still_reserve() -> None:
     sizes, used = (4 * MIB, 2 * MIB, MIB, 3 * MIB), (True, False, True, False)
     places = itertools.accumulate(sizes, initial=0)
@@ -228,9 +202,7 @@ def test_a_copy_goes_on_independently() -> None:
         ("GPU:0", None, [2 * MIB], None),
     ],
 )
-def test_the_rules_follow_from_a_map(
-    device: str, capacity: int | None, sizes: list[int], expected: PoolRules | None
-) -> None:
+def test_the_rules_follow_from_a_map(device, capacity, sizes, expected):
     starts = np.cumsum([0, *sizes[:-1]]).tolist()
     taken = dataclasses.replace(free_regions(*zip(starts, sizes, strict=True)), device=device, capacity_bytes=capacity)
     assert rules_of(taken) == expected

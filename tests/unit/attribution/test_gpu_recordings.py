@@ -37,22 +37,16 @@ def total(snapshot: Snapshot, category: str) -> int:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_ledger_closes_exactly(name: str) -> None:
-    snapshot, (trace, facts) = attributed(name).snapshot, recorded(name)
-    assert trace.missed == 0
-    assert len(trace) == truth(name)["events"]
-    assert trace.start_in_use == facts.start_in_use == truth(name)["start_bytes"]
-    assert snapshot.in_use_bytes == truth(name)["peak_bytes"]
-    assert sum(row.bytes for row in snapshot.ledger) == snapshot.in_use_bytes
-    assert snapshot.mode == truth(name)["mode"]
+    snapshot, (trace, facts), known = attributed(name).snapshot, recorded(name), truth(name)
+    assert (trace.missed, len(trace)) == (0, known["events"])
+    assert trace.start_in_use == facts.start_in_use == known["start_bytes"]
+    assert snapshot.in_use_bytes == known["peak_bytes"] == sum(row.bytes for row in snapshot.ledger)
+    assert snapshot.mode == known["mode"]
     # The pool is unknown without a memory map.
     assert (snapshot.pool_bytes, snapshot.largest_free_bytes, snapshot.replay) == (None, None, None)
     assert snapshot.capacity_bytes == TRUTH["capacity_bytes"]
     assert snapshot.fragmentation is not None and 0 <= snapshot.fragmentation <= 1  # the allocator's own figure
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_only_unsplit_remainders_of_older_chunks_are_unattributed(name: str) -> None:
-    trace, facts = recorded(name)
+    # THEN only unsplit remainders of older chunks are unattributed
     freed: dict[int, int] = {}  # chunks from before the step that it frees: their events say their sizes
     new: set[int] = set()
     columns = (trace.kind, trace.address, trace.allocated)
@@ -61,19 +55,16 @@ def test_only_unsplit_remainders_of_older_chunks_are_unattributed(name: str) -> 
             new.add(address)
         elif address not in new:
             freed[address] = size
-    kept = {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
-    kept = {fact.address: fact.requested_bytes for fact in facts.tensors} | kept
-    known = sum(-(-size // 256) * 256 for address, size in kept.items() if address not in freed)
-    assert total(attributed(name).snapshot, "unattributed") == trace.start_in_use - known - sum(freed.values())
+    kept = {fact.address: fact.requested_bytes for fact in facts.tensors}
+    kept |= {fact.start_address: fact.requested_bytes for fact in facts.variables if fact.start_address is not None}
+    older = sum(-(-size // 256) * 256 for address, size in kept.items() if address not in freed)
+    assert total(snapshot, "unattributed") == trace.start_in_use - older - sum(freed.values())
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_weights_and_slots_of_every_layer_are_exact(name: str) -> None:
-    weights, slots = (
-        requested(attributed(name).snapshot, "weights"),
-        requested(attributed(name).snapshot, "optimizer_state"),
-    )
-    layers = truth(name)["layers"]
+def test_categories_are_those_of_keras(name: str) -> None:
+    snapshot, layers = attributed(name).snapshot, truth(name)["layers"]
+    weights, slots = requested(snapshot, "weights"), requested(snapshot, "optimizer_state")
     assert {path: size for path, size in weights.items() if size} == {
         path: layer["weights"] for path, layer in layers.items()
     }
@@ -82,22 +73,16 @@ def test_weights_and_slots_of_every_layer_are_exact(name: str) -> None:
         for path, layer in layers.items()
         if layer["trainable"]  # Adam keeps two
     }
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_only_trainable_weights_have_gradients_and_these_are_no_larger(name: str) -> None:
-    layers = truth(name)["layers"]
-    for path, size in requested(attributed(name).snapshot, "weight_gradients").items():
-        assert path is not None
-        assert 0 < size <= 2 * layers[path]["trainable"], path
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_saved_activations_match_keras_shapes(name: str) -> None:
-    held, expected = sum(row.bytes for row in attributed(name).snapshot.saved_for_backward), truth(name)["held_bytes"]
+    # Only trainable weights have gradients, and these are no larger.
+    for path, size in requested(snapshot, "weight_gradients").items():
+        assert path is not None and 0 < size <= 2 * layers[path]["trainable"], path
+    held, expected = sum(row.bytes for row in snapshot.saved_for_backward), truth(name)["held_bytes"]
     # The compiler saves results before and after an activation, and recomputes others.
     least, most = (0.9, 1.5) if name in XLA else (0.97, 1.03)
     assert least * expected <= held <= most * expected
+    batch = TRUTH["batch"] * 224 * 224 * 3 * 4
+    live = 2 if name in XLA else 1  # the data set's, and a compiled module's argument
+    assert live * batch <= sum(requested(snapshot, "inputs").values()) < live * batch + 65_536
 
 
 def test_vgg16_saves_its_published_size() -> None:
@@ -109,13 +94,6 @@ def test_frozen_backbone_saves_nothing(name: str) -> None:
     held = {row.layer: row.bytes for row in attributed(name).snapshot.saved_for_backward}
     assert not any(path and "conv" in path for path in held)
     assert all(row.trainable is not False for row in attributed(name).snapshot.ledger if row.category == "activations")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_batches_are_inputs(name: str) -> None:
-    batch = TRUTH["batch"] * 224 * 224 * 3 * 4
-    live = 2 if name in XLA else 1  # the data set's, and a compiled module's argument
-    assert live * batch <= sum(requested(attributed(name).snapshot, "inputs").values()) < live * batch + 65_536
 
 
 @pytest.mark.parametrize("name", GRAPH)

@@ -1,12 +1,15 @@
-"""Verdict and ledger of failures made by hand."""
+"""Post-mortems of failures made by hand: owners of chunks known by size only, verdict and ledger."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
-from reading_cases import DEVICE, MIB, START, make_map
+import pytest
+from map_cases import memory_map
+from reading_cases import DEVICE, MIB, START, make_layer, make_map
 
-from tb_memplugin.attribution import OomEvent, post_mortem
-from tb_memplugin.schema import IN_USE, ChunkOwner
+from tb_memplugin.attribution import OomEvent, OwnerMatching, StepChunks, observed_batch, post_mortem
+from tb_memplugin.schema import IN_USE, ChunkOwner, Layer, MemoryMap
 
 DEATH = OomEvent("1", "failed", DEVICE, START, 5, "train", 9 * MIB, shape="[16,32] float")
 MAP = make_map(5, capacity=16 * MIB)
@@ -61,3 +64,107 @@ def test_rounded_request_has_a_verdict_only_if_its_whole_range_has_the_same() ->
     assert oom.verdict == "capacity" and any("by at most 512 KiB" in sentence for sentence in oom.not_available)
     close = post_mortem(dataclasses.replace(rough, requested_bytes=8 * MIB), MAP)
     assert close.verdict is None and close.reason.startswith("The verdict is unknown")
+
+
+INPUTS = ChunkOwner(None, "inputs", None)
+FIRST = ChunkOwner("net/first", "activations", True)
+SECOND = ChunkOwner("net/second", "activations", True)
+
+
+def step_of(chunks, ops=None):
+    """A step with chunks (bytes, birth, death, owner)."""
+    owners = tuple(dict.fromkeys(owner for *_, owner in chunks))
+    size, birth, death = (np.asarray([chunk[column] for chunk in chunks]) for column in range(3))
+    owner = np.asarray([owners.index(chunk[3]) for chunk in chunks])
+    return StepChunks(3, "train", np.arange(len(chunks)) << 32, size, size, birth, death, owner, owners, 20, ops or {})
+
+
+def failed(op: str | None, requested: int | None, **more: Any) -> OomEvent:
+    return OomEvent("1", "failed", "GPU:0", 0.0, **{"phase": "train", "requested_bytes": requested, "op": op, **more})
+
+
+def chunks_of(*sizes: int) -> MemoryMap:
+    return memory_map([((at << 32) + 77, size, size) for at, size in enumerate(sizes)], [(77, 1 << 40)])
+
+
+def owners_of(join: OwnerMatching) -> list[ChunkOwner | None]:
+    taken = join.result()
+    return [taken.owners[number] if number >= 0 else None for number in taken.owner.tolist()]
+
+
+# A batch, the same in another layout, and what two layers make of it.
+STEP = step_of(
+    [(MIB, 0, 9, INPUTS), (MIB, 1, 9, FIRST), (6 * MIB, 3, 8, FIRST), (8 * MIB, 5, 7, SECOND)], {"conv": (3,)}
+)
+
+
+def test_the_scale_decides_between_two_requests_of_one_op() -> None:
+    # GIVEN an op that requested 1 MiB and 8 MiB, and fails requesting 32 MiB with four times the batch
+    step = step_of(
+        [(MIB, 1, 9, SECOND), (8 * MIB, 2, 9, SECOND), (2 * MIB, 0, 9, FIRST), (4 * MIB, 0, 9, INPUTS)],
+        {"grad/Einsum": (1, 2)},
+    )
+    join = OwnerMatching(chunks_of(8 * MIB, 16 * MIB, 4 * MIB), [step], failed("grad/Einsum", 32 * MIB))
+    join.same_size(4.0)
+    assert owners_of(join) == [FIRST, INPUTS, SECOND]
+
+
+def test_chunks_of_a_size_get_the_owners_that_as_many_always_had() -> None:
+    join = OwnerMatching(chunks_of(128 * MIB, 128 * MIB), [STEP], failed("new", 768 * MIB))
+    join.same_size(128.0)
+    assert sorted(map(str, owners_of(join))) == sorted(map(str, [INPUTS, FIRST]))
+
+
+def test_few_extra_chunks_of_a_size_stay_without_owner() -> None:
+    owners = [ChunkOwner(f"net/{name}", kind, True) for name in "ab" for kind in ("activations", "workspace")]
+    step = step_of([(MIB, birth, 15, owner) for birth, owner in zip((0, 1, 2, 6), owners, strict=True)], {"conv": (6,)})
+
+    def told(count: int) -> list[ChunkOwner | None]:
+        join = OwnerMatching(chunks_of(*[MIB] * count), [step], failed("conv", MIB))
+        join.same_size(1.0)
+        return owners_of(join)
+
+    assert sorted(told(4), key=str) == sorted(owners, key=str)
+    assert sorted(told(5), key=str) == sorted([*owners, None], key=str)
+    assert told(6) == [None] * 6
+
+
+def test_op_without_a_request_in_the_traced_step_still_marks_the_point() -> None:
+    # GIVEN a step that allocates the second layer's chunk after freeing the first one's, and an op in between
+    step = step_of([(MIB, 0, 5, FIRST), (MIB, 6, 9, SECOND)])
+    step = dataclasses.replace(step, started={"call/mul": 8})
+    join = OwnerMatching(chunks_of(4 * MIB), [step], failed("mul", 4 * MIB))
+    join.same_size(4.0)
+    assert owners_of(join) == [SECOND]
+
+
+def test_a_failed_request_as_in_a_traced_step_has_the_traced_batch() -> None:
+    assert observed_batch([STEP], failed("conv", 6 * MIB), None, 8) == 8
+    # AND another one has none: the op may have requested more for any other reason
+    assert observed_batch([STEP], failed("conv", 12 * MIB), None, 8) is None
+    assert observed_batch([STEP], failed("conv", 6 * MIB, phase="validation"), None, 8) is None
+    assert observed_batch([STEP], failed("conv", 6 * MIB), None, None) is None
+
+
+def test_ambiguous_owners_are_not_given() -> None:
+    # GIVEN a step in which two chunks of a size were the batch and the first layer's, and later two of two layers
+    both = step_of([(MIB, 0, 5, INPUTS), (MIB, 1, 5, FIRST), (MIB, 8, 12, FIRST), (MIB, 9, 12, SECOND)])
+    join = OwnerMatching(chunks_of(MIB, MIB), [both], failed(None, None))
+    join.same_size(1.0)
+    assert owners_of(join) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("shape", "batch"),
+    [("[2048,8,8,4] float", 2048), ("[2048,8,8,5] float", None), (None, None), ("[] float", None), ("[8]", None)],
+)
+def test_batch_follows_from_a_tensor_in_the_shape_of_its_layers_output(shape: str | None, batch: int | None) -> None:
+    layer = make_layer("net/first", True, 100)
+    assert observed_batch([], failed("conv", MIB, shape=shape), layer, 8) == batch
+    assert observed_batch([], failed("conv", MIB, shape=shape), None, 8) is None
+
+
+def test_batch_is_unknown_from_a_tensor_as_large_as_the_weights() -> None:
+    square = Layer(**{**vars(make_layer("net/first", True, 32 * 32 + 32)), "output_shape": (-1, 32)})
+    for examples, batch in ((32, None), (31, 31)):
+        assert observed_batch([], failed("conv", MIB, shape=f"[{examples},32] float"), square, 8) == batch

@@ -146,15 +146,7 @@ TABLE = VariableFact(
 )
 
 
-def power_beside_words(
-    fact: OpFact,
-    text: str,
-    dtype: int,
-    size: int,
-    category: Any = "workspace",
-    region: str = "temp",
-    words: Any = WORDS,
-) -> int:
+def power_beside_words(fact, text, dtype, size, category="workspace", region="temp", words=WORDS):
     """The power of a request beside a result of 16 × 32 words, by an op of a layer whose kernel is 64 × 48."""
     facts = dataclasses.replace(FACTS, graphs=graph(words=words, a=fact), variables=(KERNEL, TABLE))
     step = Recorder()
@@ -216,12 +208,7 @@ def test_scratch_space_of_the_cpus_threads_does_not_grow() -> None:
         assert scratch_power(text, HALF, size, "CPU:0", op="einsum/Einsum") == UNKNOWN_POWER
 
 
-def power_as_traced(
-    sizes: tuple[int, ...],
-    shape: tuple[int, ...],
-    powers: tuple[int | None, ...] | None,
-    has_shape: bool = True,
-) -> int:
+def power_as_traced(sizes, shape, powers, has_shape=True):
     """The power of an op's output of these sizes, with this shape and these powers in the traced function."""
     known = () if powers is None else (powers,)
     fact = OpFact("m/a", "forward", output_shapes=(shape,), output_dtypes=("float32",), batch_powers=known)

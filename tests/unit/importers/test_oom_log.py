@@ -181,9 +181,7 @@ def test_a_missing_line_of_an_early_log_leaves_unknown_chunks() -> None:
         (["Next region of size 512", f"InUse at {2**62:x} of size 512 next 1"], []),
     ],
 )
-def test_parts_of_a_region_without_chunks_are_unknown(
-    lines: list[str], rows: list[tuple[int, int, int]] | None
-) -> None:
+def test_parts_of_a_region_without_chunks_are_unknown(lines, rows):
     failure = only(*lines, "Summary of in-use Chunks by size:", MESSAGE)
     if not rows and rows is not None:
         assert failure.map is None and "are inconsistent" in failure.notes[0]
