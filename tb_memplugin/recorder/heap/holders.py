@@ -122,7 +122,14 @@ def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, 
     with the ids of `ends`. Dicts and tuples of objects that the garbage collector does not track, such as NumPy arrays,
     are looked into if `untracked`."""
     visited = set(ends)
-    pending: collections.deque[Node] = collections.deque(_roots())
+    pending: collections.deque[Node] = collections.deque()
+    for name in list(sys.modules):  # the program's own modules, then this thread's running functions
+        if name != "__mp_main__" and _is_program(name):
+            variables = dict(getattr(sys.modules.get(name), "__dict__", {}))
+            pending.append(Node(variables, None, f"module {name}"))
+    for frame, values in running_functions():
+        code = frame.f_code
+        pending.append(Node(values, None, f"{code.co_name}() in {os.path.basename(code.co_filename)}"))
     while pending:
         node = pending.popleft()
         for place, child in enumerate(_children(node.value)):
@@ -134,15 +141,6 @@ def references(ends: set[int], untracked: bool = False) -> Iterator[tuple[Node, 
             ):
                 visited.add(id(child))
                 pending.append(Node(child, node, "", place, node.depth + 1))
-
-
-def _roots() -> Iterator[Node]:
-    for name in list(sys.modules):
-        if name != "__mp_main__" and _is_program(name):
-            yield Node(dict(getattr(sys.modules.get(name), "__dict__", {})), None, f"module {name}")
-    for frame, variables in running_functions():
-        code = frame.f_code
-        yield Node(variables, None, f"{code.co_name}() in {os.path.basename(code.co_filename)}")
 
 
 def _is_program(name: str) -> bool:

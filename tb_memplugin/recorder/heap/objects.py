@@ -2,20 +2,18 @@
 keeps of them.
 
 `unreachable` decides as Python's garbage collector does: an object that is referred to from outside of a set of
-objects, by its reference count, is reachable, and so is all that it refers to. What is left of the set is garbage. The
-set may be any: with a smaller one, less is called garbage. Nothing is collected and no code of an object is run. Costs
-about 2.5 s of processor time for a million objects.
+objects, by its reference count, is reachable, and so is all that it refers to. What is left of the set is garbage; with
+a smaller set, less is. Nothing is collected and no code of an object runs. About 2.5 s for a million objects.
 
-`release_unused`: Keras's optimizers sum the gradients of replicas by a function with a custom gradient
-(`ReplicaContext.all_reduce`). Each time TensorFlow traces such a function it registers the custom gradient in the
-process's registry of gradients, and never removes it. The registered function refers to tensors of the traced graph,
-and the graph captured the handles of all its variables: slots and weights stay allocated when the program's last
-reference to them is gone. Nothing but the operations that name an entry of the registry needs it. So each entry is lent
-to the graphs with such operations, a stand-in in the registry finds it there, and Python's garbage collector decides
-what nobody can reach. The entries of graphs that remain go back into the registry.
+`release_unused`: each time TensorFlow traces a function with a custom gradient, such as `ReplicaContext.all_reduce` in
+Keras's optimizers, it registers the gradient in the process's registry and never removes it. The registered function
+refers to the traced graph, which captured the handles of all its variables: they stay allocated when the program's last
+reference is gone. Only operations that name an entry of the registry need it. So each entry is lent to the graphs with
+such operations, a stand-in in the registry finds it there, and the garbage collector decides what nobody can reach.
 """
 
 import collections
+import contextlib
 import gc
 import logging
 import operator
@@ -39,13 +37,12 @@ MAX_CONTAINERS = 3  # most containers between an object and the one that is name
 _CONTAINERS = (dict, list, tuple, set, types.CellType)
 _CUSTOM = ("tensorflow.python.ops.custom_gradient", "_graph_mode_decorator.<locals>.internal_grad_fn")
 """Module and name of the functions that TensorFlow registers for custom gradients while it traces."""
-_CUSTOM_OP = "IdentityN"  # the operation that names them
+_CUSTOM_OP, _ATTRIBUTE = "IdentityN", "_gradient_op_type"  # the operation that names them, and where
 _LENT = "_tb_memplugin_lent_gradients"
 
 
 def objects_of(kinds: Collection[type], generation: int | None = None) -> list[Any]:
-    """Objects of exactly these classes (no subclasses) that Python's garbage collector tracks; of all generations, or
-    one.
+    """Objects of exactly these classes (no subclasses) that Python's garbage collector tracks.
 
     The collector also lists tuples that another thread is filling at this moment. `tuple(generator)` raises SystemError
     if something else refers to its tuple, so no thread may run from the listing until the tuples are dropped. Threads
@@ -55,9 +52,7 @@ def objects_of(kinds: Collection[type], generation: int | None = None) -> list[A
 
     Therefore one call of C code lists the objects, leaves out the tuples, and drops the list. What follows in the same
     call, choosing the classes, may start a collection before Python 3.12: `object.__hash__` is passed its argument in a
-    tuple.
-
-    Raises ValueError if `kinds` contains `tuple`.
+    tuple. Raises ValueError if `kinds` contains `tuple`.
     """
     if tuple in kinds:
         raise ValueError("objects_of cannot list tuples: another thread may be filling one. Pass other classes.")
@@ -71,15 +66,6 @@ def objects_of(kinds: Collection[type], generation: int | None = None) -> list[A
     finally:  # there was no memory for the result
         tracked.clear()
         others.clear()
-
-
-def referrers_of(objects: Collection[Any]) -> list[Any]:
-    """Objects that refer to any of these, without tuples, as `objects_of`. Takes as long as a look at all objects."""
-    tracked: list[Any] = []
-    try:
-        return list(_without_tuples(tracked, starmap(gc.get_referrers, (tuple(objects),))))
-    finally:
-        tracked.clear()
 
 
 def _without_tuples(tracked: list[Any], sources: Iterable[Iterable[Any]]) -> Iterator[Any]:
@@ -160,8 +146,7 @@ class _Callback:
 def unreachable(objects: list[Any], levels: int = 2) -> set[int]:
     """Ids of objects that only Python's garbage collector can free, among these and what they refer to. The list is
     emptied, since a list that refers to an object keeps it alive; the caller must hold no other reference. Objects that
-    refer to those which seem reachable are looked for `levels` times in all of the process; each time takes 0.1 s for a
-    million objects."""
+    refer to those which seem reachable are looked for `levels` times in all of the process, 0.1 s for a million."""
     return _search(objects, levels)[1]
 
 
@@ -177,8 +162,7 @@ def cycles_of(objects: list[Any], levels: int = 2) -> dict[int, str]:
     for key in wanted & garbage & owners.keys():
         owner = owners[key]
         for _ in range(MAX_CONTAINERS):
-            if isinstance(owner, _CONTAINERS):
-                owner = owners.get(id(owner), owner)
+            owner = owners.get(id(owner), owner) if isinstance(owner, _CONTAINERS) else owner
         names[key] = type(owner).__name__
     return names
 
@@ -250,7 +234,11 @@ def _garbage(members: dict[int, Any]) -> set[int]:
 def _referrers(objects: list[Any], members: dict[int, Any]) -> list[Any]:
     known = {id(objects), id(members), *members}
     del objects[MAX_REFERRERS:]
-    found = referrers_of(objects) if objects else []
+    tracked: list[Any] = []
+    try:
+        found = list(_without_tuples(tracked, starmap(gc.get_referrers, (tuple(objects),)))) if objects else []
+    finally:
+        tracked.clear()
     others = [value for value in found if id(value) not in known]
     return [value for value in others if type(value) is not types.FrameType and _may_be_garbage(value)][:MAX_REFERRERS]
 
@@ -337,40 +325,25 @@ def _lend(registry: dict[str, Any]) -> list[_StandIn]:
     import tensorflow as tf
     from tensorflow.python.eager.polymorphic_function.atomic_function import AtomicFunction
 
-    entries = {name: entry for name, entry in list(registry.items()) if _is_custom(entry)}
+    entries = {
+        name: entry
+        for name, entry in list(registry.items())
+        if tuple(getattr(entry.get("type"), part, None) for part in ("__module__", "__qualname__")) == _CUSTOM
+    }
     named: dict[str, list[Any]] = {}
     kept: set[str] = set()
     for item in objects_of(subclasses(tf.Graph) | subclasses(AtomicFunction)) if entries else ():
-        if hasattr(item, "get_operations"):
-            for name in _names_in_graph(item):
-                named.setdefault(name, []).append(item)
-        else:
-            kept.update(_names_without_graph(item))
+        if not hasattr(item, "get_operations"):
+            if getattr(item, "_cached_graph", None) is None:  # made from the definition when a gradient is taken
+                attributes = (node.attr for node in item.definition.node_def)
+                kept.update(one[_ATTRIBUTE].s.decode() for one in attributes if _ATTRIBUTE in one)
+            continue
+        for operation in item.get_operations():
+            if operation.type == _CUSTOM_OP:
+                with contextlib.suppress(ValueError):  # an operation without custom gradient
+                    named.setdefault(operation.get_attr(_ATTRIBUTE).decode(), []).append(item)
     return [
         _StandIn(name, entry, named[name], registry)
         for name, entry in entries.items()
         if name in named and name not in kept
     ]
-
-
-def _is_custom(entry: dict[str, Any]) -> bool:
-    function = entry.get("type")
-    return (getattr(function, "__module__", None), getattr(function, "__qualname__", None)) == _CUSTOM
-
-
-def _names_in_graph(graph: Any) -> Iterator[str]:
-    for operation in graph.get_operations():
-        if operation.type == _CUSTOM_OP:
-            try:
-                name = operation.get_attr("_gradient_op_type")
-            except ValueError:  # an operation without custom gradient
-                continue
-            yield name.decode()
-
-
-def _names_without_graph(function: Any) -> Iterator[str]:
-    """Names in a function whose graph TensorFlow would make from its definition when a gradient is taken."""
-    if getattr(function, "_cached_graph", None) is None:
-        for node in function.definition.node_def:
-            if "_gradient_op_type" in node.attr:
-                yield node.attr["_gradient_op_type"].s.decode()
