@@ -42,23 +42,19 @@ class LayerNode(NamedTuple):
     layer: Any
 
 
-def walk(model: Any) -> list[LayerNode]:
+def walk(model: Any, path: str | None = None, visited: set[int] | None = None) -> list[LayerNode]:
     """Every layer of the model, the model first, parents before children; a shared layer once, at its first place.
     Paths come from the tree of objects: name scopes and `layer.path` do not identify a layer. Siblings of equal name
     become ``name#2``, ``name#3``, … in the order in which Keras tracks them."""
-    return list(_walk(model, model.name, set()))
-
-
-def _walk(layer: Any, path: str, visited: set[int]) -> Iterator[LayerNode]:
-    visited.add(id(layer))
-    yield LayerNode(path, layer)
+    path, visited = model.name if path is None else path, set() if visited is None else visited
+    visited.add(id(model))
+    nodes = [LayerNode(path, model)]
     names: Counter[str] = Counter()
-    for child_name, child in children(layer):
-        if id(child) in visited or type(child).__name__ == "InputLayer":
-            continue
-        names[child_name] += 1
-        name = child_name if names[child_name] == 1 else f"{child_name}#{names[child_name]}"
-        yield from _walk(child, f"{path}/{name}", visited)
+    for name, child in children(model):
+        if id(child) not in visited and type(child).__name__ != "InputLayer":
+            names[name] += 1
+            nodes += walk(child, f"{path}/{name}" + (f"#{names[name]}" if names[name] > 1 else ""), visited)
+    return nodes
 
 
 def is_layer(item: Any) -> bool:
@@ -217,10 +213,15 @@ def slots(optimizer: Any, served: Iterable[Any] = ()) -> list[Slot]:
     parallel to the optimizer's trainable variables; names repeat. Optimizers of Keras 2 do not refer to the model's
     variables that they serve, so these are given."""
     by_id: dict[int, Slot] = {}
-    by_key = {_key_of_keras_2(variable): variable for variable in served}
+    by_key = {}
+    for variable in served:
+        container = getattr(variable, "_distributed_container", None)
+        by_key[getattr(variable if container is None else container(), "_unique_id", None)] = variable
     one = optimizer
     while one is not None:
-        for slot in (*_parallel_slots(one, by_key), *_slots_by_key(one, by_key)):
+        legacy = getattr(one, "_slots", {}).items()  # of a legacy optimizer of Keras 2
+        by_name = [Slot(variable, by_key.get(key)) for key, named in legacy for variable in named.values()]
+        for slot in (*_parallel_slots(one, by_key), *by_name):
             by_id.setdefault(id(slot.variable), slot)
         one = getattr(one, "inner_optimizer", None)
     for variable in all_variables(optimizer):
@@ -243,25 +244,10 @@ def _parallel_slots(optimizer: Any, by_key: Mapping[Any, Any]) -> Iterator[Slot]
         is_parallel = isinstance(value, (list, tuple)) and len(value) == len(served)
         if is_parallel and name not in ("_variables", "_trainable_variables"):
             for variable, of in zip(value, served, strict=True):
-                if id(variable) in own or _is_unlisted_placeholder(variable, of):
+                # Adafactor omits from its variables the scalar placeholders for weights that it does not factor.
+                is_placeholder = variable is not of and hasattr(variable, "value") and hasattr(variable, "assign")
+                if id(variable) in own or is_placeholder:
                     yield Slot(variable, of)
-
-
-def _slots_by_key(optimizer: Any, by_key: Mapping[Any, Any]) -> Iterator[Slot]:
-    """The slots of a legacy optimizer of Keras 2."""
-    for key, by_name in getattr(optimizer, "_slots", {}).items():
-        for variable in by_name.values():
-            yield Slot(variable, by_key.get(key))
-
-
-def _key_of_keras_2(variable: Any) -> Any:
-    container = getattr(variable, "_distributed_container", None)
-    return getattr(variable if container is None else container(), "_unique_id", None)
-
-
-def _is_unlisted_placeholder(variable: Any, of: Any) -> bool:
-    # Adafactor keeps scalar placeholders for weights that it does not factor, and omits them from its variables.
-    return variable is not of and hasattr(variable, "value") and hasattr(variable, "assign")
 
 
 def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerTable | None) -> LayerTable:
@@ -269,7 +255,10 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
     have no weights. The table's reason describes the change from the `previous` one."""
     nodes = walk(model)
     owned = own_variables(nodes)
-    slot_bytes, other_optimizer = _optimizer_bytes(optimizer, owned)
+    owner_of = {id(variable): path for path, variables in owned.items() for variable in variables}
+    slot_bytes: Counter[str | None] = Counter()
+    for slot in slots(optimizer, itertools.chain(*owned.values())) if optimizer is not None else ():
+        slot_bytes[owner_of.get(id(slot.of))] += variable_bytes(slot.variable)
     trainable_ids = {id(variable) for variable in variables_of(model, "trainable_variables")}
     units = _recomputable_units(model)
     root = f"{nodes[0].path}/"
@@ -307,7 +296,7 @@ def build_layer_table(model: Any, optimizer: Any, *, step: int, previous: LayerT
         reason=_change(previous, tuple(layers), name),
         layers=tuple(layers),
         optimizer=name,
-        other_optimizer_bytes=other_optimizer,
+        other_optimizer_bytes=slot_bytes[None],
         other_state_bytes=sum(map(variable_bytes, others.values())),
     )
 
@@ -319,11 +308,17 @@ def outputs_by_layer(model: Any) -> dict[str, Outputs]:
 def with_output_bytes(table: LayerTable, outputs: Mapping[str, Outputs], batch_size: int | None) -> LayerTable:
     """`table` with the total output bytes of each layer's first call; None where a dimension is unknown. `outputs` are
     the model's `outputs_by_layer`; the batch size replaces an unknown first dimension."""
-    layers = tuple(
-        dataclasses.replace(layer, output_bytes=_output_bytes(outputs.get(layer.path, ()), batch_size))
-        for layer in table.layers
-    )
-    return dataclasses.replace(table, layers=layers)
+    layers = []
+    for layer in table.layers:
+        total: int | None = None
+        for shape, dtype in outputs.get(layer.path, ()):
+            filled = (batch_size, *shape[1:]) if shape[:1] == (-1,) and batch_size else shape
+            if -1 in filled:
+                total = None
+                break
+            total = (total or 0) + math.prod(filled) * item_bytes(dtype)
+        layers.append(dataclasses.replace(layer, output_bytes=total))
+    return dataclasses.replace(table, layers=tuple(layers))
 
 
 def signature(model: Any, optimizer: Any) -> Hashable:
@@ -355,7 +350,11 @@ def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: s
         ([path for path in after if path not in before], "appeared"),
         ([path for path in before if path not in after], "disappeared"),
     )
-    parts = [f"{_list(paths)} {change}" for paths, change in changes if paths]
+    parts = []
+    for paths, change in changes:
+        names = [path.rsplit("/", 1)[-1] for path in paths]
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        parts += [f"{', '.join(names[:3])}{more} {change}"] if names else []
     if not parts and sum(x.weight_bytes for x in layers) != sum(x.weight_bytes for x in previous.layers):
         parts.append("weights were created")
     slots_changed = sum(x.optimizer_bytes for x in layers) != sum(x.optimizer_bytes for x in previous.layers)
@@ -364,41 +363,15 @@ def _change(previous: LayerTable | None, layers: tuple[Layer, ...], optimizer: s
     return "; ".join(parts) or "the model was compiled again"
 
 
-def _list(paths: list[str]) -> str:
-    names = [path.rsplit("/", 1)[-1] for path in paths]
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _optimizer_bytes(optimizer: Any, owned: Mapping[str, list[Any]]) -> tuple[Counter[str | None], int]:
-    owner_of = {id(variable): path for path, variables in owned.items() for variable in variables}
-    sizes: Counter[str | None] = Counter()
-    for slot in slots(optimizer, itertools.chain(*owned.values())) if optimizer is not None else ():
-        sizes[owner_of.get(id(slot.of))] += variable_bytes(slot.variable)
-    other = sizes.pop(None, 0)
-    return sizes, other
-
-
 def _outputs(layer: Any) -> Outputs:
     import keras
 
     nodes = getattr(layer, "_inbound_nodes", None)
+    outputs = keras.tree.flatten(nodes[0].outputs) if nodes else ()
+    shapes = (tuple(-1 if size is None else int(size) for size in output.shape) for output in outputs)
     return tuple(
-        (
-            tuple(-1 if size is None else int(size) for size in output.shape),
-            str(getattr(output.dtype, "name", output.dtype)),
-        )
-        for output in (keras.tree.flatten(nodes[0].outputs) if nodes else ())
+        (shape, str(getattr(one.dtype, "name", one.dtype))) for shape, one in zip(shapes, outputs, strict=True)
     )
-
-
-def _output_bytes(outputs: Outputs, batch_size: int | None) -> int | None:
-    total = 0
-    for shape, dtype in outputs:
-        filled = (batch_size, *shape[1:]) if shape[:1] == (-1,) and batch_size else shape
-        if -1 in filled:
-            return None
-        total += math.prod(filled) * item_bytes(dtype)
-    return total if outputs else None
 
 
 def _recomputable_units(model: Any) -> dict[str, int]:
@@ -414,12 +387,11 @@ def _recomputable_units(model: Any) -> dict[str, int]:
         segments = segments_between(model, cut_points(model))
     except (MemoryPluginError, AttributeError, ImportError, TypeError, ValueError):
         return {}  # a graph of another version of Keras
-    joins = is_graph(model)
     units: dict[str, int] = {}
     number, parent = -1, None
     for segment in segments:
         inside = segment[0].rpartition("/")[0]
-        number += 1 if joins and inside == parent else 2
+        number += 1 if inside == parent and is_graph(model) else 2
         parent = inside
         units.update(dict.fromkeys(segment, number))
     return units
