@@ -20,14 +20,12 @@ from typing import Any
 
 logger = logging.getLogger("tb_memplugin")
 
-PREFIXES = ("keras.", "tf_keras.")
-"""Beginnings of the names of Keras's modules: Keras 3, and Keras 2."""
+PREFIXES = ("keras.", "tf_keras.")  # beginnings of the names of Keras's modules: Keras 3, and Keras 2
 DATASET_METHODS = ("fit", "evaluate", "predict")
 TRAINER_METHODS = (*DATASET_METHODS, "train_on_batch", "test_on_batch", "predict_on_batch")
 INSTALLED = ("site-packages", "dist-packages")
 MAX_FRAMES = 100  # most frames of a stack that are read
-MAX_OPS = 20_000
-"""Most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread."""
+MAX_OPS = 20_000  # most ops of a recording whose lines are read, 50 to 200 µs each on the training's thread
 MAX_BYTES = 512 << 10
 """Most bytes of source files that are parsed, in all, about 0.3 s: of a larger program no layer has a line, because
 the files that are left may make it, too."""

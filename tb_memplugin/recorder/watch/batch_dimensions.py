@@ -14,13 +14,11 @@ from tb_memplugin.recorder.watch.graph_ops import GraphOps
 
 OPEN = -1
 Shape: TypeAlias = tuple[int, ...]
-Powers: TypeAlias = tuple[int | None, ...]
-"""The power of each dimension."""
+Powers: TypeAlias = tuple[int | None, ...]  # the power of each dimension
 
 _SOURCES = frozenset({"IteratorGetNext", "MultiDeviceIteratorGetNextFromShard", "OptionalGetValue"})
 _FIXED = frozenset({"ReadVariableOp", "VariableShape", "BiasAddGrad", "Shape", "ShapeN", "Size"})
-_FIXED_PARTS = ("BackpropFilter", "GradFilter")
-"""In the types of ops whose results are gradients of kernels."""
+_FIXED_PARTS = ("BackpropFilter", "GradFilter")  # in the types of ops whose results are gradients of kernels
 _UNKNOWN_ROWS = frozenset(
     {"UnsortedSegmentSum", "Unique", "UniqueV2", "SegmentSum", "ScatterNd", "TensorScatterUpdate"}
 )
@@ -33,8 +31,7 @@ _RESIZED = frozenset(
 _SHAPED = frozenset({"StridedSliceGrad", "BroadcastTo", "Tile", "BatchToSpaceND", "SpaceToBatchND"})
 """Ops whose results have dimensions that no input has."""
 _REDUCTIONS = frozenset({"Sum", "Mean", "Max", "Min", "Prod", "All", "Any", "ArgMax", "ArgMin"})
-MOST_AXES = 8
-"""Longest vector of integers without batch that counts as a shape or as axes."""
+MOST_AXES = 8  # longest vector of integers without batch that counts as a shape or as axes
 
 
 class BatchDimensions:
@@ -196,8 +193,7 @@ class BatchDimensions:
                     self.powers[source] = (*self.powers[source][:index], filled, *self.powers[source][index + 1 :])
 
 
-_NOTHING = -1
-"""Stands for a dimension that no input has."""
+_NOTHING = -1  # stands for a dimension that no input has
 
 
 def _at(axis: int, size: int, rank: int, inputs: Sequence[tuple[Shape, Powers]], resized: bool) -> int | None:

@@ -358,45 +358,37 @@ class DatasetCaches:
 
     def __init__(self) -> None:
         self.changed = False
-        self._iterators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._caches: dict[int, tuple[Any, int | None]] = {}  # by id; weak reference and bytes
+        self._iterators: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._caches: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()  # to the bytes when full
 
     def iterated(self, iterator: Any) -> None:
-        if self._iterators.get(id(iterator)) is iterator:
-            return
         try:
-            self._iterators[id(iterator)] = iterator
-            dataset = getattr(iterator, "_dataset", None)
-            if dataset is not None:
-                self._note(dataset)
+            if iterator not in self._iterators:
+                self._iterators.add(iterator)
+                self._note(getattr(iterator, "_dataset", None))
         except Exception:
             logger.debug("a dataset could not be examined", exc_info=True)
 
     def now(self) -> tuple[int, int | None]:
         """Number of the datasets that cache in memory, and the bytes that they hold when full, if known."""
-        self._caches = {key: one for key, one in self._caches.items() if one[0]() is not None}
-        sizes = [size for _, size in self._caches.values()]
+        sizes = list(self._caches.values())
         known = [size for size in sizes if size is not None]
         return len(sizes), sum(known) if len(known) == len(sizes) else None
 
     def _note(self, dataset: Any) -> None:
-        pending: list[tuple[Any, int | None]] = [(dataset, 1)]
+        pending: list[tuple[Any, int | None]] = [] if dataset is None else [(dataset, 1)]
         for _ in range(MAX_DATASETS):
             if not pending:
                 return
             dataset, elements = pending.pop()
             if type(dataset).__name__ == "CacheDataset":
-                if not bytes(dataset._filename.numpy()) and id(dataset) not in self._caches:
+                if not bytes(dataset._filename.numpy()) and dataset not in self._caches:
                     size = element_bytes(dataset)
-                    size = None if size is None or elements is None else size * elements
-                    self._caches[id(dataset)] = weakref.ref(dataset), size
+                    self._caches[dataset] = None if size is None or elements is None else size * elements
                     self.changed = True
                     changes.note()
                 continue  # a cache below this one is full when this one is
-            if _has_other_length(dataset):
-                elements = None
-            elif elements is not None:
-                elements = elements * (batch_size(dataset) or 1)
+            elements = None if elements is None or _has_other_length(dataset) else elements * (batch_size(dataset) or 1)
             pending.extend((below, elements) for below in dataset._inputs())
 
 

@@ -39,8 +39,7 @@ OF_VARIABLES = ASSIGNING | {
 """Types of stateful ops of variables, which a second pass is given as they were in the first one."""
 _LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")  # in the gradient of a loop's body, after the body's own op
 
-VariableOwner = tuple[str, str | None]
-"""Name and layer of a variable."""
+VariableOwner = tuple[str, str | None]  # name and layer of a variable
 OwnerOf = Callable[[Any], VariableOwner | None]
 """Maps a variable, or its resource handle, to its owner; None if unknown."""
 

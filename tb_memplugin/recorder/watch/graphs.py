@@ -29,15 +29,13 @@ logger = logging.getLogger("tb_memplugin")
 
 MAX_GRAPHS = 2000  # most graphs that are read of one program; every branch and loop body is a graph
 MIN_BYTES = 1024  # smaller constants are not read: most graphs have hundreds, of shapes and axes
-PIPELINE_FUNCTION = "Dataset_"
-"""Prefix of the names of tf.data's function graphs."""
+PIPELINE_FUNCTION = "Dataset_"  # prefix of the names of tf.data's function graphs
 _SAME_BYTES = frozenset(
     {"Identity", "IdentityN", "Reshape", "Squeeze", "ExpandDims", "StopGradient", "PreventGradient", "CheckNumerics"}
 )
 _COMBINES_GRADIENTS = _SAME_BYTES | {"Cast", "Transpose", "AddN", "AddV2"}
 _SCALES = _SAME_BYTES | {"Cast", "Mul", "RealDiv", "Maximum", "Minimum", "ClipByValue"}
-_MAKES_DENSE = "UnsortedSegmentSum"
-"""Type of the op that makes a dense tensor of `tf.IndexedSlices`."""
+_MAKES_DENSE = "UnsortedSegmentSum"  # type of the op that makes a dense tensor of `tf.IndexedSlices`
 _ONES = frozenset({"Const", "Fill", "OnesLike"})
 _ZEROS = frozenset({"Const", "Fill", "ZerosLike"})
 """Make the values that sums of gradients start from, as in a loop's backward pass: they hold no forward result."""

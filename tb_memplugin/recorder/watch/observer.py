@@ -293,8 +293,7 @@ class ModelObserver:
         return models + [(model, None) for model in others.values()]
 
 
-_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()
-"""Step functions that were made while their model was not observed."""
+_unseen: "weakref.WeakSet[Any]" = weakref.WeakSet()  # step functions that were made while their model was not observed
 _seen: "weakref.WeakKeyDictionary[Any, weakref.WeakSet[Any]]" = weakref.WeakKeyDictionary()
 """Model to those that were made while it was."""
 

@@ -138,44 +138,43 @@ def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
     """The segments between pairs of layers, the first and the last one of each, in linear order. Operations that are no
     layers, such as `x + y`, belong to the layers that they follow. The layers of a pair must follow each other in one
     (nested) model."""
-    segments: list[tuple[str, ...]] = []
-    after: dict[str, int] = {}  # place after the last segment inside each nested model
     for pair in pairs:
         if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
             raise RecomputationError(
                 f"A segment is a pair of names, its first and its last layer. Received: {pair!r:.80}"
             )
         first, last = pair
-        if is_graph(model):
-            inside = first.rpartition("/")[0]
-            order = _inside(model, inside)
-            begin = _index(order, first, after.get(inside, 0))
-            after[inside] = _end(order, _index(order, last, begin))
-            segments.append(tuple(dict.fromkeys(place.path for place in order[begin : after[inside]])))
-        elif first == last:
-            segments.append((first,))
-        else:
+        if first != last and not is_graph(model):
             raise RecomputationError(
                 f"Layers {first} and {last} are one segment, but {model.name} is a subclassed model. Make each layer a "
                 f"segment by itself: ({first!r}, {first!r})."
             )
-    return tuple(segments)
+    return _segments(model, pairs, True) if is_graph(model) else tuple((first,) for first, _ in pairs)
 
 
 def segments_of_layers(model: Any, segments: Sequence[Sequence[str]]) -> Segments:
     """Segments that are given by all their layers, with the operations between and after these that are no layers."""
-    named = [tuple(segment) for segment in segments if segment]
-    if not is_graph(model):
-        return tuple(named)
+    named = tuple(tuple(segment) for segment in segments if segment)
+    return _segments(model, named, False) if is_graph(model) else named
+
+
+def _segments(model: Any, groups: Sequence[Sequence[str]], with_layers_between: bool) -> Segments:
     found: list[tuple[str, ...]] = []
-    after: dict[str, int] = {}
-    for segment in named:
-        inside = segment[0].rpartition("/")[0]
-        order = _inside(model, inside)
-        places = [_index(order, name, after.get(inside, 0)) for name in segment]
-        after[inside] = _end(order, max(places))
+    after: dict[str, int] = {}  # place after the last segment inside each nested model
+    for names in groups:
+        inside = names[0].rpartition("/")[0]
+        flat = _flat(model, "", set(_prefixes(inside)))
+        order = [one for one in flat if one.path.rpartition("/")[0] == inside]
+        places: list[int] = []
+        for name in names:
+            start = places[-1] if places and with_layers_between else after.get(inside, 0)
+            places.append(_index(order, name, start))
+        ends = range(max(places) + 1, len(order))
+        after[inside] = next((at for at in ends if order[at].is_layer), len(order))
         inner = order[min(places) : after[inside]]
-        found.append(tuple(dict.fromkeys(one.path for one in inner if not one.is_layer or one.path in segment)))
+        if not with_layers_between:
+            inner = [one for one in inner if not one.is_layer or one.path in names]
+        found.append(tuple(dict.fromkeys(one.path for one in inner)))
     return tuple(found)
 
 
@@ -188,10 +187,6 @@ class _Place(NamedTuple):
     is_layer: bool
 
 
-def _inside(model: Any, prefix: str) -> list[_Place]:
-    return [one for one in _flat(model, "", set(_prefixes(prefix))) if one.path.rpartition("/")[0] == prefix]
-
-
 def _index(order: Sequence[_Place], name: str, start: int) -> int:
     paths = [place.path for place in order]
     if name not in paths[start:]:
@@ -201,10 +196,6 @@ def _index(order: Sequence[_Place], name: str, start: int) -> int:
             f"The model has no layer {name!r} behind the segments before it. These follow: {some(paths[start:])}."
         )
     return paths.index(name, start)
-
-
-def _end(order: Sequence[_Place], last: int) -> int:
-    return next((at for at in range(last + 1, len(order)) if order[at].is_layer), len(order))
 
 
 def _prefixes(path: str) -> Iterator[str]:

@@ -24,8 +24,7 @@ from tb_memplugin.schema import LAYER_PREFIX, LINE_MARK
 
 logger = logging.getLogger("tb_memplugin")
 
-Wrapper: TypeAlias = Callable[..., Any]
-"""Called instead of a method, with the method itself before its arguments."""
+Wrapper: TypeAlias = Callable[..., Any]  # called instead of a method, with the method itself before its arguments
 
 
 class OpenCall(NamedTuple):
