@@ -34,7 +34,7 @@ REPEATABLE = frozenset(
 ASSIGNING = frozenset({"AssignAddVariableOp", "AssignSubVariableOp", "AssignVariableOp"})
 """Types of ops that change a variable. A trainable one that changes in the forward pass would change twice."""
 OF_VARIABLES = ASSIGNING | {
-    *("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarHandleOp", "VarIsInitializedOp", "VariableShape"),
+    *("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarHandleOp", "VarIsInitializedOp", "VariableShape")
 }
 """Types of stateful ops of variables, which a second pass is given as they were in the first one."""
 _LOOP_GRADIENT = re.compile(r"gradients/(.+?)_grad/")  # in the gradient of a loop's body, after the body's own op

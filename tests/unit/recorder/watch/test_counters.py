@@ -8,12 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.recorder.watch import counters as function_traces
-from tb_memplugin.recorder.watch.counters import (
-    FunctionTraces,
-    TracedFunction,
-    changed_argument,
-    traces_of,
-)
+from tb_memplugin.recorder.watch.counters import FunctionTraces, TracedFunction, changed_argument, traces_of
 
 
 class Pair(NamedTuple):
@@ -124,19 +119,6 @@ def test_a_first_call_that_makes_variables_traces_twice_and_counts_once(before: 
     assert only(traces).traces == count
 
 
-def test_callable_objects_are_known_by_their_class_and_other_objects_not_at_all() -> None:
-    class Step:
-        def __call__(self, x: Any) -> Any:
-            return x
-
-    traces, function = FunctionTraces(), tf.function(Step())
-    traces.called(object(), 0, (), {})
-    assert traces.functions == {} and traces_of(object()) == 0
-    call(traces, function, 1)
-    call(traces, function, 2)
-    assert only(traces).traces == 2 and only(traces).name in ("Step", "__call__")
-
-
 class Compiled:
     """A function that XLA compiles, as far as calls of it show."""
 
@@ -196,10 +178,3 @@ def test_a_compiled_function_has_a_signature_for_each_shape() -> None:
 def test_what_belongs_to_a_signature(first: Any, second: Any, count: int) -> None:
     found = signatures((first, {}), (second, {}))
     assert found is not None and len(found.signatures) == count
-
-
-def test_signatures_are_counted_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function_traces, "MAX_SIGNATURES", 2)
-    found = TracedFunction("step", None)
-    assert [found.add_signature((size,)) for size in (1, 1, 2, 3)] == [True, False, True, False]
-    assert len(found.signatures) == 2
