@@ -12,7 +12,7 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
 from typing import Literal, TypeAlias
@@ -70,12 +70,9 @@ class Regression:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The limits, what they limit, and the devices and phases that they are for; none means all.
-
-    Attributes:
-        devices: Names such as ``GPU:0``, which is that of each worker, or ``worker_1/GPU:0``.
-        of: ``peak``: the allocator's highest peak; ``live``: the most requested bytes that are live at once in a traced
-            step, which neither parallel operations of the CPU nor unsplit remainders of chunks change much.
+    """The limits, what they limit, and the devices (``GPU:0`` of each worker, or ``worker_1/GPU:0``) and phases that
+    they are for; none means all. ``live`` are the most requested bytes that are live at once in a traced step, which
+    neither parallel operations of the CPU nor unsplit remainders of chunks change much.
     """
 
     max_bytes: int | None = None
@@ -87,14 +84,10 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class BudgetCheck:
-    """One comparison, or one that could not be made.
+    """One comparison, or one that could not be made (`limit` None): a figure is unknown or a lower bound.
 
-    Attributes:
-        device: Its name in the whole run; None if it is about the whole run.
-        limit: The limit that was compared with; None if nothing could be compared.
-        status: ``unchecked``: a figure is unknown or a lower bound; ``new``: the baseline has no such run or device.
-        reason: The figures, or why it could not be made.
-        measured_bytes, step, phase: The highest value of the selected phases, None if unknown.
+    `device` has its name in the whole run, None for all of it; `reason` the figures, or why they could not be compared;
+    `measured_bytes`, `step` and `phase` are of the highest value of the selected phases.
     """
 
     run: str
@@ -111,13 +104,9 @@ class BudgetCheck:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """What a budget limits of one worker.
-
-    Attributes:
-        devices: All devices, by their names in the whole run.
-        highest: Device to its highest value in the selected phases, None without one.
-        failures: Device to a sentence on its last failure in these phases, its step and its phase.
-        lost, unrecorded: Sentences on steps that are not known, and on devices that were not recorded.
+    """What a budget limits of one worker: all devices by their names in the whole run; by device its highest value in
+    the selected phases, and sentence, step and phase of its last failure in them; sentences on unknown steps, and on
+    devices that were not recorded.
     """
 
     devices: tuple[str, ...]
@@ -128,22 +117,16 @@ class Measured:
 
 
 def measure(run: Run, budget: Budget, worker: str = "") -> Measured:
-    """What a budget limits of one worker's run, by the devices that it is for under their own names."""
     names = {facts.device: full_device_name(worker, facts.device) for facts in device_facts(run)}
     devices = [own for own, full in names.items() if not budget.devices or {own, full} & set(budget.devices)]
     highest = _peak if budget.of == "peak" else _live
+    values = {device: highest(run, device, budget) for device in devices}
     failures = {device: found for device in devices if (found := _failure(run, device, budget)) is not None}
-    return Measured(
-        tuple(names.values()),
-        {device: highest(run, device, budget) for device in devices},
-        failures,
-        tuple(_lost(run)),
-        tuple(unrecorded_devices(run.notes)),
-    )
+    return Measured(tuple(names.values()), values, failures, tuple(_lost(run)), tuple(unrecorded_devices(run.notes)))
 
 
 def check_workers(
-    run: str, workers: Iterable[tuple[str, Measured]], budget: Budget, baseline: Mapping[str, Measured]
+    run: str, workers: Mapping[str, Measured], budget: Budget, baseline: Mapping[str, Measured]
 ) -> list[BudgetCheck]:
     """Compare each device of each worker of a run with the budget.
 
@@ -152,7 +135,7 @@ def check_workers(
     checks: list[BudgetCheck] = []
     named: set[str] = set()
     lost: tuple[str, ...] = ()
-    for worker, found in workers:
+    for worker, found in workers.items():
         own = list(_check_worker(run, worker, found, budget, baseline.get(worker)))
         devices = {check.device for check in own if check.device is not None}
         named |= devices | {device.removeprefix(f"{worker}/") for device in devices}
@@ -179,13 +162,11 @@ def _check_worker(
         yield from _check_device(make, device, found, budget, before)
 
 
-def exit_status(checks: list[BudgetCheck], allow_new: bool = False) -> Literal["within", "violated", "unchecked"]:
+def exit_status(checks: Sequence[BudgetCheck], allow_new: bool = False) -> Literal["within", "violated", "unchecked"]:
     """Of all checks together: a violation counts more than something that could not be checked."""
-    statuses = {check.status for check in checks}
-    if "violated" in statuses:
+    if any(check.status == "violated" for check in checks):
         return "violated"
-    complete = bool(statuses) and "unchecked" not in statuses and (allow_new or "new" not in statuses)
-    return "within" if complete else "unchecked"
+    return "unchecked" if not checks or any(_fails(check.status, allow_new) for check in checks) else "within"
 
 
 def _check_device(
@@ -252,8 +233,8 @@ def _compared(
 
 def _failure(run: Run, device: str, budget: Budget) -> tuple[str, int | None, Phase | None] | None:
     """The last failed allocation of a device in the selected phases; an imported one has no phase."""
-    chosen = [oom for oom in run.ooms if oom.device == device]
-    chosen = [oom for oom in chosen if not budget.phases or oom.phase is None or oom.phase in budget.phases]
+    phases = (None, *(budget.phases or PHASES))
+    chosen = [oom for oom in run.ooms if oom.device == device and oom.phase in phases]
     if not chosen:
         return None
     last = chosen[-1]
@@ -274,21 +255,15 @@ def _peak(run: Run, device: str, budget: Budget) -> Peak | None:
 
 
 def _live(run: Run, device: str, budget: Budget) -> Peak | None:
-    found = [
-        demand_of(one)
-        for one in run.requests
-        if one.device == device and (not budget.phases or one.phase in budget.phases)
-    ]
-    most = max(found, key=lambda one: one.demand_bytes, default=None)
+    requests = [one for one in run.requests if one.device == device and one.phase in (budget.phases or PHASES)]
+    most = max(map(demand_of, requests), key=lambda one: one.demand_bytes, default=None)
     return None if most is None else Peak(most.demand_bytes, most.step, most.phase, at_step_end=False)
 
 
 def _doubts(found: Measured, highest: Peak) -> list[str]:
     """Why the value may have been higher."""
-    doubts = list(found.lost)
-    if highest.at_step_end:
-        doubts.append("the allocator keeps no peak: this is the memory in use at step end")
-    return doubts
+    at_end = ["the allocator keeps no peak: this is the memory in use at step end"] if highest.at_step_end else []
+    return [*found.lost, *at_end]
 
 
 def _lost(run: Run) -> list[str]:
@@ -336,42 +311,30 @@ def add_arguments(parser: CommandParser) -> None:
     parser.add_argument(
         "--allow-new", action="store_true", help="accept runs and devices that the baseline does not have"
     )
-    parser.add_format(
-        "text (default), JSON, annotations of GitHub Actions, JUnit XML, or a table in Markdown", *FORMATS
-    )
+    said = "text (default), JSON, annotations of GitHub Actions, JUnit XML, or a table in Markdown"
+    parser.add_format(said, "github", "junit", "markdown")
     parser.set_defaults(command=_check)
 
 
 def _check(options: argparse.Namespace) -> int:
     checks = check(options.logdir, _budget(options), options.baseline, options.run)
     status = exit_status(checks, options.allow_new)
-    if options.format == "table":
-        for one in ordered(checks):
-            print(clean(f"{STATUS_WORDS[one.status]}: {place(one, options.logdir)}: {one.reason}"))
-        print(count_line(checks))
-    elif options.format == "json":
-        described = {
-            "format": FORMAT,
-            "of": options.of,
-            "status": status,
-            "checks": list(map(dataclasses.asdict, checks)),
-        }
-        print(json.dumps(described, allow_nan=False))
+    if options.format == "json":
+        about = {"format": FORMAT, "of": options.of, "status": status}
+        print(json.dumps(about | {"checks": list(map(dataclasses.asdict, checks))}, allow_nan=False))
     else:
         print(FORMATS[options.format](checks, options.logdir, options.allow_new))
     return EXIT_CODES[status]
 
 
 def _budget(options: argparse.Namespace) -> Budget:
-    if options.max_peak is None and options.max_regression is None:
+    peak, regression = options.max_peak, options.max_regression
+    if peak is None and regression is None:
         raise RequestError("nothing to check: pass --max-peak, or --max-regression with --baseline")
-    peak = None if options.max_peak is None else parse_bytes(options.max_peak)
-    if options.max_peak is not None and not peak:
-        raise RequestError(f"--max-peak is {SIZE_RULE}. Received: {options.max_peak!r:.80}")
-    regression = None if options.max_regression is None else _regression(options.max_regression)
-    return Budget(
-        peak, regression, tuple(dict.fromkeys(options.device)), tuple(dict.fromkeys(options.phase)), options.of
-    )
+    if peak is not None and not parse_bytes(peak):
+        raise RequestError(f"--max-peak is {SIZE_RULE}. Received: {peak!r:.80}")
+    limits = None if peak is None else parse_bytes(peak), None if regression is None else _regression(regression)
+    return Budget(*limits, tuple(dict.fromkeys(options.device)), tuple(dict.fromkeys(options.phase)), options.of)
 
 
 def _regression(text: str) -> Regression:
@@ -384,15 +347,9 @@ def _regression(text: str) -> Regression:
 
 
 def check(logdir: str, limits: Budget, baseline: str | None = None, names: Sequence[str] = ()) -> list[BudgetCheck]:
-    """Compare the runs under `logdir` with a budget.
-
-    Runs are compared with the baseline's run of the same name; if the baseline is itself a run, with that. Runs inside
-    the baseline's directory are only checked if `names` has them. Without `names` all runs are checked, and those that
-    only the baseline has are listed as not checked.
-
-    Raises:
-        NotFoundError: A directory has no runs, or `logdir` none of that name.
-        RequestError: The baseline does not belong to the limits.
+    """Compare the runs under `logdir` with a budget, and with the baseline's run of the same name; if the baseline is
+    itself a run, with that. Runs inside the baseline's directory are only checked if `names` has them. Without `names`
+    all runs are checked, and those that only the baseline has are listed as not checked.
     """
     if (limits.max_regression is None) != (baseline is None):
         raise RequestError("--max-regression and --baseline belong together: pass both or neither")
@@ -401,8 +358,9 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
     if unknown:
         raise NotFoundError(unknown_name("no run", unknown[0], runs))
     before = None if baseline is None else existing_runs(baseline, details=False)
+    places = {name: logdir if name == _THE_RUN else f"{logdir.rstrip('/')}/{name}" for name in runs}
     chosen = list(dict.fromkeys(names)) or [
-        name for name in runs if baseline is None or not _inside(_directory(logdir, name), baseline)
+        name for name, place in places.items() if baseline is None or not _inside(place, baseline)
     ]
     if not chosen:
         raise NotFoundError(f"every run under {logdir} belongs to the baseline {baseline}")
@@ -410,10 +368,10 @@ def check(logdir: str, limits: Budget, baseline: str | None = None, names: Seque
     devices: dict[str, None] = {}
     for name in chosen:
         former = _THE_RUN if before is not None and set(before) == {_THE_RUN} else name
-        baselines = {} if before is None or former not in before else dict(_measured(before, former, limits))
-        measured = list(_measured(runs, name, limits))
+        baselines = {} if before is None or former not in before else _measured(before, former, limits)
+        measured = _measured(runs, name, limits)
         checks += check_workers(name, measured, limits, baselines)
-        devices |= {device: None for _, worker in measured for device in worker.devices}
+        devices |= {device: None for worker in measured.values() for device in worker.devices}
     if before is not None and not names:
         missing = [name for name in before if name not in chosen and name != _THE_RUN]
         reason = f"in the baseline, but not under {logdir}"
@@ -439,18 +397,19 @@ def count_line(checks: Sequence[BudgetCheck]) -> str:
     return ", ".join(f"{count} {word}" for count, word in counts if count)
 
 
-def _measured(runs: Runs, name: str, limits: Budget) -> Iterator[tuple[str, Measured]]:
-    for worker, run in runs.each_worker(name, requests=limits.of == "live"):
-        yield worker, measure(run, limits, worker)
-
-
-def _directory(logdir: str, name: str) -> str:
-    return logdir if name == _THE_RUN else f"{logdir.rstrip('/')}/{name}"
+def _measured(runs: Runs, name: str, limits: Budget) -> dict[str, Measured]:
+    workers = runs.each_worker(name, requests=limits.of == "live")
+    return {worker: measure(run, limits, worker) for worker, run in workers}
 
 
 def _inside(directory: str, of: str) -> bool:
     one, other = (path.rstrip("/") if "://" in path else os.path.realpath(path) for path in (directory, of))
     return f"{one}/".startswith(f"{other}/")
+
+
+def text_lines(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
+    lines = [clean(f"{STATUS_WORDS[one.status]}: {place(one, logdir)}: {one.reason}") for one in ordered(checks)]
+    return "\n".join([*lines, count_line(checks)])
 
 
 def github_annotations(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:
@@ -523,6 +482,7 @@ def _fails(status: CheckStatus, allow_new: bool) -> bool:
 
 
 FORMATS: Mapping[str, Callable[[Sequence[BudgetCheck], str, bool], str]] = {
+    "table": text_lines,
     "github": github_annotations,
     "junit": junit_xml,
     "markdown": markdown_table,

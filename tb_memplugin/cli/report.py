@@ -33,6 +33,8 @@ DATA_ID = "tb-memplugin-report"
 """Id of the element with the data; if present, the page does not query a server."""
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
 _ENDS = re.compile(r"<(?=/script|!--)", re.IGNORECASE | re.ASCII)
+"""End tags and comment starts, which occur only in strings, templates and regular expressions: ``\\x3C`` is the same
+there."""
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -120,8 +122,8 @@ class StoredAnswer:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """Contents of a report: responses in order of their requests, the first that of ``runs``; requests that the page
-    answers with a sentence; sentences on data left out."""
+    """Responses in order of their requests, the first that of ``runs``; requests that the page answers with a sentence;
+    sentences on data left out."""
 
     runs: tuple[str, ...]
     answers: tuple[StoredAnswer, ...]
@@ -130,22 +132,16 @@ class Contents:
 
 
 class _Collected:
-    """The responses so far, and requests and sentences on those left out.
-
-    Attributes:
-        room: Characters of packed responses that still fit.
-        kept: Steps and phases of the snapshots in the report, by run and device.
-        dropped: Number of responses that did not fit, by route.
-    """
+    """The responses so far, and requests and sentences on those left out."""
 
     def __init__(self, source: Source, room: int) -> None:
         self.reader = Reader()
         self.source = source
-        self.room = room
+        self.room = room  # characters of packed responses that still fit
         self.answers: list[StoredAnswer] = []
         self.refusals: list[tuple[Question, str]] = []
-        self.kept: dict[tuple[str, str], list[Step]] = {}
-        self.dropped: dict[str, int] = {}
+        self.kept: dict[tuple[str, str], list[Step]] = {}  # steps of the snapshots in the report, by run and device
+        self.dropped: dict[str, int] = {}  # number of responses that did not fit, by route
         self._handlers = Handlers(self.reader)
 
     def take(self, route: str, **parameters: object) -> StoredAnswer | None:
@@ -201,7 +197,7 @@ def _report(options: argparse.Namespace) -> int:
 
 
 def write_report(logdir: str, path: str, names: Sequence[str] = ()) -> tuple[Contents, int]:
-    """Write a report; return its contents and its size in bytes. Errors are those of `collect` and of the file."""
+    """Write a report; return its contents and its size in bytes."""
     _check_output(path)
     contents = collect(logdir, names)
     script, _ = StaticFiles().read("index.js")
@@ -228,7 +224,8 @@ def _check_output(path: str) -> None:
 
 def render(contents: Contents, script: str) -> str:
     """The page, with `script` as its only code and `contents` as data."""
-    code = escape_script(script)
+    code = _ENDS.sub(r"\\x3C", script)
+    data = json.dumps(report_data(contents), separators=(",", ":"), allow_nan=False)
     digest = base64.b64encode(hashlib.sha256(code.encode("utf-8")).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -239,22 +236,9 @@ def render(contents: Contents, script: str) -> str:
         version=html.escape(__version__),
         title=html.escape(f"Memory of {', '.join(contents.runs)}"),
         data_id=DATA_ID,
-        data=escape_json(report_data(contents)),
+        data=data.replace("<", "\\u003c"),  # so that it contains no markup
         script=code,
     )
-
-
-def escape_script(script: str) -> str:
-    """Escape JavaScript for a script element: no end tags and no comment starts.
-
-    Both occur only in strings, templates and regular expressions, where ``\\x3C`` is the same character.
-    """
-    return _ENDS.sub(r"\\x3C", script)
-
-
-def escape_json(data: Any) -> str:
-    """JSON without ``<``, so that it contains no markup."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def report_data(contents: Contents) -> dict[str, Any]:
@@ -272,11 +256,8 @@ def report_data(contents: Contents) -> dict[str, Any]:
 def collect(
     logdir: str | os.PathLike[str], names: Sequence[str] = (), max_data_bytes: int = MAX_DATA_BYTES
 ) -> Contents:
-    """Collect a report on the runs `names` under `logdir`, or on the newest ones.
-
-    Raises:
-        NotFoundError: The directory or a run does not exist, or there are no runs.
-        RequestError: Too many runs, or the list of runs exceeds `max_data_bytes`.
+    """Collect a report on the runs `names` under `logdir`, or on the newest ones: `NotFoundError` without one of them,
+    `RequestError` if there are too many, or their list exceeds `max_data_bytes`.
     """
     source = _ChosenRuns(logdir)
     catalog = Reader().catalog(source)
@@ -332,17 +313,17 @@ def _devices_of(info: Mapping[str, Any]) -> list[str]:
     return [device["device"] for device in info["devices"][:MAX_DEVICES]]
 
 
-def _answers(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
-    devices: list[str | None] = [*_devices_of(info)]
-    for device, phase in itertools.product(devices or [None], info["phases"] or ["train"]):
-        collected.take("answers", run=info["run"], device=device, phase=phase)
-    return ()
+def _each(*routes: str, devices: bool = False, phases: bool = False) -> "Part":
+    """A part of the responses of some routes, for each device or phase; without a device, that of a phase says why."""
 
+    def part(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+        of_devices: list[str | None] = [*_devices_of(info)] if devices else [None]
+        of_phases = info["phases"] or ["train"] if phases else [None]
+        for device, phase, route in itertools.product(of_devices or [None] * phases, of_phases, routes):
+            collected.take(route, run=info["run"], device=device, phase=phase)
+        return ()
 
-def _devices(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
-    for phase in info["phases"] or ["train"]:
-        collected.take("devices", run=info["run"], phase=phase)
-    return ()
+    return part
 
 
 def _overviews(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
@@ -452,13 +433,6 @@ def _failures(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
     return ()
 
 
-def _what_ifs(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
-    # Other conditions and budgets need the server; the page says so.
-    for device, route in itertools.product(_devices_of(info), ("what_if", "plan", "demand")):
-        collected.take(route, run=info["run"], device=device)
-    return ()
-
-
 def _timelines(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
     timelines = collected.reader.run(collected.source, info["run"], {*BASIC, TIMELINES}).run.timelines
     for device in _devices_of(info):
@@ -499,17 +473,11 @@ def _activations(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str
     return ()
 
 
-PARTS: tuple[Callable[[_Collected, Mapping[str, Any]], Iterable[str]], ...] = (
-    _answers,
-    _devices,
-    _overviews,
-    _layers,
-    _lists,
-    _snapshots,
-    _failures,
-    _what_ifs,
-    _timelines,
-    _maps,
-    _activations,
+Part: TypeAlias = Callable[[_Collected, Mapping[str, Any]], Iterable[str]]
+PARTS: tuple[Part, ...] = (
+    *(_each("answers", devices=True, phases=True), _each("devices", phases=True)),
+    *(_overviews, _layers, _lists, _snapshots, _failures),
+    _each("what_if", "plan", "demand", devices=True),  # other conditions and budgets need the server; the page says so
+    *(_timelines, _maps, _activations),
 )
 """The parts by priority: the last ones are dropped first at the size limit."""

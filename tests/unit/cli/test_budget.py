@@ -15,24 +15,17 @@ FIVE_PERCENT = Regression("5%", Fraction(5, 100), 0)
 DAMAGE = "session s, samples: steps 3 to 7 are missing (1 record lost)"
 
 
-def make_run(
-    peaks: list[int],
-    *,
-    name: str = "run",
-    device: str = "GPU:0",
-    damage: tuple[str, ...] = (),
-    notes: tuple[str, ...] = (),
-) -> Run:
-    return of_samples(make_samples(range(len(peaks)), peaks, device=device), name, damage, notes)
+def make_run(peaks: list[int], device: str = "GPU:0", **said: tuple[str, ...]) -> Run:
+    return of_samples(make_samples(range(len(peaks)), peaks, device=device), **said)
 
 
-def of_samples(samples: Samples, name: str = "run", damage: tuple[str, ...] = (), notes: tuple[str, ...] = ()) -> Run:
-    return run_with(samples, name=name, notes=notes, damage=damage)
+def of_samples(samples: Samples, **said: tuple[str, ...]) -> Run:
+    return run_with(samples, name="run", **said)  # type: ignore[arg-type]
 
 
 def check_run(run: Run, budget: Budget, baseline: Run | None = None) -> list[BudgetCheck]:
     before = {} if baseline is None else {"": measure(baseline, budget)}
-    return check_workers(run.name, [("", measure(run, budget))], budget, before)
+    return check_workers(run.name, {"": measure(run, budget)}, budget, before)
 
 
 def limit(size: int) -> Budget:

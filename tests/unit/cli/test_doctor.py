@@ -1,13 +1,10 @@
 """What `tb-memplugin doctor` finds wrong, its lines and its exit codes; integration tests run it as it is."""
 
 import dataclasses
-import functools
-import itertools
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-import keras
 import pytest
 import tensorflow as tf
 from reading_cases import make_snapshot
@@ -174,51 +171,3 @@ def test_the_tab_must_be_registered(monkeypatch: pytest.MonkeyPatch, registered:
     ok, sentence = doctor._tensorboard()
     assert (ok, own.load.call_count, other.load.call_count) == (registered, int(registered), 0)
     assert ("loads the Memory tab" if registered else "the Memory tab is not registered in") in sentence
-
-
-class Recorder(keras.callbacks.Callback):  # type: ignore[misc]
-    """In place of the recorder: counts steps."""
-
-    made: "Recorder"
-
-    def __init__(self, directory: str, trace_steps: Any) -> None:
-        super().__init__()
-        self.steps, self.closed, self.trace_steps = 0, False, trace_steps
-        Recorder.made = self
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.steps += 1
-
-    def close(self) -> None:
-        self.closed = True
-
-
-@pytest.mark.parametrize(
-    ("seconds", "steps", "weights", "expected"),
-    [
-        # Steps 0 to 10, the last of which is traced, and the next one; 64 * 256 + 256 and 256 * 8 + 8 floats.
-        (
-            0.0,
-            12,
-            4 * 18_696,
-            "5 steps recorded; weights equal Keras's count, 0.0% unattributed, the replay reproduces",
-        ),
-        (15.0, 16, 4, "!!weights are 4 B, Keras counts 74,784 B; a note"),  # the 15 s have passed before the 16th step
-        (0.0, 12, None, "!!nothing was recorded; a warning above says why"),
-    ],
-)
-def test_a_training_goes_on_until_its_time_and_its_traced_steps_are_over(
-    monkeypatch, seconds, steps, weights, expected
-) -> None:
-    monkeypatch.setattr("tb_memplugin.recorder.loop.MemoryCallback", Recorder)
-    run = SimpleNamespace(
-        snapshots=[snapshot(weights or 0, 0)], notes=("a note",), samples=SimpleNamespace(step=range(5))
-    )
-    monkeypatch.setattr(doctor, "load", lambda _: {} if weights is None else {".": run})
-    monkeypatch.setattr(keras.Model, "compile", functools.partialmethod(keras.Model.compile, run_eagerly=True))
-    moments = itertools.count(100.0)  # a second for each step
-    monkeypatch.setattr(doctor, "time", SimpleNamespace(monotonic=lambda: next(moments)))
-    ok, sentence = doctor._recording(seconds)
-    made = Recorder.made
-    assert (made.steps, made.closed, made.trace_steps) == (steps, True, (3, 10))
-    assert ok is not expected.startswith("!!") and sentence.startswith(expected.removeprefix("!!"))

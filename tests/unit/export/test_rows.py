@@ -20,7 +20,6 @@ from reading_cases import (
 from worker_runs import write_workers
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.export import rows as module
 from tb_memplugin.export.loading import Runs
 from tb_memplugin.export.rows import (
     DAY_SECONDS,
@@ -123,17 +122,6 @@ def test_layers_held_tensors_and_failures_are_those_that_were_written(small: Rec
         assert failure[name] == getattr(oom, name)
 
 
-def test_a_repeated_step_is_exported_once(tmp_path: pathlib.Path) -> None:
-    # GIVEN a training that was resumed at step 3
-    for steps, peak, start in ((range(6), 1000, START), (range(3, 9), 2000, START + 600)):
-        write(tmp_path / "run", make_samples(steps, [peak] * 6, start=start))
-    rows = exported(tmp_path)["samples"]
-    assert [(row["step"], row["peak_bytes"]) for row in rows] == [
-        *((step, 1000) for step in range(3)),
-        *((step, 2000) for step in range(3, 9)),
-    ]
-
-
 def test_a_damaged_file_is_a_dead_letter_and_the_rest_is_exported(tmp_path: pathlib.Path) -> None:
     write_small_run(tmp_path / "small")
     path = max(event_files(tmp_path), key=lambda path: path.stat().st_size)
@@ -151,28 +139,6 @@ def test_a_file_of_noise_is_a_dead_letter_without_rows(tmp_path: pathlib.Path) -
     records = exported(tmp_path)
     assert [row["exported"] for row in records["dead_letters"]] == [False]
     assert not any(records[name] for name in TABLES if name != "dead_letters")
-
-
-def test_what_fails_while_reading_is_a_dead_letter_without_the_path(tmp_path, monkeypatch) -> None:
-    write_small_run(tmp_path / "small")
-
-    def fails(unit: object) -> None:
-        raise RuntimeError(f"cannot open {tmp_path}/small")
-
-    monkeypatch.setattr(module, "read_unit", fails)
-    (unit,) = export_units(str(tmp_path))
-    tables, readable = unit_tables(unit)
-    assert not readable
-    assert [row["reason"] for row in rows_of_table("dead_letters", tables["dead_letters"])] == ["cannot open …/small"]
-
-
-@pytest.mark.parametrize(("second", "year"), [(-1e11, None), (-6.2e10, 5), (0.0, 1970), (2.5e11, 9892), (2.6e11, None)])
-def test_a_clock_that_is_far_off_costs_the_time_only(tmp_path: pathlib.Path, second: float, year: int | None) -> None:
-    write(tmp_path / "exp", make_samples([0, 1], [100, 200], start=second))
-    rows = exported(tmp_path)
-    times = [row["time"] for row in rows["samples"]]
-    assert [None if time is None else time.year for time in times] == [year, year]  # type: ignore[attr-defined]
-    assert [row["peak_bytes"] for row in rows["samples"]] == [100, 200] and not rows["dead_letters"]
 
 
 NOON = 1_790_035_200.0 - 12 * 3600

@@ -24,10 +24,3 @@ def test_the_page_describes_exactly_the_tables() -> None:
     assert re.findall(r"^### (.*)$", tables, re.M) == list(TABLES)
     for name, table in TABLES.items():
         assert described(name, table) in tables, f"docs/export.md must have:\n{described(name, table)}"
-
-
-def test_sizes_are_integers_and_names_are_used_once() -> None:
-    for table in TABLES.values():
-        names = [column.name for column in table.columns]
-        assert len(set(names)) == len(names)
-        assert all(column.kind == "integer" for column in table.columns if column.name.endswith("bytes"))
