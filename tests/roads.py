@@ -9,7 +9,7 @@ taken for called where its name is, unless more than `MOST_NAMESAKES` files defi
 
 A **declaration** of `Snapshot.largest_free_bytes` is a file in which a statement about snapshots spells the name as a
 field, as a string, as a keyword with a text, or, in TypeScript, before a type or a check; and the page http_api.md, if
-a section on snapshots does.
+a section on snapshots does outside of its generated parts.
 
 On neither are the generated `schema.ts` and a room's face, which only imports: neither is written for a quantity.
 
@@ -187,7 +187,8 @@ def declarations(root: pathlib.Path) -> Iterator[str]:
         if path.stem != "schema" and any("napshot" in part and spelt.search(part) for part in parts):
             yield path.relative_to(root).as_posix()
     page = root / "tb_memplugin/server/http_api.md"
-    sections = page.read_text(encoding="utf-8").split("\n## ") if page.exists() else []
+    text = re.sub("<!-- generated.*?<!-- end -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    sections = text.split("\n## ")
     if any("snapshot" in section.partition("\n")[0] and FACT in section for section in sections):
         yield page.relative_to(root).as_posix()
 

@@ -55,6 +55,7 @@ from tb_memplugin.analysis.pool import (
     PoolHistory,
     PoolSource,
     PoolSpan,
+    PoolSteps,
     device_memory,
     pool_history,
     pool_steps,

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tb_memplugin.errors import RequestError
-from tb_memplugin.schema import DeviceSamples, HeldTensorGroup, Layer, LedgerRow, Oom
+from tb_memplugin.schema import DeviceSamples, HeldTensorGroup, Layer, LedgerRow, Oom, Samples, meanings
 
 VERSION = 1
 """Rises with each change of a table, so that everything is exported anew."""
@@ -41,18 +41,21 @@ _UNKNOWN = "unknown"
 _KINDS: Mapping[Any, Kind] = {int: "integer", bool: "flag", float: "time", tuple: "dimensions", np.ndarray: "integer"}
 
 
-def _fields(record: type, **meanings: str | tuple[str, str]) -> tuple[Column, ...]:
-    """Columns of fields of a record, of the fields' types; a second text says what NULL means if not ``unknown``."""
-    hints = typing.get_type_hints(record)
+def _fields(record: type, names: str = "", **null: str) -> tuple[Column, ...]:
+    """Columns of fields of a record, by default all, with their types and meanings.
+
+    Args:
+        null: What NULL means, by column, if it is not ``unknown``.
+    """
+    hints, meaning = typing.get_type_hints(record), meanings(record)
     columns = []
-    for name, meaning in meanings.items():
-        hint = hints["wall_time" if name == "time" else name]
-        optional = types.NoneType in typing.get_args(hint)
-        kind = typing.get_args(hint)[0] if optional else hint
+    for name in names.split() or hints:
+        field = "wall_time" if name == "time" else name
+        optional = types.NoneType in typing.get_args(hints[field])
+        kind = typing.get_args(hints[field])[0] if optional else hints[field]
         kind = typing.get_origin(kind) or kind
-        null = _UNKNOWN if optional or kind in (float, np.ndarray) else ""
-        text, unknown = (meaning, null) if isinstance(meaning, str) else meaning
-        columns.append(Column(name, _KINDS.get(kind, "text"), text, unknown))
+        unknown = null.get(name, _UNKNOWN if optional or kind in (float, np.ndarray) else "")
+        columns.append(Column(name, _KINDS.get(kind, "text"), meaning[field], unknown))
     return tuple(columns)
 
 
@@ -74,20 +77,8 @@ TABLES: Mapping[str, TableSchema] = {
         "a step or batch on a device",
         *_STEP,
         Column("epoch", "integer", "epoch from 0", "outside an epoch"),
-        *_fields(
-            DeviceSamples,
-            in_use_bytes="allocated at step end",
-            peak_bytes="highest allocated bytes of the step",
-            capacity_bytes="the allocator's limit",
-            pool_bytes="reserved by the allocator at step end",
-            largest_free_bytes="largest free chunk at step end",
-            driver_process_bytes="device memory of the process, by the driver",
-            driver_used_bytes="device memory of all processes, by the driver",
-            driver_total_bytes="total device memory, by the driver",
-        ),
-        Column("host_resident_bytes", "integer", "host RSS of the process", _UNKNOWN),
-        Column("tf_data_bytes", "integer", "elements in buffers and caches of `tf.data`, read at some steps", _UNKNOWN),
-        Column("pinned_pool_bytes", "integer", "TensorFlow's pool of pinned host memory, read at some steps", _UNKNOWN),
+        *sorted(_fields(DeviceSamples), key=lambda column: column.name.startswith("driver_")),
+        *_fields(Samples, "host_resident_bytes tf_data_bytes pinned_pool_bytes"),
     ),
     "peaks": TableSchema(
         "a device in a phase on a day, at its highest peak",
@@ -108,14 +99,7 @@ TABLES: Mapping[str, TableSchema] = {
         "bytes of one layer and category, in the breakdown of a traced or failed step",
         *_STEP,
         Column("at_failure", "flag", "breakdown at a failed allocation, not at the peak of a traced step"),
-        *_fields(
-            LedgerRow,
-            layer=("layer path", "not tied to a layer"),
-            category="category",
-            trainable=("whether the layer's weights are trainable", "not applicable, or unknown"),
-            bytes="allocated bytes; the rows of a breakdown sum to the bytes in use",
-            rounding_bytes="part of `bytes` that was not requested",
-        ),
+        *_fields(LedgerRow, layer="not tied to a layer", trainable="not applicable, or unknown"),
     ),
     "layers": TableSchema(
         "a layer of the model, from a step on",
@@ -125,59 +109,23 @@ TABLES: Mapping[str, TableSchema] = {
         Column("reason", "text", "why the table was made"),
         Column("optimizer", "text", "class of the optimizer", "not built yet"),
         Column("position", "integer", "place in the model, from 0"),
-        *_fields(
-            Layer,
-            path="layer path",
-            type="class of the layer",
-            trainable="whether it has trainable weights",
-            parameters="number of weights",
-            weight_bytes="size of its weights",
-            trainable_weight_bytes="size of its trainable weights",
-            optimizer_bytes="size of the optimizer's slots for it",
-            output_shape="shape of its output; -1 for the batch",
-            output_dtype="dtype of its output",
-            output_bytes="size of its outputs for one batch",
-        ),
+        *(column for column in _fields(Layer) if column.name not in ("unit", "recomputed")),
     ),
     "held_tensors": TableSchema(
         "tensors of one shape that a Python object, a function or a data set keeps, in a breakdown",
         *_STEP,
-        *_fields(
-            HeldTensorGroup,
-            shape="shape of each tensor",
-            dtype="dtype of each tensor",
-            count="number of tensors",
-            bytes="size of all of them",
-            held_by="variable, container or object that holds them",
-            line="Python line that made them, such as `train.py:42`",
-            retaining_path="references from a module or function to them",
-            category="their category in the ledger",
-        ),
+        *_fields(HeldTensorGroup),
     ),
     "failures": TableSchema(
         "a failed allocation",
         *_DEVICE,
         *_fields(
             Oom,
-            step=("failed step; outside of steps the last one before", "imported from a file, before the first step"),
-            phase=(_PHASE, "imported from a file, outside of steps"),
-            during=("`step`, `between_steps` or `building` (a model)", "imported from a file"),
-            time="time of the failure",
-            status="`failed`; `survived` if the program caught the error; `failing` if the process was killed while "
-            "it waited for memory",
-            verdict="`capacity` or `fragmentation`",
-            reason="sizes behind the verdict, as a sentence",
-            requested_bytes="size of the request",
-            in_use_bytes="allocated",
-            free_bytes="free bytes of the pool",
-            largest_free_bytes="largest free chunk",
-            pool_bytes="reserved by the allocator",
-            capacity_bytes="the allocator's limit",
-            op="op of the request",
-            layer="layer of the request",
-            shape="shape of the requested tensor",
-            line="line of the program, such as `train.py:42`",
-            batch_size="examples in the batch",
+            "step phase during time status verdict reason requested_bytes in_use_bytes free_bytes largest_free_bytes "
+            "pool_bytes capacity_bytes op layer shape line batch_size",
+            step="imported from a file, before the first step",
+            phase="imported from a file, outside of steps",
+            during="imported from a file",
         ),
     ),
     "dead_letters": TableSchema(

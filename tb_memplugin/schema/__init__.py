@@ -22,7 +22,16 @@ from tb_memplugin.schema.basics import (
     values_of,
 )
 from tb_memplugin.schema.downsample import extreme_rows
-from tb_memplugin.schema.fields import MAX_BYTES, MAX_ROWS, Bounds, Field, fields_of, stored_fields
+from tb_memplugin.schema.fields import (
+    MAX_BYTES,
+    MAX_ROWS,
+    Bounds,
+    Field,
+    column_names,
+    fields_of,
+    meanings,
+    stored_fields,
+)
 from tb_memplugin.schema.groups import Group, GroupBytes, TracedPeak, group_sums, ledger_totals
 from tb_memplugin.schema.layers import (
     Layer,

@@ -7,6 +7,8 @@ yields sentences on what does not hold.
 
 import dataclasses
 import functools
+import inspect
+import re
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -127,6 +129,24 @@ def fields_of(record: Any) -> tuple[Field, ...]:
     hints = typing.get_type_hints(record, include_extras=True)
     fields = [(_field(one.name, hints[one.name]), one.default) for one in dataclasses.fields(record)]
     return tuple(dataclasses.replace(field, optional=field.optional or default is None) for field, default in fields)
+
+
+@functools.cache
+def meanings(record: Any) -> Mapping[str, str]:
+    """Name of a field to what it is and its unit, as a clause: its entry under ``Attributes:`` in the docstring."""
+    found: dict[str, str] = {}
+    _, _, listed = inspect.cleandoc(record.__doc__ or "").partition("Attributes:\n")
+    for names, text in re.findall(r"^    (\w[\w, ]*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE):
+        clause = " ".join(text.split()).removesuffix(".").replace("``", "`")
+        first, space, rest = clause.partition(" ")
+        first = first.lower() if first == first.capitalize() else first  # not "TensorFlow's"
+        found.update(dict.fromkeys(names.split(", "), first + space + rest))
+    return found
+
+
+def column_names(record: Any, table: str) -> tuple[str, ...]:
+    """The fields of a record that are columns of a table."""
+    return tuple(field.name for field in fields_of(record) if field.table and field.table.name == table)
 
 
 def stored_fields(record: Any) -> Iterator[Field]:

@@ -39,16 +39,16 @@ class Layer:
     """One layer of a model; its figures exclude those of layers inside it.
 
     Attributes:
-        path: Place in the model's tree, e.g. ``sequential/vgg16/block1_conv2``.
-        type: Class name, e.g. ``Conv2D``.
+        path: Layer path: its place in the model's tree, e.g. ``sequential/vgg16/block1_conv2``.
+        type: Class of the layer, e.g. ``Conv2D``.
         trainable: Whether it has trainable weights; for a layer without weights, its own flag.
         parameters: Number of elements of its weights.
         weight_bytes: Bytes of its weights (elements × size of the dtype), frozen and trainable.
         trainable_weight_bytes: Bytes of its trainable weights.
         optimizer_bytes: Bytes of the optimizer's slots for its weights.
-        output_shape: Shape of its (first) output with -1 for unknown dimensions such as the batch; None if not built.
-        output_dtype: Name of the dtype of its output.
-        output_bytes: Bytes of its outputs for one batch, None if a dimension is unknown.
+        output_shape: Shape of its (first) output; -1 for unknown dimensions such as the batch.
+        output_dtype: Dtype of its output.
+        output_bytes: Bytes of its outputs for one batch.
         unit: Number of the layers between two neighboring cut points of the layer graph, in the order of the forward
             pass: those with one number, or with consecutive ones, can be recomputed together. None if it cannot be
             recomputed, or only with the layer that it is in.

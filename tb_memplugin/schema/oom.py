@@ -68,25 +68,30 @@ class Oom:
 
     Attributes:
         identifier: Identifies the failure within its session; a later record of the same failure replaces it.
-        status: ``failing`` while TensorFlow waits for memory, which stays if the process is then killed; ``tolerated``
-            withdraws the failure, as the step continued; ``survived`` is a failure whose error the program caught.
-        step, phase: The failed step. Outside of steps, the last step before the failure, and None. Both are None before
-            the first step and for an imported file.
-        during: ``step``, or where else memory ran out: ``building`` a model, or ``between_steps``; None for an imported
-            file.
-        device, wall_time: Where and when.
-        requested_bytes, op, layer, shape: The failed request, the op and layer that made it, and the tensor's shape.
-        line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
-        free_bytes, largest_free_bytes: Free bytes of the pool, and its largest free chunk; if the pool is unknown, the
-            bytes of the limit that are not in use.
-        in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.
-        verdict: None if a figure for it is missing.
-        reason: The figures behind the verdict, as a sentence.
+        status: ``failed``; ``survived`` if the program caught the error; ``failing`` while TensorFlow waits for memory,
+            which stays if the process is then killed. A record ``tolerated`` withdraws the failure: the step continued.
+        step: Failed step; outside of steps the last one before, null before the first one.
+        phase: Its phase; null outside of steps.
+        during: ``step``, or where else memory ran out: ``building`` (a model) or ``between_steps``.
+        device: Where.
+        wall_time: Time of the failure.
+        requested_bytes: Size of the request.
+        op: Op of the request.
+        layer: Layer of the request.
+        shape: Shape of the requested tensor.
+        line: The user's line that called the layer or op, such as ``train.py:42``.
+        free_bytes: Free bytes of the pool; if it is unknown, the bytes of the limit that are not in use.
+        largest_free_bytes: Largest free chunk.
+        in_use_bytes: Allocated.
+        pool_bytes: Reserved by the allocator.
+        capacity_bytes: The allocator's limit.
+        verdict: ``capacity`` or ``fragmentation``; null if a figure for it is missing.
+        reason: Sizes behind the verdict, as a sentence.
         ledger: Memory at failure by owner; sums to `in_use_bytes`; empty if that is unknown.
         fixes: Possible fixes, if requested: they are not recorded but simulated from the recorded steps.
         map: The chunks at the failure.
         not_available: Sentences on what is unknown.
-        batch_size: Examples in the batch of the failed step; None if unknown.
+        batch_size: Examples in the batch of the failed step.
     """
 
     identifier: str

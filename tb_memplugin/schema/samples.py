@@ -16,14 +16,14 @@ class DeviceSamples:
     """Allocator figures of one device, shape [rows] as in their `Samples`; `MISSING` if unknown.
 
     Attributes:
-        in_use_bytes: Allocated at the end of the step (allocator's `bytes_in_use`).
-        peak_bytes: Maximum of `in_use_bytes` during the step (allocator's peak, reset at the step's start).
+        in_use_bytes: Allocated at step end.
+        peak_bytes: Highest allocated bytes of the step.
         capacity_bytes: The allocator's limit.
-        driver_process_bytes: Device memory of this process, by the driver.
+        driver_process_bytes: Device memory of the process, by the driver.
         driver_used_bytes: Device memory of all processes, by the driver.
-        driver_total_bytes: Total device memory.
-        pool_bytes: Reserved by the allocator at the end of the step.
-        largest_free_bytes: The pool's largest free chunk at the end of the step.
+        driver_total_bytes: Total device memory, by the driver.
+        pool_bytes: Reserved by the allocator at step end.
+        largest_free_bytes: Largest free chunk at step end.
     """
 
     in_use_bytes: MaybeSizes
@@ -48,11 +48,11 @@ class Samples:
         phase: Index into `PHASES`.
         epoch: Epoch from 0, `MISSING` outside an epoch.
         wall_time: Time of the step's end, in seconds since the Unix epoch.
-        host_resident_bytes: Resident memory of the process (host RSS), `MISSING` if unknown.
+        host_resident_bytes: Host RSS of the process.
         devices: Device name (``GPU:0``) to its figures.
-        tf_data_bytes: Elements in buffers and caches of ``tf.data``, as its own model of the pipelines counts them;
-            read at some steps.
-        pinned_pool_bytes: TensorFlow's pool of host memory that is pinned for transfers to GPUs (``gpu_host_bfc``);
+        tf_data_bytes: Elements in buffers and caches of ``tf.data`` by its own model of the pipelines, read at some
+            steps.
+        pinned_pool_bytes: TensorFlow's pool of host memory that is pinned for transfers to GPUs (``gpu_host_bfc``),
             read at some steps.
     """
 

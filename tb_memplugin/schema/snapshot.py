@@ -86,12 +86,11 @@ class LedgerRow:
     """Bytes of one owner at one instant.
 
     Attributes:
-        layer: None if not tied to a layer.
-        category: ``rounding`` holds allocated − requested bytes; its rows keep the owner's layer and trainable.
-        trainable: None if not applicable, and for unsplit remainders of weight chunks of unknown trainability.
-        bytes: Requested bytes, or rounding; allocated bytes if the request is unknown.
-        rounding_bytes: The part of `bytes` that was not requested: 0, or all bytes in category ``rounding``; None if
-            unknown.
+        layer: Layer path; null if not tied to a layer.
+        category: Category; ``rounding`` holds allocated − requested bytes and keeps the owner's layer and trainability.
+        trainable: Whether the layer's weights are trainable; null if not applicable, or unknown.
+        bytes: Requested bytes, or rounding; allocated if the request is unknown. The rows sum to the bytes in use.
+        rounding_bytes: Part of `bytes` that was not requested: 0, or all bytes of category ``rounding``.
     """
 
     layer: str | None
@@ -103,8 +102,12 @@ class LedgerRow:
 
 @dataclasses.dataclass(frozen=True)
 class SavedRow:
-    """Requested bytes of a layer's forward results that are saved for the backward pass, at the end of the forward
-    pass."""
+    """A layer's forward results that are saved for the backward pass, at the end of the forward pass.
+
+    Attributes:
+        layer: Layer path; null if not tied to a layer.
+        bytes: Their requested bytes.
+    """
 
     layer: str | None
     bytes: Size
@@ -115,8 +118,10 @@ class Replay:
     """How much of a traced step its replay reproduced, from the memory map at the start by the allocator's rules.
 
     Attributes:
-        addresses, of_addresses: Allocations at the recorded address, and all allocations.
-        chunks, of_chunks: Chunks of the memory map at the step's end that the replay ends with, and all chunks.
+        addresses: Allocations that got the address that the allocator chose.
+        of_addresses: All allocations.
+        chunks: Chunks of the memory map at the step's end that the replay ends with.
+        of_chunks: All chunks of that map.
         peak_bytes: The replay's peak of allocated bytes.
     """
 
@@ -145,14 +150,15 @@ class HeldTensorGroup:
     """Tensors of one shape and dtype that one holder keeps: a Python object, a function, a data set or an optimizer.
 
     Attributes:
-        shape, dtype: Shape and dtype name of each.
+        shape: Shape of each tensor.
+        dtype: Dtype of each tensor.
         count: Number of tensors.
         bytes: Requested bytes of all of them.
-        held_by: The holder, e.g. "list `history` in module __main__", "constant of function `step`", "data set",
-            "variable `buffer`" or "sparse gradient of layer net/table, made dense"; None if unknown.
-        line: The user's line that made most of those that the step itself made, e.g. ``train.py:42``; None if unknown.
-        retaining_path: The references from a module or a running function to them, with "…" for those that differ, e.g.
-            ``module __main__ › history (list) › […] (dict) › "loss"``; None if unknown.
+        held_by: What holds them, e.g. "list `history` in module __main__", "constant of function `step`", "data set",
+            "variable `buffer`" or "sparse gradient of layer net/table, made dense".
+        line: The Python line that made most of those that the step itself made, such as ``train.py:42``.
+        retaining_path: References from a module or a running function to them, with "…" for those that differ, e.g.
+            ``module __main__ › history (list) › […] (dict) › "loss"``.
         category: Their category in the ledger.
     """
 
@@ -171,20 +177,23 @@ class Snapshot:
     """The breakdown of one step on one device: of a traced step at its peak, or of a failed step at its failure.
 
     Attributes:
-        step, phase, device: The step.
+        step: Training step.
+        phase: Its phase.
+        device: Its device.
         wall_time: Seconds since the epoch.
-        batch_size: Examples in the step's batch; None if unknown.
-        mode: How the step ran; ``xla`` if most bytes are inside compiled modules; None at a failure.
+        batch_size: Examples in the step's batch.
+        mode: How the step ran; ``xla`` if most bytes are inside compiled modules; null at a failure.
         in_use_bytes: Allocated at the step's peak, or at the failure; the ledger sums to it exactly.
         pool_bytes: Reserved by the allocator at the peak.
-        largest_free_bytes: The largest free chunk of the pool at the peak.
+        largest_free_bytes: Largest free chunk of the pool at the peak.
         capacity_bytes: The allocator's limit.
-        fragmentation: The allocator's own figure at the peak: (free - largest free) / free in the pool.
-        rounding_bytes: Total of category ``rounding``, None if unknown.
+        fragmentation: The allocator's own figure at the peak: (free − largest free) / free in the pool.
+        rounding_bytes: Total of category ``rounding``.
         ledger: Rows at the peak, one for each (layer, category, trainable), largest first.
-        saved_for_backward: Rows at the end of the forward pass, or at the failure, largest first.
+        saved_for_backward: Activations that are live at the end of the forward pass and that the backward pass reads,
+            or those at the failure, largest first.
         not_available: Sentences on what is unknown.
-        replay: The check of the step by its replay; None without memory maps.
+        replay: The check of the step by its replay; null without memory maps.
         held_tensors: The tensors of category ``held_tensors`` at the peak, and those of other categories that something
             outside of the step's ops keeps or makes: constants of functions, data sets, variables of no model, sparse
             gradients made dense. Largest group first.

@@ -1,11 +1,12 @@
 """The objects in the answers of all routes: each field with its type, taken from the records where these have it.
 
-``frontend/src/schema.ts`` follows from it, with a check of each object. Run as
+``frontend/src/schema.ts`` follows from it, with a check of each object and the names of the columns. Run as
 ``python -m tb_memplugin.server.answer_types PATH`` to write it there; tests hold it and stored answers against this.
 """
 
 import dataclasses
 import graphlib
+import json
 import pathlib
 import re
 import sys
@@ -198,6 +199,23 @@ OBJECTS = _with_records(_OBJECTS)
 """Name of an object to its fields; a route says which of them it answers with."""
 
 
+_STEP_POOL = [
+    one.name
+    for one in schema.fields_of(analysis.PoolSteps)
+    if one.kind in ("integers", "numbers") and one.name != "source"
+]
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "OVERVIEW_COLUMNS": (
+        *("step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced"),
+        *(field.name for field in schema.fields_of(schema.DeviceSamples)),
+    ),
+    "POOL_COLUMNS": ("pool_source", *_STEP_POOL),
+    "MAP_COLUMNS": schema.column_names(schema.MemoryMap, "chunks"),
+    "TIMELINE_COLUMNS": schema.column_names(schema.Timeline, "allocations"),
+}
+"""List of the columns of a route in the page's schema."""
+
+
 _CHECKS = {str: "text", bool: "flag", int: "number", float: "number"}
 
 
@@ -235,6 +253,8 @@ def typescript() -> str:
     """The types and checks of all objects; each comes after those that it consists of."""
     lines = ["/** The server's answers and their checks, made by `python -m tb_memplugin.server.answer_types`. */", ""]
     lines += ['import { figures, flag, list, maybe, number, numbers, object, oneOf, text } from "./lib/check";', ""]
+    for constant, names in COLUMNS.items():
+        lines.append(f"export const {constant} = {json.dumps(names)} as const;")
     for constant, (name, literal) in NAMED.items():
         texts = "".join(f'  "{text}",\n' for text in texts_of(literal))
         lines += [f"export const {constant} = [\n{texts}] as const;"]

@@ -10,15 +10,23 @@ from tb_memplugin.allocator import map_summary
 from tb_memplugin.analysis import device_memory
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.export import describe_oom, describe_snapshot
-from tb_memplugin.schema import MISSING, OWNER_SOURCES, MemoryMap, Phase, Timeline, as_json, some, values_of
+from tb_memplugin.schema import (
+    MISSING,
+    OWNER_SOURCES,
+    MemoryMap,
+    Phase,
+    Timeline,
+    as_json,
+    column_names,
+    some,
+    values_of,
+)
 from tb_memplugin.server.messages import ANY_DEVICE, ANY_STEP, DEVICE, PHASE, PLACE, RUN, STEP, Columns, MapPlace, route
 from tb_memplugin.server.workers import Lookup, at_step
 from tb_memplugin.storage.files import Source
 from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES
 
 _STATES = ("free", "in_use", "unknown")
-_MAP_COLUMNS = ("address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region")
-_TIMELINE_COLUMNS = ("start", "end", "bytes", "rounding_bytes", "count", "owner")
 _TIMELINE_INDICES = ("op", "address", "shape", "line")
 """Columns in which -1 is unknown."""
 
@@ -64,7 +72,7 @@ class Steps(Lookup):
             "regions": [{"address": address, "bytes": size} for address, size in zip(*regions, strict=True)],
             "summary": map_summary(memory_map),
         }
-        columns: dict[str, npt.NDArray[Any]] = {name: getattr(memory_map, name) for name in _MAP_COLUMNS}
+        columns: dict[str, npt.NDArray[Any]] = values_of(memory_map, *column_names(MemoryMap, "chunks"))
         columns["owner"] = np.where(memory_map.owner < 0, MISSING, memory_map.owner)
         return Columns(fields, columns)
 
@@ -92,7 +100,7 @@ class Steps(Lookup):
             "time_ns": timeline.time_ns.tolist(),
             "event": timeline.event.tolist(),
         }
-        columns: dict[str, npt.NDArray[Any]] = {name: getattr(timeline, name) for name in _TIMELINE_COLUMNS}
+        columns: dict[str, npt.NDArray[Any]] = values_of(timeline, *column_names(Timeline, "allocations"))
         indices = {name: getattr(timeline, name) for name in _TIMELINE_INDICES}
         return Columns(fields, columns | {name: np.where(of < 0, MISSING, of) for name, of in indices.items()})
 

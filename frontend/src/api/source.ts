@@ -2,9 +2,9 @@
 
 import { readColumns, type Check, list, text } from "../lib/check";
 import type { Devices } from "../model/devices";
-import { MAP_COLUMNS, type MemoryMap, type Place } from "../model/memory-map";
-import { OVERVIEW_COLUMNS, type Overview } from "../model/overview";
-import { HOST_PARTS, POOL_COLUMNS, type HostMemory, type PoolSteps } from "../model/pool";
+import type { MemoryMap, Place } from "../model/memory-map";
+import type { Overview } from "../model/overview";
+import { HOST_PARTS, type HostMemory, type PoolSteps } from "../model/pool";
 import type { Activations, LedgerTotals } from "../model/snapshot";
 import { splitRounding, type Timeline } from "../model/timeline";
 import { changedConditions, type Conditions } from "../model/what-if";
@@ -29,7 +29,7 @@ export function parseDevices(json: unknown, where = "devices"): Devices {
 }
 
 export function parseOverview(buffer: ArrayBuffer): Overview {
-  const { answer, numbered } = readColumns(buffer, "overview", schema.overviewHead, OVERVIEW_COLUMNS);
+  const { answer, numbered } = readColumns(buffer, "overview", schema.overviewHead, schema.OVERVIEW_COLUMNS);
   return { ...answer, bytes: numbered("group", answer.groups) };
 }
 
@@ -43,13 +43,12 @@ export function parseLedgerTotals(buffer: ArrayBuffer): LedgerTotals {
   return { ...answer, bytes: numbered("group", answer.groups) };
 }
 
-export const parseMap = (buffer: ArrayBuffer): MemoryMap => readColumns(buffer, "map", schema.mapHead, MAP_COLUMNS).answer;
+export const parseMap = (buffer: ArrayBuffer): MemoryMap => readColumns(buffer, "map", schema.mapHead, schema.MAP_COLUMNS).answer;
 
-const TIMELINE_COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line"] as const;
 export const parseTimeline = (buffer: ArrayBuffer): Timeline =>
-  splitRounding(readColumns(buffer, "timeline", schema.timelineHead, TIMELINE_COLUMNS).answer);
+  splitRounding(readColumns(buffer, "timeline", schema.timelineHead, schema.TIMELINE_COLUMNS).answer);
 
-export const parsePool = (buffer: ArrayBuffer): PoolSteps => readColumns(buffer, "pool", schema.poolHead, POOL_COLUMNS).answer;
+export const parsePool = (buffer: ArrayBuffer): PoolSteps => readColumns(buffer, "pool", schema.poolHead, schema.POOL_COLUMNS).answer;
 
 const parseHostMemory = (buffer: ArrayBuffer): HostMemory =>
   readColumns(buffer, "host_memory", schema.hostMemoryHead, ["step", "wall_time", "host_resident_bytes", ...HOST_PARTS]).answer;

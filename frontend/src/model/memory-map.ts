@@ -5,12 +5,11 @@ import { lowerBound } from "../lib/search";
 import { groupLabel } from "./categories";
 import { at } from "./overview";
 import { NOT_TIED, isGpu } from "./run";
-import type { BlockingChunks, ChunkOwner, MapHead, Phase } from "../schema";
+import type { BlockingChunks, ChunkOwner, MAP_COLUMNS, MapHead, Phase } from "../schema";
 
 /** A map of a traced step, or of a failure by its number. */
 export type Place = { device: string; step: number; phase: Phase } | { oom: number };
 
-export const MAP_COLUMNS = ["address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region"] as const;
 export type MemoryMap = MapHead & { rows: number } & Record<(typeof MAP_COLUMNS)[number], Float64Array>;
 
 export const COLOURINGS = ["category", "layer", "age"] as const;

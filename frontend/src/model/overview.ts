@@ -4,24 +4,10 @@ import { formatBytes, formatDelta, plural } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
 import { groupLabel } from "./categories";
 import { shortName } from "./run";
-import type { Failure, Group, LayerChange, Mode, OverviewHead, SnapshotRef } from "../schema";
+import type { Failure, Group, LayerChange, Mode, OVERVIEW_COLUMNS, OverviewHead, SnapshotRef } from "../schema";
 
-export const OVERVIEW_COLUMNS = [
-  "step",
-  "epoch",
-  "wall_time",
-  "in_use_bytes",
-  "peak_bytes",
-  "capacity_bytes",
-  "host_resident_bytes",
-  "driver_process_bytes",
-  "driver_used_bytes",
-  "driver_total_bytes",
-  "snapshot",
-  "traced",
-] as const;
-/** `bytes` has a column for each group. */
-export type Overview = OverviewHead & { rows: number; bytes: Float64Array[] } & Record<(typeof OVERVIEW_COLUMNS)[number], Float64Array>;
+type OverviewColumn = (typeof OVERVIEW_COLUMNS)[number];
+export type Overview = OverviewHead & { rows: number; bytes: Float64Array[] } & Record<OverviewColumn, Float64Array>;
 
 export function at(column: Float64Array, row: number): number | null {
   const value = column[row];

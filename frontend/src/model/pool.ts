@@ -2,24 +2,12 @@
 
 import { formatBytes, formatExact, formatShare } from "../lib/bytes";
 import { nearestIndex } from "../lib/search";
-import type { Demand, DeviceMemory, MemoryPart, MemorySegment, PoolHead, PoolSource, HostMemoryHead } from "../schema";
+import type { Demand, DeviceMemory, MemoryPart, MemorySegment, POOL_COLUMNS, PoolHead, PoolSource, HostMemoryHead } from "../schema";
 import { groupLabel } from "./categories";
 import { at } from "./overview";
 
-export const POOL_COLUMNS = [
-  "step",
-  "wall_time",
-  "session",
-  "in_use_bytes",
-  "peak_bytes",
-  "capacity_bytes",
-  "pool_source",
-  "pool_bytes",
-  "largest_free_bytes",
-  "fragmentation",
-  "rounding_bytes",
-] as const;
-export type PoolSteps = PoolHead & { rows: number } & Record<(typeof POOL_COLUMNS)[number], Float64Array>;
+type PoolColumn = (typeof POOL_COLUMNS)[number];
+export type PoolSteps = PoolHead & { rows: number } & Record<PoolColumn, Float64Array>;
 
 type Instant = "step end" | "peak" | "failed allocation";
 

@@ -56,6 +56,8 @@ export const OVERVIEW: Overview = {
   driver_process_bytes: unknown,
   driver_used_bytes: unknown,
   driver_total_bytes: unknown,
+  pool_bytes: unknown,
+  largest_free_bytes: unknown,
   snapshot: column(NaN, 0, 0, 0),
   traced: column(0, 1, 0, 0),
   bytes: [column(NaN, 16 * MIB, 20 * MIB, 20 * MIB), column(NaN, 40 * MIB, 0, 0), column(NaN, 8 * MIB, 60 * MIB, 60 * MIB)],

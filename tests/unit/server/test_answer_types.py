@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import pytest
+from api_page import PAGE, documentation
 
 from tb_memplugin.schema import Integers
 from tb_memplugin.server import DATA_ROUTES
@@ -82,3 +83,8 @@ def test_every_route_is_declared_and_stored() -> None:
 def test_the_pages_types_are_made_from_these() -> None:
     written = (ROOT / "frontend" / "src" / "schema.ts").read_text(encoding="utf-8")
     assert written == typescript(), "run python -m tb_memplugin.server.answer_types frontend/src/schema.ts"
+
+
+def test_the_page_of_the_api_is_made_from_these() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert documentation(page) == page, "run python tests/api_page.py"
