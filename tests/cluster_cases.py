@@ -9,9 +9,8 @@ from reading_cases import MIB, START, make_oom, make_snapshot
 
 from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import MISSING, DeviceSamples, Samples, Snapshot
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.source import Listing, NewestFrames, TagContent
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.files import FileSource, Listing, NewestFrames, TagContent
+from tb_memplugin.storage.write import RunWriter
 
 STAGE_MIB = (9000, 12000, 12000, 7000)
 """Peak of each pipeline stage. GPU:0 of a worker has 500 MiB more."""

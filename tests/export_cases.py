@@ -7,7 +7,7 @@ from reading_cases import MIB, make_map, make_samples
 from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.export.loading import Runs
 from tb_memplugin.schema import Timeline
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures" / "runs"
 """Recorded runs; `out_of_memory` has timelines of some steps."""

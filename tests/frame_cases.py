@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from tb_memplugin.storage.frames.codec import Frame
+from tb_memplugin.storage.frames import Frame
 
 columns = (
     st.lists(st.integers(-(2**63), 2**63 - 1), max_size=6).map(lambda column: np.asarray(column, np.int64))

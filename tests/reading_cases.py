@@ -38,11 +38,11 @@ from tb_memplugin.schema import (
     TensorShape,
     Timeline,
 )
-from tb_memplugin.storage.frames.metadata import Tag, frame_summary
-from tb_memplugin.storage.read.decoding import Piece
-from tb_memplugin.storage.read.streams import PEAK, SAMPLES, Stream
+from tb_memplugin.storage.frames import Tag, frame_summary
+from tb_memplugin.storage.read import PEAK, SAMPLES, Piece, Stream
+from tb_memplugin.storage.read.samples import SamplesPart
 from tb_memplugin.storage.sessions import join_with_peaks, session_from_pieces
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 DEVICE = "CPU:0"
 BASE_ADDRESS = 0x7F00_0000_0040
@@ -338,8 +338,12 @@ def equal(left: Any, right: Any) -> bool:
 def session_of(identifier: str, contents: Mapping[Stream, Sequence[Any]]) -> tuple[Session, list[str]]:
     """The session with these contents by stream, in order and without gaps, and what the reader says of it."""
     pieces = {
-        stream: [Piece(sequence, 0, MAX_STEP, value, 0) for sequence, value in enumerate(values)]
+        stream: [
+            Piece(sequence, 0, MAX_STEP, SamplesPart(value, 0, 1) if stream in (SAMPLES, PEAK) else value, 0)
+            for sequence, value in enumerate(values)
+        ]
         for stream, values in contents.items()
     }
-    samples = join_with_peaks(contents.get(SAMPLES, ()), contents.get(PEAK, ()))
-    return session_from_pieces(identifier, pieces, samples)
+    samples, left_out = join_with_peaks(pieces)
+    session, sentences = session_from_pieces(identifier, pieces, samples)
+    return session, [*left_out, *sentences]

@@ -18,9 +18,10 @@ from tb_memplugin.schema import (
     Oom,
     Snapshot,
     StepRequests,
+    rounding_total,
+    split_rounding,
 )
-from tb_memplugin.schema.rounding import rounding_total, split_rounding
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 CAPACITY = 256 * MIB
 BATCH = 4

@@ -2,11 +2,10 @@
 
 import os
 
-from tb_memplugin.schema.worker_summary import WorkerSummary
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.limits import Room
-from tb_memplugin.storage.frames.metadata import parse_tag, run_name
-from tb_memplugin.storage.read.decoding import decode_tag
+from tb_memplugin.schema import WorkerSummary
+from tb_memplugin.storage.files import FileSource, Room
+from tb_memplugin.storage.frames import parse_tag, run_name
+from tb_memplugin.storage.read import decode_tag
 
 
 def rollups_of(logdir: str | os.PathLike[str], worker: str = "") -> list[tuple[str, int, WorkerSummary]]:

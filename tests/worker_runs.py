@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 
 from tb_memplugin.schema import MISSING, DeviceSamples, Samples
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 MIB = 1 << 20
 FLUSH_STEPS = 100

@@ -32,10 +32,10 @@ from tb_memplugin.schema import (
     optional_column,
     unknown_name,
 )
-from tb_memplugin.storage import LoadedRun, Reader, RunTags, failed_session, no_records, of_worker, workers_of
+from tb_memplugin.storage import LoadedRun, Reader, RunTags, no_records, of_worker, workers_of
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.read import ALL, BASIC, REQUESTS, Stream
-from tb_memplugin.storage.write import own_recordings
+from tb_memplugin.storage.write import recordings
 
 Column: TypeAlias = Integers | Floats | list[str | None] | list[bool | None]
 """One value for each row. Unknown is `MISSING` in an array of integers and None in a list."""
@@ -221,7 +221,7 @@ class Runs(Mapping[str, RecordedRun]):
     """
 
     def __init__(self, path: str | os.PathLike[str], all_attempts: bool = False, details: bool = True) -> None:
-        own_recordings.write_under(os.fspath(path))
+        recordings.write_under(os.fspath(path))
         self._source = FileSource(path)
         self._reader = Reader()
         self._all_attempts = all_attempts
@@ -239,7 +239,7 @@ class Runs(Mapping[str, RecordedRun]):
     def _with_fixes(self, name: str, loaded: LoadedRun) -> tuple[Oom, ...]:
 
         def simulated(oom: Oom) -> Oom:
-            session = failed_session(self._reader, self._source, self._catalog[name], loaded, oom)
+            session = self._reader.failed_session(self._source, self._catalog[name], loaded, oom)
             return with_advice(oom, advice(*session))
 
         if (name, loaded.version) not in self._advised:

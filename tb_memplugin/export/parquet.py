@@ -21,7 +21,7 @@ from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export.rows import ExportUnit, Rows, export_units, fingerprint, unit_tables, unreadable
 from tb_memplugin.export.schema import TABLES, arrow_schema, pyarrow
 from tb_memplugin.schema import MISSING, counted, unknown_name
-from tb_memplugin.storage.write import own_recordings
+from tb_memplugin.storage.write import recordings
 
 STATE = "exported.jsonl"
 """Says which workers were exported, a line each."""
@@ -80,7 +80,7 @@ def export_parquet(logdir: str | os.PathLike[str], to: str | os.PathLike[str], *
     pyarrow()
     if "://" in to:
         raise RequestError(f"cannot write to {to}: pass a local directory, or use tb_memplugin.beam for object stores")
-    own_recordings.write_under(logdir)
+    recordings.write_under(logdir)
     units = list(export_units(logdir))
     names = sorted({unit.run for unit in units})
     for run in runs:

@@ -28,7 +28,7 @@ from tb_memplugin.schema import (
     values_of,
 )
 from tb_memplugin.storage import LoadedRun, Reader
-from tb_memplugin.storage.files import FileSource, SourceError, directories
+from tb_memplugin.storage.files import FileSource, SourceError
 from tb_memplugin.storage.files import file_systems as files
 from tb_memplugin.storage.frames import run_name
 from tb_memplugin.storage.read import META, OOM, PEAK, SAMPLES, SNAPSHOTS
@@ -67,7 +67,7 @@ class ExportUnit:
 def export_units(logdir: str) -> Iterator[ExportUnit]:
     """The workers under a log directory, by run and worker; opens no event file. `NotFoundError` without one."""
     logdir = files.log_directory(logdir)
-    found = directories.event_files(logdir)
+    found = files.event_files(logdir)
     grouped: dict[tuple[str, str], list[str]] = {}
     for event_run in sorted({*found.files, *found.damage}):
         grouped.setdefault(run_name(event_run), []).append(event_run)
@@ -97,7 +97,7 @@ def read_unit(unit: ExportUnit) -> LoadedRun | None:
 
     `SourceError` if a file or a directory cannot be read now: data would be missing, and the fingerprint the same.
     """
-    source = FileSource(unit.logdir, found=directories.Found(unit.files, unit.damage))
+    source = FileSource(unit.logdir, found=files.Found(unit.files, unit.damage))
     reader = Reader(cache_bytes=0)
     tags = reader.catalog(source).get(unit.run)
     for sentence in source.unread():

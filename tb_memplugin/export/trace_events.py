@@ -16,7 +16,7 @@ from tb_memplugin.schema import CATEGORIES, MISSING, PHASES, Integers, Timeline,
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.read import META, TIMELINES
-from tb_memplugin.storage.write import own_recordings
+from tb_memplugin.storage.write import recordings
 
 _STEP_TRACK = 1
 
@@ -31,7 +31,7 @@ def step_timelines(
         NotFoundError: There is no such run, or it has no such timeline.
         RequestError: There are several runs and none is named.
     """
-    own_recordings.write_under(logdir)
+    recordings.write_under(logdir)
     source, reader = FileSource(logdir), Reader()
     catalog = reader.catalog(source)
     if run is None and len(catalog) > 1:

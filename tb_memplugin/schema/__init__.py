@@ -1,18 +1,21 @@
-"""The contents of a run as plain immutable data, without TensorFlow, TensorBoard or HTTP.
+"""What is recorded and what is answered, as plain immutable data, without TensorFlow, TensorBoard or HTTP.
+
+Every record is a frozen dataclass; its types say the bounds of its fields, its docstring their meaning and unit.
+Frames on disk with their checks, JSON, the page's types, tables of docs and exported columns are derived from them by
+general code. All other rooms build and read these records; this room calls none of them.
 
 Fields named ``_bytes`` are sizes in bytes. ``None`` means "unknown", never zero. Steps count training steps from 0.
 """
 
-from tb_memplugin.schema import downsample
 from tb_memplugin.schema.basics import (
     MAX_STEP,
     MISSING,
-    MODES,
     PHASES,
     Floats,
     Integers,
     Mode,
     Phase,
+    as_json,
     distinct,
     is_cpu,
     is_gpu,
@@ -21,7 +24,6 @@ from tb_memplugin.schema.basics import (
     optional_values,
     values_of,
 )
-from tb_memplugin.schema.downsample import extreme_rows
 from tb_memplugin.schema.fields import (
     MAX_BYTES,
     MAX_ROWS,
@@ -32,17 +34,30 @@ from tb_memplugin.schema.fields import (
     meanings,
     stored_fields,
 )
-from tb_memplugin.schema.groups import Group, GroupBytes, TracedPeak, group_sums, ledger_totals
 from tb_memplugin.schema.layers import (
+    DTYPE_BYTES,
     Layer,
     LayerTable,
     Recomputed,
+    TensorShape,
+    dimensions,
     example_bytes,
     former_name,
+    matches,
     recorded_precision,
     replaced_optimizer,
+    tensor_shape,
     unfreezing_bytes,
     unused,
+)
+from tb_memplugin.schema.ledger import (
+    Group,
+    GroupBytes,
+    TracedPeak,
+    group_sums,
+    ledger_totals,
+    rounding_total,
+    split_rounding,
 )
 from tb_memplugin.schema.memory_map import (
     FREE,
@@ -53,21 +68,8 @@ from tb_memplugin.schema.memory_map import (
     MemoryMap,
     OwnerSource,
 )
-from tb_memplugin.schema.notes import (
-    NOT_RECORDING,
-    RECORDING,
-    SAMPLES,
-    WRONG_NUMBERS,
-    WRONG_PHASES,
-    lost_step_notes,
-    thinned_note,
-    unrecorded_devices,
-)
 from tb_memplugin.schema.oom import (
-    FAILED_DURING,
     FIX_KINDS,
-    OOM_STATUSES,
-    VERDICTS,
     FailedDuring,
     Fix,
     FixKind,
@@ -77,7 +79,6 @@ from tb_memplugin.schema.oom import (
     settled_ooms,
     with_failed_steps,
 )
-from tb_memplugin.schema.plain import as_json
 from tb_memplugin.schema.requests import (
     GRADIENT_OPS,
     RESULTS,
@@ -87,18 +88,22 @@ from tb_memplugin.schema.requests import (
     StepRequests,
     owned,
 )
-from tb_memplugin.schema.retaining_paths import OMITTED, SEPARATOR, common_path
-from tb_memplugin.schema.rounding import rounding_total, split_rounding
-from tb_memplugin.schema.rows import flat, join_rows, take_rows
-from tb_memplugin.schema.run import COUNTER_KINDS, CounterKind, Counters, Run, Session, SessionInfo, with_layers_of
-from tb_memplugin.schema.samples import (
+from tb_memplugin.schema.rows import all_columns, extreme_rows, join_rows, take_rows
+from tb_memplugin.schema.run import (
+    NO_SAMPLES,
     SAMPLE_COLUMNS,
+    CounterKind,
+    Counters,
     DeviceSamples,
     LayerActivations,
+    Run,
     Samples,
+    Session,
+    SessionInfo,
     full_device_name,
     measured_pools,
     one_row_a_step,
+    with_layers_of,
 )
 from tb_memplugin.schema.snapshot import (
     CATEGORIES,
@@ -117,18 +122,35 @@ from tb_memplugin.schema.snapshot import (
     pool_of,
     stack_order,
 )
-from tb_memplugin.schema.tensors import DTYPE_BYTES, TensorShape, dimensions, matches, tensor_shape
 from tb_memplugin.schema.text import (
+    NOT_RECORDING,
+    OMITTED,
+    RECORDING,
+    SAMPLES,
+    SEPARATOR,
+    SIZE_RULE,
+    UNKNOWN,
+    WRONG_NUMBERS,
+    WRONG_PHASES,
     clean,
+    common_path,
+    counted,
     did_you_mean,
+    format_bytes,
+    format_figure,
     format_table,
     html_details,
     html_table,
     html_text,
+    lost_step_notes,
+    parse_bytes,
     some,
+    thinned_note,
+    unit_for,
     unknown_name,
+    unrecorded_devices,
 )
-from tb_memplugin.schema.timeline import BAND_NAMES, Band, BandName, CompiledSpan, Timeline, live_sums
+from tb_memplugin.schema.timeline import Band, BandName, CompiledSpan, Timeline, live_sums
 from tb_memplugin.schema.trace import (
     LAYER_PREFIX,
     LINE_MARK,
@@ -150,5 +172,4 @@ from tb_memplugin.schema.trace import (
     VariableFact,
     VariableRole,
 )
-from tb_memplugin.schema.units import SIZE_RULE, UNKNOWN, counted, format_bytes, format_figure, parse_bytes, unit_for
 from tb_memplugin.schema.worker_summary import NO_STEPS, DeviceSummary, RunStatus, WorkerSummary

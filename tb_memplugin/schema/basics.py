@@ -1,6 +1,7 @@
-"""Array types with their mark for unknown values, phases, modes, and kinds of devices."""
+"""Array types with their mark for unknown values, phases, modes, kinds of devices, and records as JSON."""
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -13,7 +14,6 @@ Phase: TypeAlias = Literal["train", "validation", "predict"]
 PHASES: tuple[Phase, ...] = ("train", "validation", "predict")
 
 Mode: TypeAlias = Literal["graph", "eager", "xla"]
-MODES: tuple[Mode, ...] = ("graph", "eager", "xla")
 
 MISSING = -(2**63)
 """Stands for "unknown" in integer arrays; floating-point arrays have NaN."""
@@ -57,14 +57,29 @@ def distinct(*columns: Integers) -> Integers:
 
 
 def is_gpu(device: str) -> bool:
-    """Whether a device is a GPU: ``GPU:0``, ``worker/GPU:0`` in a run of several workers, or ``/device:GPU:0``."""
+    """Whether ``GPU:0``, ``worker/GPU:0`` in a run of several workers, or ``/device:GPU:0`` is a GPU."""
     return _kind(device) == "GPU"
 
 
 def is_cpu(device: str) -> bool:
-    """Whether a device is a CPU, as in `is_gpu`."""
     return _kind(device) == "CPU"
 
 
 def _kind(device: str) -> str:
     return device.rsplit("/", 1)[-1].removeprefix("device:").partition(":")[0].upper()
+
+
+def as_json(value: Any, without: Collection[str] = ()) -> Any:
+    """A record as an object, a tuple as a list, a column as a list with None for `MISSING`; other values as they are.
+
+    Args:
+        without: Fields of the record to leave out.
+    """
+    if dataclasses.is_dataclass(value):
+        names = [field.name for field in dataclasses.fields(value) if field.name not in without]
+        return {name: as_json(getattr(value, name)) for name in names}
+    if isinstance(value, (tuple, list)):
+        return [as_json(one) for one in value]
+    if isinstance(value, Mapping):
+        return {name: as_json(one) for name, one in value.items()}
+    return optional_values(value) if isinstance(value, np.ndarray) else value

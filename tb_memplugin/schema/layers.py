@@ -1,4 +1,4 @@
-"""The layers of a model, and the names of optimizers and models that the program no longer uses.
+"""The layers of a model, their tensors, and the names of optimizers and models that the program no longer uses.
 
 TensorFlow still keeps variables of the latter. Their rows in a breakdown have layer paths that begin with such a name.
 """
@@ -6,11 +6,49 @@ TensorFlow still keeps variables of the latter. Their rows in a breakdown have l
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, TypeAlias
 
 from tb_memplugin.schema.fields import MAX_BYTES, MAX_LAYERS, Bounds, Most, Size, Step
-from tb_memplugin.schema.tensors import DTYPE_BYTES
+
+DTYPE_BYTES: Mapping[str, int] = {
+    **dict.fromkeys(("bool", "int8", "uint8", "qint8", "quint8", "float8_e5m2", "float8_e4m3fn"), 1),
+    **dict.fromkeys(("int16", "uint16", "qint16", "quint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "qint32", "float32"), 4),
+    **dict.fromkeys(("int64", "uint64", "float64", "complex64"), 8),
+    "complex128": 16,
+}
+"""Name of a dtype to the bytes of an element. Strings, resources and variants have contents elsewhere."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorShape:
+    """Dimensions of a tensor, and the name of its dtype, e.g. ``float32``."""
+
+    shape: Annotated[tuple[int, ...], Bounds(0, MAX_BYTES)]
+    dtype: str
+
+
+def tensor_shape(sizes: Sequence[int] | None, dtype: str | None, requested_bytes: int) -> TensorShape | None:
+    """The shape, if a tensor of these dimensions and dtype takes exactly the requested bytes."""
+    element = DTYPE_BYTES.get(dtype or "")
+    if sizes is None or dtype is None or element is None or min(sizes, default=0) < 0:
+        return None
+    return TensorShape(tuple(sizes), dtype) if math.prod(sizes) * element == requested_bytes else None
+
+
+def dimensions(shape: str | None) -> tuple[int, ...] | None:
+    """The dimensions of a shape as TensorFlow writes it: ``[16,224,224,64]``, perhaps followed by a dtype."""
+    try:
+        return tuple(int(size) for size in shape.partition("]")[0].lstrip("[").split(",")) if shape else None
+    except ValueError:
+        return None
+
+
+def matches(shape: tuple[int, ...], sizes: tuple[int, ...]) -> bool:
+    """Whether a tensor of these dimensions can be an output of that shape."""
+    return len(shape) == len(sizes) and all(known in (-1, size) for known, size in zip(shape, sizes, strict=True))
+
 
 _NAME = re.compile(r".+( replaced at step \d+|, no longer used)")
 

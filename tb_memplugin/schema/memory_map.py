@@ -10,8 +10,6 @@ from tb_memplugin.schema.snapshot import Category
 
 @dataclasses.dataclass(frozen=True)
 class ChunkOwner:
-    """Layer, category and trainability of a chunk."""
-
     layer: str | None
     category: Category
     trainable: bool | None
@@ -41,15 +39,11 @@ class MemoryMap:
         address, bytes: Of the chunks, shape [chunks], as are the following columns.
         requested_bytes: Requested bytes of a chunk in use, `MISSING` if unknown.
         state: `FREE`, `IN_USE` or `UNKNOWN_STATE`.
-        owner: Index into `owners`, -1 for free chunks and unknown owners.
+        owner: -1 for free chunks and unknown owners.
         source: Index into `OWNER_SOURCES`.
         since: Step of the first snapshot with the chunk, `MISSING` if unknown.
-        region: Index of the chunk's region.
-        owners: The owners.
         region_address, region_bytes: Known extents of the regions, shape [regions].
-        in_use_bytes, pool_bytes, capacity_bytes: The allocator's figures.
         complete: Whether the map contains every chunk of the pool.
-        not_available: Sentences on what is unknown.
     """
 
     step: Step | None

@@ -8,20 +8,13 @@ from typing import Annotated, Literal, TypeAlias, get_args
 import numpy as np
 
 from tb_memplugin.schema.basics import PHASES, Floats, Integers, Phase
-from tb_memplugin.schema.fields import Name, NotStored, Size, Step
+from tb_memplugin.schema.fields import Name, NotStored, Size, Step, fields_of
 from tb_memplugin.schema.memory_map import MemoryMap
-from tb_memplugin.schema.snapshot import LedgerRow, SavedRow, Snapshot, pool_of
+from tb_memplugin.schema.snapshot import LedgerRow, Snapshot, failed_step
 
 Verdict: TypeAlias = Literal["fragmentation", "capacity"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-
 OomStatus: TypeAlias = Literal["failed", "survived", "failing", "tolerated"]
-OOM_STATUSES: tuple[OomStatus, ...] = get_args(OomStatus)
-
 FailedDuring: TypeAlias = Literal["step", "between_steps", "building"]
-FAILED_DURING: tuple[FailedDuring, ...] = get_args(FailedDuring)
-
-
 FixKind: TypeAlias = Literal["batch", "recompute", "accumulation", "freezing", "one_piece", "limit", "precision"]
 FIX_KINDS: tuple[FixKind, ...] = get_args(FixKind)
 
@@ -189,28 +182,5 @@ def with_failed_steps(snapshots: Sequence[Snapshot], ooms: Iterable[Oom]) -> tup
 def _at_failure(oom: Oom) -> Snapshot | None:
     if oom.step is None or oom.phase is None or oom.in_use_bytes is None or not oom.ledger:
         return None
-    pool = pool_of(oom.pool_bytes, oom.in_use_bytes, oom.largest_free_bytes)
-    saved: dict[str | None, int] = {}
-    for row in oom.ledger:
-        if row.category == "activations":
-            saved[row.layer] = saved.get(row.layer, 0) + row.bytes
-    return Snapshot(
-        step=oom.step,
-        phase=oom.phase,
-        device=oom.device,
-        wall_time=oom.wall_time,
-        mode=None,
-        in_use_bytes=oom.in_use_bytes,
-        pool_bytes=oom.pool_bytes,
-        largest_free_bytes=oom.largest_free_bytes,
-        capacity_bytes=oom.capacity_bytes,
-        fragmentation=None if pool is None else pool.fragmentation,
-        rounding_bytes=sum(row.bytes for row in oom.ledger if row.category == "rounding"),
-        ledger=oom.ledger,
-        saved_for_backward=tuple(
-            SavedRow(layer, size) for layer, size in sorted(saved.items(), key=lambda entry: -entry[1])
-        ),
-        not_available=oom.not_available,
-        batch_size=oom.batch_size,
-        at_failure=True,
-    )
+    of_failure = {field.name: getattr(oom, field.name) for field in fields_of(Snapshot) if hasattr(oom, field.name)}
+    return failed_step(of_failure)

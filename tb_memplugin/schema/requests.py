@@ -50,16 +50,12 @@ class StepRequests:
         step, phase, device, wall_time, mode: As in the snapshot.
         first: Whether the step is the first after a change of the program: it makes long-lived chunks, such as the
             optimizer's slots.
-        batch_size: Examples in its batch, None if unknown.
-        capacity_bytes: The allocator's limit, None if unknown.
         events: Number of the step's allocations and deallocations.
         address, allocated, requested: Place and sizes of each chunk, shape [chunks], as are the following columns.
         birth, death: Numbers of the events; -1 for older chunks, `events` for chunks that outlive the step.
         batch_power: 0 for a size that does not depend on the batch, 1 for one that is proportional to it, 2 for its
             square, `SCRATCH_POWER` for scratch space, `SQUARE_POWER` for 1 or 2, `UNKNOWN_POWER` for 0 or 1.
-        owner: Index into `owners`.
         op: Index into `ops`, the requesting op; -1 for older chunks and unknown ops.
-        owners, ops: The owners and op names.
         region_address, region_bytes: The pool's regions when the step began, shape [regions].
         added_address, added_bytes: Regions that the pool grew by during the step, shape [added regions].
         unrepeatable: Paths of layers that a second pass may not repeat, as `GraphFacts.unrepeatable`.
@@ -113,5 +109,5 @@ class StepRequests:
 
 
 def owned(requests: StepRequests, wanted: Callable[[ChunkOwner], bool]) -> npt.NDArray[np.bool_]:
-    """Which chunks have a wanted owner, shape [chunks]."""
+    """Mask of the chunks with a wanted owner."""
     return np.asarray([wanted(owner) for owner in requests.owners], bool)[requests.owner]

@@ -1,4 +1,4 @@
-"""Rows of records whose fields are columns: selecting and joining.
+"""Rows of records whose fields are columns: selecting, joining, and reducing for the screen.
 
 A column of one value takes no memory and is read-only: it is one number with a stride of zero. Capacities, phases and
 unknown figures are such columns.
@@ -6,13 +6,14 @@ unknown figures are such columns.
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from tb_memplugin.schema.basics import MISSING, Integers
 from tb_memplugin.schema.fields import Field, fields_of
 
 Record = TypeVar("Record")
@@ -47,11 +48,40 @@ def each_column(record: Record, change: Callable[[Any], Any]) -> Record:
     return replace(record, **changed)  # type: ignore[type-var]  # records are dataclasses
 
 
-def join_rows(records: Sequence[Record]) -> Record:
-    """The rows of records without devices, one after the other; the first record has the other fields."""
+def join_rows(records: Sequence[Record], devices: Collection[str] | None = None) -> Record:
+    """The rows of records, one after the other; the first record has the other fields.
+
+    Args:
+        devices: Those that are kept, by default all; `MISSING` where a record lacks one.
+    """
     kind: Any = type(records[0])
-    columns = {field.name: joined([getattr(one, field.name) for one in records]) for field in _columns(kind)}
-    return replace(records[0], **columns)  # type: ignore[type-var]  # records are dataclasses
+    return replace(records[0], **{one.name: _joined_field(records, one, devices) for one in _columns(kind)})  # type: ignore[type-var]
+
+
+def _joined_field(records: Sequence[Any], field: Field, devices: Collection[str] | None) -> Any:
+    values = [getattr(one, field.name) for one in records]
+    if field.kind != "devices":
+        return joined(values)
+    names = dict.fromkeys(name for value in values for name in value) if devices is None else devices
+    unknown = [np.broadcast_to(np.int64(MISSING), len(one)) for one in records]
+    parts = [part.name for part in fields_of(field.record)]
+
+    def column(name: str, part: str) -> Any:
+        own = zip(values, unknown, strict=True)
+        return joined([getattr(value[name], part) if name in value else missing for value, missing in own])
+
+    return {name: field.record(**{part: column(name, part) for part in parts}) for name in names}
+
+
+def all_columns(record: Any) -> Iterator[Any]:
+    """The columns of a record, also those of its devices."""
+    kind: Any = type(record)
+    for field in _columns(kind):
+        value = getattr(record, field.name)
+        if field.kind == "devices":
+            yield from (getattr(one, part.name) for one in value.values() for part in fields_of(field.record))
+        else:
+            yield value
 
 
 @functools.cache
@@ -73,3 +103,40 @@ def flat(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if not len(column) or column[-1] != column[0] or (column != column[0]).any():
         return column
     return np.broadcast_to(column[0].copy(), len(column))
+
+
+_Indices = npt.NDArray[np.intp]
+
+
+def extreme_rows(columns: Sequence[Integers], limit: int, always: Iterable[int] = ()) -> _Indices:
+    """Indices of the rows to show, in order: all if they are at most `limit`, else about that many.
+
+    Each bucket of equal size keeps the first row with its lowest and the first with its highest value in each column.
+    The first row, the last row and those of `always` stay too.
+
+    Args:
+        columns: int64 of equal length; `MISSING` values are ignored.
+        limit: About the most rows.
+        always: _Indices that must be kept.
+    """
+    rows = len(columns[0])
+    if rows <= limit:
+        return np.arange(rows)
+    buckets = max(1, limit // (2 * len(columns)))
+    edges = np.linspace(0, rows, buckets + 1).astype(np.intp)[:-1]
+    sizes = np.diff(np.append(edges, rows))
+    chosen = [np.asarray([0, rows - 1], np.intp), np.fromiter(always, np.intp)]
+    for column in columns:
+        chosen.append(_first_equal(column, np.maximum.reduceat(column, edges), edges, sizes))
+        # MISSING is the lowest int64: replace it to find the lowest known value.
+        known = np.where(column == MISSING, np.iinfo(np.int64).max, column)
+        chosen.append(_first_equal(known, np.minimum.reduceat(known, edges), edges, sizes))
+    return np.unique(np.concatenate(chosen))
+
+
+def _first_equal(column: Integers, targets: Integers, edges: _Indices, sizes: _Indices) -> _Indices:
+    """The first row of each bucket with the bucket's target value."""
+    equal = np.flatnonzero(column == np.repeat(targets, sizes))
+    bucket = np.searchsorted(edges, equal, side="right")
+    _, first = np.unique(bucket, return_index=True)
+    return np.asarray(equal[first], np.intp)

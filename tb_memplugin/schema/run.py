@@ -1,19 +1,143 @@
-"""A run, its sessions, and the counters of its program."""
+"""A run, its sessions, the samples of its steps, and the counters of its program."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Annotated, Literal, TypeAlias, get_args
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, TypeAlias
 
-from tb_memplugin.schema.fields import MaybeSizes, NotStored, Size, Sizes, Table
+import numpy as np
+import numpy.typing as npt
+
+from tb_memplugin.schema.basics import MISSING, PHASES, Floats, Integers
+from tb_memplugin.schema.fields import MAX_LAYERS, Bounds, Matrix, MaybeSizes, Most, NotStored, Size, Sizes, Table
 from tb_memplugin.schema.layers import LayerTable
 from tb_memplugin.schema.memory_map import MemoryMap
 from tb_memplugin.schema.oom import Oom
 from tb_memplugin.schema.requests import StepRequests
-from tb_memplugin.schema.samples import LayerActivations, Samples
 from tb_memplugin.schema.snapshot import Snapshot
-from tb_memplugin.schema.text import clean
+from tb_memplugin.schema.text import clean, counted
 from tb_memplugin.schema.timeline import Timeline
-from tb_memplugin.schema.units import counted
+
+
+@dataclasses.dataclass(frozen=True)
+class DeviceSamples:
+    """Allocator figures of one device, shape [rows] as in their `Samples`; `MISSING` if unknown.
+
+    Attributes:
+        in_use_bytes: Allocated at step end.
+        peak_bytes: Highest allocated bytes of the step.
+        capacity_bytes: The allocator's limit.
+        driver_process_bytes: Device memory of the process, by the driver.
+        driver_used_bytes: Device memory of all processes, by the driver.
+        driver_total_bytes: Total device memory, by the driver.
+        pool_bytes: Reserved by the allocator at step end.
+        largest_free_bytes: Largest free chunk at step end.
+    """
+
+    in_use_bytes: MaybeSizes
+    peak_bytes: MaybeSizes
+    capacity_bytes: MaybeSizes
+    driver_process_bytes: MaybeSizes
+    driver_used_bytes: MaybeSizes
+    driver_total_bytes: MaybeSizes
+    pool_bytes: MaybeSizes
+    largest_free_bytes: MaybeSizes
+
+
+_ROWS = Table("rows", 2**31)
+
+
+@dataclasses.dataclass(frozen=True)
+class Samples:
+    """One row for each training step and each validation or prediction batch, in the order of recording.
+
+    Attributes:
+        step: Training step; a validation batch carries the training step it came after.
+        phase: Index into `PHASES`.
+        epoch: Epoch from 0, `MISSING` outside an epoch.
+        wall_time: Time of the step's end, in seconds since the Unix epoch.
+        host_resident_bytes: Host RSS of the process.
+        devices: Device name (``GPU:0``) to its figures.
+        tf_data_bytes: Elements in buffers and caches of ``tf.data`` by its own model of the pipelines, read at some
+            steps.
+        pinned_pool_bytes: TensorFlow's pool of host memory that is pinned for transfers to GPUs (``gpu_host_bfc``),
+            read at some steps.
+    """
+
+    step: Annotated[Sizes, _ROWS]
+    phase: Annotated[Integers, Bounds(0, len(PHASES) - 1), _ROWS]
+    epoch: Annotated[Integers, _ROWS]
+    wall_time: Annotated[Floats, _ROWS]
+    host_resident_bytes: Annotated[MaybeSizes, _ROWS]
+    devices: Annotated[Mapping[str, DeviceSamples], Most(256), _ROWS]
+    tf_data_bytes: Annotated[MaybeSizes, _ROWS] = None  # type: ignore[assignment]  # unknown
+    pinned_pool_bytes: Annotated[MaybeSizes, _ROWS] = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        for name in ("tf_data_bytes", "pinned_pool_bytes"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, np.broadcast_to(np.int64(MISSING), len(self.step)))
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+SAMPLE_COLUMNS = tuple(field.name for field in dataclasses.fields(Samples) if field.name != "devices")
+"""The columns of `Samples` that belong to no device."""
+
+
+def one_row_a_step(steps: Integers, figures: DeviceSamples, rows: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp]:
+    """Those of some rows with a value of the device, sorted by step; for each step the row of the highest peak."""
+    known = [figures.peak_bytes, figures.in_use_bytes, figures.driver_process_bytes]
+    chosen = np.flatnonzero(rows & np.any([column != MISSING for column in known], axis=0))
+    steps, peaks = steps[chosen], figures.peak_bytes[chosen]
+    if (np.diff(steps) <= 0).any():
+        # Sorted by step and peak, the last row of a step has its highest peak.
+        order = np.lexsort((peaks, steps))
+        steps = steps[order]
+        chosen = chosen[order][np.append(steps[1:] != steps[:-1], True)]
+    return chosen
+
+
+_NONE = np.empty(0, np.int64)
+NO_SAMPLES = Samples(_NONE, _NONE, _NONE, np.empty(0, np.float64), _NONE, {})
+
+
+def measured_pools(figures: DeviceSamples) -> npt.NDArray[np.bool_]:
+    """Mask of rows with a measured pool that holds the allocated bytes and the largest free chunk at step end."""
+    in_use, pool, largest = figures.in_use_bytes, figures.pool_bytes, figures.largest_free_bytes
+    known = (in_use != MISSING) & (pool != MISSING) & (largest != MISSING)
+    measured: npt.NDArray[np.bool_] = known & (in_use + largest <= pool)
+    return measured
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerActivations:
+    """Recorded activation bytes of layers over steps.
+
+    Attributes:
+        step, wall_time: In order of recording, shape [rows].
+        layers: Layer paths, one for each column.
+        bytes: Shape [rows, layers]; `MISSING` if a layer was not recorded at a step.
+    """
+
+    step: Annotated[Sizes, _ROWS]
+    wall_time: Annotated[Floats, _ROWS]
+    layers: Annotated[tuple[str, ...], Table("layers", MAX_LAYERS)]
+    bytes: Annotated[MaybeSizes, Matrix("step", "layers"), Table("bytes", 2**31)]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def faults(self) -> Iterator[str]:
+        """What no table can be, as sentences."""
+        if len(set(self.layers)) != len(self.layers):
+            yield "the layer paths of activations are not unique"
+
+
+def full_device_name(worker: str, device: str) -> str:
+    """A worker's device by its name in the run of all workers: ``worker_0/GPU:0``."""
+    return f"{worker}/{device}" if worker else device
+
 
 CounterKind: TypeAlias = Literal[
     "models_built",
@@ -48,7 +172,6 @@ CounterKind: TypeAlias = Literal[
 - `earlier_sessions`: by device, one row for each earlier session of the process: its number, and the bytes in use at
   its end without the variables of its own model.
 """
-COUNTER_KINDS: tuple[CounterKind, ...] = get_args(CounterKind)
 
 
 _ROWS = Table("counters", 4096)
@@ -59,11 +182,9 @@ class Counters:
     """Rows in the order of recording: one for each counter at the session's start and whenever it changed.
 
     Attributes:
-        step: Training step at whose end the counter had the value, shape [rows].
-        kind: Kinds of the counters.
+        step: Training step at whose end the counter had the value.
         name: Device or function; None for other kinds.
-        count: Shape [rows].
-        bytes: Shape [rows]; `MISSING` for kinds without bytes, or if they are unknown.
+        bytes: `MISSING` for kinds without bytes, or if they are unknown.
         detail: A clause such as "argument `scale` changed from 1 to 2 (Python value)"; None without one.
         worker: Worker of the session in a merged run.
     """
@@ -87,7 +208,6 @@ class SessionInfo:
     Attributes:
         session: Identifier; sorts by start time.
         started: Seconds since the epoch.
-        producer: ``recorder``, ``summary`` or ``import``.
         versions: Package name to version, for tb_memplugin, tensorflow and keras.
         notes: Sentences on what was not recorded, and why.
         ended: When the recorder was closed, in seconds since the epoch; None if it did not say so.
@@ -131,7 +251,7 @@ class Session:
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Run:
-    """One run: its sessions in order of their start, merged by `reader.merge`.
+    """One run: its sessions in order of their start, merged.
 
     Attributes:
         name: As TensorBoard shows it.

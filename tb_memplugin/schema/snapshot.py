@@ -1,8 +1,9 @@
 """The snapshot of one traced step: the ledger and the pool at its peak."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Annotated, Literal, TypeAlias, get_args
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from tb_memplugin.schema.basics import Mode, Phase
 from tb_memplugin.schema.fields import MAX_BYTES, Bounds, Most, Name, NotStored, Share, Size, Step, fields_of
@@ -10,13 +11,7 @@ from tb_memplugin.schema.fields import MAX_BYTES, Bounds, Most, Name, NotStored,
 
 @dataclasses.dataclass(frozen=True)
 class Pool:
-    """The memory that the allocator has taken from the device.
-
-    Attributes:
-        pool_bytes: Bytes of the pool.
-        in_use_bytes: Allocated bytes.
-        largest_free_bytes: The largest free chunk, None if unknown.
-    """
+    """The memory that the allocator has taken from the device; the largest free chunk is None if unknown."""
 
     pool_bytes: int
     in_use_bytes: int
@@ -70,7 +65,6 @@ transient memory above it."""
 
 PERSISTENT: tuple[Category, ...] = ("weights", "optimizer_state", "other_state", "held_tensors")
 """Categories that outlive a step: the lower part of the stack."""
-
 
 GRADIENTS: tuple[Category, ...] = ("activation_gradients", "weight_gradients")
 """Categories that only exist from the backward pass on."""
@@ -236,3 +230,21 @@ class Snapshot:
 
 LISTS = tuple(field.name for field in fields_of(Snapshot) if field.kind == "rows")
 """The fields of a `Snapshot` that hold rows."""
+
+
+def failed_step(fields: Mapping[str, Any]) -> Snapshot:
+    """The snapshot of a step at its failed allocation, from the fields that a post-mortem has in common with it."""
+    ledger = fields["ledger"]
+    pool = pool_of(fields["pool_bytes"], fields["in_use_bytes"], fields["largest_free_bytes"])
+    saved: Counter[str | None] = Counter()
+    for row in ledger:
+        if row.category == "activations":
+            saved[row.layer] += row.bytes
+    return Snapshot(
+        **fields,
+        mode=None,
+        fragmentation=None if pool is None else pool.fragmentation,
+        rounding_bytes=sum(row.bytes for row in ledger if row.category == "rounding"),
+        saved_for_backward=tuple(SavedRow(layer, size) for layer, size in saved.most_common()),
+        at_failure=True,
+    )

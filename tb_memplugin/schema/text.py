@@ -1,10 +1,99 @@
-"""Text for a terminal, a log or a notebook: cleaned text of a run directory, tables, and lists of names."""
+"""Text for a terminal, a log or a notebook: sizes, cleaned text of a run directory, tables, lists of names, notes.
+
+``tests/golden/bytes.json`` has test cases for the sizes here and the page's formatter.
+"""
 
 import difflib
 import html
+import math
+import re
 import unicodedata
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+UNKNOWN: Final = "–"
+"""Stands for an unknown size."""
+SIZE_RULE: Final = "a size with its unit, such as 24GiB"
+_SIZE: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]i?B|B)", re.IGNORECASE | re.ASCII)
+
+
+def unit_for(sizes: Iterable[int | None]) -> str:
+    """The unit in which the largest of `sizes` (in bytes, of either sign) is shown."""
+    largest = max((abs(size) for size in sizes if size is not None), default=0)
+    at = 0
+    while at + 1 < len(UNITS) and _figure(largest / 1024**at, at, forced=False)[1] >= 1024:
+        at += 1
+    return UNITS[at]
+
+
+def format_figure(size: int | None, unit: str) -> str:
+    """The number in `unit`, for a column whose header names it; one of six digits or more, in its own unit."""
+    if size is None:
+        return UNKNOWN
+    at = UNITS.index(unit)
+    if _is_long(size, at):
+        return format_bytes(size)
+    text = _figure(abs(size) / 1024**at, at, forced=True)[0]
+    if size >= 0:
+        return text
+    return f">-{text[1:]}" if text.startswith("<") else f"-{text}"
+
+
+def format_bytes(size: int | None, unit: str | None = None) -> str:
+    """A size such as ``14.2 GiB``; in `unit` if that is given and the number has at most five digits in it."""
+    if size is None:
+        return UNKNOWN
+    if unit is not None and not _is_long(size, UNITS.index(unit)):
+        return f"{format_figure(size, unit)} {unit}"
+    chosen = unit_for([size])
+    at = UNITS.index(chosen)
+    return f"{'-' if size < 0 else ''}{_figure(abs(size) / 1024**at, at, forced=False)[0]} {chosen}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: ``1 layer``, ``2 layers``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def parse_bytes(text: str) -> int | None:
+    """Bytes of a size such as ``10GiB``, ``1.5 GB`` or ``900 B``, rounded to whole ones; None if `text` is not a size.
+
+    A number without a unit is no size: some would take it for bytes, others for GiB. ``KiB``, ``MiB``, ``GiB`` and so
+    on are powers of 1024, ``KB``, ``MB``, ``GB`` and so on are powers of 1000.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        return None
+    unit = match[2].upper()
+    power = [name[0] for name in UNITS].index(unit[0])
+    scale: int = (1024 if "I" in unit else 1000) ** power
+    return round(Fraction(match[1]) * scale)
+
+
+def _is_long(size: int, at: int) -> bool:
+    """Whether `size` has six digits or more in the unit at index `at`, though not in a larger one."""
+    return at + 1 < len(UNITS) and _figure(abs(size) / 1024**at, at, forced=True)[1] >= 100_000
+
+
+def _figure(scaled: float, at: int, forced: bool) -> tuple[str, float]:
+    """(text, its value) of a number in the unit at index `at`; halves are rounded up."""
+    if at == 0 or _round(scaled, 1) >= 100:
+        value = _round(scaled, 0)
+        return f"{value:.0f}", value
+    if not forced or _round(scaled, 2) >= 1:
+        value = _round(scaled, 1)
+        return f"{value:.1f}", value
+    value = _round(scaled, 2)
+    if scaled == 0:
+        return "0", value
+    return (f"{value:.2f}" if value else "<0.01"), value
+
+
+def _round(figure: float, decimals: int) -> float:
+    return math.floor(figure * 10.0**decimals + 0.5) / 10.0**decimals
+
 
 LISTED = 10
 """Most names that are listed."""
@@ -21,16 +110,12 @@ def clean(text: str) -> str:
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Columns aligned under `head`: the first `left` ones to the left, the others (numbers) to the right."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = [
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        return ("  " + "  ".join(cells)).rstrip()
-
-    return "\n".join([line(head), *(line(row) for row in rows)])
+    columns = [
+        [cell.ljust(width) if at < left else cell.rjust(width) for cell in cells]
+        for at, cells in enumerate(zip(head, *rows, strict=True))
+        for width in [max(map(len, cells))]
+    ]
+    return "\n".join(("  " + "  ".join(line)).rstrip() for line in zip(*columns, strict=True))
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str | None:
@@ -62,7 +147,7 @@ def html_table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1
     """A table; as in `format_table` the first `left` columns are aligned to the left, the others to the right."""
 
     def line(cells: Sequence[str], tag: str) -> str:
-        sides = ("left" if column < left else "right" for column in range(len(cells)))
+        sides = ["left"] * left + ["right"] * (len(cells) - left)
         texts = (
             f'<{tag} style="text-align: {side}">{_escaped(cell)}</{tag}>'
             for cell, side in zip(cells, sides, strict=True)
@@ -80,3 +165,52 @@ def html_details(title: str, content: str) -> str:
 
 def _escaped(text: str) -> str:
     return html.escape("\n".join(map(clean, text.split("\n"))))
+
+
+RECORDING = "memory recording"
+SAMPLES = "memory samples"
+WRONG_NUMBERS = "steps with a wrong number"
+WRONG_PHASES = "steps with a wrong phase"
+NOT_RECORDING = "Not recording"
+"""Followed by the name of a device whose allocator keeps no statistics."""
+
+
+def lost_step_notes(notes: Iterable[str]) -> list[str]:
+    """The notes that say that steps were not recorded; a worker's name may precede a note."""
+    parts = (RECORDING, SAMPLES, WRONG_NUMBERS, WRONG_PHASES)
+    return [note for note in notes if any(f"{part} stopped" in note for part in parts)]
+
+
+def unrecorded_devices(notes: Iterable[str]) -> list[str]:
+    """The notes that name a device that was not recorded."""
+    return [note for note in notes if f"{NOT_RECORDING} " in note]
+
+
+def thinned_note(samples: int) -> str:
+    """The note on a run with too many samples to show all of them; `samples` are as many as one is shown of."""
+    return f"Too many samples to show all: of about {samples} in a row, the one with the highest peak is shown."
+
+
+SEPARATOR = " › "
+OMITTED = "…"
+"""Stands for a name, a key or an index that is unknown, is not stored, or differs."""
+
+
+def common_path(paths: Sequence[str]) -> str | None:
+    """The path to several tensors, with "…" for the references that differ; None without any."""
+    split = [path.split(SEPARATOR) for path in dict.fromkeys(paths)]
+    if not split:
+        return None
+    columns = list(zip(*split, strict=False))
+    if any(len(parts) != len(columns) for parts in split):
+        same = next((at for at, parts in enumerate(columns) if len(set(parts)) > 1), len(columns))
+        return SEPARATOR.join([*split[0][:same], OMITTED])
+    return SEPARATOR.join(map(_common_part, columns))
+
+
+def _common_part(parts: Sequence[str]) -> str:
+    references, _, classes = zip(*(part.partition(" (") for part in parts), strict=True)
+    reference = references[0]
+    if len(set(references)) > 1:
+        reference = f"[{OMITTED}]" if all(one.startswith("[") for one in references) else OMITTED
+    return f"{reference} ({classes[0]}" if classes[0] and len(set(classes)) == 1 else reference

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 
@@ -20,11 +20,10 @@ from tb_memplugin.schema.fields import (
     Step,
     Table,
 )
+from tb_memplugin.schema.layers import TensorShape
 from tb_memplugin.schema.memory_map import ChunkOwner
-from tb_memplugin.schema.tensors import TensorShape
 
 BandName: TypeAlias = Literal["forward", "backward", "backward_and_update", "update"]
-BAND_NAMES: tuple[BandName, ...] = get_args(BandName)
 """Parts of a step, in order. TensorFlow updates a weight as soon as its gradient is computed, so updates begin within
 the backward pass."""
 
@@ -75,19 +74,12 @@ class Timeline:
         bytes: Allocated bytes, rounding included, of one chunk or several.
         rounding_bytes: The part of `bytes` that was not requested, `MISSING` if unknown.
         count: Number of allocations in the row: several for merged small ones, 0 for bytes without known chunks.
-        owner: Index into `owners`.
-        op: Index into `ops`, the requesting op; -1 if unknown.
-        address: As in memory maps; -1 if unknown, as in rows of several allocations.
-        shape: Index into `shapes`; -1 if unknown. The requested bytes equal the product of the shape times the size of
-            the dtype.
-        line: Index into `lines`: the user's line that called the layer or op; -1 if unknown.
-        owners, ops: See `owner` and `op`.
-        shapes: Shapes and dtypes of tensors.
+        op, address, shape, line: The requesting op; the address as in memory maps; the tensor's shape, whose product
+            times the size of the dtype equals the requested bytes; the user's line that called the layer or op. -1 if
+            unknown, as the address in rows of several allocations.
         lines: File and line, e.g. ``train.py:42``. Files are relative to the working directory of the training, or a
             name without directory if they are outside it.
         bands: Parts of the step, in order; empty if unknown.
-        compiled: Moments at which compiled modules run.
-        not_available: Sentences on what is unknown.
     """
 
     step: Step

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from tb_memplugin.schema.basics import Floats, Integers, Mode
+from tb_memplugin.schema.layers import TensorShape
 from tb_memplugin.schema.memory_map import MemoryMap
-from tb_memplugin.schema.tensors import TensorShape
 
 Pass: TypeAlias = Literal["forward", "backward", "update", "other"]
 """Part of a training step: layers and loss; gradients; optimizer; metrics, input and everything else."""
@@ -26,13 +26,7 @@ VariableRole: TypeAlias = Literal["weights", "optimizer_state", "other_state"]
 
 @dataclasses.dataclass(frozen=True)
 class Intervals:
-    """Named spans of time on threads, ordered by thread, then start.
-
-    Attributes:
-        thread: Number of the profiler line.
-        start_ps, end_ps: Picoseconds on the profile's clock.
-        name: Index into the trace's `strings`.
-    """
+    """Spans on threads (profiler lines), ordered by thread, then start: picoseconds, and index into `strings`."""
 
     thread: Integers
     start_ps: Integers
@@ -49,26 +43,19 @@ class AllocationTrace:
 
     Attributes:
         device: ``GPU:0``, ``CPU:0``, or the allocator's own name where it belongs to no device.
-        allocator: The allocator's own name.
         time_ps: Picoseconds on the profile's clock.
         kind: 1 allocation, -1 deallocation.
-        address: Start of the chunk.
-        allocated: Bytes of the chunk.
-        requested: Requested bytes.
+        address, allocated, requested: Start and bytes of the chunk, and requested bytes.
         op: Index into `strings`: the requesting op, -1 for none (deallocations, tf.data, eager constants).
         region: Index into `strings`: ``output``, ``temp``, ``dynamic``, ``persist``.
         shape, dtype: Index into `strings`, e.g. ``[32,64]``; DataType number.
-        in_use: Bytes in use after the event.
-        available: Limit minus `in_use`.
+        in_use, available: Bytes in use after the event, and the limit minus these.
         fragmentation: (free - largest free) / free in the pool after the event, six significant digits; NaN if unknown.
-        thread: Number of the profiler line.
-        strings: The interned strings.
+        thread: Number of the profiler line, whose names are `threads`.
         ops: Executions of ops, named ``op:Type``.
         calls: Calls of functions and eager ops from Python (``EagerLocalExecute``), named by function or op type.
-        layers: Spans of `recorder.observe.layer_calls` around layer calls in eager mode, named by layer path.
-        threads: Names of profiler lines.
+        layers: The recorder's spans around layer calls in eager mode, named by layer path.
         start_in_use: Bytes in use before the first event.
-        modules: The compiled modules in the profile.
         missed: Number of places where `in_use` does not follow from the previous event; 0 for a complete stream.
         start_map, end_map: The allocator's memory maps before the first and after the last event; None if they were
             not read, or if the events do not lead from one to the other.
@@ -104,7 +91,6 @@ class AllocationTrace:
         return len(self.time_ps)
 
     def text(self, index: int) -> str | None:
-        """The string at an index, None for -1."""
         return None if index < 0 else self.strings[index]
 
 
@@ -115,12 +101,10 @@ class Buffer:
     Attributes:
         ops: Names of TensorFlow ops: the instruction's own first, then those of fused instructions, operands or users.
         readers: Names of the ops that read it.
-        offset, bytes: Its place in its allocation.
         start, end: First and last position of the module's schedule at which it is live.
         named: Whether the first of `ops` is the instruction's own name, not a neighbor's.
         of_argument: Whether it is a copy of an argument in another layout.
         constant: Whether its value depends on no argument, e.g. zeros.
-        shape: Its shape and dtype; None if unknown.
     """
 
     ops: tuple[str, ...]
@@ -146,12 +130,10 @@ class BufferAllocation:
 
 @dataclasses.dataclass(frozen=True)
 class Module:
-    """The buffer assignment of one XLA module.
+    """The buffer assignment of one XLA module: allocations of its temporaries and results.
 
-    Attributes:
-        name: Module name, e.g. ``a_inference_one_step_on_data_1234__.9``.
-        function: Name of the compiled function graph, e.g. ``one_step_on_data``; empty if unknown.
-        allocations: Allocations of its temporaries and results.
+    Its name is e.g. ``a_inference_one_step_on_data_1234__.9``, that of its function ``one_step_on_data``, empty if
+    unknown.
     """
 
     name: str
@@ -165,13 +147,11 @@ class OpFact:
 
     Attributes:
         layer: Path of the layer that made it, None without one.
-        pass_name: Part of the step.
         saved_for_backward: Whether a backward op reads its result, or that of an op that reuses its buffer.
         read_late: Number of the backward pass that reads its result, if that pass differentiates another one. Ops of
             such passes run interleaved, so at no time all that it reads is in use.
         unread_outputs: Indices of outputs that no backward op reads, if one reads another output.
         gradient_of: Path of the layer with the variable that this op's result is a gradient of.
-        is_gradient: Whether this op's result is a variable's gradient.
         made_dense: Whether it makes a dense gradient of a sparse one.
         assigns: Name of the variable that it writes to.
         passes_to: Ops that may reuse this op's buffer.
@@ -185,7 +165,6 @@ class OpFact:
             dimensions, such as the batch; None for an unknown rank.
         batch_powers: For each output, the power of the batch size in each dimension, None where that is unknown; None
             for an output of unknown rank. Empty if unknown.
-        output_dtypes: Names of the dtypes of its outputs.
         line: The user's line that called the layer or op, e.g. ``train.py:42``; None if unknown.
     """
 
@@ -214,10 +193,7 @@ class ConstantFact:
     """A constant of a function graph.
 
     Attributes:
-        requested_bytes: Elements × size of the dtype.
-        shape, dtype: Its shape and the name of its dtype.
         layer: Path of the layer whose call made it; None without one.
-        function: Name of the function; None if unknown.
         line: The user's line that used the value, e.g. ``train.py:42``; None if unknown.
         of_input: Whether the function belongs to an input pipeline.
     """
@@ -237,13 +213,11 @@ class GraphFacts:
 
     Attributes:
         name: Its name without TensorFlow's number, e.g. ``one_step_on_data``.
-        ops: Op name to fact.
         callees: Name of a calling op to (branch label, index into `TraceFacts.graphs`); the label is part of the names
             of inlined ops: ``body``, ``cond``, ``then``, ``else``, or empty.
         root: Whether no other graph calls it.
         arguments: Names of its arguments as they run, without variables and other captures.
         unrepeatable: Layers whose forward pass has an op that may return something else when it runs again.
-        constants: Its large constants.
         fixed_batch: Whether it was traced for one batch size.
     """
 
@@ -266,10 +240,7 @@ class VariableFact:
         role: Category of its value.
         layer: Path of the layer that owns it, or its weight if it is an optimizer slot; None without one.
         trainable: Whether it, or the weight of a slot, is trainable; None if not applicable.
-        requested_bytes: Elements × size of the dtype.
-        device: ``GPU:0``.
         start_address, end_address: Address of its value when the window opened and closed; None if unknown.
-        shape, dtype: Its shape and the name of its dtype.
         of_model: Whether it belongs to a model, an optimizer or a metric, as far as known.
     """
 
@@ -300,7 +271,6 @@ class Earlier:
     """The device's chunks observed before the window.
 
     Attributes:
-        chunks: Address to chunk.
         input_sizes: Sizes that the input pipeline has requested so far.
         handle_bytes: Requested bytes of a variable's resource handle; None if handles are on another device.
     """
@@ -317,9 +287,6 @@ class TensorFact:
     Attributes:
         category: ``inputs`` if the program was fed it, ``other_state`` if a function graph captured it, otherwise
             ``held_tensors``.
-        requested_bytes: Elements × size of the dtype.
-        address: Address of its buffer.
-        shape, dtype: Its shape and the name of its dtype.
         held_by: Its holder in words; None if unknown, and for inputs other than data sets.
         retaining_path: The references to it from a module or a running function in words; None if unknown.
     """
@@ -339,12 +306,7 @@ TensorSpec: TypeAlias = tuple[tuple[int, ...], str]
 
 @dataclasses.dataclass(frozen=True)
 class BatchFacts:
-    """The batch that a step was given.
-
-    Attributes:
-        size: Examples in it, for one replica; None if unknown.
-        components: Its tensors, without scalars; empty if unknown.
-    """
+    """The batch that a step was given: examples for one replica, and its tensors without scalars (empty if unknown)."""
 
     size: int | None = None
     components: tuple[TensorSpec, ...] = ()
@@ -358,7 +320,6 @@ class TraceFacts:
         mode: How the model ran, as far as Python knows.
         trainable: Layer path to whether the layer has trainable weights, in the model's order.
         graphs: Function graphs with layers, callers and callees; the newest last.
-        variables: Variables of the model, its optimizer and metrics.
         tensors: Tensors that Python held when the window opened.
         tensors_at_end: Tensors made in the window that Python held when it closed.
         gradients: (address, requested bytes, layer) of the gradients that eager backward passes returned.
@@ -366,8 +327,6 @@ class TraceFacts:
         start_in_use: The device's bytes in use just before the window, None if unknown.
         interrupted: Whether the window ends within a training step because an allocation failed.
         before_backward: Whether that allocation was of the forward pass, so that no gradient exists yet.
-        notes: Sentences on what is unknown.
-        batch: The step's batch.
     """
 
     mode: Mode = "graph"
@@ -386,7 +345,6 @@ class TraceFacts:
 
     @property
     def constants(self) -> list[ConstantFact]:
-        """The large constants of all functions."""
         return [constant for graph in self.graphs for constant in graph.constants]
 
     @property

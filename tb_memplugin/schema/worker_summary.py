@@ -7,7 +7,7 @@ import numpy as np
 
 from tb_memplugin.schema.basics import PHASES, Floats, Integers, Phase
 from tb_memplugin.schema.fields import Most, Name, NotStored, Size, Step
-from tb_memplugin.schema.groups import TracedPeak
+from tb_memplugin.schema.ledger import TracedPeak
 
 RunStatus: TypeAlias = Literal["failed", "growing", "fragmented", "training", "ok", "reading", "unknown"]
 RUN_STATUSES: tuple[RunStatus, ...] = get_args(RunStatus)
@@ -21,9 +21,7 @@ class DeviceSummary:
     """One device of a worker in one phase.
 
     Attributes:
-        name: The device's name in its worker.
         peak_bytes, peak_step: The same as in the answer `fits`; see `fitting_peak`.
-        capacity_bytes: The allocator's limit, None if unknown.
         last_in_use_bytes, pool_bytes: As last recorded in the phase, None if unknown.
         ooms, snapshots: Numbers of failed allocations and of traced steps, in any phase.
         traced: The traced steps of the phase, one of each step, ascending; of a stored summary the highest.
@@ -59,9 +57,8 @@ class WorkerSummary:
 
     Attributes:
         worker: Its name, ``""`` in a run of one process and in a stored summary.
-        sessions: Number of its sessions.
         started: Start of its last session in seconds since the epoch, None if unknown.
-        ended: Whether its last session said that it ended; None if none of a recorder can say so.
+        ended: As in `Run`.
         status: What is wrong with it; host memory is not examined.
         first_step, last_step, last_wall_time: Of the samples of any phase, None without any.
         devices: Its devices with figures in a phase, accelerators first.

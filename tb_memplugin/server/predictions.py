@@ -23,7 +23,7 @@ from tb_memplugin.fit import (
 from tb_memplugin.schema import as_json, with_layers_of
 from tb_memplugin.server.messages import ANY_DEVICE, BATCH_SIZE, BUDGET, CONDITIONS, OOM, RUN, route
 from tb_memplugin.server.workers import Lookup
-from tb_memplugin.storage import LoadedRun, failed_session
+from tb_memplugin.storage import LoadedRun
 from tb_memplugin.storage.files import Source
 from tb_memplugin.storage.read import BASIC, REQUESTS, TIMELINES
 
@@ -65,7 +65,7 @@ class Predictions(Lookup):
 
         def compute() -> tuple[dict[str, Any], int]:
             tags = self._reader.tags(source, run)
-            found = advice(*failed_session(self._reader, source, tags, loaded, loaded.run.ooms[index]))
+            found = advice(*self._reader.failed_session(source, tags, loaded, loaded.run.ooms[index]))
             return {"run": run, "oom": index, "fixes": as_json(found.fixes), "note": found.note}, _SHORT_ANSWER_BYTES
 
         return self._once(("fixes", run, index), loaded.version, compute)

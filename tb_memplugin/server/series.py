@@ -24,8 +24,18 @@ from tb_memplugin.analysis import (
     validation_passes,
 )
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import MISSING, DeviceSamples, Group, Phase, Run, as_json, ledger_totals, some, values_of
-from tb_memplugin.schema import downsample as reduce
+from tb_memplugin.schema import (
+    MISSING,
+    DeviceSamples,
+    Group,
+    Phase,
+    Run,
+    as_json,
+    extreme_rows,
+    ledger_totals,
+    some,
+    values_of,
+)
 from tb_memplugin.server.messages import (
     ANY_DEVICE,
     ANY_STEP,
@@ -167,7 +177,7 @@ class Series(Lookup):
         rows = inside
         if len(inside):
             limit = min(2 * points, max(1, MAX_ANSWER_VALUES // max(1, len(recorded.layers))))
-            rows = inside[reduce.extreme_rows([recorded.totals[inside]], limit=limit)]
+            rows = inside[extreme_rows([recorded.totals[inside]], limit=limit)]
         shown = recorded.take(rows)
         columns: dict[str, npt.NDArray[Any]] = {"step": shown.step, "wall_time": shown.wall_time}
         columns.update((f"layer/{at}", shown.bytes[:, at]) for at in range(len(shown.layers)))

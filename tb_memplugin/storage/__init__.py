@@ -1,8 +1,12 @@
-"""FACE."""
+"""What a recorder writes on disk and everything that reads it again, safe for directories of strangers.
+
+Records of `schema` become frames under rotating tags of event files (`frames`, `write`); files or TensorBoard's data
+provider give them back (`files`), they are checked and decoded within limits (`read`), and joined to sessions and
+runs. A `Reader` caches that; the server, exports and the command line ask it, the recorder calls `write`.
+"""
 
 from tb_memplugin.storage.cache import given_back
 from tb_memplugin.storage.catalog import RunTags, no_records, of_session, of_worker, workers_of
-from tb_memplugin.storage.failed_sessions import failed_session
 from tb_memplugin.storage.rollups import RollupReader, WorkerRuns
 from tb_memplugin.storage.run_reader import LoadedRun, Reader
 from tb_memplugin.storage.sessions import limited

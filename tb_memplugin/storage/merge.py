@@ -28,13 +28,7 @@ class SessionSpan:
 
 @dataclasses.dataclass(frozen=True)
 class MergedRun:
-    """A run, merged and by worker.
-
-    Attributes:
-        run: All workers together.
-        by_worker: Worker name to the run of that worker, with devices under their own names.
-        sessions: Sorted by start time.
-    """
+    """The run of all workers; that of each worker, with devices under their own names; sessions by start time."""
 
     run: Run
     by_worker: Mapping[str, Run]
@@ -103,14 +97,13 @@ def _lanes(ordered: Sequence[tuple[str, Session]]) -> dict[str, list[Session]]:
 def _merge_sessions(name: str, worker: str, sessions: Sequence[Session], all_attempts: bool) -> Run:
     contents = {stream: [getattr(session, stream.field) for session in sessions] for stream in MERGED}
     hidden: list[str] = []
-    if not all_attempts:
-        later = LaterSessions()
-        # From the last session backward, so that the steps of later sessions are known.
-        for at in range(len(sessions) - 1, -1, -1):
-            for stream, of_sessions in contents.items():
-                of_sessions[at] = stream.without_repeats(of_sessions[at], later.replacing(sessions[at]))
-            hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
-            later.add(sessions[at])
+    later = LaterSessions()
+    # From the last session backward, so that the steps of later sessions are known.
+    for at in range(len(sessions) - 1, -1, -1) if not all_attempts else ():
+        for stream, of_sessions in contents.items():
+            of_sessions[at] = stream.without_repeats(of_sessions[at], later.replacing(sessions[at]))
+        hidden[:0] = hidden_by_losses(sessions[at], sessions[:at])
+        later.add(sessions[at])
     merged = {stream.field: stream.of_sessions(contents[stream], not all_attempts) for stream in MERGED}
     return Run(
         name=name,

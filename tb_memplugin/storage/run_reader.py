@@ -10,12 +10,11 @@ from contextlib import ExitStack
 import numpy as np
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import Oom, Session, clean, unknown_name
+from tb_memplugin.schema import NO_SAMPLES, Oom, Run, Samples, Session, clean, unknown_name
 from tb_memplugin.storage.cache import ByteCache
 from tb_memplugin.storage.catalog import RunTags, catalog_of, of_session, of_stream
 from tb_memplugin.storage.files import (
     MAX_ACTIVATION_BYTES,
-    MAX_RUN_BYTES,
     Entry,
     Listing,
     Source,
@@ -25,80 +24,64 @@ from tb_memplugin.storage.files import (
 from tb_memplugin.storage.frames import Tag
 from tb_memplugin.storage.merge import MergedRun, merge
 from tb_memplugin.storage.read import (
+    ACTIVATION_HEADS,
     ACTIVATIONS,
     BASIC,
     OF_TAG,
     OOM,
     PEAK,
     PIECE_BYTES,
+    REQUESTS,
     SAMPLE_FIGURES,
     SAMPLES,
+    TIMELINES,
     ActivationRows,
-    Contents,
     DecodedTag,
     Piece,
     Reading,
     Stream,
-    TagSurvey,
     activation_rows_of,
     decode_tag,
     groups,
-    left_out,
     samples_bytes,
-    survey_tag,
-    surveys_bytes,
-    tables_of,
-    taken,
-    thin_tags,
-    thinned,
 )
-from tb_memplugin.storage.sessions import (
-    JoinedSamples,
-    by_session,
-    gaps,
-    join_with_peaks,
-    limited,
-    session_from_pieces,
-)
+from tb_memplugin.storage.sessions import by_session, gaps, join_with_peaks, limited, session_from_pieces
 
 _log = logging.getLogger(__name__)
 
 CACHE_BYTES = 160 << 20
 """Limit of all that a reader and the handlers on top of it keep: decoded frames, merged runs, activations, answers."""
-LARGE_BYTES = 32 << 20
-"""Runs whose decoded frames take more are read one after the other."""
-HALVED = 0.8
-"""Most rows that halving samples may leave; where it leaves more, each is a peak."""
 MAX_KEPT_FIGURES_BYTES = 1 << 20
-"""Figures of a worker that take more are not kept: what follows from them is, and they would displace all else."""
+"""Larger figures of a worker are not cached, only what follows from them: they would displace all else."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _ReadSession:
-    """A session as it was read.
-
-    Attributes:
-        worker, session: Its names.
-        pieces: Its frames by stream; those of samples without their content.
-        samples: The joined samples, and sentences on those left out.
-    """
+    """A session as it was read: frames by stream, those of samples without their content, and the joined samples."""
 
     worker: str
     session: str
-    pieces: Mapping[Stream, Sequence[Piece]]
-    samples: JoinedSamples
+    pieces: Mapping[Stream, Sequence[Piece]] = dataclasses.field(default_factory=dict)
+    samples: Samples = NO_SAMPLES
+    sentences: tuple[str, ...] = ()
+
+    def with_pieces(self, pieces: Mapping[Stream, Sequence[Piece]], reading: Reading) -> "_ReadSession":
+        """The session with more frames. Those of samples are let go once they are joined."""
+        samples, sentences, frames = self.samples, self.sentences, dict(pieces)
+        joined = pieces.keys() & {SAMPLES, PEAK}
+        if joined:
+            samples, sentences = join_with_peaks(pieces)
+            for stream in joined:
+                frames[stream] = [dataclasses.replace(piece, value=None, size=PIECE_BYTES) for piece in pieces[stream]]
+            let_go = sum(piece.size - PIECE_BYTES for stream in joined for piece in pieces[stream])
+            reading.join(let_go, samples_bytes(samples))
+            reading.joined[self.worker, self.session] = samples
+        return dataclasses.replace(self, pieces={**self.pieces, **frames}, samples=samples, sentences=sentences)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Read:
-    """Some streams of a run as they were read.
-
-    Attributes:
-        sessions: In order of reading.
-        damage, newer: Sentences, as in `DecodedTag`.
-        size, rows: Bytes in memory, and rows of samples.
-        thinning: As in `Run`.
-    """
+    """Some streams of a run as they were read: sentences as in `DecodedTag`, bytes in memory, and rows of samples."""
 
     sessions: tuple[_ReadSession, ...] = ()
     damage: tuple[str, ...] = ()
@@ -110,11 +93,7 @@ class _Read:
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRun(MergedRun):
-    """A merged run at `version` of its tags.
-
-    Attributes:
-        read: Its sessions, to which further streams are added.
-    """
+    """A merged run at `version` of its tags, as it was read: further streams are added to that."""
 
     version: str
     read: _Read = _Read()
@@ -122,7 +101,7 @@ class LoadedRun(MergedRun):
     @property
     def nbytes(self) -> int:
         """Bytes in memory; the samples of several workers refer to those of each."""
-        tables = [one.samples[0] for one in self.read.sessions] + [run.samples for run in self.by_worker.values()]
+        tables = [one.samples for one in self.read.sessions] + [run.samples for run in self.by_worker.values()]
         different = {id(table.step): table for table in tables}.values()
         pieces = sum(piece.size for one in self.read.sessions for of in one.pieces.values() for piece in of)
         together = 0 if len(self.by_worker) == 1 else 40 * len(self.run.samples)
@@ -209,6 +188,22 @@ class Reader:
         """The failed allocations of the run with these tags, in the order that the run has them in."""
         return self._loaded(source, tags, frozenset({OOM})).run.ooms if of_stream(tags, OOM.tag) else ()
 
+    def failed_session(self, source: Source, tags: RunTags, loaded: LoadedRun, oom: Oom) -> tuple[Run, Oom]:
+        """The session of a failure of a run, with its requests and timelines, and the failure as the session names it.
+
+        It has its own steps only, also those that a later session repeats: these replace them in the run.
+        """
+        workers = [worker for worker, run in loaded.by_worker.items() if any(_same(oom, own) for own in run.ooms)]
+        spans = [span for span in reversed(loaded.sessions) if span.worker in workers]
+        # The last one that had started; an imported dump may be older than its session.
+        for span in sorted(spans, key=lambda span: span.started > oom.wall_time):
+            found = self.load(source, tags, {*BASIC, REQUESTS, TIMELINES}, session=span.session)
+            run = next(iter(found.by_worker.values()))
+            for own in run.ooms:
+                if _same(oom, own):
+                    return run, own
+        raise NotFoundError(f"run {tags.name} has no session of the failed allocation in step {oom.step} any more")
+
     def _loaded(
         self,
         source: Source,
@@ -238,7 +233,7 @@ class Reader:
             if rows is not None:
                 return rows
             with ExitStack() as stack:
-                reading = Reading(stack, LARGE_BYTES, MAX_RUN_BYTES)
+                reading = Reading(stack)
                 decoded = self._decode(source, within_limits(wanted)[0], reading, frozenset({ACTIVATIONS}))
                 damage = [sentence for tag in decoded.values() for sentence in tag.damage]
                 damage += reading.over_limit()
@@ -258,41 +253,21 @@ class Reader:
         Reads only the heads of frames, and only of new or changed tags.
         """
         wanted, _ = within_limits(of_stream(tags, ACTIVATIONS.tag))
-        with self._lock_of(tags.name):
-            surveys: dict[tuple[str, Tag], tuple[Hashable, TagSurvey]] = {}
-            surveys.update(self.cache.get(("surveys", tags.name, tags.worker), None) or {})
-            unknown = {
-                (run, str(tag)): (tag, mark)
-                for _, run, tag, mark in wanted
-                if surveys.get((run, tag), (None,))[0] != mark
-            }
-            wanted_tags: dict[str, list[str]] = {}
-            for run, text in unknown:
-                wanted_tags.setdefault(run, []).append(text)
-            last: TagSurvey | None = None
-            for content in self._contents(source, wanted_tags):
-                tag, mark = unknown[content.event_run, content.tag]
-                surveyed = survey_tag(tag, content)
-                last = surveyed if last is None or last.layers != surveyed.layers else last
-                # Equal sets are kept once: a hundred thousand paths for each tag would be much.
-                surveys[content.event_run, tag] = (mark, dataclasses.replace(surveyed, layers=last.layers))
-            if unknown:
-                surveys = {(run, tag): surveys[run, tag] for _, run, tag, _ in wanted if (run, tag) in surveys}
-                size = surveys_bytes([survey for _, survey in surveys.values()])
-                self.cache.put(("surveys", tags.name, tags.worker), None, surveys, size)
-            known = [(worker, tag, surveys[run, tag][1]) for worker, run, tag, _ in wanted if (run, tag) in surveys]
-        damage = [sentence for _, _, survey in known for sentence in survey.damage]
-        damage.extend(dict.fromkeys(survey.newer for _, _, survey in known if survey.newer))
-        damage.extend(left_out([survey for _, _, survey in known]))
-        if sum(survey.most_bytes for _, _, survey in known) > MAX_ACTIVATION_BYTES:
+        with self._lock_of(tags.name), ExitStack() as stack:
+            reading = Reading(stack)
+            decoded = self._decode(source, wanted, reading, frozenset({ACTIVATION_HEADS}))
+        known = [decoded[run, tag] for _, run, tag, _ in wanted if (run, tag) in decoded]
+        heads = [piece.value for of_tag in known for piece in of_tag.pieces]
+        damage = [sentence for of_tag in known for sentence in of_tag.damage]
+        damage += dict.fromkeys(of_tag.newer for of_tag in known if of_tag.newer)
+        damage += reading.over_limit()
+        if sum(head.most_bytes for head in heads) > MAX_ACTIVATION_BYTES:
             # Only the values tell how many bytes they take.
-            damage.extend(sentence for sentence in self._rows_of(source, tags).damage if sentence not in damage)
-        heads: dict[tuple[str, str], dict[int, Piece]] = {}
-        for worker, tag, survey in known:
-            heads.setdefault((worker, tag.session), {}).update((head.sequence, head) for head in survey.heads)
-        for (_, identifier), by_sequence in heads.items():
-            damage.extend(gaps(identifier, ACTIVATIONS, [by_sequence[at] for at in sorted(by_sequence)]))
-        return len(frozenset().union(*(survey.layers for _, _, survey in known))), tuple(limited(damage))
+            damage += [sentence for sentence in self._rows_of(source, tags).damage if sentence not in damage]
+        for (_, identifier), pieces in by_session(wanted, decoded).items():
+            damage += gaps(identifier, ACTIVATIONS, pieces[ACTIVATIONS])
+        layers = set(dict.fromkeys(head.layers for head in heads))
+        return len({path for paths in layers for path in paths}), tuple(limited(damage))
 
     def _lock_of(self, name: str) -> threading.RLock:
         with self.lock:
@@ -326,43 +301,36 @@ class Reader:
         sessions = {(one.worker, one.session): one for one in known.sessions}
         damage, newer = list(known.damage), list(known.newer)
         with ExitStack() as stack:
-            reading = Reading(stack, LARGE_BYTES, MAX_RUN_BYTES)
+            reading = Reading(stack)
             reading.room_of(SAMPLES).take(known.size, known.rows)
+            reading.joined = {key: one.samples for key, one in sessions.items()}
             for group in groups(wanted):
-                decoded = self._decode(source, group, reading, streams, sessions)
+                decoded = self._decode(source, group, reading, streams)
                 newer += [tag.newer for tag in decoded.values() if tag.newer]
                 damage += [sentence for tag in decoded.values() for sentence in tag.damage]
                 for key, pieces in by_session(group, decoded).items():
-                    before = sessions.get(key) or _ReadSession(*key, {}, join_with_peaks((), ()))
-                    sessions[key] = _with_pieces(before, pieces, reading)
+                    sessions[key] = sessions.get(key, _ReadSession(*key)).with_pieces(pieces, reading)
             damage += reading.over_limit()
             size, rows = reading.taken()
-        shown = sum(len(one.samples[0]) for one in sessions.values())
+        found = [
+            dataclasses.replace(one, samples=reading.joined.get(key, one.samples)) for key, one in sessions.items()
+        ]
+        shown = sum(len(one.samples) for one in found)
         thinning = max(2, round(reading.recorded / max(1, shown))) if reading.halvings else known.thinning
-        return _Read(tuple(sessions.values()), tuple(damage), tuple(newer), size, rows, thinning)
+        return _Read(tuple(found), tuple(damage), tuple(newer), size, rows, thinning)
 
     def _decode(
-        self,
-        source: Source,
-        wanted: Iterable[Entry],
-        reading: Reading,
-        streams: frozenset[Stream],
-        sessions: dict[tuple[str, str], _ReadSession] | None = None,
-    ) -> Contents:
-        """The content of the wanted tags, from the cache or the source, as far as there is room.
-
-        Where there are too many samples, they are thinned, and those of the `sessions` that were read before as well.
-        """
+        self, source: Source, wanted: Iterable[Entry], reading: Reading, streams: frozenset[Stream]
+    ) -> Mapping[tuple[str, Tag], DecodedTag]:
+        """The content of the wanted tags, from the cache or the source, as far as there is room."""
         by_tag = {stream.tag: stream for stream in streams}
-        joined = {} if sessions is None else sessions
-        contents: Contents = {}
+        reading.contents = {}
         missing: dict[str, dict[str, tuple[Tag, Hashable]]] = {}
         for _, run, tag, mark in wanted:
             cached: DecodedTag | None = self.cache.get(("tag", run, tag, by_tag[tag.stream]), mark)
             if cached is not None:
-                contents[run, tag] = cached
                 reading.room_of(OF_TAG[tag.stream]).take(cached.size, cached.rows)
-                _add_samples(reading, contents, (run, tag), joined)
+                reading.add(run, tag, cached)
             else:
                 missing.setdefault(run, {})[str(tag)] = (tag, mark)
         for content in self._contents(source, {run: list(tags) for run, tags in missing.items()}):
@@ -374,12 +342,11 @@ class Reader:
             if reading.is_large() and reading.enter(self._large):
                 self.cache.clear()
             decoded = decode_tag(tag, content, room, by_tag[tag.stream])
-            contents[content.event_run, tag] = decoded
             if decoded.complete and not reading.is_large() and SAMPLE_FIGURES not in streams:
                 self.cache.put(("tag", content.event_run, tag, by_tag[tag.stream]), mark, decoded, decoded.size)
-            _add_samples(reading, contents, (content.event_run, tag), joined)
-        _thin_whole(reading, contents)
-        return contents
+            reading.add(content.event_run, tag, decoded)
+        reading.thin_whole()
+        return reading.contents
 
     def _contents(self, source: Source, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
         """The wanted tags; a source serves one thread at a time."""
@@ -399,66 +366,20 @@ class Reader:
             _log.warning("tb_memplugin: %s", clean(sentence))
 
 
-def _add_samples(
-    reading: Reading, contents: Contents, key: tuple[str, Tag], joined: dict[tuple[str, str], _ReadSession]
-) -> None:
-    """Count the samples of a tag that was decoded. If there are too many now, thin them all, also the joined ones."""
-    size, rows = taken({key: contents[key]})
-    reading.sample_bytes += size
-    reading.recorded += rows
-    if rows:
-        reading.whole.add(key)
-    if not reading.samples_are_full():
-        return
-    _thin_whole(reading, contents)
-    while reading.samples_are_full():
-        before = _taken(contents, joined)
-        thin_tags(contents)
-        for name, session in joined.items():
-            samples, sentences = session.samples
-            joined[name] = dataclasses.replace(session, samples=(thinned(samples), sentences))
-        after = _taken(contents, joined)
-        reading.give_samples(before[0] - after[0], before[1] - after[1])
-        reading.can_halve = after[1] < HALVED * before[1]
-        reading.halvings += reading.can_halve
-
-
-def _thin_whole(reading: Reading, contents: Contents) -> None:
-    if reading.halvings and reading.whole:
-        whole = {key: contents[key] for key in reading.whole}
-        before = taken(whole)
-        thin_tags(whole, reading.halvings)
-        contents |= whole
-        after = taken(whole)
-        reading.give_samples(before[0] - after[0], before[1] - after[1])
-    reading.whole.clear()
-
-
-def _taken(contents: Contents, joined: Mapping[tuple[str, str], _ReadSession]) -> tuple[int, int]:
-    (size, rows), tables = taken(contents), [session.samples[0] for session in joined.values()]
-    return size + sum(map(samples_bytes, tables)), rows + sum(map(len, tables))
-
-
-def _with_pieces(session: _ReadSession, pieces: Mapping[Stream, Sequence[Piece]], reading: Reading) -> _ReadSession:
-    """A session with more frames. Those of samples are let go once they are joined."""
-    samples, frames = session.samples, dict(pieces)
-    if pieces.keys() & {SAMPLES, PEAK}:
-        parts = ([piece.value for piece in pieces.get(stream, ())] for stream in (SAMPLES, PEAK))
-        samples = join_with_peaks(*map(tables_of, parts))
-        for stream in pieces.keys() & {SAMPLES, PEAK}:
-            frames[stream] = [dataclasses.replace(piece, value=None, size=PIECE_BYTES) for piece in pieces[stream]]
-        let_go = sum(piece.size - PIECE_BYTES for stream in (SAMPLES, PEAK) for piece in pieces.get(stream, ()))
-        reading.joined(let_go, samples_bytes(samples[0]))
-    return dataclasses.replace(session, pieces={**session.pieces, **frames}, samples=samples)
-
-
 def _sessions_of(read: _Read) -> tuple[list[tuple[str, Session]], list[str]]:
     """(worker, session) pairs by identifier, and sentences on missing frames and data left out."""
-    found = sorted(read.sessions, key=lambda one: one.session)
-    made = [session_from_pieces(one.session, one.pieces, one.samples) for one in found]
-    pairs = [(one.worker, session) for one, (session, _) in zip(found, made, strict=True)]
-    return pairs, [sentence for _, sentences in made for sentence in sentences]
+    pairs, sentences = [], []
+    for one in sorted(read.sessions, key=lambda one: one.session):
+        session, missing = session_from_pieces(one.session, one.pieces, one.samples)
+        pairs.append((one.worker, session))
+        sentences += [*one.sentences, *missing]
+    return pairs, sentences
 
 
 def _newer(sentences: Sequence[str]) -> str:
     return f"{sentences[0]} (and {len(sentences) - 1} more tags)"
+
+
+def _same(oom: Oom, own: Oom) -> bool:
+    """Whether two records of a run and of a worker are of one failure: identifiers are those of a session."""
+    return (own.identifier, own.wall_time) == (oom.identifier, oom.wall_time) and oom.device.endswith(own.device)

@@ -1,20 +1,11 @@
 """Sessions from decoded frames, and sentences on the frames that are missing."""
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tb_memplugin.schema import (
-    LayerActivations,
-    LayerTable,
-    Samples,
-    Session,
-    SessionInfo,
-    take_rows,
-    with_failed_steps,
-)
+from tb_memplugin.schema import LayerTable, Samples, Session, SessionInfo, take_rows, with_failed_steps
 from tb_memplugin.storage.files import Entry
 from tb_memplugin.storage.frames import Tag, start_of
 from tb_memplugin.storage.read import (
@@ -33,6 +24,7 @@ from tb_memplugin.storage.read import (
     Stream,
     join_samples,
     rows_not_in,
+    tables_of,
 )
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS
 
@@ -40,40 +32,25 @@ _FIRST_TABLE = 1
 """Sequence number of the first layer table: the first record holds the session's facts."""
 _ON_THE_WAY = (ACTIVATIONS, SNAPSHOTS, MAPS, TIMELINES, REQUESTS, PEAK)
 """Streams whose records are of steps that have samples."""
-
-JoinedSamples: TypeAlias = tuple[Samples, tuple[str, ...]]
-"""The samples of a session, and sentences on those left out."""
 MAX_SENTENCES = 30
 """Sentences on damage shown per run; further ones are counted."""
 
-
-@dataclasses.dataclass(frozen=True)
-class Lost:
-    """A gap between the frames of a stream: the steps it may hold, and the number of frames."""
-
-    first_step: int
-    last_step: int
-    frames: int
-    at: Piece
-    """The frame after the gap."""
+Pieces: TypeAlias = Mapping[Stream, Sequence[Piece]]
+"""The frames of a session by stream, in order."""
+Lost: TypeAlias = tuple[int, int, int, Piece]
+"""A gap between frames: the first and the last step that it may hold, the number of frames, the frame after it."""
 
 
-def gaps_of(pieces: Sequence[Piece], earliest: int = 0) -> list[Lost]:
-    """The gaps before the last frame of a stream.
-
-    Args:
-        earliest: The session's first step.
-    """
-    found = []
+def gaps_of(pieces: Sequence[Piece], earliest: int = 0) -> Iterator[Lost]:
+    """The gaps before the last frame of a stream; `earliest` is the session's first step."""
     expected, last_step = 0, earliest - 1
     for piece in pieces:
         if piece.sequence > expected:
-            found.append(Lost(last_step + 1, piece.first_step - 1, piece.sequence - expected, piece))
+            yield last_step + 1, piece.first_step - 1, piece.sequence - expected, piece
         expected, last_step = piece.sequence + 1, max(last_step, piece.last_step)
-    return found
 
 
-def first_step_of(streams: Mapping[Stream, Sequence[Piece]]) -> int:
+def first_step_of(streams: Pieces) -> int:
     """The least step that the session's samples can have.
 
     It follows from the recorder's first layer table. Without one, lost frames are taken to be as long as they may be.
@@ -85,36 +62,38 @@ def first_step_of(streams: Mapping[Stream, Sequence[Piece]]) -> int:
     return max(0, samples[0].first_step - samples[0].sequence * MAX_SAMPLE_ROWS) if samples else 0
 
 
-def lost_steps(streams: Mapping[Stream, Sequence[Piece]]) -> tuple[tuple[int, int], ...]:
+def lost_steps(streams: Pieces) -> tuple[tuple[int, int], ...]:
     """Ranges of steps whose samples are lost; see `Session.lost_steps`."""
     earliest, samples = first_step_of(streams), streams.get(SAMPLES, ())
-    found = [(gap.first_step, gap.last_step) for gap in gaps_of(samples, earliest)]
+    found = [(first, last) for first, last, _, _ in gaps_of(samples, earliest)]
     reached = max((piece.last_step for piece in samples), default=earliest - 1)
-    facts = [piece.value for piece in streams.get(META, ()) if isinstance(piece.value, SessionInfo)]
-    if not facts or facts[-1].producer == "recorder":
+    facts = _facts(streams)
+    if facts is None or facts.producer == "recorder":
         # Other records of later steps say that their samples were lost. Other producers write no samples.
         later = max((piece.last_step for stream in _ON_THE_WAY for piece in streams.get(stream, ())), default=reached)
         found.append((reached + 1, later))
     return tuple((first, last) for first, last in found if first <= last)
 
 
-def lost_activation_steps(streams: Mapping[Stream, Sequence[Piece]]) -> tuple[tuple[int, int], ...]:
+def lost_activation_steps(streams: Pieces) -> tuple[tuple[int, int], ...]:
     """Ranges of steps whose activations are lost; lost first frames are taken to be as long as the longest other."""
     pieces = streams.get(ACTIVATIONS, ())
     if not pieces:
         return ()
     longest = max(piece.last_step - piece.first_step + 1 for piece in pieces)
     earliest = max(0, pieces[0].first_step - pieces[0].sequence * longest)
-    found = [(gap.first_step, gap.last_step) for gap in gaps_of(pieces, earliest)]
-    return tuple((first, last) for first, last in found if first <= last)
+    return tuple((first, last) for first, last, _, _ in gaps_of(pieces, earliest) if first <= last)
 
 
-def join_with_peaks(samples: Sequence[Samples], peaks: Sequence[Samples]) -> JoinedSamples:
-    """The samples of a session's frames, in order. A peak replaces its sample if that was lost."""
-    sentences = []
-    joined, sentence = join_samples(samples)
-    sentences.append(sentence)
-    highest, _ = join_samples(peaks)
+def join_with_peaks(streams: Pieces) -> tuple[Samples, tuple[str, ...]]:
+    """The samples of a session's frames, in order, and sentences on those left out.
+
+    A peak replaces its sample if that was lost.
+    """
+    parts = [tables_of([piece.value for piece in streams.get(stream, ())]) for stream in (SAMPLES, PEAK)]
+    joined, sentence = join_samples(parts[0])
+    sentences = [sentence]
+    highest, _ = join_samples(parts[1])
     only_peaks = rows_not_in(highest, joined) if len(highest) else np.zeros(0, bool)
     if only_peaks.any():
         joined, sentence = join_samples([joined, take_rows(highest, only_peaks)])
@@ -139,46 +118,39 @@ def by_session(
     }
 
 
-def session_from_pieces(
-    identifier: str, streams: Mapping[Stream, Sequence[Piece]], samples: JoinedSamples
-) -> tuple[Session, list[str]]:
-    """Build a session from its pieces by stream and its joined samples.
+def session_from_pieces(identifier: str, streams: Pieces, samples: Samples) -> tuple[Session, list[str]]:
+    """Build a session from its pieces and its joined samples.
 
     The last facts are used; a session without facts still shows its data. Also returns sentences on missing frames and
     on data left out.
     """
     fields: dict[str, Any] = {}
-    sentences = list(samples[1])
+    sentences: list[str] = []
     for stream in MERGED:
         if stream is SAMPLES:
-            fields[stream.field] = samples[0]
+            fields[stream.field] = samples
         else:
             contents = [piece.value for piece in streams.get(stream, ())]
             fields[stream.field], sentence = stream.of_frames(contents)
             sentences += [sentence] if sentence else []
     fields["snapshots"] = with_failed_steps(fields["snapshots"], fields["ooms"])
-    facts = [piece.value for piece in streams.get(META, ()) if isinstance(piece.value, SessionInfo)]
-    info = facts[-1] if facts else _unknown_session(identifier, samples[0], fields["activations"])
-    earliest = first_step_of(streams)
+    info = _facts(streams) or _unknown_session(identifier, (samples, fields["activations"]))
     for stream in MERGED:
-        first = earliest if stream is SAMPLES else 0
+        first = first_step_of(streams) if stream is SAMPLES else 0
         sentences.extend(gaps(identifier, stream, streams.get(stream, ()), first))
     lost, lost_activations = lost_steps(streams), lost_activation_steps(streams)
     return Session(info=info, lost_steps=lost, lost_activation_steps=lost_activations, **fields), sentences
 
 
-def gaps(identifier: str, stream: Stream, pieces: Sequence[Piece], earliest: int = 0) -> list[str]:
+def gaps(identifier: str, stream: Stream, pieces: Sequence[Piece], earliest: int = 0) -> Iterator[str]:
     """Sentences on frames missing before the last one of a stream; `earliest` is the session's first step."""
-    sentences = []
-    for gap in gaps_of(pieces, earliest):
-        first, last = gap.first_step, gap.last_step
+    for first, last, frames, after in gaps_of(pieces, earliest):
         if stream in (SAMPLES, ACTIVATIONS) and first <= last:
             steps = f"steps {first} to {last} are missing" if first < last else f"step {first} is missing"
         else:
-            steps = f"data between step {max(first - 1, 0)} and step {gap.at.first_step} is missing"
-        records = "1 record" if gap.frames == 1 else f"{gap.frames} records"
-        sentences.append(f"session {identifier}, {stream.words}: {steps} ({records} lost)")
-    return sentences
+            steps = f"data between step {max(first - 1, 0)} and step {after.first_step} is missing"
+        records = "1 record" if frames == 1 else f"{frames} records"
+        yield f"session {identifier}, {stream.words}: {steps} ({records} lost)"
 
 
 def limited(sentences: Sequence[str]) -> list[str]:
@@ -187,10 +159,13 @@ def limited(sentences: Sequence[str]) -> list[str]:
     return [*sentences[:MAX_SENTENCES], f"{len(sentences) - MAX_SENTENCES} more messages on damaged data"]
 
 
-def _unknown_session(identifier: str, samples: Samples, activations: LayerActivations) -> SessionInfo:
-    times = [float(part.wall_time.min()) for part in (samples, activations) if len(part)]
+def _facts(streams: Pieces) -> SessionInfo | None:
+    facts = [piece.value for piece in streams.get(META, ()) if isinstance(piece.value, SessionInfo)]
+    return facts[-1] if facts else None
+
+
+def _unknown_session(identifier: str, tables: Iterable[Any]) -> SessionInfo:
     named = start_of(identifier)
-    if named is not None:
-        times = [named]
+    times = [float(table.wall_time.min()) for table in tables if len(table)] if named is None else [named]
     note = f"the start time and versions of session {identifier} could not be read; its data is shown"
     return SessionInfo(identifier, min(times, default=0.0), "recorder", {}, (note,))

@@ -10,7 +10,7 @@ from train import Training
 
 import tb_memplugin
 from tb_memplugin.fit import PlanOption
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema import format_bytes
 
 SETTLED = 3
 """Steps before peaks and times are alike: the first ones create variables, choose kernels and plan buffers."""

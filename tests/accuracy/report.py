@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema import format_bytes
 
 WIDTH = 120
 """Characters in a line of the document's text."""

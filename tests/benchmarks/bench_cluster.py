@@ -26,8 +26,8 @@ SERVER_MB = 300
 def answer(logdir: pathlib.Path) -> None:
     """Answer cold, warm, and for one worker; print the figures as JSON."""
     from tb_memplugin.server import DATA_ROUTES, Handlers, data_body
-    from tb_memplugin.storage.files.file_source import FileSource
-    from tb_memplugin.storage.run_reader import Reader
+    from tb_memplugin.storage import Reader
+    from tb_memplugin.storage.files import FileSource
 
     handlers, source = Handlers(Reader()), FileSource(logdir, live=True)
 

@@ -39,7 +39,7 @@ from tb_memplugin.schema import (
     Snapshot,
     Timeline,
 )
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 MIB = sample_runs.MIB

@@ -19,8 +19,7 @@ from trace_cases import Recorder
 from tb_memplugin.allocator import Simulator, TraceReplay, between_maps
 from tb_memplugin.attribution import event_chunks, peak_event
 from tb_memplugin.fit import Conditions, Predictor
-from tb_memplugin.schema import MISSING, MemoryMap, StepRequests
-from tb_memplugin.schema.trace import AllocationTrace
+from tb_memplugin.schema import MISSING, AllocationTrace, MemoryMap, StepRequests
 
 EVENTS = 10_000
 SMALLEST_EVENTS = 500

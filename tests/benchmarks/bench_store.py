@@ -29,7 +29,7 @@ from servers import decode
 
 from tb_memplugin import load
 from tb_memplugin.schema import MISSING, DeviceSamples, LayerActivations, Samples
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 from tb_memplugin.version import PLUGIN_NAME
 
 MIB = 1 << 20

@@ -11,7 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tb_memplugin.schema.units import UNITS, format_bytes, format_figure
+from tb_memplugin.schema import format_bytes, format_figure
+from tb_memplugin.schema.text import UNITS
 
 Value = int | float | str
 """Exact bytes, a count or a ratio; or a rounded size such as ``35.9 MiB``."""

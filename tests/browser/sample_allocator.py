@@ -9,7 +9,7 @@ from sample_runs import MIB, Plan
 
 from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.schema import FREE, IN_USE, MISSING, ChunkOwner, MemoryMap, Oom, take_rows
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 BASE = 0x7F00_0000_0000
 LARGEST_CHUNK = 4 * MIB

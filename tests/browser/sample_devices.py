@@ -8,7 +8,7 @@ from sample_runs import ALL_TRAINABLE, MIB, STARTED, Plan, samples_of, snapshot_
 
 from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import MISSING, DeviceSamples, Samples
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 STEPS = {"worker_0": 120, "worker_1": 80}
 """Steps that each worker recorded."""

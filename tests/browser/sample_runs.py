@@ -30,9 +30,10 @@ from tb_memplugin.schema import (
     SavedRow,
     Snapshot,
     Timeline,
+    rounding_total,
+    split_rounding,
 )
-from tb_memplugin.schema.rounding import rounding_total, split_rounding
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 MIB = 1 << 20
 STARTED = 1_790_000_000.0

@@ -10,7 +10,7 @@ from reading_cases import DEVICE, MIB, START, make_samples, make_snapshot, make_
 
 from tb_memplugin.attribution import OomEvent, post_mortem
 from tb_memplugin.schema import IN_USE, ChunkOwner, LedgerRow, MemoryMap, Oom, Snapshot
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 FAILED_BATCH, CAPACITY, FAILED_STEP = 48, 100 * MIB, 20
 UNFROZEN_STEP = 30

@@ -9,7 +9,7 @@ from logdirs import address_of_logdir
 from playwright.sync_api import Page
 from reading_cases import make_table, write_small_run
 
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 REASON = "Not recording CPU:0: put `import tb_memplugin` above <b>all</b> of `{}`."
 

@@ -13,7 +13,7 @@ import sample_runs
 from playwright.sync_api import FrameLocator, Page, expect
 
 from tb_memplugin.schema import take_rows
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 PLAN = sample_runs.FROZEN
 SAMPLES = sample_runs.samples_of(PLAN)

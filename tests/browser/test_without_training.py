@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from reading_cases import MIB, make_map, make_samples, make_snapshot, make_table, make_timeline, write_small_run
 
 from tb_memplugin.schema import Phase
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 OF_TRAINING = re.compile(r"backward|unfreez|training step|saved|fit\(", re.IGNORECASE)
 

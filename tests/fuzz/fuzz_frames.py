@@ -10,12 +10,9 @@ import zlib
 import atheris
 
 with atheris.instrument_imports(include=["tb_memplugin"]):
-    from tb_memplugin.storage.files.limits import Room
-    from tb_memplugin.storage.files.source import StoredFrame, TagContent
-    from tb_memplugin.storage.frames import codec
-    from tb_memplugin.storage.frames.metadata import STREAMS, Tag
-    from tb_memplugin.storage.read.decoding import decode_tag
-    from tb_memplugin.storage.read.streams import OF_TAG
+    from tb_memplugin.storage.files import Room, StoredFrame, TagContent
+    from tb_memplugin.storage.frames import STREAMS, Tag, codec
+    from tb_memplugin.storage.read import OF_TAG, decode_tag
 
 
 def sealed(data: bytes) -> bytes:

@@ -15,8 +15,7 @@ with atheris.instrument_imports(include=["tb_memplugin"]):
     from tb_memplugin.errors import FormatError
     from tb_memplugin.importers import read_dump, read_log, read_module, read_traces
     from tb_memplugin.schema import Timeline
-    from tb_memplugin.storage.frames import codec
-    from tb_memplugin.storage.frames.record_frames import frame_of, read_frame
+    from tb_memplugin.storage.frames import codec, frame_of, read_frame
 
 
 def read_profile(data: bytes) -> None:

@@ -12,7 +12,7 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from reading_cases import write_small_run
 
-from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage.files import FileSource
 
 LOG = (
     "W tensorflow/core/common_runtime/bfc_allocator.cc:501] Allocator (GPU_0_bfc) ran out of memory trying to allocate "

@@ -13,10 +13,7 @@ from tensorboard.compat.proto import event_pb2, tensor_pb2, tensor_shape_pb2, ty
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.schema import Counters, DeviceSamples, LayerActivations, LedgerRow, Samples, SessionInfo
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.codec import Frame
-from tb_memplugin.storage.frames.metadata import Tag, frame_summary
-from tb_memplugin.storage.frames.record_frames import frame_of
+from tb_memplugin.storage.frames import Frame, Tag, codec, frame_of, frame_summary
 
 FIGURES = 8
 """Columns of a device."""

@@ -11,9 +11,8 @@ from reading_cases import START, event_files, make_activations, make_samples, ma
 from tensorboard.compat.proto import event_pb2
 
 from tb_memplugin.schema import MISSING, Run
-from tb_memplugin.storage.files import tfrecord
-from tb_memplugin.storage.write import run_writer
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.frames import tfrecord
+from tb_memplugin.storage.write import RunWriter, run_writer
 
 Random = np.random.Generator
 

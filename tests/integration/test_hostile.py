@@ -20,8 +20,7 @@ from servers import BASE, client_on
 
 from tb_memplugin import load
 from tb_memplugin.cli.report import MAX_DATA_BYTES, collect, render
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.record_frames import frame_of
+from tb_memplugin.storage.frames import codec, frame_of
 
 MARKUP = "<img src=x onerror=alert(1)></script>"
 Frames = list[tuple[str, int, bytes]]

@@ -23,7 +23,7 @@ from tb_memplugin.plugin import MemoryPlugin
 from tb_memplugin.plugin_loader import MemoryLoader
 from tb_memplugin.schema import LedgerRow
 from tb_memplugin.server import DATA_ROUTES
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 from tb_memplugin.version import PLUGIN_NAME
 
 DOCUMENT = pathlib.Path(tb_memplugin.__file__).parent / "server" / "http_api.md"

@@ -13,7 +13,7 @@ from reading_cases import make_samples, make_snapshot
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 
 def write_until_killed(directory: pathlib.Path, told: int) -> None:

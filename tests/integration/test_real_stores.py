@@ -24,10 +24,10 @@ from stores import Faults, Store
 from test_report import read_report
 
 from tb_memplugin.server import Handlers
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 pytestmark = pytest.mark.long
 for package in ("moto", "flask", "boto3", "s3fs", "gcsfs", "gcp_storage_emulator"):

@@ -6,11 +6,10 @@ import pytest
 from child import run_child
 
 import tb_memplugin
-from tb_memplugin.schema import Run
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema import Run, format_bytes
 from tb_memplugin.server.run_list import RunFacts
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
 
 BLOCKS, BATCH, TOKENS, WIDTH, INNER = 3, 16, 32, 32, 128
 CODE = f"""

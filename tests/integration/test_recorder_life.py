@@ -24,9 +24,9 @@ x, y = np.zeros((64, 8), "float32"), np.zeros((64, 4), "float32")
 """
 
 LIKE_ANOTHER_PROCESS = """
-from tb_memplugin.storage.write import own_recordings
+from tb_memplugin.storage.write import recordings
 def read(name, enough):
-    own_recordings.forget_all()  # from here on like another process
+    recordings.forget_all()  # from here on like another process
     deadline, runs = time.monotonic() + 60, {}
     while time.monotonic() < deadline and not (name in runs and enough(runs[name])):
         time.sleep(0.05)

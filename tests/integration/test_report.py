@@ -17,7 +17,7 @@ from servers import BASE, client_on, without_version
 from werkzeug.test import Client
 
 from tb_memplugin.cli.report import DATA_ID
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 

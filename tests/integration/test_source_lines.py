@@ -14,8 +14,7 @@ from timeline_cases import category_totals, split_columns
 
 import tb_memplugin
 from tb_memplugin.cli import main
-from tb_memplugin.schema import MISSING, Snapshot, Timeline
-from tb_memplugin.schema.tensors import DTYPE_BYTES
+from tb_memplugin.schema import DTYPE_BYTES, MISSING, Snapshot, Timeline
 
 HERE = pathlib.Path(__file__).parent
 FILE = "integration/source_lines_training.py"

@@ -20,9 +20,8 @@ from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 import tb_memplugin
-from tb_memplugin.storage.files import tfrecord
-from tb_memplugin.storage.frames.metadata import summary_metadata
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.frames import summary_metadata, tfrecord
+from tb_memplugin.storage.write import RunWriter
 from tb_memplugin.version import PLUGIN_NAME
 
 WHOLE = ("copied", "linked", "original")

@@ -20,7 +20,7 @@ from servers import Server, hear_ctrl_c, view, wait_for
 from servers import start as start_tensorboard
 from test_http_api import REQUESTS
 
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 QUESTIONS = (

@@ -10,8 +10,8 @@ from child import start_child
 
 from tb_memplugin.export.loading import load
 from tb_memplugin.server import Handlers
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
 
 HERE = pathlib.Path(__file__).parent
 REPOSITORY = HERE.parents[1]

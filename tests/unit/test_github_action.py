@@ -11,7 +11,7 @@ import pytest
 import requests_cases
 from reading_cases import MIB, make_samples
 
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ACTION = ROOT / "action.yml"

@@ -32,7 +32,7 @@ from tb_memplugin.recorder.failure import RaisedError, raised_errors, raised_now
 from tb_memplugin.recorder.loop.recording import Recording
 from tb_memplugin.recorder.watch import LayerWatch
 from tb_memplugin.schema import MISSING, PHASES, RECORDING, WRONG_NUMBERS, WRONG_PHASES, Phase
-from tb_memplugin.storage.write import own_recordings
+from tb_memplugin.storage.write import recordings
 
 logger = logging.getLogger("tb_memplugin")
 
@@ -72,7 +72,7 @@ class Session:
         """Start. An open session of the same run is closed: a notebook cell may run again."""
         place = self.settings.log_dir, self.settings.worker
         predecessor, _by_place[place] = _by_place.get(place), self
-        own_recordings.register(place[0], functools.partial(_write, place))
+        recordings.register(place[0], functools.partial(_write, place))
         if predecessor is not None and not predecessor.closed:
             if not predecessor.paused:
                 predecessor.faults.warn("a newer recorder of this process took over the run")
@@ -312,7 +312,7 @@ def _forget_all() -> None:
     atexit.unregister(_close_all)
     _unclosed.clear()
     _by_place.clear()
-    own_recordings.forget_all()
+    recordings.forget_all()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,8 +1,14 @@
-"""FACE."""
+"""Sources of stored frames: event files of a directory, local or in an object store, and TensorBoard's data provider.
 
-from tb_memplugin.storage.files import directories, file_systems
+Paths and URLs come in; tags with marks of their versions, and the bytes of frames with sentences on damage go out,
+within limits that a hostile directory cannot exceed. The reader of runs, the server and exports make a source for each
+request.
+"""
+
+from tb_memplugin.storage.files import file_systems
 from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.limits import (
+from tb_memplugin.storage.files.provider_source import ProviderSource
+from tb_memplugin.storage.files.source import (
     FULL_SHARE,
     MANY_WORKERS,
     MAX_ACTIVATION_BYTES,
@@ -14,8 +20,12 @@ from tb_memplugin.storage.files.limits import (
     MAX_SESSION_DEVICES,
     MAX_WORKERS,
     Entry,
+    Listing,
+    NewestFrames,
     Room,
+    Source,
+    SourceError,
+    StoredFrame,
+    TagContent,
     within_limits,
 )
-from tb_memplugin.storage.files.provider_source import ProviderSource
-from tb_memplugin.storage.files.source import Listing, NewestFrames, Source, SourceError, StoredFrame, TagContent

@@ -1,15 +1,16 @@
-"""The places of this plugin's frames in one event file, found incrementally."""
+"""This plugin's frames in one event file: their places, found incrementally, and the newest, found from its end."""
 
 import dataclasses
+import re
 import time
 
 from google.protobuf.message import DecodeError
 from tensorboard.compat.proto import event_pb2, tensor_pb2
 
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files import tfrecord
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.write import live_files
+from tb_memplugin.storage.files.source import NO_ROLLUP, RECORDED, StoredFrame
+from tb_memplugin.storage.frames import codec, masked_crc32c, tfrecord
+from tb_memplugin.storage.write import recordings
 from tb_memplugin.version import PLUGIN_NAME
 
 MAX_SENTENCES = 20
@@ -207,7 +208,7 @@ class EventFile:
             self._more_damage += 1
 
     def _is_being_written(self, live: bool) -> bool:
-        if live_files.is_live(self.path):
+        if recordings.is_live(self.path):
             return True
         modified = None if self._state is None else self._state.modified
         return live and modified is not None and time.time() - modified / 1e9 < _QUIET_SECONDS
@@ -244,3 +245,65 @@ def _holds_one_string(tensor: tensor_pb2.TensorProto) -> bool:
     """Whether a tensor is one string. Others state shapes that TensorBoard would fill with copies of the string."""
     dimensions = tensor.tensor_shape.dim
     return len(tensor.string_val) == 1 and (not dimensions or all(dimension.size == 1 for dimension in dimensions))
+
+
+TAIL_BYTES = (64 << 10, 1 << 20)
+"""Bytes at a file's end that are searched, the second only if the first hold no record of the stream."""
+_BEFORE_TAG = 64
+"""Most bytes between the begin of a record and its tag."""
+_HEADER_BYTES, _FOOTER_BYTES = 12, 4
+_RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tail:
+    """What the end of a file holds of a stream.
+
+    Attributes:
+        tag, frame: The newest record; None without any.
+        missing: Why there is none, as the end of a sentence; None if there is one, or if nothing was recorded.
+    """
+
+    tag: str | None
+    frame: StoredFrame | None
+    missing: str | None
+
+
+def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> Tail:
+    """Find the newest record of a stream in a file of `length` bytes; one that is still being written is skipped."""
+    pattern = re.compile(stream.encode() + rb"/[0-9A-Za-z_-]{1,64}/[0-9]{1,9}")
+    data = b""
+    for size in TAIL_BYTES:
+        begin = max(0, length - size)
+        data = read_at(begin, length - begin)
+        for match in reversed(list(pattern.finditer(data))):
+            start = _record_before(data, match.start())
+            if start is None and begin and match.start() < _HEADER_BYTES + _BEFORE_TAG:
+                continue  # its begin lies before these bytes
+            if start is None:
+                return Tail(None, None, "its newest roll-up is damaged")
+            end = start + _HEADER_BYTES + int.from_bytes(data[start : start + 8], "little")
+            if end + _FOOTER_BYTES > len(data):
+                continue
+            checksum = int.from_bytes(data[end : end + _FOOTER_BYTES], "little")
+            record = tfrecord.Record(begin + start, data[start + _HEADER_BYTES : end], checksum)
+            found = only_frame(record.data) if record.is_intact() else None
+            if found is None:
+                return Tail(None, None, "its newest roll-up is damaged")
+            tag, step, frame = found
+            return Tail(tag, StoredFrame(step, frame), None)
+        if not begin:
+            break
+    recorded = length > len(data) or any(mark in data for mark in _RECORDED)
+    return Tail(None, None, NO_ROLLUP if recorded else None)
+
+
+def _record_before(data: bytes, tag_at: int) -> int | None:
+    """Where the record begins whose tag lies at `tag_at`; None if its header is damaged."""
+    for start in range(tag_at - _HEADER_BYTES, max(-1, tag_at - _HEADER_BYTES - _BEFORE_TAG), -1):
+        # Records of this length have a header with six zero bytes, which leaves few candidates.
+        if data[start + 2 : start + 8] == bytes(6) and masked_crc32c(data[start : start + 8]) == int.from_bytes(
+            data[start + 8 : start + _HEADER_BYTES], "little"
+        ):
+            return start
+    return None

@@ -7,12 +7,9 @@ import os
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 
-from tb_memplugin.storage.files import directories
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.event_file import EventFile, Place, frame_of
-from tb_memplugin.storage.files.file_tail import read_tail
-from tb_memplugin.storage.files.limits import MAX_TAG_BYTES
-from tb_memplugin.storage.files.source import Listing, NewestFrames, SourceError, StoredFrame, TagContent
+from tb_memplugin.storage.files.event_file import EventFile, Place, frame_of, read_tail
+from tb_memplugin.storage.files.source import MAX_TAG_BYTES, Listing, NewestFrames, SourceError, StoredFrame, TagContent
 from tb_memplugin.storage.frames import run_name
 
 SCAN_SECONDS = 1.0
@@ -42,9 +39,7 @@ class FileSource:
         NotFoundError: There is no such directory.
     """
 
-    def __init__(
-        self, logdir: str | os.PathLike[str], live: bool = False, found: directories.Found | None = None
-    ) -> None:
+    def __init__(self, logdir: str | os.PathLike[str], live: bool = False, found: files.Found | None = None) -> None:
         self._logdir = files.log_directory(os.fspath(logdir))
         self._found = found
         self._live = live
@@ -64,7 +59,7 @@ class FileSource:
         began = time.monotonic()
         if began < self._valid_until:
             return self._marks
-        found = self._found or directories.event_files(self._logdir)
+        found = self._found or files.event_files(self._logdir)
         self._unlisted = found.damage
         known = {run: list(of_run) for run, of_run in self._files.items()}
         self._files = {
@@ -89,7 +84,7 @@ class FileSource:
         began = time.monotonic()
         if began < self._runs_valid_until:
             return self._runs
-        found = self._found or directories.event_files(self._logdir)
+        found = self._found or files.event_files(self._logdir)
         self._runs = self._states(found)
         if self._live:
             self._runs_valid_until = self._rested(began)
@@ -136,7 +131,7 @@ class FileSource:
                     sentences.setdefault(run, []).extend(file.damage(self._live))
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
 
-    def _states(self, found: directories.Found) -> dict[str, tuple[tuple[str, files.FileState | None], ...]]:
+    def _states(self, found: files.Found) -> dict[str, tuple[tuple[str, files.FileState | None], ...]]:
         """The files of each run of the recorder with their states, None of those that cannot be read now."""
         runs = {run: paths for run, paths in found.files.items() if run_name(run)[0] != run}
         unknown = [path for paths in runs.values() for path in paths if path not in found.states]

@@ -11,13 +11,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.storage.files.source import SourceError
-from tb_memplugin.storage.files.tfrecord import ReadAt
+from tb_memplugin.storage.frames import tfrecord
+from tb_memplugin.storage.write import EVENT_FILE_PART
 
 READ_ATTEMPTS = 3
 """How often bytes of a remote file are asked for, if fewer come. A store's client repeats other failures itself."""
@@ -148,7 +149,7 @@ def state(path: str) -> FileState:
     return FileState(status.st_size, (status.st_dev, status.st_ino), status.st_mtime_ns)
 
 
-def reader(path: str) -> ReadAt:
+def reader(path: str) -> tfrecord.ReadAt:
     """Reads ranges of a file. The result raises whatever the file system raises."""
     if is_local(path):
         return lambda offset, size: _read_local(path, offset, size)
@@ -198,3 +199,86 @@ def _is_directory(entry: "os.DirEntry[str]") -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself
         return False
+
+
+MAX_DEPTH = 32
+"""Directories deeper than this below the log directory are not read."""
+MAX_DIRECTORIES = 50_000
+"""Most directories that are read; a sentence says if there are more."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Event files of a directory and sentences on directories that cannot be listed, by run; known states, by path."""
+
+    files: Mapping[str, Sequence[str]]
+    damage: Mapping[str, Sequence[str]]
+    states: Mapping[str, FileState] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Visit:
+    path: str
+    run: str
+    ancestors: tuple[object, ...]
+
+
+class _Listed(NamedTuple):
+    identity: object
+    entries: Sequence[Entry]
+    reason: str | None
+    """Why it cannot be listed."""
+
+
+def _list(visit: _Visit) -> _Listed:
+    """The entries of a directory, none if it is one of those above it."""
+    try:
+        found = identity(visit.path)
+        return _Listed(found, () if found in visit.ancestors else entries(visit.path), None)
+    except Exception as error:  # each file system raises its own
+        return _Listed(None, (), reason(error, visit.path))
+
+
+def event_files(logdir: str) -> Found:
+    """The event files under `logdir`.
+
+    Each symbolic link is followed once, by the path with the fewest links, and never to a directory above it, so that
+    directories that link to each other cost no more than their number and that of their links.
+    """
+    found: dict[str, list[str]] = {}
+    damage: dict[str, list[str]] = {}
+    states: dict[str, FileState] = {}
+    followed: set[object] = set()
+    level, behind_links = [_Visit(logdir, ".", ())], list[_Visit]()
+    visited = 0
+    while (level or behind_links) and visited <= MAX_DIRECTORIES:
+        if not level:
+            level, behind_links = behind_links, []
+        below: list[_Visit] = []
+        for visit, listed in zip(level, at_once(_list, level, logdir), strict=False):
+            if listed.reason is not None:
+                sentence = f"run {visit.run}: the directory cannot be listed: {listed.reason}"
+                damage.setdefault(visit.run, []).append(sentence)
+                continue
+            visited += 1
+            if visited > MAX_DIRECTORIES:
+                damage.setdefault(".", []).append(f"only the first {MAX_DIRECTORIES} directories are read")
+                break
+            ancestors = (*visit.ancestors, listed.identity)
+            for entry in listed.entries:
+                if entry.is_directory:
+                    if len(ancestors) > MAX_DEPTH or (entry.is_link and (listed.identity, entry.name) in followed):
+                        continue
+                    name = printable(entry.name)
+                    inner = _Visit(entry.path, name if visit.run == "." else f"{visit.run}/{name}", ancestors)
+                    if entry.is_link:
+                        followed.add((listed.identity, entry.name))
+                        behind_links.append(inner)
+                    else:
+                        below.append(inner)
+                elif EVENT_FILE_PART in entry.name:
+                    found.setdefault(visit.run, []).append(entry.path)
+                    if entry.state is not None:
+                        states[entry.path] = entry.state
+        level = below
+    return Found(dict(sorted(found.items())), damage, states)

@@ -1,10 +1,14 @@
-"""The interface of a source of frames: a data provider or a directory of event files."""
+"""The interface of a source of frames: a data provider or a directory of event files; and limits on what one run costs.
+
+A run directory may come from a stranger: a few kilobytes can state gigabytes.
+"""
 
 import dataclasses
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from tb_memplugin.errors import MemoryPluginError
+from tb_memplugin.storage.frames import Tag
 
 Listing: TypeAlias = Mapping[str, Mapping[str, Hashable]]
 """TensorBoard's run name to tag to a mark that changes whenever the tag's frames change."""
@@ -71,3 +75,83 @@ class Source(Protocol):
 
     def newest(self, event_runs: Collection[str], stream: str) -> Iterator[NewestFrames]:
         """The newest frames of a stream in some event runs, at a cost that does not depend on how much they hold."""
+
+
+MAX_RUN_BYTES = 96 << 20
+"""Limit of what the data of one run takes in memory, without activations; the run's damage says what is not shown."""
+MAX_RUN_ROWS = 1 << 20
+"""Limit of the samples of one run, of all workers together: a view widens the columns of one device."""
+MAX_SAMPLE_BYTES = 64 << 20
+"""Limit of what these take in memory, within `MAX_RUN_BYTES`."""
+FULL_SHARE = 3 / 4
+"""Share of both limits from which samples are thinned; the rest holds a tag of the recorder, 32,768 rows."""
+MAX_ACTIVATION_BYTES = 128 << 20
+"""Limit of what the activations of one run take in memory."""
+MAX_ACTIVATION_VALUES = 32 << 20
+"""Limit of the values of the activations of one run, rows × layers."""
+MAX_TAG_BYTES = 32 << 20
+"""Stored bytes read of one tag; the recorder's tags stay below 8 MiB."""
+MAX_SESSIONS = 1000
+"""Most sessions shown per run, the newest."""
+MAX_WORKERS = 128
+"""Most workers whose histories are read for a view of all of them, the first by name."""
+MANY_WORKERS = 64
+"""Of runs with more workers the comparison of devices reads roll-ups only."""
+MAX_SESSION_DEVICES = 256
+"""Most devices shown per session."""
+MAX_RUN_DEVICES = 1024
+"""Most devices shown per run, of all workers together."""
+
+Entry: TypeAlias = tuple[str, str, Tag, Hashable]
+"""Worker, event run, tag, mark of the tag."""
+
+
+@dataclasses.dataclass
+class Room:
+    """What the frames of a run may still take. The first one that does not fit is left out, and so are all after it.
+
+    Attributes:
+        bytes: Bytes in memory.
+        rows: Rows of samples, or values of activations.
+        is_full: Whether a frame was left out.
+        layers: Tuples of layer paths; equal tuples are kept once.
+    """
+
+    bytes: int
+    rows: int
+    is_full: bool = False
+    layers: dict[tuple[str, ...], tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    def fits(self, size: int, rows: int) -> bool:
+        return not self.is_full and size <= self.bytes and rows <= self.rows
+
+    def take(self, size: int, rows: int) -> bool:
+        """Take the room of a frame; False if it does not fit."""
+        self.is_full = not self.fits(size, rows)
+        if not self.is_full:
+            self.bytes -= size
+            self.rows -= rows
+        return not self.is_full
+
+    def give(self, size: int, rows: int) -> None:
+        self.bytes += size
+        self.rows += rows
+
+
+def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+    """The entries of the workers and sessions that are shown, and a sentence on each kind of others."""
+    sentences = []
+    workers = sorted({entry[0] for entry in entries})
+    if len(workers) > MAX_WORKERS:
+        sentences.append(
+            f"{len(workers) - MAX_WORKERS} workers are not shown: only the first {MAX_WORKERS} by name are"
+        )
+        shown = set(workers[:MAX_WORKERS])
+        entries = [entry for entry in entries if entry[0] in shown]
+    # Identifiers of sessions sort by start time.
+    sessions = sorted({(entry[2].session, entry[0]) for entry in entries})
+    if len(sessions) > MAX_SESSIONS:
+        sentences.append(f"{len(sessions) - MAX_SESSIONS} sessions are not shown: only the last {MAX_SESSIONS} are")
+        newest = set(sessions[-MAX_SESSIONS:])
+        entries = [entry for entry in entries if (entry[2].session, entry[0]) in newest]
+    return list(entries), sentences

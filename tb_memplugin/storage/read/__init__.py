@@ -1,22 +1,26 @@
-"""FACE."""
+"""The frames of a run's tags, as a source has them, become checked contents of streams, within the limits of one run.
 
-from tb_memplugin.storage.read.activation_rows import ActivationRows, activation_rows_of
-from tb_memplugin.storage.read.attempts import LaterSessions, hidden_by_losses
-from tb_memplugin.storage.read.columns import join_samples, rows_not_in, samples_bytes, tables_of
-from tb_memplugin.storage.read.decoding import (
-    PIECE_BYTES,
-    DecodedTag,
-    Piece,
-    TagSurvey,
-    decode_tag,
-    survey_tag,
-    surveys_bytes,
+`decode_tag` turns stored bytes into pieces or sentences on damage; a `Stream` joins pieces to sessions and sessions to
+runs; `Reading` counts what that takes. The reader of runs, the recorder's summaries and exports call it.
+"""
+
+from tb_memplugin.storage.read.activations import ActivationRows, activation_rows_of
+from tb_memplugin.storage.read.decoding import PIECE_BYTES, DecodedTag, Piece, decode_tag
+from tb_memplugin.storage.read.reading import Reading, groups
+from tb_memplugin.storage.read.samples import (
+    join_samples,
+    rows_not_in,
+    samples_bytes,
+    samples_of_workers,
+    tables_of,
 )
-from tb_memplugin.storage.read.reading import Reading, groups, left_out
 from tb_memplugin.storage.read.streams import (
+    ACTIVATION_HEADS,
     ACTIVATIONS,
     ALL,
     BASIC,
+    BASIC_FIGURES,
+    FIGURES,
     MAPS,
     MERGED,
     META,
@@ -29,7 +33,8 @@ from tb_memplugin.storage.read.streams import (
     SAMPLES,
     SNAPSHOTS,
     TIMELINES,
+    LaterSessions,
     Stream,
     basic_streams,
+    hidden_by_losses,
 )
-from tb_memplugin.storage.read.thinning import Contents, taken, thin_tags, thinned

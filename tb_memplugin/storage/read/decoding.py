@@ -10,9 +10,9 @@ from tb_memplugin.errors import FormatError, NewerFormatError
 from tb_memplugin.schema import MAX_STEP, Integers
 from tb_memplugin.storage.files import Room, StoredFrame, TagContent
 from tb_memplugin.storage.frames import EVENTS_PER_TAG, STREAMS, FrameHead, OpenFrame, Tag, codec
-from tb_memplugin.storage.read.activation_rows import most_bytes
-from tb_memplugin.storage.read.columns import SamplesPart, samples_bytes
-from tb_memplugin.storage.read.streams import ACTIVATIONS, OF_TAG, SAMPLES, Stream
+from tb_memplugin.storage.read.activations import ActivationHead, ActivationPart
+from tb_memplugin.storage.read.samples import SamplesPart, samples_bytes
+from tb_memplugin.storage.read.streams import OF_TAG, SAMPLES, Stream
 
 MAX_TOGETHER_BYTES = 128 << 10
 """Larger bodies are decoded one by one."""
@@ -26,7 +26,6 @@ class Piece:
 
     Attributes:
         sequence: Position of the frame in its stream and session.
-        first_step, last_step: Range of steps.
         value: Decoded content; None once it has been joined to others.
         size: Bytes in memory.
         rows: Rows of samples, or values of activations.
@@ -48,8 +47,7 @@ class DecodedTag:
         pieces: Its frames, in order of their sequence numbers.
         damage: Sentences on frames that could not be read.
         newer: Sentence on the first frame of a newer format, None without any.
-        size: Bytes in memory.
-        rows: Rows of samples, or values of activations.
+        size, rows: Of all pieces together.
         complete: Whether all frames were decoded, instead of only those within the limit.
     """
 
@@ -60,55 +58,9 @@ class DecodedTag:
     rows: int = 0
     complete: bool = True
 
-
-@dataclasses.dataclass(frozen=True)
-class TagSurvey:
-    """The frames of one tag of activations without their columns; other fields as in `DecodedTag`.
-
-    Attributes:
-        heads: The frames, in order of their sequence numbers, as pieces without content.
-        layers: Layer paths.
-        place: Names the tag in sentences.
-        values: Values of each frame, in order of reading.
-        most_bytes: Most bytes in memory once decoded; small values take less.
-    """
-
-    heads: tuple[Piece, ...]
-    layers: frozenset[str]
-    damage: tuple[str, ...]
-    newer: str | None
-    place: str
-    values: tuple[int, ...]
-    most_bytes: int
-
-
-def survey_tag(tag: Tag, content: TagContent) -> TagSurvey:
-    """Decode one tag of activations without its columns, which is cheap. Never raises for damaged bytes."""
-    report = _Report(content)
-    heads = []
-    for stored in content.frames:
-        with report.of(stored):
-            head = codec.decode_head(stored.data)
-            _check_head(tag, head)
-            heads.append(head)
-    values = tuple(head.rows * len(head.strings) for head in heads)
-    pieces = [Piece(head.sequence, head.first_step, head.last_step, None, 0) for head in heads]
-    return TagSurvey(
-        tuple(sorted(pieces, key=lambda piece: piece.sequence)),
-        frozenset().union(*(head.strings for head in heads)),
-        tuple(report.damage),
-        report.newer,
-        report.place,
-        values,
-        sum(map(most_bytes, heads)),
-    )
-
-
-def surveys_bytes(surveys: Sequence[TagSurvey]) -> int:
-    layers = {id(survey.layers): survey.layers for survey in surveys}.values()
-    texts = [text for survey in surveys for text in survey.damage] + [path for paths in layers for path in paths]
-    frames = sum(len(survey.heads) for survey in surveys)
-    return 500 * len(surveys) + PIECE_BYTES * frames + sum(100 + len(text) for text in texts)
+    def holding(self, pieces: Sequence[Piece]) -> "DecodedTag":
+        size, rows = 200 + sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
+        return dataclasses.replace(self, pieces=tuple(pieces), size=size, rows=rows)
 
 
 def decode_tag(tag: Tag, content: TagContent, room: Room, stream: Stream | None = None) -> DecodedTag:
@@ -137,25 +89,14 @@ def decode_tag(tag: Tag, content: TagContent, room: Room, stream: Stream | None 
                     break
                 pieces += found
     left_out = len(content.frames) - len(pieces) - report.frames
-    pieces.sort(key=lambda piece: piece.sequence)
     if left_out:
-        report.damage.append(frames_left_out(report.place, left_out))
-    size, rows = 200 + sum(piece.size for piece in pieces), sum(piece.rows for piece in pieces)
-    return DecodedTag(tuple(pieces), tuple(report.damage), report.newer, size, rows, complete=not left_out)
-
-
-def frames_left_out(place: str, frames: int) -> str:
-    return f"{place}: {frames} frames are not shown: the run exceeds the limit of its size"
+        report.damage.append(f"{report.place}: {left_out} frames are not shown: the run exceeds the limit of its size")
+    decoded = DecodedTag((), tuple(report.damage), report.newer, 0, complete=not left_out)
+    return decoded.holding(sorted(pieces, key=lambda piece: piece.sequence))
 
 
 class _Report:
-    """Sentences on the frames of a tag that cannot be read.
-
-    Attributes:
-        place: Names the tag.
-        damage, newer: As in `DecodedTag`.
-        frames: Number of frames that could not be read.
-    """
+    """Sentences on the frames of a tag that cannot be read, and their number."""
 
     def __init__(self, content: TagContent) -> None:
         self.place = f"run {content.event_run}, tag {content.tag}"
@@ -188,7 +129,7 @@ def _alike(
     for stored in content.frames:
         opened = None
         with report.of(stored):
-            opened = OpenFrame(stored.data)
+            opened = OpenFrame(stored.data, head_only=stream.heads_only)
         if opened is None:
             continue
         is_alike = stream.field == SAMPLES.field and len(frames) < EVENTS_PER_TAG
@@ -206,12 +147,6 @@ def _are_alike(first: OpenFrame, other: OpenFrame) -> bool:
     return first.body_bytes == other.body_bytes <= MAX_TOGETHER_BYTES and first.text == other.text
 
 
-def _check_head(tag: Tag, head: FrameHead) -> None:
-    if head.stream >= len(STREAMS) or STREAMS[head.stream] != tag.stream:
-        raise FormatError(f"frame of stream {head.stream} does not belong under this tag")
-    _check_steps(head)
-
-
 def _check_steps(frame: FrameHead | OpenFrame) -> None:
     if not 0 <= frame.first_step <= frame.last_step <= MAX_STEP:
         raise FormatError(f"frame of steps {frame.first_step} to {frame.last_step}; steps are 0 to {MAX_STEP}")
@@ -220,13 +155,19 @@ def _check_steps(frame: FrameHead | OpenFrame) -> None:
 def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: Room) -> list[Piece] | None:
     """The content of frames with equal heads; None if what the head states does not fit into `room`."""
     head = frames[0].head()
-    _check_head(tag, head)
-    if room.is_full or len(frames) * stream.head_bytes(head) > room.bytes:
+    if head.stream >= len(STREAMS) or STREAMS[head.stream] != tag.stream:
+        raise FormatError(f"frame of stream {head.stream} does not belong under this tag")
+    _check_steps(head)
+    most = 0 if stream.heads_only else len(frames) * stream.head_bytes(head)
+    if room.is_full or most > room.bytes:
         return None
-    value = stream.read(tag.session, codec.decode_columns(head, frames, stream.is_needed))
-    size, rows = stream.head_bytes(head), 0
-    if stream is ACTIVATIONS:
-        size, rows = value.nbytes, len(value) * len(value.layers)
+    value: Any = ActivationHead.of(head)
+    if not stream.heads_only:
+        value = stream.read(tag.session, codec.decode_columns(head, frames, stream.is_needed))
+    size, rows = most, 0
+    if isinstance(value, (ActivationHead, ActivationPart)):
+        size, rows = (value.nbytes, len(value)) if isinstance(value, ActivationPart) else (0, head.rows)
+        rows *= len(value.layers)
         size += 0 if value.layers in room.layers else 100 * len(value.layers)
         value = dataclasses.replace(value, layers=room.layers.setdefault(value.layers, value.layers))
     elif stream.field == SAMPLES.field:
@@ -235,7 +176,7 @@ def _decode(tag: Tag, stream: Stream, frames: Sequence[OpenFrame], room: Room) -
     for at, frame in enumerate(frames):
         _check_steps(frame)
         part = SamplesPart(value, at, len(frames)) if stream.field == SAMPLES.field else value
-        if stream.has_steps:
+        if stream.has_steps and not stream.heads_only:
             # They name the missing ones when a neighboring frame is lost, so they must be right.
             _check_rows(frame, value.step[part.rows] if isinstance(part, SamplesPart) else value.step)
         pieces.append(Piece(frame.sequence, frame.first_step, frame.last_step, part, size + PIECE_BYTES, rows))

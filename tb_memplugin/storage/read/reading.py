@@ -1,24 +1,36 @@
-"""What reading one run takes, and what is left out for it."""
+"""What reading one run takes: its limits, and the thinning of samples that come near them."""
 
+import dataclasses
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from typing import TypeAlias
 
+from tb_memplugin.schema import NO_SAMPLES, Samples
 from tb_memplugin.storage.files import (
     FULL_SHARE,
     MAX_ACTIVATION_BYTES,
     MAX_ACTIVATION_VALUES,
+    MAX_RUN_BYTES,
     MAX_RUN_ROWS,
     MAX_SAMPLE_BYTES,
     Entry,
     Room,
 )
 from tb_memplugin.storage.frames import Tag
-from tb_memplugin.storage.read.decoding import TagSurvey, frames_left_out
-from tb_memplugin.storage.read.streams import ACTIVATIONS, Stream
+from tb_memplugin.storage.read.decoding import PIECE_BYTES, DecodedTag, Piece
+from tb_memplugin.storage.read.samples import SamplesPart, join_samples, samples_bytes, tables_of, thinned
+from tb_memplugin.storage.read.streams import ACTIVATIONS, OF_TAG, SAMPLES, Stream
 
 GROUP_TAGS = 64
 """Tags that are decoded together before their sessions are joined and their frames let go."""
+LARGE_BYTES = 32 << 20
+"""Runs whose decoded frames take more are read one after the other."""
+HALVED = 0.8
+"""Most rows that halving samples may leave; where it leaves more, each is a peak."""
+
+Key: TypeAlias = tuple[str, Tag]
+"""Event run and tag."""
 
 
 def groups(wanted: Sequence[Entry]) -> Iterator[list[Entry]]:
@@ -40,47 +52,35 @@ class Reading:
 
     Args:
         stack: Closed when the run has been read.
-        large_bytes: A run whose decoded frames take more is large.
-        most_bytes: Limit of the decoded frames without activations.
 
     Attributes:
+        contents: The decoded tags of the current group.
+        joined: The samples of the sessions that were read before.
         left_out: Tags without room.
-        sample_bytes: Bytes of the samples so far.
         recorded: Rows of samples that were decoded, also those that were left out again.
-        whole: Event run and tag of the samples that were not thinned yet.
         halvings: How often the number of samples was halved.
-        can_halve: Whether that left fewer of them the last time.
     """
 
-    def __init__(self, stack: ExitStack, large_bytes: int, most_bytes: int) -> None:
-        self.left_out = self.sample_bytes = self.recorded = self.halvings = 0
-        self.can_halve = True
-        self.whole: set[tuple[str, Tag]] = set()
+    def __init__(self, stack: ExitStack) -> None:
+        self.contents: dict[Key, DecodedTag] = {}
+        self.joined: dict[tuple[str, str], Samples] = {}
+        self.left_out = self.recorded = self.halvings = 0
+        self._sample_bytes = 0
+        self._can_halve = True
+        self._whole: set[Key] = set()  # samples that were not thinned yet
         self._stack = stack
-        self._large_bytes, self._most_bytes = large_bytes, most_bytes
         self._entered = False
         self._activations = Room(MAX_ACTIVATION_BYTES, MAX_ACTIVATION_VALUES)
-        self._others = Room(most_bytes, MAX_RUN_ROWS)
+        self._others = Room(MAX_RUN_BYTES, MAX_RUN_ROWS)
 
     def room_of(self, stream: Stream) -> Room:
         return self._activations if stream is ACTIVATIONS else self._others
 
     def taken(self) -> tuple[int, int]:
-        return self._most_bytes - self._others.bytes, MAX_RUN_ROWS - self._others.rows
-
-    def samples_are_full(self) -> bool:
-        """Whether the samples so far come near a limit, and can be thinned."""
-        rows = MAX_RUN_ROWS - self._others.rows
-        near = rows > FULL_SHARE * MAX_RUN_ROWS or self.sample_bytes > FULL_SHARE * MAX_SAMPLE_BYTES
-        return self.can_halve and near
-
-    def give_samples(self, size: int, rows: int) -> None:
-        self._others.give(size, rows)
-        self.sample_bytes -= size
+        return MAX_RUN_BYTES - self._others.bytes, MAX_RUN_ROWS - self._others.rows
 
     def is_large(self) -> bool:
-        taken = MAX_ACTIVATION_BYTES - self._activations.bytes + self._most_bytes - self._others.bytes
-        return taken > self._large_bytes
+        return MAX_ACTIVATION_BYTES - self._activations.bytes + self.taken()[0] > LARGE_BYTES
 
     def enter(self, lock: threading.RLock) -> bool:
         """Hold `lock` until the run has been read; False if it is held already."""
@@ -90,28 +90,88 @@ class Reading:
         self._entered = True
         return True
 
-    def joined(self, frames: int, samples: int) -> None:
-        """Count the bytes of the joined samples of a session instead of those of its frames, which are let go."""
-        if not self._others.is_full:
-            self._others.bytes += frames - min(frames, samples)
-        self.sample_bytes -= frames - min(frames, samples)
-
     def over_limit(self) -> list[str]:
-        return [_over_limit(self.left_out)] if self.left_out else []
+        sentence = f"{self.left_out} tags are not shown: the run exceeds the limits of its size"
+        return [sentence] if self.left_out else []
+
+    def add(self, run: str, tag: Tag, decoded: DecodedTag) -> None:
+        """Add a decoded tag. If there are too many samples now, thin them all, also the joined ones."""
+        self.contents[run, tag] = decoded
+        if not _has_samples(tag):
+            return
+        self._sample_bytes += decoded.size
+        self.recorded += decoded.rows
+        if decoded.rows:
+            self._whole.add((run, tag))
+        if not self._samples_are_full():
+            return
+        self.thin_whole()
+        while self._samples_are_full():
+            before = self._samples_taken()
+            _thin(self.contents)
+            self.joined.update((name, thinned(samples)) for name, samples in self.joined.items())
+            after = self._samples_taken()
+            self._give(before[0] - after[0], before[1] - after[1])
+            self._can_halve = after[1] < HALVED * before[1]
+            self.halvings += self._can_halve
+
+    def thin_whole(self) -> None:
+        """Thin the new samples as often as the older ones."""
+        if self.halvings and self._whole:
+            whole = {key: self.contents[key] for key in self._whole}
+            before = _taken(whole)
+            _thin(whole, self.halvings)
+            self.contents |= whole
+            after = _taken(whole)
+            self._give(before[0] - after[0], before[1] - after[1])
+        self._whole.clear()
+
+    def join(self, frames: int, samples: int) -> None:
+        """Count the bytes of the joined samples of a session instead of those of its frames, which are let go."""
+        freed = frames - min(frames, samples)
+        if not self._others.is_full:
+            self._others.bytes += freed
+        self._sample_bytes -= freed
+
+    def _samples_are_full(self) -> bool:
+        """Whether the samples so far come near a limit, and can be thinned."""
+        near = self._sample_bytes > FULL_SHARE * MAX_SAMPLE_BYTES or self.taken()[1] > FULL_SHARE * MAX_RUN_ROWS
+        return self._can_halve and near
+
+    def _samples_taken(self) -> tuple[int, int]:
+        size, rows = _taken(self.contents)
+        return size + sum(map(samples_bytes, self.joined.values())), rows + sum(map(len, self.joined.values()))
+
+    def _give(self, size: int, rows: int) -> None:
+        self._others.bytes += size
+        self._others.rows += rows
+        self._sample_bytes -= size
 
 
-def left_out(surveys: Sequence[TagSurvey]) -> list[str]:
-    """Sentences on the frames over the limit of values; the same as of decoding them."""
-    room, sentences, tags = Room(0, MAX_ACTIVATION_VALUES), [], 0
-    for survey in surveys:
-        if room.is_full:
-            tags += 1
-            continue
-        frames = sum(not room.take(0, values) for values in survey.values)
-        if frames:
-            sentences.append(frames_left_out(survey.place, frames))
-    return [*sentences, _over_limit(tags)] if tags else sentences
+def _has_samples(tag: Tag) -> bool:
+    return OF_TAG[tag.stream].field == SAMPLES.field
 
 
-def _over_limit(tags: int) -> str:
-    return f"{tags} tags are not shown: the run exceeds the limits of its size"
+def _taken(contents: dict[Key, DecodedTag]) -> tuple[int, int]:
+    tags = [content for (_, tag), content in contents.items() if _has_samples(tag)]
+    return sum(content.size for content in tags), sum(content.rows for content in tags)
+
+
+def _thin(contents: dict[Key, DecodedTag], halvings: int = 1) -> None:
+    """Thin the samples among the contents, those of each stream of a session together."""
+    by_session: dict[tuple[str, str, str], list[Key]] = {}
+    for run, tag in contents:
+        if _has_samples(tag):
+            by_session.setdefault((run, tag.session, tag.stream), []).append((run, tag))
+    for keys in by_session.values():
+        pieces = sorted((piece for key in keys for piece in contents[key].pieces), key=lambda piece: piece.sequence)
+        table, _ = join_samples(tables_of([piece.value for piece in pieces]))
+        table = thinned(table, halvings) if len(table) else table
+        for key in keys:
+            own = [_holding(piece, table if piece is pieces[0] else NO_SAMPLES) for piece in contents[key].pieces]
+            contents[key] = contents[key].holding(own)
+
+
+def _holding(piece: Piece, table: Samples) -> Piece:
+    size = PIECE_BYTES + (samples_bytes(table) if len(table) else 0)
+    return dataclasses.replace(piece, value=SamplesPart(table, 0, 1), size=size, rows=len(table))

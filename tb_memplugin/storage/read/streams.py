@@ -1,23 +1,26 @@
-"""The streams of a session, one row of a table each: how its frames are read, joined to a session, and merged to a run.
+"""The streams of a session: how frames are read, joined to a session, and merged to a run.
 
 A later session of a resumed training replaces the steps that it repeats; devices of workers other than ``""`` are named
 ``<worker>/<device>``.
 """
 
+import bisect
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tb_memplugin.schema import (
+    PHASES,
     Counters,
     LayerActivations,
     LayerTable,
     MemoryMap,
     Oom,
     Samples,
+    Session,
     SessionInfo,
     Snapshot,
     StepRequests,
@@ -29,15 +32,17 @@ from tb_memplugin.schema import (
     take_rows,
 )
 from tb_memplugin.storage.frames import Frame, FrameHead, object_bytes, read_frame
-from tb_memplugin.storage.read.activation_rows import ActivationPart, ActivationRows, part_of, table_of
-from tb_memplugin.storage.read.attempts import LaterSessions
-from tb_memplugin.storage.read.columns import (
+from tb_memplugin.storage.read.activations import (
+    ActivationRows,
     join_activations,
-    join_samples,
+    part_of,
+    table_of,
     take_activations,
+    without_repeated_cells,
 )
-from tb_memplugin.storage.read.worker_samples import samples_of_workers
+from tb_memplugin.storage.read.samples import join_samples, samples_of_workers
 
+_TRAIN = PHASES.index("train")
 ROW_BYTES = 400
 """One ledger row, owner or layer: an estimate, above rather than below."""
 Content: TypeAlias = Any
@@ -46,255 +51,276 @@ Joined: TypeAlias = tuple[Content, str | None]
 """Content, and a sentence on what was left out for its size."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # each is itself alone
-class Stream:
-    """One stream.
+class LaterSessions:
+    """What the sessions after one recorded, which replaces its own records. Lost steps were repeated, too."""
 
-    Attributes:
+    def __init__(self) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._snapshots: set[tuple[int, str, str]] = set()
+        # Of each session, and the ranges of steps that it trained.
+        self._activations: list[tuple[LayerActivations, list[tuple[int, int]]]] = []
+
+    def add(self, session: Session) -> None:
+        repeated = list(session.lost_steps)
+        trained = session.samples.step[session.samples.phase == _TRAIN]
+        if len(trained):
+            repeated.append((int(trained.min()), int(trained.max())))
+        for first, last in repeated:
+            self._add_steps(first, last)
+        self._snapshots.update((snapshot.step, snapshot.phase, snapshot.device) for snapshot in session.snapshots)
+        if len(session.activations):
+            self._activations.append((session.activations, [*repeated, *session.lost_activation_steps]))
+
+    def replacing(self, session: Session) -> "LaterSessions":
+        """What replaces records of a session: one that trained no step was no attempt that a later one repeats.
+
+        Its traced steps are replaced by those of the same phase only.
+        """
+        if (session.samples.phase == _TRAIN).any() or not len(session.samples):
+            return self
+        others = LaterSessions()
+        others._snapshots = self._snapshots
+        return others
+
+    def repeats(self, step: int) -> bool:
+        at = bisect.bisect_right(self._firsts, step) - 1
+        return at >= 0 and step <= self._lasts[at]
+
+    def replaces(self, record: Snapshot | Timeline | StepRequests) -> bool:
+        """Whether a later session trained or traced the record's step again."""
+        return self.repeats(record.step) or (record.step, record.phase, record.device) in self._snapshots
+
+    def without_repeated_samples(self, samples: Samples) -> Samples:
+        if not self._firsts or not len(samples):
+            return samples
+        at = np.searchsorted(self._firsts, samples.step, side="right") - 1
+        keep = (at < 0) | (samples.step > np.asarray(self._lasts)[at])
+        return samples if keep.all() else take_rows(samples, keep)
+
+    def without_repeated_activations(self, activations: LayerActivations) -> LayerActivations:
+        for later, trained in self._activations:
+            activations = without_repeated_cells(activations, later, trained)
+        return activations
+
+    def _add_steps(self, first: int, last: int) -> None:
+        # The ranges stay disjoint and sorted: those that overlap the new one are merged with it.
+        begin = bisect.bisect_left(self._lasts, first)
+        end = bisect.bisect_right(self._firsts, last)
+        if begin < end:
+            first, last = min(first, self._firsts[begin]), max(last, self._lasts[end - 1])
+        self._firsts[begin:end] = [first]
+        self._lasts[begin:end] = [last]
+
+
+def hidden_by_losses(session: Session, earlier: Sequence[Session]) -> list[str]:
+    """Sentences on steps that `session` repeated and lost, so that neither its nor an earlier session's are shown."""
+    sentences = []
+    for first, last in session.lost_steps:
+        hidden = [
+            one.info.session
+            for one in earlier
+            if ((one.samples.phase == _TRAIN) & (one.samples.step >= first) & (one.samples.step <= last)).any()
+        ]
+        if hidden:
+            steps = f"steps {first} to {last}" if first < last else f"step {first}"
+            sentences.append(
+                f"session {session.info.session}: nothing is shown for {steps}, which it repeated and whose samples "
+                f"are lost; session {hidden[-1]} recorded them before"
+            )
+    return sentences
+
+
+class Stream:
+    """A stream of records, one a frame, each of one device; other streams override its methods. Each is itself alone.
+
+    Args:
         tag: Its name in tags.
         words: What sentences on lost frames call its records.
-        field: The field of `Session` and of `Run` that holds its content.
-        read: Reads a frame of a session, whose identifier comes first; raises FormatError.
-        of_frames: Joins what `read` returned for the frames of a session, in order.
-        without_repeats: Removes from a session's content what a later session replaces.
-        of_sessions: Joins the contents of the sessions of a worker, in order of the steps if that is true.
-        of_workers: Joins the contents of several workers.
-        objects: Table of a frame to the bytes of the objects that each of its rows becomes.
+        record: Their type.
+        field: The field of `Session` and of `Run` that holds its content; by default its tag.
+        order: Key by which a run lists them; of several workers, `worker_by_worker` lists those of each together.
+
+    Attributes:
         has_steps: Whether a frame holds a row for each of the steps that its header states.
-        is_needed: Whether `read` needs a column, by its name.
+        heads_only: Whether frames are read without their columns.
     """
 
-    tag: str
-    words: str
-    field: str
-    read: Callable[[str, Frame], Any]
-    of_frames: Callable[[Sequence[Any]], Joined]
-    without_repeats: Callable[[Content, LaterSessions], Content]
-    of_sessions: Callable[[Sequence[Content], bool], Content]
-    of_workers: Callable[[Mapping[str, Content]], Joined]
-    objects: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    has_steps: bool = False
-    is_needed: Callable[[str], bool] = lambda name: True
+    has_steps = heads_only = False
+
+    def __init__(
+        self,
+        tag: str,
+        words: str,
+        record: Any,
+        field: str | None = None,
+        order: Callable[[Any], Any] = lambda one: (one.step, one.in_use_bytes),
+        worker_by_worker: bool = False,
+    ) -> None:
+        self.tag, self.words, self.field = tag, words, tag if field is None else field
+        self._record, self._order, self._worker_by_worker = record, order, worker_by_worker
+        self._objects = {} if self.has_steps else object_bytes(record)
 
     def head_bytes(self, head: FrameHead) -> int:
         """Most bytes that a frame takes in memory once it is read, as its head states them."""
         rows = {table: columns[0][2] for table, columns in head.tables.items() if columns}
-        return ROW_BYTES + head.nbytes + sum(size * rows.get(table, 0) for table, size in self.objects.items())
+        return ROW_BYTES + head.nbytes + sum(size * rows.get(table, 0) for table, size in self._objects.items())
 
+    def is_needed(self, column: str) -> bool:
+        """Whether `read` needs a column, by its name."""
+        return True
 
-def _records(
-    tag: str,
-    words: str,
-    record: type,
-    order: Callable[[Any], Any],
-    is_repeated: Callable[[LaterSessions, Any], bool] = LaterSessions.replaces,
-    of_frames: Callable[[Sequence[Any]], tuple[Any, ...]] = tuple,
-    worker_by_worker: bool = False,
-    field: str | None = None,
-) -> Stream:
-    """A stream of one record a frame, each of one device.
+    def read(self, session: str, frame: Frame) -> Any:
+        """Read a frame of a session; raises FormatError."""
+        return read_frame(self._record, frame)
 
-    Args:
-        order: Key by which a run lists them; of several workers, `worker_by_worker` lists those of each together.
-    """
+    def of_frames(self, contents: Sequence[Any]) -> Joined:
+        """Join what `read` returned for the frames of a session, in order."""
+        return tuple(contents), None
 
-    def of_workers(by_worker: Mapping[str, Sequence[Any]]) -> Joined:
+    def without_repeats(self, content: Content, later: LaterSessions) -> Content:
+        """A session's content without what a later session replaces."""
+        return tuple(one for one in content if not later.replaces(one))
+
+    def of_sessions(self, contents: Sequence[Content], in_order: bool) -> Content:
+        """Join the contents of the sessions of a worker, in order of the steps if that is true."""
+        return tuple(sorted(itertools.chain(*contents), key=self._order))
+
+    def of_workers(self, by_worker: Mapping[str, Content]) -> Joined:
+        """Join the contents of several workers."""
         named = (
             dataclasses.replace(record, device=full_device_name(worker, record.device))
             for worker, records in by_worker.items()
             for record in records
         )
-        return tuple(named if worker_by_worker else sorted(named, key=order)), None
-
-    return Stream(
-        tag,
-        words,
-        field or tag,
-        read=lambda _, frame: read_frame(record, frame),
-        of_frames=lambda records: (of_frames(records), None),
-        without_repeats=lambda records, later: tuple(one for one in records if not is_repeated(later, one)),
-        of_sessions=lambda contents, _: tuple(sorted(itertools.chain(*contents), key=order)),
-        of_workers=of_workers,
-        objects=object_bytes(record),
-    )
+        return tuple(named if self._worker_by_worker else sorted(named, key=self._order)), None
 
 
-def _rows(
-    tag: str,
-    words: str,
-    read: Callable[[Frame], Any],
-    of_frames: Callable[[Sequence[Any]], Joined],
-    without_repeats: Callable[[Content, LaterSessions], Content],
-    join: Callable[[Sequence[Content]], Joined],
-    take: Callable[[Content, Any], Content],
-    of_workers: Callable[[Mapping[str, Content]], Joined],
-    field: str | None = None,
-) -> Stream:
-    """A stream of tables with one row a step."""
+class _Samples(Stream):
+    """Samples, with only some columns of their devices or all: the others are unknown."""
 
-    def of_sessions(contents: Sequence[Content], in_order: bool) -> Content:
-        table, _ = join(contents)
-        if in_order and (np.diff(table.step) < 0).any():
-            table = take(table, np.argsort(table.step, kind="stable"))
-        return table
+    has_steps = True
 
-    return Stream(
-        tag,
-        words,
-        field or tag,
-        read=lambda _, frame: read(frame),
-        of_frames=of_frames,
-        without_repeats=without_repeats,
-        of_sessions=of_sessions,
-        of_workers=of_workers,
-        has_steps=True,
-    )
+    def __init__(self, tag: str, words: str, only: Collection[str] = ()) -> None:
+        super().__init__(tag, words, Samples, "samples")
+        self._only = only
+
+    def is_needed(self, column: str) -> bool:
+        return not self._only or "/" not in column or column.partition("/")[0] in self._only
+
+    def read(self, session: str, frame: Frame) -> Any:
+        return read_frame(Samples, frame, self._only)
+
+    def of_frames(self, contents: Sequence[Any]) -> Joined:
+        return join_samples(contents)
+
+    def without_repeats(self, content: Content, later: LaterSessions) -> Content:
+        return later.without_repeated_samples(content)
+
+    def of_sessions(self, contents: Sequence[Content], in_order: bool) -> Content:
+        table, _ = join_samples(contents)
+        unordered = in_order and (np.diff(table.step) < 0).any()
+        return take_rows(table, np.argsort(table.step, kind="stable")) if unordered else table
+
+    def of_workers(self, by_worker: Mapping[str, Content]) -> Joined:
+        return samples_of_workers(by_worker)
 
 
-def _step_and_bytes(record: Snapshot | Timeline) -> tuple[int, int]:
-    return record.step, record.in_use_bytes
+class _Activations(Stream):
+    has_steps = True
+
+    def __init__(self, heads_only: bool = False) -> None:
+        super().__init__("activations", "layer activations", LayerActivations)
+        self.heads_only = heads_only
+
+    def read(self, session: str, frame: Frame) -> Any:
+        return part_of(read_frame(LayerActivations, frame))
+
+    def of_frames(self, contents: Sequence[Any]) -> Joined:
+        return join_activations([table_of(ActivationRows(contents))])
+
+    def without_repeats(self, content: Content, later: LaterSessions) -> Content:
+        return later.without_repeated_activations(content)
+
+    def of_sessions(self, contents: Sequence[Content], in_order: bool) -> Content:
+        table, _ = join_activations(contents)
+        unordered = in_order and (np.diff(table.step) < 0).any()
+        return take_activations(table, np.argsort(table.step, kind="stable")) if unordered else table
+
+    def of_workers(self, by_worker: Mapping[str, Content]) -> Joined:
+        return self.of_sessions(list(by_worker.values()), in_order=True), None
 
 
-def _is_repeated_map(later: LaterSessions, memory_map: MemoryMap) -> bool:
-    return memory_map.step is not None and later.repeats(memory_map.step)
+class _Meta(Stream):
+    """The session's facts, which become `Session.info`, and its layer tables."""
+
+    def read(self, session: str, frame: Frame) -> Any:
+        if frame.attributes.get("kind") == "layers":
+            return read_frame(LayerTable, frame)
+        return read_frame(SessionInfo, frame, session=session)
+
+    def of_frames(self, contents: Sequence[Any]) -> Joined:
+        return tuple(one for one in contents if isinstance(one, LayerTable)), None
+
+    def without_repeats(self, content: Content, later: LaterSessions) -> Content:
+        return tuple(one for one in content if one.step is None or not later.repeats(one.step))
+
+    def of_workers(self, by_worker: Mapping[str, Content]) -> Joined:
+        return next((tables for tables in by_worker.values() if tables), ()), None
 
 
-def _activations_of_frames(parts: Sequence[ActivationPart]) -> Joined:
-    return join_activations([table_of(ActivationRows(parts))])
+class _Maps(Stream):
+    without_repeats = _Meta.without_repeats  # a map may be of no step
 
 
-def _activations_of_workers(by_worker: Mapping[str, LayerActivations]) -> Joined:
-    table, _ = join_activations(list(by_worker.values()))
-    return take_activations(table, np.argsort(table.step, kind="stable")), None
+class _Ooms(Stream):
+    def of_frames(self, contents: Sequence[Any]) -> Joined:
+        return settled_ooms(contents), None
+
+    def without_repeats(self, content: Content, later: LaterSessions) -> Content:
+        return content  # failures stay even if a later session repeats their step: they are why it was started
 
 
-def _samples(tag: str, words: str) -> Stream:
-    return _rows(
-        tag,
-        words,
-        lambda frame: read_frame(Samples, frame),
-        join_samples,
-        lambda samples, later: later.without_repeated_samples(samples),
-        join_samples,
-        take_rows,
-        samples_of_workers,
-        field="samples",
-    )
+class _Counters(Stream):
+    def of_frames(self, contents: Sequence[Any]) -> Joined:
+        return join_rows(contents) if contents else None, None
+
+    def without_repeats(self, content: Content, later: LaterSessions) -> Content:
+        return content
+
+    def of_sessions(self, contents: Sequence[Content], in_order: bool) -> Content:
+        return tuple(one for one in contents if one is not None)
+
+    def of_workers(self, by_worker: Mapping[str, Content]) -> Joined:
+        pairs = [(worker, one) for worker, every in by_worker.items() for one in every]
+        return tuple(dataclasses.replace(one, worker=worker) for worker, one in pairs), None
 
 
-def _read_meta(session: str, frame: Frame) -> SessionInfo | LayerTable:
-    if frame.attributes.get("kind") == "layers":
-        return read_frame(LayerTable, frame)
-    return read_frame(SessionInfo, frame, session=session)
+class _Rollups(Stream):
+    """They repeat what the other streams say, and are read instead of these; see `rollups`."""
 
-
-def _joined_counters(parts: Sequence[Counters]) -> Joined:
-    return join_rows(parts) if parts else None, None
-
-
-def _tables_of_frames(values: Sequence[Any]) -> Joined:
-    return tuple(value for value in values if isinstance(value, LayerTable)), None
+    def read(self, session: str, frame: Frame) -> Any:
+        return read_frame(WorkerSummary, frame, worker="", sessions=1)
 
 
 FIGURES = ("in_use_bytes", "peak_bytes", "capacity_bytes", "pool_bytes")
 """The columns of a device that the list of runs and the comparison of devices need."""
-
-
-SAMPLES = _samples("samples", "samples")
-PEAK = _samples("peak", "")
+SAMPLES = _Samples("samples", "samples")
+SAMPLE_FIGURES = _Samples("samples", "samples", FIGURES)
+"""Samples with only the `FIGURES` of their devices, which takes half of the time."""
+PEAK = _Samples("peak", "")
 """Its records repeat samples, and replace those that are lost."""
-SAMPLE_FIGURES = dataclasses.replace(
-    SAMPLES,
-    read=lambda _, frame: read_frame(Samples, frame, FIGURES),
-    is_needed=lambda name: "/" not in name or name.partition("/")[0] in FIGURES,
+ACTIVATIONS, ACTIVATION_HEADS = _Activations(), _Activations(heads_only=True)
+SNAPSHOTS = Stream("snapshots", "snapshots", Snapshot)
+META = _Meta("meta", "layer tables", LayerTable, "layer_tables", order=lambda table: table.step)
+MAPS = _Maps("maps", "memory maps", MemoryMap, order=lambda one: one.step or 0, worker_by_worker=True)
+OOM = _Ooms("oom", "failed allocations", Oom, "ooms", order=lambda oom: oom.wall_time)
+TIMELINES = Stream("timelines", "timelines", Timeline, worker_by_worker=True)
+REQUESTS = Stream(
+    "requests", "requests of steps", StepRequests, order=lambda one: (one.step, one.wall_time), worker_by_worker=True
 )
-"""Samples with only the `FIGURES` of their devices, which takes half of the time; other columns are unknown."""
-ACTIVATIONS = _rows(
-    "activations",
-    "layer activations",
-    lambda frame: part_of(read_frame(LayerActivations, frame)),
-    _activations_of_frames,
-    lambda table, later: later.without_repeated_activations(table),
-    join_activations,
-    take_activations,
-    _activations_of_workers,
-)
-SNAPSHOTS = _records(
-    "snapshots",
-    "snapshots",
-    Snapshot,
-    order=_step_and_bytes,
-)
-META = Stream(
-    "meta",
-    "layer tables",
-    "layer_tables",
-    read=_read_meta,
-    of_frames=_tables_of_frames,
-    without_repeats=lambda tables, later: tuple(table for table in tables if not later.repeats(table.step)),
-    of_sessions=lambda contents, _: tuple(sorted(itertools.chain(*contents), key=lambda table: table.step)),
-    of_workers=lambda by_worker: (next((tables for tables in by_worker.values() if tables), ()), None),
-    objects=object_bytes(LayerTable),
-)
-"""The session's facts, which become `Session.info`, and its layer tables."""
-MAPS = _records(
-    "maps",
-    "memory maps",
-    MemoryMap,
-    order=lambda memory_map: memory_map.step or 0,
-    is_repeated=_is_repeated_map,
-    worker_by_worker=True,
-)
-OOM = _records(
-    "oom",
-    "failed allocations",
-    Oom,
-    order=lambda oom: oom.wall_time,
-    # Failures stay even if a later session repeats their step: they are why it was started.
-    is_repeated=lambda later, oom: False,
-    of_frames=settled_ooms,
-    field="ooms",
-)
-TIMELINES = _records(
-    "timelines",
-    "timelines",
-    Timeline,
-    order=_step_and_bytes,
-    worker_by_worker=True,
-)
-REQUESTS = _records(
-    "requests",
-    "requests of steps",
-    StepRequests,
-    order=lambda one: (one.step, one.wall_time),
-    worker_by_worker=True,
-)
-COUNTERS = Stream(
-    "counters",
-    "counters",
-    "counters",
-    read=lambda _, frame: read_frame(Counters, frame),
-    of_frames=_joined_counters,
-    without_repeats=lambda counters, _: counters,
-    of_sessions=lambda contents, _: tuple(one for one in contents if one is not None),
-    of_workers=lambda by_worker: (
-        tuple(dataclasses.replace(one, worker=worker) for worker, every in by_worker.items() for one in every),
-        None,
-    ),
-    objects=object_bytes(Counters),
-)
-ROLLUPS = Stream(
-    "rollups",
-    "",
-    "",
-    read=lambda _, frame: read_frame(WorkerSummary, frame, worker="", sessions=1),
-    of_frames=lambda summaries: (summaries[-1], None),
-    without_repeats=lambda summary, _: summary,
-    of_sessions=lambda summaries, _: summaries,
-    of_workers=lambda by_worker: (by_worker, None),
-    objects=object_bytes(WorkerSummary),
-)
-"""They repeat what the other streams say, and are read instead of these; see `rollups`."""
+COUNTERS = _Counters("counters", "counters", Counters)
+ROLLUPS = _Rollups("rollups", "", WorkerSummary, "")
 
 ALL = (SAMPLES, ACTIVATIONS, SNAPSHOTS, META, MAPS, OOM, TIMELINES, REQUESTS, COUNTERS, PEAK)
 """All streams, in the order in which sentences name their losses."""

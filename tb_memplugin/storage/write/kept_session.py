@@ -10,7 +10,7 @@ import numpy as np
 from tb_memplugin.schema import (
     LISTS,
     MISSING,
-    DeviceSamples,
+    NO_SAMPLES,
     LayerActivations,
     LedgerRow,
     Oom,
@@ -21,6 +21,7 @@ from tb_memplugin.schema import (
     Snapshot,
     WorkerSummary,
     group_sums,
+    join_rows,
     measured_pools,
     settled_ooms,
     take_rows,
@@ -32,7 +33,7 @@ MAX_ROWS = 1024
 MAX_FAILURES = 1000
 """Most records of failed allocations that are kept."""
 
-_NONE, _NO_TIMES = np.empty(0, np.int64), np.empty(0, np.float64)
+_NO_ACTIVATIONS = LayerActivations(np.empty(0, np.int64), np.empty(0), (), np.empty((0, 0), np.int64))
 Summarize: TypeAlias = Callable[[Run], WorkerSummary | None]
 
 
@@ -40,14 +41,14 @@ class KeptSession:
     """Not thread-safe: the writer of the session owns it."""
 
     def __init__(self) -> None:
-        self._samples = Samples(_NONE, _NONE, _NONE, _NO_TIMES, _NONE, {})
+        self._samples = NO_SAMPLES
         self._highest: dict[tuple[str, Phase], Snapshot] = {}
         self._traced: Counter[str] = Counter()
         self._ooms: list[Oom] = []
 
     def add_samples(self, samples: Samples) -> None:
         """Add samples in the order of recording; if there are too many, every other one goes."""
-        self._samples = _joined(self._samples, samples)
+        self._samples = join_rows([self._samples, samples])
         if len(self._samples) > MAX_ROWS:
             keep = np.arange(len(self._samples)) % 2 == 0
             keep[[-1, *_quoted_rows(self._samples)]] = True
@@ -74,7 +75,7 @@ class KeptSession:
             workers=("",),
             layer_tables=(),
             samples=self._samples,
-            activations=LayerActivations(_NONE, _NO_TIMES, (), _NONE.reshape(0, 0)),
+            activations=_NO_ACTIVATIONS,
             snapshots=with_failed_steps(tuple(self._highest.values()), ooms),
             notes=(),
             damage=(),
@@ -111,22 +112,3 @@ def _quoted_rows(samples: Samples) -> Iterator[int]:
                 yield int(np.where(rows, peaks, MISSING).argmax())
             for column in (figures.in_use_bytes, figures.pool_bytes, figures.capacity_bytes):
                 yield int((np.arange(len(column)) * (of_phase & (column != MISSING))).argmax())
-
-
-def _joined(first: Samples, second: Samples) -> Samples:
-    """The rows of both, with the devices of both."""
-
-    def join(*columns: Any) -> Any:
-        parts = zip(columns, (first, second), strict=True)
-        return np.concatenate([np.full(len(of), MISSING) if column is None else column for column, of in parts])
-
-    names = dict.fromkeys([*first.devices, *second.devices])
-    fields = [field.name for field in dataclasses.fields(DeviceSamples)]
-    devices = {
-        name: DeviceSamples(
-            **{field: join(*(getattr(of.devices.get(name), field, None) for of in (first, second))) for field in fields}
-        )
-        for name in names
-    }
-    own = ("step", "phase", "epoch", "wall_time", "host_resident_bytes")
-    return Samples(**{name: join(getattr(first, name), getattr(second, name)) for name in own}, devices=devices)

@@ -33,7 +33,7 @@ from tb_memplugin.storage.frames import (
     new_session_id,
     scalar_summary,
 )
-from tb_memplugin.storage.write import live_files
+from tb_memplugin.storage.write import recordings
 from tb_memplugin.storage.write.kept_session import KeptSession, Summarize
 from tb_memplugin.version import __version__
 
@@ -200,7 +200,7 @@ class RunWriter:
                 finally:
                     file.close()
         finally:
-            live_files.release(self._mark)
+            recordings.release(self._mark)
             self._mark = None
 
     def abandon(self) -> None:
@@ -208,12 +208,12 @@ class RunWriter:
         file, self._file = self._file, None
         if file is not None:
             file.abandon()
-        live_files.release(self._mark)
+        recordings.release(self._mark)
         self._mark = None
 
     def _begin_session(self) -> None:
         self.directory = _free_directory(*self._place)
-        earlier = None if self._open_file is not None else live_files.sessions_in(self.directory)
+        earlier = None if self._open_file is not None else recordings.sessions_in(self.directory)
         self.session = new_session_id()
         self._rotations: dict[str, TagRotation] = {}
         self._peaks: dict[str, int] = {}
@@ -228,7 +228,7 @@ class RunWriter:
     def _begin_file(self) -> RecordFile:
         # TensorBoard's Python reader follows only the last file of a directory, by name.
         # Unlike the usual name, this one contains neither host nor process.
-        name = f"{live_files.EVENT_FILE_BEGIN}{int(time.time())}.{self.session}.{self._files:04d}"
+        name = f"{recordings.EVENT_FILE_BEGIN}{int(time.time())}.{self.session}.{self._files:04d}"
         self._files += 1
         self._file_bytes = 0
         self._path = f"{self.directory}/{name}"
@@ -236,7 +236,7 @@ class RunWriter:
         file.write(event_pb2.Event(wall_time=time.time(), file_version="brain.Event:2").SerializeToString())
         file.flush()
         self._unflushed = False
-        self._mark = live_files.hold(self._path)
+        self._mark = recordings.hold(self._path)
         return file
 
     def _opened(self) -> RecordFile:
@@ -249,14 +249,14 @@ class RunWriter:
             self._begin_anew()
             return self._opened()
         self._file = LocalRecordFile(self._path, append=True)
-        self._mark = live_files.hold(self._path)
+        self._mark = recordings.hold(self._path)
         return self._file
 
     def _is_taken(self) -> bool:
         """Whether another session records into the directory now, or began there while this one's file was closed."""
-        there, earlier = live_files.sessions_in(self.directory), self.info.earlier
+        there, earlier = recordings.sessions_in(self.directory), self.info.earlier
         began = there is not None and earlier is not None and there > earlier + 1
-        return began or live_files.any_live(self.directory)
+        return began or recordings.any_live(self.directory)
 
     def _begin_anew(self) -> None:
         """Continue as a new session, in a directory of its own if another session still records into this one."""
@@ -303,7 +303,7 @@ def _free_directory(run: str, worker: str) -> str:
     # Always forward slashes: a run directory may be a URL.
     names = (worker, *(f"{worker}_process_{number}" if worker else f"process_{number}" for number in range(2, 1000)))
     directories = ("/".join(filter(None, [run, DIRECTORY_NAME, name])) for name in names)
-    return next(directory for directory in directories if not live_files.any_live(directory))
+    return next(directory for directory in directories if not recordings.any_live(directory))
 
 
 def _make_local_directories(path: str) -> None:

@@ -47,8 +47,7 @@ from tb_memplugin.schema import (
     Samples,
     Snapshot,
 )
-from tb_memplugin.storage.read.columns import join_samples
-from tb_memplugin.storage.read.worker_samples import samples_of_workers
+from tb_memplugin.storage.read import join_samples, samples_of_workers
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 STEPS = np.arange(240)

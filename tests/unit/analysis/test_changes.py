@@ -25,7 +25,7 @@ from tb_memplugin.analysis.changes import step_changes
 from tb_memplugin.analysis.rows import batch_changes, comparable_steps, first_of_level
 from tb_memplugin.analysis.trend import Level
 from tb_memplugin.schema import MISSING, LayerTable, LedgerRow, Run, Snapshot
-from tb_memplugin.storage.read.columns import join_samples
+from tb_memplugin.storage.read import join_samples
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 

@@ -15,15 +15,14 @@ from rollup_cases import rollups_of
 
 import tb_memplugin
 from tb_memplugin.analysis import describe_devices, device_order, most_loaded, of_sessions, summarize_session
-from tb_memplugin.schema import MISSING, Run, Samples, Snapshot, WorkerSummary
-from tb_memplugin.storage.read.columns import empty_samples
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.schema import MISSING, NO_SAMPLES, Run, Samples, Snapshot, WorkerSummary
+from tb_memplugin.storage.write import RunWriter
 
 GIB = 1024 * MIB
 
 
 def make_run(samples: Samples | None = None, snapshots: Sequence[Snapshot] = (), ended: bool | None = True) -> Run:
-    samples = empty_samples() if samples is None else samples
+    samples = NO_SAMPLES if samples is None else samples
     return any_run(samples, snapshots=tuple(snapshots), session_starts=(START,), ended=ended)
 
 

@@ -8,9 +8,20 @@ from reading_cases import MIB, make_run, make_snapshot, make_timeline
 from requests_cases import hand_made_requests
 
 from tb_memplugin.analysis import findings, recomputation_findings
-from tb_memplugin.schema import Band, ChunkOwner, HeldTensorGroup, Layer, LayerTable, LedgerRow, Mode, Recomputed, Run
-from tb_memplugin.schema.layers import replaced_optimizer, unused
-from tb_memplugin.schema.snapshot import SavedRow
+from tb_memplugin.schema import (
+    Band,
+    ChunkOwner,
+    HeldTensorGroup,
+    Layer,
+    LayerTable,
+    LedgerRow,
+    Mode,
+    Recomputed,
+    Run,
+    SavedRow,
+    replaced_optimizer,
+    unused,
+)
 
 ADAM, RESNET = replaced_optimizer("Adam", 72), unused("resnet50")
 

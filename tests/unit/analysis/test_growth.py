@@ -15,8 +15,7 @@ from tb_memplugin.analysis import Growth, answers, describe_answers, findings, g
 from tb_memplugin.analysis import trend as trend_module
 from tb_memplugin.export.text import describe_run, format_run
 from tb_memplugin.schema import MISSING, CounterKind, Counters, LedgerRow, Run, Samples, Snapshot
-from tb_memplugin.storage.read.columns import join_samples
-from tb_memplugin.storage.read.worker_samples import samples_of_workers
+from tb_memplugin.storage.read import join_samples, samples_of_workers
 
 STEPS = np.arange(2000)
 FLAT = np.full(2000, 300 * MIB)

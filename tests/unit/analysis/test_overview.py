@@ -18,6 +18,7 @@ from tb_memplugin.analysis.composition import EndMemory, long_lived
 from tb_memplugin.schema import (
     CATEGORIES,
     MISSING,
+    NO_SAMPLES,
     PERSISTENT,
     LayerTable,
     LedgerRow,
@@ -26,13 +27,13 @@ from tb_memplugin.schema import (
     Snapshot,
     stack_order,
 )
-from tb_memplugin.storage.read.columns import empty_samples, join_samples
+from tb_memplugin.storage.read import join_samples
 
 make_snapshot = functools.partial(make_any_snapshot, rounding=0)
 
 
 def make_run(samples: Samples | None = None, tables: tuple[LayerTable, ...] = (), snapshots: Any = ()) -> Run:
-    return any_run(samples or empty_samples(), layer_tables=tables, snapshots=snapshots)
+    return any_run(samples or NO_SAMPLES, layer_tables=tables, snapshots=snapshots)
 
 
 def ending_at_peak(steps: Sequence[int], peaks: Sequence[int], **parts: Any) -> Samples:

@@ -9,15 +9,7 @@ from trace_cases import FACTS, FLOAT, Recorder, graph, with_shapes
 
 from tb_memplugin.attribution.owners import Classifier
 from tb_memplugin.attribution.requests import BatchPowers
-from tb_memplugin.schema import (
-    SCRATCH_POWER,
-    SQUARE_POWER,
-    UNKNOWN_POWER,
-    BatchFacts,
-    OpFact,
-    TensorFact,
-    VariableFact,
-)
+from tb_memplugin.schema import SCRATCH_POWER, SQUARE_POWER, UNKNOWN_POWER, BatchFacts, OpFact, TensorFact, VariableFact
 
 BATCH = 16
 UINT8, HALF = 4, 19

@@ -42,8 +42,7 @@ from tb_memplugin.schema import (
     VariableFact,
     split_rounding,
 )
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.record_frames import frame_of
+from tb_memplugin.storage.frames import codec, frame_of
 
 UPDATE = OpFact("m/a", "update")
 STEP_FACTS = dataclasses.replace(

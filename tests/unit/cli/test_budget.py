@@ -8,8 +8,7 @@ from reading_cases import make_oom, make_samples
 from reading_cases import make_run as run_with
 
 from tb_memplugin.cli.check import Budget, BudgetCheck, Regression, check_workers, exit_status, measure
-from tb_memplugin.schema import MISSING, Run, Samples
-from tb_memplugin.schema.notes import RECORDING, SAMPLES, WRONG_NUMBERS
+from tb_memplugin.schema import MISSING, RECORDING, SAMPLES, WRONG_NUMBERS, Run, Samples
 
 FIVE_PERCENT = Regression("5%", Fraction(5, 100), 0)
 DAMAGE = "session s, samples: steps 3 to 7 are missing (1 record lost)"

@@ -17,8 +17,8 @@ from reading_cases import HELD_PATH, make_samples, make_snapshot, write_small_ru
 from tb_memplugin.cli import main
 from tb_memplugin.cli.commands import parser_for
 from tb_memplugin.cli.parser import CommandParser
-from tb_memplugin.schema.units import UNKNOWN
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.schema import UNKNOWN
+from tb_memplugin.storage.write import RunWriter
 
 ROOT = pathlib.Path(__file__).parents[3]
 

@@ -21,8 +21,7 @@ from tb_memplugin.cli.report import (
     write_report,
 )
 from tb_memplugin.errors import NotFoundError, RequestError
-from tb_memplugin.storage.write import run_writer
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter, run_writer
 
 
 def test_hostile_names_are_no_markup_and_the_policy_allows_this_script_alone() -> None:

@@ -5,8 +5,7 @@ from reading_cases import DEVICE, MIB, make_run, write_small_run
 
 from tb_memplugin import load
 from tb_memplugin.export.text import Selection, describe_run
-from tb_memplugin.schema import Run
-from tb_memplugin.storage.read.columns import empty_samples
+from tb_memplugin.schema import NO_SAMPLES, Run
 
 
 @pytest.fixture(scope="module")
@@ -56,5 +55,5 @@ def test_device_and_phase_select_too(run: Run) -> None:
 
 
 def test_an_empty_run_is_described_too() -> None:
-    described = describe_run(make_run(empty_samples(), sessions=(), workers=()))
+    described = describe_run(make_run(NO_SAMPLES, sessions=(), workers=()))
     assert (described["steps"], described["first_step"], described["devices"], described["layers"]) == (0, None, {}, [])

@@ -19,8 +19,8 @@ from tb_memplugin.export.parquet import STATE, arrow_table, export_parquet
 from tb_memplugin.export.rows import export_units, rows_of_table, unit_tables
 from tb_memplugin.export.schema import TABLES, arrow_schema
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.tfrecord import ReadAt
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.frames import tfrecord
+from tb_memplugin.storage.write import RunWriter
 
 pyarrow = pytest.importorskip("pyarrow", reason="needs the extra parquet")
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_read_keeps_its_rows_and_is_tried_again(tmp_path, monkeyp
         os.utime(path, ns=(1, 1))
     original = files.reader
 
-    def reader(path: str) -> ReadAt:
+    def reader(path: str) -> tfrecord.ReadAt:
         if "/w1/" in path:
             raise OSError("4017 of 8035 bytes at byte 0 were received")
         return original(path)

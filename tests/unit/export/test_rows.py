@@ -30,7 +30,7 @@ from tb_memplugin.export.rows import (
 )
 from tb_memplugin.export.schema import TABLES
 from tb_memplugin.schema import Samples
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 Records = dict[str, list[dict[str, object]]]
 

@@ -12,7 +12,7 @@ from reading_cases import make_timeline, write_small_run
 
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.export.trace_events import step_timelines, trace_events
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 
 class Trace:

@@ -11,8 +11,7 @@ from tb_memplugin.fit.advice import simulated_fixes
 from tb_memplugin.fit.conditions import Interval
 from tb_memplugin.fit.evidence import Failure, Ran
 from tb_memplugin.fit.predictor import largest
-from tb_memplugin.schema import Layer
-from tb_memplugin.schema.layers import recorded_precision
+from tb_memplugin.schema import Layer, recorded_precision
 
 STEPS = tuple(one.requests for one in make_traced().values())
 LAYERS = make_table().layers

@@ -16,8 +16,7 @@ from tb_memplugin.export.loading import Runs
 from tb_memplugin.fit import Conditions, Predictor, advice, recorded_program, with_advice
 from tb_memplugin.fit.advice import recomputing_fix, simulated_fixes
 from tb_memplugin.fit.segments import units_of
-from tb_memplugin.schema import FIX_KINDS, Fix, Oom, Run
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema import FIX_KINDS, Fix, Oom, Run, format_bytes
 
 BATCH = 48
 OOM = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, verdict="capacity", op=None, batch_size=BATCH)

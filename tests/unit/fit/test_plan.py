@@ -10,8 +10,7 @@ import pytest
 import tb_memplugin
 from tb_memplugin.fit import Conditions, PlanOption, Predictor
 from tb_memplugin.fit.segments import RECOMPUTED, units_of
-from tb_memplugin.schema import UNKNOWN_POWER, Run
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema import UNKNOWN_POWER, Run, format_bytes
 
 
 def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:

@@ -9,8 +9,7 @@ from reading_cases import MIB
 import tb_memplugin
 from tb_memplugin.fit import FailedRequest, Prediction, Reproduced
 from tb_memplugin.fit.prediction import Enough, verdict_sentence
-from tb_memplugin.schema import Run
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema import Run, format_bytes
 
 
 def test_the_figures_that_people_look_for_are_on_the_answer(run: Run) -> None:

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from tb_memplugin.schema import Band, TensorShape
-from tb_memplugin.schema.basics import distinct, values_of
+from tb_memplugin.schema import Band, TensorShape, distinct, values_of
 
 
 def test_fields_by_name() -> None:

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tb_memplugin.schema import MISSING
-from tb_memplugin.schema.downsample import extreme_rows
+from tb_memplugin.schema import MISSING, extreme_rows
 
 sizes = st.integers(0, 2**53 - 1) | st.just(MISSING)
 columns = st.integers(1, 400).flatmap(

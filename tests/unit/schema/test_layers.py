@@ -2,7 +2,7 @@
 
 import pytest
 
-from tb_memplugin.schema.layers import Layer, former_name, replaced_optimizer, unfreezing_bytes, unused
+from tb_memplugin.schema import Layer, former_name, replaced_optimizer, unfreezing_bytes, unused
 
 
 def normalization(channels: int, variables: int, trainable: int = 0) -> Layer:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tb_memplugin.schema.retaining_paths import common_path
+from tb_memplugin.schema import common_path
 
 ROOT = "module __main__ › "
 

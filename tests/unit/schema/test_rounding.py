@@ -5,8 +5,7 @@ import dataclasses
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tb_memplugin.schema import CATEGORIES, LedgerRow
-from tb_memplugin.schema.rounding import rounding_total, split_rounding
+from tb_memplugin.schema import CATEGORIES, LedgerRow, rounding_total, split_rounding
 
 ROWS = st.lists(
     st.builds(

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, make_samples
 
-from tb_memplugin.schema import MISSING, DeviceSamples
-from tb_memplugin.schema.samples import measured_pools, one_row_a_step
+from tb_memplugin.schema import MISSING, DeviceSamples, measured_pools, one_row_a_step
 
 
 def figures(peaks: list[int], **others: list[int]) -> DeviceSamples:

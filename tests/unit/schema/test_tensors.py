@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tb_memplugin.schema.tensors import DTYPE_BYTES, TensorShape, dimensions, matches, tensor_shape
+from tb_memplugin.schema import DTYPE_BYTES, TensorShape, dimensions, matches, tensor_shape
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import html.parser
 
 import pytest
 
-from tb_memplugin.schema.text import did_you_mean, html_details, html_table, html_text, some, unknown_name
+from tb_memplugin.schema import did_you_mean, html_details, html_table, html_text, some, unknown_name
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reading_cases import make_timeline
 
-from tb_memplugin.schema.timeline import live_sums
+from tb_memplugin.schema import live_sums
 
 
 def test_the_time_of_an_event_is_between_those_of_the_moments_around_it() -> None:

@@ -4,7 +4,7 @@ import dataclasses
 
 from trace_cases import graph, one_step
 
-from tb_memplugin.schema.trace import GraphFacts, OpFact, TraceFacts
+from tb_memplugin.schema import GraphFacts, OpFact, TraceFacts
 
 
 def test_a_string_is_found_by_its_index_and_minus_one_is_none() -> None:

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from tb_memplugin.schema.units import counted, format_bytes, format_figure, parse_bytes, unit_for
+from tb_memplugin.schema import counted, format_bytes, format_figure, parse_bytes, unit_for
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "bytes.json").read_text(encoding="utf-8"))
 

@@ -14,8 +14,8 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import MISSING, PHASES
 from tb_memplugin.server import Columns, Handlers, Stretch, series
 from tb_memplugin.server.messages import MapPlace
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
 
 
 @pytest.fixture(scope="module")

@@ -34,8 +34,7 @@ from tb_memplugin.server.messages import (
     Sources,
     parse,
 )
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.provider_source import ProviderSource
+from tb_memplugin.storage.files import FileSource, ProviderSource
 
 
 def test_known_parameters_given_once_are_taken_and_others_refused() -> None:

@@ -14,10 +14,10 @@ import tb_memplugin
 from tb_memplugin.cli import main
 from tb_memplugin.errors import NotFoundError, RequestError
 from tb_memplugin.fit import FITS, Conditions, Predictor, describe_plan, describe_what_if
-from tb_memplugin.schema.units import format_bytes
+from tb_memplugin.schema import format_bytes
 from tb_memplugin.server import DATA_ROUTES, Handlers, predictions
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
 
 FAILED = dataclasses.replace(make_oom(18), capacity_bytes=100 * MIB, op=None, batch_size=48)
 

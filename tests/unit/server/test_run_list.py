@@ -12,12 +12,9 @@ from reading_cases import make_samples
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.server import Handlers, run_list
 from tb_memplugin.server.run_list import RunList
-from tb_memplugin.storage.catalog import RunTags
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.limits import MAX_WORKERS
-from tb_memplugin.storage.files.source import SourceError
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage import Reader, RunTags
+from tb_memplugin.storage.files import MAX_WORKERS, FileSource, SourceError
+from tb_memplugin.storage.write import RunWriter
 
 
 def catalog(**versions: str) -> dict[str, RunTags]:

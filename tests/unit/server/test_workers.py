@@ -31,10 +31,9 @@ from tb_memplugin.export import Selection, describe_run, format_run, predictor_o
 from tb_memplugin.server import Handlers, Stretch, run_list
 from tb_memplugin.server import workers as workers_module
 from tb_memplugin.server.run_list import being_read
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.limits import MANY_WORKERS, MAX_WORKERS
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import MANY_WORKERS, MAX_WORKERS, FileSource
+from tb_memplugin.storage.write import RunWriter
 
 
 def test_every_device_of_a_wide_run_has_its_own_figures(tmp_path: pathlib.Path) -> None:

@@ -11,11 +11,11 @@ from reading_cases import make_activations, write_small_run
 from worker_runs import MIB, write_workers
 
 from tb_memplugin.server import Handlers, Stretch
+from tb_memplugin.storage import Reader
 from tb_memplugin.storage.cache import ByteCache
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.read.streams import ALL
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.files import FileSource
+from tb_memplugin.storage.read import ALL
+from tb_memplugin.storage.write import RunWriter
 
 
 def test_a_value_is_found_under_its_mark_until_it_is_the_least_recently_used() -> None:

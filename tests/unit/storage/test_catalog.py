@@ -3,7 +3,8 @@
 import pytest
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.storage.catalog import catalog_of, of_session
+from tb_memplugin.storage import of_session
+from tb_memplugin.storage.catalog import catalog_of
 
 SESSIONS = ("0000000000001-aaaaaaaa", "0000000000002-bbbbbbbb")
 LISTING = {"run/memory": {f"samples/{session}/0": mark for mark, session in enumerate(SESSIONS)}}

@@ -7,10 +7,10 @@ import pytest
 from reading_cases import equal, event_files, make_activations, make_samples, make_snapshot, make_table
 
 from tb_memplugin.schema import Run
-from tb_memplugin.storage.files.file_source import FileSource
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
 from tb_memplugin.storage.read import streams
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 PEAKS = {step: 1000 + 7 * step for step in range(8)}
 TABLES = (make_table(0, unfrozen=False), make_table(6, unfrozen=True))

@@ -9,11 +9,10 @@ from reading_cases import DEVICE, make_oom, make_samples
 from requests_cases import make_table, make_traced
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.storage.failed_sessions import failed_session
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.read.streams import BASIC, REQUESTS
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
+from tb_memplugin.storage.read import BASIC, REQUESTS
+from tb_memplugin.storage.write import RunWriter
 
 
 def write_session(directory: pathlib.Path, failed: bool) -> float:
@@ -38,9 +37,9 @@ def test_the_session_has_the_steps_that_a_later_one_repeats(tmp_path: pathlib.Pa
     loaded, tags = reader.run(source, "run", {*BASIC, REQUESTS}), reader.tags(source, "run")
     assert min(one.wall_time for one in loaded.run.requests) > failed_at  # what the run shows is of the second one
     (oom,) = loaded.run.ooms
-    found = failed_session(reader, source, tags, loaded, oom)
-    assert found.oom.device == DEVICE and found.oom.wall_time == oom.wall_time
-    assert [one.step for one in found.run.requests] == list(make_traced())
-    assert max(one.wall_time for one in found.run.requests) <= failed_at
+    run, own = reader.failed_session(source, tags, loaded, oom)
+    assert own.device == DEVICE and own.wall_time == oom.wall_time
+    assert [one.step for one in run.requests] == list(make_traced())
+    assert max(one.wall_time for one in run.requests) <= failed_at
     with pytest.raises(NotFoundError, match="no session of the failed allocation"):
-        failed_session(reader, source, tags, loaded, dataclasses.replace(oom, identifier="other"))
+        reader.failed_session(source, tags, loaded, dataclasses.replace(oom, identifier="other"))

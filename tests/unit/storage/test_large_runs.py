@@ -5,17 +5,16 @@ import pathlib
 
 import numpy as np
 import pytest
-from reading_cases import DEVICE, equal, make_activations, make_run, make_samples, write_small_run
+from reading_cases import DEVICE, equal, make_activations, make_samples, write_small_run
 
-from tb_memplugin.analysis import epochs, step_range
-from tb_memplugin.schema import MISSING, Counters
+from tb_memplugin.analysis import changes
+from tb_memplugin.analysis.facts import step_range
+from tb_memplugin.schema import MISSING, Counters, take_rows
+from tb_memplugin.storage import Reader
 from tb_memplugin.storage import run_reader as reader_module
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.read import reading
-from tb_memplugin.storage.read.columns import join_samples, samples_bytes, take_rows
-from tb_memplugin.storage.read.streams import BASIC, MAPS, TIMELINES
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.files import FileSource
+from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES, join_samples, reading, samples_bytes
+from tb_memplugin.storage.write import RunWriter
 
 
 def test_samples_are_joined_once_for_all_loads_of_a_run(
@@ -23,7 +22,7 @@ def test_samples_are_joined_once_for_all_loads_of_a_run(
 ) -> None:
     write_small_run(tmp_path / "exp", allocator=True)
     # GIVEN a reader for which every run is large, so that it keeps no frames
-    monkeypatch.setattr(reader_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr(reading, "LARGE_BYTES", 0)
     source, reader = FileSource(tmp_path), Reader()
     first = reader.run(source, "exp").run
     with_maps = reader.run(source, "exp", {*BASIC, MAPS, TIMELINES}).run
@@ -144,10 +143,10 @@ def test_columns_of_one_value_take_no_memory_however_they_are_joined_and_taken()
 
 def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = make_samples(range(50), [1] * 50)
-    run = make_run(dataclasses.replace(samples, epoch=np.arange(50) // 5))
-    assert [epoch.epoch for epoch in epochs(run)] == list(range(10))
-    monkeypatch.setattr("tb_memplugin.analysis.rows.MAX_SPANS", 3)
-    assert [(epoch.epoch, epoch.last_step) for epoch in epochs(run)] == [(0, 4), (1, 9), (2, 14)]
+    samples = dataclasses.replace(samples, epoch=np.arange(50) // 5)
+    assert [epoch.epoch for epoch in changes.epochs(samples)] == list(range(10))
+    monkeypatch.setattr(changes, "MAX_SPANS", 3)
+    assert [(epoch.epoch, epoch.last_step) for epoch in changes.epochs(samples)] == [(0, 4), (1, 9), (2, 14)]
 
 
 def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,8 +159,8 @@ def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: p
         writer.counters(Counters(steps, ("traces",) * 500, texts, steps, unknown, (None,) * 500))
     writer.close()
     # WHEN a run may take less than they do, THEN the first frames are shown and the others counted
-    for most, whole in ((reader_module.MAX_RUN_BYTES, True), (300_000, False)):
-        monkeypatch.setattr(reader_module, "MAX_RUN_BYTES", most)
+    for most, whole in ((reading.MAX_RUN_BYTES, True), (300_000, False)):
+        monkeypatch.setattr(reading, "MAX_RUN_BYTES", most)
         run = Reader().run(FileSource(tmp_path), "exp").run
         assert len(run.counters[0]) == 4000 if whole else 0 < len(run.counters[0]) < 4000
         assert ("not shown" in " ".join(run.damage)) is not whole

@@ -9,9 +9,8 @@ from reading_cases import event_files, make_samples, write_small_run
 from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.storage.files import file_source
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.files import FileSource, file_source
+from tb_memplugin.storage.write import RunWriter
 
 
 def age(path: pathlib.Path, seconds: float) -> None:

@@ -18,11 +18,9 @@ from reading_cases import (
     session_of,
 )
 
-from tb_memplugin.schema import MISSING, PHASES, Run, Session, SessionInfo
+from tb_memplugin.schema import MISSING, NO_SAMPLES, PHASES, Run, Session, SessionInfo
 from tb_memplugin.storage.merge import merge
-from tb_memplugin.storage.read import columns
-from tb_memplugin.storage.read.columns import empty_samples, join_samples
-from tb_memplugin.storage.read.streams import PEAK, SAMPLES
+from tb_memplugin.storage.read import PEAK, SAMPLES, activations, join_samples, samples
 
 
 def session(
@@ -30,7 +28,7 @@ def session(
 ) -> Session:
     """A session that starts some seconds after the first one, with training steps unless `parts` has other samples."""
     values = [peaks] * len(steps) if isinstance(peaks, int) else peaks
-    samples = make_samples(steps, values, start=START + after) if steps else empty_samples()
+    samples = make_samples(steps, values, start=START + after) if steps else NO_SAMPLES
     others = {"layer_tables": (), "samples": samples, "activations": empty_activations(), "snapshots": ()}
     notes = parts.pop("notes", ())
     return Session(info=SessionInfo(name, START + after, "recorder", {}, notes), **{**others, **parts})
@@ -222,8 +220,9 @@ def test_devices_that_come_later_are_missing_before() -> None:
 
 
 def test_tables_over_the_limit_are_cut_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "MAX_TABLE_BYTES", 48 * 3)
-    joined, sentence = columns.join_samples([make_samples([0, 1], [1, 1]), make_samples([2], [1], device="GPU:0")])
+    for module in (samples, activations):
+        monkeypatch.setattr(module, "MAX_TABLE_BYTES", 48 * 3)
+    joined, sentence = samples.join_samples([make_samples([0, 1], [1, 1]), make_samples([2], [1], device="GPU:0")])
     assert list(joined.devices) == ["CPU:0"] and sentence is not None and "1 of 2 devices" in sentence
-    table, sentence = columns.join_activations([make_activations(range(30), ["x"], np.ones((30, 1)))])
+    table, sentence = activations.join_activations([make_activations(range(30), ["x"], np.ones((30, 1)))])
     assert len(table) == 18 and sentence is not None and "12 of 30 rows" in sentence

@@ -7,12 +7,9 @@ from reading_cases import make_samples
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.schema import Samples
-from tb_memplugin.storage.files.limits import Room
-from tb_memplugin.storage.files.source import StoredFrame, TagContent
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.metadata import Tag
-from tb_memplugin.storage.frames.record_frames import frame_of, read_frame
-from tb_memplugin.storage.read.decoding import decode_tag, survey_tag
+from tb_memplugin.storage.files import Room, StoredFrame, TagContent
+from tb_memplugin.storage.frames import Tag, codec, frame_of, read_frame
+from tb_memplugin.storage.read import ACTIVATION_HEADS, decode_tag
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 0), (2, 1), (0, 2**53), (-(2**63), 2**63 - 1)])
@@ -21,7 +18,8 @@ def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
     data = codec.encode(dataclasses.replace(frame, first_step=first, last_step=last))
     tag = Tag("s", "samples", 0)
     content = TagContent("run", str(tag), (StoredFrame(0, data),))
-    for result in (decode_tag(tag, content, Room(1 << 20, 1 << 20)), survey_tag(tag, content)):
+    for stream in (None, ACTIVATION_HEADS):
+        result = decode_tag(tag, content, Room(1 << 20, 1 << 20), stream)
         assert len(result.damage) == 1 and "steps are 0 to" in result.damage[0]
 
 

@@ -10,12 +10,9 @@ from tensorboard.backend.event_processing import data_provider, plugin_event_mul
 from tensorboard.context import RequestContext
 
 from tb_memplugin.analysis import summarize_session
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.provider_source import ProviderSource
-from tb_memplugin.storage.files.source import Source
-from tb_memplugin.storage.rollups import RollupReader
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage import Reader, RollupReader
+from tb_memplugin.storage.files import FileSource, ProviderSource, Source
+from tb_memplugin.storage.write import RunWriter
 
 
 def test_roll_ups_are_read_without_the_histories(tmp_path: pathlib.Path) -> None:

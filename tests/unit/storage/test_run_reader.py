@@ -25,14 +25,12 @@ from reading_cases import (
 )
 
 from tb_memplugin.schema import Run
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.source import Listing, TagContent
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.record_frames import frame_of
-from tb_memplugin.storage.read.streams import ACTIVATIONS, BASIC
-from tb_memplugin.storage.run_reader import Reader
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource, Listing, TagContent
+from tb_memplugin.storage.frames import codec, frame_of
+from tb_memplugin.storage.read import ACTIVATIONS, BASIC
 from tb_memplugin.storage.sessions import MAX_SENTENCES
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.write import RunWriter
 
 
 class CountingSource(FileSource):

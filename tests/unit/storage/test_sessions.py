@@ -19,15 +19,13 @@ from reading_cases import (
 )
 
 from tb_memplugin.cli import main
-from tb_memplugin.schema import LedgerRow, Run
-from tb_memplugin.schema.oom import with_failed_steps
+from tb_memplugin.schema import LedgerRow, Run, with_failed_steps
 from tb_memplugin.server import Handlers, Stretch
-from tb_memplugin.storage.files import tfrecord
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.frames.metadata import start_of
-from tb_memplugin.storage.read.streams import ACTIVATIONS, BASIC
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource
+from tb_memplugin.storage.frames import start_of, tfrecord
+from tb_memplugin.storage.read import ACTIVATIONS, BASIC
+from tb_memplugin.storage.write import RunWriter
 
 FAILED = 12
 LEDGER = (

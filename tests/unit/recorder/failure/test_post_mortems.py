@@ -26,8 +26,19 @@ from tb_memplugin.recorder.failure.post_mortems import OomWatch, OwnedMap, Place
 from tb_memplugin.recorder.failure.raised import RaisedError, memory_request
 from tb_memplugin.recorder.watch.batches import batch_notes
 from tb_memplugin.recorder.watch.notes import call_notes
-from tb_memplugin.schema import MISSING, ChunkOwner, FailedDuring, MemoryMap, Oom, Phase
-from tb_memplugin.schema.trace import BatchFacts, OpFact, TensorFact, TraceFacts, VariableFact
+from tb_memplugin.schema import (
+    MISSING,
+    BatchFacts,
+    ChunkOwner,
+    FailedDuring,
+    MemoryMap,
+    Oom,
+    OpFact,
+    Phase,
+    TensorFact,
+    TraceFacts,
+    VariableFact,
+)
 
 OP = "model/head/MatMul"
 MESSAGE = (

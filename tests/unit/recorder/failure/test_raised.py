@@ -17,7 +17,7 @@ from tb_memplugin.recorder.failure import raised as module
 from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFile, DumpFiles
 from tb_memplugin.recorder.failure.post_mortems import fact_of, is_forward
 from tb_memplugin.recorder.failure.raised import RaisedErrors, memory_request, raised_now
-from tb_memplugin.schema.trace import GraphFacts, OpFact
+from tb_memplugin.schema import GraphFacts, OpFact
 
 OOM = (
     "OOM when allocating tensor with shape[16,64] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by "

@@ -19,10 +19,9 @@ from tb_memplugin.recorder.devices.samples import SampleBuffer
 from tb_memplugin.recorder.loop import output
 from tb_memplugin.recorder.loop.counters import CounterRows
 from tb_memplugin.recorder.loop.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, ScalarPoint
-from tb_memplugin.schema import MISSING
-from tb_memplugin.schema.notes import SAMPLES
-from tb_memplugin.storage.read.columns import join_samples
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.schema import MISSING, SAMPLES
+from tb_memplugin.storage.read import join_samples
+from tb_memplugin.storage.write import RunWriter
 
 Make = Callable[..., Output]
 

@@ -9,7 +9,7 @@ import pytest
 
 from tb_memplugin.recorder.base import checked_settings
 from tb_memplugin.recorder.loop import is_recording, session
-from tb_memplugin.storage.write import own_recordings
+from tb_memplugin.storage.write import recordings
 
 
 class Recording:
@@ -30,7 +30,7 @@ def own_sessions(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     monkeypatch.setattr(session, "_unclosed", type(session._unclosed)())
     monkeypatch.setattr(session, "choose_devices", lambda devices: ([], []))
     monkeypatch.setattr(session, "Recording", Recording)
-    monkeypatch.setattr(own_recordings, "register", written.__setitem__)
+    monkeypatch.setattr(recordings, "register", written.__setitem__)
     return written
 
 

@@ -17,7 +17,7 @@ from tb_memplugin.recorder.devices.statistics import Device
 from tb_memplugin.recorder.tracing import tracer as step_tracer
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError
 from tb_memplugin.recorder.tracing.tracer import MAX_WAITING, TRACING, StepTracer
-from tb_memplugin.schema.trace import TraceFacts
+from tb_memplugin.schema import TraceFacts
 
 FACTS = TraceFacts(mode="xla")
 MIB = 1 << 20

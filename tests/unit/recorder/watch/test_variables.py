@@ -11,7 +11,7 @@ import tensorflow as tf
 from tb_memplugin.recorder.watch import layers
 from tb_memplugin.recorder.watch import variables as module
 from tb_memplugin.recorder.watch.variables import FormerVariables, Variables
-from tb_memplugin.schema.trace import VariableFact
+from tb_memplugin.schema import VariableFact
 
 L = keras.layers
 CPU = "CPU:0"

@@ -7,9 +7,8 @@ import time
 import fsspec
 import pytest
 
-from tb_memplugin.storage.files import directories
-from tb_memplugin.storage.files.directories import event_files
-from tb_memplugin.storage.files.file_systems import FileState
+from tb_memplugin.storage.files import file_systems
+from tb_memplugin.storage.files.file_systems import FileState, event_files
 
 
 def event_file(directory: pathlib.Path) -> None:
@@ -45,13 +44,13 @@ def test_the_path_with_the_fewest_links_is_followed(tmp_path: pathlib.Path) -> N
 def test_the_number_and_the_depth_of_directories_are_limited(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deep = tmp_path.joinpath("deep", *(f"d{at}" for at in range(1, directories.MAX_DEPTH)))
+    deep = tmp_path.joinpath("deep", *(f"d{at}" for at in range(1, file_systems.MAX_DEPTH)))
     event_file(deep)
     event_file(deep / "more")
     assert list(event_files(str(tmp_path)).files) == [deep.relative_to(tmp_path).as_posix()]
     for at in range(20):
         event_file(tmp_path / "many" / f"{at:02}")
-    monkeypatch.setattr(directories, "MAX_DIRECTORIES", 10)
+    monkeypatch.setattr(file_systems, "MAX_DIRECTORIES", 10)
     found = event_files(str(tmp_path / "many"))
     assert len(found.files) == 9 and "only the first 10 directories are read" in found.damage["."][0]
 

@@ -11,12 +11,9 @@ from reading_cases import MIB, event_files, make_samples, write_small_run
 from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.storage.files import tfrecord
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.source import SourceError, TagContent
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.metadata import Tag, frame_summary
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.files import FileSource, SourceError, TagContent
+from tb_memplugin.storage.frames import Tag, codec, frame_summary, tfrecord
+from tb_memplugin.storage.write import RunWriter
 
 
 def all_contents(source: FileSource) -> dict[tuple[str, str], TagContent]:

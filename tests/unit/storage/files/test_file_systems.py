@@ -10,10 +10,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.storage.files import directories
+from tb_memplugin.storage.files import FileSource, SourceError
 from tb_memplugin.storage.files import file_systems as files
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.source import SourceError
 
 
 class Store(MemoryFileSystem):
@@ -135,9 +133,9 @@ def test_a_growing_run_is_seen_in_a_store_that_keeps_its_listings(written: Store
 
 
 def test_a_run_of_unknown_kind_is_damage_and_does_not_vanish(store: type[FaultyStore]) -> None:
-    assert directories.event_files("faulty://bucket/runs").files == {"exp": ["faulty://bucket/runs/exp/tfevents"]}
+    assert files.event_files("faulty://bucket/runs").files == {"exp": ["faulty://bucket/runs/exp/tfevents"]}
     store.unknown = "exp"
-    found = directories.event_files("faulty://bucket/runs")
+    found = files.event_files("faulty://bucket/runs")
     reason = "the directory cannot be listed: An error occurred (500): Internal Error"
     assert (found.files, found.damage) == ({}, {".": [f"run .: {reason}"]})
 
@@ -191,7 +189,7 @@ def test_the_reason_of_a_failure_has_no_address() -> None:
 
 def test_a_worker_whose_file_has_no_known_length_is_said_to_be_missing(store: type[FaultyStore]) -> None:
     # GIVEN a file that is listed, and a store that does not say how long it is
-    source = FileSource("faulty://bucket/runs", found=directories.Found({"exp/memory": ["faulty://b/tfevents"]}, {}))
+    source = FileSource("faulty://bucket/runs", found=files.Found({"exp/memory": ["faulty://b/tfevents"]}, {}))
     store.unknown = "tfevents"
     assert list(source.event_runs()) == ["exp/memory"]
     (newest,) = source.newest(["exp/memory"], "rollups")

@@ -7,13 +7,11 @@ from reading_cases import MIB, equal, event_files, make_samples, make_snapshot
 from rollup_cases import rollups_of
 
 from tb_memplugin.analysis import summarize_session
-from tb_memplugin.storage.files import file_tail
-from tb_memplugin.storage.files.file_tail import Tail, read_tail
-from tb_memplugin.storage.files.limits import Room
-from tb_memplugin.storage.files.source import TagContent
-from tb_memplugin.storage.frames.metadata import parse_tag
-from tb_memplugin.storage.read.decoding import decode_tag
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.files import Room, TagContent, event_file
+from tb_memplugin.storage.files.event_file import Tail, read_tail
+from tb_memplugin.storage.frames import parse_tag
+from tb_memplugin.storage.read import decode_tag
+from tb_memplugin.storage.write import RunWriter
 
 
 def tail_of(path: pathlib.Path) -> Tail:
@@ -38,7 +36,7 @@ def write(directory: pathlib.Path, rollups: int, after: int = 0) -> pathlib.Path
 @pytest.mark.parametrize(("rollups", "after"), [(1, 0), (20, 0), (3, 50), (1, 800)])
 def test_it_is_the_last_one_of_the_file(tmp_path: pathlib.Path, rollups: int, after: int) -> None:
     path = write(tmp_path, rollups, after)
-    assert (path.stat().st_size > file_tail.TAIL_BYTES[0]) == (after == 800)
+    assert (path.stat().st_size > event_file.TAIL_BYTES[0]) == (after == 800)
     tail = tail_of(path)
     assert tail.frame is not None and tail.tag is not None and tail.missing is None
     tag = parse_tag(tail.tag)

@@ -9,15 +9,12 @@ import pytest
 from reading_cases import DEVICE, make_activations, make_samples, write_frames, write_small_run
 
 from tb_memplugin.schema import MISSING, Run
+from tb_memplugin.storage import Reader
 from tb_memplugin.storage import run_reader as reader_module
-from tb_memplugin.storage.files import file_source
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.record_frames import frame_of
-from tb_memplugin.storage.read import reading
-from tb_memplugin.storage.read.streams import ACTIVATIONS, BASIC
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.files import FileSource, file_source
+from tb_memplugin.storage.frames import codec, frame_of
+from tb_memplugin.storage.read import ACTIVATIONS, BASIC, reading
+from tb_memplugin.storage.write import RunWriter
 
 
 def read_run(logdir: pathlib.Path, name: str = "exp") -> Run:
@@ -31,7 +28,7 @@ def test_a_run_over_the_limit_shows_what_fits_and_says_so(
     parts = [frame_of("samples", make_samples(range(100 * at, 100 * at + 100), [1] * 100), at) for at in range(40)]
     frames = [(f"samples/s/{at // frames_per_tag}", at, codec.encode(part)) for at, part in enumerate(parts)]
     write_frames(tmp_path / "exp" / "memory", frames)
-    monkeypatch.setattr(reader_module, "MAX_RUN_BYTES", 100_000)
+    monkeypatch.setattr(reading, "MAX_RUN_BYTES", 100_000)
     run = read_run(tmp_path)
     assert 0 < len(run.samples) < 4000
     assert any("not shown: the run exceeds the limit of its size" in sentence for sentence in run.damage)

@@ -9,9 +9,7 @@ import pytest
 from tensorboard import errors
 from tensorboard.data import provider as provider_lib
 
-from tb_memplugin.storage.files import provider_source
-from tb_memplugin.storage.files.provider_source import ALL, ProviderSource
-from tb_memplugin.storage.files.source import SourceError
+from tb_memplugin.storage.files import ProviderSource, SourceError, provider_source
 
 
 class Provider:
@@ -35,7 +33,7 @@ class Provider:
     def read_tensors(
         self, context: Any, *, experiment_id: str, plugin_name: str, downsample: int, run_tag_filter: Any
     ) -> Any:
-        assert downsample == ALL
+        assert downsample == provider_source.ALL
         pairs = [
             (run, tag) for run in run_tag_filter.runs for tag in run_tag_filter.tags if tag in self.data.get(run, {})
         ]

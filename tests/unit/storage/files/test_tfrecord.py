@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from tensorboard.compat.tensorflow_stub import pywrap_tensorflow
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from tb_memplugin.storage.files import tfrecord
-from tb_memplugin.storage.files.tfrecord import Loss, Record, walk_records
-from tb_memplugin.storage.frames.crc32c import crc32c, header_matches, masked_crc32c
+from tb_memplugin.storage.frames import masked_crc32c, tfrecord
+from tb_memplugin.storage.frames.tfrecord import Loss, Record, crc32c, header_matches, walk_records
 
 
 def record_file(contents: list[bytes]) -> bytes:

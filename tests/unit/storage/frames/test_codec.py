@@ -15,9 +15,7 @@ from hypothesis.extra import numpy as hnp
 from reading_cases import equal
 
 from tb_memplugin.errors import FormatError, NewerFormatError
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.codec import Frame, FrameHead
-from tb_memplugin.storage.frames.column_codec import MAX_STRING_CHARACTERS
+from tb_memplugin.storage.frames import MAX_STRING_CHARACTERS, Frame, FrameHead, codec
 
 int_columns = hnp.arrays(np.int64, 5)
 float_columns = hnp.arrays(np.float64, 5, elements=st.floats(allow_nan=False, allow_infinity=False))
@@ -70,7 +68,7 @@ def test_a_frame_is_read_back_as_it_was_written(frame: Frame) -> None:
     data = codec.encode(frame)
     assert equal(codec.decode(data), frame) and codec.encode(frame) == data
     # AND its head alone is that of the whole frame
-    head = codec.decode_head(data)
+    head = codec.OpenFrame(data, head_only=True).head()
     assert (head.stream, head.sequence, head.rows) == (frame.stream, frame.sequence, frame.rows)
     assert (head.first_step, head.last_step) == (frame.first_step, frame.last_step)
     columns = [column for table in frame.tables.values() for column in table.values() if isinstance(column, tuple)]
@@ -87,7 +85,7 @@ def test_every_flipped_bit_and_every_truncation_is_noticed() -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_format_error(data: bytes) -> None:
-    for decode in (codec.decode, codec.decode_head):
+    for decode in (codec.decode, lambda data: codec.OpenFrame(data, head_only=True).head()):
         with pytest.raises(FormatError):
             decode(data)
 
@@ -111,7 +109,7 @@ heads = st.fixed_dictionaries(
 )
 def test_any_body_with_a_valid_checksum_gives_a_frame_or_a_format_error(data: bytes) -> None:
     with contextlib.suppress(FormatError):
-        assert isinstance(codec.decode_head(data), FrameHead)
+        assert isinstance(codec.OpenFrame(data, head_only=True).head(), FrameHead)
     with contextlib.suppress(FormatError):
         assert isinstance(codec.decode(data), Frame)
 

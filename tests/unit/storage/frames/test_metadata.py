@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.compat.proto import summary_pb2
 
-from tb_memplugin.storage.frames.metadata import (
+from tb_memplugin.storage.frames import (
     EVENTS_PER_TAG,
     Tag,
     TagRotation,

@@ -11,11 +11,9 @@ import pytest
 from reading_cases import make_samples
 from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
 
-from tb_memplugin.storage.files.tfrecord import Record, walk_records
-from tb_memplugin.storage.frames import record_file
-from tb_memplugin.storage.frames.record_file import MAX_WAITING_BYTES, LocalRecordFile
-from tb_memplugin.storage.write import live_files
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage.frames import LocalRecordFile, tfrecord
+from tb_memplugin.storage.frames.tfrecord import MAX_WAITING_BYTES, Record, walk_records
+from tb_memplugin.storage.write import RunWriter, recordings
 
 
 def records(path: pathlib.Path) -> list[bytes]:
@@ -62,7 +60,7 @@ def test_a_failed_write_leaves_whole_records_and_close_still_closes(
         return count
 
     with monkeypatch.context() as patch:
-        patch.setattr(record_file.os, "write", full)
+        patch.setattr(tfrecord.os, "write", full)
         with pytest.raises(OSError, match="No space left"):
             file.flush()
     assert records(path) == [b"kept"]
@@ -73,7 +71,7 @@ def test_a_failed_write_leaves_whole_records_and_close_still_closes(
 
 def test_a_run_writer_unlocks_after_a_failure(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = RunWriter(tmp_path)
-    assert live_files.any_live(writer.directory)
+    assert recordings.any_live(writer.directory)
     writer.samples(make_samples([0], [1000]))
     shutil.rmtree(writer.directory)
     for _ in range(2):

@@ -25,16 +25,30 @@ from requests_cases import make_traced
 
 import tb_memplugin
 from tb_memplugin.errors import FormatError
-from tb_memplugin.schema import MISSING, Counters, HeldTensorGroup, LedgerRow, Replay, SessionInfo, Snapshot
-from tb_memplugin.schema.fields import MAX_ADDRESS, MAX_BYTES, Field, Size, fields_of, stored_fields
-from tb_memplugin.schema.groups import GroupBytes, TracedPeak
-from tb_memplugin.schema.plain import as_json
-from tb_memplugin.schema.rows import join_rows, take_rows
-from tb_memplugin.schema.worker_summary import DeviceSummary, WorkerSummary
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.codec import Frame
-from tb_memplugin.storage.frames.record_frames import frame_of, read_frame
-from tb_memplugin.storage.write.run_writer import MAX_COUNTER_ROWS, RunWriter
+from tb_memplugin.schema import (
+    MAX_BYTES,
+    MISSING,
+    Counters,
+    DeviceSummary,
+    Field,
+    GroupBytes,
+    HeldTensorGroup,
+    LedgerRow,
+    Replay,
+    SessionInfo,
+    Snapshot,
+    TracedPeak,
+    WorkerSummary,
+    as_json,
+    fields_of,
+    join_rows,
+    stored_fields,
+    take_rows,
+)
+from tb_memplugin.schema.fields import MAX_ADDRESS, Size
+from tb_memplugin.storage.frames import Frame, codec, frame_of, read_frame
+from tb_memplugin.storage.write import RunWriter
+from tb_memplugin.storage.write.run_writer import MAX_COUNTER_ROWS
 
 COUNTERS = Counters(
     step=np.asarray([2, 2, 9]),

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from reading_cases import equal, make_activations
 
 from tb_memplugin.schema import MISSING
-from tb_memplugin.storage.read.activation_rows import ActivationRows, part_of, row_sums
-from tb_memplugin.storage.read.columns import join_activations
+from tb_memplugin.storage.read import ActivationRows
+from tb_memplugin.storage.read.activations import join_activations, part_of, row_sums
 
 
 @given(

@@ -12,18 +12,11 @@ from worker_runs import top_bytes, top_step, write_workers
 
 from tb_memplugin.errors import FormatError
 from tb_memplugin.schema import MISSING, Samples
-from tb_memplugin.storage.files.file_source import FileSource
-from tb_memplugin.storage.files.limits import Room
-from tb_memplugin.storage.files.source import StoredFrame, TagContent
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.codec import Frame, OpenFrame
-from tb_memplugin.storage.frames.metadata import STREAMS, Tag
-from tb_memplugin.storage.frames.record_frames import frame_of, read_frame
-from tb_memplugin.storage.read.columns import join_samples, tables_of
-from tb_memplugin.storage.read.decoding import DecodedTag, decode_tag
-from tb_memplugin.storage.read.streams import BASIC_FIGURES, FIGURES
-from tb_memplugin.storage.run_reader import Reader
-from tb_memplugin.storage.write.run_writer import RunWriter
+from tb_memplugin.storage import Reader
+from tb_memplugin.storage.files import FileSource, Room, StoredFrame, TagContent
+from tb_memplugin.storage.frames import STREAMS, Frame, OpenFrame, Tag, codec, frame_of, read_frame
+from tb_memplugin.storage.read import BASIC_FIGURES, FIGURES, DecodedTag, decode_tag, join_samples, tables_of
+from tb_memplugin.storage.write import RunWriter
 
 TAG = Tag("s", "samples", 0)
 

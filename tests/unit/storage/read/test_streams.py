@@ -8,9 +8,8 @@ from reading_cases import empty_activations, make_map, make_oom, make_samples, m
 from requests_cases import hand_made_requests
 
 from tb_memplugin.schema import Session, SessionInfo
-from tb_memplugin.storage.frames.codec import FrameHead
-from tb_memplugin.storage.read import streams
-from tb_memplugin.storage.read.attempts import LaterSessions
+from tb_memplugin.storage.frames import FrameHead
+from tb_memplugin.storage.read import LaterSessions, streams
 
 CHUNKS = (("net/a", "activations", "net/a/Conv2D", 1024, 0, 1),)
 
@@ -91,7 +90,7 @@ def test_a_map_of_no_step_a_failure_and_another_layer_table_stay() -> None:
 
 
 def test_a_frame_takes_the_bytes_of_its_columns_and_of_the_objects_of_its_rows() -> None:
-    head = FrameHead(0, 0, 3, 3, 1, {}, (), {"owners": [("layer", "i8", 7)], "chunks": [("bytes", "i8", 100)]})
+    head = FrameHead(0, 0, 3, 3, 1, {}, {"owners": [("layer", "i8", 7)], "chunks": [("bytes", "i8", 100)]}, ())
     assert head.nbytes >= 107 * 8
     assert streams.MAPS.head_bytes(head) == streams.ROW_BYTES + head.nbytes + 7 * streams.ROW_BYTES
     assert streams.SAMPLES.head_bytes(head) == streams.ROW_BYTES + head.nbytes

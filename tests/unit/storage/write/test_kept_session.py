@@ -10,10 +10,9 @@ from rollup_cases import rollups_of
 
 import tb_memplugin
 from tb_memplugin.analysis import summarize_session
-from tb_memplugin.schema import Phase, Samples
-from tb_memplugin.schema.worker_summary import WorkerSummary
+from tb_memplugin.schema import Phase, Samples, WorkerSummary
+from tb_memplugin.storage.write import RunWriter
 from tb_memplugin.storage.write.kept_session import MAX_ROWS, KeptSession
-from tb_memplugin.storage.write.run_writer import RunWriter
 
 DEVICES = ("GPU:0", "GPU:1")
 

@@ -15,12 +15,8 @@ from tensorboard.compat.proto import event_pb2
 import tb_memplugin
 from tb_memplugin.analysis import summarize_session
 from tb_memplugin.schema import LayerActivations, LayerTable, Samples
-from tb_memplugin.storage.frames import codec
-from tb_memplugin.storage.frames.codec import Frame
-from tb_memplugin.storage.frames.metadata import EVENTS_PER_TAG
-from tb_memplugin.storage.frames.record_frames import read_frame
-from tb_memplugin.storage.write import run_writer
-from tb_memplugin.storage.write.run_writer import MAX_SAMPLE_ROWS, RunWriter
+from tb_memplugin.storage.frames import EVENTS_PER_TAG, Frame, codec, read_frame
+from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, run_writer
 from tb_memplugin.version import PLUGIN_NAME
 
 

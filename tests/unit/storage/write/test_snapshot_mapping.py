@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.storage.write.snapshot_mapping import is_statistics, snapshot_from_mapping, snapshot_from_statistics
+from tb_memplugin.storage.write import is_statistics, snapshot_from_mapping, snapshot_from_statistics
 
 LEAST: dict[str, Any] = {"device": "GPU:0", "in_use_bytes": 1000}
 

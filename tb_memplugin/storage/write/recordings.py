@@ -1,11 +1,13 @@
-"""Advisory locks on event files, which show whether another process is writing into a directory.
+"""Which directories are being recorded into: by this process, and, by advisory locks on event files, by others.
 
 TensorBoard's Python reader follows only one growing event file per directory, so a second process that records into the
 same run needs a directory of its own. A lock ends with its process. Where locks do not exist (remote file systems,
-Windows), no file counts as live.
+Windows), no file counts as live. A reader in the recording process waits until its records are written.
 """
 
+import logging
 import os
+from collections.abc import Callable
 
 try:
     import fcntl
@@ -75,3 +77,39 @@ def _lock(descriptor: int, *, exclusive: bool) -> bool:
     except OSError:
         return False
     return True
+
+
+logger = logging.getLogger("tb_memplugin")
+
+_writers: dict[str, Callable[[], bool]] = {}
+
+
+def register(directory: str, write: Callable[[], bool]) -> None:
+    """Note that this process records into a run directory.
+
+    Args:
+        directory: Path or URL.
+        write: Waits until everything recorded so far is written; returns False if that takes too long.
+    """
+    _writers[_canonical(directory)] = write
+
+
+def write_under(directory: str) -> None:
+    """Wait until what this process recorded under a directory is written; log a warning where that takes too long."""
+    wanted = _canonical(directory)
+    for own, write in list(_writers.items()):
+        if _contains(wanted, own) and not write():
+            logger.warning("%s is incomplete: traced steps are still being analyzed. Load it again later.", own)
+
+
+def forget_all() -> None:
+    """Forget all directories in a forked child, which records into none of them."""
+    _writers.clear()
+
+
+def _canonical(directory: str) -> str:
+    return directory.rstrip("/") if "://" in directory else os.path.realpath(directory)
+
+
+def _contains(outer: str, inner: str) -> bool:
+    return inner == outer or inner.startswith(outer.rstrip("/\\") + ("/" if "://" in outer else os.sep))

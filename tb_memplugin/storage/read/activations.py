@@ -1,11 +1,11 @@
-"""Recorded activation bytes in four bytes each, and rows of them.
+"""Recorded activation bytes in four bytes each, and rows of them: selected, joined, without those that were repeated.
 
 100,000 steps × 300 layers are 240 MB as integers of eight bytes, more than a run may take. So the values of each frame
 are kept in four bytes if they are below 4 GiB, and rows are widened when they are taken: a page shows a few thousand.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ import numpy.typing as npt
 from tb_memplugin.schema import MISSING, Floats, Integers, LayerActivations
 from tb_memplugin.storage.frames import FrameHead, value_bytes
 
+MAX_TABLE_BYTES = 512 << 20
+"""Limit of one joined table once it is read as a whole; beyond it, rows are left out."""
 _MOST = 2.0**62
 """Limit of row sums: hostile values would overflow an integer."""
 _SUMMED = 1 << 20
@@ -24,13 +26,9 @@ _UNKNOWN = np.iinfo(np.uint32).max
 
 @dataclasses.dataclass(frozen=True)
 class ActivationPart:
-    """The values of one frame.
+    """The values of one frame, shape [rows, layers], in four bytes each (see `_UNKNOWN`) or in eight.
 
-    Attributes:
-        step, wall_time: Of each row.
-        layers: Layer paths.
-        values: The bytes, shape [rows, layers], in four bytes each (see `_UNKNOWN`) or in eight.
-        totals: Sum of each row's bytes; `MISSING` counts as 0.
+    `totals` has the sum of each row's bytes; `MISSING` counts as 0.
     """
 
     step: Integers
@@ -69,26 +67,25 @@ def part_of(table: LayerActivations, layers: tuple[str, ...] | None = None) -> A
     )
 
 
-def most_bytes(head: FrameHead) -> int:
-    return sum(
-        length * (4 if value_bytes(kind) <= 4 else 8) for columns in head.tables.values() for _, kind, length in columns
-    )
+@dataclasses.dataclass(frozen=True)
+class ActivationHead:
+    """A frame without its values: its layers, and the most bytes that its values take; small ones take less."""
+
+    layers: tuple[str, ...]
+    most_bytes: int
+
+    @classmethod
+    def of(cls, head: FrameHead) -> "ActivationHead":
+        sizes = [(kind, length) for columns in head.tables.values() for _, kind, length in columns]
+        return cls(head.strings, sum(length * (4 if value_bytes(kind) <= 4 else 8) for kind, length in sizes))
 
 
 class ActivationRows:
     """The rows of several parts, concatenated.
 
     Args:
-        parts: The parts, in display order.
+        parts: The parts, in display order; those without rows or layers are dropped.
         order: Row of the parts for each row shown; None for all of them as they come.
-        damage: See below.
-
-    Attributes:
-        parts: Those that have rows and layers.
-        step, wall_time: Of each row.
-        totals: Sum of each row's bytes; `MISSING` counts as 0.
-        layers: Layer paths of all parts, one per column.
-        nbytes: Memory of the parts.
         damage: Sentences on rows that are left out.
     """
 
@@ -120,8 +117,8 @@ class ActivationRows:
     def with_damage(self, damage: Sequence[str]) -> "ActivationRows":
         return ActivationRows(self.parts, self._order, damage)
 
-    def order_of(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.intp]:
-        return rows if self._order is None else self._order[rows]
+    def reordered(self, rows: npt.NDArray[np.intp]) -> "ActivationRows":
+        return ActivationRows(self.parts, rows if self._order is None else self._order[rows], self.damage)
 
     def take(self, rows: npt.NDArray[np.intp]) -> LayerActivations:
         return LayerActivations(self.step[rows], self.wall_time[rows], self.layers, self._bytes(rows))
@@ -179,6 +176,85 @@ def table_of(rows: ActivationRows) -> LayerActivations:
 def activation_rows_of(table: LayerActivations) -> ActivationRows:
     rows = table.__dict__.get("rows")
     return rows if isinstance(rows, ActivationRows) else ActivationRows([part_of(table)])
+
+
+def take_activations(
+    activations: LayerActivations, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]
+) -> LayerActivations:
+    """The given rows; a mask takes them from each part."""
+    recorded = activation_rows_of(activations)
+    if rows.dtype != np.bool_:
+        return table_of(recorded.reordered(rows.astype(np.intp, copy=False)))
+    parts, at = [], 0
+    for part in recorded.parts:
+        keep = rows[at : at + len(part)]
+        at += len(part)
+        if keep.any():
+            parts.append(part if keep.all() else _narrowed(part, keep, part.take(keep)))
+    return table_of(ActivationRows(parts, damage=recorded.damage))
+
+
+def _narrowed(part: ActivationPart, rows: Any, values: Integers) -> ActivationPart:
+    """Some rows of a part, with their values."""
+    return part_of(LayerActivations(part.step[rows], part.wall_time[rows], part.layers, values), part.layers)
+
+
+def join_activations(parts: Sequence[LayerActivations]) -> tuple[LayerActivations, str | None]:
+    """Concatenate the rows of `parts`, with the layers of all parts (`MISSING` where a part lacks one).
+
+    Also returns a sentence if the last rows were left out to stay below `MAX_TABLE_BYTES`.
+    """
+    pieces = [piece for part in parts for piece in activation_rows_of(part).parts]
+    layers = len({path for names in {piece.layers for piece in pieces} for path in names})
+    rows, room = sum(map(len, pieces)), MAX_TABLE_BYTES // (8 * max(1, layers))
+    if rows <= room:
+        return table_of(ActivationRows(pieces)), None
+    fitting, left = [], room
+    for piece in pieces:
+        cut = slice(0, left)
+        fitting.append(piece if len(piece) <= left else _narrowed(piece, cut, piece.take(cut)))
+        left = max(0, left - len(piece))
+        if not left:
+            break
+    sentence = f"activations of {rows - room} of {rows} rows are not shown: all would exceed {MAX_TABLE_BYTES} bytes"
+    return table_of(ActivationRows(fitting)), sentence
+
+
+def without_repeated_cells(
+    earlier: LayerActivations, later: LayerActivations, trained: Sequence[tuple[int, int]] = ()
+) -> LayerActivations:
+    """`earlier` without the bytes of the layers of `later` for its steps and those of the ranges `trained`.
+
+    The session of `later` trained these, so that it has their bytes or lost them.
+    """
+    if not len(earlier) or not len(later):
+        return earlier
+    repeated = (earlier.step >= later.step.min()) & (earlier.step <= later.step.max())
+    for first, last in trained:
+        repeated |= (earlier.step >= first) & (earlier.step <= last)
+    common = set(later.layers)
+    columns = [at for at, path in enumerate(earlier.layers) if path in common]
+    if not repeated.any() or not columns:
+        return earlier
+    if len(columns) == len(earlier.layers):
+        return take_activations(earlier, ~repeated)
+    parts, at = [], 0
+    for part in activation_rows_of(earlier).parts:
+        parts.append(_cleared(part, repeated[at : at + len(part)], common))
+        at += len(part)
+    return table_of(ActivationRows([part for part in parts if part is not None]))
+
+
+def _cleared(part: ActivationPart, repeated: npt.NDArray[np.bool_], layers: Collection[str]) -> ActivationPart | None:
+    columns = [at for at, path in enumerate(part.layers) if path in layers]
+    if not columns or not repeated.any():
+        return part
+    values = part.take(slice(None)).copy()
+    values[np.ix_(np.flatnonzero(repeated), np.asarray(columns))] = MISSING
+    keep = ~(repeated & (values == MISSING).all(axis=1))
+    if not keep.any():
+        return None
+    return _narrowed(part, keep, values[keep])
 
 
 def row_sums(values: Integers) -> Integers:
