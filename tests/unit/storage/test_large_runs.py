@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, equal, make_activations, make_samples, write_small_run
 
+from tb_memplugin.analysis import epochs
 from tb_memplugin.analysis.facts import step_range
 from tb_memplugin.schema import MISSING, Counters, take_rows
 from tb_memplugin.storage import Reader
@@ -138,6 +139,13 @@ def test_columns_of_one_value_take_no_memory_however_they_are_joined_and_taken()
         assert samples_bytes(samples) < (3 + len(varying)) * 8 * len(samples) + 3000
         assert (figures.driver_used_bytes == MISSING).all() and len(figures.driver_used_bytes) == len(samples)
     assert taken.devices[DEVICE].peak_bytes.tolist() == joined.devices[DEVICE].peak_bytes[keep].tolist()
+
+
+def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = dataclasses.replace(make_samples(range(50), [1] * 50), epoch=np.arange(50) // 5)
+    assert [epoch.epoch for epoch in epochs(samples)] == list(range(10))
+    monkeypatch.setattr("tb_memplugin.analysis.rows.MAX_SPANS", 3)
+    assert [(epoch.epoch, epoch.last_step) for epoch in epochs(samples)] == [(0, 4), (1, 9), (2, 14)]
 
 
 def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
