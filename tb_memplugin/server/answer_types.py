@@ -199,17 +199,14 @@ OBJECTS = _with_records(_OBJECTS)
 """Name of an object to its fields; a route says which of them it answers with."""
 
 
-_STEP_POOL = [
-    one.name
-    for one in schema.fields_of(analysis.PoolSteps)
-    if one.kind in ("integers", "numbers") and one.name != "source"
-]
+_ARRAYS = (schema.Integers, schema.Floats)
+_STEP_POOL = [name for name, hint in typing.get_type_hints(analysis.PoolSteps).items() if hint in _ARRAYS]
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "OVERVIEW_COLUMNS": (
         *("step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced"),
         *(field.name for field in schema.fields_of(schema.DeviceSamples)),
     ),
-    "POOL_COLUMNS": ("pool_source", *_STEP_POOL),
+    "POOL_COLUMNS": ("pool_source", *(name for name in _STEP_POOL if name != "source")),
     "MAP_COLUMNS": schema.column_names(schema.MemoryMap, "chunks"),
     "TIMELINE_COLUMNS": schema.column_names(schema.Timeline, "allocations"),
 }

@@ -2,6 +2,8 @@
 
 import dataclasses
 import pathlib
+import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,9 +145,10 @@ def test_columns_of_one_value_take_no_memory_however_they_are_joined_and_taken()
 
 def test_epochs_without_end_are_told_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = dataclasses.replace(make_samples(range(50), [1] * 50), epoch=np.arange(50) // 5)
-    assert [epoch.epoch for epoch in epochs(samples)] == list(range(10))
+    run: Any = types.SimpleNamespace(samples=samples)
+    assert [epoch.epoch for epoch in epochs(run)] == list(range(10))
     monkeypatch.setattr("tb_memplugin.analysis.rows.MAX_SPANS", 3)
-    assert [(epoch.epoch, epoch.last_step) for epoch in epochs(samples)] == [(0, 4), (1, 9), (2, 14)]
+    assert [(epoch.epoch, epoch.last_step) for epoch in epochs(run)] == [(0, 4), (1, 9), (2, 14)]
 
 
 def test_counters_count_against_the_limit(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
