@@ -3,7 +3,7 @@
 import { figures, flag, list, maybe, number, numbers, object, oneOf, text } from "./lib/check";
 
 export const OVERVIEW_COLUMNS = ["step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced", "in_use_bytes", "peak_bytes", "capacity_bytes", "driver_process_bytes", "driver_used_bytes", "driver_total_bytes", "pool_bytes", "largest_free_bytes"] as const;
-export const POOL_COLUMNS = ["pool_source"] as const;
+export const POOL_COLUMNS = ["step", "wall_time", "session", "in_use_bytes", "peak_bytes", "capacity_bytes", "pool_source", "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"] as const;
 export const MAP_COLUMNS = ["address", "bytes", "requested_bytes", "state", "owner", "source", "since", "region"] as const;
 export const TIMELINE_COLUMNS = ["start", "end", "bytes", "rounding_bytes", "count", "owner", "op", "address", "shape", "line"] as const;
 export const PHASES = [

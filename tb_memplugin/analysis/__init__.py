@@ -55,7 +55,6 @@ from tb_memplugin.analysis.pool import (
     PoolHistory,
     PoolSource,
     PoolSpan,
-    PoolSteps,
     device_memory,
     pool_history,
     pool_steps,

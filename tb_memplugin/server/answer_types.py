@@ -199,14 +199,16 @@ OBJECTS = _with_records(_OBJECTS)
 """Name of an object to its fields; a route says which of them it answers with."""
 
 
-_ARRAYS = (schema.Integers, schema.Floats)
-_STEP_POOL = [name for name, hint in typing.get_type_hints(analysis.PoolSteps).items() if hint in _ARRAYS]
+_POOL_STEPS = (
+    *("step", "wall_time", "session", "in_use_bytes", "peak_bytes", "capacity_bytes"),
+    *("pool_source", "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
+)
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "OVERVIEW_COLUMNS": (
         *("step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced"),
         *(field.name for field in schema.fields_of(schema.DeviceSamples)),
     ),
-    "POOL_COLUMNS": ("pool_source", *(name for name in _STEP_POOL if name != "source")),
+    "POOL_COLUMNS": _POOL_STEPS,
     "MAP_COLUMNS": schema.column_names(schema.MemoryMap, "chunks"),
     "TIMELINE_COLUMNS": schema.column_names(schema.Timeline, "allocations"),
 }
