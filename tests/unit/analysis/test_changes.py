@@ -22,7 +22,7 @@ from tb_memplugin.analysis import (
     validation_passes,
 )
 from tb_memplugin.analysis.changes import step_changes
-from tb_memplugin.analysis.rows import batch_changes, comparable_steps, first_of_level
+from tb_memplugin.analysis.rows import comparable_steps
 from tb_memplugin.analysis.trend import Level
 from tb_memplugin.schema import MISSING, LayerTable, LedgerRow, Run, Snapshot
 from tb_memplugin.storage.read import join_samples
@@ -35,21 +35,14 @@ def test_totals_split_weights_by_what_training_changes() -> None:
     assert layer_totals(make_table(0, unfrozen=True)) == LayerTotals(0, 4_002_000, 0, 0, 8_004_012, 12, 0, 2)
 
 
-def test_statistics_of_a_trainable_layer_are_not_frozen() -> None:
-    # GIVEN a batch normalization: half of its weights are never trained
-    layer = dataclasses.replace(make_layer("bn", True, 100), trainable_weight_bytes=200)
-    table = dataclasses.replace(make_table(0, unfrozen=False), layers=(layer, make_layer("pool", True, 0)))
-    totals = layer_totals(table)
-    assert (totals.frozen_weight_bytes, totals.trainable_weight_bytes, totals.statistics_bytes) == (0, 200, 200)
-    assert (totals.frozen_layers, totals.trainable_layers, totals.unfreezing_weight_bytes) == (0, 1, 0)
-
-
-def test_unfreezing_trains_no_statistics() -> None:
-    # GIVEN a frozen batch normalization of 64 channels, of whose 256 weights Keras trains 128 when it is unfrozen
-    layer = dataclasses.replace(
-        make_layer("bn", False, 256), type="BatchNormalization", output_shape=(-1, 8, 8, 64), trainable_weight_bytes=0
-    )
-    totals = layer_totals(dataclasses.replace(make_table(0, unfrozen=False), layers=(layer,)))
+def test_statistics_of_a_batch_normalization_are_neither_frozen_nor_trained() -> None:
+    # GIVEN 64 channels with 256 weights, of which Keras trains 128
+    norm = dataclasses.replace(make_layer("bn", True, 256), type="BatchNormalization", output_shape=(-1, 8, 8, 64))
+    layers = dataclasses.replace(norm, trainable_weight_bytes=4 * 128), make_layer("pool", True, 0)
+    table = dataclasses.replace(make_table(0, unfrozen=False), layers=layers)
+    assert layer_totals(table) == LayerTotals(0, 4 * 128, 4 * 128, 0, 12, 12, 0, 1)
+    frozen = dataclasses.replace(norm, trainable=False, trainable_weight_bytes=0)
+    totals = layer_totals(dataclasses.replace(table, layers=(frozen,)))
     assert (totals.frozen_weight_bytes, totals.unfreezing_weight_bytes) == (4 * 256, 4 * 128)
 
 
@@ -107,6 +100,9 @@ def test_validation_passes_come_after_their_training_step() -> None:
     ]
     run = make_run(join_samples(parts)[0])
     assert validation_passes(run, "CPU:0") == [ValidationPass(2, 2, 5 * MIB), ValidationPass(5, 1, None)]
+    # Batches before training are none.
+    early = make_run(join_samples([make_samples([0], [MIB], phase="validation", start=1e9), *parts])[0])
+    assert validation_passes(early, "CPU:0") == validation_passes(run, "CPU:0")
     assert validation_passes(run, "GPU:3") == [ValidationPass(2, 2, None), ValidationPass(5, 1, None)]
 
 
@@ -159,6 +155,8 @@ BOTH = [traced(25, slots=55 * MIB), traced(33, slots=113 * MIB, former=55 * MIB)
         ([traced(25), traced(33, former=MIB - 1)], (), None),
         (LARGER, (), "Step 12: batch 4 → 96, +390 MiB"),
         (SMALLER, (), "Step 20: batch 16 → 8, −100 MiB"),
+        ([traced(11, size=1024), traced(12, size=2048)], (), "Step 12: batch 1,024 → 2,048, +0 B"),
+        ([traced(11, size=None), traced(12)], (), None),
         ([traced(25), traced(33, size=32, slots=MIB)], TABLES, "Step 30: unfroze backbone, batch 16 → 32, +1.0 MiB"),
     ],
 )
@@ -210,6 +208,9 @@ def test_the_step_of_another_batch_size_is_that_of_the_measured_peaks() -> None:
     assert said(run_of(snapshots, peaks=peaks)) == ["Step 23: batch 4 → 96, +390 MiB"]
     peaks[30] = snapshots[0].in_use_bytes
     assert said(run_of(snapshots, peaks=peaks)) == ["Steps 11 to 40: batch 4 → 96, +390 MiB"]
+    # Steps that were not measured do not show it, but if there is none between.
+    samples = make_samples([11, 40], [one.in_use_bytes for one in snapshots])
+    assert said(make_run(samples, snapshots=tuple(snapshots))) == ["Steps 11 to 40: batch 4 → 96, +390 MiB"]
 
 
 def test_a_jump_without_a_cause_has_the_categories_of_its_traced_steps() -> None:
@@ -272,40 +273,3 @@ def test_a_failed_step_is_always_compared() -> None:
     failed = dataclasses.replace(of_size(20, 8), at_failure=True)
     run = make_run(make_samples(range(21), [200 * MIB] * 21), snapshots=(of_size(3, 16), failed))
     assert [one.step for one in comparable_steps(run, DEVICE, "train")] == [3, 20]
-
-
-def test_of_one_step_the_highest_peak_counts() -> None:
-    run = make_run(make_samples([5], [9]), snapshots=(of_size(5, 4, 300 * MIB), of_size(5, 4)))
-    (snapshot,) = comparable_steps(run, DEVICE, "train")
-    assert snapshot.in_use_bytes > 300 * MIB
-    assert comparable_steps(run, DEVICE, "validation") == []
-
-
-@pytest.mark.parametrize(
-    ("sizes", "found"),
-    [
-        ([4, 96], [(4, 96)]),
-        ([4, 4, None, 96, 96], [(4, 96)]),
-        ([1024, 1024, 2048, 2048, 8, 8], [(1024, 2048), (2048, 8)]),
-        ([16, 12, 18, 11, 14], []),  # varying sizes
-        ([None, 16], []),
-        ([16, 16], []),
-    ],
-)
-def test_lasting_changes_of_the_batch_size(sizes: list[int | None], found: list[tuple[int, int]]) -> None:
-    changes = batch_changes([of_size(step, size) for step, size in enumerate(sizes)])
-    assert [(before.batch_size, after.batch_size) for before, after in changes] == found
-
-
-def test_measured_peaks_between_traced_steps_show_the_first_step() -> None:
-    change = of_size(10, 4, 100 * MIB), of_size(20, 8, 200 * MIB)
-    steps = np.arange(30)
-    peaks = np.where(steps < 14, 104 * MIB, 203 * MIB)
-    assert first_of_level(steps, peaks, change) == 14
-    # Unknown if a step is missing, or if the peak returns.
-    assert first_of_level(steps[steps != 12], peaks[steps != 12], change) is None
-    assert first_of_level(steps, np.where(steps == 17, 104 * MIB, peaks), change) is None
-    adjacent = of_size(19, 4), of_size(20, 8)
-    assert first_of_level(steps, np.full(30, 200 * MIB), adjacent) == 20
-    assert first_of_level(steps[:0], peaks[:0], adjacent) == 20
-    assert first_of_level(steps[:0], peaks[:0], change) is None

@@ -15,7 +15,7 @@ from rollup_cases import rollups_of
 
 import tb_memplugin
 from tb_memplugin.analysis import describe_devices, device_order, most_loaded, of_sessions, summarize_session
-from tb_memplugin.schema import MISSING, NO_SAMPLES, Run, Samples, Snapshot, WorkerSummary
+from tb_memplugin.schema import NO_SAMPLES, Run, Samples, Snapshot, WorkerSummary
 from tb_memplugin.storage.write import RunWriter
 
 GIB = 1024 * MIB
@@ -159,21 +159,6 @@ def test_a_device_in_another_phase_only_is_left_out() -> None:
     assert [one["last_step"] for one in told["workers"]] == [2, 2]
 
 
-def test_the_peak_of_training_is_that_of_the_whole_run_as_in_the_answers() -> None:
-    samples = late(range(4))
-    samples.phase[2] = 1  # validation
-    samples.devices["GPU:0"].peak_bytes[2] = 999 * MIB
-    (device,) = describe_devices({"": make_run(samples)}, "train")["devices"]
-    assert (device["peak_bytes"], device["peak_step"], device["rows"]) == (999 * MIB, 2, 3)
-
-
-def test_an_unknown_capacity_leaves_the_headroom_unknown() -> None:
-    samples = two_gpus({"GPU:0": [GIB], "GPU:1": [2 * GIB]}, capacity_bytes=np.asarray([MISSING]))
-    told = describe_devices({"": make_run(samples)}, "train")
-    assert [one["headroom_bytes"] for one in told["devices"]] == [None, None]
-    assert told["most_loaded"] == "GPU:1"
-
-
 def test_most_loaded_is_relative_to_the_capacity() -> None:
     assert most_loaded({"GPU:0": (10 * GIB, 80 * GIB), "GPU:1": (9 * GIB, 16 * GIB)}) == "GPU:1"
     assert most_loaded({"GPU:0": (10 * GIB, 80 * GIB), "GPU:1": (9 * GIB, None)}) == "GPU:0"
@@ -261,30 +246,3 @@ def test_a_failure_is_the_status_unless_steps_followed_it(tmp_path, failed, surv
     rolled_up, whole = summaries(tmp_path)
     alike(rolled_up, whole)
     assert whole.status == status
-
-
-@pytest.mark.parametrize("steps", [40, 400, 3000])
-@pytest.mark.parametrize("grows_mib", [0, 200])
-def test_growth_is_found_as_in_the_history(tmp_path: pathlib.Path, steps: int, grows_mib: int) -> None:
-    # GIVEN memory at step end that grows evenly, under noise, and a jump after the first steps
-    noise = np.random.default_rng(7).integers(0, 2 * MIB, steps)
-    in_use = 500 * MIB + grows_mib * MIB * np.arange(steps) // steps + noise
-    in_use[:3] -= 100 * MIB
-    writer = RunWriter(tmp_path / "run", summarize=summarize_session)
-    for begin in range(0, steps, 50):
-        own = in_use[begin : begin + 50]
-        rows = range(begin, begin + len(own))
-        writer.samples(make_samples(rows, (own + 900 * MIB).tolist(), in_use=own.tolist()))
-    writer.end()
-    writer.close()
-    assert [one.status for one in summaries(tmp_path)] == ["growing" if grows_mib else "ok"] * 2
-
-
-@pytest.mark.parametrize(("status", "largest"), [("fragmented", 100), ("ok", 1500)])
-def test_a_fragmented_pool_is_found_as_in_the_history(tmp_path: pathlib.Path, status: str, largest: int) -> None:
-    writer = RunWriter(tmp_path / "run", summarize=summarize_session)
-    pools = {4: (2047 * MIB, largest * MIB)}
-    writer.samples(make_samples(range(10), [400 * MIB] * 10, in_use=[300 * MIB] * 10, pools=pools))
-    writer.end()
-    writer.close()
-    assert [one.status for one in summaries(tmp_path)] == [status] * 2

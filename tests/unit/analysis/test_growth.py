@@ -99,31 +99,6 @@ def test_noise_around_a_level_is_no_finding(seed: int, steps: int, amplitude: in
     assert trend_module.find_trend(np.arange(steps), values) is None
 
 
-@st.composite
-def any_series(draw: st.DrawFn) -> npt.NDArray[np.int64]:
-    random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    steps = np.arange(draw(st.integers(40, 1500)))
-    values = draw(st.sampled_from([0, 3, 300, 4000])) * MIB + random.normal(0, 1, len(steps)) * draw(
-        st.sampled_from([0, MIB // 9, MIB, 9 * MIB])
-    )
-    values += np.maximum(0, steps - random.integers(len(steps))) * draw(st.sampled_from([0, 1024, MIB // 8, MIB]))
-    values += (steps > random.integers(len(steps))) * draw(st.sampled_from([0, -90, 2, 40, 200])) * MIB
-    values += np.cumsum(random.normal(0, 1, len(steps))) * draw(st.sampled_from([0, MIB // 90, MIB]))
-    lump = draw(st.sampled_from([256, 5 * MIB]))
-    return np.maximum(values, 0).astype(np.int64) // lump * lump
-
-
-@settings(max_examples=200, deadline=None)
-@given(any_series())
-def test_what_ends_the_search_early_changes_no_finding(values: npt.NDArray[np.int64]) -> None:
-    steps = np.arange(len(values))
-    quick = trend_module.find_trend(steps, values), trend_module.largest_jump(steps, values)
-    with pytest.MonkeyPatch.context() as patched:
-        for name in ("_may_jump",):
-            patched.setattr(trend_module, name, lambda *_: True)
-        assert quick == (trend_module.find_trend(steps, values), trend_module.largest_jump(steps, values))
-
-
 @pytest.mark.parametrize(("unfrozen", "word"), [(False, "jumps"), (True, "drops")])
 def test_another_layer_table_is_no_growth_and_hides_none(unfrozen: bool, word: str) -> None:
     # GIVEN a jump where a layer was unfrozen, or a drop where it was frozen

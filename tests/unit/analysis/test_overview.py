@@ -239,14 +239,6 @@ def test_a_jump_between_traced_steps_is_drawn_where_it_was_measured() -> None:
     assert long_lived(unknown, traced, np.asarray([[7], [57]]))[0][:, 0].tolist() == list(range(7, 58, 5))
 
 
-def test_between_two_of_several_traced_steps_only_these_two_count() -> None:
-    # GIVEN growth by 10 up to step 10, by 40 up to step 20, by none up to step 30
-    traced = EndMemory(column(0, 10, 20, 30), np.full(4, MISSING), np.zeros(4, np.int64))
-    rows = EndMemory(column(5, 15, 25), np.full(3, MISSING), np.zeros(3, np.int64))
-    values, known = long_lived(rows, traced, np.asarray([[0], [10], [50], [50]]))
-    assert known.all() and values[:, 0].tolist() == [5, 30, 50]
-
-
 def test_steps_with_another_layer_table_are_not_interpolated() -> None:
     rows = EndMemory(column(5, 15), column(10, 10), column(0, 1))
     values, known = long_lived(rows, EndMemory(column(0), column(10), column(0)), np.asarray([[3]]))

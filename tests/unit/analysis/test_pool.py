@@ -63,11 +63,6 @@ def test_a_row_is_measured_or_traced_or_unknown() -> None:
     assert pool.fragmentation[:3].tolist() == [0.25, 0.75, 0.0] and np.isnan(pool.fragmentation[3])
 
 
-def test_nothing_is_inferred_between_equal_pools() -> None:
-    found = [source for source, _, _ in figures(pool_of(run_of([8] * 5, {0: (16, 9), 4: (16, 9)})))]
-    assert found == ["measured", *["unknown"] * 3, "measured"]
-
-
 def test_rounding_is_known_at_traced_steps_only() -> None:
     pool = pool_of(run_of([8, 8, 8], {1: (16, 12)}, [traced(1, 16), traced(2, None)]))
     assert pool.rounding_bytes.tolist() == [MISSING, 77, 77]

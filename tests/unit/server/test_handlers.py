@@ -126,12 +126,7 @@ def test_the_pool_is_told_at_the_rows_of_the_overview(tmp_path: pathlib.Path) ->
 def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_path, monkeypatch) -> None:
     computed: list[int] = []
     real = series.layer_changes
-
-    def counted(*args: Any) -> Any:
-        computed.append(1)
-        return real(*args)
-
-    monkeypatch.setattr(series, "layer_changes", counted)
+    monkeypatch.setattr(series, "layer_changes", lambda *given: computed.append(1) or real(*given))
     write_small_run(tmp_path / "run")
     of, source = Handlers(Reader()), FileSource(tmp_path)
 
@@ -152,17 +147,3 @@ def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_p
     assert len(computed) == 2
     session = of.overview(source, "run", Stretch(DEVICE, "train", None, None, 100)).fields["sessions"][0]["session"]
     assert changes(session=session) == changes(5, 9, session) == whole and len(computed) == 3
-
-
-def test_the_answers_used_last_are_kept(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN room for two responses, and for nothing else
-    write_small_run(tmp_path / "run")
-    reader = Reader(cache_bytes=2 * series._ANSWER_BYTES)
-    monkeypatch.setattr(reader, "load", Reader().load)
-    answers, source = Handlers(reader).answers, FileSource(tmp_path)
-    train, validation, predict = PHASES
-    first, second = (answers(source, "run", DEVICE, phase) for phase in (train, validation))
-    assert answers(source, "run", DEVICE, train) is first
-    answers(source, "run", DEVICE, predict)
-    assert answers(source, "run", DEVICE, train) is first
-    assert answers(source, "run", DEVICE, validation) is not second

@@ -140,27 +140,6 @@ def test_where_it_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
     assert after["fits"] is True and after["enough_capacity_bytes"] is None
 
 
-def test_the_curve_says_where_each_batch_size_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
-    answer = ask(handlers, logdir, batch_size="48", capacity="100MiB")
-    largest, curve = answer["largest_batch_size"], answer["curve"]
-    assert [point["fits"] is True for point in curve] == [point["batch_size"] <= largest for point in curve]
-    assert {True, False} <= {point["fits"] for point in curve}
-    assert all(point["fails_at"] is None for point in curve if point["fits"])
-    failing = {point["batch_size"]: point["fails_at"] for point in curve if point["fits"] is False}
-    assert failing[48] == answer["fails_at"] and None not in failing.values()
-    for point in curve[::3]:
-        own = ask(handlers, logdir, batch_size=str(point["batch_size"]), capacity="100MiB")
-        assert {name: own[name] for name in point} == point
-
-
-def test_no_batch_size_passes_where_the_weights_alone_do_not_fit(handlers: Handlers, logdir: pathlib.Path) -> None:
-    answer = ask(handlers, logdir, capacity="2MiB")
-    assert answer["fits"] is False and answer["largest_batch_size"] == 0
-    # The curve then goes from an eighth to four times the recorded batch size.
-    sizes = [point["batch_size"] for point in answer["curve"]]
-    assert (min(sizes), max(sizes)) == (1, 16)
-
-
 def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> None:
     answer = ask(handlers, logdir, run="without")
     assert answer["method"] == "unknown" and answer["curve"] == [] and answer["measured"] is None
@@ -239,12 +218,6 @@ def test_the_plan_is_that_of_the_library(logdir: pathlib.Path) -> None:
     highest = max(one.snapshot.in_use_bytes for one in requests_cases.make_traced().values())
     assert answer["measured"]["in_use_bytes"] == highest
     assert sum(row["bytes"] for row in answer["measured"]["ledger"]) == highest
-
-
-def test_the_budget_is_by_default_the_capacity(logdir: pathlib.Path) -> None:
-    answer = ask(Handlers(Reader()), logdir, "plan")
-    assert answer["budget_bytes"] == requests_cases.CAPACITY and answer["fits"] is True
-    assert [option["kind"] for option in answer["options"]] == ["none"]
 
 
 def test_the_fixes_are_those_of_the_library_and_computed_once(logdir, monkeypatch) -> None:

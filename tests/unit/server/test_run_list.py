@@ -13,7 +13,7 @@ from tb_memplugin.errors import NotFoundError
 from tb_memplugin.server import Handlers, run_list
 from tb_memplugin.server.run_list import RunList
 from tb_memplugin.storage import Reader, RunTags
-from tb_memplugin.storage.files import MAX_WORKERS, FileSource, SourceError
+from tb_memplugin.storage.files import FileSource, SourceError
 from tb_memplugin.storage.write import RunWriter
 
 
@@ -159,10 +159,3 @@ def test_the_key_figures_are_those_of_the_histories(tmp_path, monkeypatch, fault
     assert differ <= {"findings"}
     assert len(told["findings"]) == (1 if any(fault.leak_mib for fault in faults) else 0)
     assert bool(whole["findings"]) == bool(told["findings"])
-
-
-def test_all_of_many_workers_are_listed(tmp_path: pathlib.Path) -> None:
-    write_cluster(tmp_path / "run", MAX_WORKERS + 4, 2, 20, [])
-    run = listed(tmp_path)
-    assert len(run["workers"]) == MAX_WORKERS + 4 and len(run["devices"]) == 2 * (MAX_WORKERS + 4)
-    assert run["steps"] == 20 and run["damage"] == []
