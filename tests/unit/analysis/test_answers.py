@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from reading_cases import DEVICE, MIB, START, make_oom, make_run, make_samples, make_snapshot, make_table
-from tb_memplugin.fit.what_if import RunPredictor
 
-from tb_memplugin import load
+from tb_memplugin import load, what_if
 from tb_memplugin.analysis import (
     QUESTIONS,
     Answer,
@@ -30,7 +29,6 @@ from tb_memplugin.analysis import (
 )
 from tb_memplugin.analysis.answer import AnswerEvidence
 from tb_memplugin.export.text import describe_run, format_run
-from tb_memplugin.fit import Conditions
 from tb_memplugin.schema import (
     FREE,
     MISSING,
@@ -493,6 +491,6 @@ def test_the_terminal_and_json_show_the_pool_of_the_phase() -> None:
 
 
 def test_what_if_says_why_it_predicts_nothing() -> None:
-    assert RunPredictor(in_phase("predict"), DEVICE).predict(Conditions()).assumptions == (
+    assert what_if(in_phase("predict")).prediction.assumptions == (
         "Unknown: predictions come from training steps, and this run has only predict steps.",
     )
