@@ -39,35 +39,26 @@ _ById: TypeAlias = "weakref.WeakValueDictionary[int, Any]"
 class Captures:
     def __init__(self) -> None:
         self.graphs: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()  # to the graph's version
-        self._constants: _ById = weakref.WeakValueDictionary()
-        self._data: _ById = weakref.WeakValueDictionary()
-        self._functions: dict[int, str] = {}
+        self._captured: dict[int, tuple[Callable[[], Any], TensorCategory, str]] = {}  # by id, with a weak reference
 
     def read(self, graphs: Iterable[Any]) -> None:
         """Read graphs that are new or have grown, and their outer graphs."""
+        read = False
         for graph in graphs:
-            while graph is not None and hasattr(graph, "captures"):
-                version = graph.version
-                if self.graphs.get(graph) == version:
-                    break
-                self.graphs[graph] = version
-                tensors = self._data if graph.name.startswith(PIPELINE_FUNCTION) else self._constants
-                found = {id(external): external for external, _ in graph.captures if not hasattr(external, "graph")}
-                tensors.update(found)
-                self._functions.update(dict.fromkeys(found, graph.name))
+            while graph is not None and hasattr(graph, "captures") and self.graphs.get(graph) != graph.version:
+                self.graphs[graph], read = graph.version, True
+                is_data = graph.name.startswith(PIPELINE_FUNCTION)
+                for tensor in (external for external, _ in graph.captures if not hasattr(external, "graph")):
+                    category: TensorCategory = "inputs" if is_data or self.of(tensor)[0] == "inputs" else "other_state"
+                    self._captured[id(tensor)] = weakref.ref(tensor), category, graph.name
                 graph = getattr(graph, "outer_graph", None)
-        if len(self._functions) > 2 * (len(self._constants) + len(self._data)):
-            alive = {*self._constants.keys(), *self._data.keys()}
-            self._functions = {key: name for key, name in self._functions.items() if key in alive}
+        if read:
+            self._captured = {key: one for key, one in self._captured.items() if one[0]() is not None}
 
-    def category(self, tensor: Any) -> TensorCategory | None:
-        """Whether a function of an input pipeline captured the tensor, or another function; None if none did."""
-        if self._data.get(id(tensor)) is tensor:
-            return "inputs"
-        return "other_state" if self._constants.get(id(tensor)) is tensor else None
-
-    def function(self, tensor: Any) -> str | None:
-        return self._functions.get(id(tensor))
+    def of(self, tensor: Any) -> tuple[TensorCategory | None, str]:
+        """Whether a function of an input pipeline captured a tensor, or another one; and the last one's name."""
+        reference, category, name = self._captured.get(id(tensor), (None, None, ""))
+        return (category, name) if reference is not None and reference() is tensor else (None, "")
 
 
 class KnownTensor:
@@ -256,8 +247,8 @@ class HeldTensors:
 
     def _kind(self, tensor: Any, of_datasets: Container[int] = ()) -> tuple[TensorCategory, str | None]:
         """Category of a tensor, and what holds it, which is searched for if it is a held tensor."""
-        captured = f"captured by function `{self.captures.function(tensor)}`"
-        category = self.captures.category(tensor)
+        category, name = self.captures.of(tensor)
+        captured = f"captured by function `{name}`"
         if id(tensor) in of_datasets:
             return "inputs", DATA_SET
         if category == "inputs":

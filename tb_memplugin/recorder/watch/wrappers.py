@@ -367,12 +367,11 @@ def places() -> dict[tuple[Any, str], Wrapper]:
     for keras in packages():
         methods += [(keras.layers.Layer, "__call__", layer_call), (keras.Model, "__init__", makes_model)]
         methods += [(keras.Model, name, takes_data) for name in TRAINER_METHODS]
-        optimizers = keras.optimizers
-        if hasattr(optimizers.Optimizer, "apply"):
-            kinds = (optimizers.Optimizer, optimizers.LossScaleOptimizer)
-            methods += [(kind, "apply", optimizer_apply) for kind in kinds]
+        base = keras.optimizers.Optimizer
+        if hasattr(base, "apply"):
+            methods += [(kind, "apply", optimizer_apply) for kind in (base, keras.optimizers.LossScaleOptimizer)]
         else:
-            kinds = (optimizers.Optimizer, optimizers.legacy.Optimizer)
+            kinds = (base, keras.optimizers.legacy.Optimizer)
             methods += [(kind, "apply_gradients", optimizer_apply_gradients) for kind in kinds]
     found: dict[tuple[Any, str], Wrapper] = {}
     for kind, name, wrapper in methods:
