@@ -3,19 +3,246 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB
-from requests_cases import LAYERS, HandMade, hand_made_requests, make_table, make_traced
+from requests_cases import LAYERS, THREE_LAYERS, HandMade, hand_made_requests, make_table, make_traced
 
-from tb_memplugin.fit import Conditions, Prediction, Predictor, SizedStep, recorded_program
+from tb_memplugin.fit import (
+    Conditions,
+    Prediction,
+    Predictor,
+    SizedStep,
+    peak_in_one_piece,
+    recorded_program,
+    sizes_for,
+)
 from tb_memplugin.fit.cases import Case, make_case, owners_after, recorded_parts, simulated_parts
-from tb_memplugin.fit.changes import LATER_RESULTS, in_place, with_lifetimes
+from tb_memplugin.fit.changes import FEWER_RESULTS, OVERLAPPING_RESULTS, OVERLAPPING_RESULTS_ON_A_GPU, in_place
 from tb_memplugin.fit.conditions import PRECISIONS, Interval
+from tb_memplugin.fit.recomputation import Parts, recomputed
 from tb_memplugin.fit.simulation import Simulated, StepPeak, at_peaks, event_order, in_use, recorded_peak
 from tb_memplugin.fit.steps import LEFT_OUT
-from tb_memplugin.schema import Category, ChunkOwner, Integers, Layer, LedgerRow, StepRequests
+from tb_memplugin.schema import (
+    SCRATCH_POWER,
+    SQUARE_POWER,
+    UNKNOWN_POWER,
+    Category,
+    ChunkOwner,
+    Integers,
+    Layer,
+    LedgerRow,
+    StepRequests,
+)
+
+
+def asked(
+    steps: Sequence[StepRequests], batch: int | None = 4, first: Sequence[StepRequests] = (), **conditions: Any
+) -> Case:
+    return make_case(first, steps, Conditions(batch, **conditions), ())
+
+
+def three(**changes: object) -> StepRequests:
+    return dataclasses.replace(hand_made_requests(THREE_LAYERS), **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("device", "fewer", "more"),
+    [("CPU:0", FEWER_RESULTS, OVERLAPPING_RESULTS), ("GPU:0", 0, OVERLAPPING_RESULTS_ON_A_GPU)],
+)
+def test_recomputed_results_may_overlap_most_on_a_cpu(device: str, fewer: int, more: int) -> None:
+    segments = (("net/a", "net/b"),)
+    least, typical, most = asked([three(device=device)], recompute=segments).changed.transient
+    plain = asked([three(device=device)]).changed.transient
+    # The largest recomputed result has 2,048 B.
+    assert (plain[0] - least, typical - plain[1], most - plain[2]) == (fewer * 2048, 0, more * 2048)
+
+
+def test_nothing_changed_is_replayed_and_may_neither_grow_nor_shrink() -> None:
+    case = asked([three()], first=[three(first=True)])
+    assert (case.changed.transient, case.saved_bytes, case.method, case.sentences) == ((0, 0, 0), 0, "replay", ())
+    assert [one.requests.first for one in case.changed.high] == [True, False] and case.changed.typical is None
+
+
+def test_only_steps_of_known_sizes_are_said_to_be_replayed() -> None:
+    recorded = three()
+    powers = np.zeros_like(recorded.batch_power)
+    whole = [three(first=True)]
+    assert asked([dataclasses.replace(recorded, batch_power=powers)], 8, whole).method == "replay"
+    # One small size that may grow is an estimate, though not worth a sentence.
+    powers[int(np.argmin(recorded.requested))] = UNKNOWN_POWER
+    assert asked([dataclasses.replace(recorded, batch_power=powers)], 8, whole).method == "estimate"
+
+
+def test_the_steps_of_the_closest_batch_size_are_simulated() -> None:
+    # 4 is twice as far from 8 as 16 is by ratio: both are a factor of two, and 3 is further away
+    recorded = [three(batch_size=3), three(batch_size=16), three(batch_size=None), three(batch_size=6)]
+    chosen = [[one.requests.batch_size for one in asked(recorded, size).changed.high] for size in (8, None)]
+    assert chosen == [[6], [3, 16, None, 6]]
+    assert len(asked([three(batch_size=None)], 8).changed.high) == 1
+
+
+OF_DENSE = ChunkOwner("dense", "weights", True)
+TEMPORARY = ChunkOwner(None, "workspace", None)
+Row = tuple[str | None, int, int]
+"""Op, size and power of a chunk; power None for a weight, which is older than the step."""
+
+
+def compiled(
+    rows: Sequence[Row], batch: int, *, first: bool = False, weight: int = 400, mode: str = "xla"
+) -> StepRequests:
+    """A step with a weight and these new chunks in order, each freed at once."""
+    chunks = [(None, "workspace", op or "", size, 2 * at, 2 * at + 1) for at, (op, size, _) in enumerate(rows)]
+    made = hand_made_requests((("dense", "weights", "", weight, -1, 2 * len(rows)), *chunks))
+    powers = np.asarray([0, *(power for _, _, power in rows)])
+    unnamed = np.asarray([True, *(op is None for op, _, _ in rows)])
+    return dataclasses.replace(
+        made,
+        device="CPU:0",
+        mode=mode,
+        first=first,
+        batch_size=batch,
+        events=2 * len(rows),
+        batch_power=powers,
+        owner=np.minimum(made.owner, 1),
+        owners=(OF_DENSE, TEMPORARY),
+        op=np.where(unnamed, -1, made.op),
+    )
+
+
+U = UNKNOWN_POWER
+
+
+LINE = [compiled([(None, size, U)], batch) for batch, size in ((4, 10_000), (8, 20_000), (16, 36_000))]
+"""Three batch sizes that do not lie on a line."""
+UNPAIRED = compiled([(None, 99, U), (None, 77_000, U)], 8)
+TEN, EIGHTEEN = compiled([(None, 10_000, U)], 4), compiled([(None, 18_000, U)], 8)
+OF_FUNCTION = "while/body/_12/__inference_one_step_on_data_"
+
+
+@pytest.mark.parametrize(
+    ("recorded", "batch", "others", "low", "high"),
+    [
+        # Unnamed inputs come before the module in one step and after it in the other: it grows by 2,000 B per example.
+        (
+            compiled([(None, 64, 1), (None, 424, U), (None, 10_000, U)], 4),
+            16,
+            [compiled([(None, 424, U), (None, 18_000, U), (None, 128, 1)], 8)],
+            [256, 424, 34_000],
+            None,
+        ),
+        (TEN, 16, [compiled([(None, 500, U), (None, 18_000, U)], 8)], [10_000], [40_000]),  # another number of chunks
+        # Names of compilations pair without their numbers, and named ops by their own, in any order.
+        (
+            compiled([("cluster_1_1/xla_run", 10_000, U)], 4),
+            16,
+            [compiled([("cluster_7_2/xla_run", 18_000, U)], 8)],
+            [34_000],
+            None,
+        ),
+        (
+            compiled([(f"{OF_FUNCTION}812", 10_000, U)], 4),
+            16,
+            [compiled([(f"{OF_FUNCTION}2044", 18_000, U)], 8)],
+            [34_000],
+            None,
+        ),
+        (
+            compiled([("conv_1/Conv2D", 1_000, U), ("conv_2/Conv2D", 2_000, U)], 4, mode="graph"),
+            12,
+            [compiled([("conv_2/Conv2D", 4_000, U), ("conv_1/Conv2D", 1_400, U)], 8, mode="graph")],
+            [1_800, 6_000],
+            None,
+        ),
+        # The closest batch sizes tell: the two larger ones a larger batch, the two smaller ones a smaller.
+        (LINE[2], 32, LINE, [68_000], None),
+        (LINE[0], 2, LINE, [5_000], None),
+        # A step that pairs with nothing leaves it to the next.
+        (TEN, 16, [UNPAIRED, EIGHTEEN], [34_000], None),
+        (TEN, 16, [EIGHTEEN, UNPAIRED], [34_000], None),
+        # A first step has chunks that no other step has, and the module of the later ones.
+        (
+            compiled([(None, 512, U), ("init", 4_000, 0), (None, 10_000, U), (None, 600, U)], 4, first=True),
+            16,
+            [TEN, EIGHTEEN],
+            [512, 4_000, 34_000, 600],
+            [2_048, 4_000, 34_000, 2_400],
+        ),
+        # A size that may grow with the square has a range.
+        (compiled([("logits", 4096, SQUARE_POWER)], 4), 16, [], [4 * 4096], [16 * 4096]),
+        (compiled([("logits", 4096, SQUARE_POWER)], 4), 2, [], [1024], [2048]),
+    ],
+)
+def test_sizes_follow_from_another_batch_size_or_have_a_range(recorded, batch, others, low, high) -> None:
+    sizes = sizes_for(recorded, batch, others)
+    assert (sizes.low[1:].tolist(), sizes.high[1:].tolist()) == (low, high or low)
+    assert sizes.low[0] == 400  # a weight
+    assert high is not None or (sizes.measured and sizes.uncertain_bytes == 0)
+
+
+def test_scratch_space_is_typically_in_proportion_to_the_batch_within_a_range() -> None:
+    small = compiled([("conv", 10_000, SCRATCH_POWER), ("other", 600, U)], 4)
+    sizes = sizes_for(small, 16, [small])
+    assert (sizes.low[1], sizes.typical[1], sizes.high[1]) == (20_000, 40_000, 60_000)
+    assert (sizes.low[2], sizes.typical[2], sizes.high[2]) == (600, 1_500, 2_400)
+    assert (sizes.scratch_bytes, sizes.uncertain_bytes, sizes.between_bytes) == (10_000, 600, 1_800)
+    # A slope between two sizes would be that of two algorithms.
+    two = sizes_for(small, 16, [compiled([("conv", 10_000, SCRATCH_POWER)], 8)])
+    assert two.typical[1] == 40_000 and not two.measured
+
+
+def of_program(rows: Sequence[StepRequests]) -> list[tuple[int | None, bool]]:
+    return [(one.batch_size, one.first) for one in recorded_program(rows, "CPU:0")]
+
+
+def test_steps_before_a_new_first_one_count_if_they_have_the_same_weights_and_another_batch() -> None:
+    module = [(None, 10_000, U)]
+    four = [compiled(module, 4, first=True), compiled(module, 4), compiled(module, 4)]
+    eight = [compiled(module, 8, first=True), compiled(module, 8), compiled(module, 8)]
+    assert of_program([*four, *eight]) == [(8, True), (4, False), (4, False), (8, False), (8, False)]
+    assert of_program([*eight, *four, *eight])[0] == (8, True)
+    assert of_program([*eight, *four, *eight]) == [(8, True), (4, False), (4, False), (8, False), (8, False)]
+
+
+def test_steps_of_another_program_do_not_count() -> None:
+    module = [(None, 10_000, U)]
+    latest = [compiled(module, 8, first=True), compiled(module, 8)]
+    for other in (compiled(module, 4, weight=800), compiled(module, 4, mode="graph")):
+        before = [dataclasses.replace(other, first=True), other]
+        assert of_program([*before, *latest]) == [(8, True), (8, False)]
+        # not even if the same program was recorded before it
+        assert of_program([*[compiled(module, 2, first=True), compiled(module, 2)], *before, *latest]) == [
+            (8, True),
+            (8, False),
+        ]
+
+
+def test_compiled_steps_on_a_gpu_have_a_range_around_what_two_batch_sizes_tell() -> None:
+    small = compiled([(None, 10_000, U), (None, 64, 1)], 4)
+    large = compiled([(None, 18_000, U), (None, 128, 1)], 8)
+    on_gpu = [dataclasses.replace(one, device="GPU:0") for one in (small, large)]
+    assert asked([small, large], 16).changed.transient == asked(on_gpu, 8).changed.transient == (0, 0, 0)
+    case = asked(on_gpu, 16)
+    # THEN the range is 8 % of the larger peak wide on both sides: 34,048 bytes and the weight's 512
+    assert case.method == "estimate" and case.changed.transient == (-2765, 0, 2765)
+    assert asked(on_gpu, 2).changed.transient == (-860, 0, 860)  # of the recorded 10,240 bytes and the weight's 512
+
+
+@pytest.mark.parametrize("of_unknown", [100, 10_000])
+def test_only_sizes_that_the_batch_leaves_open_are_called_unknown(of_unknown: int) -> None:
+    # GIVEN a step of 40,000 bytes that are proportional to the batch, and a few or many of which that is unknown
+    recorded = compiled([("conv/Conv2D", 40_000, 1), ("conv/Scratch", of_unknown, U)], 4, mode="graph")
+    recorded = dataclasses.replace(recorded, owners=(OF_DENSE, ChunkOwner("dense", "activations", True)))
+    sentences = {}
+    for precision in (None, "mixed_float16"):
+        # WHEN another batch size is asked for, alone and with half of the bytes of all activations
+        found = asked([recorded], 8, precision=precision).sentences
+        sentences[precision] = [one for one in found if one.startswith("Unknown for")]
+    alone, with_precision = sentences.values()
+    assert alone == with_precision and len(alone) == (of_unknown == 10_000)
+
 
 DEPTH = 10
 SIZE = 4 * MIB
@@ -77,27 +304,6 @@ def layers(trained: int) -> list[Layer]:
             Layer(f"net/l{number}", "Dense", bool(weights), 1, 4, weights, 0, (-1, SIZE // 16), "float32", None)
         )
     return found
-
-
-def test_chunks_are_freed_earlier_or_later_and_all_else_keeps_its_order() -> None:
-    step = chain(DEPTH)
-    results = np.asarray([owner.category == "activations" for owner in step.owners])
-    nothing = np.zeros(len(step), bool)
-    assert with_lifetimes(step, nothing, nothing) is step
-    early = with_lifetimes(step, results, nothing)
-    late = with_lifetimes(step, nothing, results)
-    for changed in (early, late):
-        numbers = np.concatenate([changed.birth, changed.death])
-        assert sorted(numbers.tolist()) == list(range(step.events)) and (changed.birth < changed.death).all()
-        kept = [[e for e in event_order(one) if e >= 0 or not results[-1 - e]] for one in (step, changed)]
-        assert kept[0] == kept[1]
-    # Results are freed right after the one that is so many later, or after the last one, which is freed when it was.
-    rows = np.flatnonzero(results)
-    assert (early.death[rows[: -LATER_RESULTS - 1]] == early.birth[rows[LATER_RESULTS:-1]] + 1).all()
-    last = early.birth[rows[-1]]
-    assert (np.sort(early.death[rows[-LATER_RESULTS - 1 : -1]]) == last + 1 + np.arange(LATER_RESULTS)).all()
-    assert early.death[rows[-1]] > last + LATER_RESULTS + 1
-    assert sorted(late.death[rows].tolist()) == list(range(step.events - DEPTH, step.events))
 
 
 def changed(conditions: Conditions, layers: Sequence[Layer], step: StepRequests | None = None) -> Case:
@@ -483,3 +689,140 @@ def test_statistics_of_an_unfrozen_batch_normalization_are_never_trained() -> No
     assert owners_after(change, frozen, 1024) == [(dataclasses.replace(frozen, trainable=True), 512), (frozen, 512)]
     without = dataclasses.replace(layer, parameters=128, weight_bytes=512)  # neither scale nor offset
     assert changed(conditions, [without]).change.extra == ()
+
+
+AT_MOST = 1024 + 2048 + 8192 + 256  # in the backward pass of the head
+
+
+def hand_made(chunks: HandMade = THREE_LAYERS) -> SizedStep:
+    requests = hand_made_requests(chunks)
+    return SizedStep(requests, requests.requested)
+
+
+def test_a_part_knows_its_passes_and_its_output() -> None:
+    part = Parts(hand_made().requests).of(["net/a", "net/b"], 2048)
+    assert (part.forward.tolist(), part.begin, part.end, part.back) == ([0, 1], 0, 1, 5)
+    assert (part.held.tolist(), part.output) == ([0, 1], 1)
+    assert Parts(hand_made().requests).of(["net/other"], None) is None
+
+
+def test_a_recomputed_segment_keeps_its_output_alone_until_its_backward_pass() -> None:
+    step = hand_made()
+    assert peak_in_one_piece(step) == AT_MOST
+    again = recomputed(step, (("net/a", "net/b"),), {"net/b": 512})
+    assert peak_in_one_piece(again) == AT_MOST - 1024
+    # Both results are requested again, in their order, after the head's backward pass and before the segment's.
+    birth, death = again.requests.birth, again.requests.death
+    assert again.sizes.tolist() == [*step.sizes, 1024, 2048]
+    assert birth[3] < birth[6] < birth[7] < birth[4]
+    # The first result is freed before the head's is there; the output stays until its copy is there.
+    assert death[0] < birth[2] and birth[7] < death[1] < birth[4]
+    # The copies live as long as the recorded chunks did: the output less long than the first result.
+    assert birth[4] < death[7] < death[6] < death[5]
+
+
+def test_without_segments_that_save_something_the_step_is_as_recorded() -> None:
+    step = hand_made()
+    assert recomputed(step, (), {}) is step
+    assert recomputed(step, (("net/other",),), {}) is step
+
+
+def test_what_the_backward_pass_computes_ahead_is_not_there_before_the_recomputation() -> None:
+    # GIVEN a part of GELU's derivative, which ran as soon as the layer's result was there
+    chunks: HandMade = (
+        ("net/a", "activations", "net/a/Conv2D", 1024, 0, 11),
+        ("net/b", "activations", "net/b/Gelu/mul", 2048, 1, 9),
+        ("net/b", "activations", "gradient_tape/net/b/Gelu/Square", 4096, 2, 8),
+        ("net/head", "activations", "net/head/MatMul", 8192, 3, 5),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 4, 7),
+        ("net/b", "activation_gradients", "gradient_tape/net/b/Mul", 2048, 6, 12),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 10, 13),
+    )
+    step = hand_made(chunks)
+    part = Parts(step.requests).of(["net/a", "net/b"], 2048)
+    assert part is not None and part.ahead.tolist() == [2] and part.saved.tolist() == [0, 1, 2]
+    assert peak_in_one_piece(step) == AT_MOST + 4096
+    # WHEN both layers are recomputed THEN it waits for that, and nothing but the output is there at the head's gradient
+    assert peak_in_one_piece(recomputed(step, (("net/a", "net/b"),), {"net/b": 512})) == AT_MOST - 1024
+
+
+@pytest.mark.parametrize(("layers", "kept"), [(("net/a", "net/b"), True), (("net/b",), False)])
+def test_the_batch_stays_until_the_first_layers_are_recomputed_from_it(layers: tuple[str, ...], kept: bool) -> None:
+    # GIVEN a batch that is freed once a convolution has it in another layout, as on a GPU
+    chunks: HandMade = (
+        (None, "inputs", "SameWorkerRecvDone", 512, 0, 2),
+        ("net/a", "activations", "gradient_tape/net/a/Conv2DBackpropFilter-0-T", 512, 1, 13),
+        ("net/a", "activations", "net/a/Conv2D", 1024, 3, 12),
+        ("net/b", "activations", "net/b/Relu", 2048, 4, 10),
+        ("net/head", "activations", "net/head/MatMul", 8192, 5, 7),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 6, 9),
+        ("net/b", "activation_gradients", "gradient_tape/net/b/Mul", 2048, 8, 14),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/Conv2D", 1024, 11, 15),
+    )
+    again = recomputed(hand_made(chunks), (layers,), {layers[-1]: 512}).requests
+    back, batch = again.birth[6], again.death[0]
+    # THEN it is freed before the backward pass of the segment that reads it, or as early as recorded
+    assert again.birth[5] < batch < back if kept else batch == 2
+    assert not kept or again.birth[8 + 2] < batch
+
+
+def test_no_chunk_of_a_long_segment_is_freed_before_it_is_requested() -> None:
+    # GIVEN a layer with many temporaries, each freed before the next one
+    count = 40
+    temporaries: HandMade = tuple(("net/a", "workspace", "net/a/Mul", 256, 2 * at, 2 * at + 1) for at in range(count))
+    begin = 2 * count
+    chunks: HandMade = (
+        *temporaries,
+        ("net/a", "activations", "net/a/Add", 1024, begin, begin + 4),
+        ("net/head", "activations", "net/head/MatMul", 8192, begin + 1, begin + 3),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/Add", 1024, begin + 2, begin + 5),
+    )
+    # WHEN it is recomputed THEN every chunk lives from its request on
+    again = recomputed(hand_made(chunks), (("net/a",),), {}).requests
+    assert len(again) > len(chunks) and (again.death > again.birth).all()
+
+
+def test_results_of_layers_inside_a_recomputed_one_are_repeated_too() -> None:
+    chunks: HandMade = (
+        ("net/block/dense", "activations", "net/block/dense/MatMul", 1024, 0, 5),
+        ("net/blocks", "activations", "net/blocks/MatMul", 2048, 1, 4),
+        ("net/block/dense", "activation_gradients", "gradient_tape/net/block/dense/MatMul", 1024, 2, 3),
+    )
+    case = make_case([], [hand_made_requests(chunks)], Conditions(recompute=(("net/block",),)), ())
+    assert case.changed.transient == (-FEWER_RESULTS * 1024, 0, OVERLAPPING_RESULTS * 1024)
+
+
+@pytest.mark.parametrize("freed", [4.5, 9])
+def test_random_numbers_of_the_size_of_the_output_are_not_the_output(freed: float) -> None:
+    # GIVEN a dropout that writes its result into the chunk of the layer before, which the head may keep
+    places = (
+        ("net/a", "activations", "net/a/MatMul", 1024, 0, freed),
+        ("net/drop", "workspace", "net/drop/StatelessRandomUniformV2", 1024, 1, 3),
+        ("net/drop", "activations", "net/drop/GreaterEqual", 256, 2, 10),
+        ("net/head", "workspace", "net/head/Cast", 512, 4, 4.8),
+        ("net/head", "activations", "net/head/MatMul", 8192, 5, 7),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 512, 6, 11),
+        ("net/a", "activation_gradients", "gradient_tape/net/a/MatMul", 1024, 8, 12),
+    )
+    order = sorted(place for *_, birth, death in places for place in (birth, death))
+    chunks = tuple((*named, order.index(birth), order.index(death)) for *named, birth, death in places)
+    # THEN its output is what outlives the random numbers
+    part = Parts(hand_made_requests(cast(HandMade, chunks))).of(["net/a", "net/drop"], 1024)
+    assert part is not None and part.output == 0
+
+
+def test_a_seed_that_was_there_early_does_not_bring_earlier_results_along() -> None:
+    # GIVEN a model that adds the results of its layers, and a dropout whose seed has no inputs
+    chunks: HandMade = (
+        ("net/b", "workspace", "net/b/seed", 8, 0, 12),
+        ("net/a", "activations", "net/a/MatMul", 1024, 1, 15),
+        ("net", "activations", "net/Add", 1024, 2, 14),
+        ("net/b", "activations", "net/b/MatMul", 2048, 3, 10),
+        ("net", "activations", "net/Add_1", 1024, 4, 11),
+        ("net/head", "activations", "net/head/MatMul", 8192, 5, 7),
+        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 6, 9),
+        ("net/b", "activation_gradients", "gradient_tape/net/b/MatMul", 1024, 8, 13),
+    )
+    # THEN the sum behind the dropout's layer is recomputed with it, the one before is not
+    part = Parts(hand_made_requests(chunks)).of(["net/b"], 2048)
+    assert part is not None and part.forward.tolist() == [0, 3, 4]

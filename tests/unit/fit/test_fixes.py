@@ -1,18 +1,15 @@
 """Fixes of a failure, simulated from the steps that its session recorded before it."""
 
 import dataclasses
-import pathlib
 import re
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
 import requests_cases
-from reading_cases import DEVICE, MIB, make_oom, write_small_run
+from reading_cases import DEVICE, MIB, make_oom
 from requests_cases import CAPACITY, LAYERS, Program, make_table, make_traced, program_fits
 
 import tb_memplugin
-from tb_memplugin.export.loading import Runs
 from tb_memplugin.fit import Conditions, Predictor, advice, recorded_program, with_advice
 from tb_memplugin.fit.advice import recomputing_fix, simulated_fixes
 from tb_memplugin.fit.segments import units_of
@@ -79,14 +76,6 @@ def test_no_fix_contradicts_what_ran(run: Run) -> None:
     found = advice(run, dataclasses.replace(OOM, batch_size=1024, capacity_bytes=capacity))
     (batch,) = [fix for fix in found.fixes if fix.kind == "batch"]
     assert batch.batch_size is not None and batch.batch_size >= 4
-
-
-def test_a_run_without_requests_has_figures_and_no_advice(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "small", allocator=True)
-    oom = Runs(tmp_path)["small"].ooms[-1]
-    assert oom.fixes == () and oom.in_use_bytes and oom.verdict is not None
-    assert oom.not_available[-1] == "No fix could be simulated: no whole step was traced before."
-    assert np.sum([row.bytes for row in oom.ledger]) == oom.in_use_bytes
 
 
 def test_units_are_in_the_order_of_the_model_though_random_ops_run_first(refit: Run) -> None:

@@ -1,23 +1,22 @@
 """Steps on the rules of the allocator: their order, a training from its first step on, and the demand of a peak."""
 
 import dataclasses
-import itertools
 import json
 import pathlib
 
 import numpy as np
 import pytest
 import requests_cases
-from reading_cases import DEVICE, MIB
-from requests_cases import CAPACITY, Program, empty_pool, hand_made_requests
+from reading_cases import DEVICE
+from requests_cases import hand_made_requests
 
 import tb_memplugin
-from tb_memplugin.allocator import PoolRules, Simulator
+from tb_memplugin.allocator import PoolRules
 from tb_memplugin.cli import main
 from tb_memplugin.fit import SizedStep, demand_of, demand_sentences, describe_demand, peak_demand
 from tb_memplugin.fit.evidence import growing_bytes, one_region_bytes
 from tb_memplugin.fit.simulation import History, Outcome, StepPeak, event_order, lasting_order, older_rows, typical_peak
-from tb_memplugin.schema import ChunkOwner, Run, StepRequests, format_bytes
+from tb_memplugin.schema import Run, StepRequests, format_bytes
 
 PLANS = pathlib.Path(__file__).parents[2] / "fixtures" / "plans"
 CHUNKS = (
@@ -27,10 +26,6 @@ CHUNKS = (
     ("net", "workspace", "d", 256, 5, 6),
 )
 """Rows 0, 1 and 3 are freed by the event after their allocation; row 2 is the peak together with row 3."""
-
-
-def test_events_are_in_the_order_of_births_and_deaths() -> None:
-    assert event_order(hand_made_requests(CHUNKS)) == [0, -1, 1, -2, 2, 3, -4, -3]
 
 
 def test_what_the_next_event_frees_is_left_out_but_for_the_peak() -> None:
@@ -43,66 +38,6 @@ def test_the_first_allocation_in_an_added_region_stays(row: int) -> None:
     begin = requests.address[row : row + 1]
     grown = dataclasses.replace(requests, added_address=begin, added_bytes=np.array([256]))
     assert lasting_order(grown) == [row, -1 - row, 2, 3, -4, -3]
-
-
-TENSORS = ChunkOwner("net/conv1", "activations", True)
-
-
-class Holes(Program):
-    """A training whose first step frees chunks of one size in several regions and takes some of them again."""
-
-    def first_step(self) -> StepRequests:
-        started = self._simulator.map(empty_pool(CAPACITY))
-        older = list(self._alive)
-        for chunk in older:
-            chunk.birth = -1
-        self._events = 0
-        tensors = [self._request(MIB, TENSORS) for _ in range(30)]
-        for chunk in tensors[::3]:
-            self._free(chunk)
-        tensors += [self._request(MIB, TENSORS) for _ in range(4)]
-        return self._requests(0, True, older + tensors, started, self._simulator.map(started))
-
-
-def test_regions_lie_where_the_recorded_pool_grew(monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a device that places every second region above the older ones
-    with monkeypatch.context() as odd:
-        place, sides = Simulator._free_address, itertools.cycle([True, False])
-        odd.setattr(Simulator, "_free_address", lambda self, size, _: place(self, size, next(sides)))
-        first = Holes().first_step()
-    above = first.added_address > first.region_address.max()
-    assert above.any() and not above.all()
-    history = History([SizedStep(first, first.requested)], PoolRules(CAPACITY))
-    history.run([0])
-    lasting = first.death == first.events
-    used = {address for address, _, requested in history._simulator.chunks() if requested >= 0}
-    assert used == set(first.address[lasting].tolist())
-
-
-class Bursts(Program):
-    """A training whose first step makes variables with large temporaries, each of which is freed at once."""
-
-    def first_step(self, at_once: int, later: int) -> StepRequests:
-        started = self._simulator.map(empty_pool(CAPACITY))
-        chunks = list(self._alive)
-        for chunk in chunks:
-            chunk.birth = -1
-        self._events = 0
-        for size, freed in ((MIB, False), (at_once, True), (later, False), (MIB, False), (3 * MIB, False)):
-            chunks.append(self._request(size, TENSORS))
-            if freed:
-                self._free(chunks[-1])
-        return self._requests(0, True, chunks, started, self._simulator.map(started))
-
-
-@pytest.mark.parametrize("later", [2 * MIB, 40 * MIB])
-def test_an_allocation_that_is_freed_at_once_can_be_the_peak_or_grow_the_pool(later: int) -> None:
-    program = Bursts()
-    first = program.first_step(at_once=20 * MIB, later=later)
-    history = History([SizedStep(first, first.requested)], PoolRules(CAPACITY))
-    outcome = history.run([0])
-    assert outcome.peaks[0].bytes == program._simulator.peak_bytes
-    assert history._simulator.chunks() == program._simulator.chunks()
 
 
 @pytest.mark.parametrize(

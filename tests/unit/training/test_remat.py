@@ -2,6 +2,7 @@
 
 import pathlib
 import types
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -316,3 +317,54 @@ def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it
         assert layer.call is not own
         raise ZeroDivisionError
     assert layer.call is own
+
+
+SMALL = np.random.default_rng(5).normal(size=(4, 3)).astype("float32")
+
+
+def run_of(*layers: Any) -> Any:
+    """Runs layers in a row on one tensor."""
+
+    def run(tensors: list[Any], after: Callable[[str], None]) -> list[Any]:
+        (tensor,) = tensors
+        for layer in layers:
+            tensor = layer(tensor)
+            after(layer.name)
+        return keras.tree.flatten(tensor)
+
+    return run
+
+
+def built(layer: Any, inputs: Any) -> Any:
+    layer(inputs)
+    return layer
+
+
+def ops_of(layer: Any, inputs: Any, jit_compile: bool = False) -> set[str]:
+    """Types of the ops of a function that calls the layer, recomputed, and takes the gradients of its inputs."""
+    segment = Segment([layer])
+
+    @tf.function(jit_compile=jit_compile)
+    def step(values: Any) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            (output,) = segment.recompute(run_of(layer), [values])
+        return output, tape.gradient(output, values)
+
+    graph = step.get_concrete_function(tf.TensorSpec(inputs.shape, inputs.dtype)).graph
+    return {op.type for op in graph.get_operations()}
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_under_xla_the_second_pass_depends_on_the_gradients(jit_compile: bool) -> None:
+    layer = built(L.Dense(2), SMALL)
+    assert ("SelectV2" in ops_of(layer, tf.constant(SMALL), jit_compile)) is jit_compile
+
+
+def test_only_dense_tensors_are_taken() -> None:
+    layer = built(L.Dense(2, name="dense"), SMALL)
+    with pytest.raises(RecomputationError) as raised:
+        Segment([layer]).recompute(run_of(layer), [tf.ragged.constant([[1.0], [2.0]])])
+    assert str(raised.value) == (
+        "Layer dense cannot be recomputed exactly: it takes a RaggedTensor. Only dense tensors can be."
+    )
