@@ -351,14 +351,6 @@ def test_a_layer_that_contains_a_trained_one_still_saves() -> None:
     assert change.unsaved == {one.path for one in half[:9]}
 
 
-def test_statistics_of_a_trained_batch_normalization_stay_frozen() -> None:
-    normalization = dataclasses.replace(
-        layers(1)[9], type="BatchNormalization", weight_bytes=16, trainable_weight_bytes=8
-    )
-    change = changed(Conditions(unfreeze="*"), [normalization]).change
-    assert (change.extra, change.saved, change.is_estimate) == ((), frozenset(), False)
-
-
 def test_an_unfrozen_batch_normalization_saves_the_result_before_it() -> None:
     some = layers(5)
     some[2] = dataclasses.replace(some[2], type="BatchNormalization")
@@ -697,13 +689,6 @@ AT_MOST = 1024 + 2048 + 8192 + 256  # in the backward pass of the head
 def hand_made(chunks: HandMade = THREE_LAYERS) -> SizedStep:
     requests = hand_made_requests(chunks)
     return SizedStep(requests, requests.requested)
-
-
-def test_a_part_knows_its_passes_and_its_output() -> None:
-    part = Parts(hand_made().requests).of(["net/a", "net/b"], 2048)
-    assert (part.forward.tolist(), part.begin, part.end, part.back) == ([0, 1], 0, 1, 5)
-    assert (part.held.tolist(), part.output) == ([0, 1], 1)
-    assert Parts(hand_made().requests).of(["net/other"], None) is None
 
 
 def test_a_recomputed_segment_keeps_its_output_alone_until_its_backward_pass() -> None:

@@ -13,8 +13,7 @@ import tb_memplugin
 from tb_memplugin.fit import Conditions, Kind, PlanOption, Predictor
 from tb_memplugin.fit.plans import code_of
 from tb_memplugin.fit.segments import RECOMPUTED, units_of
-from tb_memplugin.schema import UNKNOWN_POWER, Layer, Run
-from tb_memplugin.schema import format_bytes
+from tb_memplugin.schema import UNKNOWN_POWER, Layer, Run, format_bytes
 
 
 def test_a_budget_of_the_recorded_range_needs_no_change(run: Run) -> None:

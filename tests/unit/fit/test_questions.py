@@ -14,8 +14,7 @@ from tb_memplugin.errors import RequestError
 from tb_memplugin.fit import Conditions, FailedRequest, Prediction, Reproduced, capacity_bytes, checked_conditions
 from tb_memplugin.fit.conditions import globs_of, matching, refuse_unmatched
 from tb_memplugin.fit.prediction import Enough, verdict_sentence
-from tb_memplugin.schema import MISSING, Counters, Layer, Run
-from tb_memplugin.schema import format_bytes
+from tb_memplugin.schema import MISSING, Counters, Layer, Run, format_bytes
 
 PATHS = ("net/block1/conv1", "net/block1/conv2", "net/block2/conv1", "net/Head", "net/block1")
 

@@ -2,7 +2,6 @@
 
 import pathlib
 import types
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -150,15 +149,6 @@ def test_subclassed_models_keep_their_own_step_and_recompute_single_layers() -> 
     assert "call" not in vars(plain.blocks[0])
 
 
-def test_subclassed_models_refuse_segments_of_several_layers_and_unknown_ones() -> None:
-    with pytest.raises(RecomputationError, match="Layers a and b are one segment"):
-        tb_memplugin.remat(make_subclassed(), types.SimpleNamespace(segments=(("a", "b"),)))
-    with pytest.raises(RecomputationError, match="no layer nowhere"):
-        tb_memplugin.remat(make_subclassed(), ["nowhere"])
-    with pytest.raises(RecomputationError, match="not built"):
-        tb_memplugin.remat(TwoSteps(), ["a"])
-
-
 class Random(L.Layer):
     def call(self, inputs: Any) -> Any:
         return inputs * tf.random.uniform(tf.shape(inputs))
@@ -220,30 +210,12 @@ def test_a_layer_of_a_subclassed_model_that_cannot_be_repeated_runs_once() -> No
         recomputed.fit(X, X[:, :2], verbose=0)
 
 
-class Vocabulary(L.Layer):
-    """Finds words through a layer that it never builds, as `TextVectorization` does."""
-
-    def __init__(self) -> None:
-        super().__init__(name="words")
-        self.lookup = L.StringLookup(vocabulary=["a", "b"])
-
-    def call(self, inputs: Any) -> Any:
-        return self.lookup.call(inputs)
-
-    def compute_output_shape(self, shape: Any) -> Any:
-        return shape
-
-    def compute_output_spec(self, inputs: Any) -> Any:
-        return keras.KerasTensor(inputs.shape, "int64")
-
-
 @pytest.mark.parametrize(
     "words",
     [
         lambda: L.TextVectorization(output_sequence_length=3, vocabulary=["a", "b"], name="words"),
         lambda: L.StringLookup(vocabulary=["a", "b"], name="words"),
         lambda: L.Hashing(5, name="words"),
-        Vocabulary,
     ],
 )
 def test_layers_that_read_text_are_recomputed(words: Any) -> None:
@@ -282,28 +254,12 @@ def test_the_global_seed_generator_is_repeated() -> None:
     same_gradients(lambda: with_layer(GlobalSeed(name="odd")), ["odd"], X)
 
 
-def test_one_name_is_one_cut_and_other_values_are_refused() -> None:
-    model = tb_memplugin.remat(make_model(), "drop")
-    assert recomputed_calls(model) == [["first", "norm", "drop"]]
-    with pytest.raises(RecomputationError, match=r"Pass names of layers, pairs of names, or a plan\. Received: 3"):
-        tb_memplugin.remat(make_model(), 3)
-
-
 def test_xla_is_off_unless_requested() -> None:
     model = tb_memplugin.remat(make_model(), ["drop"])
     model.compile("sgd", "mse")
     assert model.jit_compile is False
     model.compile("sgd", "mse", jit_compile=True)
     assert model.jit_compile is True
-
-
-def test_segments_that_do_not_follow_each_other_are_refused() -> None:
-    with pytest.raises(RecomputationError, match="norm lies between"):
-        tb_memplugin.remat(make_model(), types.SimpleNamespace(segments=(("first", "drop"),)))
-    with pytest.raises(RecomputationError, match="no layer 'nowhere'; in order: first"):
-        tb_memplugin.remat(make_model(), types.SimpleNamespace(segments=(("nowhere",),)))
-    with pytest.raises(RecomputationError, match="Pass a model of Keras 3"):
-        tb_memplugin.remat("model", [])
 
 
 def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it_and_after_an_error() -> None:
@@ -319,52 +275,35 @@ def test_a_layers_call_is_back_after_the_models_call_as_the_user_had_replaced_it
     assert layer.call is own
 
 
-SMALL = np.random.default_rng(5).normal(size=(4, 3)).astype("float32")
+def of(*segments: tuple[str, ...]) -> Any:
+    return types.SimpleNamespace(segments=segments)
 
 
-def run_of(*layers: Any) -> Any:
-    """Runs layers in a row on one tensor."""
-
-    def run(tensors: list[Any], after: Callable[[str], None]) -> list[Any]:
-        (tensor,) = tensors
-        for layer in layers:
-            tensor = layer(tensor)
-            after(layer.name)
-        return keras.tree.flatten(tensor)
-
-    return run
-
-
-def built(layer: Any, inputs: Any) -> Any:
-    layer(inputs)
-    return layer
-
-
-def ops_of(layer: Any, inputs: Any, jit_compile: bool = False) -> set[str]:
-    """Types of the ops of a function that calls the layer, recomputed, and takes the gradients of its inputs."""
-    segment = Segment([layer])
-
-    @tf.function(jit_compile=jit_compile)
-    def step(values: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            (output,) = segment.recompute(run_of(layer), [values])
-        return output, tape.gradient(output, values)
-
-    graph = step.get_concrete_function(tf.TensorSpec(inputs.shape, inputs.dtype)).graph
-    return {op.type for op in graph.get_operations()}
+@pytest.mark.parametrize(
+    ("make", "cuts", "said"),
+    [
+        (make_model, of(("first", "drop")), "norm lies between"),
+        (make_model, of(("nowhere",)), "no layer 'nowhere'; in order: first"),
+        (make_model, 3, r"Pass names of layers, pairs of names, or a plan\. Received: 3"),
+        (lambda: "model", [], "Pass a model of Keras 3"),
+        (make_subclassed, of(("a", "b")), "Layers a and b are one segment"),
+        (make_subclassed, ["nowhere"], "no layer nowhere"),
+        (TwoSteps, ["a"], "not built"),
+    ],
+)
+def test_models_and_segments_that_cannot_be_recomputed_are_refused(make: Any, cuts: Any, said: str) -> None:
+    with pytest.raises(RecomputationError, match=said):
+        tb_memplugin.remat(make(), cuts)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_under_xla_the_second_pass_depends_on_the_gradients(jit_compile: bool) -> None:
-    layer = built(L.Dense(2), SMALL)
-    assert ("SelectV2" in ops_of(layer, tf.constant(SMALL), jit_compile)) is jit_compile
+def test_one_name_is_one_cut() -> None:
+    assert recomputed_calls(tb_memplugin.remat(make_model(), "drop")) == [["first", "norm", "drop"]]
 
 
 def test_only_dense_tensors_are_taken() -> None:
-    layer = built(L.Dense(2, name="dense"), SMALL)
+    segment = Segment([L.Dense(2, name="dense")])
     with pytest.raises(RecomputationError) as raised:
-        Segment([layer]).recompute(run_of(layer), [tf.ragged.constant([[1.0], [2.0]])])
+        segment.recompute(lambda tensors, after: tensors, [tf.ragged.constant([[1.0], [2.0]])])
     assert str(raised.value) == (
         "Layer dense cannot be recomputed exactly: it takes a RaggedTensor. Only dense tensors can be."
     )
