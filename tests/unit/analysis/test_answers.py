@@ -71,6 +71,8 @@ def test_a_healthy_run() -> None:
         "308 MiB free, largest chunk 128 MiB",
         "No changes in 240 steps",
     ]
+    nothing = {(answer.sentence, answer.status) for answer in by_name(run, None).values()}
+    assert nothing == {("No allocator data recorded", "unknown")}
     assert {answer.status for answer in found.values()} == {"ok"}
     assert {answer.source for answer in found.values()} == {"measured"}
     assert found["fits"].evidence == AnswerEvidence("overview", step=6, phase="train")
@@ -196,18 +198,12 @@ def test_an_unfreezing_has_its_effect_and_its_comparison() -> None:
     assert by_name(lower)["changed"].sentence == "Step 180: froze backbone, −75.0 MiB"
 
 
-def test_several_layers_and_long_names_are_counted() -> None:
-    def table(step: int, trainable: bool, names: list[str]) -> object:
-        base = make_table(step, unfrozen=trainable)
-        layer = base.layers[0]
-        return dataclasses.replace(base, layers=tuple(dataclasses.replace(layer, path=name) for name in names))
-
+def test_tables_that_change_nothing_are_no_change_and_many_layers_are_counted() -> None:
     for names, words in ((["m/a", "m/b", "m/c"], "3 layers"), (["m/" + 200 * "x"], "1 layer")):
-        run = run_of(FLAT, layer_tables=(table(0, False, names), table(120, True, names)))
-        assert by_name(run)["changed"].sentence == f"Step 120: unfroze {words}, +0 B"
-
-
-def test_tables_that_change_nothing_are_no_change() -> None:
+        tables = [make_table(step, unfrozen=step > 0) for step in (0, 120)]
+        layers = [tuple(dataclasses.replace(one.layers[0], path=name) for name in names) for one in tables]
+        named = tuple(dataclasses.replace(one, layers=own) for one, own in zip(tables, layers, strict=True))
+        assert by_name(run_of(FLAT, layer_tables=named))["changed"].sentence == f"Step 120: unfroze {words}, +0 B"
     built = make_table(1, unfrozen=False, reason="optimizer Adam was built")
     compiled = make_table(100, unfrozen=False, reason="the model was compiled again")
     run = run_of(FLAT, layer_tables=(make_table(0, unfrozen=False), built, compiled))
@@ -305,11 +301,6 @@ def test_a_failure_of_another_device_and_one_about_which_little_is_known() -> No
     unknown = dict.fromkeys(("step", "phase", "requested_bytes", "free_bytes", "largest_free_bytes", "verdict"))
     run = run_of(FLAT, ooms=(dataclasses.replace(make_oom(239), **unknown),))  # type: ignore[arg-type]
     assert sentences(run)[0] == "OOM" and by_name(run)["fragmented"].status == "unknown"
-
-
-def test_a_run_without_allocator_data_answers_nothing() -> None:
-    found = {(answer.sentence, answer.status) for answer in by_name(run_of(FLAT[:0]), None).values()}
-    assert found == {("No allocator data recorded", "unknown")}
 
 
 @pytest.mark.parametrize(("capacity", "status"), [(512, "warning"), (2048, "ok")])

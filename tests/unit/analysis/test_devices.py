@@ -3,13 +3,12 @@ those of its sessions, against that from its history."""
 
 import dataclasses
 import pathlib
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from reading_cases import MIB, START, equal, make_oom, make_samples, make_snapshot
+from reading_cases import MIB, START, equal, make_samples, make_snapshot
 from reading_cases import make_run as any_run
 from rollup_cases import rollups_of
 
@@ -215,32 +214,3 @@ def test_peaks_of_steps_that_were_trained_again_count(tmp_path: pathlib.Path) ->
     rolled_up, whole = summaries(tmp_path)
     assert (rolled_up.devices[0].peak_bytes, whole.devices[0].peak_bytes) == (900 * MIB, 300 * MIB)
     assert (rolled_up.first_step, rolled_up.last_step, rolled_up.sessions) == (0, 3, 2)
-
-
-@pytest.mark.parametrize(
-    ("failed", "survives", "later", "status"),
-    [
-        (29, True, (), "failed"),
-        (28, True, (), "ok"),
-        (28, False, (), "failed"),
-        (28, False, (10, 12), "ok"),
-        (None, False, (10,), "ok"),
-    ],
-)
-def test_a_failure_is_the_status_unless_steps_followed_it(tmp_path, failed, survives, later, status) -> None:
-    # GIVEN a failure in the last step or the one before it, or none, and perhaps a later session
-    writer = RunWriter(tmp_path / "run", summarize=summarize_session)
-    writer.samples(make_samples(range(30), [10 * MIB] * 30))
-    if failed is not None:
-        oom = make_oom(failed)
-        oom = dataclasses.replace(oom, wall_time=oom.wall_time - 0.25)  # the step's own sample is later
-        writer.oom(oom)
-        if survives:
-            writer.oom(dataclasses.replace(oom, status="survived", ledger=(), map=None))
-    writer.end()
-    writer.close()
-    if later:
-        write_session(tmp_path / "run", 30, later, delay=time.time() - START + 100)  # after its own start
-    rolled_up, whole = summaries(tmp_path)
-    alike(rolled_up, whole)
-    assert whole.status == status

@@ -50,13 +50,6 @@ def test_a_few_rises_in_a_short_series_are_no_leak(rises: int, found: bool) -> N
     assert (trend_module.find_trend(steps, values) is not None) == found
 
 
-def test_single_peaks_and_smaller_batches_hide_no_leak() -> None:
-    values = FLAT + STEPS * 50_000
-    values[::97] += 500 * MIB
-    values[49::50] -= 100 * MIB
-    assert growth(values).trend.bytes_per_step == pytest.approx(50_000, rel=0.05)
-
-
 def series() -> dict[str, npt.NDArray[np.int64]]:
     random = np.random.default_rng(11)
     warm_up = FLAT.copy()
@@ -160,12 +153,6 @@ def test_validation_and_the_step_after_it_do_not_count() -> None:
     assert findings({"": make_run(join_samples(parts)[0])}) == []
 
 
-def test_a_growing_peak_is_found_if_memory_at_step_end_does_not_grow() -> None:
-    samples = make_samples(range(2000), (500 * MIB + STEPS * 100_000).tolist(), in_use=FLAT.tolist())
-    (sentence,) = findings({"": make_run(samples)})
-    assert "peak memory of a training step grows" in sentence
-
-
 def test_the_category_and_layer_that_grow_are_named_from_traced_steps() -> None:
     # GIVEN a leak that shows in the traced steps as bytes of no layer
     snapshots = tuple(make_snapshot(step, unattributed=4096 + step * 100_000) for step in (5, 600, 1200, 1900))
@@ -210,8 +197,14 @@ def test_the_step_at_which_the_device_is_full() -> None:
     assert full(MIB // 200, 400 * MIB) is None
 
 
-def test_steps_without_a_known_size_hide_no_growth() -> None:
-    assert growth(np.where(STEPS % 2, FLAT + STEPS * 100_000, MISSING)) is not None
+def test_single_peaks_smaller_batches_and_unknown_sizes_hide_no_leak() -> None:
+    values = FLAT + STEPS * 50_000
+    values[::97] += 500 * MIB
+    values[49::50] -= 100 * MIB
+    assert growth(np.where(STEPS % 2, values, MISSING)).trend.bytes_per_step == pytest.approx(50_000, rel=0.05)
+    # Peaks may grow where memory at step end does not.
+    (sentence,) = findings({"": make_run(make_samples(range(2000), values.tolist(), in_use=FLAT.tolist()))})
+    assert "peak memory of a training step grows" in sentence
 
 
 def test_no_growth_names_the_bound_that_was_tested() -> None:

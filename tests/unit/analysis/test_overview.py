@@ -50,20 +50,13 @@ def row(shown: Overview, at: int) -> dict[str, int]:
     return {name: int(size) for name, size in zip(names, shown.composition[at], strict=True) if size}
 
 
-def test_a_traced_step_shows_its_ledger() -> None:
-    # GIVEN a step whose measured peak is the ledger's sum
-    taken = make_snapshot(5, activations=1000, frozen=300, trainable=20, unattributed=4)
-    shown = view(make_run(ending_at_peak([5], [1324]), snapshots=(taken,)))
-    # THEN the composition is the ledger, and groups are in stack order
-    assert list(shown.groups) == sorted(shown.groups, key=lambda group: stack_order(*group))
-    assert {category for category, _ in shown.groups} == set(CATEGORIES)
-    assert row(shown, 0) == {"frozen": 300, "weights": 20, "activations": 1000, "unattributed": 4}
-    assert shown.traced.tolist() == [True]
-
-
 def test_a_lower_peak_cuts_the_stack_from_the_top_rounding_before_what_was_requested() -> None:
     taken = make_any_snapshot(5, activations=1000, frozen=300, trainable=20, unattributed=4, rounding=90)
     shown = view(make_run(ending_at_peak([5, 6, 7, 8, 9], [1324, 1322, 1300, 800, 310]), snapshots=(taken,)))
+    # The traced step is its ledger, with groups in stack order.
+    assert list(shown.groups) == sorted(shown.groups, key=lambda group: stack_order(*group))
+    assert {category for category, _ in shown.groups} == set(CATEGORIES)
+    assert shown.traced.tolist() == [True, False, False, False, False]
     assert row(shown, 0) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 90, "unattributed": 4}
     assert row(shown, 1) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 90, "unattributed": 2}
     assert row(shown, 2) == {"frozen": 300, "weights": 20, "activations": 910, "rounding": 70}

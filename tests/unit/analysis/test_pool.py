@@ -60,13 +60,8 @@ def figures(pool: Any) -> list[tuple[str, int | None, int | None]]:
 def test_a_row_is_measured_or_traced_or_unknown() -> None:
     pool = pool_of(run_of([8, 8, 8, 8], {0: (16, 9), 2: (16, 12)}, [traced(1, 16, largest=2), traced(2, 16)]))
     assert figures(pool) == [("measured", 16, 9), ("traced", 16, 2), ("measured", 16, 12), ("unknown", None, None)]
+    assert pool.rounding_bytes.tolist() == [MISSING, 77, 77, MISSING]
     assert pool.fragmentation[:3].tolist() == [0.25, 0.75, 0.0] and np.isnan(pool.fragmentation[3])
-
-
-def test_rounding_is_known_at_traced_steps_only() -> None:
-    pool = pool_of(run_of([8, 8, 8], {1: (16, 12)}, [traced(1, 16), traced(2, None)]))
-    assert pool.rounding_bytes.tolist() == [MISSING, 77, 77]
-    assert pool.pool_source.tolist()[2] == POOL_SOURCES.index("unknown")
 
 
 @pytest.mark.parametrize("pool", [(3, 0), (16, 13), (16, -1)])
@@ -98,11 +93,9 @@ def test_growth_has_sentences_with_two_known_steps_and_a_reason() -> None:
 
 
 def test_a_pool_that_shrank_returned_regions() -> None:
-    sentences = pool_of(run_of([8, 8], {0: (32, 9), 1: (16, 9)})).sentences
-    assert sentences[1] == (
-        "Between step 0 and step 1 the pool shrank by 16.0 MiB to 16.0 MiB: the allocator returned free regions "
-        "to the device."
-    )
+    (_, sentence) = pool_of(run_of([8, 8], {0: (32, 9), 1: (16, 9)})).sentences
+    shrank = "Between step 0 and step 1 the pool shrank by 16.0 MiB to 16.0 MiB"
+    assert sentence == f"{shrank}: the allocator returned free regions to the device."
 
 
 def test_growth_is_seen_in_every_phase_and_in_traced_steps() -> None:
@@ -226,16 +219,14 @@ def test_a_driver_without_process_figures_is_noted(process: int) -> None:
     assert len(found.notes) == 1 and "unknown" in found.notes[0]
 
 
-def test_without_a_driver_the_bar_is_the_allocators_limit() -> None:
-    found = bar(MISSING, MISSING, MISSING)
-    assert sizes(found)["unreserved"] == (2048 - 512) * MIB
-    assert sum(sizes(found).values()) == found.total_bytes == 2048 * MIB
-
-
 def test_without_the_pools_size_its_free_part_is_unknown() -> None:
     found = bar(600 * MIB, 1000 * MIB, 4096 * MIB, pool_bytes=None, largest_free_bytes=None)
     assert not {"free_largest", "free_other", "pool_free"} & sizes(found).keys()
     assert any("free part of the pool" in note for note in found.notes)
+    # Without a driver the bar is the allocator's limit.
+    found = bar(MISSING, MISSING, MISSING)
+    assert sizes(found)["unreserved"] == (2048 - 512) * MIB
+    assert sum(sizes(found).values()) == found.total_bytes == 2048 * MIB
     # AND without a driver the remaining capacity is not called unreserved: a part of it may be reserved
     found = bar(MISSING, MISSING, MISSING, pool_bytes=None, largest_free_bytes=None)
     assert "unreserved" not in sizes(found) and sizes(found)["headroom"] == 2048 * MIB - found.snapshot.in_use_bytes
