@@ -53,21 +53,20 @@ def merge(
     }
     run = by_worker[""] if set(by_worker) == {""} else _merge_workers(name, by_worker)
     if thinning > 1:
-        notes = (thinned_note(thinning),)
-        by_worker = {
-            worker: dataclasses.replace(one, notes=(*notes, *one.notes), thinning=thinning)
-            for worker, one in by_worker.items()
-        }
-        run = dataclasses.replace(run, notes=(*notes, *run.notes), thinning=thinning)
-    run = dataclasses.replace(
-        run, sessions=tuple(session.info.session for _, session in ordered), damage=(*damage, *run.damage)
-    )
+        by_worker = {worker: _thinned(one, thinning) for worker, one in by_worker.items()}
+        run = _thinned(run, thinning)
+    identifiers = tuple(session.info.session for _, session in ordered)
+    run = dataclasses.replace(run, sessions=identifiers, damage=(*damage, *run.damage))
     spans = [
         SessionSpan(session.info.session, worker, session.info.started, _first_step(session))
         for worker, of_worker in lanes.items()
         for session in of_worker
     ]
     return MergedRun(run, by_worker, tuple(sorted(spans, key=lambda span: (span.started, span.session))))
+
+
+def _thinned(run: Run, thinning: int) -> Run:
+    return dataclasses.replace(run, notes=(thinned_note(thinning), *run.notes), thinning=thinning)
 
 
 def _lanes(ordered: Sequence[tuple[str, Session]]) -> dict[str, list[Session]]:

@@ -214,26 +214,16 @@ class EventFile:
         return live and modified is not None and time.time() - modified / 1e9 < _QUIET_SECONDS
 
 
-def frame_of(record: bytes, place: Place) -> bytes | None:
-    try:
-        values = event_pb2.Event.FromString(record).summary.value
-    except DecodeError:
-        return None
-    if place.value >= len(values) or not _holds_one_string(values[place.value].tensor):
-        return None
-    return bytes(values[place.value].tensor.string_val[0])
-
-
-def only_frame(record: bytes) -> tuple[str, int, bytes] | None:
-    """The tag, the step and the frame of a record; None if it does not hold exactly one frame."""
+def frame_of(record: bytes, value: int) -> tuple[str, StoredFrame] | None:
+    """The tag and the frame of one of a record's values; None if it holds none."""
     try:
         event = event_pb2.Event.FromString(record)
     except DecodeError:
         return None
     values = event.summary.value
-    if len(values) != 1 or not _holds_one_string(values[0].tensor):
+    if value >= len(values) or not _holds_one_string(values[value].tensor):
         return None
-    return values[0].tag, int(event.step), bytes(values[0].tensor.string_val[0])
+    return values[value].tag, StoredFrame(int(event.step), bytes(values[value].tensor.string_val[0]))
 
 
 def _is_marked(data: bytes) -> bool:
@@ -287,11 +277,10 @@ def read_tail(read_at: tfrecord.ReadAt, length: int, stream: str) -> Tail:
                 continue
             checksum = int.from_bytes(data[end : end + _FOOTER_BYTES], "little")
             record = tfrecord.Record(begin + start, data[start + _HEADER_BYTES : end], checksum)
-            found = only_frame(record.data) if record.is_intact() else None
-            if found is None:
+            found = frame_of(record.data, 0) if record.is_intact() else None
+            if found is None or not pattern.fullmatch(found[0].encode()):
                 return Tail(None, None, "its newest roll-up is damaged")
-            tag, step, frame = found
-            return Tail(tag, StoredFrame(step, frame), None)
+            return Tail(*found, None)
         if not begin:
             break
     recorded = length > len(data) or any(mark in data for mark in _RECORDED)

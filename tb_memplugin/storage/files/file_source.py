@@ -161,11 +161,11 @@ class FileSource:
                     f"{len(wanted[tag]) - len(places)} events are not read: the tag exceeds {MAX_TAG_BYTES} bytes"
                 )
             for place in places:
-                data = frame_of(contents.get((place.path, place.offset), b""), place)
-                if data is None:
+                found = frame_of(contents.get((place.path, place.offset), b""), place.value)
+                if found is None:
                     damage.append(f"the event of step {place.step} has changed in the file")
                 else:
-                    frames.append(StoredFrame(place.step, data))
+                    frames.append(StoredFrame(place.step, found[1].data))
             yield TagContent(run, tag, tuple(frames), tuple(damage))
 
 

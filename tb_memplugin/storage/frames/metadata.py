@@ -9,15 +9,11 @@ import dataclasses
 import re
 import secrets
 import time
+from typing import Any
 
 from tensorboard.compat.proto import summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
 
 from tb_memplugin.version import PLUGIN_NAME
-
-"""Name of the plugin in event metadata, in URLs and in the page's address."""
-
-SCALARS_PLUGIN = "scalars"
-"""TensorBoard's own plugin for scalars."""
 
 DIRECTORY_NAME = "memory"
 """Subdirectory of a run for the plugin's event files; the run is shown under its parent's name."""
@@ -82,33 +78,27 @@ def run_name(event_run: str) -> tuple[str, str]:
     return event_run, ""
 
 
-def summary_metadata() -> summary_pb2.SummaryMetadata:
+def summary_metadata(
+    plugin: str = PLUGIN_NAME, data_class: int = summary_pb2.DATA_CLASS_TENSOR
+) -> summary_pb2.SummaryMetadata:
     """Metadata of every event: plugin name and tensor data class, which make TensorBoard's readers keep the event."""
-    return summary_pb2.SummaryMetadata(
-        plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name=PLUGIN_NAME),
-        data_class=summary_pb2.DATA_CLASS_TENSOR,
-    )
+    data = summary_pb2.SummaryMetadata.PluginData(plugin_name=plugin)
+    return summary_pb2.SummaryMetadata(plugin_data=data, data_class=data_class)
 
 
 def frame_summary(tag: Tag, frame: bytes) -> summary_pb2.Summary:
-    tensor = tensor_pb2.TensorProto(
-        dtype=types_pb2.DT_STRING, tensor_shape=tensor_shape_pb2.TensorShapeProto(), string_val=[frame]
-    )
-    return summary_pb2.Summary(
-        value=[summary_pb2.Summary.Value(tag=str(tag), metadata=summary_metadata(), tensor=tensor)]
-    )
+    return _summary(str(tag), summary_metadata(), dtype=types_pb2.DT_STRING, string_val=[frame])
 
 
 def scalar_summary(tag: str, value: float) -> summary_pb2.Summary:
     """A value for TensorBoard's Scalars and HParams dashboards; this package's readers ignore it."""
     # TensorBoard's fast reader drops other types; the value is rounded to 24 bits, 1 KiB for 16 GiB.
-    tensor = tensor_pb2.TensorProto(
-        dtype=types_pb2.DT_FLOAT, tensor_shape=tensor_shape_pb2.TensorShapeProto(), float_val=[value]
-    )
-    metadata = summary_pb2.SummaryMetadata(
-        plugin_data=summary_pb2.SummaryMetadata.PluginData(plugin_name=SCALARS_PLUGIN),
-        data_class=summary_pb2.DATA_CLASS_SCALAR,
-    )
+    metadata = summary_metadata("scalars", summary_pb2.DATA_CLASS_SCALAR)
+    return _summary(tag, metadata, dtype=types_pb2.DT_FLOAT, float_val=[value])
+
+
+def _summary(tag: str, metadata: summary_pb2.SummaryMetadata, **values: Any) -> summary_pb2.Summary:
+    tensor = tensor_pb2.TensorProto(tensor_shape=tensor_shape_pb2.TensorShapeProto(), **values)
     return summary_pb2.Summary(value=[summary_pb2.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)])
 
 

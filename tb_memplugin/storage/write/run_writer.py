@@ -128,18 +128,14 @@ class RunWriter:
         self._write("meta", table, kind="layers")
 
     def samples(self, samples: Samples) -> None:
-        for start in range(0, len(samples), MAX_SAMPLE_ROWS):
-            part = take_rows(samples, slice(start, start + MAX_SAMPLE_ROWS))
-            self._write("samples", part)
+        self._write_rows("samples", samples, MAX_SAMPLE_ROWS)
         for row in self._new_peaks(samples):
-            top = take_rows(samples, slice(row, row + 1))
-            self._write("peak", top)
+            self._write("peak", take_rows(samples, slice(row, row + 1)))
         self._keep(KeptSession.add_samples, samples)
 
     def activations(self, activations: LayerActivations) -> None:
         rows = max(1, MAX_ACTIVATION_VALUES // max(1, len(activations.layers)))
-        for start in range(0, len(activations), rows):
-            self._write("activations", take_rows(activations, slice(start, start + rows)))
+        self._write_rows("activations", activations, rows)
 
     def snapshot(self, snapshot: Snapshot) -> None:
         self._write("snapshots", snapshot)
@@ -155,9 +151,7 @@ class RunWriter:
         self._write("requests", requests)
 
     def counters(self, counters: Counters) -> None:
-        for start in range(0, len(counters), MAX_COUNTER_ROWS):
-            part = take_rows(counters, slice(start, start + MAX_COUNTER_ROWS))
-            self._write("counters", part)
+        self._write_rows("counters", counters, MAX_COUNTER_ROWS)
 
     def oom(self, oom: Oom) -> None:
         """Write one failed allocation; it replaces an earlier one with the same identifier."""
@@ -180,8 +174,7 @@ class RunWriter:
         """Flush everything written so far to the operating system or the remote file system."""
         if self._file is None or not self._unflushed:
             return
-        now = time.monotonic()
-        elapsed = now - self._began
+        now, elapsed = time.monotonic(), time.monotonic() - self._began
         if now - self._rolled_up_at >= max(min(ROLLUP_SECONDS, elapsed / 2), ROLLUP_SHARE * elapsed):
             self.roll_up()
         self._file.flush()
@@ -272,6 +265,10 @@ class RunWriter:
         if self._summarize is not None:
             add(self._kept, record)
             self._rolled_up = False
+
+    def _write_rows(self, stream: str, table: Any, rows: int) -> None:
+        for start in range(0, len(table), rows):
+            self._write(stream, take_rows(table, slice(start, start + rows)))
 
     def _write(self, stream: str, record: Any, step: int | None = None, **attributes: str) -> None:
         file = self._opened()  # which may begin a new session

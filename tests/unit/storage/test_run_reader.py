@@ -1,8 +1,9 @@
-"""The reader on real event files: round trips, reported losses, and incremental reads."""
+"""Runs read from a source, incrementally and on request."""
 
 import dataclasses
 import pathlib
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,18 +18,23 @@ from reading_cases import (
     equal,
     event_files,
     make_activations,
+    make_oom,
     make_samples,
     make_snapshot,
     make_table,
     write_frames,
     write_small_run,
 )
+from requests_cases import make_table as make_traced_table
+from requests_cases import make_traced
 
+from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import Run
-from tb_memplugin.storage import Reader
+from tb_memplugin.storage import Reader, of_session
+from tb_memplugin.storage.catalog import catalog_of
 from tb_memplugin.storage.files import FileSource, Listing, TagContent
 from tb_memplugin.storage.frames import codec, frame_of
-from tb_memplugin.storage.read import ACTIVATIONS, BASIC
+from tb_memplugin.storage.read import ACTIVATIONS, BASIC, REQUESTS
 from tb_memplugin.storage.sessions import MAX_SENTENCES
 from tb_memplugin.storage.write import RunWriter
 
@@ -268,3 +274,46 @@ def test_many_clients_share_a_listing_and_see_whole_runs(tmp_path: pathlib.Path)
         steps = run.samples.step.tolist()
         assert len(steps) % 10 == 0 and steps == list(range(len(steps))) and run.damage == ()
     assert len(runs) == 250 and source.listings <= 250
+
+
+def write_session(directory: pathlib.Path, failed: bool) -> float:
+    """Write a session of nine steps, which end now; return when they ended."""
+    writer, now = RunWriter(directory, versions={}), time.time()
+    writer.layer_table(make_traced_table())
+    samples = make_samples(range(9), [100] * 9)
+    writer.samples(dataclasses.replace(samples, wall_time=now - 1e-6 * (9 - samples.step)))
+    for one in make_traced().values():
+        writer.requests(dataclasses.replace(one.requests, wall_time=now - 1e-6 * (9 - one.requests.step)))
+    if failed:
+        writer.oom(dataclasses.replace(make_oom(9), wall_time=now))
+    writer.close()
+    return now
+
+
+def test_the_session_has_the_steps_that_a_later_one_repeats(tmp_path: pathlib.Path) -> None:
+    directory = tmp_path / "run"
+    failed_at = write_session(directory, failed=True)
+    write_session(directory, failed=False)
+    reader, source = Reader(), FileSource(tmp_path)
+    loaded, tags = reader.run(source, "run", {*BASIC, REQUESTS}), reader.tags(source, "run")
+    assert min(one.wall_time for one in loaded.run.requests) > failed_at  # what the run shows is of the second one
+    (oom,) = loaded.run.ooms
+    run, own = reader.failed_session(source, tags, loaded, oom)
+    assert own.device == DEVICE and own.wall_time == oom.wall_time
+    assert [one.step for one in run.requests] == list(make_traced())
+    assert max(one.wall_time for one in run.requests) <= failed_at
+    with pytest.raises(NotFoundError, match="no session of the failed allocation"):
+        reader.failed_session(source, tags, loaded, dataclasses.replace(oom, identifier="other"))
+
+
+SESSIONS = ("0000000000001-aaaaaaaa", "0000000000002-bbbbbbbb")
+LISTING = {"run/memory": {f"samples/{session}/0": mark for mark, session in enumerate(SESSIONS)}}
+
+
+def test_a_session_has_its_tags_alone_and_an_unknown_one_lists_those_that_exist() -> None:
+    tags = catalog_of(LISTING, {})["run"]
+    assert [entry[3] for entry in of_session(tags, SESSIONS[1]).tags] == [1]
+    with pytest.raises(NotFoundError, match=f"run run has no session 'c'; available: {', '.join(SESSIONS)}$"):
+        of_session(tags, "c")
+    with pytest.raises(NotFoundError, match=r"available: none$"):
+        of_session(catalog_of({}, {"run/memory": ["not readable"]})["run"], "c")

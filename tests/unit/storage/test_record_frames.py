@@ -1,4 +1,4 @@
-"""Records to frames and back: every record is read as it was written, and what its fields forbid is refused."""
+"""Every record is a frame and a frame a record, or a format error."""
 
 import contextlib
 import dataclasses
@@ -35,6 +35,7 @@ from tb_memplugin.schema import (
     HeldTensorGroup,
     LedgerRow,
     Replay,
+    Samples,
     SessionInfo,
     Snapshot,
     TracedPeak,
@@ -46,7 +47,9 @@ from tb_memplugin.schema import (
     take_rows,
 )
 from tb_memplugin.schema.fields import MAX_ADDRESS, Size
-from tb_memplugin.storage.frames import Frame, codec, frame_of, read_frame
+from tb_memplugin.storage.files import Room, StoredFrame, TagContent
+from tb_memplugin.storage.frames import Frame, Tag, codec, frame_of, read_frame
+from tb_memplugin.storage.read import ACTIVATION_HEADS, decode_tag
 from tb_memplugin.storage.write import RunWriter
 from tb_memplugin.storage.write.run_writer import MAX_COUNTER_ROWS
 
@@ -288,3 +291,19 @@ def test_a_run_has_the_counters_of_each_session(tmp_path: pathlib.Path) -> None:
     run = tb_memplugin.load(tmp_path)["run"]
     assert run.damage == () and sorted(map(len, run.counters)) == [3, len(many)]
     assert any(equal(one, COUNTERS) for one in run.counters) and any(equal(one, many) for one in run.counters)
+
+
+@pytest.mark.parametrize(("first", "last"), [(-1, 0), (2, 1), (0, 2**53), (-(2**63), 2**63 - 1)])
+def test_steps_that_cannot_be_are_refused(first: int, last: int) -> None:
+    frame = frame_of("samples", make_samples([0], [1]), 0)
+    data = codec.encode(dataclasses.replace(frame, first_step=first, last_step=last))
+    tag = Tag("s", "samples", 0)
+    content = TagContent("run", str(tag), (StoredFrame(0, data),))
+    for stream in (None, ACTIVATION_HEADS):
+        result = decode_tag(tag, content, Room(1 << 20, 1 << 20), stream)
+        assert len(result.damage) == 1 and "steps are 0 to" in result.damage[0]
+
+
+def test_samples_of_a_device_without_a_name_are_refused() -> None:
+    with pytest.raises(FormatError, match="devices must be"):
+        read_frame(Samples, frame_of("samples", make_samples([0], [1], device=""), 0))

@@ -1,6 +1,8 @@
-"""Event files of the run writer, read back record by record."""
+"""A session's event files, and the directories that are being recorded into."""
 
 import dataclasses
+import functools
+import logging
 import os
 import pathlib
 import socket
@@ -14,9 +16,10 @@ from tensorboard.compat.proto import event_pb2
 
 import tb_memplugin
 from tb_memplugin.analysis import summarize_session
-from tb_memplugin.schema import LayerActivations, LayerTable, Samples
+from tb_memplugin.export.loading import load
+from tb_memplugin.schema import LayerActivations, Samples
 from tb_memplugin.storage.frames import EVENTS_PER_TAG, Frame, codec, read_frame
-from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, run_writer
+from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter, recordings, run_writer
 from tb_memplugin.version import PLUGIN_NAME
 
 
@@ -102,15 +105,6 @@ def test_activations_are_split_into_frames_of_bounded_size(tmp_path: pathlib.Pat
     np.testing.assert_array_equal(np.concatenate(read), values)
 
 
-def test_a_note_is_written_once(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path)
-    for _ in range(3):
-        writer.note("tracing of steps stopped: no profiler")
-    writer.layer_table(LayerTable(0, 1.0, "recording began", (), None, 0, 0))
-    writer.close()
-    assert len(written(tmp_path, "meta")) == 3
-
-
 def test_an_unwritable_place_is_an_error_at_once(tmp_path: pathlib.Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OSError):
@@ -180,16 +174,6 @@ def test_flushes_write_a_roll_up_on_a_schedule(tmp_path: pathlib.Path, monkeypat
     writer.close()
 
 
-def test_nothing_new_is_rolled_up_only_once(tmp_path: pathlib.Path) -> None:
-    writer = RunWriter(tmp_path / "run", summarize=summarize_session)
-    writer.roll_up()
-    writer.samples(make_samples([0], [100]))
-    for _ in range(3):
-        writer.roll_up()
-    writer.close()
-    assert [rollup.last_step for _, _, rollup in rollups_of(tmp_path)] == [0]
-
-
 def test_each_session_has_a_roll_up_of_its_own(tmp_path: pathlib.Path) -> None:
     for first in (0, 5):
         writer = RunWriter(tmp_path / "run", summarize=summarize_session)
@@ -230,3 +214,40 @@ def test_a_session_says_how_many_were_there_before(tmp_path: pathlib.Path) -> No
     third.close()
     first.end()
     assert tb_memplugin.load(tmp_path)["exp"].by_worker[""].ended is False
+
+
+@pytest.fixture(autouse=True)
+def _no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recordings, "_writers", {})
+
+
+def test_only_directories_at_or_below_the_one_that_is_read_are_waited_for(tmp_path: pathlib.Path) -> None:
+    written: list[str] = []
+
+    def write(name: str) -> bool:
+        written.append(name)
+        return True
+
+    for name in ("runs/a", "runs/b/c", "runs2"):
+        (tmp_path / name).mkdir(parents=True)
+        recordings.register(str(tmp_path / name), functools.partial(write, name))
+    recordings.register("gs://bucket/runs/a/", functools.partial(write, "remote"))
+    (tmp_path / "link").symlink_to(tmp_path / "runs/a")
+    for place, expected in {
+        str(tmp_path / "runs"): ["runs/a", "runs/b/c"],
+        str(tmp_path / "runs/b/c/"): ["runs/b/c"],
+        str(tmp_path / "link"): ["runs/a"],
+        "gs://bucket/runs": ["remote"],
+        str(tmp_path / "other"): [],
+    }.items():
+        written.clear()
+        recordings.write_under(place)
+        assert written == expected, place
+
+
+def test_a_wait_that_takes_too_long_is_a_warning(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    RunWriter(tmp_path / "run").close()
+    recordings.register(str(tmp_path / "run"), lambda: False)
+    with caplog.at_level(logging.WARNING, "tb_memplugin"):
+        assert list(load(tmp_path)) == ["run"]
+    assert "run is incomplete: traced steps are still being analyzed" in caplog.text

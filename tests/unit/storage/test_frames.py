@@ -1,10 +1,11 @@
-"""Frames: encoding round trips, and decoding of any other bytes raises FormatError only."""
+"""Frames: what is written is read again, and damaged bytes are refused."""
 
 import contextlib
 import json
 import struct
 import zlib
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from reading_cases import equal
+from tensorboard.compat.proto import summary_pb2
 
 from tb_memplugin.errors import FormatError, NewerFormatError
-from tb_memplugin.storage.frames import MAX_STRING_CHARACTERS, Frame, FrameHead, codec
+from tb_memplugin.storage.frames import (
+    EVENTS_PER_TAG,
+    MAX_STRING_CHARACTERS,
+    Frame,
+    FrameHead,
+    Tag,
+    TagRotation,
+    codec,
+    frame_summary,
+    parse_tag,
+    run_name,
+    summary_metadata,
+)
+from tb_memplugin.storage.frames.column_codec import decode_table, encode_column
 
 int_columns = hnp.arrays(np.int64, 5)
 float_columns = hnp.arrays(np.float64, 5, elements=st.floats(allow_nan=False, allow_infinity=False))
@@ -195,3 +210,87 @@ def test_bodies_that_are_not_as_stated_are_refused(change: Callable[[bytes], byt
     data = frame[:8] + struct.pack("<I", zlib.crc32(frame[4:8] + rest)) + rest
     with contextlib.nullcontext() if is_read else pytest.raises(FormatError):
         codec.decode(data)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "size"),
+    [
+        ([200, 3, 255, 0], "r1", 4),  # values below 256: their lowest byte each
+        ([70_000, 3, 70_000, 9], "r3", 12),
+        ([-1, 3, 255, 0], "r8", 32),  # a negative value fills all its bytes
+        ([0, 0], "i", 16),
+        (list(range(1_000_000, 1_000_100)), "i", 800),  # steps: differences of 1 are bytes of zeros
+        ([], "i", 0),
+    ],
+)
+def test_values_are_stored_without_the_bytes_that_are_zero_in_all(values: Sequence[int], kind: str, size: int) -> None:
+    stored, body = encode_column(np.asarray(values, np.int64), {})
+    assert (stored, len(body)) == (kind, size)
+    rest = memoryview(body)
+
+    def take(wanted: int) -> memoryview:
+        nonlocal rest
+        taken, rest = rest[:wanted], rest[wanted:]
+        return taken
+
+    decoded = decode_table([("column", stored, len(values))], [take], [])
+    assert decoded["column"].tolist() == values
+
+
+@pytest.mark.parametrize("text", ["samples/20260921T131313Z-0a1b2c3d/0", "meta/s_1/12", "peak/x/999999999"])
+def test_a_tag_is_read_back_as_it_was_written(text: str) -> None:
+    tag = parse_tag(text)
+    assert tag is not None and str(tag) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "samples", "samples/s", "samples/s/", "samples/s/-1", "samples/s/1.5", "other/s/1", "Samples/s/1"),
+        *("samples//1", "samples/s/1/2", "samples/../1", "samples/s/1234567890", "samples/s/1\n", "samples/é/1"),
+        "samples/" + "s" * 65 + "/1",
+    ],
+)
+def test_anything_else_is_no_tag(text: str) -> None:
+    assert parse_tag(text) is None
+
+
+@pytest.mark.parametrize(
+    ("event_run", "run", "worker"),
+    [
+        ("exp1/memory", "exp1", ""),
+        ("a/b/memory", "a/b", ""),
+        ("exp1/memory/worker_3", "exp1", "worker_3"),
+        ("memory", ".", ""),
+        ("memory/w", ".", "w"),
+        (".", ".", ""),
+        ("exp1", "exp1", ""),
+        ("exp1/train", "exp1/train", ""),
+        ("memory/memory", "memory", ""),
+        ("exp1\\memory", "exp1", ""),
+        ("../x/memory", "../x", ""),
+        ("memory/a/b/c", "memory/a/b/c", ""),
+    ],
+)
+def test_a_run_is_shown_under_the_name_of_the_directory_that_holds_memory(
+    event_run: str, run: str, worker: str
+) -> None:
+    assert run_name(event_run) == (run, worker)
+
+
+def test_a_summary_carries_the_frame_as_a_scalar_string_of_the_class_that_readers_keep() -> None:
+    (value,) = frame_summary(Tag("s", "meta", 0), b"\x00\xff\x00").value
+    assert value.tag == "meta/s/0" and list(value.tensor.string_val) == [b"\x00\xff\x00"]
+    assert not value.tensor.tensor_shape.dim
+    assert value.metadata == summary_metadata()
+    assert value.metadata.data_class == summary_pb2.DATA_CLASS_TENSOR
+    assert value.metadata.plugin_data.plugin_name == "tb_memplugin"
+
+
+@given(st.lists(st.integers(0, 30), max_size=100))
+def test_no_tag_holds_more_than_its_events_and_steps_grow_within_it(steps: list[int]) -> None:
+    rotation, held = TagRotation("s", "samples"), defaultdict(list)
+    for step in steps:
+        held[rotation.next(step)].append(step)
+    for of_tag in held.values():
+        assert len(of_tag) <= EVENTS_PER_TAG and of_tag == sorted(set(of_tag))

@@ -1,4 +1,4 @@
-"""Snapshots that users describe: what is accepted, and what is said of what is not."""
+"""Snapshots that users describe as mappings."""
 
 from typing import Any
 

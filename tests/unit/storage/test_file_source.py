@@ -1,0 +1,418 @@
+"""Sources of frames: event files, also while they are written, and a data provider."""
+
+import os
+import pathlib
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import fsspec
+import numpy as np
+import pytest
+from reading_cases import MIB, event_files, make_samples, write_small_run
+from tensorboard import errors
+from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2, types_pb2
+from tensorboard.data import provider as provider_lib
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from tb_memplugin.storage.files import FileSource, ProviderSource, SourceError, TagContent, file_source, provider_source
+from tb_memplugin.storage.frames import Tag, codec, frame_summary, tfrecord
+from tb_memplugin.storage.write import RunWriter
+
+
+def all_contents(source: FileSource) -> dict[tuple[str, str], TagContent]:
+    listing = source.listing()
+    wanted = {run: list(tags) for run, tags in listing.items()}
+    return {(content.event_run, content.tag): content for content in source.read(wanted)}
+
+
+def append(path: pathlib.Path, *events: event_pb2.Event) -> None:
+    with path.open("ab") as file:
+        writer = RecordWriter(file)
+        for event in events:
+            writer.write(event.SerializeToString())
+
+
+OURS = event_pb2.Event(step=2, summary=frame_summary(Tag("s", "samples", 0), b"frame"))
+
+
+def test_a_users_own_events_beside_ours_are_left_alone(tmp_path: pathlib.Path) -> None:
+    # GIVEN a user's event file with scalars, one under our name, and one of our frames
+    path = tmp_path / "exp" / "events.out.tfevents.1.host"
+    path.parent.mkdir()
+    scalars = [summary_pb2.Summary.Value(tag=tag, simple_value=1.0) for tag in ("loss", "tb_memplugin")]
+    others = [event_pb2.Event(step=1, summary=summary_pb2.Summary(value=[value])) for value in scalars]
+    append(path, *others, OURS, others[0])
+    # THEN only ours is listed, byte for byte
+    contents = all_contents(FileSource(tmp_path))
+    assert [(key, [frame.data for frame in content.frames]) for key, content in contents.items()] == [
+        (("exp", "samples/s/0"), [b"frame"])
+    ]
+
+
+def test_only_what_grew_is_read_again(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN a run that is being written
+    writer = RunWriter(tmp_path / "exp")
+    writer.samples(make_samples(range(1000), range(1000)))
+    writer.flush()
+    source = FileSource(tmp_path)
+    first = source.listing()
+    # WHEN nothing happens, the marks stay
+    assert source.listing() == first
+    # WHEN it grows
+    (path,) = event_files(tmp_path)
+    before = path.stat().st_size
+    writer.samples(make_samples([1000], [5]))
+    writer.flush()
+    read: list[int] = []
+    original = tfrecord.walk_records
+
+    def spy(read_at: tfrecord.ReadAt, start: int, end: int) -> Iterator[tfrecord.Record | tfrecord.Loss]:
+        read.append(start)
+        return original(read_at, start, end)
+
+    monkeypatch.setattr(tfrecord, "walk_records", spy)
+    second = source.listing()
+    # THEN the look begins where the last one ended, and only the tag that grew has another mark
+    assert read == [before]
+    changed = {tag for tag, mark in second["exp/memory"].items() if first["exp/memory"].get(tag) != mark}
+    # A flush also writes a roll-up when one is due.
+    assert {tag.split("/")[0] for tag in changed} - {"rollups"} == {"samples"}
+    writer.close()
+
+
+def test_a_record_that_was_half_written_is_read_when_it_is_whole(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    (path,) = event_files(tmp_path)
+    whole, source, counts = path.read_bytes(), FileSource(tmp_path), []
+    for content in (whole[:-10], whole):
+        path.write_bytes(content)
+        counts.append(sum(len(content.frames) for content in all_contents(source).values()))
+        damage = source.damage()
+        assert damage == {} if content == whole else "ends inside a record" in damage["exp/memory"][0]
+    assert counts[1] == counts[0] + 1
+
+
+def test_a_file_replaced_by_a_shorter_one_is_read_anew(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    (path,) = event_files(tmp_path)
+    source = FileSource(tmp_path)
+    source.listing()
+    path.unlink()
+    append(path, OURS)
+    assert list(all_contents(source)) == [("exp/memory", "samples/s/0")]
+
+
+def test_files_that_vanish_between_listing_and_reading_are_a_source_error_or_left_out(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    source = FileSource(tmp_path)
+    wanted = {run: list(tags) for run, tags in source.listing().items()}
+    shutil.rmtree(tmp_path / "exp")
+    with pytest.raises(SourceError, match="cannot be read now"):
+        list(source.read(wanted))
+    assert source.listing() == {}
+
+
+def test_links_are_followed_and_cycles_are_not(tmp_path: pathlib.Path) -> None:
+    # GIVEN a run behind a link, and links back to where they came from
+    write_small_run(tmp_path / "elsewhere" / "exp")
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    os.symlink(tmp_path / "elsewhere" / "exp", logs / "linked")
+    os.symlink(logs, logs / "circle")
+    os.symlink(tmp_path / "nowhere", logs / "dangling")
+    # THEN the run is read once under the link's name
+    assert list(FileSource(logs).listing()) == ["linked/memory"]
+
+
+def test_a_log_directory_may_be_the_run_or_its_memory_directory(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    assert list(FileSource(tmp_path / "exp").listing()) == ["memory"]
+    assert list(FileSource(str(tmp_path / "exp" / "memory") + "/").listing()) == ["."]
+
+
+def test_several_files_of_one_session_are_one(tmp_path: pathlib.Path) -> None:
+    # GIVEN a writer that begins a new file after each flush, as on remote file systems
+    writer = RunWriter(tmp_path / "exp", max_file_bytes=1)
+    for first in range(0, 40, 10):
+        writer.samples(make_samples(range(first, first + 10), [MIB] * 10))
+        writer.flush()
+    writer.close()
+    assert len(event_files(tmp_path)) == 5
+    contents = all_contents(FileSource(tmp_path)).values()
+    frames = [frame.data for content in contents if content.tag.startswith("samples") for frame in content.frames]
+    assert [codec.decode(data).sequence for data in frames] == [0, 1, 2, 3]
+
+
+def test_a_remote_file_system_is_read() -> None:
+    files = fsspec.filesystem("memory")
+    writer = RunWriter(
+        "memory://logs/exp",
+        open_file=lambda path: RecordWriter(files.open(path, "wb")),
+        make_directories=lambda path: files.makedirs(path, exist_ok=True),
+    )
+    writer.samples(make_samples(range(10), range(10)))
+    writer.close()
+    found = {(run, tag.split("/")[0]) for run, tag in all_contents(FileSource("memory://logs"))}
+    assert found == {("exp/memory", stream) for stream in ("meta", "samples", "peak")}
+
+
+LARGE = tensor_shape_pb2.TensorShapeProto(dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=40_000_000)])
+
+
+@pytest.mark.parametrize(
+    "tensor",
+    [
+        tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, tensor_shape=LARGE, string_val=[b"x" * 100]),
+        tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[b"a", b"b"]),
+        tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING),
+        tensor_pb2.TensorProto(dtype=types_pb2.DT_FLOAT, float_val=[1.0]),
+    ],
+    ids=["a large stated shape", "two strings", "none", "a number"],
+)
+def test_a_tensor_that_is_not_one_string_is_refused(tensor: tensor_pb2.TensorProto, tmp_path: pathlib.Path) -> None:
+    # GIVEN such a tensor before a frame
+    odd = event_pb2.Event(step=1, summary=OURS.summary)
+    odd.summary.value[0].tensor.CopyFrom(tensor)
+    append(tmp_path / "events.out.tfevents.1", odd, OURS)
+    # THEN the frame is there, and the other event is damage
+    source = FileSource(tmp_path)
+    (content,) = all_contents(source).values()
+    assert [frame.data for frame in content.frames] == [b"frame"]
+    assert "the event of step 1 at byte 12 of events.out.tfevents.1 does not hold one string" in source.damage()["."][0]
+
+
+def age(path: pathlib.Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+def frames(source: FileSource) -> int:
+    wanted = {run: list(tags) for run, tags in source.listing().items()}
+    return sum(len(content.frames) for content in source.read(wanted))
+
+
+def test_a_record_that_is_being_written_is_no_damage(tmp_path: pathlib.Path) -> None:
+    # GIVEN a file that ends inside a record
+    write_small_run(tmp_path / "exp")
+    (path,) = event_files(tmp_path)
+    path.write_bytes(path.read_bytes()[:-10])
+
+    def damage(live: bool) -> str:
+        source = FileSource(tmp_path, live=live)
+        source.listing()
+        return str(source.damage())
+
+    # WHEN it was written a moment ago, a server waits
+    assert damage(live=True) == "{}"
+    # AND for a single look it is damage, as for a server later
+    assert "ends inside a record" in damage(live=False)
+    age(path, 60)
+    assert damage(live=True) == damage(live=False)
+
+
+def test_the_end_of_a_file_whose_writer_lives_is_no_damage(tmp_path: pathlib.Path) -> None:
+    writer = RunWriter(tmp_path / "exp")
+    writer.samples(make_samples(range(10), range(10)))
+    writer.flush()
+    (path,) = event_files(tmp_path)
+    with path.open("ab") as file:
+        file.write(b"\x10")
+    age(path, 60)
+    source = FileSource(tmp_path)
+    source.listing()
+    assert source.damage() == {}
+    writer.close()
+    source.listing()
+    assert "ends inside a record" in source.damage()["exp/memory"][0]
+
+
+def test_a_listing_that_finds_no_change_is_the_same_object(tmp_path: pathlib.Path) -> None:
+    write_small_run(os.fsdecode(os.fsencode(tmp_path) + b"/exp\xff"))
+    source = FileSource(tmp_path)
+    assert source.listing() is source.listing()
+    # AND names that are not UTF-8 are read
+    assert list(source.listing()) == ["exp\\xff/memory"] and frames(source) > 0
+
+
+def test_pipes_and_broken_links_are_not_opened_and_sentences_contain_no_path(tmp_path: pathlib.Path) -> None:
+    write_small_run(tmp_path / "exp")
+    os.mkfifo(tmp_path / "exp" / "memory" / "events.out.tfevents.9")
+    os.symlink(tmp_path / "nowhere", tmp_path / "exp" / "memory" / "events.out.tfevents.a")
+    source = FileSource(tmp_path)
+    assert frames(source) > 0
+    first, second = source.damage()["exp/memory"]
+    assert first == "run exp/memory: events.out.tfevents.9 cannot be read: not a regular file"
+    assert "events.out.tfevents.a" in second and str(tmp_path) not in second
+
+
+def test_a_file_changed_in_place_is_read_anew(tmp_path: pathlib.Path) -> None:
+    # GIVEN a file that was listed, and then a byte of it changes
+    write_small_run(tmp_path / "exp")
+    (path,) = event_files(tmp_path)
+    source = FileSource(tmp_path)
+    before = source.listing()["exp/memory"]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    age(path, 5)
+    # THEN it is read again, and no cached content fits its marks
+    after = source.listing()["exp/memory"]
+    assert source.damage()["exp/memory"] and not after.items() & before.items()
+
+
+def test_a_longer_file_in_its_place_is_not_taken_for_one_that_grew(tmp_path: pathlib.Path) -> None:
+    for name in ("exp", "other/exp"):
+        write_small_run(tmp_path / name)
+    (path,), (other,) = (event_files(tmp_path / name) for name in ("exp", "other"))
+    source = FileSource(tmp_path / "exp")
+    source.listing()
+    path.write_bytes(other.read_bytes() * 2)
+    found, expected = source.listing(), FileSource(tmp_path / "other" / "exp").listing()
+    assert found.keys() == {"memory"} and source.damage() == {}
+    assert found["memory"].keys() == expected["memory"].keys()
+
+
+def test_records_of_others_delay_a_server_only_briefly_and_nothing_stays_unread(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a run, and a user's file with many scalars before one of our frames
+    write_small_run(tmp_path / "exp")
+    (path,) = event_files(tmp_path)
+    (tmp_path / "user").mkdir()
+    user = tmp_path / "user" / "events.out.tfevents.1"
+    with user.open("wb") as file:
+        writer = RecordWriter(file)
+        for step in range(20_000):
+            value = summary_pb2.Summary.Value(tag="loss", simple_value=step)
+            writer.write(event_pb2.Event(step=step, summary=summary_pb2.Summary(value=[value])).SerializeToString())
+        file.write(path.read_bytes())
+    monkeypatch.setattr(file_source, "_OTHER_SECONDS", 0.01)
+    monkeypatch.setattr(file_source, "SCAN_SECONDS", 0.02)
+    source = FileSource(tmp_path, live=True)
+    # WHEN it is listed with little time, the run is there at once
+    assert list(source.listing()) == ["exp/memory"]
+    # AND after some listings everything is, which is said until then
+    listings = 0
+    while any("still being read" in text for text in source.damage().get("user", ())) or listings == 0:
+        source.listing()
+        listings += 1
+        assert listings < 1000
+    assert frames(source) == frames(FileSource(tmp_path)) and source.damage() == {}
+
+
+class Provider:
+    """Holds `data[run][tag]` as lists of frames; `fails` says for which (run, tag) pairs a read fails."""
+
+    def __init__(self, data: Mapping[str, Mapping[str, list[bytes]]], fails: Any = lambda pairs: False) -> None:
+        self.data, self.fails, self.batches = data, fails, []  # type: ignore[var-annotated]
+
+    def list_tensors(self, context: Any, *, experiment_id: str, plugin_name: str) -> Any:
+        assert (experiment_id, plugin_name) == ("", "tb_memplugin")
+        return {
+            run: {
+                tag: provider_lib.TensorTimeSeries(
+                    max_step=len(frames), max_wall_time=1.0, plugin_content=b"", description="", display_name=""
+                )
+                for tag, frames in tags.items()
+            }
+            for run, tags in self.data.items()
+        }
+
+    def read_tensors(
+        self, context: Any, *, experiment_id: str, plugin_name: str, downsample: int, run_tag_filter: Any
+    ) -> Any:
+        assert downsample == provider_source.ALL
+        pairs = [
+            (run, tag) for run in run_tag_filter.runs for tag in run_tag_filter.tags if tag in self.data.get(run, {})
+        ]
+        self.batches.append(len(pairs))
+        if self.fails(pairs):
+            raise RuntimeError("RESOURCE_EXHAUSTED: message larger than max\nmore")
+        found: dict[str, dict[str, list[provider_lib.TensorDatum]]] = {}
+        for run, tag in pairs:
+            found.setdefault(run, {})[tag] = [
+                provider_lib.TensorDatum(step=at, wall_time=1.0, numpy=np.array(frame, dtype=object))
+                for at, frame in enumerate(self.data[run][tag])
+            ]
+        return found
+
+
+def source(provider: Any) -> ProviderSource:
+    return ProviderSource(provider, None, "")
+
+
+def read_all(reading: ProviderSource) -> dict[tuple[str, str], list[bytes]]:
+    wanted = {run: list(tags) for run, tags in reading.listing().items()}
+    return {
+        (content.event_run, content.tag): [frame.data for frame in content.frames] for content in reading.read(wanted)
+    }
+
+
+def test_everything_is_read_once_in_growing_batches() -> None:
+    data = {"r": {f"samples/s/{at}": [b"\x00" + bytes([at % 256]) * 10 + b"\x00\x00"] * 8 for at in range(1000)}}
+    provider = Provider(data)
+    assert read_all(source(provider)) == {("r", tag): frames for tag, frames in data["r"].items()}
+    assert sum(provider.batches) == 1000 and len(provider.batches) < 8
+
+
+def test_batches_stay_below_what_an_answer_may_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider_source, "AIM_BATCH_BYTES", 4_000)
+    provider = Provider({"r": {f"samples/s/{at}": [bytes(1_000)] for at in range(64)}})
+    read_all(source(provider))
+    assert provider.batches[0] == 16 and max(provider.batches[1:]) <= 4
+
+
+def test_an_answer_over_the_limit_is_asked_for_in_smaller_parts() -> None:
+    # GIVEN a data server that answers at most five tags at once
+    data = {"r": {f"samples/s/{at}": [b"x"] for at in range(40)}}
+    provider = Provider(data, fails=lambda pairs: len(pairs) > 5)
+    # THEN all of them are read
+    assert len(read_all(source(provider))) == 40
+
+
+def test_one_tag_that_cannot_be_converted_costs_itself() -> None:
+    data = {"r": {f"samples/s/{at}": [b"x"] for at in range(20)}}
+    provider = Provider(data, fails=lambda pairs: ("r", "samples/s/7") in pairs)
+    reading = source(provider)
+    wanted = {run: list(tags) for run, tags in reading.listing().items()}
+    contents = {content.tag: content for content in reading.read(wanted)}
+    assert [tag for tag, content in contents.items() if not content.frames] == ["samples/s/7"]
+    assert "RESOURCE_EXHAUSTED" in contents["samples/s/7"].damage[0] and "\n" not in contents["samples/s/7"].damage[0]
+
+
+def test_a_provider_that_is_gone_is_a_source_error_after_few_tries() -> None:
+    provider = Provider({"r": {f"samples/s/{at}": [b"x"] for at in range(1000)}}, fails=lambda pairs: True)
+    with pytest.raises(SourceError, match="cannot be read now"):
+        read_all(source(provider))
+    assert len(provider.batches) <= 30
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (ConnectionError("gone"), SourceError, "cannot be listed now"),
+        (errors.PermissionDeniedError("not yours"), errors.PermissionDeniedError, "not yours"),  # TensorBoard's own
+    ],
+)
+def test_a_listing_that_fails_is_a_source_error(error: Exception, raised: type[Exception], message: str) -> None:
+    with pytest.raises(raised, match=message):
+        source(mock.Mock(**{"list_tensors.side_effect": error})).listing()
+
+
+def test_responses_and_fields_of_none_are_empty() -> None:
+    empty = source(mock.Mock(**{"list_tensors.return_value": None, "read_tensors.return_value": None}))
+    assert empty.listing() == {} and list(empty.read({"r": ["meta/s/0"]})) == []
+
+
+@pytest.mark.parametrize("odd", [3.5, [b"x"] * 400_000], ids=["a number", "many strings"])
+def test_values_other_than_one_string_are_reported_and_left_out(odd: Any) -> None:
+    (content,) = source(Provider({"r": {"meta/s/0": [b"frame", odd]}})).read({"r": ["meta/s/0"]})
+    assert [frame.data for frame in content.frames] == [b"frame"]
+    assert content.damage == ("1 events of the tag do not hold one string",)
+
+
+def test_tags_that_vanished_are_left_out() -> None:
+    assert list(source(Provider({"r": {}})).read({"r": ["meta/s/0"], "gone": ["meta/s/1"]})) == []
