@@ -91,14 +91,14 @@ class LaterSessions:
         """Whether a later session trained or traced the record's step again."""
         return self.repeats(record.step) or (record.step, record.phase, record.device) in self._snapshots
 
-    def without_repeated_samples(self, samples: Samples) -> Samples:
+    def without_repeated_samples(self, samples: Content) -> Content:
         if not self._firsts or not len(samples):
             return samples
         at = np.searchsorted(self._firsts, samples.step, side="right") - 1
         keep = (at < 0) | (samples.step > np.asarray(self._lasts)[at])
         return samples if keep.all() else take_rows(samples, keep)
 
-    def without_repeated_activations(self, activations: LayerActivations) -> LayerActivations:
+    def without_repeated_activations(self, activations: Content) -> Content:
         for later, trained in self._activations:
             activations = without_repeated_cells(activations, later, trained)
         return activations
