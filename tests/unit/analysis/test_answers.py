@@ -29,17 +29,7 @@ from tb_memplugin.analysis import (
 )
 from tb_memplugin.analysis.answer import AnswerEvidence
 from tb_memplugin.export.text import describe_run, format_run
-from tb_memplugin.schema import (
-    MISSING,
-    HeldTensorGroup,
-    LedgerRow,
-    Oom,
-    OomStatus,
-    Phase,
-    Run,
-    Samples,
-    Snapshot,
-)
+from tb_memplugin.schema import MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Samples, Snapshot
 from tb_memplugin.storage.read import join_samples, samples_of_workers
 
 FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"

@@ -47,17 +47,7 @@ from tb_memplugin.schema import (
 from tb_memplugin.server import Handlers, Stretch
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource, Room, StoredFrame, TagContent
-from tb_memplugin.storage.frames import (
-    STREAMS,
-    Frame,
-    OpenFrame,
-    Tag,
-    codec,
-    frame_of,
-    read_frame,
-    start_of,
-    tfrecord,
-)
+from tb_memplugin.storage.frames import STREAMS, Frame, OpenFrame, Tag, codec, frame_of, read_frame, start_of, tfrecord
 from tb_memplugin.storage.merge import merge
 from tb_memplugin.storage.read import (
     ACTIVATIONS,
