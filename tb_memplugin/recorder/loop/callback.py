@@ -265,11 +265,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             timing._hook_times.setdefault(hook, []).append(began - time.perf_counter())
 
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        if self._is_other(-1):
-            return
-        self._fitting = False
-        self._phase_ended("train_function")
-        self._session.set_epoch(None)
+        if self._phase_ended("train_function"):
+            self._session.set_epoch(None)
 
     def on_test_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._phase_begins("validation", "test_function")
@@ -278,8 +275,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._begin_without_training("validation", "on_test_batch_begin")
 
     def on_test_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        if not self._is_other(-1):
-            self._phase_ended("test_function")
+        self._phase_ended("test_function")
 
     def on_predict_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self._phase_begins("predict", "predict_function")
@@ -288,8 +284,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._begin_without_training("predict", "on_predict_batch_begin")
 
     def on_predict_end(self, logs: Mapping[str, Any] | None = None) -> None:
-        if not self._is_other(-1):
-            self._phase_ended("predict_function")
+        self._phase_ended("predict_function")
 
     def _count(self) -> int:
         step = _iterations(self.model) if self._next is None else self._next
@@ -311,11 +306,16 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._session.end_step()
         self._session.before_data(phase)
 
-    def _phase_ended(self, function: str) -> None:
+    def _phase_ended(self, function: str) -> bool:
+        """Handle the end of a phase, unless it is another model's."""
+        if self._is_other(-1):
+            return False
+        self._fitting = self._fitting and function != "train_function"
         self._unguard(function)
         self._session.end_step()
         if not self._fitting:
             self._session.pause()
+        return True
 
 
 def _timing_list(frame: Any) -> Callable[[], Any]:

@@ -15,8 +15,9 @@ import pytest
 import tensorflow as tf
 
 import tb_memplugin
+from tb_memplugin.recorder.automatic import AutomaticRecording, Wrapping
 from tb_memplugin.recorder.automatic import programs as automatic
-from tb_memplugin.recorder.automatic.programs import AfterImport, AutomaticRecording, Wrapping
+from tb_memplugin.recorder.automatic.programs import AfterImport
 from tb_memplugin.recorder.watch import hooks
 
 NAME = "tb_memplugin_test_module"

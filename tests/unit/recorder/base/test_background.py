@@ -6,8 +6,7 @@ import types
 
 import pytest
 
-from tb_memplugin.recorder.base import background
-from tb_memplugin.recorder.base.background import Background
+from tb_memplugin.recorder.base import Background, background
 
 HANGS_SECONDS = 120
 """A wait that takes this long has failed; how quickly it succeeds is not asserted."""

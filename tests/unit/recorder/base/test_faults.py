@@ -4,7 +4,8 @@ import logging
 
 import pytest
 
-from tb_memplugin.recorder.base.isolation import MAX_STEP_NOTES, Faults
+from tb_memplugin.recorder.base import Faults
+from tb_memplugin.recorder.base.isolation import MAX_STEP_NOTES
 
 
 def fail() -> None:

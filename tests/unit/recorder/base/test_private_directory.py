@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tb_memplugin.recorder.base import PrivateDirectory, remove_abandoned
 from tb_memplugin.recorder.base import isolation as private_directory
-from tb_memplugin.recorder.base.isolation import PrivateDirectory, remove_abandoned
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.base import isolation as process
-from tb_memplugin.recorder.base.isolation import uncounted
+from tb_memplugin.recorder.base import uncounted
 
 kept: list[Any] = []
 

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from tb_memplugin.errors import RecordingError
-from tb_memplugin.recorder.base.settings import checked_settings
+from tb_memplugin.recorder.base import checked_settings
 
 GOOD = {"overhead": 0.005, "trace_steps": None, "devices": None, "keep_profile": False, "worker": ""}
 CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tb_memplugin.recorder.base import Due, changes
-from tb_memplugin.recorder.devices import samples
-from tb_memplugin.recorder.devices.samples import DROPPED, RESIDENT_SECONDS, OrdinarySteps, ResidentMemory, SampleBuffer
+from tb_memplugin.recorder.devices import OrdinarySteps, SampleBuffer, samples
+from tb_memplugin.recorder.devices.samples import DROPPED, RESIDENT_SECONDS, ResidentMemory
 from tb_memplugin.schema import MISSING
 
 NEVER = Due()

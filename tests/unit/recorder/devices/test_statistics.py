@@ -10,8 +10,9 @@ from unittest import mock
 import pytest
 
 from tb_memplugin.environment import VARIABLE
+from tb_memplugin.recorder.devices import Driver
 from tb_memplugin.recorder.devices import statistics as devices
-from tb_memplugin.recorder.devices.statistics import Driver, DriverFigures
+from tb_memplugin.recorder.devices.statistics import DriverFigures
 from tb_memplugin.schema import MISSING
 
 

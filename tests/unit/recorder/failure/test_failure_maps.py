@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from map_cases import memory_map
 
-from tb_memplugin.recorder.base.isolation import PrivateDirectory
-from tb_memplugin.recorder.failure import failure_maps
-from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFile, DumpFiles, FailureMaps
+from tb_memplugin.recorder.base import PrivateDirectory
+from tb_memplugin.recorder.failure import FailureMaps, failure_maps
+from tb_memplugin.recorder.failure.failure_maps import VARIABLE, DumpFile, DumpFiles
 from tb_memplugin.schema import MISSING
 
 POOL_BYTES = 1 << 14

@@ -19,13 +19,19 @@ from trace_cases import graph
 
 from tb_memplugin.attribution import OomEvent, StepChunks
 from tb_memplugin.importers import Request
-from tb_memplugin.recorder.devices.statistics import Device
-from tb_memplugin.recorder.failure import failure_maps
-from tb_memplugin.recorder.failure.failure_maps import VARIABLE, FailureMaps, dump_files
-from tb_memplugin.recorder.failure.post_mortems import OomWatch, OwnedMap, Place, RecentSteps
-from tb_memplugin.recorder.failure.raised import RaisedError, memory_request
-from tb_memplugin.recorder.watch.batches import batch_notes
-from tb_memplugin.recorder.watch.notes import call_notes
+from tb_memplugin.recorder.devices import Device
+from tb_memplugin.recorder.failure import (
+    FailureMaps,
+    OomWatch,
+    OwnedMap,
+    Place,
+    RaisedError,
+    RecentSteps,
+    failure_maps,
+    memory_request,
+)
+from tb_memplugin.recorder.failure.failure_maps import VARIABLE, dump_files
+from tb_memplugin.recorder.watch import batch_notes, call_notes
 from tb_memplugin.schema import (
     MISSING,
     BatchFacts,

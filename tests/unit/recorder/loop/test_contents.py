@@ -8,9 +8,10 @@ import pytest
 from dump_cases import make_dump
 
 from tb_memplugin.device_contents import LayerSum
-from tb_memplugin.recorder.devices.statistics import Device
+from tb_memplugin.recorder.devices import Device
 from tb_memplugin.recorder.loop import contents as module
-from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers, _Tensor, memory_summary
+from tb_memplugin.recorder.loop import memory_summary
+from tb_memplugin.recorder.loop.contents import _categories, _last_step, _layers, _Tensor
 
 KIB = 1 << 10
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.heap.holders import Kept
+from tb_memplugin.recorder.heap import Kept
 from tb_memplugin.recorder.loop import counters
 from tb_memplugin.recorder.loop.counters import DENSE_ROWS, CounterRows, ProgramCounts, SessionEnds
 from tb_memplugin.schema import MISSING

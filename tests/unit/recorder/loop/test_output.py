@@ -12,10 +12,9 @@ from reading_cases import MIB, make_samples, make_table
 from rollup_cases import rollups_of
 
 import tb_memplugin
-from tb_memplugin.recorder.base.isolation import Faults
-from tb_memplugin.recorder.base.settings import Settings, checked_settings
+from tb_memplugin.recorder.base import Faults, Settings, checked_settings
+from tb_memplugin.recorder.devices import SampleBuffer
 from tb_memplugin.recorder.devices import samples as sample_buffer
-from tb_memplugin.recorder.devices.samples import SampleBuffer
 from tb_memplugin.recorder.loop import output
 from tb_memplugin.recorder.loop.counters import CounterRows
 from tb_memplugin.recorder.loop.output import FILES, RUN_TAG, Output, PeakScalars, RemoteRecordFile, ScalarPoint

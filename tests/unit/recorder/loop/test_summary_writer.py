@@ -11,8 +11,7 @@ from reading_cases import make_snapshot
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 import tb_memplugin
-from tb_memplugin.recorder.loop import summary_writer
-from tb_memplugin.recorder.loop.summary_writer import SummaryWriter, recording_writer
+from tb_memplugin.recorder.loop import SummaryWriter, recording_writer, summary_writer
 from tb_memplugin.schema import MISSING
 
 

@@ -10,16 +10,15 @@ from dump_cases import make_dump
 
 from tb_memplugin.importers import summarize_dump
 from tb_memplugin.recorder.base import Due
+from tb_memplugin.recorder.tracing import HostBuffers, StepEnds
 from tb_memplugin.recorder.tracing import schedule as step_ends
 from tb_memplugin.recorder.tracing.schedule import (
     EARLY_SECONDS,
     LOOK_SECONDS,
     MAX_WAITING,
     SHARE,
-    HostBuffers,
     KeptRequests,
     KeptTimelines,
-    StepEnds,
     TraceSchedule,
 )
 from tb_memplugin.schema import PHASES

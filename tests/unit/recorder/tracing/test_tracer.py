@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from dump_cases import CHUNKS, make_dump
 
-from tb_memplugin.recorder.base import Due
-from tb_memplugin.recorder.base.isolation import Faults
-from tb_memplugin.recorder.base.settings import checked_settings
-from tb_memplugin.recorder.devices.samples import PassedSteps
-from tb_memplugin.recorder.devices.statistics import Device
+from tb_memplugin.recorder.base import Due, Faults, checked_settings
+from tb_memplugin.recorder.devices import Device, PassedSteps
+from tb_memplugin.recorder.tracing import StepTracer
 from tb_memplugin.recorder.tracing import tracer as step_tracer
 from tb_memplugin.recorder.tracing.profiler import ProfilerBusyError
-from tb_memplugin.recorder.tracing.tracer import MAX_WAITING, TRACING, StepTracer
+from tb_memplugin.recorder.tracing.tracer import MAX_WAITING, TRACING
 from tb_memplugin.schema import TraceFacts
 
 FACTS = TraceFacts(mode="xla")
