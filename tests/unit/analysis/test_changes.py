@@ -9,7 +9,6 @@ import numpy.typing as npt
 import pytest
 from reading_cases import DEVICE, MIB, make_layer, make_run, make_samples, make_snapshot, make_table
 
-from tb_memplugin import load
 from tb_memplugin.analysis import (
     Epoch,
     LayerChange,
@@ -140,6 +139,7 @@ LEFT = traced(33)
 LEFT = dataclasses.replace(LEFT, ledger=(*LEFT.ledger, OLD_MODEL), in_use_bytes=LEFT.in_use_bytes + OLD_MODEL.bytes)
 SMALLER = [traced(11, activations=200 * MIB), *(traced(step, size=8) for step in (20, 30))]
 UNFROZEN = [traced(25), traced(33, slots=113 * MIB, activations=231 * MIB)]
+FAILED = dataclasses.replace(traced(12, size=96, activations=490 * MIB), at_failure=True)
 LARGER = [traced(11, size=4), traced(12, size=96, activations=490 * MIB)]
 BOTH = [traced(25, slots=55 * MIB), traced(33, slots=113 * MIB, former=55 * MIB)]
 
@@ -157,6 +157,9 @@ BOTH = [traced(25, slots=55 * MIB), traced(33, slots=113 * MIB, former=55 * MIB)
         (SMALLER, (), "Step 20: batch 16 → 8, −100 MiB"),
         ([traced(11, size=1024), traced(12, size=2048)], (), "Step 12: batch 1,024 → 2,048, +0 B"),
         ([traced(11, size=None), traced(12)], (), None),
+        # A failed step counts alone, also with a smaller batch.
+        ([traced(10, size=4), traced(11, size=4), FAILED, traced(13, size=4)], (), "Step 12: batch 4 → 96, +390 MiB"),
+        ([traced(11), dataclasses.replace(traced(12, size=8), at_failure=True)], (), "Step 12: batch 16 → 8, +0 B"),
         ([traced(25), traced(33, size=32, slots=MIB)], TABLES, "Step 30: unfroze backbone, batch 16 → 32, +1.0 MiB"),
     ],
 )
@@ -236,17 +239,6 @@ def test_varying_batch_sizes_are_no_change(seed: int) -> None:
     assert said(run_of(snapshots, peaks=values)) == []
 
 
-def test_a_recorded_failure_of_a_larger_batch() -> None:
-    """The stored run is that of the demo: batches of 4 sequences, then one of 96."""
-    stored = load(FIXTURES / "runs")["out_of_memory"]
-    sized = [one if one.at_failure else dataclasses.replace(one, batch_size=4) for one in stored.snapshots]
-    (change,) = step_changes(dataclasses.replace(stored, snapshots=tuple(sized)), DEVICE, "train")
-    last, failed = sized[-2:]
-    size = (failed.in_use_bytes - last.in_use_bytes) / MIB
-    assert change.sentence() == f"Step {stored.ooms[0].step}: batch 4 → 96, +{size:.0f} MiB"
-    assert change.before is not None and change.before.step == last.step
-
-
 def of_size(step: int, size: int | None, activations: int = 100 * MIB) -> Snapshot:
     return dataclasses.replace(make_snapshot(step, activations=activations), batch_size=size)
 
@@ -267,9 +259,3 @@ def test_partial_batches_are_left_out() -> None:
     assert steps_of({3: 16, 40: 7}) == [3]
     # A smaller batch that stays is compared.
     assert steps_of({3: 16, 9: 7, 12: 7}) == steps_of({3: None, 9: 7, 12: None}, ends=(9,)) == [3, 9, 12]
-
-
-def test_a_failed_step_is_always_compared() -> None:
-    failed = dataclasses.replace(of_size(20, 8), at_failure=True)
-    run = make_run(make_samples(range(21), [200 * MIB] * 21), snapshots=(of_size(3, 16), failed))
-    assert [one.step for one in comparable_steps(run, DEVICE, "train")] == [3, 20]

@@ -44,14 +44,9 @@ def test_names_and_sizes_are_said_the_largest_first() -> None:
     assert "14.0 MiB (14 % of the peak of step 80)" in sentence
     assert f"{RESNET} (10.0 MiB), {ADAM} (4.0 MiB)." in sentence
     assert "`tb_memplugin.release_unused()`" in sentence
-
-
-def test_less_than_one_percent_and_slots_in_use_are_no_finding() -> None:
-    run = run_with(
-        LedgerRow("net/dense", "optimizer_state", True, 1000 * MIB, 0),
-        LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 9 * MIB, 0),
-    )
-    assert findings({"": run}) == []
+    # Less than one percent and slots in use are no finding.
+    used = LedgerRow("net/dense", "optimizer_state", True, 1000 * MIB, 0)
+    assert findings({"": run_with(used, LedgerRow(f"{ADAM}/net/dense", "optimizer_state", None, 9 * MIB, 0))}) == []
 
 
 def test_the_share_is_of_a_training_step_where_one_has_a_breakdown() -> None:
@@ -167,8 +162,7 @@ def test_the_second_run_lasts_from_its_first_request_to_the_next_gradient() -> N
         sentence = finding(dataclasses.replace(run, timelines=timelines))
         assert sentence == f"CPU:0: 2 layers run again in the backward pass (net/a, net/b). {said}"
 
-
-def test_an_exact_recomputation_or_none_is_no_finding() -> None:
+    # An exact recomputation or none is no finding.
     assert finding(recomputing(layer("net/block", "Block", "exact"))) is None
     assert finding(recomputing(layer("net/block", "Block", None))) is None
 

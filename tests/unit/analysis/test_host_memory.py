@@ -80,11 +80,6 @@ def test_growth_is_found_and_its_part_named(name: str) -> None:
     assert sentence.endswith(f"largest growth from step 1000 to step 1990: {PART_NAMES[name]}, 248 MiB.")
 
 
-def test_a_part_that_only_one_step_knows_hides_what_grows() -> None:
-    read = {"tf_data_bytes": {500: MIB, 1990: MIB}, "pinned_pool_bytes": {1990: MIB}}
-    assert host_growth(run_with(growing(MIB // 4), **read)).parts == {}
-
-
 def test_the_page_calls_the_parts_the_same() -> None:
     model = pathlib.Path(__file__).parents[3] / "frontend" / "src" / "model"
     words = "".join(path.read_text("utf-8") for path in model.glob("*.ts"))
@@ -100,6 +95,9 @@ def test_a_jump_is_named_and_its_part_is_not_what_grows() -> None:
     assert found.parts == {"tf_data_bytes": 0, "other_bytes": 990 * MIB // 4}
     assert found.jumps == ((901, 800 * MIB),)
     assert "(including jumps of 800 MiB); largest growth" in found.sentence()
+    # A part that only one step knows hides what grows.
+    read = {"tf_data_bytes": {500: MIB, 1990: MIB}, "pinned_pool_bytes": {1990: MIB}}
+    assert host_growth(run_with(growing(MIB // 4), **read)).parts == {}
     # Read once on either side of the jump, what grows is not known.
     found = host_growth(run_with(resident, tf_data_bytes={500: 0, 1990: 800 * MIB}))
     assert found.parts == {} and found.first_step is None

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reading_cases import DEVICE, MIB, make_samples, make_table
@@ -125,11 +124,13 @@ def test_a_traced_step_without_a_sample_is_a_row_too() -> None:
     assert row(shown, 0) == {"activations": 1000}
 
 
-def test_an_unknown_peak_has_no_composition() -> None:
-    # GIVEN an allocator that tells no peak
-    samples = make_samples([0, 1], [MISSING, 50], in_use=[5, 5])
+def test_an_unknown_peak_has_no_composition_and_nothing_recorded_no_rows() -> None:
+    samples = make_samples([0, 1], [MISSING, 50], in_use=[5, 5])  # of an allocator that tells no peak
     shown = view(make_run(samples, (make_table(0, unfrozen=False),)))
     assert (shown.composition[0] == MISSING).all() and shown.composition[1].sum() == 50
+    for device in ("CPU:0", "GPU:7"):
+        shown = overview(make_run(), device, "train", None, None, 100)
+        assert len(shown.rows.step) == 0 and shown.composition.shape == (0, len(shown.groups))
 
 
 def test_only_the_requested_steps_and_phase_and_one_row_a_step_with_the_highest_peak() -> None:
@@ -140,12 +141,6 @@ def test_only_the_requested_steps_and_phase_and_one_row_a_step_with_the_highest_
     shown = overview(run, DEVICE, "validation", None, None, 100)
     assert shown.rows.step.tolist() == [5, 9]
     assert shown.figures.peak_bytes.tolist() == [120, 97] and shown.figures.in_use_bytes.tolist() == [2, 4]
-
-
-@pytest.mark.parametrize("device", ["CPU:0", "GPU:7"])
-def test_nothing_recorded_gives_no_rows(device: str) -> None:
-    shown = overview(make_run(), device, "train", None, None, 100)
-    assert len(shown.rows.step) == 0 and shown.composition.shape == (0, len(shown.groups))
 
 
 def test_reduction_keeps_traced_steps_and_the_peak() -> None:
@@ -227,15 +222,12 @@ def test_a_jump_between_traced_steps_is_drawn_where_it_was_measured() -> None:
     traced = EndMemory(column(0, 10), column(0, 50), column(0, 0))
     values, known = long_lived(rows, traced, np.asarray([[7], [57]]))
     assert known.all() and values[:, 0].tolist() == [7] * 3 + [57] * 8
+    # Steps with another layer table are not interpolated.
+    values, known = long_lived(rows._replace(table=rows.step // 3), traced, np.asarray([[7], [57]]))
+    assert known.tolist() == [True] * 3 + [False] * 8
     # WHEN the bytes at step end are unknown, THEN they follow the step
     unknown = rows._replace(end_bytes=np.full(11, MISSING))
     assert long_lived(unknown, traced, np.asarray([[7], [57]]))[0][:, 0].tolist() == list(range(7, 58, 5))
-
-
-def test_steps_with_another_layer_table_are_not_interpolated() -> None:
-    rows = EndMemory(column(5, 15), column(10, 10), column(0, 1))
-    values, known = long_lived(rows, EndMemory(column(0), column(10), column(0)), np.asarray([[3]]))
-    assert known.tolist() == [True, False] and values[0, 0] == 3
 
 
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=40), st.sets(st.integers(0, 39), max_size=5))

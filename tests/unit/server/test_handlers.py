@@ -11,7 +11,7 @@ from reading_cases import DEVICE, MIB, START, make_map, make_samples, make_timel
 
 from tb_memplugin.errors import NotFoundError
 from tb_memplugin.schema import MISSING
-from tb_memplugin.server import Columns, Handlers, Stretch, series
+from tb_memplugin.server import Handlers, Stretch, series
 from tb_memplugin.server.messages import MapPlace
 from tb_memplugin.storage import Reader
 from tb_memplugin.storage.files import FileSource
@@ -34,19 +34,13 @@ def test_a_map_is_found_by_device_step_and_phase(source: FileSource, handlers: H
     written = make_map(3)
     answer = handlers.map(source, "exp", MapPlace(None, DEVICE, 3, "train"))
     assert (answer.fields["step"], answer.fields["device"], answer.fields["chunks"]) == (3, DEVICE, len(written))
+    for place in (("GPU:7", 3, "train"), (DEVICE, 4, "train"), (DEVICE, 3, "validation")):
+        with pytest.raises(NotFoundError, match=f"no memory map of step {place[1]} in phase {place[2]}"):
+            handlers.map(source, "exp", MapPlace(None, *place))
     assert answer.columns["bytes"].tolist() == written.bytes.tolist()
     assert answer.columns["owner"].tolist() == [0, MISSING, MISSING, 1, MISSING]
     assert [region["bytes"] for region in answer.fields["regions"]] == written.region_bytes.tolist()
     assert sum(region["bytes"] for region in answer.fields["regions"]) == written.pool_bytes == 16 * MIB
-
-
-@pytest.mark.parametrize(
-    "place",
-    [MapPlace(None, DEVICE, 4, "train"), MapPlace(None, DEVICE, 3, "validation"), MapPlace(None, "GPU:7", 3, "train")],
-)
-def test_a_map_that_is_not_there_is_said(source: FileSource, handlers: Handlers, place: MapPlace) -> None:
-    with pytest.raises(NotFoundError, match=f"no memory map of step {place.step} in phase {place.phase}"):
-        handlers.map(source, "exp", place)
 
 
 def test_the_map_of_a_failed_allocation_is_found_by_its_index(source: FileSource, handlers: Handlers) -> None:
@@ -85,15 +79,10 @@ def test_the_division_of_a_device_is_of_a_snapshot(source: FileSource, handlers:
         handlers.device_memory(source, "exp", "GPU:7", None)
 
 
-def host_memory(logdir: pathlib.Path, first: int | None = None, last: int | None = None) -> Columns:
-    stretch = Stretch(DEVICE, "train", first, last, 500)
-    return Handlers(Reader()).host_memory(FileSource(logdir), "run", stretch)
-
-
 def test_host_memory_that_was_never_measured_has_no_summary(tmp_path: pathlib.Path) -> None:
     samples = make_samples(range(20), [MIB] * 20)
     write_samples(tmp_path / "run", dataclasses.replace(samples, host_resident_bytes=np.full(20, MISSING)))
-    answer = host_memory(tmp_path)
+    answer = Handlers(Reader()).host_memory(FileSource(tmp_path), "run", Stretch(DEVICE, "train", None, None, 500))
     assert answer.fields["summary"] is None and {len(column) for column in answer.columns.values()} == {0}
 
 

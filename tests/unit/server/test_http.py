@@ -166,6 +166,9 @@ def test_json_contains_finite_numbers_only() -> None:
     response = responded({"x": None, "name": "<b>é</b>"})
     assert json.loads(response.data) == {"x": None, "name": "<b>é</b>"}
     assert response.content_type == "application/json" and headers_are_safe(response)
+    # A large answer is encoded once and as any other.
+    large = LargeAnswer(run="cluster", peak_bytes=2**53 - 1)
+    assert data_body(large) == data_body(dict(large)) and data_body(large)[0] is data_body(large)[0]
 
 
 def test_large_responses_are_compressed_for_clients_that_accept_it() -> None:
@@ -182,14 +185,6 @@ def test_errors_are_sentences_as_plain_text() -> None:
     response = messages.error_response(request(), 404, "there is no run '\ud800<script>'")
     assert response.status_code == 404 and response.content_type == "text/plain; charset=utf-8"
     assert "there is no run" in response.get_data(as_text=True) and headers_are_safe(response)
-
-
-def test_a_large_answer_is_encoded_once_and_as_any_other() -> None:
-    answer = {"run": "cluster", "devices": [{"peak_bytes": 2**53 - 1}]}
-    large = LargeAnswer(answer)
-    first, again = data_body(large), data_body(large)
-    assert first == data_body(answer)
-    assert first[0] is again[0]
 
 
 @pytest.fixture
@@ -209,6 +204,9 @@ def test_the_files_of_the_page_are_served_with_their_types(page: StaticFiles, tm
         "text/css",
     )
     assert StaticFiles(tmp_path / "missing").names == frozenset()
+    # The page's script is where the package says, and small.
+    assert STATIC_DIRECTORY.parts[-2:] == ("tb_memplugin", "static")
+    assert len(gzip.compress((STATIC_DIRECTORY / "index.js").read_bytes(), 9)) <= 150_000
 
 
 @pytest.mark.parametrize(
@@ -228,8 +226,3 @@ def test_anything_else_is_not_there(page: StaticFiles, name: str) -> None:
 def test_no_name_reaches_a_file_that_is_not_of_the_page(name: str) -> None:
     with pytest.raises(NotFoundError):
         StaticFiles(pathlib.Path(__file__).parent).read(name)
-
-
-def test_the_pages_script_is_where_the_package_says_and_small() -> None:
-    assert STATIC_DIRECTORY.parts[-2:] == ("tb_memplugin", "static")
-    assert len(gzip.compress((STATIC_DIRECTORY / "index.js").read_bytes(), 9)) <= 150_000
