@@ -2,7 +2,6 @@
 status of runs and their order; runs of evaluators, and runs without training."""
 
 import dataclasses
-import pathlib
 import re
 from typing import Any
 
@@ -32,7 +31,6 @@ from tb_memplugin.export.text import describe_run, format_run
 from tb_memplugin.schema import MISSING, HeldTensorGroup, LedgerRow, Oom, OomStatus, Phase, Run, Samples, Snapshot
 from tb_memplugin.storage.read import join_samples, samples_of_workers
 
-FIXTURES = pathlib.Path(__file__).parents[2] / "fixtures"
 STEPS = np.arange(240)
 FLAT = np.full(240, 900 * MIB)
 
@@ -336,14 +334,9 @@ def test_failed_runs_come_first_then_growing_then_fragmented_then_the_newest() -
     ranked = with_ranks(runs, now=1e9)
     assert [run["rank"] for run in ranked] == [4, 3, 2, 1, 0, 6, 5]
     assert [run["status"] for run in ranked] == [run["status"] for run in runs]
-
-
-def test_a_healthy_run_that_recorded_just_now_and_is_not_closed_is_training() -> None:
-    runs = [
-        entry("ok", 0.0, ended=False, recorded_until=100.0),
-        entry("ok", 0.0, ended=True, recorded_until=100.0),
-        entry("growing", 0.0, ended=False, recorded_until=100.0),
-    ]
+    # A healthy run that recorded just now and is not closed is training.
+    told = (("ok", False), ("ok", True), ("growing", False))
+    runs = [entry(status, 0.0, ended=ended, recorded_until=100.0) for status, ended in told]
     assert [run["status"] for run in with_ranks(runs, now=130.0)] == ["training", "ok", "growing"]
     assert [run["status"] for run in with_ranks(runs, now=161.0)] == ["ok", "ok", "growing"]
 
@@ -403,15 +396,12 @@ def test_in_a_run_without_training_the_peak_is_that_of_all_phases() -> None:
     assert device["peak_bytes"] == answers(run, "GPU:0", "predict")[0].figures["peak_bytes"] == 1200 * MIB
 
 
-GROWN = STEPS * (MIB // 4)
-
-
-def in_phase(phase: Phase, grown: bool = False, **parts: object) -> Run:
-    """240 steps of one phase with a peak of 900 MiB, and 300 MiB in use at their ends, which may grow."""
-    more = GROWN * grown
+def in_phase(phase: Phase, **parts: object) -> Run:
+    """240 steps of one phase with a peak of 900 MiB, and 300 MiB in use at their ends."""
     pools = dict.fromkeys((5, 100), (2000 * MIB, 1000 * MIB))
-    sizes = {"in_use": (300 * MIB + more).tolist(), "phase": phase, "pools": pools}
-    return make_run(make_samples(STEPS.tolist(), (900 * MIB + more).tolist(), **sizes), **parts)
+    return make_run(
+        make_samples(STEPS.tolist(), FLAT.tolist(), in_use=[300 * MIB] * 240, phase=phase, pools=pools), **parts
+    )
 
 
 @pytest.mark.parametrize("phase", ["validation", "predict"])
@@ -426,22 +416,16 @@ def test_the_four_answers_are_about_the_recorded_phase(phase: Phase) -> None:
     assert changed.sentence == "No changes in 240 steps"
 
 
-def test_a_phase_after_training_has_a_trend_of_its_own() -> None:
-    training = make_samples(STEPS.tolist(), [900 * MIB] * 240, in_use=[300 * MIB] * 240)
-    generating = make_samples(
-        (240 + STEPS).tolist(), (900 * MIB + GROWN).tolist(), in_use=(300 * MIB + GROWN).tolist(), phase="predict"
-    )
-    run = make_run(join_samples([training, generating])[0])
+@pytest.mark.parametrize("steps", [240 + STEPS, np.full(240, 239)], ids=["steps of its own", "batches of one step"])
+def test_a_phase_after_training_has_a_trend_of_its_own(steps: npt.NDArray[np.int64]) -> None:
+    training = make_samples(STEPS.tolist(), FLAT.tolist(), in_use=[300 * MIB] * 240)
+    grown = (300 * MIB + STEPS * (MIB // 4)).tolist()
+    predicting = make_samples(steps.tolist(), FLAT.tolist(), in_use=grown, phase="predict")
+    run = make_run(join_samples([training, predicting])[0])
     assert answers(run, DEVICE)[1].sentence == "No growth over 240 steps (under 3.0 MiB)"
-    assert answers(run, DEVICE, "predict")[1].evidence.phase == "predict"
-    assert answers(run, DEVICE, "predict")[1].sentence.startswith("+256 KiB/step since step ")
-
-
-def test_batches_after_one_training_step_are_no_trend() -> None:
-    # GIVEN a prediction after training, whose batches have the number of the last training step
-    training = make_samples(STEPS.tolist(), [900 * MIB] * 240, in_use=[300 * MIB] * 240)
-    predicting = make_samples([239] * 240, [900 * MIB] * 240, in_use=(300 * MIB + GROWN).tolist(), phase="predict")
-    assert growth_of(make_run(join_samples([training, predicting])[0]), DEVICE, "predict") is None
+    # Batches after one training step have its number, and are no trend.
+    growing = answers(run, DEVICE, "predict")[1]
+    assert growing.sentence.startswith("+256 KiB/step since step ") == (steps[0] == 240)
 
 
 def test_the_terminal_and_json_show_the_pool_of_the_phase() -> None:

@@ -61,6 +61,15 @@ def test_models_that_are_not_freed_explain_their_bytes() -> None:
     assert text.endswith("optimizers of them still exist")
     text = cause([(0, "dataset_caches", None, 1, MIB // 10, None)])
     assert text == "the dataset is cached in memory, 102 KiB for each batch"
+    # Counters of another worker or an earlier session are not used.
+    rows, later = every_tenth("models_alive", MIB), counters([(1900, "models_alive", "CPU:0", 1, MIB, None)])
+    assert leak(counters=(counters(rows, worker="other"),)).cause is None
+    assert leak(counters=(counters(rows), later)).cause is None
+    # Traces are the cause of device memory only if it is of no layer.
+    sizes = {step: (LedgerRow(None, "other_state", None, step * MIB // 10, 0),) for step in (500, 1500)}
+    traced = tuple(dataclasses.replace(make_snapshot(step), ledger=ledger) for step, ledger in sizes.items())
+    found = leak(snapshots=traced, counters=(counters(every_tenth("traces", MISSING, name="f")),))
+    assert found.cause is not None and found.cause.kind == "retracing"
 
 
 @pytest.mark.parametrize(
@@ -78,13 +87,6 @@ def test_models_that_are_not_freed_explain_their_bytes() -> None:
 )
 def test_no_cause_is_named_that_the_numbers_do_not_support(rows: list[Row]) -> None:
     assert cause(rows) is None
-
-
-def test_counters_of_another_worker_or_an_earlier_session_are_not_used() -> None:
-    rows = every_tenth("models_alive", MIB)
-    later = counters([(1900, "models_alive", "CPU:0", 1, MIB, None)])
-    assert leak(counters=(counters(rows, worker="other"),)).cause is None
-    assert leak(counters=(counters(rows), later)).cause is None
 
 
 def test_traces_and_compilations_are_named_with_the_argument() -> None:
@@ -113,15 +115,6 @@ def test_traces_and_compilations_are_named_with_the_argument() -> None:
 )
 def test_traces_that_do_not_go_with_the_growth_are_no_cause(values, rows: list[Row]) -> None:
     assert host_cause(values, rows) is None
-
-
-def test_traces_are_the_cause_of_device_memory_if_it_is_of_no_layer() -> None:
-    snapshots = tuple(
-        dataclasses.replace(make_snapshot(step), ledger=(LedgerRow(None, "other_state", None, step * MIB // 10, 0),))
-        for step in (500, 1500)
-    )
-    found = leak(snapshots=snapshots, counters=(counters(every_tenth("traces", MISSING, name="f")),))
-    assert found.cause is not None and found.cause.kind == "retracing"
 
 
 def holding(step: int, grown: int, *groups: HeldTensorGroup) -> Snapshot:
@@ -212,14 +205,11 @@ def kept(kind: str, size: int) -> Counters:
     return counters([(step, kind, name, step, size * step if size >= 0 else size, None) for step in steps])
 
 
-def test_kept_iterators_are_named_as_the_cause() -> None:
-    found = leak(counters=(kept("kept_iterators", MISSING),)).cause
-    assert found is not None and found.kind == "kept_iterators"
-    assert found.text.startswith("list `seen` of Data keeps 500 iterators over data sets more than at step 100")
-
-
 @pytest.mark.parametrize(("size", "kind"), [(MIB // 10, "kept_arrays"), (MIB // 100, None), (MIB, None)])
 def test_kept_arrays_are_the_cause_of_growing_host_memory_at_their_rate(size: int, kind: str | None) -> None:
     found = host_growth(host_run(LEAK, counters=(kept("kept_arrays", size),))).cause
     assert (found and found.kind) == kind
     assert not found or found.text.startswith("list `seen` of Data keeps 500 NumPy arrays (50.0 MiB) more")
+    found = leak(counters=(kept("kept_iterators", MISSING),)).cause
+    assert found is not None and found.kind == "kept_iterators"
+    assert found.text.startswith("list `seen` of Data keeps 500 iterators over data sets more than at step 100")
