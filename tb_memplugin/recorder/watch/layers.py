@@ -382,9 +382,9 @@ def _recomputable_units(model: Any) -> dict[str, int]:
     if not isinstance(model, keras.Model):
         return {}
     try:
-        from tb_memplugin.recorder.watch.segments import cut_points, is_graph, segments_between
+        from tb_memplugin.recorder.watch.segments import cut_points, is_graph, segments_of
 
-        segments = segments_between(model, cut_points(model))
+        segments = segments_of(model, cut_points(model))
     except (MemoryPluginError, AttributeError, ImportError, TypeError, ValueError):
         return {}  # a graph of another version of Keras
     units: dict[str, int] = {}

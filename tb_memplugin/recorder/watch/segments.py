@@ -93,17 +93,18 @@ def _cut_points(model: Any, prefix: str, free: set[int]) -> Iterator[str]:
 
 def segments_of(model: Any, plan_or_cuts: Any) -> Segments:
     planned = getattr(plan_or_cuts, "segments", None)
-    if planned is not None:
-        return segments_of_layers(model, planned)
+    if planned is not None:  # all layers of each segment; operations that are no layers lie between and after them
+        named = tuple(tuple(segment) for segment in planned if segment)
+        return _segments(model, named, False) if is_graph(model) else named
     cuts = [plan_or_cuts] if isinstance(plan_or_cuts, str) else plan_or_cuts
     if not isinstance(cuts, Collection):
         raise RecomputationError(f"Pass names of layers, pairs of names, or a plan. Received: {plan_or_cuts!r:.80}")
     if any(not isinstance(one, str) for one in cuts):
-        return segments_from(model, list(cuts))
-    return segments_between(model, list(cuts))
+        return _of_pairs(model, list(cuts))
+    return _between_cuts(model, list(cuts))
 
 
-def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
+def _between_cuts(model: Any, cuts: Sequence[str]) -> Segments:
     """The segments that a sequence of cuts forms: each cut ends one, and layers after the last cut are in none. A
     segment also ends where a nested model with cuts inside begins or ends. In a subclassed model, each cut is the name
     of a layer that is a segment by itself. A cut must be a layer of the model that is called once."""
@@ -134,7 +135,7 @@ def segments_between(model: Any, cuts: Sequence[str]) -> Segments:
     return tuple(tuple(dict.fromkeys(segment)) for segment in segments if segment)
 
 
-def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
+def _of_pairs(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
     """The segments between pairs of layers, the first and the last one of each, in linear order. Operations that are no
     layers, such as `x + y`, belong to the layers that they follow. The layers of a pair must follow each other in one
     (nested) model."""
@@ -150,12 +151,6 @@ def segments_from(model: Any, pairs: Sequence[Sequence[str]]) -> Segments:
                 f"segment by itself: ({first!r}, {first!r})."
             )
     return _segments(model, pairs, True) if is_graph(model) else tuple((first,) for first, _ in pairs)
-
-
-def segments_of_layers(model: Any, segments: Sequence[Sequence[str]]) -> Segments:
-    """Segments that are given by all their layers, with the operations between and after these that are no layers."""
-    named = tuple(tuple(segment) for segment in segments if segment)
-    return _segments(model, named, False) if is_graph(model) else named
 
 
 def _segments(model: Any, groups: Sequence[Sequence[str]], with_layers_between: bool) -> Segments:

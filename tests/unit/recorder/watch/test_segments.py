@@ -1,19 +1,13 @@
 """Cut points of layer graphs, and the segments that cuts form."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import pytest
 
 from tb_memplugin.errors import RecomputationError
-from tb_memplugin.recorder.watch.segments import (
-    cut_points,
-    layer_order,
-    segments_between,
-    segments_from,
-    segments_of,
-    segments_of_layers,
-)
+from tb_memplugin.recorder.watch import cut_points, layer_order, segments_of
 
 L = keras.layers
 
@@ -37,10 +31,10 @@ def test_a_cut_point_is_passed_by_one_tensor() -> None:
 
 def test_a_segment_ends_at_each_cut_and_where_a_nested_model_begins_or_ends() -> None:
     expected = (("first", "second", "add"), ("inner/a", "inner/b"), ("inner/c",), ("pool",))
-    assert segments_between(nested(), ["add", "inner/b", "pool"]) == expected
+    assert segments_of(nested(), ["add", "inner/b", "pool"]) == expected
     # Without a cut inside, a nested model is one layer; what follows the last cut is in no segment.
-    assert segments_between(nested(), ["add", "inner"]) == (("first", "second", "add"), ("inner",))
-    assert segments_between(nested(), []) == ()
+    assert segments_of(nested(), ["add", "inner"]) == (("first", "second", "add"), ("inner",))
+    assert segments_of(nested(), []) == ()
 
 
 def test_tensors_that_go_round_a_nested_model_leave_no_cut_inside() -> None:
@@ -64,12 +58,12 @@ def test_a_layer_that_is_called_twice_marks_no_place() -> None:
     model = keras.Model(inputs, L.Dense(1, name="out")(shared(L.ReLU(name="relu")(shared(inputs)))))
     assert cut_points(model) == ("relu",)
     with pytest.raises(RecomputationError, match="shared is called 2 times"):
-        segments_between(model, ["shared"])
+        segments_of(model, ["shared"])
 
 
 def test_wrong_cuts_are_refused() -> None:
     with pytest.raises(RecomputationError, match="no layer nowhere"):
-        segments_between(nested(), ["nowhere"])
+        segments_of(nested(), ["nowhere"])
 
 
 def test_keras_own_models_have_the_cut_points_of_their_blocks() -> None:
@@ -81,9 +75,9 @@ def test_keras_own_models_have_the_cut_points_of_their_blocks() -> None:
 def test_pairs_of_layers_are_segments_with_what_lies_between() -> None:
     pairs = [("first", "add"), ("inner/a", "inner/b"), ("pool", "pool")]
     expected = (("first", "second", "add"), ("inner/a", "inner/b"), ("pool",))
-    assert segments_from(nested(), pairs) == segments_of(nested(), pairs) == expected
+    assert segments_of(nested(), pairs) == expected
     # A nested model that no pair names the inside of is one layer.
-    assert segments_from(nested(), [("second", "pool")]) == (("second", "add", "inner", "pool"),)
+    assert segments_of(nested(), [("second", "pool")]) == (("second", "add", "inner", "pool"),)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +91,7 @@ def test_pairs_of_layers_are_segments_with_what_lies_between() -> None:
 )
 def test_pairs_that_are_no_segments_are_refused(pairs: list[tuple[str, ...]], words: str) -> None:
     with pytest.raises(RecomputationError, match=words):
-        segments_from(nested(), pairs)
+        segments_of(nested(), pairs)
 
 
 def test_a_shared_layer_begins_a_segment_at_its_next_call() -> None:
@@ -105,7 +99,7 @@ def test_a_shared_layer_begins_a_segment_at_its_next_call() -> None:
     inputs = keras.Input((4,))
     tensor = L.ReLU(name="relu")(shared(inputs))
     model = keras.Model(inputs, L.Dense(1, name="out")(L.Dense(4, name="last")(shared(tensor))))
-    assert segments_from(model, [("shared", "relu"), ("shared", "last")]) == (("shared", "relu"), ("shared", "last"))
+    assert segments_of(model, [("shared", "relu"), ("shared", "last")]) == (("shared", "relu"), ("shared", "last"))
 
 
 def residual() -> Any:
@@ -122,12 +116,12 @@ def test_operations_that_are_no_layers_belong_to_the_layers_that_they_follow() -
     assert len(sums) == 2
     expected = (("first", sums[0]), ("wide", "inner", sums[1]))
     # A pair names layers only, and so do a plan's segments: layer tables have no operations.
-    assert segments_from(model, [("first", "first"), ("wide", "inner")]) == expected
-    assert segments_of_layers(model, [("first",), ("wide", "inner")]) == expected
-    assert segments_between(model, sums) == expected
+    assert segments_of(model, [("first", "first"), ("wide", "inner")]) == expected
+    assert segments_of(model, SimpleNamespace(segments=[("first",), ("wide", "inner")])) == expected
+    assert segments_of(model, sums) == expected
 
 
 def test_an_operation_between_two_layers_is_in_their_segment() -> None:
     model = residual()
-    (segment,) = segments_of_layers(model, [("first", "wide", "inner")])
+    (segment,) = segments_of(model, SimpleNamespace(segments=[("first", "wide", "inner")]))
     assert segment == tuple(name for name in layer_order(model) if name != "out")
