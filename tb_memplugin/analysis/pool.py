@@ -67,7 +67,7 @@ class PoolGrowth:
         return f"{grew}: no free chunk was large enough for a request, although the highest peak did not rise."
 
 
-def _sessions_of(run: Run, wall_time: Floats) -> Integers:
+def _session_numbers(run: Run, wall_time: Floats) -> Integers:
     return np.searchsorted(np.sort(run.session_starts), wall_time, side="right").astype(np.int64)
 
 
@@ -91,7 +91,7 @@ def _growths(run: Run, device: str) -> tuple[tuple[PoolGrowth, ...], tuple[str, 
     ]
     moments = np.concatenate([np.asarray(traced, np.float64).reshape(-1, 4), of_samples])
     moments = moments[np.argsort(moments[:, 1], kind="stable")]
-    session = _sessions_of(run, moments[:, 1])
+    session = _session_numbers(run, moments[:, 1])
     found: list[PoolGrowth] = []
     sentences: list[str] = []
     for index in np.unique(session[moments[:, 3] != MISSING]).tolist():
@@ -165,7 +165,7 @@ def pool_steps(
         ratio[row] = np.nan if snapshot.fragmentation is None else snapshot.fragmentation
     columns: dict[str, npt.NDArray[Any]] = {
         **values_of(view.rows, "step", "wall_time"),
-        "session": _sessions_of(run, view.rows.wall_time),
+        "session": _session_numbers(run, view.rows.wall_time),
         "in_use_bytes": figures.in_use_bytes,
         "peak_bytes": peak,
         "capacity_bytes": figures.capacity_bytes,

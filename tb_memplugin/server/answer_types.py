@@ -197,24 +197,19 @@ def _with_records(objects: Mapping[str, Fields]) -> Mapping[str, Fields]:
 
 OBJECTS = _with_records(_OBJECTS)
 """Name of an object to its fields; a route says which of them it answers with."""
-
-
-_POOL_STEPS = (
-    *("step", "wall_time", "session", "in_use_bytes", "peak_bytes", "capacity_bytes"),
-    *("pool_source", "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
-)
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "OVERVIEW_COLUMNS": (
         *("step", "epoch", "wall_time", "host_resident_bytes", "snapshot", "traced"),
         *(field.name for field in schema.fields_of(schema.DeviceSamples)),
     ),
-    "POOL_COLUMNS": _POOL_STEPS,
+    "POOL_COLUMNS": (
+        *("step", "wall_time", "session", "in_use_bytes", "peak_bytes", "capacity_bytes"),
+        *("pool_source", "pool_bytes", "largest_free_bytes", "fragmentation", "rounding_bytes"),
+    ),
     "MAP_COLUMNS": schema.column_names(schema.MemoryMap, "chunks"),
     "TIMELINE_COLUMNS": schema.column_names(schema.Timeline, "allocations"),
 }
 """List of the columns of a route in the page's schema."""
-
-
 _CHECKS = {str: "text", bool: "flag", int: "number", float: "number"}
 
 

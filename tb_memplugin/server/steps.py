@@ -78,10 +78,8 @@ class Steps(Lookup):
 
     def timelines(self, source: Source, run: str, device: str | None) -> dict[str, Any]:
         loaded = self._reader.run(source, run, {*BASIC, TIMELINES})
-        return {
-            "run": run,
-            "timelines": [_timeline_facts(one) for one in loaded.run.timelines if device in (None, one.device)],
-        }
+        chosen = [one for one in loaded.run.timelines if device in (None, one.device)]
+        return {"run": run, "timelines": [_timeline_facts(one) for one in chosen]}
 
     def timeline(self, source: Source, run: str, device: str, step: int, phase: Phase) -> Columns:
         """Of several timelines of a step, that of the highest peak."""
@@ -131,20 +129,14 @@ class Steps(Lookup):
 
 
 def _map_facts(memory_map: MemoryMap) -> dict[str, Any]:
-    return {
-        **values_of(memory_map, "step", "phase", "device", "wall_time"),
-        "chunks": len(memory_map),
-        **values_of(memory_map, "in_use_bytes", "pool_bytes", "capacity_bytes", "complete", "not_available"),
-    }
+    sizes = values_of(memory_map, "in_use_bytes", "pool_bytes", "capacity_bytes", "complete", "not_available")
+    return {**values_of(memory_map, "step", "phase", "device", "wall_time"), "chunks": len(memory_map), **sizes}
 
 
 def _timeline_facts(timeline: Timeline) -> dict[str, Any]:
-    return {
-        **values_of(timeline, "step", "phase", "device", "wall_time", "mode", "in_use_bytes"),
-        "allocations": len(timeline),
-        "moments": len(timeline.time_ns),
-        **values_of(timeline, "peak", "events", "duration_ns", "not_available"),
-    }
+    names = ("step", "phase", "device", "wall_time", "mode", "in_use_bytes", "peak", "events", "duration_ns")
+    counts = {"allocations": len(timeline), "moments": len(timeline.time_ns)}
+    return {**values_of(timeline, *names, "not_available"), **counts}
 
 
 STEP_ROUTES = {
