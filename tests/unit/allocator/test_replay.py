@@ -1,6 +1,7 @@
 """The part of a trace between two memory maps, and its replay."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -187,101 +188,57 @@ def test_chunks_that_differ_at_the_end_are_counted() -> None:
     assert (replay.chunks, replay.of_chunks) == (len(end) - 1, len(end) + 1)
 
 
-def test_a_pool_that_grows_takes_its_regions_from_the_end_map() -> None:
-    step = Traced((BASE, 2 * KIB))
-    start = step.map()
-    step.allocate(1500)
-    step.allocator.grow(BASE + (1 << 20), 4 * KIB)
-    step.allocate(3000)
-    step.allocator.grow(BASE + (1 << 24), 8 * KIB)
-    step.allocate(8000)
-    end = step.map()
-    part = between_maps(step.events.trace(), start, end)
-    replay = TraceReplay(part, 1)
-    assert complete(replay.check)
-    # AND after the second event, the pool has only the first of them
-    assert replay.map.region_address.tolist() == [BASE, BASE + (1 << 20)]
-    assert replay.map.pool_bytes == 6 * KIB
-
-
-def test_regions_below_each_other_are_told_apart_by_the_requests_that_took_them() -> None:
-    # GIVEN a pool that grows twice, downwards and without a gap, in a map that shows no border between the regions
-    step = Traced((BASE, 2 * KIB))
-    start = step.map()
-    upper = BASE + (1 << 20)
-    step.allocate(1500)
-    step.allocator.grow(upper, 4 * KIB)
-    step.allocate(3 * KIB)
-    step.allocator.grow(upper - 8 * KIB, 8 * KIB)
-    step.allocate(5 * KIB)
-    step.allocate(3 * KIB)
-    end = as_listed(step.map())
-    assert (upper - 8 * KIB, 12 * KIB) in zip(end.region_address.tolist(), end.region_bytes.tolist(), strict=True)
-    # THEN every request is replayed at its address
-    replay = TraceReplay(between_maps(step.events.trace(), start, end), 0)
-    assert complete(replay.check)
-    assert replay.grown == [(upper, 4 * KIB), (upper - 8 * KIB, 8 * KIB)]
-
-
 def as_listed(memory_map: MemoryMap) -> MemoryMap:
     """The map as in a dump, which does not list regions: adjacent ones are one unless free chunks meet."""
     used = memory_map.state == IN_USE
     begins = np.ones(len(memory_map), bool)
     begins[1:] = (memory_map.address[:-1] + memory_map.bytes[:-1] != memory_map.address[1:]) | ~(used[:-1] | used[1:])
     region = np.cumsum(begins) - 1
-    return dataclasses.replace(
-        memory_map,
-        region=region,
-        region_address=memory_map.address[begins],
-        region_bytes=np.bincount(region, weights=memory_map.bytes).astype(np.int64),
-    )
+    sizes = np.bincount(region, weights=memory_map.bytes).astype(np.int64)
+    address = memory_map.address[begins]
+    return dataclasses.replace(memory_map, region=region, region_address=address, region_bytes=sizes)
 
 
-def test_a_pool_that_grows_by_a_neighbor_of_its_region() -> None:
-    step = Traced((BASE, 2 * KIB))
-    step.allocate(1500)
-    start = as_listed(step.map())
-    step.allocator.grow(BASE + 2 * KIB, 4 * KIB)
-    step.allocate(3000)
-    end = as_listed(step.map())
-    assert len(end.region_address) == 1
-    replay = TraceReplay(between_maps(step.events.trace(), start, end), 0)
-    assert complete(replay.check)
-    assert replay.map.pool_bytes == 6 * KIB
+FAR, FARTHER = BASE + (1 << 20), BASE + (1 << 24)
 
 
-def test_a_border_that_only_the_end_map_shows_is_one_in_the_step() -> None:
-    # GIVEN two neighboring regions that are full when the step begins
-    step = Traced((BASE, 2 * KIB), (BASE + 2 * KIB, 2 * KIB))
-    addresses = [step.allocate(1500), step.allocate(1500)]
-    start = as_listed(step.map())
-    assert len(start.region_address) == 1
-    # WHEN both become free, then their chunks do not merge
-    for address in addresses:
-        assert address is not None
-        step.free(address)
-    step.allocate(700)
-    step.allocate(200)
-    end = as_listed(step.map())
-    assert len(end.region_address) == 2
-    assert complete(TraceReplay(between_maps(step.events.trace(), start, end), 0).check)
+@pytest.mark.parametrize(
+    ("regions", "before", "within", "bordered", "grown"),
+    [
+        ([(BASE, 2)], [], [1500, (FAR, 4), 3000, (FARTHER, 8), 8000], (1, 3), [(FAR, 4), (FARTHER, 8)]),
+        # A pool that grows twice, downwards and without a gap, in a map that shows no border between the regions
+        ([(BASE, 2)], [], [1500, (FAR, 4), 3072, (FAR - 8192, 8), 5120], (1, 2), [(FAR, 4), (FAR - 8192, 8)]),
+        ([(BASE, 2)], [1500], [(BASE + 2048, 4), 3000], (1, 1), [(BASE + 2048, 4)]),  # a neighbor
+        # Two neighboring regions that are full when the step begins: their chunks do not merge when they become free
+        ([(BASE, 2), (BASE + 2048, 2)], [1500, 1500], [-1, -1, 700, 200], (1, 2), []),
+        ([(BASE, 2), (FAR, 4)], [1500, 4000], [-2, (FAR, 0), (FARTHER, 8), 8000], (2, 2), [(FARTHER, 8)]),  # returned
+    ],
+)
+def test_regions_that_come_and_go_are_taken_from_the_end_map(regions, before, within, bordered, grown) -> None:
+    step = Traced(*((address, size * KIB) for address, size in regions))
 
+    def act(actions: list[Any]) -> MemoryMap:
+        """Allocate some bytes, free the n-th of the live chunks (-n), grow by a region, or return one (of 0 KiB)."""
+        for action in actions:
+            if isinstance(action, tuple) and action[1]:
+                step.allocator.grow(action[0], action[1] * KIB)
+            elif isinstance(action, tuple):
+                del step.allocator.regions[action[0]]
+            elif action < 0:
+                step.free(step.live[-1 - action])
+            else:
+                assert step.allocate(action) is not None
+        return as_listed(step.map())
 
-def test_returned_region_is_removed_before_the_pool_grows() -> None:
-    step = Traced((BASE, 2 * KIB), (BASE + (1 << 20), 4 * KIB))
-    kept, freed = step.allocate(1500), step.allocate(4000)
-    start = step.map()
-    assert kept is not None and freed is not None
-    step.free(freed)
-    del step.allocator.regions[BASE + (1 << 20)]
-    step.allocator.grow(BASE + (1 << 24), 8 * KIB)
-    step.allocate(8000)
-    end = step.map()
+    start, end = act(before), act(within)
+    assert (len(start.region_address), len(end.region_address)) == bordered
     part = between_maps(step.events.trace(), start, end)
-    assert len(part) == 2
-    assert complete(TraceReplay(part, 1).check)
-    assert TraceReplay(part, 0).map.region_address.tolist() == [BASE, BASE + (1 << 20)]
-    assert TraceReplay(part, 1).map.region_address.tolist() == [BASE, BASE + (1 << 24)]
+    replay = TraceReplay(part, len(part) - 1)
+    assert complete(replay.check)
+    assert replay.grown == [(address, size * KIB) for address, size in grown]
+    assert replay.map.pool_bytes == end.pool_bytes
+    # AND at its first event, the pool has none of the regions that it grows by later
+    assert set(TraceReplay(part, 0).map.region_address.tolist()) >= set(start.region_address.tolist())
 
 
 @given(STEPS, STEPS, STEPS)

@@ -283,47 +283,34 @@ def groups(new: list[tuple[str, TensorFact]], old: list[TensorFact], lines: dict
     step.run("peak", [(0x90000, 64 * BYTES)], [(0x90000, 64 * BYTES)])
     for op, tensor in new:
         step.run(op, [(tensor.address, BYTES)])
-    ops = {op: OpFact("m/a", "forward", line=lines.get(op)) for op, _ in new}
-    facts = TraceFacts(
-        trainable={"m": True, "m/a": True},
-        graphs=graph(**ops, da=BACKWARD),
-        tensors=tuple(old),
-        tensors_at_end=tuple(tensor for _, tensor in new),
-    )
+    graphs = graph(**{op: OpFact("m/a", "forward", line=lines.get(op)) for op, _ in new}, da=BACKWARD)
+    facts = TraceFacts(graphs=graphs, tensors=tuple(old), tensors_at_end=tuple(tensor for _, tensor in new))
     return list(ledger_of(step.trace(), facts).held_tensors)
 
 
 OLD = [kept(0x1000), kept(0x3000)]
 LEAK = HeldTensorGroup((32, 32), "float32", 2, 2 * BYTES, HISTORY)
+PATH = "module __main__ › history (list) › "
+REACHED = [dataclasses.replace(tensor, retaining_path=f"{PATH}[{at}]") for at, tensor in enumerate(OLD)]
+SEVERAL = [("a", kept(0x5000)), ("b", kept(0x7000)), ("b", kept(0x9000))]
 
 
 @pytest.mark.parametrize(
-    ("new", "line"),
+    ("new", "old", "lines", "line", "path"),
     [
-        (kept(0x5000), "train.py:10"),
-        (kept(0x5000, CACHE), None),
-        (kept(0x5000, None), None),
-        (kept(0x5000, shape=(1024,)), None),
+        ([("a", kept(0x5000))], OLD, {"a": "train.py:10"}, "train.py:10", None),  # their like
+        ([("a", kept(0x5000, CACHE))], OLD, {"a": "train.py:10"}, None, None),
+        ([("a", kept(0x5000, None))], OLD, {"a": "train.py:10"}, None, None),
+        ([("a", kept(0x5000, shape=(1024,)))], OLD, {"a": "train.py:10"}, None, None),
+        # Of several lines, the one that made most of them counts, even if it is unknown
+        (SEVERAL, OLD, {"a": "train.py:10", "b": "train.py:11"}, "train.py:11", None),
+        (SEVERAL, OLD, {"a": "train.py:10"}, None, None),
+        ([], REACHED, {}, None, f"{PATH}[…]"),  # what the paths share
+        ([], [REACHED[0], OLD[1]], {}, None, f"{PATH}[0]"),  # a path that is unknown does not count
     ],
-    ids=["their like", "another holder", "an unknown holder", "another shape"],
 )
-def test_older_tensors_have_the_line_of_their_like_that_the_step_made(new: TensorFact, line: str | None) -> None:
-    assert groups([("a", new)], OLD, {"a": "train.py:10"}) == [dataclasses.replace(LEAK, line=line)]
-
-
-def test_of_several_lines_the_one_that_made_most_of_them_counts_even_if_it_is_unknown() -> None:
-    new = [("a", kept(0x5000)), ("b", kept(0x7000)), ("b", kept(0x9000))]
-    lines = {"a": "train.py:10", "b": "train.py:11"}
-    assert groups(new, OLD, lines) == [dataclasses.replace(LEAK, line="train.py:11")]
-    assert groups(new, OLD, {"a": "train.py:10"}) == [LEAK]
-
-
-def test_a_group_has_what_the_paths_to_its_tensors_share() -> None:
-    path = "module __main__ › history (list) › "
-    old = [dataclasses.replace(tensor, retaining_path=f"{path}[{at}]") for at, tensor in enumerate(OLD)]
-    assert groups([], old, {}) == [dataclasses.replace(LEAK, retaining_path=f"{path}[…]")]
-    # A path that is unknown does not count, and a step that makes none of them knows no line.
-    assert groups([], [old[0], OLD[1]], {}) == [dataclasses.replace(LEAK, retaining_path=f"{path}[0]")]
+def test_older_tensors_have_the_line_of_their_like_that_the_step_made(new, old, lines, line, path) -> None:
+    assert groups(new, old, lines) == [dataclasses.replace(LEAK, line=line, retaining_path=path)]
 
 
 def test_a_tensor_that_lives_at_the_peak_is_counted_with_its_line() -> None:
@@ -371,21 +358,23 @@ def test_constants_of_a_function_belong_to_the_layer_that_uses_them() -> None:
     assert rows(snapshot)[None, "inputs"] == 80_000
 
 
-def test_constants_of_one_size_in_several_layers_each_have_a_chunk_or_have_no_layer() -> None:
-    both = with_constants(constant(80_000, "m/a"), constant(80_000, "m/b"))
-    assert state_of(ledger_of(constants_step(80_000, 80_000), both)) == {"m/a": 80_000, "m/b": 80_000}
-    # BUT TensorFlow may keep one of equal constants only
-    assert state_of(ledger_of(constants_step(80_000), both)) == {None: 80_000}
+ONE, BOTH = [constant(80_000, "m/a")], [constant(80_000, "m/a"), constant(80_000, "m/b")]
 
 
-def test_more_chunks_than_constants_are_theirs_only_if_nothing_else_is_likely() -> None:
-    facts = with_constants(constant(80_000, "m/a"))
-    assert state_of(ledger_of(constants_step(80_000, 80_000), facts)) == {"m/a": 160_000}
-    small = with_constants(constant(2048, "m/a"))
-    assert state_of(ledger_of(constants_step(2048, 2048), small)) == {"m/a": 2048, None: 2048}
-    # AND a batch has the same size
-    batches = dataclasses.replace(facts, earlier=Earlier(input_sizes=frozenset({80_000})))
-    assert "m/a" not in state_of(ledger_of(constants_step(80_000, 80_000), batches))
+@pytest.mark.parametrize(
+    ("sizes", "constants", "batches", "expected"),
+    [
+        ((80_000, 80_000), BOTH, (), {"m/a": 80_000, "m/b": 80_000}),
+        ((80_000,), BOTH, (), {None: 80_000}),  # TensorFlow may keep one of equal constants only
+        # More chunks than constants are theirs only if nothing else is likely
+        ((80_000, 80_000), ONE, (), {"m/a": 160_000}),
+        ((2048, 2048), [constant(2048, "m/a")], (), {"m/a": 2048, None: 2048}),
+        ((80_000, 80_000), ONE, (80_000,), {}),  # a batch has the same size
+    ],
+)
+def test_constants_of_one_size_each_have_a_chunk_or_have_no_layer(sizes, constants, batches, expected) -> None:
+    facts = dataclasses.replace(with_constants(*constants), earlier=Earlier(input_sizes=frozenset(batches)))
+    assert state_of(ledger_of(constants_step(*sizes), facts)) == expected
 
 
 def test_a_variable_of_no_model_and_a_sparse_gradient_made_dense_are_named() -> None:

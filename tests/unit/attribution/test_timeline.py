@@ -340,27 +340,21 @@ def test_the_shape_of_an_event_counts_if_it_takes_the_requested_bytes(text, dtyp
 
 
 def test_an_event_without_a_shape_has_that_of_the_ops_output() -> None:
-    # GIVEN an op whose outputs are open in the batch, one of which is a mask of other bytes
+    # GIVEN an op whose outputs are open in the batch, one of which is a mask of other bytes, and one with two outputs
+    # of the same bytes
     outputs: dict[str, Any] = {"output_shapes": ((-1, 64), (-1, 64)), "output_dtypes": ("float32", "bool")}
-    facts = dataclasses.replace(
-        FACTS, graphs=graph(a=OpFact("m/a", "forward", **outputs), b=OpFact("m/b", "forward", **outputs))
-    )
+    two = OpFact("m/a", "forward", output_shapes=((32, 32), (1024,)), output_dtypes=("float32", "float32"))
+    ops = {"a": OpFact("m/a", "forward", **outputs), "b": OpFact("m/b", "forward", **outputs), "two": two}
+    facts = dataclasses.replace(FACTS, graphs=graph(**ops))
     step = Recorder()
     step.run("a", [(0x1000, 4096)])
     step.run("b", [(0x9000, 4096)])
     step.run("b", [(0x19000, 1024), (0x29000, 2048)])
-    trace = step.trace()
-    assert shapes_of(trace, facts) == [None] * 4
+    step.run("two", [(0x39000, 4096)])
+    assert shapes_of(step.trace(), facts) == [None] * 5
     # THEN with the recorded batch, the output of exactly these bytes is the one
     known, mask = TensorShape((16, 64), "float32"), TensorShape((16, 64), "bool")
-    assert shapes_of(trace, dataclasses.replace(facts, batch=BatchFacts(16))) == [known, known, mask, None]
-
-
-def test_two_outputs_of_the_same_bytes_tell_nothing() -> None:
-    fact = OpFact("m/a", "forward", output_shapes=((32, 32), (1024,)), output_dtypes=("float32", "float32"))
-    step = Recorder()
-    step.run("a", [(0x1000, 4096)])
-    assert shapes_of(step.trace(), dataclasses.replace(FACTS, graphs=graph(a=fact))) == [None]
+    assert shapes_of(step.trace(), dataclasses.replace(facts, batch=BatchFacts(16))) == [known, known, mask, None, None]
 
 
 def test_older_chunks_have_the_shape_of_their_variable_or_tensor() -> None:
