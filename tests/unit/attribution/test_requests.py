@@ -16,16 +16,7 @@ UINT8, HALF = 4, 19
 
 
 def power_of(
-    size: int,
-    category: Any = "workspace",
-    *,
-    op: str = "a",
-    text: str | None = None,
-    dtype: int = FLOAT,
-    region: str = "output",
-    device: str = "GPU:0",
-    layer: str | None = None,
-    **facts: Any,
+    size, category="workspace", *, op="a", text=None, dtype=FLOAT, region="output", device="GPU:0", layer=None, **facts
 ) -> int:
     """The power of the only request of a step, by an op with these facts, of `size` bytes with a shape or without."""
     step = Recorder()
@@ -100,16 +91,13 @@ def test_a_batch_grows_and_its_data_set_does_not(examples: int, text: str | None
 
 @pytest.mark.parametrize("known", [True, False])
 def test_an_input_that_is_older_than_the_step(known: bool) -> None:
-    held = tuple(
-        TensorFact("inputs", 256 * examples, address, (examples, 64), "float32")
-        for address, examples in ((0x1000, 4096), (0x200000, BATCH))
-    )
+    places = ((0x1000, 4096), (0x200000, BATCH))
+    held = tuple(TensorFact("inputs", 256 * size, at, (size, 64), "float32") for at, size in places if known)
     given = BatchFacts(BATCH, (((-1, 64), "float32"),))
-    facts = dataclasses.replace(FACTS, graphs=graph(), batch=given, tensors=held if known else ())
     step = Recorder()
-    step.run("a", [], [(0x1000, 256 * 4096), (0x200000, 256 * BATCH)])
-    trace = step.trace()
-    powers = BatchPowers(Classifier(trace, facts), BATCH)
+    step.run("a", [], [(at, 256 * size) for at, size in places])
+    facts = dataclasses.replace(FACTS, graphs=graph(), batch=given, tensors=held)
+    powers = BatchPowers(Classifier(step.trace(), facts), BATCH)
     assert [powers.of(chunk, "inputs") for chunk in (0, 1)] == [0, 1]
 
 
@@ -138,9 +126,9 @@ TABLE = VariableFact(
 )
 
 
-def power_beside_words(fact, text, dtype, size, category="workspace", region="temp", words=WORDS):
+def power_beside_words(fact, text, dtype, size, category="workspace", region="temp", words=None) -> int:
     """The power of a request beside a result of 16 × 32 words, by an op of a layer whose kernel is 64 × 48."""
-    facts = dataclasses.replace(FACTS, graphs=graph(words=words, a=fact), variables=(KERNEL, TABLE))
+    facts = dataclasses.replace(FACTS, graphs=graph(words=words or WORDS, a=fact), variables=(KERNEL, TABLE))
     step = Recorder()
     step.run("words", [(0x100000, 2 * BATCH * 32 * 64)])
     step.run("a", [(0x1000, size)], region=region)
@@ -171,22 +159,16 @@ def test_a_kernels_copies_of_its_operands_follow_their_dimensions(text: str, siz
     assert power_beside_words(product, text, FLOAT, size, words=words) == power
 
 
-def test_a_result_in_a_function_for_one_batch_size_whose_rows_are_the_words_grows() -> None:
+def test_rows_that_are_words_grow_and_those_of_a_kernel_or_of_all_words_do_not() -> None:
+    # GIVEN a result in a function for one batch size, updates of an embedding, and a gradient in a kernel's shape
     words = dataclasses.replace(WORDS, output_shapes=((BATCH, 32, 64),))
     product = OpFact("m/a", "forward", output_shapes=((512, 48),), output_dtypes=("float32",))
     assert power_beside_words(product, "[512,48]", FLOAT, 4 * 512 * 48, region="output", words=words) == 1
-
-
-@pytest.mark.parametrize(("rows", "power"), [(512, 1), (1000, 0), (64, 0)])
-def test_the_update_of_an_embedding_has_a_row_for_each_word(rows: int, power: int) -> None:
     square = OpFact("m/b", "update", output_shapes=((-1, 64),), output_dtypes=("float32",))
-    assert power_beside_words(square, f"[{rows},64]", FLOAT, 4 * rows * 64, region="output") == power
-
-
-def test_a_gradient_in_the_shape_of_its_kernel_does_not_grow_in_any_precision() -> None:
+    for rows, power in ((512, 1), (1000, 0), (64, 0)):
+        assert power_beside_words(square, f"[{rows},64]", FLOAT, 4 * rows * 64, region="output") == power
     gradient = OpFact("m/a", "backward", output_shapes=((-1, 48),), output_dtypes=("float16",))
-    found = power_beside_words(gradient, "[64,48]", HALF, 2 * 64 * 48, category="weight_gradients", region="output")
-    assert found == 0
+    assert power_beside_words(gradient, "[64,48]", HALF, 2 * 64 * 48, "weight_gradients", "output") == 0
 
 
 def test_scratch_space_of_the_cpus_threads_does_not_grow() -> None:
@@ -200,7 +182,7 @@ def test_scratch_space_of_the_cpus_threads_does_not_grow() -> None:
         assert scratch_power(text, HALF, size, "CPU:0", op="einsum/Einsum") == UNKNOWN_POWER
 
 
-def power_as_traced(sizes, shape, powers, has_shape=True):
+def power_as_traced(sizes, shape, powers, has_shape=True) -> int:
     """The power of an op's output of these sizes, with this shape and these powers in the traced function."""
     known = () if powers is None else (powers,)
     fact = OpFact("m/a", "forward", output_shapes=(shape,), output_dtypes=("float32",), batch_powers=known)
