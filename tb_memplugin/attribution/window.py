@@ -228,8 +228,7 @@ def _variants(name: str) -> list[str]:
 
 
 def _replaced(name: str) -> list[str]:
-    """Names that an op may have had before the graph optimizer: ``scope/MatMul`` of
-    ``scope/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul``."""
+    """Names before the optimizer: ``s/MatMul`` of ``s/ArithmeticOptimizer/FoldTransposeIntoMatMul_MatMul``."""
     replaced = []
     for scope in _OPTIMIZER_SCOPES:
         before, found, rest = name.partition(scope)
@@ -309,8 +308,10 @@ def reordered_ops(trace: AllocationTrace, names: OpNames, before_backward: bool 
             pending.pop()
             if op in earliest:
                 continue
-            known = [earliest[source] for source in inputs if source in earliest]  # unless one depends on this op
-            first, last = (min((span[side] for span in known), default=math.inf) for side in (0, 1))
+            first = last = math.inf
+            for source in inputs:
+                if source in earliest:  # unless it depends on this op in turn
+                    first, last = min(first, earliest[source][0]), min(last, earliest[source][1])
             own = index.get(prefix + op)
             if own is not None:
                 own_first, own_last = first_began[own], last_began[own]
@@ -330,8 +331,7 @@ def _makers(trace: AllocationTrace, names: OpNames) -> set[str]:
 
 
 def _began(trace: AllocationTrace, names: OpNames) -> tuple[dict[str, int], dict[int, int], dict[int, int]]:
-    """Op to its index; index to when the op first and last began, or allocated on accelerators, where that is not
-    seen."""
+    """Op to its index; index to when the op first and last began or, on accelerators, allocated."""
     index = dict(zip(names.executed.values(), names.executed, strict=True))
     keys, times = trace.ops.name, trace.ops.start_ps
     if not any(depends_on_gradients(names.fact(name)) for name in reversed(index)):  # the backward pass comes late
