@@ -2,9 +2,8 @@
 
 from tb_memplugin.export.asking import plan_of_run, predictor_of, what_if
 from tb_memplugin.export.loading import RecordedRun, Runs, existing_runs, load
-from tb_memplugin.export.parquet import Exported, export_parquet
-from tb_memplugin.export.rows import ExportUnit, export_units, rows_of_table, unit_tables
 from tb_memplugin.export.schema import TABLES, arrow_schema
+from tb_memplugin.export.tables import Exported, ExportUnit, export_parquet, export_units, rows_of_table, unit_tables
 from tb_memplugin.export.text import (
     EVERYTHING,
     FORMAT,

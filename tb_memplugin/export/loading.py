@@ -46,66 +46,49 @@ _NOT_SHOWN = ("unit", "recomputed")
 
 
 def run_tables(run: Run) -> dict[str, Table]:
-    """The tables of a run, sizes in bytes.
-
-    - ``peaks``: a row for each sample of each device, device by device in the order of recording;
-    - ``ledger`` and ``held_tensors``: rows of all snapshots;
-    - ``layers``: rows of all layer tables, `from_step` on.
+    """The tables of a run, sizes in bytes: ``peaks`` has a row for each sample of each device, device by device in the
+    order of recording; ``ledger`` and ``held_tensors`` those of all snapshots, ``layers`` those of all layer tables.
     """
-    places = [((one.step, one.phase, one.device), one) for one in run.snapshots]
+    layers = [((table.step,), layer) for table in run.layer_tables for layer in table.layers]
+
+    def of_snapshots(field: str) -> list[tuple[tuple[Any, ...], Any]]:
+        return [((one.step, one.phase, one.device), row) for one in run.snapshots for row in getattr(one, field)]
+
     return {
         "peaks": _peaks(run),
-        "ledger": _table(_SNAPSHOT, LedgerRow, [(at, row) for at, one in places for row in one.ledger]),
-        "layers": _table(
-            {"from_step": int}, Layer, [((table.step,), layer) for table in run.layer_tables for layer in table.layers]
-        ),
-        "held_tensors": _table(
-            _SNAPSHOT, HeldTensorGroup, [(at, group) for at, one in places for group in one.held_tensors]
-        ),
+        "ledger": _table(_SNAPSHOT, LedgerRow, of_snapshots("ledger")),
+        "layers": _table({"from_step": int}, Layer, layers),
+        "held_tensors": _table(_SNAPSHOT, HeldTensorGroup, of_snapshots("held_tensors")),
     }
 
 
 def _peaks(run: Run) -> Table:
-    samples = run.samples
-    rows: list[Integers] = [np.empty((6, 0), np.int64)]
+    samples, devices = run.samples, [name for name in device_names(run) if name in run.samples.devices]
+    parts: list[Integers] = [np.empty((6, 0), np.int64)]
     times: list[Floats] = [np.empty(0)]
-    devices = [name for name in device_names(run) if name in samples.devices]
     for number, name in enumerate(devices):
-        figures = samples.devices[name]
-        of_device = np.full(len(samples), number, np.int64)
-        columns = (samples.step, samples.phase, samples.epoch, of_device, figures.in_use_bytes, figures.peak_bytes)
-        # The samples of other workers have no figures of this device.
-        known = (figures.in_use_bytes != MISSING) | (figures.peak_bytes != MISSING)
-        rows.append(np.asarray(columns, np.int64)[:, known])
+        in_use, peak = samples.devices[name].in_use_bytes, samples.devices[name].peak_bytes
+        known = (in_use != MISSING) | (peak != MISSING)  # samples of other workers have no figures of this device
+        columns = (samples.step, samples.phase, samples.epoch, np.full(len(samples), number), in_use, peak)
+        parts.append(np.asarray(columns, np.int64)[:, known])
         times.append(samples.wall_time[known])
-    step, phase, epoch, device, in_use, peak = np.concatenate(rows, axis=1)
-    return {
-        "step": step,
-        "phase": [PHASES[at] for at in phase.tolist()],
-        "epoch": epoch,
-        "device": [devices[at] for at in device.tolist()],
-        "wall_time": np.concatenate(times),
-        "in_use_bytes": in_use,
-        "peak_bytes": peak,
-    }
+    step, phase, epoch, device, in_use, peak = np.concatenate(parts, axis=1)
+    names: Table = {"phase": [PHASES[at] for at in phase.tolist()], "device": [devices[at] for at in device.tolist()]}
+    table = {"step": step, "phase": names["phase"], "epoch": epoch, "device": names["device"]}
+    return table | {"wall_time": np.concatenate(times), "in_use_bytes": in_use, "peak_bytes": peak}
 
 
 def _table(places: Mapping[str, type], record: type, rows: Sequence[tuple[tuple[Any, ...], Any]]) -> Table:
     """Columns of the places of records and of their fields, from pairs of both."""
     hints = {name: hint for name, hint in get_type_hints(record).items() if name not in _NOT_SHOWN}
     table = {name: _column(kind, [at[place] for at, _ in rows]) for place, (name, kind) in enumerate(places.items())}
-    return table | {
-        name: _column(hint, [_shown(getattr(row, name)) for _, row in rows]) for name, hint in hints.items()
-    }
+    return table | {name: _column(hint, [getattr(row, name) for _, row in rows]) for name, hint in hints.items()}
 
 
 def _column(hint: Any, values: list[Any]) -> Column:
-    is_integer = hint is int or (get_origin(hint) is not tuple and int in get_args(hint))
-    return optional_column(values) if is_integer else values
-
-
-def _shown(value: Any) -> Any:
-    return f"[{', '.join(map(str, value))}]" if isinstance(value, tuple) else value
+    if get_origin(hint) is tuple or tuple in map(get_origin, get_args(hint)):
+        return [None if value is None else f"[{', '.join(map(str, value))}]" for value in values]
+    return optional_column(values) if hint is int or int in get_args(hint) else values
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -191,16 +174,16 @@ class SimulatedOnce(Oom):
 
     __hash__ = Oom.__hash__
 
+    @classmethod
+    def of(cls, oom: Oom, simulate: Callable[[], Oom]) -> Oom:
+        found = cls.__new__(cls)
+        recorded = {name: value for name, value in vars(oom).items() if name not in ("fixes", "not_available")}
+        vars(found).update(recorded, _simulate=simulate)
+        return found
+
 
 def _values(oom: Oom) -> tuple[Any, ...]:
     return tuple(getattr(oom, field.name) for field in dataclasses.fields(Oom))
-
-
-def _simulated_once(oom: Oom, simulate: Callable[[], Oom]) -> Oom:
-    found = SimulatedOnce.__new__(SimulatedOnce)
-    recorded = {name: value for name, value in vars(oom).items() if name not in ("fixes", "not_available")}
-    vars(found).update(recorded, _simulate=simulate)
-    return found
 
 
 class Runs(Mapping[str, RecordedRun]):
@@ -237,14 +220,13 @@ class Runs(Mapping[str, RecordedRun]):
         return recorded_run(loaded.run, loaded.by_worker, findings=found, ooms=self._with_fixes(name, loaded))
 
     def _with_fixes(self, name: str, loaded: LoadedRun) -> tuple[Oom, ...]:
-
         def simulated(oom: Oom) -> Oom:
             session = self._reader.failed_session(self._source, self._catalog[name], loaded, oom)
             return with_advice(oom, advice(*session))
 
         if (name, loaded.version) not in self._advised:
             ooms = loaded.run.ooms
-            last = (_simulated_once(oom, functools.partial(simulated, oom)) for oom in ooms[-MAX_FIXED:])
+            last = (SimulatedOnce.of(oom, functools.partial(simulated, oom)) for oom in ooms[-MAX_FIXED:])
             self._advised[name, loaded.version] = (*ooms[:-MAX_FIXED], *last)
         return self._advised[name, loaded.version]
 

@@ -7,7 +7,7 @@ import pytest
 from reading_cases import write_small_run
 
 from tb_memplugin.cli import main
-from tb_memplugin.export import rows
+from tb_memplugin.export import tables as rows
 
 
 def test_tables_are_written_and_counted(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
