@@ -12,6 +12,7 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ElementTree
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
@@ -393,8 +394,8 @@ def place(check: BudgetCheck, logdir: str, with_device: bool = True) -> str:
 
 
 def count_line(checks: Sequence[BudgetCheck]) -> str:
-    counts = [(sum(check.status == status for check in checks), STATUS_WORDS[status]) for status in STATUS_WORDS]
-    return ", ".join(f"{count} {word}" for count, word in counts if count)
+    counts = Counter(check.status for check in checks)
+    return ", ".join(f"{counts[status]} {word}" for status, word in STATUS_WORDS.items() if counts[status])
 
 
 def _measured(runs: Runs, name: str, limits: Budget) -> dict[str, Measured]:
@@ -417,14 +418,11 @@ def github_annotations(checks: Sequence[BudgetCheck], logdir: str, allow_new: bo
     lines = []
     for check in ordered(checks):
         level = "error" if _fails(check.status, allow_new) else "notice"
-        title = _github_data(f"Memory {STATUS_WORDS[check.status]}: {place(check, logdir)}")
+        said = (f"Memory {STATUS_WORDS[check.status]}: {place(check, logdir)}", check.reason)
+        title, reason = (clean(text).replace("%", "%25") for text in said)  # which has no line breaks any more
         title = title.replace(":", "%3A").replace(",", "%2C")
-        lines.append(f"::{level} title={title}::{_github_data(check.reason)}")
+        lines.append(f"::{level} title={title}::{reason}")
     return "\n".join([*lines, count_line(checks)])
-
-
-def _github_data(text: str) -> str:
-    return clean(text).replace("%", "%25")  # line breaks are replaced already
 
 
 def junit_xml(checks: Sequence[BudgetCheck], logdir: str, allow_new: bool) -> str:

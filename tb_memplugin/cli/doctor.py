@@ -10,8 +10,8 @@ import importlib.util
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tb_memplugin.cli.parser import CommandParser
 from tb_memplugin.environment import SWITCH, is_off
@@ -24,14 +24,6 @@ SECONDS = 2.0  # how long the recorded training runs
 TRACED = (3, 10)
 MAX_UNATTRIBUTED = 0.05  # largest share of the bytes in use without an owner
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg")
-
-
-class Check(NamedTuple):
-    """What a check found: a fact, or what is wrong and what to do."""
-
-    name: str
-    ok: bool
-    sentence: str
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -47,35 +39,23 @@ def add_arguments(parser: CommandParser) -> None:
 
 def _doctor(_: argparse.Namespace) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what TensorFlow logs would bury the lines
-    well = True
-    for check in checks():
-        well = well and check.ok
-        print(f"{'ok' if check.ok else '!!':<4}{check.name}: {clean(check.sentence)}", flush=True)
-    return 0 if well else 1
+    well = [_said("switch", _switch), _said("TensorFlow", _tensorflow), _said("TensorBoard", _tensorboard)]
+    if well[1]:
+        well += [_said("GPU", _gpu), _said("allocator", _allocator)]
+        well += [_said("memory map", _memory_map), _said("GPU driver", _driver)]
+        if well[4] and not is_off():
+            well.append(_said("recording", functools.partial(_recording, SECONDS)))
+    return 0 if all(well) else 1
 
 
-def checks() -> Iterator[Check]:
-    """Run all checks; each is given as soon as it is known. None raises."""
-    yield _run("switch", _switch)
-    tensorflow = _run("TensorFlow", _tensorflow)
-    yield tensorflow
-    yield _run("TensorBoard", _tensorboard)
-    if not tensorflow.ok:
-        return
-    yield _run("GPU", _gpu)
-    chosen = _run("allocator", _allocator)
-    yield chosen
-    yield _run("memory map", _memory_map)
-    yield _run("GPU driver", _driver)
-    if chosen.ok and not is_off():
-        yield _run("recording", functools.partial(_recording, SECONDS))
-
-
-def _run(name: str, check: Callable[[], tuple[bool, str]]) -> Check:
+def _said(name: str, check: Callable[[], tuple[bool, str]]) -> bool:
+    """Print what a check finds, as soon as it is known: a fact, or what is wrong and what to do."""
     try:
-        return Check(name, *check())
+        ok, sentence = check()
     except Exception as error:
-        return Check(name, False, f"{type(error).__name__}: {error}")
+        ok, sentence = False, f"{type(error).__name__}: {error}"
+    print(f"{'ok' if ok else '!!':<4}{name}: {clean(sentence)}", flush=True)
+    return ok
 
 
 def _switch() -> tuple[bool, str]:
@@ -125,13 +105,11 @@ def _gpu() -> tuple[bool, str]:
 
 def _allocator() -> tuple[bool, str]:
     devices, notes = allocator.choose_devices(None)
-    figures = []
     for device in devices:
         allocator.memory_info(device.name)
-        figures.append(device.name)
-    if notes or not figures:
+    if notes or not devices:
         return False, " ".join(notes) or "no device keeps statistics"
-    return True, f"{', '.join(figures)}: statistics can be read"
+    return True, f"{', '.join(device.name for device in devices)}: statistics can be read"
 
 
 def _memory_map() -> tuple[bool, str]:

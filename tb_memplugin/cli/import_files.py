@@ -30,14 +30,14 @@ SAME_FAILURE_SECONDS = 11.0
 _DUMP_NAME = re.compile(r"\.(\d{15,17})$")
 
 
+@dataclasses.dataclass
 class _Collected:
     """Contents of the files, of logs with the time of their last change."""
 
-    def __init__(self) -> None:
-        self.dumps: list[MemoryMap] = []
-        self.failures: list[tuple[LoggedFailure, float]] = []
-        self.snapshots: list[Snapshot] = []
-        self.timelines: list[Timeline] = []
+    dumps: list[MemoryMap] = dataclasses.field(default_factory=list)
+    failures: list[tuple[LoggedFailure, float]] = dataclasses.field(default_factory=list)
+    snapshots: list[Snapshot] = dataclasses.field(default_factory=list)
+    timelines: list[Timeline] = dataclasses.field(default_factory=list)
 
 
 def add_arguments(parser: CommandParser) -> None:
@@ -86,11 +86,8 @@ def import_files(paths: Sequence[str], logdir: str, run: str | None) -> list[str
         raise NotFoundError(f"run {name!r} cannot be written to {logdir}: {error.strerror}") from None
     sentences = [f"{name}: {counted(len(ooms), 'failed allocation')}"] if ooms else []
     if collected.snapshots:
-        snapshots = counted(len(collected.snapshots), "snapshot")
-        sentences.append(
-            f"{name}: {snapshots} from profiles; layers are TensorFlow's name scopes, because profiles do not contain "
-            "Keras layers"
-        )
+        why = "layers are TensorFlow's name scopes, because profiles do not contain Keras layers"
+        sentences.append(f"{name}: {counted(len(collected.snapshots), 'snapshot')} from profiles; {why}")
     return sentences
 
 
@@ -130,10 +127,8 @@ def _read(path: str, data: bytes, changed: float, collected: _Collected) -> None
         stamp = _DUMP_NAME.search(path)
         collected.dumps.append(read_dump(data, int(stamp[1]) / 1e6 if stamp else changed))
     elif b"\0" in data[:4096] or not data:
-        raise FormatError(
-            f"unknown format ({len(data)} bytes); pass a memory dump (TF_BFC_MEMORY_DUMP), a log, or a profile "
-            "(*.xplane.pb)"
-        )
+        advice = "pass a memory dump (TF_BFC_MEMORY_DUMP), a log, or a profile (*.xplane.pb)"
+        raise FormatError(f"unknown format ({len(data)} bytes); {advice}")
     else:
         if len(data) > MAX_LOG_BYTES:
             raise FormatError(f"the log of {len(data)} bytes is larger than the limit of {MAX_LOG_BYTES}")

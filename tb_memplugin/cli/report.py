@@ -14,7 +14,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from tb_memplugin.cli.parser import CommandParser
@@ -25,7 +25,7 @@ from tb_memplugin.server import COLUMNS_TYPE, DATA_ROUTES, Handlers, StaticFiles
 from tb_memplugin.storage import Reader, RunTags, no_records
 from tb_memplugin.storage.files import FileSource, Listing, Source
 from tb_memplugin.storage.frames import run_name
-from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES
+from tb_memplugin.storage.read import BASIC, MAPS, TIMELINES, Stream
 from tb_memplugin.version import __version__
 
 FORMAT = 1
@@ -433,38 +433,29 @@ def _failures(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
     return ()
 
 
-def _timelines(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
-    timelines = collected.reader.run(collected.source, info["run"], {*BASIC, TIMELINES}).run.timelines
-    for device in _devices_of(info):
-        collected.take("timelines", run=info["run"], device=device)
-        of_device = [one for one in timelines if one.device == device]
-        yield from _each_kept(collected, info["run"], device, of_device, ("timeline", "timelines", MAX_TIMELINES))
+def _of_steps(route: str, noun: str, limit: int, stream: Stream, *lists: str) -> "Part":
+    """A part of the records of a device's traced steps, the last first, after the lists of them."""
+    why = f"it contains the last {limit} {noun} and that of the highest peak"
 
+    def part(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
+        run = info["run"]
+        records = getattr(collected.reader.run(collected.source, run, {*BASIC, stream}).run, f"{route}s")
+        for device in _devices_of(info):
+            for name in lists:
+                collected.take(name, run=run, device=device)
+            of_device = (one for one in records if one.device == device)
+            steps, kept = _last_and_peak([one for one in of_device if None not in (one.step, one.phase)], limit)
+            for step, phase in reversed(steps):
+                place = {"run": run, "device": device, "step": str(step), "phase": phase}
+                if (step, phase) in kept:
+                    collected.take(route, **place)
+                else:
+                    collected.refuse(route, why, **place)
+            if len(kept) < len(steps):
+                left_out = f"{len(steps) - len(kept)} of the {len(steps)} {noun}"
+                yield f"{left_out} of {run} on {device} are not in this report: {why}."
 
-def _maps(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
-    maps = collected.reader.run(collected.source, info["run"], {*BASIC, MAPS}).run.maps
-    for device in _devices_of(info):
-        of_device = [one for one in maps if one.device == device and one.step is not None and one.phase is not None]
-        yield from _each_kept(collected, info["run"], device, of_device, ("map", "memory maps", MAX_MAPS))
-
-
-def _each_kept(
-    collected: _Collected, run: str, device: str, records: Sequence[_Record], kind: tuple[str, str, int]
-) -> Iterator[str]:
-    """Add the records of a device's traced steps, the last first; `kind` is route, noun and limit."""
-    route, noun, limit = kind
-    steps, kept = _last_and_peak(records, limit)
-    for step, phase in reversed(steps):
-        place = {"run": run, "device": device, "step": str(step), "phase": phase}
-        if (step, phase) in kept:
-            collected.take(route, **place)
-        else:
-            collected.refuse(route, f"it contains the last {limit} {noun} and that of the highest peak", **place)
-    if len(kept) < len(steps):
-        yield (
-            f"{len(steps) - len(kept)} of the {len(steps)} {noun} of {run} on {device} are not in this report: it "
-            f"contains the last {limit} and that of the highest peak."
-        )
+    return part
 
 
 def _activations(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
@@ -478,6 +469,7 @@ PARTS: tuple[Part, ...] = (
     *(_each("answers", devices=True, phases=True), _each("devices", phases=True)),
     *(_overviews, _layers, _lists, _snapshots, _failures),
     _each("what_if", "plan", "demand", devices=True),  # other conditions and budgets need the server; the page says so
-    *(_timelines, _maps, _activations),
+    _of_steps("timeline", "timelines", MAX_TIMELINES, TIMELINES, "timelines"),
+    *(_of_steps("map", "memory maps", MAX_MAPS, MAPS), _activations),
 )
 """The parts by priority: the last ones are dropped first at the size limit."""

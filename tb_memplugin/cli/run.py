@@ -57,6 +57,14 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+_SWITCHES = {
+    "keep-profile": "keep the profile of each traced step",
+    "no-source-lines": "store no lines of code that call layers",
+    "scalars": "also write peaks as scalars for TensorBoard",
+    "no-summary": "print nothing at the end",
+}
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -72,10 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--trace-steps", metavar="S,S", type=_steps, help="trace exactly these training steps instead")
     parser.add_argument("--device", metavar="D", action="append", help="only this device, e.g. GPU:0; can be repeated")
-    parser.add_argument("--keep-profile", action="store_true", help="keep the profile of each traced step")
-    parser.add_argument("--no-source-lines", action="store_true", help="store no lines of code that call layers")
-    parser.add_argument("--scalars", action="store_true", help="also write peaks as scalars for TensorBoard")
-    parser.add_argument("--no-summary", action="store_true", help="print nothing at the end")
+    for name, text in _SWITCHES.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module, as of python -m")
     parser.add_argument("program", metavar="FILE|MODULE", help="the program")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER, help="its arguments")
@@ -115,18 +121,9 @@ def _recording(options: argparse.Namespace) -> "AutomaticRecording":
 
     stem = options.program if options.is_module else os.path.splitext(os.path.basename(options.program.rstrip("/")))[0]
     name = options.run or f"{stem or 'run'}-{time.strftime('%Y%m%d-%H%M%S')}"
-    recording = AutomaticRecording(
-        options.logdir,
-        name,
-        {
-            "overhead": options.overhead,
-            "trace_steps": options.trace_steps,
-            "devices": options.device,
-            "keep_profile": options.keep_profile,
-            "source_lines": not options.no_source_lines,
-            "scalars": options.scalars,
-        },
-    )
+    settings = {one: getattr(options, one) for one in ("overhead", "trace_steps", "keep_profile", "scalars")}
+    settings |= {"devices": options.device, "source_lines": not options.no_source_lines}
+    recording = AutomaticRecording(options.logdir, name, settings)
     Wrapping(recording).install()
     return recording
 
@@ -197,13 +194,8 @@ def ending(logdir: str, given: str, names: Sequence[str], notes: Sequence[str]) 
 
 
 def run_file(path: str, arguments: Sequence[str]) -> None:
-    """Run a script, or a directory or zip file with a ``__main__.py``.
-
-    `sys.argv`, ``sys.path[0]`` and the module ``__main__`` are those of ``python path arguments…``, for good: threads
-    and handlers that outlive the script need them as well.
-
-    Raises:
-        OSError: The file cannot be read.
+    """Run a script, or a directory or zip file with a ``__main__.py``. `sys.argv`, ``sys.path[0]`` and the module
+    ``__main__`` are those of ``python path arguments…``, for good: threads and handlers that outlive it need them too.
     """
     sys.argv[:] = [path, *arguments]
     if os.path.isdir(path) or pkgutil.get_importer(path) is not None:
@@ -227,7 +219,6 @@ def run_file(path: str, arguments: Sequence[str]) -> None:
 
 
 def run_module(name: str, arguments: Sequence[str]) -> None:
-    """Run a module as ``python -m name arguments…`` does; `SystemExit` with a message if there is none."""
     sys.argv[:] = ["-m", *arguments]
     _search_first(os.getcwd())
     _new_main()

@@ -199,9 +199,8 @@ def _export_step(options: argparse.Namespace) -> int:
         raise RequestError(f"--format {options.format} needs --step: the number of a traced step")
     if len(options.run) > 1:
         raise RequestError(f"--format {options.format} takes one --run. Received: {', '.join(options.run)}")
-    run, timelines = step_timelines(
-        options.logdir, next(iter(options.run), None), options.step, options.device, options.phase
-    )
+    named = next(iter(options.run), None)
+    run, timelines = step_timelines(options.logdir, named, options.step, options.device, options.phase)
     content = trace_events(run, timelines)
     pathlib.Path(options.to).write_bytes(content)
     devices = ", ".join(f"{one.device} ({len(one)} rows)" for one in timelines)

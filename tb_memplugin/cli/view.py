@@ -86,10 +86,7 @@ def assets() -> IO[bytes]:
 
 
 def start(logdir: str, host: str, port: int) -> str:
-    """Start the server in a daemon thread and return the page's address.
-
-    Raises `NotFoundError` without the log directory, and `RequestError` if the server cannot listen there.
-    """
+    """Start the server in a daemon thread and return the page's address."""
     # Slow to import.
     from tensorboard import program
     from tensorboard.plugins.core.core_plugin import CorePluginLoader
@@ -126,6 +123,5 @@ def _check_address(host: str, port: int) -> None:
 
 
 def _unusable(host: str, port: int, reason: str) -> RequestError:
-    return RequestError(
-        f"cannot listen on host {host}, port {port}: {reason}; pass another --port (0 takes a free one) or --host"
-    )
+    advice = "pass another --port (0 takes a free one) or --host"
+    return RequestError(f"cannot listen on host {host}, port {port}: {reason}; {advice}")

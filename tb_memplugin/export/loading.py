@@ -86,7 +86,7 @@ def _table(places: Mapping[str, type], record: type, rows: Sequence[tuple[tuple[
 
 
 def _column(hint: Any, values: list[Any]) -> Column:
-    if get_origin(hint) is tuple or tuple in map(get_origin, get_args(hint)):
+    if any(get_origin(one) is tuple for one in (hint, *get_args(hint))):
         return [None if value is None else f"[{', '.join(map(str, value))}]" for value in values]
     return optional_column(values) if hint is int or int in get_args(hint) else values
 
