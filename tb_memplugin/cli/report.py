@@ -433,29 +433,26 @@ def _failures(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
     return ()
 
 
-def _of_steps(route: str, noun: str, limit: int, stream: Stream, *lists: str) -> "Part":
-    """A part of the records of a device's traced steps, the last first, after the lists of them."""
-    why = f"it contains the last {limit} {noun} and that of the highest peak"
-
-    def part(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
-        run = info["run"]
-        records = getattr(collected.reader.run(collected.source, run, {*BASIC, stream}).run, f"{route}s")
-        for device in _devices_of(info):
-            for name in lists:
-                collected.take(name, run=run, device=device)
-            of_device = (one for one in records if one.device == device)
-            steps, kept = _last_and_peak([one for one in of_device if None not in (one.step, one.phase)], limit)
-            for step, phase in reversed(steps):
-                place = {"run": run, "device": device, "step": str(step), "phase": phase}
-                if (step, phase) in kept:
-                    collected.take(route, **place)
-                else:
-                    collected.refuse(route, why, **place)
-            if len(kept) < len(steps):
-                left_out = f"{len(steps) - len(kept)} of the {len(steps)} {noun}"
-                yield f"{left_out} of {run} on {device} are not in this report: {why}."
-
-    return part
+def _of_steps(
+    collected: _Collected, info: Mapping[str, Any], route: str, noun: str, limit: int, stream: Stream
+) -> Iterable[str]:
+    """Add the records of each device's traced steps, the last first."""
+    run = info["run"]
+    records = getattr(collected.reader.run(collected.source, run, {*BASIC, stream}).run, f"{route}s")
+    for device in _devices_of(info):
+        if stream is TIMELINES:
+            collected.take("timelines", run=run, device=device)
+        of_device = (one for one in records if one.device == device)
+        steps, kept = _last_and_peak([one for one in of_device if None not in (one.step, one.phase)], limit)
+        for step, phase in reversed(steps):
+            place = {"run": run, "device": device, "step": str(step), "phase": phase}
+            if (step, phase) in kept:
+                collected.take(route, **place)
+            else:
+                collected.refuse(route, f"it contains the last {limit} {noun} and that of the highest peak", **place)
+        if len(kept) < len(steps):
+            left_out = f"{len(steps) - len(kept)} of the {len(steps)} {noun} of {run} on {device}"
+            yield f"{left_out} are not in this report: it contains the last {limit} and that of the highest peak."
 
 
 def _activations(collected: _Collected, info: Mapping[str, Any]) -> Iterable[str]:
@@ -469,7 +466,8 @@ PARTS: tuple[Part, ...] = (
     *(_each("answers", devices=True, phases=True), _each("devices", phases=True)),
     *(_overviews, _layers, _lists, _snapshots, _failures),
     _each("what_if", "plan", "demand", devices=True),  # other conditions and budgets need the server; the page says so
-    _of_steps("timeline", "timelines", MAX_TIMELINES, TIMELINES, "timelines"),
-    *(_of_steps("map", "memory maps", MAX_MAPS, MAPS), _activations),
+    lambda collected, info: _of_steps(collected, info, "timeline", "timelines", MAX_TIMELINES, TIMELINES),
+    lambda collected, info: _of_steps(collected, info, "map", "memory maps", MAX_MAPS, MAPS),
+    _activations,
 )
 """The parts by priority: the last ones are dropped first at the size limit."""

@@ -35,7 +35,7 @@ from train import HUB_MODELS, MODELS, OTHER_MODELS, Training  # noqa: E402
 
 import tb_memplugin  # noqa: E402
 from tb_memplugin.fit import Conditions, Predictor  # noqa: E402
-from tb_memplugin.schema import Run
+from tb_memplugin.schema import Run  # noqa: E402
 
 SIZES = (4, 8, 16, 32)
 SETTLED = 2

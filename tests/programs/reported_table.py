@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE.parent.parent / "integration"))
 from prepared_python import bare_environment  # noqa: E402
 
 import tb_memplugin  # noqa: E402
-from tb_memplugin.schema import Run
+from tb_memplugin.schema import Run  # noqa: E402
 
 MIB = 1 << 20
 PAGE = HERE.parents[2] / "docs" / "programs.md"
