@@ -7,38 +7,16 @@ import { Refused, SIMULATED, jsonOf, routesOver, type Parameters, type Source } 
 
 export const REPORT_ID = "tb-memplugin-report";
 
-interface Answer {
-  route: string;
-  parameters: Record<string, string>;
-  status: number;
-  /** gzip in base64. */
-  data: string;
-}
-
-interface Refusal {
-  route: string;
-  parameters: Record<string, string>;
-  why: string;
-}
-
-interface Report {
-  format: number;
-  absent: string[];
-  answers: Answer[];
-  refusals: Refusal[];
-}
-
 const parameters: Check<Record<string, string>> = (value, where) => {
   if (typeof value !== "object" || value === null) throw new Error(`The report is damaged: ${where} should be an object.`);
   return Object.fromEntries(Object.entries(value).map(([name, given]) => [name, text(given, where)]));
 };
 
-const report = object<Report>({
-  format: number,
-  absent: list(text),
-  answers: list(object<Answer>({ route: text, parameters, status: number, data: text })),
-  refusals: list(object<Refusal>({ route: text, parameters, why: text })),
-});
+/** `data` is gzip in base64. */
+const answer = object({ route: text, parameters, status: number, data: text });
+const refusal = object({ route: text, parameters, why: text });
+const report = object({ format: number, absent: list(text), answers: list(answer), refusals: list(refusal) });
+type Answer = ReturnType<typeof answer>;
 
 /** Parameters that do not identify an answer: its resolution and its step. A zoom shows a part of the whole range's answer. */
 const LOOSE = new Set(["points", "first_step", "last_step", "step"]);
@@ -66,7 +44,7 @@ interface Entry {
 class Answers {
   private readonly entries = new Map<string, Entry[]>();
 
-  constructor({ answers, refusals }: Report) {
+  constructor({ answers, refusals }: ReturnType<typeof report>) {
     for (const answer of answers) this.add(answer.route, answer.parameters, answer, "");
     for (const { route, parameters, why } of refusals) this.add(route, parameters, null, why);
     for (const entries of this.entries.values()) entries.sort((a, b) => (a.step ?? Infinity) - (b.step ?? Infinity));

@@ -12,7 +12,6 @@ import * as schema from "../schema";
 
 type Phase = schema.Phase;
 
-/** A column of figures; NaN where one is unknown. */
 const column = (values: readonly (number | null)[]): Float64Array => Float64Array.from(values, (one) => one ?? NaN);
 
 export function parseDevices(json: unknown, where = "devices"): Devices {
@@ -74,7 +73,6 @@ export type Parameters = Record<string, string | number | null>;
 /** Gives the body of a route's answer, or throws `Refused`. */
 export type Ask = (route: string, parameters: Parameters, signal: AbortSignal) => Promise<ArrayBuffer>;
 
-/** First and last step; null for all. */
 export type Span = readonly [number, number] | null;
 
 export interface OverviewQuery {
@@ -87,14 +85,8 @@ export interface OverviewQuery {
   session: string | null;
 }
 
-export interface TotalsQuery {
-  run: string;
-  device: string;
-  phase: Phase;
-  /** Null for all layers together. */
-  layer: string | null;
-  session: string | null;
-}
+/** Totals of a layer, or of all layers together for null. */
+export type TotalsQuery = Pick<OverviewQuery, "run" | "device" | "phase" | "session"> & { layer: string | null };
 
 export const jsonOf = (body: ArrayBuffer): unknown => JSON.parse(new TextDecoder().decode(body)) as unknown;
 

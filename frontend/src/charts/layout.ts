@@ -9,7 +9,6 @@ export interface StackLayout {
   tops: Float64Array[];
 }
 
-/** Bands stacked in the given order; unknown values add nothing. */
 export function stackLayout(x: Float64Array, bands: readonly Float64Array[]): StackLayout {
   const sum = new Float64Array(x.length);
   const tops = bands.map((band) => {
@@ -59,12 +58,7 @@ interface Item {
   area: number;
 }
 
-interface Box {
-  x: number;
-  y: number;
-  width: number;
-  height: number;
-}
+type Box = Omit<Rectangle, "index">;
 
 function worst(areas: readonly number[], side: number): number {
   const sum = areas.reduce((total, area) => total + area, 0);
@@ -123,17 +117,13 @@ interface WaterfallBar {
   to: number;
 }
 
-export interface WaterfallLayout {
-  bars: WaterfallBar[];
-  /** Ends of the axis; it begins above 0 where the changes would be too small to be seen. */
-  low: number;
-  high: number;
-}
+export type WaterfallLayout = ReturnType<typeof waterfallLayout>;
 
 /** Below this share of the highest level the changes are lost on an axis that begins at 0. */
 const SMALL = 0.25;
 
-export function waterfallLayout(start: number, deltas: readonly number[]): WaterfallLayout {
+/** Bars and the ends of the axis; it begins above 0 where the changes would be too small to be seen. */
+export function waterfallLayout(start: number, deltas: readonly number[]) {
   let level = start;
   const bars: WaterfallBar[] = [{ index: -1, from: 0, to: start }];
   deltas.forEach((delta, index) => {
@@ -175,21 +165,11 @@ export interface Mark {
   label: string;
 }
 
-interface PlacedMark extends Mark {
-  index: number;
-  left: number;
-  width: number;
-  /** Reading to the left of its place, for want of room on the right. */
-  flipped: boolean;
-  /** Shown as a bare dot: its label would cover a neighbour's. */
-  bare: boolean;
-}
-
 const DOT = 16;
 const GAP = 6;
 
 /** Labels in one line from left to right, each at its place; those that do not fit become dots. `widthOf` measures a label. */
-export function placeMarks(marks: readonly Mark[], width: number, widthOf: (label: string) => number, maximum: number): PlacedMark[] {
+export function placeMarks(marks: readonly Mark[], width: number, widthOf: (label: string) => number, maximum: number) {
   let end = -Infinity;
   return marks.map((mark, index) => {
     const next = marks.slice(index + 1).find((other) => other.x <= width)?.x ?? width + GAP;

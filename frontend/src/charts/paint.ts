@@ -17,7 +17,6 @@ export type Painter = (context: CanvasRenderingContext2D, scale: Scale) => void;
 export interface BandFill {
   colour: string;
   pattern: "plain" | "diagonal" | "hatched" | "dotted";
-  /** Drawn paler because another part is highlighted. */
   muted: boolean;
 }
 
@@ -69,7 +68,6 @@ export function fillStyle(
   return context.createPattern(canvas, "repeat") ?? fill.colour;
 }
 
-/** Everything from the ground up to a stepped boundary. */
 function areaPath(edges: Float64Array, top: Float64Array, scale: Scale): Path2D {
   const path = new Path2D();
   const ground = scale.y(0);
@@ -160,7 +158,6 @@ export function stepPainter(edges: Float64Array, values: Float64Array, style: Li
   };
 }
 
-/** Points that are drawn as rings, and the ground inside them. */
 interface Hollow {
   rows: (row: number) => boolean;
   ground: string;
@@ -227,7 +224,6 @@ function outline(path: Path2D, scale: Scale, edges: Float64Array, low: Float64Ar
   path.closePath();
 }
 
-/** Everything between two stepped boundaries, where both are known. */
 export function betweenPainter(
   edges: Float64Array,
   low: Float64Array,

@@ -29,7 +29,6 @@ export interface PlotSpec {
   range: Range;
   yKind: YKind;
   yMax: number;
-  /** Room above the plot for lanes, in CSS pixels. */
   headroom: number;
   inks: { text: string; grid: string };
   /** The row at a place of the x-axis, where that is not the row nearest to it. */

@@ -7,7 +7,6 @@ export const FONT = '"Roboto", "Helvetica Neue", Arial, sans-serif';
 
 const CAPACITY_DASH = [6, 4];
 
-/** Line and label, and the ground that the label gets where fills lie behind it. */
 interface CapacityInks {
   capacity: string;
   background: string;
@@ -82,7 +81,6 @@ export function ruleAcross(x: number, colour: string, dash: readonly number[]): 
   };
 }
 
-/** Dashed lines across the plot where unused addresses are cut out. */
 export function cutsPainter(cuts: readonly number[], colour: string): Painter {
   return (context, scale) => {
     for (const value of cuts) {
@@ -95,7 +93,6 @@ export function cutsPainter(cuts: readonly number[], colour: string): Painter {
 interface Plate {
   label: string;
   weight?: string;
-  /** Room beside the label, in CSS pixels. */
   pad: number;
   alpha: number;
   ink: string;

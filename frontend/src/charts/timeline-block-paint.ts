@@ -123,7 +123,6 @@ export function paintRaster({ rows, width, height }: Raster, { tiles, size, styl
 
 export interface BlockFills {
   fills: readonly BandFill[];
-  /** Index into `fills` of each row. */
   styles: Uint8Array;
   ground: string;
 }
@@ -236,7 +235,6 @@ export function outlinePath(blocks: Blocks, { edges }: TimelineLayout, rows: rea
   return `M${start.toFixed(1)} ${y(bases[0] ?? 0)}${there}H${right}${back.join("")}Z`;
 }
 
-/** A line around a tensor, legible on every fill. */
 export function outlinePainter(
   blocks: Blocks,
   layout: TimelineLayout,

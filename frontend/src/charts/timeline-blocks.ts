@@ -61,7 +61,6 @@ export function placedBlocks(spans: Spans, place: Float64Array, moments: number)
 
 const lives = ({ start, end }: Spans, row: number, moment: number): boolean => (start[row] ?? 0) <= moment && moment < (end[row] ?? 0);
 
-/** The row that holds `value` at a moment, -1 if none does. */
 export function blockAt(blocks: Blocks, moment: number, value: number): number {
   const { order, place, bytes } = blocks;
   let base = 0;
@@ -77,7 +76,6 @@ export function blockAt(blocks: Blocks, moment: number, value: number): number {
 }
 
 interface Seen {
-  /** Edges of the moments, and the shown range of them. */
   edges: Float64Array;
   range: readonly [number, number];
   across: number;
@@ -159,7 +157,6 @@ export class StackWalk {
     return found.subarray(0, count);
   }
 
-  /** Ranks of an index after the present moment up to another, ascending. */
   private between({ ranks, first }: Index, moment: number): Uint32Array {
     return ranks.slice(first[this.moment + 1] ?? 0, first[moment + 1] ?? ranks.length).sort();
   }
@@ -219,7 +216,6 @@ function placedPaths({ order, place, start, end, bytes }: Blocks, edges: Float64
   });
 }
 
-/** Runs of cells in which a block lies at one height. */
 interface Run {
   from: number;
   to: number;

@@ -8,7 +8,6 @@ import { FONT, plate } from "./rules";
 export interface TimelineLayout {
   /** Where each moment begins, and last where the step ends: one more than moments. */
   edges: Float64Array;
-  /** Upper boundary of each part of the stack, the lowest first. */
   tops: Float64Array[];
   total: Float64Array;
 }
@@ -20,7 +19,6 @@ export function timeEdges(time_ns: readonly number[], duration_ns: number): Floa
   return Float64Array.from([...time_ns, Math.max(duration_ns, last + Math.max(last / 100, 1))], (value) => value / 1e6);
 }
 
-/** Edges of the moments by their order: all are as wide as each other. */
 export const orderEdges = (moments: number): Float64Array => Float64Array.from({ length: moments + 1 }, (_, moment) => moment);
 
 export function timelineLayout(edges: Float64Array, parts: readonly Float64Array[]): TimelineLayout {
@@ -32,7 +30,6 @@ export function timelineLayout(edges: Float64Array, parts: readonly Float64Array
   return { edges, tops, total };
 }
 
-/** The moment that holds a place on the x-axis. */
 export function momentAt(edges: Float64Array, x: number): number {
   const last = edges.length - 2;
   const after = lowerBound(edges, x);

@@ -23,7 +23,6 @@ export function touch(): void {
   show();
 }
 
-/** Marks the page as busy until the promise is settled. */
 export async function busy<T>(work: Promise<T>): Promise<T> {
   running += 1;
   show();

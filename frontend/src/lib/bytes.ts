@@ -23,7 +23,6 @@ function figureText(figure: number, index: number, forced: boolean): { text: str
   return { text: value === 0 ? "<0.01" : value.toFixed(2), value };
 }
 
-/** The unit in which `bytes` is shown when none is forced. */
 export function unitOf(bytes: number): Unit {
   const size = Math.abs(bytes);
   let index = 0;
@@ -55,7 +54,6 @@ export function formatBytes(bytes: number, unit: Unit | null = null): string {
   return `${bytes < 0 ? "-" : ""}${text} ${chosen}`;
 }
 
-/** "+1.5 MiB", "−3 B", "±0 B". */
 export function formatDelta(bytes: number): string {
   if (bytes === 0) return "±0 B";
   return `${bytes > 0 ? "+" : "−"}${formatBytes(Math.abs(bytes))}`;
@@ -73,7 +71,6 @@ export const formatExact = (bytes: number): string => `${bytes < 0 ? "-" : ""}${
 /** Whole numbers with thousands separators, the same in every locale. */
 export const formatCount = (count: number): string => String(Math.round(count)).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 
-/** "0x7f3a5c000100" */
 export const addressText = (address: number): string => `0x${address.toString(16)}`;
 
 /** The share of a whole, 0 to 1; null if one of them is unknown or the whole is nothing. */
@@ -86,14 +83,12 @@ const MINOR_SHARE = 0.01;
 export const isMinor = (part: number | null, whole: number): boolean =>
   part !== null && (part === 0 || Math.abs(part) < MINOR_SHARE * whole);
 
-/** "43 %", "0.4 %", "<0.1 %". */
 export function formatShare(share: number): string {
   const percent = share * 100;
   if (percent > 0 && percent < 0.05) return "<0.1 %";
   return `${percent !== 0 && Math.abs(percent) < 9.95 ? percent.toFixed(1) : percent.toFixed(0)} %`;
 }
 
-/** A sentence whose figures stay on one line with their units. */
 export const unbroken = (sentence: string): string => sentence.replace(/(\d) (?=%|[KMGTP]iB\b|B\b)/g, "$1\u00a0");
 
 /** The parts of a sentence in order: plain text, and code from between two backticks. A backtick without a partner is text. */
@@ -124,7 +119,6 @@ export function formatMilliseconds(milliseconds: number): string {
   return `${Number(figure.toPrecision(3))} ${unit}`;
 }
 
-/** Local time, to the second: "2026-09-21 13:13:13". */
 export function formatWallTime(seconds: number): string {
   const date = new Date(seconds * 1000);
   const pad = (value: number): string => String(value).padStart(2, "0");
@@ -141,7 +135,6 @@ export interface Table {
   rows: Cell[][];
 }
 
-/** A table with a row for each item; `columns` gives the cell of each column. */
 export const tableOf = <T>(items: readonly T[], columns: Record<string, (item: T) => Cell>): Table => ({
   columns: Object.keys(columns),
   rows: items.map((item) => Object.values(columns).map((of) => of(item))),

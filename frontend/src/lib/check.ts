@@ -71,7 +71,6 @@ interface Columns {
   rows: number;
   /** The head's JSON, columns and all, still to be checked by the caller. */
   head: unknown;
-  /** A column by name; all NaN if the answer has none of that name. */
   column(name: string): Float64Array;
 }
 
@@ -108,7 +107,6 @@ export function readColumns<Head extends object, Name extends string>(
   return { answer: { ...check(read.head, where), rows: read.rows, ...columns }, numbered };
 }
 
-/** Numbers by name. */
 export const figures: Check<Record<string, number>> = (value, where) => {
   const given = object<Record<string, number>>({})(value, where);
   for (const [name, one] of Object.entries(value as object)) given[name] = number(one, `${where}.${name}`);

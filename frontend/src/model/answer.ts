@@ -1,7 +1,7 @@
 /** Answers to the four questions on a run. The server makes them; names are those of the HTTP API. */
 
 import { formatBytes, formatExact, formatShare } from "../lib/bytes";
-import { WORDS } from "./categories";
+import { HOST_RSS, WORDS, type WordName } from "./categories";
 import { at, breakdown, peakRow, type Overview } from "./overview";
 import { AS_RECORDED, type Conditions } from "./what-if";
 import type { Answer, AnswerStatus, Fix, Oom, RunInfo } from "../schema";
@@ -11,23 +11,18 @@ export const STATUS_WORDS: Record<AnswerStatus, string> = { ok: "OK", warning: "
 /** Labels of figures that other views show too: a quantity has one name. */
 const LABELS: Record<string, string> = {
   earlier_optimizers_bytes: "earlier optimizers and models",
-  peak_bytes: WORDS.peak_bytes.label,
   peak_before_bytes: `${WORDS.peak_bytes.label} before`,
   peak_after_bytes: `${WORDS.peak_bytes.label} after`,
   headroom_bytes: WORDS.headroom.label,
-  capacity_bytes: WORDS.capacity_bytes.label,
-  requested_bytes: WORDS.requested_bytes.label,
-  in_use_bytes: WORDS.in_use_bytes.label,
-  free_bytes: WORDS.free_bytes.label,
   largest_free_bytes: WORDS.free_largest.label,
-  pool_bytes: WORDS.pool_bytes.label,
-  from_host_bytes: `${WORDS.host_resident_bytes.label} before`,
-  to_host_bytes: `${WORDS.host_resident_bytes.label} at the end`,
+  from_host_bytes: `${HOST_RSS} before`,
+  to_host_bytes: `${HOST_RSS} at the end`,
 };
 
-const RATES: Record<string, string> = { bytes_per_step: "rate", host_bytes_per_step: `${WORDS.host_resident_bytes.label} beyond CPU:0` };
+const RATES: Record<string, string> = { bytes_per_step: "rate", host_bytes_per_step: `${HOST_RSS} beyond CPU:0` };
 
-const label = (name: string): string => LABELS[name] ?? name.replace(/_bytes$/, "").replaceAll("_", " ");
+const label = (name: string): string =>
+  LABELS[name] ?? (name in WORDS ? WORDS[name as WordName].label : name.replace(/_bytes$/, "").replaceAll("_", " "));
 
 function figureText(name: string, value: number): string {
   const rate = RATES[name];
@@ -43,7 +38,6 @@ export function changeBetween(answers: readonly Answer[] | null, step: number | 
   return changed && compared ? changed : null;
 }
 
-/** The lines of an answer's tooltip: what its sentence leaves out, each figure exactly, and how it is known. */
 export function answerTip({ figures, source, evidence, details }: Answer): string {
   const step = evidence.step === null ? "" : `, step ${evidence.step}`;
   const known = source === "unknown" ? [] : [`${source}${step}`];
@@ -72,7 +66,6 @@ export function fixConditions(fix: Fix, { batch_size: failed }: Pick<Oom, "batch
   return fix.budget_bytes === null ? null : { ...AS_RECORDED, budget: sizeText(fix.budget_bytes) };
 }
 
-/** Whether memory was too small or fragmented, in one sentence with its figures. */
 export function verdictSentence({ verdict, requested_bytes: requested, free_bytes: free, largest_free_bytes: largest }: Oom): string {
   const figures = [
     ...(requested === null ? [] : [`${formatBytes(requested)} requested`]),

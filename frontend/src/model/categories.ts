@@ -7,20 +7,6 @@ export const PERSISTENT: readonly Category[] = ["weights", "optimizer_state", "o
 
 export const ROUNDING_MEANING = "allocated − requested: 256-byte rounding and unsplit remainders";
 
-const LABELS: Record<Category, string> = {
-  weights: "weights",
-  optimizer_state: "optimizer state",
-  other_state: "other state",
-  held_tensors: "held tensors",
-  inputs: "inputs",
-  activations: "activations",
-  activation_gradients: "activation gradients",
-  weight_gradients: "weight gradients",
-  workspace: "workspace",
-  rounding: "rounding",
-  unattributed: "unattributed",
-};
-
 const MEANINGS: Record<Category, string> = {
   weights: "layer variables: elements × dtype size",
   optimizer_state: "optimizer slots of trainable weights, such as Adam's two moments",
@@ -45,11 +31,11 @@ export function groupKey(group: Group): string {
 }
 
 export function groupLabel(group: Group): string {
-  if (group.trainable === null) return group.category === "weights" ? "weights, frozen or trainable" : LABELS[group.category];
-  return `${LABELS[group.category]}, ${group.trainable ? "trainable" : "frozen"}`;
+  if (group.trainable === null) return group.category === "weights" ? "weights, frozen or trainable" : categoryLabel(group.category);
+  return `${categoryLabel(group.category)}, ${group.trainable ? "trainable" : "frozen"}`;
 }
 
-export const categoryLabel = (category: Category): string => LABELS[category];
+export const categoryLabel = (category: Category): string => category.replaceAll("_", " ");
 export const categoryMeaning = (category: Category): string => MEANINGS[category];
 
 /** The group of the stack that an owner belongs to: only weights are split into frozen and trainable. */
@@ -58,7 +44,6 @@ export const groupOfOwner = ({ category, trainable }: Group): Group => ({ catego
 interface Word {
   label: string;
   meaning: string;
-  /** Where the figure comes from. */
   source: string;
 }
 
@@ -112,3 +97,5 @@ export const WORDS = {
 } satisfies Record<string, Word>;
 
 export type WordName = keyof typeof WORDS;
+
+export const HOST_RSS = WORDS.host_resident_bytes.label;

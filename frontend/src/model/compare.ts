@@ -8,11 +8,9 @@ import { CATEGORIES, type Category, type Group } from "../schema";
 
 export interface GroupSums {
   group: Group;
-  /** Of each side. */
   bytes: number[];
 }
 
-/** Bytes of every group on each side, in stack order. */
 export function groupSums(sides: readonly (readonly Pick<Part, "group" | "bytes">[])[]): GroupSums[] {
   const all = new Map<string, GroupSums>();
   sides.forEach((parts, side) => {
@@ -60,7 +58,6 @@ export interface LayerDelta {
   from: LayerFigures | null;
   to: LayerFigures | null;
   delta: number;
-  /** The category that changed most, null if none did. */
   main: { category: Category; delta: number } | null;
 }
 
@@ -107,15 +104,10 @@ export function matchCounts(deltas: readonly LayerDelta[]): Record<Match, number
   return counts;
 }
 
-interface Weights {
-  from: number;
-  to: number;
-  /** Bytes that are frozen on one side and trainable on the other: above 0 if more are frozen in B. */
-  moved: number;
-}
+type Weights = ReturnType<typeof weightsOf>;
 
 /** All weights together. The same weights frozen on one side and trainable on the other are no change of their bytes. */
-function weightsOf(deltas: readonly GroupDelta[]): Weights {
+function weightsOf(deltas: readonly GroupDelta[]) {
   const own = deltas.filter(({ group }) => group.category === "weights");
   const change = (trainable: boolean): number => own.find(({ group }) => group.trainable === trainable)?.delta ?? 0;
   const [frozen, trainable] = [change(false), change(true)];
@@ -127,7 +119,6 @@ function weightsOf(deltas: readonly GroupDelta[]): Weights {
   };
 }
 
-/** " Equal weights, 27.0 MiB became trainable." */
 function weightsSentence({ from, to, moved }: Weights, sameRun: boolean): string {
   if (moved === 0) return "";
   const head = from === to ? "Equal weights" : `Weights ${formatDelta(to - from)}`;

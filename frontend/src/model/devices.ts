@@ -15,11 +15,9 @@ interface DeviceSteps {
 
 export type Devices = Omit<DevicesAnswer, "steps"> & { steps: DeviceSteps };
 
-/** Columns to sort by; "device" is the natural order. */
 export const DEVICE_SORTS = ["device", "peak_bytes", "peak_step", "headroom_bytes", "capacity_bytes", "pool_bytes", "ooms"] as const;
 export type DeviceSort = (typeof DEVICE_SORTS)[number];
 
-/** The most loaded, the fullest or the earliest first. */
 export const ascends = (sort: DeviceSort): boolean => ["device", "peak_step", "headroom_bytes"].includes(sort);
 
 /** The devices sorted; equal ones in natural order, unknown figures last. */
@@ -43,7 +41,6 @@ export const ends = (lines: DeviceLine[]): DeviceLine[] => [
   ...lines.slice(-ENDS),
 ];
 
-/** The table's lines: in natural order below the header of their worker if there are several. */
 export function deviceLines({ devices, workers }: Devices, sort: DeviceSort): DeviceLine[] {
   const line = (device: DeviceRow): DeviceLine => ({ kind: "device", device });
   if (sort !== "device" || workers.length < 2) return sortedDevices(devices, sort).map(line);
@@ -97,7 +94,6 @@ export function groupsOf(devices: readonly DeviceRow[]): Group[] {
   return [...groups.values()].sort((a, b) => stackOrder(a) - stackOrder(b));
 }
 
-/** The parts of a breakdown from the bottom of the stack, without empty ones. */
 export const stackedParts = ({ parts }: TracedPeak): GroupBytes[] =>
   parts.filter(({ bytes }) => bytes > 0).sort((a, b) => stackOrder(a) - stackOrder(b));
 
@@ -115,7 +111,6 @@ export function breakdownNote(devices: readonly DeviceRow[]): string {
   return `${step === null ? "Breakdown from a traced step of each device." : `Breakdown from step ${step}.`}${rest}`;
 }
 
-/** How many there are, and the sum of their peaks; the upper bound is named as such. */
 export function devicesSummary({ devices, workers, sum_peak_bytes }: Devices): string {
   const count = `${plural(devices.length, "device")}${workers.length > 1 ? ` of ${plural(workers.length, "worker")}` : ""}`;
   const compared = ofOneKind(devices).length;
@@ -124,7 +119,6 @@ export function devicesSummary({ devices, workers, sum_peak_bytes }: Devices): s
   return `${count}. Sum of ${all ? "their" : "the accelerators'"} peaks: ${formatBytes(sum_peak_bytes)}, an upper bound of the sum at any step.`;
 }
 
-/** A row of the chart as a sentence; several devices of one kind have a highest and a lowest peak. */
 export function stepSentence({ steps, devices }: Devices, row: number): string {
   const size = (column: Float64Array | null): string | null => {
     const value = column?.[row];

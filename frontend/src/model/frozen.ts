@@ -141,7 +141,6 @@ function costSentence(parts: readonly SidePart[], side: "frozen" | "trainable", 
   return `At step ${step}, ${side} layers use ${formatBytes(total(bytes))}: ${named.join("; ")}.`;
 }
 
-/** Additional memory for training the frozen weights too, extrapolated from the trainable ones. */
 function unfreezingSentence(change: LayerChange): string | null {
   const { unfreezing_weight_bytes: frozen, trainable_weight_bytes: trained, optimizer_bytes: slots } = change;
   if (frozen === 0) return null;
@@ -155,7 +154,6 @@ function unfreezingSentence(change: LayerChange): string | null {
 
 const NOT_TRAINED = "This run has no training steps, so no weight has gradients, frozen or trainable.";
 
-/** Sentences on the memory of frozen and trainable layers at a row, and on the cost of unfreezing in a run that trains. */
 export function costSentences(overview: Overview, parts: readonly SidePart[], row: number, training = true): string[] {
   const step = overview.step[row] ?? 0;
   const table = overview.changes.filter((change) => change.step <= step).at(-1) ?? overview.changes[0];

@@ -1,10 +1,10 @@
 /** The model's layer table at a step. */
 
-import { formatBytes, plural, formatCount, formatExact } from "../lib/bytes";
+import { formatBytes, plural, formatCount, formatExact, tableOf, type Table } from "../lib/bytes";
 import { PERSISTENT, ROUNDING_MEANING } from "./categories";
 import { NOT_TIED } from "./run";
 import { layerSizes, rankOf } from "./snapshot";
-import { CATEGORIES, type Category, type Layer, type LayersAnswer, type LedgerRow, type Recomputed, type SavedRow } from "../schema";
+import { CATEGORIES, type Category, type Layer, type LayersAnswer, type LedgerRow, type SavedRow } from "../schema";
 
 type Training = "frozen" | "trainable" | "no weights";
 
@@ -12,30 +12,31 @@ type Training = "frozen" | "trainable" | "no weights";
 export const trainingOf = ({ trainable, weight_bytes }: Pick<Layer, "trainable" | "weight_bytes">): Training =>
   weight_bytes === 0 ? "no weights" : trainable ? "trainable" : "frozen";
 
-export interface LayerFigures {
-  path: string | null;
-  type: string | null;
-  /** The layer's own flag, which its rows of the ledger have as well. */
-  trainable: boolean | null;
-  training: Training | null;
-  parameters: number | null;
-  output_shape: readonly number[] | null;
-  output_dtype: string | null;
-  /** Of one batch. */
-  output_bytes: number | null;
-  /** Null as well: not in the layer table. */
-  recomputed: Recomputed | null;
-  bytes: Record<Category, number>;
-  total: number;
-  /** Persistent memory, and what is saved for the backward pass: neither depends on the moment of the peak. */
-  persistent: number;
-  saved: number;
-}
-
 const nothing = (): Record<Category, number> => Object.fromEntries(CATEGORIES.map((category) => [category, 0])) as Record<Category, number>;
 
 const sum = (bytes: Record<Category, number>, of: readonly Category[] = CATEGORIES): number =>
   of.reduce((total, category) => total + bytes[category], 0);
+
+const figuresOf = (path: string | null, layer: Layer | null, bytes: Record<Category, number>, saved: number) => ({
+  path,
+  type: layer?.type ?? null,
+  /** The layer's own flag, which its rows of the ledger have as well. */
+  trainable: layer?.trainable ?? null,
+  training: layer && trainingOf(layer),
+  parameters: layer?.parameters ?? null,
+  output_shape: layer?.output_shape ?? null,
+  output_dtype: layer?.output_dtype ?? null,
+  output_bytes: layer?.output_bytes ?? null,
+  /** Null as well: not in the layer table. */
+  recomputed: layer?.recomputed ?? null,
+  bytes,
+  total: sum(bytes),
+  /** Persistent memory, and what is saved for the backward pass: neither depends on the moment of the peak. */
+  persistent: sum(bytes, PERSISTENT),
+  saved,
+});
+
+export type LayerFigures = ReturnType<typeof figuresOf>;
 
 /**
  * Every layer of the table in the model's order, then owners that only the ledger knows. With a ledger the figures are its bytes: requested
@@ -47,36 +48,22 @@ export function layerFigures(
   saved: readonly SavedRow[] = [],
 ): LayerFigures[] {
   const sizes = layerSizes(ledger ?? [], saved);
+  const savedOf = (path: string | null): number => sizes.get(path)?.saved ?? 0;
   const owned = new Map<string | null, Record<Category, number>>();
   for (const row of ledger ?? []) {
     const bytes = owned.get(row.layer) ?? nothing();
     bytes[row.category] += row.bytes;
     owned.set(row.layer, bytes);
   }
-  const figuresOf = (path: string | null, layer: Layer | null, bytes: Record<Category, number>): LayerFigures => ({
-    path,
-    type: layer?.type ?? null,
-    trainable: layer?.trainable ?? null,
-    training: layer && trainingOf(layer),
-    parameters: layer?.parameters ?? null,
-    output_shape: layer?.output_shape ?? null,
-    output_dtype: layer?.output_dtype ?? null,
-    output_bytes: layer?.output_bytes ?? null,
-    recomputed: layer?.recomputed ?? null,
-    bytes,
-    total: sum(bytes),
-    persistent: sum(bytes, PERSISTENT),
-    saved: sizes.get(path)?.saved ?? 0,
-  });
   const known = (table?.layers ?? []).map((layer) => {
     const ofTable = { ...nothing(), weights: layer.weight_bytes, optimizer_state: layer.optimizer_bytes };
     const bytes = ledger === null ? ofTable : (owned.get(layer.path) ?? nothing());
     owned.delete(layer.path);
-    return figuresOf(layer.path, layer, bytes);
+    return figuresOf(layer.path, layer, bytes, savedOf(layer.path));
   });
   const untied = table?.other_optimizer_bytes ?? 0;
   if (ledger === null && untied > 0) owned.set(null, { ...nothing(), optimizer_state: untied });
-  return [...known, ...[...owned].map(([path, bytes]) => figuresOf(path, null, bytes))];
+  return [...known, ...[...owned].map(([path, bytes]) => figuresOf(path, null, bytes, savedOf(path)))];
 }
 
 export const GROUPINGS = ["none", "block", "type", "trainable"] as const;
@@ -85,15 +72,7 @@ export type Grouping = (typeof GROUPINGS)[number];
 export const SORT_KEYS = ["path", "type", "parameters", "rank", "persistent", "saved", "total", "output_bytes", ...CATEGORIES] as const;
 export type SortKey = (typeof SORT_KEYS)[number];
 
-export interface LayerGroup {
-  title: string | null;
-  layers: LayerFigures[];
-  parameters: number;
-  bytes: Record<Category, number>;
-  total: number;
-  persistent: number;
-  saved: number;
-}
+export type LayerGroup = ReturnType<typeof groupOf>;
 
 /** Why persistent memory and saved activations are more than the total, empty if they are not: they are of two moments. */
 export const aboveTotal = (of: LayerFigures | LayerGroup): string =>
@@ -101,8 +80,8 @@ export const aboveTotal = (of: LayerFigures | LayerGroup): string =>
     ? `More than the ${formatBytes(of.total)} at the peak: by then, activations saved by the forward pass were freed.`
     : "";
 
-export function groupOf(title: string | null, layers: readonly LayerFigures[]): LayerGroup {
-  const group: LayerGroup = { title, layers: [...layers], parameters: 0, bytes: nothing(), total: 0, persistent: 0, saved: 0 };
+export function groupOf(title: string | null, layers: readonly LayerFigures[]) {
+  const group = { title, layers: [...layers], parameters: 0, bytes: nothing(), total: 0, persistent: 0, saved: 0 };
   for (const layer of layers) {
     group.parameters += layer.parameters ?? 0;
     group.total += layer.total;
@@ -148,7 +127,6 @@ function compare(key: SortKey): (a: LayerFigures, b: LayerFigures) => number {
   return bySize(key);
 }
 
-/** The largest first; equal ones stay in the model's order. */
 function bySize(key: Exclude<SortKey, "path" | "type" | "output_bytes" | "parameters">) {
   const size = (of: LayerFigures | LayerGroup): number => {
     if (key === "rank") return rankOf(of);
@@ -157,7 +135,6 @@ function bySize(key: Exclude<SortKey, "path" | "type" | "output_bytes" | "parame
   return (a: LayerFigures | LayerGroup, b: LayerFigures | LayerGroup): number => size(b) - size(a);
 }
 
-/** Layers in groups with subtotals, both sorted; `key` null keeps the model's order. */
 export function groupLayers(layers: readonly LayerFigures[], grouping: Grouping, key: SortKey | null): LayerGroup[] {
   const members = new Map<string | null, LayerFigures[]>();
   for (const layer of layers) {
@@ -237,7 +214,6 @@ export interface FormulaStep {
   batch_size: number | null;
 }
 
-/** The formula of a category's bytes in a layer; "as traced" where none is known. */
 export function formula(category: Category, layer: Layer | null, bytes: number, { optimizer, batch_size }: FormulaStep): string {
   if (category === "rounding") return ROUNDING_MEANING;
   if (layer === null) return "as traced; the layer is not in the layer table";
@@ -259,3 +235,18 @@ export function formula(category: Category, layer: Layer | null, bytes: number, 
       return "as traced";
   }
 }
+
+export const layerFile = (layers: readonly LayerFigures[]): Table =>
+  tableOf(layers, {
+    layer: ({ path }) => path,
+    type: ({ type }) => type,
+    training: ({ training }) => training,
+    recomputed: ({ recomputed }) => recomputed,
+    parameters: ({ parameters }) => parameters,
+    output: shapeText,
+    output_bytes: ({ output_bytes }) => output_bytes,
+    persistent_bytes: ({ persistent }) => persistent,
+    saved_bytes: ({ saved }) => saved,
+    total_bytes: ({ total }) => total,
+    ...Object.fromEntries(CATEGORIES.map((category) => [category, ({ bytes }: LayerFigures) => bytes[category]])),
+  });

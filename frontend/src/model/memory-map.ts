@@ -7,7 +7,6 @@ import { at } from "./overview";
 import { NOT_TIED, isGpu } from "./run";
 import type { BlockingChunks, ChunkOwner, MAP_COLUMNS, MapHead, Phase } from "../schema";
 
-/** A map of a traced step, or of a failure by its number. */
 export type Place = { device: string; step: number; phase: Phase } | { oom: number };
 
 export type MemoryMap = MapHead & { rows: number } & Record<(typeof MAP_COLUMNS)[number], Float64Array>;
@@ -75,7 +74,6 @@ export function largestLayers(map: MemoryMap, limit: number): string[] {
     .map(([layer]) => layer);
 }
 
-/** "3 chunks (1.2 MiB, conv1: weights) split free memory: …". */
 export function blockingSentence(map: MemoryMap, { owner, chunks, bytes, joined_bytes }: BlockingChunks): string {
   const name = ownerLabel(map.owners[owner] ?? null);
   const [subject, without] =
@@ -118,7 +116,6 @@ function binBytes(size: number): number {
 const chunkAfterSplit = (chunk: number, rounded: number): number =>
   chunk >= 2 * rounded || chunk - rounded >= SPLIT_AT_BYTES ? rounded : chunk;
 
-/** Sizes of the free chunks, and the bytes of regions without a chunk in use. */
 function freeChunks(map: FitMap): { sizes: number[]; idle_bytes: number } {
   const sizes: number[] = [];
   const busy = new Set<number>();
@@ -170,7 +167,6 @@ function served(chunk: number, rounded: number): Answer {
   };
 }
 
-/** The answer where no chunk that is known to be free is large enough. */
 function grown(map: FitMap, rounded: number, sizes: readonly number[], idleBytes: number): Answer {
   const chunks = `the largest free chunk is ${formatBytes(largest(sizes))} of ${formatBytes(sum(sizes))} free in the pool`;
   const unreserved = unreservedBytes(map);

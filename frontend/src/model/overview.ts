@@ -50,7 +50,6 @@ export function provenance(overview: Overview, row: number): Provenance {
   return { kind: snapshot.at_failure ? "failure" : "traced", snapshot };
 }
 
-/** The snapshot that the breakdown of a row comes from; null for the layer table. */
 export function snapshotAt(overview: Overview, row: number): SnapshotRef | null {
   const source = provenance(overview, row);
   return source.kind === "layer table" ? null : source.snapshot;
@@ -91,20 +90,7 @@ export function rowSentence(overview: Overview, row: number): string {
   return [`step ${at(overview.step, row) ?? "unknown"}: peak ${peak === null ? "unknown" : formatBytes(peak)}`, ...parts].join("; ");
 }
 
-interface ChangeEffect {
-  /** Layer tables of neighbouring steps are one change: an unfreezing, then a new optimizer. */
-  changes: readonly LayerChange[];
-  /** First step after the change, where the mark is drawn. */
-  step: number;
-  /** Change of the bytes of trainable weights; those of frozen weights change by as much the other way. */
-  trainable_weight_delta: number;
-  optimizer_delta: number;
-  /** Highest measured peak of the steps before and after, and its step; null where there are none. */
-  peak_before: number | null;
-  peak_after: number | null;
-  step_before: number | null;
-  step_after: number | null;
-}
+type ChangeEffect = ReturnType<typeof effects>[number];
 
 export const isFreezing = (effect: ChangeEffect): boolean =>
   effect.changes.some((change) => change.became_trainable.length > 0 || change.became_frozen.length > 0);
@@ -123,15 +109,17 @@ function grouped(changes: readonly LayerChange[]): LayerChange[][] {
 export const initialTable = ({ changes }: Pick<Overview, "changes">): LayerChange | null => grouped(changes)[0]?.at(-1) ?? null;
 
 /** The effect of every change except the first, which is the start of the recording. */
-export function effects(overview: Overview): ChangeEffect[] {
+export function effects(overview: Overview) {
   const groups = grouped(overview.changes);
   return groups.slice(1).map((changes, index) => {
     const before = (groups[index] as LayerChange[]).at(-1) as LayerChange;
     const first = changes[0] as LayerChange;
     const last = changes.at(-1) as LayerChange;
     return {
-      changes,
+      /** Layer tables of neighbouring steps are one change: an unfreezing, then a new optimizer. */
+      changes: changes as readonly LayerChange[],
       step: first.step,
+      /** Frozen weights change by as much the other way. */
       trainable_weight_delta: last.trainable_weight_bytes - before.trainable_weight_bytes,
       optimizer_delta: last.optimizer_bytes - before.optimizer_bytes,
       peak_before: first.peak_before_bytes,

@@ -11,24 +11,6 @@ export type PoolSteps = PoolHead & { rows: number } & Record<PoolColumn, Float64
 
 type Instant = "step end" | "peak" | "failed allocation";
 
-/** The pool at one step, every figure at the same instant except for rounding; null where it is unknown. */
-export interface PoolFacts {
-  step: number | null;
-  source: PoolSource;
-  instant: Instant;
-  allocated_bytes: number | null;
-  pool_bytes: number | null;
-  free_bytes: number | null;
-  free_largest: number | null;
-  free_other: number | null;
-  capacity_bytes: number | null;
-  unreserved: number | null;
-  /** 1 − largest free chunk / free bytes; null also when nothing is free. */
-  fragmentation: number | null;
-  utilisation: number | null;
-  rounding_bytes: number | null;
-}
-
 const sourceAt = (pool: PoolSteps, row: number): PoolSource => pool.sources[at(pool.pool_source, row) ?? 0] ?? "unknown";
 
 /** The instant that allocated bytes are shown at where the pool is unknown: that of the measurements, if there are any. */
@@ -48,7 +30,8 @@ const allocatedAt = (pool: PoolSteps, row: number): number | null =>
 const minus = (from: number | null, ...others: readonly (number | null)[]): number | null =>
   others.reduce<number | null>((rest, other) => (rest === null || other === null ? null : rest - other), from);
 
-export function poolFacts(pool: PoolSteps, row: number): PoolFacts {
+/** The pool at one step, every figure at the same instant except for rounding; null where it is unknown. */
+export function poolFacts(pool: PoolSteps, row: number) {
   const [bytes, capacity] = [at(pool.pool_bytes, row), at(pool.capacity_bytes, row)];
   const largest = at(pool.largest_free_bytes, row);
   const allocated = allocatedAt(pool, row);
@@ -64,11 +47,14 @@ export function poolFacts(pool: PoolSteps, row: number): PoolFacts {
     free_other: minus(bytes, allocated, largest),
     capacity_bytes: capacity,
     unreserved: unreserved === null ? null : Math.max(unreserved, 0),
+    /** 1 − largest free chunk / free bytes; null also when nothing is free. */
     fragmentation: at(pool.fragmentation, row),
     utilisation: bytes && allocated !== null ? allocated / bytes : null,
     rounding_bytes: at(pool.rounding_bytes, row),
   };
 }
+
+export type PoolFacts = ReturnType<typeof poolFacts>;
 
 /** The row of a step, or of the nearest one, in the first of the pools that spans it, else in the last; null without rows. */
 export function poolRowOf(pools: readonly PoolSteps[], step: number): { pool: PoolSteps; row: number } | null {
@@ -116,7 +102,6 @@ export function figureSource(name: keyof PoolFacts, facts: PoolFacts): string {
   return `unknown: the allocator's pool was not measured at ${step}`;
 }
 
-/** 0/0 where nothing is free. */
 export function fragmentationText({ fragmentation, free_bytes: free }: PoolFacts): string {
   if (free === 0) return "0/0";
   return fragmentation === null ? "–" : formatShare(fragmentation);
@@ -204,20 +189,13 @@ export function deviceMemorySentence(memory: DeviceMemory, format: (bytes: numbe
 const othersSentence = (process: number | null, all: number | null, format: (bytes: number) => string): string =>
   all !== null && process !== null && all > process ? ` Other processes use ${format(all - process)}.` : "";
 
-interface DemandPart {
-  name: "demand" | "rounding" | "unsplit";
-  label: string;
-  bytes: number;
-  share: number;
-}
-
-export function demandParts({ peak_bytes, demand_bytes, rounding_bytes, unsplit_bytes }: Demand): DemandPart[] {
+export function demandParts({ peak_bytes, demand_bytes, rounding_bytes, unsplit_bytes }: Demand) {
   const share = (bytes: number): number => (peak_bytes > 0 ? bytes / peak_bytes : 0);
   return [
     { name: "demand", label: "live at once", bytes: demand_bytes, share: share(demand_bytes) },
     { name: "rounding", label: "rounding to 256 bytes", bytes: rounding_bytes, share: share(rounding_bytes) },
     { name: "unsplit", label: "unsplit remainders", bytes: unsplit_bytes, share: share(unsplit_bytes) },
-  ];
+  ] as const;
 }
 
 /** Disjoint parts of RSS, from the bottom of the stack; with `other_bytes` they sum to it. */
@@ -225,16 +203,6 @@ export const HOST_PARTS = ["pinned_pool_bytes", "tf_data_bytes", "cpu_bytes", "o
 export type HostPart = (typeof HOST_PARTS)[number];
 
 export type HostMemory = HostMemoryHead & { rows: number } & Record<"step" | "wall_time" | "host_resident_bytes" | HostPart, Float64Array>;
-
-/** Host memory at one step; the parts are those of the last step up to it at which they were measured, null before the first one. */
-export interface HostFacts {
-  step: number | null;
-  host_resident_bytes: number | null;
-  measured_step: number | null;
-  /** RSS at the measured step; the parts sum to it. */
-  measured_bytes: number | null;
-  parts: Record<HostPart, number | null>;
-}
 
 /** Whether the parts were measured at a row. The remainder is known exactly then. */
 export const isMeasured = (host: HostMemory, row: number): boolean => at(host.other_bytes, row) !== null;
@@ -250,25 +218,26 @@ export function measuredRows(host: HostMemory): Int32Array {
   return rows;
 }
 
-export function hostFacts(host: HostMemory, row: number): HostFacts {
+/** Host memory at one step; the parts are those of the last step up to it at which they were measured, null before the first one. */
+export function hostFacts(host: HostMemory, row: number) {
   const from = measuredRows(host)[row] ?? -1;
   return {
     step: at(host.step, row),
     host_resident_bytes: at(host.host_resident_bytes, row),
     measured_step: from < 0 ? null : at(host.step, from),
     measured_bytes: from < 0 ? null : at(host.host_resident_bytes, from),
-    parts: Object.fromEntries(HOST_PARTS.map((name) => [name, from < 0 ? null : at(host[name], from)])) as HostFacts["parts"],
+    parts: Object.fromEntries(HOST_PARTS.map((name) => [name, from < 0 ? null : at(host[name], from)])) as Record<HostPart, number | null>,
   };
 }
 
-/** Parts with a known value other than 0 at any step. */
+export type HostFacts = ReturnType<typeof hostFacts>;
+
 export const shownParts = (host: HostMemory): HostPart[] => HOST_PARTS.filter((name) => host[name].some((bytes) => bytes > 0));
 
 /** The parts in a list, the highest of the stack first. Pinned memory needs a GPU, and `CPU:0` must be recorded: no rows say "unknown" for them. */
 export const listedParts = (facts: HostFacts): HostPart[] =>
   [...HOST_PARTS].reverse().filter((name) => facts.parts[name] !== null || name === "tf_data_bytes" || name === "other_bytes");
 
-/** "step 3: host RSS 1.0 GiB", for a screen reader. */
 export function hostSentence(host: HostMemory, row: number): string {
   const bytes = at(host.host_resident_bytes, row);
   return `step ${at(host.step, row) ?? "unknown"}: host RSS ${bytes === null ? "unknown" : formatBytes(bytes)}`;

@@ -3,7 +3,6 @@
 import { formatBytes, plural } from "../lib/bytes";
 import type { DeviceFacts, Phase, RunInfo, RunStatus } from "../schema";
 
-/** Stands for a layer's name where memory has none. */
 export const NOT_TIED = "not tied to a layer";
 
 export const tail = (path: string, parts: number): string => path.split("/").slice(-parts).join("/");
@@ -42,7 +41,6 @@ export const STATUS_LABELS: Record<RunStatus, string> = {
 export const peakOf = (run: RunInfo): number | null =>
   run.devices.find(({ device }) => device === preferredDevice(run))?.peak_bytes ?? null;
 
-/** Orders of the list of runs: the worst first, by name, or the highest peak first. */
 export const RUN_SORTS = ["status", "name", "peak"] as const;
 export type RunSort = (typeof RUN_SORTS)[number];
 
@@ -52,10 +50,8 @@ const ORDERS: Record<RunSort, (a: RunInfo, b: RunInfo) => number> = {
   peak: (a, b) => (peakOf(b) ?? -1) - (peakOf(a) ?? -1),
 };
 
-/** The runs in an order; they come sorted by name, which decides between equal ones. */
 export const sortedRuns = (runs: readonly RunInfo[], sort: RunSort): RunInfo[] => [...runs].sort(ORDERS[sort]);
 
-/** Its name, what was recorded, the measured peaks, and what is wrong: for its tooltip. */
 export function runFacts(run: RunInfo): string[] {
   const facts = [run.run, plural(run.steps, "step")];
   if (run.sessions > 1) facts.push(plural(run.sessions, "session"));
@@ -64,7 +60,6 @@ export function runFacts(run: RunInfo): string[] {
   return [...facts, ...run.damage, ...run.notes];
 }
 
-/** Why nothing of a device was recorded; empty if something was. */
 export const whyNoDevice = ({ devices, notes }: Pick<RunInfo, "devices" | "notes">): string[] =>
   devices.length > 0 ? [] : notes.filter((note) => note.includes("Not recording "));
 
@@ -78,7 +73,6 @@ export function ofOneKind<Device extends Pick<DeviceFacts, "device">>(devices: r
   return accelerators.length > 0 ? accelerators : devices;
 }
 
-/** The device to show first: the most loaded one, or the first one where no peak is known. */
 export const preferredDevice = (run: RunInfo): string | null => run.most_loaded ?? ofOneKind(run.devices)[0]?.device ?? null;
 
 export function preferredLabel(run: RunInfo): string {
@@ -87,7 +81,6 @@ export function preferredLabel(run: RunInfo): string {
   return `most loaded${kind}: ${device}`;
 }
 
-/** The phase that a run is about, to show first: training if it was recorded. */
 export const preferredPhase = (run: RunInfo): Phase => (run.phases.includes("train") ? "train" : (run.phases[0] ?? "train"));
 
 /** Whether the run recorded training steps: without them there are no gradients, and nothing is saved for a backward pass. */

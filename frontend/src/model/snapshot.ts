@@ -28,7 +28,6 @@ export interface LayerSizes {
   total: number;
 }
 
-/** The figure that ranks layers, the same in the table, the treemap and the panels. */
 export const rankOf = ({ persistent, saved }: LayerSizes): number => persistent + saved;
 
 export function layerSizes(ledger: readonly LedgerRow[], saved: readonly SavedRow[]): Map<string | null, LayerSizes> {
@@ -60,7 +59,6 @@ export const MAX_GROUPS = 8;
 
 interface HeldTensors {
   groups: HeldTensorGroup[];
-  /** "and 3 more, 1.2 MiB"; null if all groups are shown. */
   more: string | null;
 }
 
@@ -82,7 +80,6 @@ export function holderOf(groups: readonly HeldTensorGroup[], { shape, dtype }: P
 
 export const sizesText = (shape: readonly number[]): string => `(${shape.join(", ")})`;
 
-/** "replay: 3,080 of 3,080 addresses, 659 of 659 chunks". */
 export function replayText({ addresses, of_addresses, chunks, of_chunks }: Replay): string {
   const [placed, allocations, same, all] = [addresses, of_addresses, chunks, of_chunks].map(formatCount);
   return `replay: ${placed} of ${allocations} addresses, ${same} of ${all} chunks`;
@@ -94,7 +91,6 @@ export type LedgerTotals = LedgerTotalsHead & { rows: number; bytes: Float64Arra
     Float64Array
   >;
 
-/** The totals of given snapshots, ordered by step, then by bytes in use. */
 export function totalsOf(
   snapshots: readonly Snapshot[],
   layer: string | null,
@@ -124,7 +120,6 @@ export function totalsOf(
   };
 }
 
-/** `bytes` has a column for each layer. */
 export type Activations = ActivationsHead & { rows: number; step: Float64Array; wall_time: Float64Array; bytes: Float64Array[] };
 
 export interface LayerSeries {

@@ -4,19 +4,6 @@ import { lowerBound } from "../lib/search";
 import { at, peakRow, rowOfStep, snapshotAt, type Overview } from "./overview";
 import type { SnapshotRef } from "../schema";
 
-export interface StepSelection {
-  /** The overview with the step's row: the shown one, or that of the whole run if the step is outside of the zoom. */
-  overview: Overview;
-  row: number;
-  step: number;
-  snapshot: SnapshotRef | null;
-  /** The step asked for; null for the default. */
-  chosen: number | null;
-  defaultStep: number;
-  isPeak: boolean;
-  failed: boolean;
-}
-
 /** The traced row with the highest measured peak, the earliest of several; without one, the row of the highest peak; -1 without rows. */
 export function defaultRow(overview: Overview): number {
   let best = -1;
@@ -66,7 +53,7 @@ function standardRow(whole: Overview): number {
  * The row of the chosen step, or of the nearest one; of the default step if none is chosen. `whole` is the overview of the whole run,
  * `shown` that of the zoom. Null without rows.
  */
-export function selectStep(whole: Overview, shown: Overview, chosen: number | null): StepSelection | null {
+export function selectStep(whole: Overview, shown: Overview, chosen: number | null) {
   const standard = standardRow(whole);
   if (standard < 0) return null;
   const defaultStep = whole.step[standard] as number;
@@ -85,6 +72,8 @@ export function selectStep(whole: Overview, shown: Overview, chosen: number | nu
     isPeak: highest !== null && at(overview.peak_bytes, row) === highest,
   };
 }
+
+export type StepSelection = NonNullable<ReturnType<typeof selectStep>>;
 
 export const tracedSteps = ({ snapshots }: Overview): number[] => [...new Set(snapshots.map(({ step }) => step))].sort((a, b) => a - b);
 

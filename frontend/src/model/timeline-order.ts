@@ -35,21 +35,16 @@ export function stackOrder(timeline: Timeline): Uint32Array {
   });
 }
 
-export interface AddressPlaces {
-  /** Lower end of each row in bytes from the ground of the chart; NaN where the address is unknown. */
-  place: Float64Array;
-  height: number;
-  /** Places at which a range of addresses that the step never uses is cut out. */
-  cuts: number[];
-  /** Tensors without a known address, and their bytes at the peak. */
-  unknown: number;
-  unknown_bytes: number;
-}
+export type AddressPlaces = NonNullable<ReturnType<typeof addressPlaces>>;
 
 /** Unused ranges above this share of the used addresses are cut down to it: regions may lie terabytes apart. */
 const LONGEST_GAP = 1 / 16;
 
-export function addressPlaces(timeline: Timeline): AddressPlaces | null {
+/**
+ * Lower end of each row in bytes from the ground of the chart, NaN where the address is unknown; the places at which a range of addresses
+ * that the step never uses is cut out; and the tensors without a known address, with their bytes at the peak.
+ */
+export function addressPlaces(timeline: Timeline) {
   const { address, bytes, rows } = timeline;
   const known = Array.from({ length: rows }, (_, row) => row).filter((row) => !Number.isNaN(address[row]));
   if (known.length === 0) return null;
@@ -104,7 +99,6 @@ export const nextSort = ({ key, reversed }: LiveSort, clicked: LiveKey): LiveSor
 
 export const ascends = ({ key, reversed }: LiveSort): boolean => (key === "bytes") === reversed;
 
-/** The value that a row is sorted by; null where it is unknown. */
 const VALUES: Record<LiveKey, (timeline: Timeline, row: number) => string | number | null> = {
   layer: (timeline, row) => ownerOfRow(timeline, row).layer,
   category: (timeline, row) => categoryLabel(ownerOfRow(timeline, row).category),
@@ -119,7 +113,6 @@ const VALUES: Record<LiveKey, (timeline: Timeline, row: number) => string | numb
 
 const natural = new Intl.Collator("en", { numeric: true });
 
-/** All rows in an order; unknown values come last, rows of one value largest first. */
 export function sortedRows(timeline: Timeline, sort: LiveSort): Uint32Array {
   const value = VALUES[sort.key];
   const values = Array.from({ length: timeline.rows }, (_, row) => value(timeline, row));
@@ -134,7 +127,6 @@ export function sortedRows(timeline: Timeline, sort: LiveSort): Uint32Array {
   );
 }
 
-/** Bytes that a part of a span allocates and frees, and how many allocations that are. */
 interface Flow {
   allocated_bytes: number;
   freed_bytes: number;
@@ -142,13 +134,7 @@ interface Flow {
   freed: number;
 }
 
-export interface SpanStatistics extends Flow {
-  peak_bytes: number;
-  peak: number;
-  largest: number[];
-  /** By category, those with the most bytes allocated and freed first. */
-  groups: (Flow & { group: Group })[];
-}
+export type SpanStatistics = ReturnType<typeof spanStatistics>;
 
 const LARGEST = 5;
 
@@ -159,7 +145,7 @@ const none = (): Flow => ({ allocated_bytes: 0, freed_bytes: 0, allocated: 0, fr
  *
  * @param total Bytes in use at each moment.
  */
-export function spanStatistics(timeline: Timeline, total: Float64Array, [first, last]: readonly [number, number]): SpanStatistics {
+export function spanStatistics(timeline: Timeline, total: Float64Array, [first, last]: readonly [number, number]) {
   const all = none();
   const groups = new Map<string, Flow & { group: Group }>();
   const tensors = new Map<number, number>();

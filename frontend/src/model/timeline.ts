@@ -43,7 +43,6 @@ export const ownerOfRow = (timeline: Timeline, row: number): ChunkOwner => timel
 
 export const opOfRow = (timeline: Timeline, row: number): string | null => timeline.ops[at(timeline.op, row) ?? -1] ?? null;
 
-/** Shape of the row's tensor; rounding has none. */
 export const shapeOfRow = (timeline: Timeline, row: number): TensorShape | null =>
   ownerOfRow(timeline, row).category === "rounding" ? null : (timeline.shapes[at(timeline.shape, row) ?? -1] ?? null);
 
@@ -57,7 +56,6 @@ export interface Series {
   bytes: Float64Array;
 }
 
-/** Adds up rows by a key of their owner, at every moment. */
 function sumsBy(timeline: Timeline, keyOf: (owner: ChunkOwner) => string): Map<string, Float64Array> {
   const keys = timeline.owners.map(keyOf);
   const changes = new Map<string, Float64Array>();
@@ -110,7 +108,6 @@ export const bytesOfLayer = (timeline: Timeline, layer: string): Float64Array | 
 export const isLive = (timeline: Timeline, row: number, moment: number): boolean =>
   (timeline.start[row] ?? 0) <= moment && moment < (timeline.end[row] ?? 0);
 
-/** Rows that are live at a moment, in the order given. */
 export function liveRows({ start, end }: Timeline, ordered: Uint32Array, moment: number): number[] {
   const live: number[] = [];
   // Runs for each move of the pointer over as many rows as the step has.
@@ -186,19 +183,8 @@ export function splitRounding(stored: StoredTimeline): Timeline {
   };
 }
 
-export interface Tensor {
-  number: number;
-  /** Its rows: the requested bytes first, then the rounding. */
-  rows: number[];
-  bytes: number;
-  requested_bytes: number | null;
-  rounding_bytes: number | null;
-  address: number | null;
-  shape: TensorShape | null;
-  line: string | null;
-}
-
-export function tensorOf(timeline: Timeline, number: number): Tensor | null {
+/** A tensor with its rows: the requested bytes first, then the rounding. */
+export function tensorOf(timeline: Timeline, number: number) {
   const rows: number[] = [];
   for (let row = lowerBound(timeline.tensor, number); timeline.tensor[row] === number; row += 1) rows.push(row);
   const [first] = rows;
@@ -217,7 +203,8 @@ export function tensorOf(timeline: Timeline, number: number): Tensor | null {
   };
 }
 
-/** Numbers of the tensors of some rows, each once, in the order of their first rows. */
+export type Tensor = NonNullable<ReturnType<typeof tensorOf>>;
+
 export const tensorStops = (timeline: Timeline, rows: readonly number[]): number[] => [
   ...new Set(rows.map((row) => timeline.tensor[row] ?? -1)),
 ];
@@ -234,7 +221,6 @@ export function largestTensor(timeline: Timeline, moment: number): number | null
   return best < 0 ? null : (timeline.tensor[best] ?? null);
 }
 
-/** "(64, 32, 32, 3) float32". */
 export const shapeText = ({ shape, dtype }: TensorShape): string => `${sizesText(shape)} ${dtype}`;
 
 /** "64 × 32 × 32 × 3 × 4 B = 786,432 B"; null for a dtype of unknown size. */
@@ -245,7 +231,6 @@ export function sizeFormula({ shape, dtype }: TensorShape): string | null {
   return `${[...shape.map(formatCount), `${one} B`].join(" × ")} = ${formatExact(bytes)}`;
 }
 
-/** "1.5 MiB (1,572,864 B)"; "unknown" for null. */
 export const sizeText = (bytes: number | null): string =>
   bytes === null ? "unknown" : bytes < 1024 ? formatExact(bytes) : `${formatBytes(bytes)} (${formatExact(bytes)})`;
 
@@ -271,11 +256,9 @@ const milliseconds = (timeline: Timeline, moment: number): number => (timeline.t
 
 export const timeText = (timeline: Timeline, moment: number): string => formatMilliseconds(milliseconds(timeline, moment));
 
-/** "12.3 ms", or "before" if allocated before the step. */
 export const sinceText = (timeline: Timeline, row: number): string =>
   (timeline.start[row] ?? 0) === 0 ? "before" : timeText(timeline, timeline.start[row] ?? 0);
 
-/** "12.3 ms", or "after" if live after the step. */
 export const untilText = (timeline: Timeline, row: number): string =>
   (timeline.end[row] ?? 0) >= timeline.moments ? "after" : timeText(timeline, timeline.end[row] ?? 0);
 

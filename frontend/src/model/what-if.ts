@@ -16,14 +16,12 @@ export const METHOD_WORDS: Record<Method, string> = {
 export const verdictOf = ({ fits }: { fits: boolean | null }): "fits" | "fails" | "unknown" =>
   fits === null ? "unknown" : fits ? "fits" : "fails";
 
-/** A predicted peak and its range. */
 export interface PeakRange {
   peak_bytes: number | null;
   low_bytes: number | null;
   high_bytes: number | null;
 }
 
-/** "92 MiB to 99 MiB" */
 export const rangeText = ({ low_bytes: low, high_bytes: high }: PeakRange): string =>
   low === null || high === null ? "" : `${formatBytes(low)} to ${formatBytes(high)}`;
 
@@ -33,7 +31,6 @@ const peakText = (range: PeakRange): string => `${formatBytes(range.peak_bytes ?
 export const largestText = ({ largest_batch_size: largest }: WhatIf): string =>
   largest === null ? "unknown" : largest === 0 ? "none" : formatCount(largest);
 
-/** What an empty batch size and capacity stand for. */
 export interface ConditionHints {
   batchSize: string;
   capacity: string;
@@ -61,7 +58,6 @@ export const assumptionsOf = ({ peak_bytes, assumptions }: WhatIf): string[] => 
 export const replayText = ({ reproduced: { addresses, of } }: WhatIf): string =>
   `${formatCount(addresses)} of ${formatCount(of)} addresses`;
 
-/** "batch size 4, peak 28 MiB" */
 export function recordedText({ recorded: { batch_sizes, peak_bytes } }: WhatIf): string {
   const sizes = batch_sizes.length > 0 ? batch_sizes.map(formatCount).join(", ") : "unknown";
   return `batch size ${sizes}${peak_bytes === null ? "" : `, median peak ${formatBytes(peak_bytes)}`}`;
@@ -73,7 +69,6 @@ export interface NamedPeak extends PeakRange {
   ledger: readonly PlainRow[];
 }
 
-/** The peaks to compare; that of a plan if it changes something. */
 export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
   const { measured, ledger } = answer;
   const exact = (bytes: number): PeakRange => ({ peak_bytes: bytes, low_bytes: null, high_bytes: null });
@@ -85,11 +80,9 @@ export function peaksOf(answer: WhatIf, plan: Plan | null): NamedPeak[] {
   ];
 }
 
-/** Every category of all ledgers in stack order, weights by trainability as well. */
 export const categoriesOf = (peaks: readonly NamedPeak[]): GroupSums[] =>
   groupSums(peaks.map(({ ledger }) => ledger.map(({ bytes, ...owner }) => ({ group: groupOfOwner(owner), bytes }))));
 
-/** "Relu in net/conv1" */
 function requester({ op, layer }: FailedRequest): string {
   const name = op?.split("/").at(-1);
   return [...(name === undefined ? [] : [name]), ...(layer === null ? [] : [layer])].join(" in ") || "an unknown operation";
@@ -109,7 +102,6 @@ export function pointOf(curve: readonly CurvePoint[], batchSize: number | null):
   return found < 0 ? null : found;
 }
 
-/** Rows of all layers by category; null where a peak is unknown or was not measured. */
 export function ledgerTable(peaks: readonly NamedPeak[]): Table {
   const keyOf = ({ layer, category, trainable }: PlainRow): string => JSON.stringify([layer, category, trainable]);
   const sumsOf = (ledger: readonly PlainRow[]): Map<string, number> => {
@@ -132,7 +124,6 @@ export function ledgerTable(peaks: readonly NamedPeak[]): Table {
   });
 }
 
-/** "+24 %", or "unknown". */
 export const timeText = (share: number | null): string => (share === null ? "unknown" : `+${Math.round(100 * share)} %`);
 
 /** The option that is the plan, or the one with the smallest peak if nothing fits; null without options. */
@@ -152,7 +143,6 @@ export function planSentence(plan: Plan): string {
 
 export const planNotes = ({ fits, sentences }: Plan): string[] => (fits === null ? sentences.slice(1) : sentences);
 
-/** Index of the curve's point that is the plan; null if the plan is not on the curve. */
 export function planPoint(plan: Plan): number | null {
   const kind = chosenOption(plan)?.kind;
   if (kind !== "recompute" && kind !== "none") return null;
@@ -169,7 +159,6 @@ export function pointSentence(point: PlanPoint): string {
 /** The budget for which the plan is a point of the curve: the end of its range. */
 export const budgetOf = ({ high_bytes }: PlanPoint): string => `${high_bytes}B`;
 
-/** Whether a plan that fits recomputes a layer, or the layer that it is in. */
 export function plannedLayers(plan: Plan | null): (path: string) => boolean {
   if (!plan?.fits) return () => false;
   const paths = plan.segments.flat().map((name) => `${plan.model}/${name}/`);

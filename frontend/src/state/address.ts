@@ -1,12 +1,12 @@
 /** The user's choices, encoded in the page's address. Unreadable text gives the defaults. */
 
-import { DEVICE_SORTS, type DeviceSort } from "../model/devices";
-import { GROUPINGS, SORT_KEYS, type Grouping, type SortKey } from "../model/layers";
-import { COLOURINGS, type Colouring } from "../model/memory-map";
-import { RUN_SORTS, type RunSort } from "../model/run";
+import { DEVICE_SORTS } from "../model/devices";
+import { GROUPINGS, SORT_KEYS } from "../model/layers";
+import { COLOURINGS } from "../model/memory-map";
+import { RUN_SORTS } from "../model/run";
 import { AS_RECORDED, CONDITIONS, changedConditions, type ConditionName, type Conditions } from "../model/what-if";
-import { VIEW_NAMES, type ViewName } from "./views";
-import { CATEGORIES, type Category, PHASES, type Phase } from "../schema";
+import { VIEW_NAMES } from "./views";
+import { CATEGORIES, PHASES } from "../schema";
 
 /** `parse` gives the default for what it cannot read, and `print` writes nothing for the default. */
 export interface Codec<T> {
@@ -74,7 +74,6 @@ export const sizeOrNone = (name: string): Codec<number | null> =>
     return /^\d/.test(written) && Number.isFinite(found) && found > 0 ? found : null;
   });
 
-/** The first and the last of something, or none: "3-99". */
 export const spanOrNone = (name: string): Codec<Span | null> =>
   inOne<Span | null>(name, null, readSpan, (value) => (value === null ? "" : spanText(value)));
 
@@ -110,78 +109,25 @@ export const namesOrNone = (name: string, empty: string): Codec<string[] | null>
 });
 
 export const AXES = ["step", "relative", "wall"] as const;
-type AxisName = (typeof AXES)[number];
 
 export const STACKS = ["tensor", "category", "layer"] as const;
 export type StackName = (typeof STACKS)[number];
 /** Tensors: what colors them, and whether they are stacked or lie at their addresses. */
 export const TENSOR_COLOURINGS = ["category", "layer"] as const;
-type TensorColouring = (typeof TENSOR_COLOURINGS)[number];
 export const PLACEMENTS = ["stacked", "by address"] as const;
 export type Placement = (typeof PLACEMENTS)[number];
 export const TIMELINE_AXES = ["time", "event index"] as const;
 export type TimelineAxis = (typeof TIMELINE_AXES)[number];
 
 export const DRAGS = ["zoom", "select"] as const;
-type Drag = (typeof DRAGS)[number];
 
 const MODEL_ORDER = "model";
 
-export interface Choices {
-  view: ViewName;
-  /** Runs whose boxes are checked; null: the shown run alone. */
-  runs: string[] | null;
-  primary: string | null;
-  device: string | null;
-  phase: Phase | null;
-  axis: AxisName;
-  step: number | null;
-  zoom: readonly [number, number] | null;
-  filter: string;
-  runSort: RunSort;
-  layer: string | null;
-  category: Category | null;
-  stack: StackName;
-  tensorColouring: TensorColouring;
-  placement: Placement;
-  /** The selected tensor of the step's timeline, by its number. */
-  tensor: number | null;
-  timelineAxis: TimelineAxis;
-  moment: number | null;
-  /** First and last moment of the zoom in the step's timeline. */
-  span: readonly [number, number] | null;
-  /** First and last moment of the selected span of the step's timeline. */
-  selection: readonly [number, number] | null;
-  dragging: Drag;
-  /** One attempt of several that recorded the same steps; null: the last attempt of each step. */
-  session: string | null;
-  oom: number;
-  /** Run and step that the shown ones are compared with; null: the page chooses. */
-  other: string | null;
-  otherStep: number | null;
-  /** Whether figures are exact bytes instead of rounded ones. */
-  exact: boolean;
-  /** Whether lists and maps show all entries instead of the first ones. */
-  all: boolean;
-  /** Whether the list of a step's allocations shows what the step allocated and did not free, at every moment. */
-  survived: boolean;
-  /** Search, grouping and sort key of the layers; null sorts in the model's order. */
-  search: string;
-  grouping: Grouping;
-  sort: SortKey | null;
-  deviceSort: DeviceSort;
-  /** Colouring of a memory map, and its zooms: spans of addresses, at most one per region. */
-  colouring: Colouring;
-  mapZooms: readonly (readonly [number, number])[];
-  /** Size tested in "would it fit"; null: just larger than the largest free chunk. */
-  fitMib: number | null;
-  conditions: Conditions;
-}
-
 /** Each choice in the address, in the order in which they stand there. */
-const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
+const CODECS = {
   view: oneOf("view", VIEW_NAMES, "overview"),
   primary: nameOrNone("run"),
+  /** Runs whose boxes are checked; null: the shown run alone. */
   runs: namesOrNone("with", "none"),
   device: nameOrNone("device"),
   phase: oneOrNone("phase", PHASES),
@@ -201,8 +147,10 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
   span: spanOrNone("span"),
   selection: spanOrNone("selected"),
   dragging: oneOf("drag", DRAGS, "zoom"),
+  /** One attempt of several that recorded the same steps; null: the last attempt of each step. */
   session: nameOrNone("session"),
   oom: whole("oom"),
+  /** Run and step that the shown ones are compared with; null: the page chooses. */
   other: nameOrNone("other"),
   otherStep: wholeOrNone("other_step"),
   search: text("search"),
@@ -210,17 +158,23 @@ const CODECS: { readonly [Name in keyof Choices]: Codec<Choices[Name]> } = {
   sort: oneOrNamedNone("sort", SORT_KEYS, "rank", MODEL_ORDER),
   deviceSort: oneOf("devices", DEVICE_SORTS, "device"),
   colouring: oneOf("colour", COLOURINGS, "category"),
+  /** Zooms of a memory map: spans of addresses, at most one per region. */
   mapZooms: spans("map"),
+  /** Size tested in "would it fit"; null: just larger than the largest free chunk. */
   fitMib: sizeOrNone("fit"),
   conditions: {
     initial: AS_RECORDED,
     print: (conditions, out) => changedConditions(conditions).forEach(([name, value]) => out.set(name, value)),
     parse: (given) => Object.fromEntries(CONDITIONS.map((name) => [name, given.get(name) ?? ""])) as Record<ConditionName, string>,
-  },
+  } satisfies Codec<Conditions> as Codec<Conditions>,
   exact: flag("exact"),
+  /** Whether lists and maps show all entries instead of the first ones. */
   all: flag("all"),
+  /** Whether the list of a step's allocations shows what the step allocated and did not free, at every moment. */
   survived: flag("survived"),
 };
+
+export type Choices = { [Name in keyof typeof CODECS]: (typeof CODECS)[Name]["initial"] };
 
 const NAMES = Object.keys(CODECS) as (keyof Choices)[];
 
@@ -230,7 +184,7 @@ export const DEFAULTS: Choices = choicesOf((name) => CODECS[name].initial);
 
 export function encode(choices: Choices): string {
   const out = new URLSearchParams();
-  const print = <Name extends keyof Choices>(name: Name): void => CODECS[name].print(choices[name], out);
+  const print = <Name extends keyof Choices>(name: Name): void => (CODECS[name] as Codec<Choices[Name]>).print(choices[name], out);
   NAMES.forEach(print);
   return out.toString();
 }
@@ -242,7 +196,6 @@ export function decode(address: string): Choices {
 
 const OF_A_STEP = ["primary", "device", "phase", "step", "session"] as const;
 
-/** Whether they name the same step of the same attempt. */
 export const sameStep = (a: Choices, b: Choices): boolean => OF_A_STEP.every((name) => a[name] === b[name]);
 
 /** The choices with some of them changed; what is selected inside a step belongs to it, so another step clears it. */

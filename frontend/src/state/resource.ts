@@ -69,7 +69,6 @@ interface Entry<T> extends Kept {
   watched: boolean;
 }
 
-/** Of an entry without its answer. */
 const ENTRY_BYTES = 1024;
 
 export class Resource<Args extends unknown[], T> {
@@ -93,7 +92,6 @@ export class Resource<Args extends unknown[], T> {
     return JSON.stringify([this.keyOf(args), this.question.version(...args)]);
   }
 
-  /** Fetches unless this version is there or on its way. */
   want(...args: Args): void {
     const entry = this.entry(this.keyOf(args));
     const version = this.question.version(...args);
@@ -232,7 +230,6 @@ export class Shelf {
     this.kept.delete(one);
   }
 
-  /** Drops until the limit holds or everything left is in use. */
   trim(): void {
     for (const one of [...this.kept.keys()]) {
       if (this.total <= this.limitBytes) return;
@@ -243,7 +240,6 @@ export class Shelf {
   }
 }
 
-/** Runs at most `limit` pieces of work at a time, in order. */
 export function limiter(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
   let running = 0;
   const waiting: (() => void)[] = [];

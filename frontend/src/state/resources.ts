@@ -88,7 +88,6 @@ function ofSteps(source: Source, of: Maker) {
   };
 }
 
-/** Answers that may take seconds. */
 function ofSimulations(source: Source, of: Maker) {
   return {
     fixes: of(traced, (abort, { run }: RunInfo, oom: number) => source.fixes(run, oom, abort)),
@@ -256,7 +255,6 @@ export function createOverviews(fetched: Resources, shown: Shown, choices: Choic
     const same = run.devices.some(({ device }) => device === shown.device.value);
     return question(run, null, same ? shown.device.value : preferredDevice(run));
   });
-  /** All attempts of the shown run, if there are several. */
   const ofEvery = computed((): Question | null => {
     const run = shown.primary.value;
     const own = run && run.sessions > 1 ? question(run, null) : null;

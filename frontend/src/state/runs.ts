@@ -97,7 +97,6 @@ export function primaryRun(all: readonly RunInfo[], choices: Choices, sticky: st
   return named(choices.primary) ?? named(sticky) ?? worst[0] ?? null;
 }
 
-/** The runs that are drawn: the checked ones that the filter does not hide; by default the shown one alone. */
 export function selectedRuns(all: readonly RunInfo[], choices: Choices, primary: RunInfo | null): RunInfo[] {
   if (choices.runs === null) return primary === null ? [] : [primary];
   return candidates(all, choices);
@@ -134,11 +133,11 @@ export function phaseBeside(run: RunInfo, primary: RunInfo | null, shown: Phase)
  * Order of our runs in TensorBoard's list, which gives them their colours. Our files lie in `<run>/memory`, so TensorBoard may know a run
  * by its own name or only by that of its directory. Runs that TensorBoard does not list follow in our order.
  */
-export function colourIndex(runs: readonly string[], hostRuns: readonly string[]): Map<string, number> {
+export function colourIndex(runs: readonly Pick<RunInfo, "run">[], hostRuns: readonly string[]): Map<string, number> {
   const places = new Map(hostRuns.map((name, index) => [name, index]));
   let next = hostRuns.length;
   const result = new Map<string, number>();
-  for (const run of runs) {
+  for (const { run } of runs) {
     const directory = run === "." ? "memory" : `${run}/memory`;
     const inside = hostRuns.findIndex((name) => name.startsWith(`${directory}/`));
     const place = places.get(run) ?? places.get(directory) ?? (inside >= 0 ? inside : undefined);
@@ -175,12 +174,7 @@ export function createShown(
     other: computed(() => otherRun(runs.value, selected.value, primary.value, choices.value)),
     device: computed(() => shownDevice(primary.value, choices.value)),
     phase: computed(() => shownPhase(primary.value, choices.value)),
-    colours: computed(() =>
-      colourIndex(
-        runs.value.map(({ run }) => run),
-        hostRuns.value,
-      ),
-    ),
+    colours: computed(() => colourIndex(runs.value, hostRuns.value)),
     filter: computed(() => matcher(choices.value.filter)),
   };
 }

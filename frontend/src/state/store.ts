@@ -61,7 +61,6 @@ export function writeNextAddress(leaving: string, text: string): void {
   writeAddress(text);
 }
 
-/** Calls `listener` when the address changes from outside, as by the back button or a pasted link. */
 export function onAddress(listener: () => void): void {
   attempt(() => storage()?.addHashListener?.(listener));
   window.addEventListener("hashchange", listener);
@@ -89,7 +88,6 @@ function darkNow(): boolean {
   return host ?? window.matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
-/** Reports whether to be dark, now and after every change. */
 export function followDarkMode(listener: (dark: boolean) => void): void {
   const report = (): void => listener(darkNow());
   attempt(() => {
@@ -237,7 +235,6 @@ export function createChoices() {
     choices,
     choose,
     replaces,
-    /** The same, without a stop for Back. */
     replace: (changed: Partial<Choices>): void => replaceAll(changedTo(choices.peek(), changed)),
     /** The same; gives a function that restores the choices before. */
     chooseWithUndo: (changed: Partial<Choices>): (() => void) => {
@@ -256,7 +253,6 @@ export function createChoices() {
 /** The address of the default choices, once there is another one to go back to: an empty one is TensorBoard's on another tab. */
 const FIRST = `view=${DEFAULTS.view}`;
 
-/** `impliedStep` is the step to write where none is chosen. */
 export function keepAddress(
   { choices, replaces }: { choices: Signal<Choices>; replaces: { current: boolean; spare: boolean } },
   impliedStep: ReadonlySignal<number | null>,
@@ -293,7 +289,6 @@ export function keepAddress(
 
 interface Clearing {
   name: string;
-  /** Null if there is nothing to clear. */
   clear(choices: Choices): Partial<Choices> | null;
 }
 

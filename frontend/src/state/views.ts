@@ -7,13 +7,11 @@ type Selection =
   | "phase"
   | "attempt"
   | "step"
-  /** The x-axis of charts over steps. */
   | "axis"
   /** A moment, its zoom and a tensor in the timeline of a step. */
   | "moment"
   | "pair"
   | "failure"
-  /** A search field of its own. */
   | "search";
 
 /** What the store fetches for a view; views fetch themselves what depends on more than the user's choices. */
@@ -28,16 +26,13 @@ export type Need =
   | "maps"
   | "devices"
   | "failures"
-  /** Totals of the ledgers, of all layers together. */
   | "totals"
-  /** Totals of the ledgers, of the selected layer. */
   | "totals of the layer"
   | "activations"
   | "what if";
 
 interface Facts<Name> {
   title?: string;
-  /** The view that Escape leaves it for. */
   parent?: Name;
   /** Whether it is about the selected layer; while none is selected, its parent is shown. */
   ofLayer?: boolean;

@@ -15,77 +15,43 @@ export interface Fill {
   pattern: Pattern;
 }
 
-export const CATEGORY_COLOURS: Record<Scheme, Record<Category, string>> = {
-  light: {
-    weights: "#385db4",
-    optimizer_state: "#9c75fa",
-    other_state: "#79673e",
-    held_tensors: "#880073",
-    inputs: "#479899",
-    activations: "#cf8002",
-    weight_gradients: "#b04a68",
-    activation_gradients: "#ba0603",
-    workspace: "#839a6d",
-    rounding: "#8e939b",
-    unattributed: "#7b7f87",
-  },
-  dark: {
-    weights: "#8494f4",
-    optimizer_state: "#d5caff",
-    other_state: "#8a7967",
-    held_tensors: "#cc3aca",
-    inputs: "#b9eedf",
-    activations: "#ffd57b",
-    weight_gradients: "#ea84a3",
-    activation_gradients: "#d94d00",
-    workspace: "#98a25a",
-    rounding: "#7a7f87",
-    unattributed: "#9aa0a8",
-  },
-};
+/** Of a light and of a dark ground. */
+type Pair = readonly [light: string, dark: string];
 
-export interface Ink {
-  background: string;
-  panel: string;
-  text: string;
-  faint: string;
-  grid: string;
-  line: string;
-  capacity: string;
-  used: string;
-  free: string;
-  shade: string;
-  accent: string;
+function byScheme<Name extends string>(pairs: Record<Name, Pair>): Record<Scheme, Record<Name, string>> {
+  const side = (index: 0 | 1) => Object.fromEntries(Object.entries<Pair>(pairs).map(([name, pair]) => [name, pair[index]]));
+  return { light: side(0), dark: side(1) } as Record<Scheme, Record<Name, string>>;
 }
 
-export const INKS: Record<Scheme, Ink> = {
-  light: {
-    background: "#ffffff",
-    panel: "#f7f8fa",
-    text: "#202124",
-    faint: "#5f6368",
-    grid: "#ebedf0",
-    line: "#202124",
-    capacity: "#b3261e",
-    used: "#5f6b7c",
-    free: "#ccd2da",
-    shade: "#e3e6ea",
-    accent: "#b94f06",
-  },
-  dark: {
-    background: "#303030",
-    panel: "#3a3a3a",
-    text: "#eeeeee",
-    faint: "#b8bcc2",
-    grid: "#444444",
-    line: "#ffffff",
-    capacity: "#ff8a80",
-    used: "#a7b2c1",
-    free: "#5a6068",
-    shade: "#4a4d52",
-    accent: "#ff9f5a",
-  },
-};
+export const CATEGORY_COLOURS = byScheme<Category>({
+  weights: ["#385db4", "#8494f4"],
+  optimizer_state: ["#9c75fa", "#d5caff"],
+  other_state: ["#79673e", "#8a7967"],
+  held_tensors: ["#880073", "#cc3aca"],
+  inputs: ["#479899", "#b9eedf"],
+  activations: ["#cf8002", "#ffd57b"],
+  weight_gradients: ["#b04a68", "#ea84a3"],
+  activation_gradients: ["#ba0603", "#d94d00"],
+  workspace: ["#839a6d", "#98a25a"],
+  rounding: ["#8e939b", "#7a7f87"],
+  unattributed: ["#7b7f87", "#9aa0a8"],
+});
+
+export const INKS = byScheme({
+  background: ["#ffffff", "#303030"],
+  panel: ["#f7f8fa", "#3a3a3a"],
+  text: ["#202124", "#eeeeee"],
+  faint: ["#5f6368", "#b8bcc2"],
+  grid: ["#ebedf0", "#444444"],
+  line: ["#202124", "#ffffff"],
+  capacity: ["#b3261e", "#ff8a80"],
+  used: ["#5f6b7c", "#a7b2c1"],
+  free: ["#ccd2da", "#5a6068"],
+  shade: ["#e3e6ea", "#4a4d52"],
+  accent: ["#b94f06", "#ff9f5a"],
+});
+
+export type Ink = (typeof INKS)["light"];
 
 /** The palette of TensorBoard's Time Series tab; its first colour has a dark variant. */
 const RUN_COLOURS = ["#425066", "#12b5cb", "#e52592", "#f9ab00", "#9334e6", "#7cb342", "#e8710a"] as const;
@@ -98,6 +64,8 @@ export function runColour(index: number, scheme: Scheme): string {
 
 /** Seven colours wrap: the second round of runs is drawn dashed. */
 export const runDash = (index: number): number[] => (Math.floor(index / RUN_COLOURS.length) % 2 === 1 ? [6, 3] : []);
+
+export const plainFill = (colour: string): Fill => ({ colour, pattern: "plain" });
 
 export function fillOf(category: Category, trainable: boolean | null, scheme: Scheme): Fill {
   const colour = CATEGORY_COLOURS[scheme][category];

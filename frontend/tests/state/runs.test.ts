@@ -67,7 +67,12 @@ describe("selection", () => {
 
   it("takes colours by TensorBoard's order of runs", () => {
     const host = ["z", "a/memory", "b/memory/worker_1", "memory"];
-    expect([...colourIndex(["a", "b", "z", ".", "unknown", "unknown2"], host)]).toEqual([
+    expect([
+      ...colourIndex(
+        ["a", "b", "z", ".", "unknown", "unknown2"].map((name) => ({ run: name })),
+        host,
+      ),
+    ]).toEqual([
       ["a", 1],
       ["b", 2],
       ["z", 0],

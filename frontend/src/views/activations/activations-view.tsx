@@ -18,7 +18,6 @@ import { useExport } from "../shared/export";
 import { Figure, FigureTable, UnitButton } from "../shared/figures";
 import { rangeOf, rangeOfSome, stackSpec, useStepsChart } from "../shared/frame";
 
-/** Layers with a band of their own; the others share one. */
 const LAYERS = 12;
 
 const keyOf = (series: LayerSeries): string => (series.layer === null ? "others" : `layer:${series.layer}`);
@@ -41,10 +40,8 @@ function specOf(
   scheme: Scheme,
 ): PlotSpec {
   const x = xValues(choices.axis, activations.step, activations.wall_time, activations.wall_time[0] ?? 0);
-  const layout = stackLayout(
-    x,
-    series.map(({ bytes }) => bytes),
-  );
+  const columns = series.map(({ bytes }) => bytes);
+  const layout = stackLayout(x, columns);
   const range = rangeOfSome(activations.step, x, choices, null) ?? rangeOf(layout.edges);
   return stackSpec({ x, xKind: choices.axis, range, layout, fills, full: "all" }, scheme);
 }

@@ -98,7 +98,6 @@ const keysOf = (tabs: number): readonly (readonly [string, string])[] => [
 const typing = (target: EventTarget | null): boolean =>
   target instanceof HTMLElement && target.matches("input:not([type='checkbox']), select, textarea");
 
-/** Escape clears, digits open a tab, a slash searches, a question mark opens the help. */
 export function useKeys(store: Store, help: () => void): void {
   useEffect(() => {
     const clear = (): void => {

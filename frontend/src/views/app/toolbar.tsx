@@ -13,7 +13,6 @@ import type { RunInfo } from "../../schema";
 
 const LISTED = 500;
 
-/** A number field with the traced steps as its list; empty means the default. */
 function StepField({ selection, traced }: { selection: StepSelection | null; traced: readonly number[] }) {
   const store = useStore();
   const field = useRef<HTMLInputElement>(null);
@@ -168,7 +167,6 @@ function Attempts() {
   );
 }
 
-/** Of several devices the most loaded one, until the user chooses another. */
 function DeviceField({ run }: { run: RunInfo }) {
   const store = useStore();
   const several = run.devices.length > 1;

@@ -5,7 +5,7 @@ import { FONT } from "../../charts/rules";
 import { formatBytes, formatDelta, plural } from "../../lib/bytes";
 import { categoryMeaning, groupKey, groupLabel, WORDS } from "../../model/categories";
 import { foldDeltas, type GroupDelta } from "../../model/compare";
-import { INKS, fillOf, type Fill, type Ink, type Scheme } from "../../theme/palette";
+import { INKS, fillOf, plainFill, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { Patterns, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
@@ -32,27 +32,13 @@ interface WaterfallProps {
   scheme: Scheme;
 }
 
-interface Drawn {
-  key: number;
-  name: string;
-  bytes: number;
-  middle: number;
-  low: number;
-  high: number;
-  end: number;
-  label: string;
-  fill: Fill;
-  muted: boolean;
-  figure: string;
-  tip: string;
-}
+type Drawn = ReturnType<typeof drawnBars>[number];
 
 const arrow = (bytes: number): string => (bytes > 0 ? "▲" : "▼");
 
 const arrowed = (bytes: number): string => `${arrow(bytes)} ${formatDelta(bytes)}`;
 
-/** Every bar with its label and colour; `low`, `high` and `end` are levels in bytes. */
-function drawnBars({ deltas, from, to, beside = false, focus, scheme }: WaterfallProps, layout: WaterfallLayout, slot: number): Drawn[] {
+function drawnBars({ deltas, from, to, beside = false, focus, scheme }: WaterfallProps, layout: WaterfallLayout, slot: number) {
   const { shown, folded } = foldDeltas(deltas);
   return layout.bars.map(({ index, from: start, to: end }, place) => {
     const one = shown[index];
@@ -70,7 +56,7 @@ function drawnBars({ deltas, from, to, beside = false, focus, scheme }: Waterfal
         name: "others",
         bytes: folded.delta,
         label: plural(folded.count, "other"),
-        fill: { colour: INKS[scheme].faint, pattern: "plain" },
+        fill: plainFill(INKS[scheme].faint),
         muted: focus.hovered !== null || focus.category !== null,
         figure: beside ? arrow(folded.delta) : arrowed(folded.delta),
         tip: tipOf(folded.delta, "B − A: categories that differ by less than 1 %"),
@@ -81,7 +67,7 @@ function drawnBars({ deltas, from, to, beside = false, focus, scheme }: Waterfal
       name: one ? groupKey(one.group) : index === -1 ? "peak:A" : "peak:B",
       bytes: one ? one.delta : end,
       label: one ? groupLabel(one.group) : beside ? side.letter : side.name,
-      fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : { colour: side.colour, pattern: "plain" },
+      fill: one ? fillOf(one.group.category, one.group.trainable, scheme) : plainFill(side.colour),
       muted: one !== undefined && isMuted(focus, [groupKey(one.group)], one.group.category),
       figure: one ? (beside ? arrow(one.delta) : arrowed(one.delta)) : formatBytes(end),
       tip: one ? tipOf(one.delta, `B − A: ${categoryMeaning(one.group.category)}`) : tipOf(end, side.name, WORDS.peak_bytes.meaning),
@@ -129,10 +115,9 @@ interface WaterfallDrawingProps extends WaterfallProps {
 
 function layoutOf({ deltas }: WaterfallProps): WaterfallLayout {
   const { shown, folded } = foldDeltas(deltas);
-  return waterfallLayout(
-    deltas.reduce((sum, one) => sum + one.from, 0),
-    [...shown, ...(folded ? [folded] : [])].map(({ delta }) => delta),
-  );
+  const changes = [...shown, ...(folded ? [folded] : [])].map(({ delta }) => delta);
+  const start = deltas.reduce((sum, one) => sum + one.from, 0);
+  return waterfallLayout(start, changes);
 }
 
 /** Narrower than this, bars beside each other have no room for "unattributed": they lie below each other. */
@@ -141,7 +126,6 @@ const [ROW, FIGURES] = [24, 80];
 const NAMES_SHARE = 0.4;
 
 interface Scaled {
-  /** From levels in bytes to pixels along the bars. */
   place: (value: number) => number;
   bars: readonly Drawn[];
   ink: Ink;
@@ -202,10 +186,8 @@ export function WaterfallDrawing(props: WaterfallDrawingProps) {
   const height = upright ? HEIGHT : layout.bars.length * ROW;
   const share = (value: number): number => (value - layout.low) / (layout.high - layout.low);
   const bars = drawnBars(props, layout, slot);
-  const names = namesWidth(
-    bars.map(({ label }) => label),
-    width,
-  );
+  const labels = bars.map(({ label }) => label);
+  const names = namesWidth(labels, width);
   const place = (value: number): number =>
     upright ? TOP + (1 - share(value)) * (HEIGHT - TOP - BOTTOM) : names + share(value) * Math.max(width - names - FIGURES, 20);
   const said = bars.map(({ label, figure }) => `${label} ${figure}`).join(", ");

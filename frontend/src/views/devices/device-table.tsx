@@ -26,21 +26,6 @@ import { Filler, SortedColumn, arrowKeys, useScrollWindow } from "../shared/long
 import { tipOf } from "../shared/tips";
 import type { DeviceRow as Row, Group, WorkerInfo } from "../../schema";
 
-interface BarSegment {
-  key: string;
-  group: Group;
-  bytes: number;
-  from: number;
-  to: number;
-}
-
-interface DeviceBar {
-  segments: BarSegment[];
-  /** Places on the scale, 0 to 1; of a capacity that is off the scale null. */
-  peak: number;
-  capacity: number | null;
-}
-
 /** Bytes at the right end of all bars: the largest capacity, or the highest peak if that would squash the bars. */
 export function barScale(devices: readonly Row[]): number {
   const peaks = devices.flatMap(({ peak_bytes, breakdown }) => [peak_bytes, breakdown?.peak_bytes ?? 0]);
@@ -49,10 +34,11 @@ export function barScale(devices: readonly Row[]): number {
   return capacity > 0 && byteRange(highest, capacity).capacityInside ? Math.max(capacity, highest) : highest;
 }
 
-export function deviceBar({ breakdown, peak_bytes, capacity_bytes }: Row, scale: number): DeviceBar {
+/** Places on the scale, 0 to 1; of a capacity that is off the scale null. */
+export function deviceBar({ breakdown, peak_bytes, capacity_bytes }: Row, scale: number) {
   let level = 0;
-  const segments = (breakdown ? stackedParts(breakdown) : []).map(({ category, trainable, bytes }): BarSegment => {
-    const group = { category, trainable };
+  const segments = (breakdown ? stackedParts(breakdown) : []).map(({ category, trainable, bytes }) => {
+    const group: Group = { category, trainable };
     const from = level / scale;
     level += bytes;
     return { key: groupKey(group), group, bytes, from, to: level / scale };
@@ -66,7 +52,6 @@ export function deviceBar({ breakdown, peak_bytes, capacity_bytes }: Row, scale:
 
 const percent = (share: number): string => `${(share * 100).toFixed(3)}%`;
 
-/** The breakdown, hatched up to the peak where it is unknown; a line at the peak and one at the capacity. */
 function Bar({ row, scale }: { row: Row; scale: number }) {
   const store = useStore();
   const scheme = schemeOf(store);

@@ -144,16 +144,13 @@ function DevicesCharts({ devices }: { devices: Devices }) {
       {specs.sum && <Chart {...chart} height="small" label="Sum in use of all devices over steps." spec={specs.sum} describe={describe} />}
       <p class="legend">
         {seriesOf(devices).map(({ name, label }) => (
-          <LegendItem key={name} kind="line colour" colour={seriesColour(name, scheme)}>
-            {label}
-          </LegendItem>
+          <LegendItem key={name} kind="line colour" colour={seriesColour(name, scheme)} label={label} />
         ))}
       </p>
     </section>
   );
 }
 
-/** The categories of the bars: a click selects one in every view. */
 function Legend({ groups, devices, scale }: { groups: readonly Group[]; devices: Devices; scale: number }) {
   const scheme = schemeOf(useStore());
   const ofCategory = useCategoryRow();
@@ -169,9 +166,9 @@ function Legend({ groups, devices, scale }: { groups: readonly Group[]; devices:
           </button>
         );
       })}
-      {devices.devices.some(({ breakdown }) => breakdown === null) && <LegendItem kind="hatched">breakdown unknown</LegendItem>}
-      <LegendItem kind="upright">measured peak</LegendItem>
-      {devices.devices.some((row) => deviceBar(row, scale).capacity !== null) && <LegendItem kind="upright limit">capacity</LegendItem>}
+      {devices.devices.some(({ breakdown }) => breakdown === null) && <LegendItem kind="hatched" label="breakdown unknown" />}
+      <LegendItem kind="upright" label="measured peak" />
+      {devices.devices.some((row) => deviceBar(row, scale).capacity !== null) && <LegendItem kind="upright limit" label="capacity" />}
     </p>
   );
 }

@@ -43,7 +43,6 @@ const SENTENCES = 5;
 
 const ofDriver = (run: RunInfo): string[] => run.notes.filter((note) => note.includes("cuda_malloc_async"));
 
-/** The recorder's sentences on missing figures; the page's own sentence if the recorder gave none. */
 function Missing({ run, list }: { run: RunInfo; list: readonly SnapshotSummary[] }) {
   const told = [...ofDriver(run), ...list.flatMap(({ not_available }) => not_available)];
   const untold = list.some(({ pool_bytes }) => pool_bytes === null) && told.length === 0;
@@ -179,27 +178,23 @@ function SizesLegend({ pool }: { pool: PoolSteps }) {
   const known = hasSource(pool, "measured") || hasSource(pool, "traced") || hasSource(pool, "failed");
   return (
     <p class="legend">
-      <LegendItem kind="line colour" colour={seriesFill("allocated_bytes", scheme).colour}>
-        allocated {instantText(instant)}, every step
-      </LegendItem>
+      <LegendItem
+        kind="line colour"
+        colour={seriesFill("allocated_bytes", scheme).colour}
+        label={`allocated ${instantText(instant)}, every step`}
+      />
       {known && (
         <>
-          <LegendItem kind="fill" colour={seriesFill("free_largest", scheme).colour}>
-            {WORDS.free_largest.label}
-          </LegendItem>
-          <LegendItem kind="fill striped" colour={seriesFill("free_other", scheme).colour}>
-            {WORDS.free_other.label}
-          </LegendItem>
+          <LegendItem kind="fill" colour={seriesFill("free_largest", scheme).colour} label={WORDS.free_largest.label} />
+          <LegendItem kind="fill striped" colour={seriesFill("free_other", scheme).colour} label={WORDS.free_other.label} />
           {showsCapacity(pool) && (
-            <LegendItem kind="fill outlined" colour={seriesFill("unreserved", scheme).colour}>
-              {WORDS.unreserved.label}
-            </LegendItem>
+            <LegendItem kind="fill outlined" colour={seriesFill("unreserved", scheme).colour} label={WORDS.unreserved.label} />
           )}
-          <LegendItem kind="line">pool</LegendItem>
+          <LegendItem kind="line" label="pool" />
         </>
       )}
       {instant === "step end" && hasSource(pool, "traced") && <span>traced steps: at the peak</span>}
-      {showsUnknown(pool) && <LegendItem kind="hatched">fragmentation unknown</LegendItem>}
+      {showsUnknown(pool) && <LegendItem kind="hatched" label="fragmentation unknown" />}
     </p>
   );
 }
@@ -209,15 +204,12 @@ function RatiosLegend() {
   return (
     <p class="legend">
       {RATIOS.map((name) => (
-        <LegendItem key={name} kind="line colour" colour={seriesFill(name, scheme).colour}>
-          {WORDS[name].label}
-        </LegendItem>
+        <LegendItem key={name} kind="line colour" colour={seriesFill(name, scheme).colour} label={WORDS[name].label} />
       ))}
     </p>
   );
 }
 
-/** The charts of the pool; `shared` is their cursor, pin and zoom. */
 function Charts({ pool, specs, shared }: { pool: PoolSteps; specs: Specs; shared: Omit<ChartProps, "label" | "spec"> }) {
   const known = pool.pool_source.some((source) => pool.sources[source] !== "unknown");
   const label = known ? "Pool over steps: allocated bytes and free chunks." : "Allocated bytes over steps.";

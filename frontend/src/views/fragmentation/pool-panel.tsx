@@ -37,7 +37,6 @@ import type { DeviceMemory, MemorySegment, RunInfo } from "../../schema";
 
 type PoolSeries = keyof PoolFacts & WordName;
 
-/** The parts of the capacity, from the bottom up. */
 export const PARTS = ["allocated_bytes", "free_other", "free_largest", "unreserved"] as const satisfies readonly PoolSeries[];
 export const RATIOS = ["fragmentation", "utilisation"] as const satisfies readonly PoolSeries[];
 
@@ -60,7 +59,6 @@ const singleRows = (facts: readonly PoolFacts[]): number[] =>
 
 const columnOf = (facts: readonly PoolFacts[], name: PoolSeries): Float64Array => Float64Array.from(facts, (one) => one[name] ?? NaN);
 
-/** The part between two heights where both are known, and at least a bar at single rows. */
 function partPainters(
   edges: Float64Array,
   single: readonly number[],
@@ -73,7 +71,6 @@ function partPainters(
   return [betweenPainter(edges, low, high, band, ground, 1), barsPainter(edges, single, low, high, band, ground)];
 }
 
-/** Whether the capacity lies inside the chart, so that unreserved bytes are drawn. */
 export const showsCapacity = (pool: PoolSteps): boolean => {
   const capacity = lastKnown(pool.capacity_bytes);
   const most = [pool.peak_bytes, pool.pool_bytes].map((column) => column.reduce((found, value) => (value > found ? value : found), 0));

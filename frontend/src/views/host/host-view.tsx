@@ -73,16 +73,12 @@ function Legend({ host }: { host: HostMemory }) {
   const scheme = schemeOf(useStore());
   return (
     <p class="legend">
-      <LegendItem kind="line">{WORDS.host_resident_bytes.label}, every step</LegendItem>
+      <LegendItem kind="line" label={`${WORDS.host_resident_bytes.label}, every step`} />
       {shownParts(host).map((name) => {
         const { colour, pattern } = hostFill(name, scheme);
-        return (
-          <LegendItem key={name} kind={pattern === "plain" ? "fill" : "fill striped"} colour={colour}>
-            {WORDS[name].label}
-          </LegendItem>
-        );
+        return <LegendItem key={name} kind={pattern === "plain" ? "fill" : "fill striped"} colour={colour} label={WORDS[name].label} />;
       })}
-      {host.other_bytes.some(Number.isNaN) && <LegendItem kind="hatched">parts not measured</LegendItem>}
+      {host.other_bytes.some(Number.isNaN) && <LegendItem kind="hatched" label="parts not measured" />}
     </p>
   );
 }

@@ -25,16 +25,10 @@ import { Known, Nothing } from "../shared/states";
 import { tipOf } from "../shared/tips";
 import { CATEGORIES, type Category, type Layer, type SnapshotRef } from "../../schema";
 
-interface LayerSteps {
-  step: Float64Array;
-  wall_time: Float64Array;
-  in_use_bytes: Float64Array;
-  /** By category, at each of the steps; categories that the layer never uses are left out. */
-  parts: { category: Category; bytes: Float64Array }[];
-}
+type LayerSteps = ReturnType<typeof layerSteps>;
 
 /** The totals by category alone: whether it was trainable changes over the steps, the category of its bytes does not. */
-export function layerSteps(totals: LedgerTotals): LayerSteps {
+export function layerSteps(totals: LedgerTotals) {
   const { step, wall_time, in_use_bytes, groups } = totals;
   const summed = (category: Category): Float64Array =>
     Float64Array.from(step, (_, row) =>
@@ -81,10 +75,8 @@ export const layerEdges = (
 
 export function layerSpec({ step, wall_time, parts }: LayerSteps, { choices, scheme, focus, firstSteps, span }: Look): PlotSpec {
   const x = xValues(choices.axis, step, wall_time, wall_time[0] ?? 0);
-  const stack = stackLayout(
-    x,
-    parts.map(({ bytes }) => bytes),
-  );
+  const columns = parts.map(({ bytes }) => bytes);
+  const stack = stackLayout(x, columns);
   const range: Range = rangeOfSome(step, x, choices, span) ?? rangeOf(x.length > 1 ? x : cellEdges(x));
   const edges = layerEdges(stack.edges, x, step, firstSteps, range);
   const layout = { ...stack, edges };
@@ -103,9 +95,7 @@ interface Moment extends FormulaStep {
 }
 
 interface TableProps {
-  /** The step under the pointer. */
   shown: Moment;
-  /** The selected one. */
   fixed: Moment;
   focus: Focus;
   hover: (key: string | null) => void;
@@ -274,8 +264,8 @@ export function LayerView({ totals, layer }: { totals: LedgerTotals; layer: stri
               describe={(index) => `step ${at(steps.step, index) ?? "?"}: ${formatBytes(totalOf(steps, index))}`}
             />
             <p class="legend">
-              <LegendItem kind="full">measured</LegendItem>
-              <LegendItem kind="light">inferred</LegendItem>
+              <LegendItem kind="full" label="measured" />
+              <LegendItem kind="light" label="inferred" />
             </p>
           </div>
           <Figures shown={shown} fixed={fixed} focus={focus} hover={hover} />

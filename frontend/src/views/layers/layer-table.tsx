@@ -18,7 +18,6 @@ const ROW_HEIGHT = 28;
 
 const AFTER = 2;
 
-/** Whether a column in this unit shows a digit of a size other than zero. */
 const hasDigit = (bytes: number, unit: Unit): boolean => !/^(0|[<>]-?0\.01)$/.test(formatFigure(bytes, unit));
 
 /** Categories with a column: those that the run's step has. The ones too small for the column's unit share one. */

@@ -2,9 +2,9 @@
 
 import { useMemo } from "preact/hooks";
 
-import { formatBytes, unitOf, plural, type Unit, type Table, tableOf } from "../../lib/bytes";
+import { formatBytes, unitOf, plural, type Unit } from "../../lib/bytes";
 import { categoryMeaning } from "../../model/categories";
-import { formula, aboveTotal, GROUPINGS, groupLayers, groupOf, shapeText, type LayerFigures, type LayerGroup } from "../../model/layers";
+import { formula, aboveTotal, layerFile, GROUPINGS, groupLayers, groupOf, type LayerFigures, type LayerGroup } from "../../model/layers";
 import { instantOf, measuredAt, type Overview } from "../../model/overview";
 import { NOT_TIED, shortName } from "../../model/run";
 import { SIZE_MEANINGS, rankOf } from "../../model/snapshot";
@@ -18,7 +18,7 @@ import { useLayerFigures } from "../shared/largest-layers";
 import { Fault, Nothing, Skeleton } from "../shared/states";
 import { LayerTable, type Explain } from "./layer-table";
 import { Treemap, TreemapDrawing } from "./treemap";
-import { CATEGORIES, type Category, type LayersAnswer, type SnapshotRef } from "../../schema";
+import { type Category, type LayersAnswer, type SnapshotRef } from "../../schema";
 
 /** Whether the plan for the budget of the address recomputes a layer: of none without a budget, and until the plan is there. */
 function usePlanned(): (path: string) => boolean {
@@ -54,21 +54,6 @@ function explainer(table: LayersAnswer | null, of: SnapshotRef | null): Explain 
     return [categoryMeaning(figure), madeOf(of, figure), source].filter(Boolean).join("\n");
   };
 }
-
-const layerFile = (layers: readonly LayerFigures[]): Table =>
-  tableOf(layers, {
-    layer: ({ path }) => path,
-    type: ({ type }) => type,
-    training: ({ training }) => training,
-    recomputed: ({ recomputed }) => recomputed,
-    parameters: ({ parameters }) => parameters,
-    output: shapeText,
-    output_bytes: ({ output_bytes }) => output_bytes,
-    persistent_bytes: ({ persistent }) => persistent,
-    saved_bytes: ({ saved }) => saved,
-    total_bytes: ({ total }) => total,
-    ...Object.fromEntries(CATEGORIES.map((category) => [category, ({ bytes }: LayerFigures) => bytes[category]])),
-  });
 
 function LayersBar({ said, unit, of }: { said: string; unit: Unit; of: SnapshotRef | null }) {
   const store = useStore();

@@ -17,13 +17,11 @@ import type { Category } from "../../schema";
 const AREAS = 60;
 
 export interface Area {
-  /** Null: all layers of the group that have no area of their own. */
   layer: LayerFigures | null;
   name: string;
   bytes: number;
   /** What it consists of, largest first: persistent categories, and activations that are saved for the backward pass. */
   parts: readonly Part[];
-  /** The category of the largest part, which gives the area its colour. */
   main: Category | null;
   share: string;
   count: number;
@@ -34,7 +32,6 @@ interface Part {
   bytes: number;
 }
 
-/** A group of areas; without a title for the only group when nothing is grouped. */
 interface Block {
   title: string | null;
   name: string;
@@ -47,7 +44,6 @@ const partsOf = ({ bytes, saved }: LayerFigures): Part[] =>
     .filter((part) => part.bytes > 0)
     .sort((a, b) => b.bytes - a.bytes);
 
-/** The groups with their layers by rank; the largest layers of all groups together have an area of their own. */
 export function blocksOf(groups: readonly LayerGroup[], total: number): Block[] {
   const shown = groups.flatMap(({ layers }) => layers.filter((layer) => rankOf(layer) > 0)).sort((a, b) => rankOf(b) - rankOf(a));
   const largest = shown.slice(0, AREAS);
@@ -76,7 +72,6 @@ export function blocksOf(groups: readonly LayerGroup[], total: number): Block[] 
 
 interface PlacedBlock extends Rectangle {
   block: Block;
-  /** Height of the line with the title; 0 where there is no room for it. */
   head: number;
   areas: (Rectangle & { area: Area })[];
 }
@@ -86,20 +81,13 @@ const HEAD = 18;
 const [LEAST_WIDTH, LEAST_HEIGHT] = [60, 2.5 * HEAD];
 
 export function placeBlocks(blocks: readonly Block[], width: number, height: number): PlacedBlock[] {
-  const boxes = treemap(
-    blocks.map(({ bytes }) => bytes),
-    width,
-    height,
-  );
+  const sizesOf = (all: readonly { bytes: number }[]): number[] => all.map(({ bytes }) => bytes);
+  const boxes = treemap(sizesOf(blocks), width, height);
   return boxes.flatMap((box): PlacedBlock[] => {
     const block = blocks[box.index];
     if (!block) return [];
     const head = block.title !== null && box.width >= LEAST_WIDTH && box.height >= LEAST_HEIGHT ? HEAD : 0;
-    const inner = treemap(
-      block.areas.map(({ bytes }) => bytes),
-      box.width,
-      box.height - head,
-    );
+    const inner = treemap(sizesOf(block.areas), box.width, box.height - head);
     const areas = inner.flatMap((place) => {
       const area = block.areas[place.index];
       return area ? [{ ...place, x: box.x + place.x, y: box.y + head + place.y, area }] : [];
@@ -112,7 +100,6 @@ export function placeBlocks(blocks: readonly Block[], width: number, height: num
 export const areaFill = ({ layer, main }: Area, scheme: Scheme, rest: string): Fill =>
   main === null ? { colour: rest, pattern: "plain" } : fillOf(main, layer?.trainable === false ? false : null, scheme);
 
-/** "trainable 122 MiB", as far as it fits. */
 export const blockText = ({ block, width }: PlacedBlock): string =>
   shortened(`${block.name} ${formatBytes(block.bytes)}`, Math.floor((width - 8) / LETTER));
 
@@ -123,7 +110,6 @@ const MOST_CUT = 72;
 const fitted = (name: string, letters: number): string =>
   shortened(name.length > letters && name.includes("/") ? `…/${shortName(name)}` : name, letters);
 
-/** The text of an area, as far as it fits: about 7 pixels per letter, 16 per line. */
 export function areaText({ name, bytes }: Area, width: number, height: number): string[] {
   return [fitted(name, Math.floor((width - 8) / LETTER)), formatBytes(bytes)].slice(
     0,
@@ -234,7 +220,6 @@ export function Treemap({ groups, total }: TreemapProps) {
 
 const [WIDTH, HEIGHT] = [1200, 600];
 
-/** The text of a rectangle on a plate that the pattern does not show through. */
 function Plate({ lines, x, y, ink }: { lines: readonly string[]; x: number; y: number; ink: Ink }) {
   if (lines.length === 0) return null;
   const room = Math.max(...lines.map((line) => line.length)) * 6.6 + 8;

@@ -115,7 +115,6 @@ function Findings({ overview }: { overview: Overview }) {
 
 type NamedRun = OtherRun & { name: string };
 
-/** The same list while its members are the same, so that the chart is not rebuilt. */
 function useSame(list: readonly NamedRun[]): readonly NamedRun[] {
   const kept = useRef(list);
   const same =

@@ -39,7 +39,6 @@ export function useFocus() {
   return { focus, hover };
 }
 
-/** Handlers of a category's row: hover or focus highlights it, a click or Enter selects it. */
 export function useCategoryRow(hover?: (key: string | null) => void) {
   const store = useStore();
   const { category: selected } = store.choices.value;

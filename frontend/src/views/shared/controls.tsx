@@ -1,6 +1,5 @@
 /** Search fields, rows of buttons and legends. */
 
-import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 
 import type { Overview } from "../../model/overview";
@@ -77,7 +76,6 @@ export function Segments<T extends string>({ label, named = true, options, chose
 
 type Worded = { [Name in keyof Choices]: Choices[Name] extends string ? Name : never }[keyof Choices];
 
-/** The same for one of the user's choices. */
 export function ChoiceSegments<Name extends Worded>({
   of,
   ...others
@@ -86,10 +84,10 @@ export function ChoiceSegments<Name extends Worded>({
   return <Segments {...others} chosen={store.choices.value[of]} choose={(option) => store.choose({ [of]: option })} />;
 }
 
-export const LegendItem = ({ kind, colour, children }: { kind: string; colour?: string; children: ComponentChildren }) => (
+export const LegendItem = ({ kind, colour, label }: { kind: string; colour?: string; label: string }) => (
   <span class="legend-item">
     <i class={`key ${kind}`} style={colour ? { "--key": colour } : {}} aria-hidden="true" />
-    {children}
+    {label}
   </span>
 );
 
@@ -97,16 +95,15 @@ export function StackLegend({ overview, validation = true, ended = false }: { ov
   const { snapshots, validations } = overview;
   return (
     <p class="legend">
-      <LegendItem kind="line">measured peak</LegendItem>
-      {ended && <LegendItem kind="ended">in use at step end</LegendItem>}
-      {snapshots.length > 0 && <LegendItem kind="full">measured</LegendItem>}
-      <LegendItem kind="light">inferred</LegendItem>
-      {validation && validations.length > 0 && <LegendItem kind="diamond">validation peak</LegendItem>}
+      <LegendItem kind="line" label="measured peak" />
+      {ended && <LegendItem kind="ended" label="in use at step end" />}
+      {snapshots.length > 0 && <LegendItem kind="full" label="measured" />}
+      <LegendItem kind="light" label="inferred" />
+      {validation && validations.length > 0 && <LegendItem kind="diamond" label="validation peak" />}
     </p>
   );
 }
 
-/** The keys that zoom, pan and show all, the same in every chart. */
 export const zoomKeys = (zoom: (factor: number) => void, pan: (share: number) => void, reset: () => void): Record<string, () => void> => ({
   ...Object.fromEntries(["+", "=", "w"].map((key) => [key, () => zoom(0.5)])),
   ...Object.fromEntries(["-", "s"].map((key) => [key, () => zoom(2)])),

@@ -26,7 +26,6 @@ interface Inks {
 
 const [GAP, HEAD, LINE, SWATCH] = [12, 40, 24, 13];
 
-/** Where each entry goes, line by line; `widths` are those of the labels. Pure. */
 export function placeLegend(widths: readonly number[], width: number): { x: number; line: number }[] {
   let [x, line] = [0, 0];
   return widths.map((label) => {
@@ -79,7 +78,6 @@ interface Exported {
   table: () => Table;
   /** Legend of the view's canvases; without it there is no PNG. */
   legend?: () => LegendEntry[];
-  /** A second table: the changes of a plan. */
   changes?: () => Table;
   /** The view as one SVG; without it there is no SVG download. */
   drawing?: () => VNode;
@@ -284,7 +282,6 @@ export function SvgDrawing({ title, width, height, ink, children }: SvgDrawingPr
 
 interface ByteAxisProps {
   top: number;
-  /** Height of the plot, and its left and right end, in pixels. */
   height: number;
   left: number;
   right: number;
@@ -292,7 +289,6 @@ interface ByteAxisProps {
   ink: Ink;
 }
 
-/** Lines across a plot with sizes on their left. */
 export function ByteAxis({ top, height, left, right, y, ink }: ByteAxisProps) {
   const { values, labels } = byteTicks(top, Math.max(height / 64, 2));
   return (

@@ -12,7 +12,6 @@ import { CATEGORIES, type Category, type Group } from "../../schema";
 
 export const useExact = (): boolean => useStore().choices.value.exact;
 
-/** How figures of a column are written: in its unit, or exactly. */
 export function useFigureText(unit: Unit): (bytes: number) => string {
   const exact = useExact();
   return (bytes) => (exact ? formatCount(bytes) : formatFigure(bytes, unit));
@@ -36,14 +35,12 @@ interface FigureProps {
   unit: Unit;
   fill?: Fill;
   strong?: boolean;
-  /** While the pointer or the keyboard is on it. */
   onFocus?: (focused: boolean) => void;
   focused?: boolean;
   onChoose?: () => void;
   chosen?: boolean;
 }
 
-/** Event handlers and attributes of a row that can be highlighted and chosen. */
 export const rowEvents = ({ onFocus, onChoose, chosen }: Pick<FigureProps, "onFocus" | "onChoose" | "chosen">) => ({
   "aria-current": chosen ? ("true" as const) : undefined,
   onMouseEnter: onFocus && (() => onFocus(true)),
@@ -157,7 +154,6 @@ interface VersusRowProps {
   children?: ComponentChildren;
 }
 
-/** Two figures side by side: A and B, measured and predicted. */
 export function VersusRow({ group, from, to, unit, tip, events, hidden, children }: VersusRowProps) {
   const scheme = schemeOf(useStore());
   return (
@@ -181,7 +177,6 @@ export function VersusRow({ group, from, to, unit, tip, events, hidden, children
   );
 }
 
-/** Headers of columns; those in `numbers` are aligned right. */
 export const Heads = ({ names, numbers = [] }: { names: readonly string[]; numbers?: readonly string[] }) => (
   <>
     {names.map((name) => (
@@ -194,7 +189,6 @@ export const Heads = ({ names, numbers = [] }: { names: readonly string[]; numbe
 
 interface PanelProps {
   label: string;
-  /** The step that the figures are of; undefined with a title. */
   step?: number | null;
   title?: string;
   unit: Unit;
@@ -202,7 +196,6 @@ interface PanelProps {
   children: ComponentChildren;
 }
 
-/** Figures beside a picture: what they are of, their unit, and a line about them. */
 export const Panel = ({ label, step, title = `Step ${step ?? "?"}`, unit, about, children }: PanelProps) => (
   <aside class="panel" aria-label={label}>
     <header class="panel-head">
@@ -287,11 +280,9 @@ interface CategoryRowsProps {
   /** The most that each has at any step that the table may show: rows that are never seen are folded. By default `bytes`. */
   highest?: ReadonlyMap<Category, number | null>;
   total: number;
-  /** The highest total. By default `total`. */
   whole?: number;
   unit: Unit;
   source: (category: Category, bytes: number) => string;
-  /** The category under the pointer in the chart beside the table, and what highlights one there. */
   hovered?: string | null;
   hover?: (key: string | null) => void;
 }

@@ -58,7 +58,6 @@ function FixList({ found: { fixes, note }, oom, brief }: { found: Fixes; oom: Oo
   );
 }
 
-/** The fixes, once they are simulated: everything else is shown at once. `index` is that of the failure. */
 export function PossibleFixes({ run, oom, index, brief = false }: { run: RunInfo; oom: Oom; index: number; brief?: boolean }) {
   const store = useStore();
   const { value, error } = useFetched(store.fetched.fixes, [run, index]);
@@ -71,7 +70,6 @@ export function PossibleFixes({ run, oom, index, brief = false }: { run: RunInfo
   );
 }
 
-/** Layer and op of a failed request as links, to the layer's page and to the step's timeline, and the user's line. */
 export function Requester({ oom }: { oom: Oom }) {
   const store = useStore();
   const { op, layer, line, step } = oom;

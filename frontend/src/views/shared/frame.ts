@@ -20,7 +20,6 @@ export interface Places {
   x: Float64Array;
   edges: Float64Array;
   range: Range;
-  /** The row at a place, where that is not the row nearest to it. */
   rowAt?: (x: number) => number;
 }
 
@@ -151,7 +150,6 @@ export function epochLane(overview: Overview, places: Places, kind: XKind, ink: 
   return lanePainter(spans, notches, { ground: ink.panel, shade: ink.shade, text: ink.faint, mark: notch });
 }
 
-/** The peaks of the validation passes in the range, at the steps after which they ran. */
 export function validationPoints(overview: Overview, places: Places, kind: XKind): { x: number; y: number }[] {
   const [first, last] = [overview.step[0] ?? NaN, overview.step[overview.rows - 1] ?? NaN];
   const placeOf = (step: number): number => {
@@ -163,7 +161,6 @@ export function validationPoints(overview: Overview, places: Places, kind: XKind
     .filter(({ x }) => x >= places.range[0] && x <= places.range[1]);
 }
 
-/** Room above the plot: a line of marks, then the lane of epochs. */
 export const headroom = (marks: boolean, lane: boolean): number => 8 + (marks ? 26 : 0) + (lane ? LANE_HEIGHT + 4 : 0);
 
 /** The capacity of every row, which no byte is above. */
@@ -196,7 +193,6 @@ export const AXIS_INKS: Record<Scheme, PlotSpec["inks"]> = {
 interface Stacked {
   columns: readonly Float64Array[];
   fills: readonly BandFill[];
-  /** The highest value that is drawn. */
   peak: number;
   /** Below and above the lines of changes. */
   under?: readonly Painter[];
@@ -204,7 +200,6 @@ interface Stacked {
   lanes?: readonly Painter[];
 }
 
-/** A stack over steps below its peaks and the capacity, with the lane of epochs. */
 export function stackedPicture(overview: Overview, places: Places, stack: Stacked, choices: Choices, scheme: Scheme): Picture {
   const { columns, fills, peak, under = [], over = [], lanes = [] } = stack;
   const ink = INKS[scheme];

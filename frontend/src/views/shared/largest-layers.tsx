@@ -99,7 +99,6 @@ interface LargestLayersProps {
   unit: Unit;
 }
 
-/** The largest layers at the selected step, with their bytes in the snapshot that the row's breakdown comes from. */
 export function LargestLayers({ overview, row, selected, unit }: LargestLayersProps) {
   const store = useStore();
   const [ref, ranking] = [snapshotAt(overview, row), snapshotAt(selected.overview, selected.row)];

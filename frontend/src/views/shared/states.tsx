@@ -99,7 +99,6 @@ export function Fault({ sentence }: { sentence: string }) {
   );
 }
 
-/** What an answer shows once it has arrived; before that a skeleton or the error. */
 export function Await<T>({ loaded, children }: { loaded: Loaded<T>; children: (value: T) => ComponentChildren }) {
   if (loaded.value === null) return loaded.error === null ? <Skeleton /> : <Fault sentence={loaded.error} />;
   return (

@@ -13,7 +13,6 @@ import { zoomKeys, actOnKey } from "../shared/controls";
 const HEIGHT = 30;
 
 interface Drag {
-  /** What is held: an edge of the box, or all of it. */
   grip: string;
   /** Where on the x-axis, and the range then. */
   at: number;
@@ -101,16 +100,7 @@ export function Minimap({ layout, zoom, box, peak, label }: { layout: TimelineLa
 /** After this time without another turn of the wheel, the zoom goes into the address. */
 const SETTLED_MS = 150;
 
-export interface Zoom {
-  range: Range;
-  whole: Range;
-  moving: boolean;
-  /** The latest range, rendered or not yet. */
-  latest: () => Range;
-  /** Shows a range; `soon` writes it into the address once the gesture ends. */
-  show: (range: Range, soon?: boolean) => void;
-  reset: () => void;
-}
+export type Zoom = ReturnType<typeof useZoom>;
 
 interface Shown {
   edges: Float64Array;
@@ -120,7 +110,7 @@ interface Shown {
   moving: boolean;
 }
 
-export function useZoom(edges: Float64Array): Zoom {
+export function useZoom(edges: Float64Array) {
   const store = useStore();
   const { span } = store.choices.value;
   const shown = useRef<Shown | null>(null);
@@ -135,6 +125,7 @@ export function useZoom(edges: Float64Array): Zoom {
     shown.current = { edges, range, span: JSON.stringify(next), moving: false };
     store.choose({ span: next });
   };
+  /** Shows a range; `soon` writes it into the address once the gesture ends. */
   const show = (wanted: Range, soon = false): void => {
     const range = clamped(wanted, whole, 0);
     const all = range[1] - range[0] >= whole[1] - whole[0];

@@ -335,7 +335,6 @@ function OwnerFacts({ timeline, row }: { timeline: Timeline; row: number }) {
   );
 }
 
-/** What in Python keeps a tensor alive after the step. */
 function Holder({ timeline, tensor }: { timeline: Timeline; tensor: Tensor }) {
   const store = useStore();
   const row = tensor.rows[0] ?? 0;

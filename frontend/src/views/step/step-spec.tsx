@@ -5,7 +5,7 @@ import type { BandFill, Painter } from "../../charts/paint";
 import type { PlotSpec } from "../../charts/plot";
 import { ruleAcross, cutsPainter } from "../../charts/rules";
 import { outlinePainter, type BlockFills, type BlockPainter } from "../../charts/timeline-block-paint";
-import { placedBlocks, stackedBlocks, type Blocks, blockPaths, type BlockPath } from "../../charts/timeline-blocks";
+import { placedBlocks, stackedBlocks, blockPaths, type BlockPath } from "../../charts/timeline-blocks";
 import {
   momentAt,
   orderEdges,
@@ -26,7 +26,7 @@ import { formatBytes } from "../../lib/bytes";
 import { groupKey, groupLabel, groupOfOwner } from "../../model/categories";
 import { NOT_TIED, namesOf } from "../../model/run";
 import { bytesOfLayer, groupSeries, layerSeries, type Timeline, type Series, bandLabel } from "../../model/timeline";
-import { addressPlaces, stackOrder, type AddressPlaces } from "../../model/timeline-order";
+import { addressPlaces, stackOrder } from "../../model/timeline-order";
 import type { Choices, TimelineAxis, StackName, Placement } from "../../state/address";
 import { INKS, LAYERS_TOLD_APART, fillOf, layerColour, type Scheme, type Ink } from "../../theme/palette";
 import { isMuted, type Focus } from "../shared/context";
@@ -34,18 +34,14 @@ import { AXIS_INKS } from "../shared/frame";
 import { Patterns, SvgDrawing, svgFill } from "../shared/export";
 import type { ChunkOwner } from "../../schema";
 
-/** Parts of the figures, of the stack, and of the colors of tensors. */
 type Parting = Exclude<StackName, "tensor">;
 
 export const partingOf = ({ stack, tensorColouring }: Pick<Choices, "stack" | "tensorColouring">): Parting =>
   stack === "tensor" ? tensorColouring : stack;
 
-export interface Parts {
-  series: readonly Series[];
-  labels: readonly string[];
-}
+export type Parts = ReturnType<typeof stepParts>;
 
-export function stepParts(timeline: Timeline, stack: Parting): Parts {
+export function stepParts(timeline: Timeline, stack: Parting) {
   const series = stack === "category" ? groupSeries(timeline) : layerSeries(timeline, LAYERS_TOLD_APART);
   const names = namesOf(series.flatMap(({ layer }) => layer ?? []));
   const labels = series.map(({ key, group, layer }) =>
@@ -54,7 +50,6 @@ export function stepParts(timeline: Timeline, stack: Parting): Parts {
   return { series, labels };
 }
 
-/** The highlighted part of a stack: in a stack of layers, the selected layer. */
 export function stepFocus(series: readonly Series[], focus: Focus, layer: string | null): Focus {
   if (series.some(({ group }) => group !== null)) return focus;
   const selected = series.find((part) => layer !== null && part.layer === layer)?.key ?? null;
@@ -76,14 +71,11 @@ export function partOf(series: readonly Series[], { layer, category, trainable }
   return series.some((part) => part.layer === layer) ? `layer:${layer}` : "others";
 }
 
-export interface TensorBlocks {
-  blocks: Blocks;
-  addresses: AddressPlaces | null;
-}
+export type TensorBlocks = ReturnType<typeof tensorBlocks>;
 
 export const hasAddresses = ({ address }: Timeline): boolean => address.some((value) => !Number.isNaN(value));
 
-export function tensorBlocks(timeline: Timeline, placement: Placement): TensorBlocks {
+export function tensorBlocks(timeline: Timeline, placement: Placement) {
   const addresses = placement === "by address" ? addressPlaces(timeline) : null;
   const blocks = addresses
     ? placedBlocks(timeline, addresses.place, timeline.moments)
@@ -130,14 +122,12 @@ export const peakFlag = (timeline: Timeline, { edges }: TimelineLayout): { x: nu
   label: `peak ${formatBytes(timeline.in_use_bytes)}`,
 });
 
-/** What does not depend on the zoom. */
 export interface StepLook extends Parts {
   layout: TimelineLayout;
   fills: readonly BandFill[];
   tensors: (TensorBlocks & { fills: BlockFills }) | null;
 }
 
-/** The look with the chart of one range. */
 export interface StepPicture extends StepLook {
   spec: PlotSpec;
 }
@@ -166,7 +156,6 @@ interface Painting {
   moving: boolean;
 }
 
-/** What fills the plot: the tensors, or the parts with the line of the selected layer. */
 function contentOf(timeline: Timeline, look: StepLook, range: Range, { choices, scheme, painter, selected, moving }: Painting): Painter[] {
   const { layout, fills, tensors } = look;
   const ink = INKS[scheme];
@@ -206,10 +195,8 @@ export function stepLook(
   focus: Focus,
   tensors: TensorBlocks | null = null,
 ): StepLook {
-  const layout = timelineLayout(
-    edgesOf(timeline, choices.timelineAxis),
-    parts.series.map(({ bytes }) => bytes),
-  );
+  const columns = parts.series.map(({ bytes }) => bytes);
+  const layout = timelineLayout(edgesOf(timeline, choices.timelineAxis), columns);
   const fills = stepFills(parts.series, stepFocus(parts.series, focus, choices.layer), scheme);
   if (!tensors) return { ...parts, layout, fills, tensors };
   return { ...parts, layout, fills, tensors: { ...tensors, fills: tensorFills(timeline, parts.series, focus, choices.layer, scheme) } };
@@ -341,7 +328,6 @@ function Flag({ timeline, picture, ink }: { timeline: Timeline; picture: StepPic
   );
 }
 
-/** Places of the legend's entries, line by line. */
 function entries(labels: readonly string[]): { x: number; y: number }[] {
   let [x, y] = [BOX.left, GROUND + 46];
   return labels.map((label) => {

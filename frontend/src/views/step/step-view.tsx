@@ -232,7 +232,6 @@ export function StepView({ run }: { run: RunInfo }) {
   );
 }
 
-/** What lies under the pointer: a part of the figures, and a tensor if tensors are drawn. */
 export interface Pointed {
   part: string | null;
   tensor: number | null;
@@ -260,7 +259,6 @@ function pointedAt(timeline: Timeline, { layout, series, tensors }: StepLook, mo
 const rowsOf = (timeline: Timeline, tensor: number | null): readonly number[] =>
   (tensor === null ? null : tensorOf(timeline, tensor))?.rows ?? [];
 
-/** The plot for the shown range, and the outline of the tensor under the pointer. */
 function usePlotSpec({ timeline, look, pointed, selection }: StepChartProps, { range, moving }: Zoom) {
   const store = useStore();
   const scheme = schemeOf(store);
@@ -359,10 +357,10 @@ function Legend({ look, thin }: { look: StepLook; thin: number }) {
   const byAddress = look.tensors?.addresses ?? null;
   return (
     <p class="legend">
-      {byAddress === null && <LegendItem kind="line">bytes in use</LegendItem>}
-      <LegendItem kind="peak">peak</LegendItem>
-      {stack === "category" && layer !== null && <LegendItem kind="layer">selected layer</LegendItem>}
-      {byAddress !== null && byAddress.cuts.length > 0 && <LegendItem kind="cut">unused addresses cut out</LegendItem>}
+      {byAddress === null && <LegendItem kind="line" label="bytes in use" />}
+      <LegendItem kind="peak" label="peak" />
+      {stack === "category" && layer !== null && <LegendItem kind="layer" label="selected layer" />}
+      {byAddress !== null && byAddress.cuts.length > 0 && <LegendItem kind="cut" label="unused addresses cut out" />}
       {thin > 0 && <span data-testid="thin">{`${formatCount(thin)} ${thin === 1 ? "tensor" : "tensors"} smaller than a pixel`}</span>}
     </p>
   );

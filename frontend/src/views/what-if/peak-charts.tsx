@@ -12,7 +12,7 @@ import { INKS, fillOf, type Ink, type Scheme } from "../../theme/palette";
 import { isMuted, useSize, type Focus } from "../shared/context";
 import { ByteAxis, Patterns, svgFill } from "../shared/export";
 import { tipOf } from "../shared/tips";
-import type { Group, Plan, PlanPoint } from "../../schema";
+import type { Plan, PlanPoint } from "../../schema";
 
 interface Size {
   width: number;
@@ -48,7 +48,6 @@ interface LimitProps {
   ink: Ink;
 }
 
-/** A dashed line across the plot; an arrow at the top if it is above the range. */
 const Limit = ({ name, bytes, inside, left, right, top, y, ink }: LimitProps) => (
   <>
     {inside && <line x1={left} x2={right} y1={y(bytes)} y2={y(bytes)} stroke={ink.capacity} stroke-width="1.25" stroke-dasharray="6 4" />}
@@ -59,11 +58,9 @@ const Limit = ({ name, bytes, inside, left, right, top, y, ink }: LimitProps) =>
   </>
 );
 
-/** From the lower to the upper end of a range, with caps. */
 const whisker = (x: number, low: number, high: number, cap: number): string =>
   `M${x} ${low}V${high}M${x - cap} ${low}H${x + cap}M${x - cap} ${high}H${x + cap}`;
 
-/** A picture as large as its place. */
 function Sized({ testid, children }: { testid: string; children: (size: Size) => ComponentChildren }) {
   const { host, width, height } = useSize();
   return (
@@ -73,20 +70,10 @@ function Sized({ testid, children }: { testid: string; children: (size: Size) =>
   );
 }
 
-interface Segment {
-  key: string;
-  group: Group;
-  bytes: number;
-  /** Levels of its lower and upper edge, in bytes. */
-  low: number;
-  high: number;
-}
-
-/** The parts of each peak on top of each other, and the upper end of the axis. */
 export function barsLayout(peaks: readonly NamedPeak[], categories: readonly GroupSums[], capacity: number | null) {
   const bars = peaks.map((peak, index) => {
     let level = 0;
-    const segments = categories.flatMap(({ group, bytes: { [index]: bytes = 0 } }): Segment[] => {
+    const segments = categories.flatMap(({ group, bytes: { [index]: bytes = 0 } }) => {
       const low = level;
       level += bytes;
       return bytes > 0 ? [{ key: groupKey(group), group, bytes, low, high: level }] : [];
@@ -190,7 +177,6 @@ const CURVE = { left: 76, right: 20, top: 22, bottom: 44, cap: 5 };
 interface CurveProps {
   plan: Plan;
   scheme: Scheme;
-  /** Called with the point that was chosen; undefined if none can be. */
   choose?: ((point: PlanPoint) => void) | undefined;
 }
 

@@ -21,7 +21,6 @@ const BAND = 0.22;
 
 const curveColour = (scheme: Scheme): string => COLOUR[scheme];
 
-/** All batch sizes of the curve, from 0. */
 export const wholeRange = ({ curve }: WhatIf): Range => [0, Math.max(curve.at(-1)?.batch_size ?? 1, 1) * 1.02];
 
 export function measuredPoint({ recorded: { batch_sizes, peak_bytes } }: WhatIf): { x: number; y: number } | null {
@@ -96,15 +95,9 @@ function Legend({ answer }: { answer: WhatIf }) {
   const measured = measuredPoint(answer);
   return (
     <p class="legend">
-      <LegendItem kind="fill range" colour={colour}>
-        range
-      </LegendItem>
-      {answer.curve.some(({ fits }) => fits !== true) && (
-        <LegendItem kind="point hollow" colour={colour}>
-          does not or may not fit
-        </LegendItem>
-      )}
-      {measured && <LegendItem kind="diamond measured">measured</LegendItem>}
+      <LegendItem kind="fill range" colour={colour} label="range" />
+      {answer.curve.some(({ fits }) => fits !== true) && <LegendItem kind="point hollow" colour={colour} label="does not or may not fit" />}
+      {measured && <LegendItem kind="diamond measured" label="measured" />}
     </p>
   );
 }

@@ -152,7 +152,6 @@ interface RequestChipProps {
   move: (chunk: number | null) => void;
 }
 
-/** The chunk under a point of the page; null beside the strips. */
 function chunkUnder(map: MemoryMap, starts: readonly number[], x: number, y: number): number | null {
   const strip = document.elementFromPoint(x, y)?.closest<HTMLElement>("[data-region]");
   if (!strip) return null;

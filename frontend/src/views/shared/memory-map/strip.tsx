@@ -126,7 +126,6 @@ interface OverlaysProps {
   drag: Range | null;
 }
 
-/** The request that is dragged over the region, and the span that is dragged open. */
 function Overlays({ map, request, view: [from, to], drag }: OverlaysProps) {
   const place = (address: number): string => `${((address - from) / (to - from)) * 100}%`;
   return (
@@ -219,7 +218,6 @@ export function Strip(props: StripProps) {
   );
 }
 
-/** Bytes from the start of each region that is not zoomed. */
 export function StripAxis({ most }: { most: number }) {
   const { host, width } = useSize();
   const { values, labels } = byteTicks(most, Math.max(width / 220, 1));
@@ -246,10 +244,7 @@ interface Kind {
   chunks: number;
 }
 
-export interface MapColours {
-  key: Uint16Array;
-  kinds: Kind[];
-}
+export type MapColours = ReturnType<typeof mapColours>;
 
 const AGES = 6;
 
@@ -259,7 +254,6 @@ interface Named {
   name: string;
   label: string;
   meaning?: string;
-  /** Of the chunk, where chunks are coloured by it. */
   category?: Category;
   fill: Omit<BandFill, "muted">;
   order: number;
@@ -344,8 +338,7 @@ const roundingKind = (scheme: Scheme, muted: boolean): Omit<Kind, "bytes" | "chu
   order: stackOrder({ category: "rounding", trainable: null }),
 });
 
-/** `selected`: the category that is highlighted while the others are paler. */
-export function mapColours(map: MemoryMap, colouring: Colouring, scheme: Scheme, selected: Category | null = null): MapColours {
+export function mapColours(map: MemoryMap, colouring: Colouring, scheme: Scheme, selected: Category | null = null) {
   const naming = colouring === "category" ? byCategory(scheme) : colouring === "layer" ? byLayer(map, scheme) : byAge(map, scheme);
   const mutes = colouring === "category" && selected !== null;
   const found = new Map<string, Kind & { order: number; index: number }>();
