@@ -156,8 +156,13 @@ RULES = (
     Rule("predicted", "predicted:total", "{run}: predicted peak", "peak"),
     Rule("peak-bars", "measured:" + GROUP, "{run}: {c} at the peak of step {whatif}"),
     Rule("peak-bars", "predicted:" + GROUP, "{run}: predicted {c}"),
-    Rule("peak-bars", "peak_bytes", "{run}: predicted peak"),
+    Rule("peak-bars", "predicted:peak_bytes", "{run}: predicted peak"),
+    Rule("peak-bars", "(?:plan|smallest):" + GROUP, "{run}: planned {c}"),
+    Rule("peak-bars", "(?:plan|smallest):peak_bytes", "{run}: planned peak"),
     Rule("what-if", "peak_bytes", "{run}: predicted peak", "predicted peak"),
+    Rule("what-if", "planned_peak_bytes", "{run}: planned peak", "planned peak"),
+    Rule("plan-options", "(?P<n>.*)", "{run}: peak with the change {n}"),
+    Rule("plan-curve", "(?P<n>(?:plan|point) .*)", "{run}: {n} of the plan's curve"),
     Rule("what-if", "largest_batch_size", "{run}: largest batch size", "largest batch size"),
     # Activations that the script recorded.
     Rule("activations", "layer:(?P<l>.+)", "{run}: recorded activations of layer {l} at step {step}"),
@@ -214,7 +219,7 @@ SAID_FACTS = {
     )
 }
 """Facts on a tensor that are no sizes, or the formula of one."""
-SAID_FIGURES = {"method", "reproduced", "recorded"}
+SAID_FIGURES = {"method", "reproduced", "recorded", "demand_bytes", "recorded_peak_bytes", "extra_time"}
 """Parts of a prediction that are no single figure."""
 ALL = "(all)"
 
@@ -301,6 +306,10 @@ def named(record: Mapping[str, Any]) -> Iterator[tuple[str, str, Value | None, s
             figure = f"{'rounding' if record['rounds'] else 'tensor'}:{record['tensor']}"
         elif place == "output" or record["kind"] == "number output":
             figure = "output_bytes"
+        elif place == "plan-options":
+            figure = record["option"]
+        elif place == "plan-curve":
+            figure = f"{figure} {record['bytes']}"
         elif place == "peak-bars" and record.get("bar"):
             figure = f"{record['bar']}:{figure}"
         yield place, figure, _number(record["bytes"]), label
