@@ -30,11 +30,7 @@ MAX_LAYERS = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """Least and most of a number, or of the characters of a text.
-
-    Attributes:
-        missing: Whether a column may hold `MISSING`.
-    """
+    """Least and most of a number, or of the characters of a text; whether a column may hold `MISSING`."""
 
     least: float
     most: float
@@ -58,11 +54,7 @@ class Most:
 
 @dataclasses.dataclass(frozen=True)
 class IndexOf:
-    """A column of indices into another field.
-
-    Attributes:
-        unknown: Whether -1 stands for an unknown one.
-    """
+    """A column of indices into another field; whether -1 stands for an unknown one."""
 
     field: str
     unknown: bool = True
@@ -106,8 +98,6 @@ class Field:
         optional: Whether it may be None; of ``texts``, whether its items may be.
         record: The record of the kinds ``record``, ``rows`` and ``devices``.
         choices: The texts that are allowed; empty for any.
-        table: Where the values are a column; None for others.
-        stored: Whether frames hold it.
     """
 
     name: str

@@ -42,8 +42,7 @@ class TracedPeak:
 def group_sums(ledger: Iterable[LedgerRow], split: Collection[Category] = _SPLIT) -> dict[Group, int]:
     """Bytes of the groups of a ledger, in stack order, frozen before trainable.
 
-    Args:
-        split: Categories of the stack with a group for each trainability; others have one group.
+    Categories of `split` have a group for each trainability, others one group.
     """
     sums: Counter[Group] = Counter()
     for row in ledger:

@@ -27,8 +27,6 @@ class Fix:
         kind: ``batch``: a smaller batch; ``recompute``: segments of layers run again in the backward pass;
             ``accumulation``: gradient accumulation; ``freezing``: frozen layers; ``one_piece``: no fragmentation;
             ``limit``: a larger capacity; ``precision``: mixed precision.
-        change: What to change, in few words.
-        sentence: The change with its figures.
         enough: Whether the training passes with it alone, in a simulation of whole steps; None for an estimate.
         batch_size, capacity_bytes: The advised batch size and capacity, None for other fixes.
         freeze: The layers to freeze as globs for `what_if`, None for other fixes or if they are too long for it.
@@ -113,7 +111,6 @@ class Oom:
     during: FailedDuring | None = None
 
     def faults(self) -> Iterator[str]:
-        """What no post-mortem can be, as sentences."""
         if self.ledger and sum(row.bytes for row in self.ledger) != self.in_use_bytes:
             yield f"the ledger of a failed allocation does not sum to its {self.in_use_bytes} bytes in use"
 
@@ -128,9 +125,7 @@ class Oom:
         Samples of the same session count only if the program caught the error: that of an input pipeline may end the
         training some steps after the failure.
 
-        Args:
-            step, phase, wall_time: Columns of `Samples`.
-            restart: When the next session began, infinite without one.
+        The columns are those of `Samples`; `restart` is when the next session began, infinite without one.
         """
         since = self.wall_time if self.status == "survived" else restart
         rows = np.flatnonzero(wall_time > self.wall_time)

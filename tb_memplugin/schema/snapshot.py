@@ -19,7 +19,6 @@ class Pool:
 
     @property
     def free_bytes(self) -> int:
-        """Bytes of the pool that are not allocated."""
         return self.pool_bytes - self.in_use_bytes
 
     @property
@@ -126,7 +125,6 @@ class Replay:
     peak_bytes: Size
 
     def faults(self) -> Iterator[str]:
-        """What no replay can be, as sentences."""
         if self.addresses > self.of_addresses or self.chunks > self.of_chunks:
             yield "a replay reproduced more addresses or chunks than were recorded"
 
@@ -214,7 +212,6 @@ class Snapshot:
     at_failure: Annotated[bool, NotStored] = False
 
     def faults(self) -> Iterator[str]:
-        """What no snapshot can be, as sentences."""
         if sum(row.bytes for row in self.ledger) != self.in_use_bytes:
             yield f"the ledger of a snapshot does not sum to its {self.in_use_bytes} bytes in use"
 

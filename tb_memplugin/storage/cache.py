@@ -54,7 +54,6 @@ class ByteCache:
             return entry[1]
 
     def put(self, key: Hashable, mark: Hashable, value: Any, size: int) -> None:
-        """Store `value` of `size` bytes under `key`; replaces an old value."""
         with self._lock:
             _, _, old = self._entries.pop(key, (None, None, 0))
             self._size -= old
@@ -72,7 +71,6 @@ class ByteCache:
         return known
 
     def clear(self) -> None:
-        """Remove all values, and give their memory back to the operating system."""
         with self._lock:
             self._entries.clear()
             self._size = 0

@@ -11,15 +11,7 @@ from tb_memplugin.storage.frames import GONE, parse_tag, run_name
 
 @dataclasses.dataclass(frozen=True)
 class RunTags:
-    """The tags of one run.
-
-    Attributes:
-        name: The run's name in the tab.
-        version: Changes whenever the run's data changes.
-        tags: (worker, event run, tag, mark of the tag).
-        damage: Sentences on data that could not be listed.
-        worker: The worker whose tags these are; None for all of the run.
-    """
+    """The tags of a run, or of one worker; `version` changes whenever their data does."""
 
     name: str
     version: str
@@ -58,13 +50,11 @@ def catalog_of(
 
 
 def of_worker(tags: RunTags, worker: str) -> RunTags:
-    """The run with the tags of one worker alone; its version changes with these."""
     entries = tuple(entry for entry in tags.tags if entry[0] == worker)
     return RunTags(tags.name, f"{zlib.crc32(repr(entries).encode()):08x}", entries, (), worker)
 
 
 def workers_of(tags: RunTags) -> tuple[str, ...]:
-    """The names of the directories of the run's workers, sorted."""
     return tuple(sorted({entry[0] for entry in tags.tags}))
 
 
@@ -83,7 +73,6 @@ def of_stream(tags: RunTags, stream: str) -> tuple[Entry, ...]:
 
 
 def no_records(logdir: str) -> NotFoundError:
-    """The error for a log directory without runs."""
     return NotFoundError(
         f"no memory records under {logdir}; record a run with tb_memplugin.MemoryCallback or MemoryRecorder"
     )

@@ -26,14 +26,11 @@ class WorkerRollups:
 
 @dataclasses.dataclass(frozen=True)
 class WorkerRuns:
-    """The run called `name`: each worker's event runs with their marks."""
-
     name: str
     of_worker: Mapping[str, Mapping[str, Hashable]]
 
     @property
     def version(self) -> str:
-        """Changes whenever the data of a worker changes."""
         return f"{zlib.crc32(repr(self.of_worker).encode()):08x}"
 
 
@@ -47,7 +44,6 @@ class RollupReader:
         self._reader = reader
 
     def workers(self, source: Source, name: str) -> WorkerRuns:
-        """The workers of the run called `name`; none if there is no such run."""
         with self._reader.lock:
             runs = source.event_runs()
         of_worker: dict[str, dict[str, Hashable]] = {}
@@ -97,6 +93,5 @@ def _decoded(newest: NewestFrames) -> WorkerRollups:
 
 
 def _together(parts: Sequence[WorkerRollups]) -> WorkerRollups:
-    """The sessions of a worker's event runs, in order of their start."""
     sessions = sorted((one for part in parts for one in part.sessions), key=lambda one: one.started or 0.0)
     return WorkerRollups(tuple(sessions), next((part.missing for part in parts if part.missing), None))

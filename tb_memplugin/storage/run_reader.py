@@ -133,7 +133,6 @@ class Reader:
         self._warned: set[str] = set()
 
     def catalog(self, source: Source) -> Mapping[str, RunTags]:
-        """The current runs by name."""
         arrived = time.monotonic()
         with self.lock:
             # Concurrent requests share a listing that started after they arrived.
@@ -147,7 +146,6 @@ class Reader:
             return self._catalog
 
     def tags(self, source: Source, name: str) -> RunTags:
-        """The tags of the run called `name`."""
         catalog = self.catalog(source)
         tags = catalog.get(name)
         if tags is None:
@@ -162,7 +160,6 @@ class Reader:
         all_attempts: bool = False,
         session: str | None = None,
     ) -> LoadedRun:
-        """The run called `name`; see `load`."""
         return self.load(source, self.tags(source, name), streams, all_attempts, session)
 
     def load(
@@ -223,7 +220,6 @@ class Reader:
             return loaded
 
     def activation_rows(self, source: Source, name: str) -> ActivationRows:
-        """The recorded activations of the run called `name`, by row."""
         return self._rows_of(source, self.tags(source, name))
 
     def _rows_of(self, source: Source, tags: RunTags) -> ActivationRows:
@@ -349,7 +345,6 @@ class Reader:
         return reading.contents
 
     def _contents(self, source: Source, wanted: Mapping[str, Sequence[str]]) -> Iterator[TagContent]:
-        """The wanted tags; a source serves one thread at a time."""
         if not wanted:
             return
         contents = source.read(wanted)
@@ -367,7 +362,6 @@ class Reader:
 
 
 def _sessions_of(read: _Read) -> tuple[list[tuple[str, Session]], list[str]]:
-    """(worker, session) pairs by identifier, and sentences on missing frames and data left out."""
     pairs, sentences = [], []
     for one in sorted(read.sessions, key=lambda one: one.session):
         session, missing = session_from_pieces(one.session, one.pieces, one.samples)

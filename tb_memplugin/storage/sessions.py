@@ -86,10 +86,7 @@ def lost_activation_steps(streams: Pieces) -> tuple[tuple[int, int], ...]:
 
 
 def join_with_peaks(streams: Pieces) -> tuple[Samples, tuple[str, ...]]:
-    """The samples of a session's frames, in order, and sentences on those left out.
-
-    A peak replaces its sample if that was lost.
-    """
+    """The joined samples, and sentences on those left out. A peak replaces its sample if that was lost."""
     parts = [tables_of([piece.value for piece in streams.get(stream, ())]) for stream in (SAMPLES, PEAK)]
     joined, sentence = join_samples(parts[0])
     sentences = [sentence]

@@ -38,7 +38,6 @@ class EventFile:
 
     Args:
         run: TensorBoard's name of its run, for sentences.
-        path: The file.
         is_recorders: Whether only this plugin writes such files; then bytes without any trace of it are damage, too.
 
     Attributes:
@@ -123,7 +122,6 @@ class EventFile:
         """End of the bytes from `_scanned` on that hold no mark of this plugin."""
 
     def _is_other_file(self, state: files.FileState) -> bool:
-        """Whether the file is no longer the scanned one with bytes appended."""
         old = self._state
         if old is None:
             return False
@@ -215,7 +213,6 @@ class EventFile:
 
 
 def frame_of(record: bytes, value: int) -> tuple[str, StoredFrame] | None:
-    """The tag and the frame of one of a record's values; None if it holds none."""
     try:
         event = event_pb2.Event.FromString(record)
     except DecodeError:
@@ -247,12 +244,7 @@ _RECORDED = tuple(f"{stream}/".encode() for stream in RECORDED)
 
 @dataclasses.dataclass(frozen=True)
 class Tail:
-    """What the end of a file holds of a stream.
-
-    Attributes:
-        tag, frame: The newest record; None without any.
-        missing: Why there is none, as the end of a sentence; None if there is one, or if nothing was recorded.
-    """
+    """The newest record of a stream at a file's end; or why there is none, None if nothing was recorded."""
 
     tag: str | None
     frame: StoredFrame | None

@@ -132,7 +132,6 @@ class FileSource:
         return {run: tuple(texts) for run, texts in sentences.items() if texts}
 
     def _states(self, found: files.Found) -> dict[str, tuple[tuple[str, files.FileState | None], ...]]:
-        """The files of each run of the recorder with their states, None of those that cannot be read now."""
         runs = {run: paths for run, paths in found.files.items() if run_name(run)[0] != run}
         unknown = [path for paths in runs.values() for path in paths if path not in found.states]
         asked = zip(unknown, files.at_once(_state, unknown, self._logdir), strict=True)
@@ -176,7 +175,6 @@ def _state(path: str) -> files.FileState | None:
 
 
 def _newest(run: str, paths: Sequence[tuple[str, files.FileState | None]], stream: str) -> NewestFrames:
-    """The newest frames in a run's files, of which the states are known if they could be read."""
     sessions: dict[str, TagContent] = {}
     missing = None
     for path, state in paths:

@@ -33,12 +33,9 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 
 @dataclasses.dataclass(frozen=True)
 class FileState:
-    """Changes whenever a file changes; remote file systems tell only the length.
+    """Changes whenever a file changes: bytes, what differs between two files of one path, time of the last change in ns.
 
-    Attributes:
-        length: Bytes.
-        identity: Differs between two files of one path; None if unknown.
-        modified: Time of the last change in nanoseconds; None if unknown.
+    Remote file systems tell only the length.
     """
 
     length: int
@@ -56,12 +53,10 @@ class Entry:
 
 
 def is_local(path: str) -> bool:
-    """Whether `path` is a path of this machine, not a URL."""
     return "://" not in path
 
 
 def is_directory(path: str) -> bool:
-    """Whether `path` is a directory. Raises whatever its file system raises."""
     if is_local(path):
         return os.path.isdir(path)
     store, inner = _store(path)
@@ -108,13 +103,7 @@ def _store(path: str) -> tuple[Any, str]:
 
 
 def at_once(function: Callable[[_Item], _Result], items: Sequence[_Item], place: str) -> Iterator[_Result]:
-    """The results of a function for each item, in order. In an object store, where each waits, several run at a time.
-
-    Args:
-        function: Must not raise.
-        items: Its arguments.
-        place: Path or URL of what is read.
-    """
+    """The results of a function, which must not raise, in order; in a store at `place` several run at a time."""
     if is_local(place) or len(items) < 2:
         yield from map(function, items)
         return
@@ -131,7 +120,6 @@ def is_readable(path: str) -> bool:
 
 
 def identity(directory: str) -> object:
-    """Equal for two paths of the same directory."""
     if not is_local(directory):
         return directory
     status = os.stat(directory)
@@ -231,7 +219,6 @@ class _Listed(NamedTuple):
 
 
 def _list(visit: _Visit) -> _Listed:
-    """The entries of a directory, none if it is one of those above it."""
     try:
         found = identity(visit.path)
         return _Listed(found, () if found in visit.ancestors else entries(visit.path), None)

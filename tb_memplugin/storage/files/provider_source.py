@@ -31,13 +31,7 @@ MAX_FAILURES = 24
 
 
 class ProviderSource:
-    """The frames of one experiment in a data provider, for one request.
-
-    Args:
-        provider: TensorBoard's `DataProvider`.
-        context: `RequestContext` of the request, or None.
-        experiment_id: Experiment; empty for a local log directory.
-    """
+    """The frames of one experiment (empty for a local log directory) in a data provider, for one request."""
 
     def __init__(self, provider: Any, context: Any, experiment_id: str) -> None:
         self._provider = provider
@@ -105,7 +99,6 @@ class ProviderSource:
             yield NewestFrames(run, tuple(sorted(contents.get(run, ()), key=lambda content: content.tag)), missing)
 
     def damage(self) -> Mapping[str, tuple[str, ...]]:
-        """Empty: providers do not report damage."""
         return {}
 
     def _read_batch(self, batch: Sequence[tuple[str, str]]) -> list[TagContent]:

@@ -20,7 +20,7 @@ class SourceError(MemoryPluginError):
 
 @dataclasses.dataclass(frozen=True)
 class StoredFrame:
-    """One event's frame: the event's step and the frame's bytes, neither validated."""
+    """One event's step and frame, neither validated."""
 
     step: int
     data: bytes
@@ -108,13 +108,9 @@ Entry: TypeAlias = tuple[str, str, Tag, Hashable]
 
 @dataclasses.dataclass
 class Room:
-    """What the frames of a run may still take. The first one that does not fit is left out, and so are all after it.
+    """What the frames of a run may still take: bytes in memory, and rows of samples or values of activations.
 
-    Attributes:
-        bytes: Bytes in memory.
-        rows: Rows of samples, or values of activations.
-        is_full: Whether a frame was left out.
-        layers: Tuples of layer paths; equal tuples are kept once.
+    The first frame that does not fit is left out, and so are all after it. Equal tuples of layer paths are kept once.
     """
 
     bytes: int
@@ -126,16 +122,11 @@ class Room:
         return not self.is_full and size <= self.bytes and rows <= self.rows
 
     def take(self, size: int, rows: int) -> bool:
-        """Take the room of a frame; False if it does not fit."""
         self.is_full = not self.fits(size, rows)
         if not self.is_full:
             self.bytes -= size
             self.rows -= rows
         return not self.is_full
-
-    def give(self, size: int, rows: int) -> None:
-        self.bytes += size
-        self.rows += rows
 
 
 def within_limits(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:

@@ -97,7 +97,6 @@ class _Inflating:
             raise self._wrong_size()
 
     def _inflate(self) -> bool:
-        """Inflate some more bytes; False at the end."""
         while not self._inflater.eof:
             rest: bytes | memoryview = self._inflater.unconsumed_tail
             if not rest:
@@ -176,9 +175,7 @@ class OpenFrame:
         NewerFormatError: A newer version of this package wrote the frame.
         FormatError: The bytes are damaged, or not a frame.
 
-    Attributes:
-        text: The JSON of the body's head.
-        body_bytes: Size of the inflated body.
+    `text` is the JSON of the body's head.
     """
 
     def __init__(self, data: bytes, head_only: bool = False) -> None:
@@ -228,7 +225,6 @@ def encode(frame: Frame, level: int = 1) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """Decode a frame; sizes are checked before memory is allocated."""
     opened = OpenFrame(data)
     return decode_columns(opened.head(), [opened])
 
@@ -236,11 +232,7 @@ def decode(data: bytes) -> Frame:
 def decode_columns(
     head: FrameHead, frames: Sequence[OpenFrame], is_needed: Callable[[str], bool] = lambda name: True
 ) -> Frame:
-    """The rows of frames with equal heads, one after the other, as one frame; its other fields are those of `head`.
-
-    Args:
-        is_needed: Whether a column is needed, by its name; others may be left out.
-    """
+    """The rows of frames with equal heads, one after the other, as one frame; its other fields are those of `head`."""
     takes = [frame.take for frame in frames]
     tables = {
         name: column_codec.decode_table(columns, takes, head.strings, is_needed)
@@ -250,7 +242,6 @@ def decode_columns(
 
 
 def _check_header(data: bytes) -> tuple[int, int, int, int, int, int]:
-    """Check the header; return stream, sequence, first and last step, rows, and body bytes."""
     if len(data) < _HEADER.size:
         raise FormatError(f"frame of {len(data)} bytes is shorter than its header of {_HEADER.size}")
     if len(data) > MAX_FRAME_BYTES:

@@ -56,13 +56,8 @@ def decode_table(
 ) -> dict[str, Any]:
     """Decode the columns of a table, of several frames one after the other.
 
-    Columns of one value take no memory and are read-only.
-
-    Args:
-        columns: Name, type and length of each column, the same in all frames.
-        takes: Yields the next bytes of each frame.
-        strings: Those of each frame.
-        is_needed: Whether a column is needed, by its name; others may be left out.
+    Columns of one value take no memory and are read-only. Name, type and length of each column are the same in all
+    frames; those that are not needed may be left out.
     """
     sizes = [length * value_bytes(kind) for _, kind, length in columns]
     if sum(sizes) * len(takes) > _AT_ONCE:

@@ -48,8 +48,6 @@ _TAG = re.compile(r"(?P<stream>[a-z]+)/(?P<session>[0-9A-Za-z_-]{1,64})/(?P<numb
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Tag:
-    """A parsed tag. `session` sorts by start time; `number` counts tags of one stream of one session from 0."""
-
     session: str
     stream: str
     number: int

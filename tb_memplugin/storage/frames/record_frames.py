@@ -66,7 +66,6 @@ def read_frame(record: type[Record], frame: Frame, only: Collection[str] = (), *
 
 
 def object_bytes(record: Any, prefix: str = "") -> dict[str, int]:
-    """Table of a frame of the record to the bytes of the objects that each of its rows becomes."""
     found: dict[str, int] = {}
     for field in stored_fields(record):
         if field.kind == "record":
@@ -319,7 +318,6 @@ def _rows(record: Any, field: Field, name: str, tables: _Tables) -> tuple[Any, .
 
 
 def _row_values(field: Field, table: Mapping[str, Any], count: int, name: str, tables: _Tables) -> Iterable[Any]:
-    """The values of one field of all rows of a table."""
     column = table.get(field.name)
     if column is None and field.optional:
         return [None] * count
@@ -349,7 +347,6 @@ def _sizes(field: Field, name: str, tables: _Tables) -> list[int]:
 
 
 def _split(counts: Sequence[int], items: Sequence[Any], name: str) -> list[tuple[Any, ...] | None]:
-    """The items of each row of a table, by their numbers; `MISSING` stands for None."""
     if sum(count for count in counts if count != MISSING) != len(items):
         raise FormatError(f"{len(items)} items of {name!r:.80} do not fit the numbers of them")
     found: list[tuple[Any, ...] | None] = []

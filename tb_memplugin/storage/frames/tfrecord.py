@@ -83,7 +83,6 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked_crc32c(data: bytes | memoryview) -> int:
-    """Masked CRC-32C, as stored in the files."""
     crc = crc32c(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -159,7 +158,6 @@ class LocalRecordFile:
             raise
 
     def close(self) -> None:
-        """Flush and close, also if writing fails."""
         try:
             if self._waiting:
                 self.flush()

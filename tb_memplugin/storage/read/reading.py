@@ -134,7 +134,6 @@ class Reading:
         self._sample_bytes -= freed
 
     def _samples_are_full(self) -> bool:
-        """Whether the samples so far come near a limit, and can be thinned."""
         near = self._sample_bytes > FULL_SHARE * MAX_SAMPLE_BYTES or self.taken()[1] > FULL_SHARE * MAX_RUN_ROWS
         return self._can_halve and near
 

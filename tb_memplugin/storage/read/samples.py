@@ -45,7 +45,7 @@ def join_samples(parts: Sequence[Samples]) -> tuple[Samples, str | None]:
 
 
 class SamplesPart(NamedTuple):
-    """The rows of one of several frames that were decoded together."""
+    """Rows of one of several frames that were decoded together."""
 
     whole: Samples
     place: int

@@ -62,7 +62,6 @@ class KeptSession:
         self._highest[key] = max(self._highest.get(key, small), small, key=lambda one: (one.in_use_bytes, -one.step))
 
     def add_oom(self, oom: Oom) -> None:
-        """Add a failed allocation; it replaces an earlier one with the same identifier."""
         if len(self._ooms) < MAX_FAILURES:
             self._ooms.append(dataclasses.replace(oom, ledger=_by_group(oom.ledger), map=None, not_available=()))
 

@@ -87,9 +87,7 @@ _writers: dict[str, Callable[[], bool]] = {}
 def register(directory: str, write: Callable[[], bool]) -> None:
     """Note that this process records into a run directory.
 
-    Args:
-        directory: Path or URL.
-        write: Waits until everything recorded so far is written; returns False if that takes too long.
+    `write` waits until everything recorded so far is written; it returns False if that takes too long.
     """
     _writers[_canonical(directory)] = write
 

@@ -99,7 +99,6 @@ class RunWriter:
             raise
 
     def note(self, sentence: str, step: int = 0) -> None:
-        """Add a sentence on missing data to the session's facts."""
         if sentence in self.info.notes:
             return
         self.info = dataclasses.replace(self.info, notes=(*self.info.notes, sentence))
@@ -154,7 +153,6 @@ class RunWriter:
         self._write_rows("counters", counters, MAX_COUNTER_ROWS)
 
     def oom(self, oom: Oom) -> None:
-        """Write one failed allocation; it replaces an earlier one with the same identifier."""
         self._write("oom", oom)
         self._keep(KeptSession.add_oom, oom)
 
@@ -261,7 +259,6 @@ class RunWriter:
             self.layer_table(table)
 
     def _keep(self, add: Callable[[KeptSession, Any], None], record: Any) -> None:
-        """Keep what was just written for the next roll-up of its session."""
         if self._summarize is not None:
             add(self._kept, record)
             self._rolled_up = False
@@ -285,7 +282,6 @@ class RunWriter:
         self._file_bytes += len(record) + 16
 
     def _new_peaks(self, samples: Samples) -> list[int]:
-        """The rows in which a device has its highest peak so far."""
         rows = set()
         for device, figures in samples.devices.items():
             at = int(np.argmax(figures.peak_bytes))

@@ -67,7 +67,6 @@ def _checked(field: Field, described: Mapping[str, Any], of: str = "") -> Any:
 
 
 def _sentences(value: Any) -> tuple[str, ...]:
-    """A sentence, or several."""
     several = (value,) if isinstance(value, str) else value
     if not isinstance(several, Sequence) or not all(isinstance(one, str) for one in several):
         raise RecordingError(f"not_available must be a sentence, or a list of sentences. Received: {value!r:.200}")
