@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from tb_memplugin.analysis import Peak, device_facts, highest_peak
 from tb_memplugin.cli.parser import USER_ERROR, CommandParser
@@ -213,16 +213,11 @@ def _without_baseline(device: str, budget: Budget, before: Measured | None) -> t
 
 
 def _compared(
-    budget: Budget,
-    highest: Peak,
-    doubts: Sequence[str],
-    allowed: int,
-    suffix: str = "",
-    baseline_doubts: Sequence[str] = (),
+    budget: Budget, highest: Peak, doubts: Sequence[str], allowed: int, suffix: str = "", former: Sequence[str] = ()
 ) -> tuple[CheckStatus, str]:
     """A value against what is allowed; each may be a lower bound, for the reasons in its `doubts`."""
     status: CheckStatus = "violated" if highest.bytes > allowed else "within"
-    reasons = doubts if status == "within" else [f"baseline: {one}" for one in baseline_doubts]
+    reasons = doubts if status == "within" else [f"baseline: {one}" for one in former]
     received, limiting = format_bytes(highest.bytes), format_bytes(allowed)
     if received == limiting and highest.bytes != allowed:  # exact bytes if rounding would make them equal
         received, limiting = f"{highest.bytes:,} B", f"{allowed:,} B"
@@ -289,29 +284,20 @@ def add_arguments(parser: CommandParser) -> None:
         },
     )
     parser.add_argument("logdir", metavar="LOGDIR", help="log directory, or the directory of one run")
-    parser.add_argument("--max-peak", metavar="SIZE", help="highest allowed peak of a device, e.g. 10GiB")
-    parser.add_argument(
-        "--max-regression", metavar="R", help="allowed growth over the baseline's peak: 5%% of it, or a size"
-    )
-    parser.add_argument(
-        "--baseline",
-        metavar="DIR",
-        help="the run to compare all runs with, or a log directory with runs of their names",
-    )
-    parser.add_argument(
-        "--of",
-        choices=("peak", "live"),
-        default="peak",
-        help="the allocator's peak (default), or the bytes that are live at once, which vary less from run to run",
-    )
-    parser.add_argument("--run", metavar="R", action="append", default=[], help="only this run; can be repeated")
-    parser.add_argument(
-        "--device", metavar="D", action="append", default=[], help="only this device, e.g. GPU:0 of each worker"
-    )
-    parser.add_argument("--phase", choices=PHASES, action="append", default=[], help="only peaks of this phase")
-    parser.add_argument(
-        "--allow-new", action="store_true", help="accept runs and devices that the baseline does not have"
-    )
+    for name, unit, limit in (
+        ("max-peak", "SIZE", "highest allowed peak of a device, e.g. 10GiB"),
+        ("max-regression", "R", "allowed growth over the baseline's peak: 5%% of it, or a size"),
+        ("baseline", "DIR", "the run to compare all runs with, or a log directory with runs of their names"),
+    ):
+        parser.add_argument(f"--{name}", metavar=unit, help=limit)
+    of = "the allocator's peak (default), or the bytes that are live at once, which vary less from run to run"
+    parser.add_argument("--of", choices=("peak", "live"), default="peak", help=of)
+    several: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--run", metavar="R", help="only this run; can be repeated", **several)
+    parser.add_argument("--device", metavar="D", help="only this device, e.g. GPU:0 of each worker", **several)
+    parser.add_argument("--phase", choices=PHASES, help="only peaks of this phase", **several)
+    new = "accept runs and devices that the baseline does not have"
+    parser.add_argument("--allow-new", action="store_true", help=new)
     said = "text (default), JSON, annotations of GitHub Actions, JUnit XML, or a table in Markdown"
     parser.add_format(said, "github", "junit", "markdown")
     parser.set_defaults(command=_check)

@@ -18,22 +18,13 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Help, **named)
 
     def describe(
-        self,
-        description: str,
-        *,
-        examples: Sequence[str],
-        exit_codes: Mapping[int, str] = EXIT_CODES,
-        more: str = "",
+        self, description: str, *, examples: Sequence[str], exit_codes: Mapping[int, str] = EXIT_CODES, more: str = ""
     ) -> None:
         """Set what the help says before and after the arguments."""
         self.description = description
-        codes = [f"  {code}  {meaning}" for code, meaning in sorted(exit_codes.items())]
-        parts = [
-            more,
-            "\n".join(["examples:", *(f"  {line}" for line in examples)]),
-            "\n".join(["exit codes:", *codes]),
-        ]
-        self.epilog = "\n\n".join(filter(None, parts))
+        said = "\n".join(["examples:", *(f"  {line}" for line in examples)])
+        codes = "\n".join(["exit codes:", *(f"  {code}  {meaning}" for code, meaning in sorted(exit_codes.items()))])
+        self.epilog = "\n\n".join(filter(None, (more, said, codes)))
 
     def add_logdir(self) -> None:
         self.add_argument("logdir", metavar="LOGDIR", help="log directory, as for tensorboard --logdir")
@@ -65,9 +56,8 @@ class CommandParser(argparse.ArgumentParser):
         names = [str(choice) for choice in action.choices]
         is_command = isinstance(action, argparse._SubParsersAction)
         kind = "unknown command" if is_command else "invalid choice"
-        raise argparse.ArgumentError(
-            None if is_command else action, unknown_name(kind, str(value), names, offer="choose from")
-        )
+        said = unknown_name(kind, str(value), names, offer="choose from")
+        raise argparse.ArgumentError(None if is_command else action, said)
 
 
 class _Help(argparse.HelpFormatter):

@@ -85,12 +85,9 @@ def add_arguments(parser: CommandParser) -> None:
         ),
     )
     parser.add_logdir()
-    parser.add_argument(
-        "-o", "--output", metavar="FILE.html", required=True, help="output file; overwritten if it exists"
-    )
-    parser.add_argument(
-        "--run", metavar="R", action="append", default=[], help="run to include, up to 8 times (default: newest eight)"
-    )
+    said = "output file; overwritten if it exists", "run to include, up to 8 times (default: newest eight)"
+    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help=said[0])
+    parser.add_argument("--run", metavar="R", action="append", default=[], help=said[1])
     parser.set_defaults(command=_report)
 
 

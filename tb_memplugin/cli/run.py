@@ -69,16 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _DESCRIPTION, _EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.usage = "tb-memplugin run [options] FILE|-m MODULE [ARGUMENT ...]"
-    parser.add_argument(
-        "--logdir", metavar="DIR", default=DEFAULT_LOGDIR, help=f"directory of the runs (default: {DEFAULT_LOGDIR})"
-    )
-    parser.add_argument(
-        "--run", metavar="R", type=_name, help="name of the run (default: name of the program, date and time)"
-    )
-    parser.add_argument(
-        "--overhead", metavar="SHARE", type=_share, default=0.005, help="share of run time that tracing may cost"
-    )
-    parser.add_argument("--trace-steps", metavar="S,S", type=_steps, help="trace exactly these training steps instead")
+    for option, unit, kind, default, text in (
+        ("logdir", "DIR", str, DEFAULT_LOGDIR, f"directory of the runs (default: {DEFAULT_LOGDIR})"),
+        ("run", "R", _name, None, "name of the run (default: name of the program, date and time)"),
+        ("overhead", "SHARE", _share, 0.005, "share of run time that tracing may cost"),
+        ("trace-steps", "S,S", _steps, None, "trace exactly these training steps instead"),
+    ):
+        parser.add_argument(f"--{option}", metavar=unit, type=kind, default=default, help=text)
     parser.add_argument("--device", metavar="D", action="append", help="only this device, e.g. GPU:0; can be repeated")
     for name, text in _SWITCHES.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
@@ -98,10 +95,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
     process = os.getpid()
     ended: BaseException | None = None
     try:
-        if options.is_module:
-            run_module(options.program, options.arguments)
-        else:
-            run_file(options.program, options.arguments)
+        (run_module if options.is_module else run_file)(options.program, options.arguments)
     except BaseException as error:
         ended = error
     if ended is not None and not isinstance(ended, SystemExit):
