@@ -66,8 +66,8 @@ class _ReadSession:
     sentences: tuple[str, ...] = ()
 
     def with_pieces(self, pieces: Mapping[Stream, Sequence[Piece]], reading: Reading) -> "_ReadSession":
-        """The session with more frames. Those of samples are let go once they are joined."""
-        samples, sentences, frames = self.samples, self.sentences, dict(pieces)
+        """The session with more frames. Those of samples are let go once they are joined in `reading`."""
+        sentences, frames = self.sentences, dict(pieces)
         joined = pieces.keys() & {SAMPLES, PEAK}
         if joined:
             samples, sentences = join_with_peaks(pieces)
@@ -76,7 +76,7 @@ class _ReadSession:
             let_go = sum(piece.size - PIECE_BYTES for stream in joined for piece in pieces[stream])
             reading.join(let_go, samples_bytes(samples))
             reading.joined[self.worker, self.session] = samples
-        return dataclasses.replace(self, pieces={**self.pieces, **frames}, samples=samples, sentences=sentences)
+        return dataclasses.replace(self, pieces={**self.pieces, **frames}, sentences=sentences)
 
 
 @dataclasses.dataclass(frozen=True)
