@@ -33,7 +33,7 @@ _ADDRESS = re.compile(r"https?://[^\s\"'<>]+")
 
 @dataclasses.dataclass(frozen=True)
 class FileState:
-    """Changes whenever a file changes: bytes, what differs between two files of one path, time of the last change in ns.
+    """Changes whenever a file changes: bytes, what differs between files of one path, time of the last change in ns.
 
     Remote file systems tell only the length.
     """
