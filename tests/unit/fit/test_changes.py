@@ -3,7 +3,7 @@
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from tb_memplugin.fit import (
     sizes_for,
 )
 from tb_memplugin.fit.cases import Case, make_case, owners_after, recorded_parts, simulated_parts
-from tb_memplugin.fit.changes import FEWER_RESULTS, OVERLAPPING_RESULTS, OVERLAPPING_RESULTS_ON_A_GPU, in_place
+from tb_memplugin.fit.changes import FEWER_RESULTS, OVERLAPPING_RESULTS, OVERLAPPING_RESULTS_ON_A_GPU
 from tb_memplugin.fit.conditions import PRECISIONS, Interval
 from tb_memplugin.fit.recomputation import Parts, recomputed
 from tb_memplugin.fit.simulation import Simulated, StepPeak, at_peaks, event_order, in_use, recorded_peak
@@ -113,8 +113,6 @@ def compiled(
 
 
 U = UNKNOWN_POWER
-
-
 LINE = [compiled([(None, size, U)], batch) for batch, size in ((4, 10_000), (8, 20_000), (16, 36_000))]
 """Three batch sizes that do not lie on a line."""
 UNPAIRED = compiled([(None, 99, U), (None, 77_000, U)], 8)
@@ -370,31 +368,6 @@ def sizes_of(conditions: Conditions, layers: Sequence[Layer], step: StepRequests
     return [[one.sizes for one in steps] for steps in (found.low, found.high)]
 
 
-def test_new_contents_of_a_variable_are_written_into_its_chunk() -> None:
-    # GIVEN the new contents of two variables (rows 2 and 3), requested before the old ones (0 and 1) are freed
-    kinds = [ChunkOwner("net/l0", "weights", True), ChunkOwner("net/l0", "weight_gradients", True)]
-    columns = {
-        "birth": [-1, -1, 0, 2, 1],
-        "death": [3, 5, 6, 6, 4],
-        "owner": [0, 0, 0, 0, 1],
-        "op": [-1] * 5,
-        "requested": [SIZE] * 5,
-        "allocated": [SIZE] * 5,
-        "address": [SIZE * row for row in range(5)],
-        "batch_power": [0] * 5,
-    }
-    arrays = {name: np.asarray(column) for name, column in columns.items()}
-    recorded = dataclasses.replace(chain(2), events=6, owners=tuple(kinds), **arrays)
-    assert event_order(recorded) == [2, 4, 3, -1, -5, -2]
-    # WHEN they are written in place THEN each waits until one of the old ones is freed
-    changed = in_place(recorded, np.asarray([False, False, True, True, False]))
-    assert event_order(changed) == [4, -1, 2, -5, -2, 3]
-    assert in_place(recorded, np.zeros(5, bool)) is recorded
-    # and without old ones of that owner and size nothing waits
-    other = dataclasses.replace(recorded, requested=np.asarray([1, 1, SIZE, SIZE, SIZE]))
-    assert in_place(other, np.asarray([False, False, True, True, False])) is other
-
-
 @pytest.mark.parametrize("optimizer", ["SGD", "RMSprop", "Adam", "AdamW", "Lion", "Adadelta"])
 def test_the_updates_of_keras_optimizers_are_known_by_name(optimizer: str) -> None:
     keras = pytest.importorskip("keras")
@@ -425,28 +398,6 @@ def test_another_optimizer_may_need_none_of_the_recorded_update() -> None:
     # THEN the range goes from the peak without the update to that with it
     assert prediction.method == "estimate"
     assert prediction.low_bytes <= DEPTH * SIZE <= prediction.peak_bytes <= peak(DEPTH) <= prediction.high_bytes
-
-
-def test_zeros_of_each_shape_are_kept_and_shapes_of_one_size_are_told_apart_by_their_last_dimension() -> None:
-    # GIVEN kernels of 12 × 48, 48 × 12 and again 12 × 48, and their biases
-    keras = pytest.importorskip("keras")
-    model = keras.Sequential([keras.Input((12,)), *[keras.layers.Dense(width) for width in (48, 12, 48)]])
-    weights = [(f"net/{layer.name}", 4 * one.numpy().size) for layer in model.layers for one in layer.weights]
-    layers = [
-        Layer(f"net/{one.name}", "Dense", True, 0, 0, 4 * one.count_params(), 0, one.output.shape, "float32", None)
-        for one in model.layers
-    ]
-    kind: Category = "weights"
-    chunks = tuple((path, kind, "", size, at, at + len(weights)) for at, (path, size) in enumerate(weights))
-    written = hand_made_requests(chunks)
-    owners = tuple(dataclasses.replace(owner, trainable=True) for owner in written.owners)
-    recorded = dataclasses.replace(written, birth=np.full(len(written), -1), owners=owners)
-    # WHEN gradients are accumulated THEN each variable has a sum, and each of the four shapes zeros of its own
-    extra = changed(Conditions(accumulate=True), layers, recorded).change.extra
-    sums = [(owner.layer, size) for owner, size in extra if owner.category == "optimizer_state"]
-    zeros = [size for owner, size in extra if owner.category == "other_state"]
-    assert sums == weights
-    assert sorted(zeros) == sorted(4 * size for size in {one.shape: one.numpy().size for one in model.weights}.values())
 
 
 WIDE = (*((f"net/dense{number}", True, 2_000_000, 400) for number in range(4)), ("net/head", True, 1_000, 400))
@@ -775,39 +726,3 @@ def test_results_of_layers_inside_a_recomputed_one_are_repeated_too() -> None:
     )
     case = make_case([], [hand_made_requests(chunks)], Conditions(recompute=(("net/block",),)), ())
     assert case.changed.transient == (-FEWER_RESULTS * 1024, 0, OVERLAPPING_RESULTS * 1024)
-
-
-@pytest.mark.parametrize("freed", [4.5, 9])
-def test_random_numbers_of_the_size_of_the_output_are_not_the_output(freed: float) -> None:
-    # GIVEN a dropout that writes its result into the chunk of the layer before, which the head may keep
-    places = (
-        ("net/a", "activations", "net/a/MatMul", 1024, 0, freed),
-        ("net/drop", "workspace", "net/drop/StatelessRandomUniformV2", 1024, 1, 3),
-        ("net/drop", "activations", "net/drop/GreaterEqual", 256, 2, 10),
-        ("net/head", "workspace", "net/head/Cast", 512, 4, 4.8),
-        ("net/head", "activations", "net/head/MatMul", 8192, 5, 7),
-        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 512, 6, 11),
-        ("net/a", "activation_gradients", "gradient_tape/net/a/MatMul", 1024, 8, 12),
-    )
-    order = sorted(place for *_, birth, death in places for place in (birth, death))
-    chunks = tuple((*named, order.index(birth), order.index(death)) for *named, birth, death in places)
-    # THEN its output is what outlives the random numbers
-    part = Parts(hand_made_requests(cast(HandMade, chunks))).of(["net/a", "net/drop"], 1024)
-    assert part is not None and part.output == 0
-
-
-def test_a_seed_that_was_there_early_does_not_bring_earlier_results_along() -> None:
-    # GIVEN a model that adds the results of its layers, and a dropout whose seed has no inputs
-    chunks: HandMade = (
-        ("net/b", "workspace", "net/b/seed", 8, 0, 12),
-        ("net/a", "activations", "net/a/MatMul", 1024, 1, 15),
-        ("net", "activations", "net/Add", 1024, 2, 14),
-        ("net/b", "activations", "net/b/MatMul", 2048, 3, 10),
-        ("net", "activations", "net/Add_1", 1024, 4, 11),
-        ("net/head", "activations", "net/head/MatMul", 8192, 5, 7),
-        ("net/head", "activation_gradients", "gradient_tape/net/head/MatMul", 256, 6, 9),
-        ("net/b", "activation_gradients", "gradient_tape/net/b/MatMul", 1024, 8, 13),
-    )
-    # THEN the sum behind the dropout's layer is recomputed with it, the one before is not
-    part = Parts(hand_made_requests(chunks)).of(["net/b"], 2048)
-    assert part is not None and part.forward.tolist() == [0, 3, 4]

@@ -68,12 +68,6 @@ def test_another_batch_size_has_the_peak_of_a_training_with_it(batch: int) -> No
     assert held[None, "inputs"] == 12_288 * batch
 
 
-def test_the_recorded_conditions_are_predicted_as_they_were() -> None:
-    prediction = predictor().predict(Conditions())
-    assert (prediction.batch_size, prediction.capacity_bytes, prediction.fits) == (BATCH, CAPACITY, True)
-    assert prediction.peak_bytes == pytest.approx(TRACED[3].snapshot.in_use_bytes, rel=0.01)
-
-
 def test_the_range_is_at_least_as_wide_as_the_recorded_steps_differ() -> None:
     # GIVEN steps whose convolutions overlap now and then
     peak = real_peak(BATCH)

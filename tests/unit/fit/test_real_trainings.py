@@ -24,8 +24,6 @@ WORST = {"h200/Transformer": 0.01, "h200/U-Net": 0.08, "h200/VGG16": 0.125, "cpu
 MEDIAN = {"h200/Transformer": 0.002, "h200/U-Net": 0.05, "h200/VGG16": 0.01, "cpu/Transformer": 0.05}
 ITSELF = {"h200/Transformer": 0.003, "h200/U-Net": 0.06, "h200/VGG16": 0.02, "cpu/Transformer": 0.07}
 """Largest deviation of the simulated training from the recorded one that it repeats."""
-
-
 TRAININGS = [name if name.endswith("Transformer") else pytest.param(name, marks=pytest.mark.long) for name in WORST]
 
 

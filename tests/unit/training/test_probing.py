@@ -108,9 +108,7 @@ def readable(monkeypatch: pytest.MonkeyPatch, *names: str, of: tuple[str, ...] =
 
 
 @pytest.mark.parametrize(("of", "why"), [(("GPU:0",), "The map of one is unknown."), ((), "No statistics.")])
-def test_without_a_readable_allocator_it_says_why(
-    monkeypatch: pytest.MonkeyPatch, of: tuple[str, ...], why: str
-) -> None:
+def test_without_a_readable_allocator_it_says_why(monkeypatch, of, why) -> None:
     readable(monkeypatch, of=of)
     with pytest.raises(RecordingError) as raised:
         checked_devices(make_model())
@@ -124,13 +122,6 @@ class Calls(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         self.sizes.append(batch)
-
-
-@pytest.mark.parametrize(("executions", "steps"), [(1, 3), (2, 2)])
-def test_as_many_steps_are_trained_as_asked_for(executions: int, steps: int) -> None:
-    model, calls = make_model(steps_per_execution=executions, run_eagerly=True), Calls()
-    train(model, Examples((X, Y), 4), 8, steps, calls)
-    assert len(calls.sizes) == steps and int(model.optimizer.iterations) == steps * executions
 
 
 @pytest.mark.parametrize(
@@ -301,9 +292,7 @@ def test_a_prediction_that_holds_is_the_answer(monkeypatch: pytest.MonkeyPatch) 
         (105 * MIB, "Batch size 100 does not fit: its steps needed 105 MiB."),
     ],
 )
-def test_a_prediction_that_does_not_hold_is_followed_by_a_lower_one(
-    monkeypatch: pytest.MonkeyPatch, needed: int | None, said: str
-) -> None:
+def test_a_prediction_that_does_not_hold_is_followed_by_a_lower_one(monkeypatch, needed, said) -> None:
     predictor = Predictor(0, MIB)
     answer, tried = search(monkeypatch, predictor, lambda size: needed if size > 96 else size * MIB, 100 * MIB)
     assert (answer.batch_size, answer.verified, answer.peak_bytes) == (95, True, 95 * MIB)
@@ -360,9 +349,7 @@ def test_a_batch_that_the_device_may_not_hold_is_not_tried(monkeypatch, capacity
 @pytest.mark.parametrize(
     ("capacity", "own", "limit"), [("2GiB", 1 << 30, 2 << 30), (5 << 20, None, 5 << 20), (None, 1 << 30, 1 << 30)]
 )
-def test_the_capacity_is_the_given_one_or_the_devices(
-    monkeypatch: pytest.MonkeyPatch, capacity: Any, own: int | None, limit: int
-) -> None:
+def test_the_capacity_is_the_given_one_or_the_devices(monkeypatch, capacity, own, limit) -> None:
     predictor = Predictor(0, MIB)
     search(monkeypatch, predictor, lambda size: MIB, capacity, own)
     assert predictor.capacities[0] == limit
@@ -498,8 +485,6 @@ def test_data_of_another_kind_is_refused_with_its_type(data: Any) -> None:
 
 
 EMPTY = "data is empty. Pass at least one batch with one example"
-
-
 LEAVES = [
     None,
     3.5,

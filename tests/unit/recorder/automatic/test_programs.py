@@ -263,9 +263,7 @@ def test_a_first_call_that_fails_is_a_loop_only_if_a_run_was_opened_for_it(recor
     assert not recording.is_inside
 
 
-def test_a_fault_of_ours_is_logged_and_changes_nothing(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_fault_of_ours_is_logged_and_changes_nothing(recording, monkeypatch, caplog) -> None:
     def fail(*arguments: Any, **named: Any) -> Any:
         raise KeyError("ours")
 
@@ -325,9 +323,7 @@ def test_a_callback_is_added_however_callbacks_are_passed(models: Recording) -> 
     assert given == ["theirs"]
 
 
-def test_a_callback_is_not_added_twice_nor_to_a_list_of_the_programs_own_which_is_said(
-    models: Recording, tmp_path: Any
-) -> None:
+def test_a_callback_is_not_added_twice_nor_to_a_list_of_the_programs_own_which_is_said(models, tmp_path) -> None:
     theirs = tb_memplugin.MemoryCallback(tmp_path)
     assert Model().fit(callbacks=[theirs])[2] == [theirs]
     ready = CallbackList(theirs)

@@ -63,9 +63,7 @@ def test_a_wait_ends_with_the_jobs_or_after_five_seconds_without_work_or_after_a
     assert looks.now == until
 
 
-def test_a_wait_returns_before_a_job_that_does_nothing_and_the_next_one_after_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_wait_returns_before_a_job_that_does_nothing_and_the_next_one_after_it(monkeypatch) -> None:
     released, order = threading.Event(), list[str]()
 
     def job() -> None:
@@ -80,31 +78,6 @@ def test_a_wait_returns_before_a_job_that_does_nothing_and_the_next_one_after_it
     released.set()
     assert background.wait()
     assert order == ["waited", "job"]
-
-
-def test_a_recorder_that_is_gone_before_the_thread_notes_its_ticks_disturbs_nothing(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    # GIVEN a thread that is busy while a recorder begins and fails to
-    busy, go_on = threading.Event(), threading.Event()
-
-    class Recorder:
-        def tick(self) -> None: ...
-
-    def occupy() -> None:
-        busy.set()
-        go_on.wait(60)
-
-    background._thread.submit(occupy)
-    assert busy.wait(60)
-    recorder = Recorder()
-    ticks = Background(recorder.tick, 60)
-    del ticks
-    # WHEN the thread comes to it
-    go_on.set()
-    assert background.wait()
-    # THEN no job failed
-    assert caplog.records == []
 
 
 def test_the_end_waits_for_a_foreign_call_and_refuses_the_next() -> None:

@@ -23,9 +23,7 @@ def places(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> tuple[pat
     return on_disk, in_memory
 
 
-def test_a_directory_is_new_named_by_its_use_where_asked_for_and_readable_by_its_user_only(
-    places: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_is_new_named_by_its_use_where_asked_for_and_readable_by_its_user_only(places, monkeypatch) -> None:
     first, second = PrivateDirectory("oom"), PrivateDirectory("oom")
     assert first.path != second.path
     for directory in (first, second):
@@ -54,9 +52,7 @@ def test_removal_removes_the_contents_and_may_be_repeated(places: Any) -> None:
     assert len(os.listdir("/proc/self/fd")) == descriptors - 1
 
 
-def test_directories_of_ended_processes_are_removed_and_all_else_stays(
-    places: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_directories_of_ended_processes_are_removed_and_all_else_stays(places, monkeypatch) -> None:
     # GIVEN directories that nothing locks, as a killed process leaves them, in both places
     left = [places[0] / "tb_memplugin_oom_killed", places[1] / "tb_memplugin_profile_killed"]
     others = [places[0] / "tb_memplugin_other", places[1] / "someone_elses"]
@@ -89,9 +85,7 @@ def test_directories_of_ended_processes_are_removed_and_all_else_stays(
 
 
 @pytest.mark.parametrize("in_memory", [False, True])
-def test_a_place_that_removes_new_directories_at_once_is_named(
-    places: Any, monkeypatch: pytest.MonkeyPatch, in_memory: bool
-) -> None:
+def test_a_place_that_removes_new_directories_at_once_is_named(places, monkeypatch, in_memory) -> None:
     tried = []
 
     def removed_at_once(prefix: str, dir: str | None) -> str:

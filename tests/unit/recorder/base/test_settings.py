@@ -31,17 +31,13 @@ CLUSTER = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
         ({"worker": "a/b"}, "worker must be"),
     ],
 )
-def test_an_invalid_argument_is_named_with_the_received_value(
-    tmp_path: pathlib.Path, changed: dict, sentence: str
-) -> None:
+def test_an_invalid_argument_is_named_with_the_received_value(tmp_path, changed, sentence) -> None:
     with pytest.raises(RecordingError, match=sentence) as raised:
         checked_settings(tmp_path / "run", **{**GOOD, **changed})
     assert repr(next(iter(changed.values()))) in str(raised.value)
 
 
-def test_a_log_dir_that_is_a_file_or_not_writable_is_refused(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_dir_that_is_a_file_or_not_writable_is_refused(tmp_path, monkeypatch) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RecordingError, match="it is a file"):
         checked_settings(tmp_path / "file", **GOOD)
@@ -79,9 +75,7 @@ def test_a_log_dir_is_the_same_from_every_directory(tmp_path: pathlib.Path, monk
         (json.dumps({"cluster": CLUSTER}), ""),
     ],
 )
-def test_the_default_is_the_task_of_a_cluster(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, config: str | None, worker: str
-) -> None:
+def test_the_default_is_the_task_of_a_cluster(tmp_path, monkeypatch, config, worker) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
     if config is not None:
         monkeypatch.setenv("TF_CONFIG", config)
@@ -93,7 +87,5 @@ def test_the_default_is_the_task_of_a_cluster(
 @pytest.mark.parametrize(
     ("overhead", "steps", "traces"), [(0.005, None, True), (0.0, None, False), (0.0, [3], True), (0.005, [], False)]
 )
-def test_steps_may_be_traced_by_the_budget_or_on_request(
-    tmp_path: pathlib.Path, overhead: float, steps: list[int] | None, traces: bool
-) -> None:
+def test_steps_may_be_traced_by_the_budget_or_on_request(tmp_path, overhead, steps, traces) -> None:
     assert checked_settings(tmp_path, overhead, steps, None, False, None).traces == traces

@@ -1,7 +1,5 @@
 """A sampled step: the path of an ordinary one and what ends a row of them; rows become columns, some figures later."""
 
-import re
-import threading
 from typing import Any
 
 import pytest
@@ -128,17 +126,6 @@ def row(step: int, *devices: tuple[int, ...]) -> tuple[int, ...]:
     return (step, *COMMON, *(size for device in figures for size in device))
 
 
-def test_rows_become_columns_by_device() -> None:
-    buffer = SampleBuffer(["GPU:0", "GPU:1"])
-    assert [buffer.append(1.5 * step, row(step, (10 + step, 20), (30, 40))) for step in range(3)] == [0, 1, 2]
-    taken = buffer.take()
-    assert taken is not None and taken.step.tolist() == [0, 1, 2] and taken.wall_time.tolist() == [0, 1.5, 3]
-    assert taken.devices["GPU:0"].in_use_bytes.tolist() == [10, 11, 12]
-    assert taken.devices["GPU:1"].peak_bytes.tolist() == [40] * 3
-    assert taken.devices["GPU:1"].pool_bytes.tolist() == [MISSING] * 3
-    assert buffer.take() is None
-
-
 def test_short_rows_are_like_the_row_that_they_follow() -> None:
     buffer = SampleBuffer(["GPU:0", "GPU:1"])
     buffer.append(1.0, row(0, (10, 20), (30, 40)))
@@ -182,42 +169,6 @@ def test_a_measurement_reaches_its_row_and_device() -> None:
     assert taken is not None and taken.devices["GPU:0"].pool_bytes.tolist() == [MISSING]
 
 
-def test_concurrent_appends_measurements_and_takes_mix_nothing_up() -> None:
-    # GIVEN a thread that appends, and one that measures every row with figures made from its step
-    buffer = SampleBuffer(["GPU:0"])
-    rows = 4000
-    numbers: list[int] = []
-
-    def train() -> None:
-        for step in range(rows):
-            numbers.append(buffer.append(float(step), row(step, (1, 2))))
-
-    kept = 0
-
-    def measure() -> None:
-        nonlocal kept
-        at = 0
-        while at < rows:
-            if at < len(numbers):
-                kept += buffer.measure(numbers[at], "GPU:0", 10 * at, at)
-                at += 1
-
-    threads = [threading.Thread(target=work) for work in (train, measure)]
-    for thread in threads:
-        thread.start()
-    # WHEN rows are taken meanwhile
-    parts = []
-    while any(thread.is_alive() for thread in threads):
-        parts.append(buffer.take())
-    parts.append(buffer.take())
-    # THEN every row is there once, with its own figures or none
-    steps = [step for part in parts if part for step in part.step.tolist()]
-    pools = [size for part in parts if part for size in part.devices["GPU:0"].pool_bytes.tolist()]
-    assert steps == list(range(rows)) and numbers == steps
-    assert all(pool in (MISSING, 10 * step) for step, pool in zip(steps, pools, strict=True))
-    assert sum(pool != MISSING for pool in pools) == kept
-
-
 def test_rows_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples, "MAX_ROWS", 3)
     buffer = SampleBuffer(["GPU:0"])
@@ -234,16 +185,6 @@ def test_rows_that_nobody_takes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         buffer.keep((0.0, step, 1, 2, 3))
     taken = buffer.take()
     assert taken is not None and taken.step.tolist() == [5, 0, 1] and buffer.take_dropped() == 2
-
-
-def test_host_rss_is_what_the_kernel_states() -> None:
-    memory = ResidentMemory()
-    with open("/proc/self/status", "rb") as file:
-        stated = re.search(rb"VmRSS:\s+(\d+) kB", file.read())
-    assert stated is not None
-    # The kernel counts pages for each thread and adds them up later.
-    assert abs(memory.resident_bytes() - (int(stated[1]) << 10)) < 16 << 20
-    memory.close()
 
 
 def test_other_systems_have_no_host_rss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
 """Which devices are recorded, and the figures of NVIDIA's driver, from one that answers as it does."""
 
 import os
-import pathlib
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -43,9 +42,7 @@ def test_only_an_allocator_that_counts_is_recorded(statistics: str, monkeypatch:
     ("limit", "group", "capacity"),
     [(None, "max", 23), (None, str(9 << 30), 9), ("2048", "max", 2), ("204800", "max", 23)],
 )
-def test_the_machines_memory_bounds_the_capacity_of_a_cpu(
-    limit: str | None, group: str, capacity: int, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
-) -> None:
+def test_the_machines_memory_bounds_the_capacity_of_a_cpu(limit, group, capacity, monkeypatch, tmp_path) -> None:
     # GIVEN a machine with 23 GiB, perhaps with a smaller limit of the process's control group, or of the allocator
     monkeypatch.setenv(VARIABLE, "1")
     monkeypatch.setattr(devices, "memory_info", lambda device: (256, 512))
@@ -122,9 +119,7 @@ def test_a_process_whose_bytes_the_driver_hides_is_unknown(monkeypatch: pytest.M
     assert driver.figures == {"GPU:0": DriverFigures()}
 
 
-def test_the_driver_is_opened_once_and_again_after_closing_and_not_without_a_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_driver_is_opened_once_and_again_after_closing_and_not_without_a_gpu(monkeypatch) -> None:
     library = install(monkeypatch, GPU_0=[])
     driver = Driver(BUSES)
     for _ in range(2):

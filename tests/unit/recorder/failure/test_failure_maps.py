@@ -37,9 +37,7 @@ FREED = memory_map([(0, POOL_BYTES, MISSING)], POOL, POOL_BYTES)
         (None, [FREED], 10_000, None),
     ],
 )
-def test_the_map_of_a_failure(
-    monkeypatch: pytest.MonkeyPatch, written: object, stalled: list[object], requested: int | None, expected: object
-) -> None:
+def test_the_map_of_a_failure(monkeypatch, written, stalled, requested, expected) -> None:
     monkeypatch.setattr(failure_maps, "read_dump", lambda data, wall_time, capacity: data)
     monkeypatch.setattr(failure_maps, "final_dump", lambda dumps: dumps[-1])
     maps = FailureMaps([], cast(Any, None))

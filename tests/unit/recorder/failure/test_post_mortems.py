@@ -188,9 +188,7 @@ def test_the_device_is_that_of_the_message_then_of_the_dump_then_of_the_waiting_
     assert case.last.device == device
 
 
-def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(watched, monkeypatch) -> None:
     @tf.function
     def step(values: Any) -> Any:
         return tf.matmul(values, tf.ones((8, 32)), name="product")
@@ -207,9 +205,7 @@ def test_the_size_of_an_ops_output_stands_in_for_one_that_is_not_reported(
     assert found == [None, 6 * 32 * 4, 4 * 32 * 4]
 
 
-def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_the_traced_steps(
-    watched: Watched,
-) -> None:
+def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_the_traced_steps(watched) -> None:
     watched.watch.observer.facts = TraceFacts(
         graphs=graph(StatefulPartitionedCall=OpFact("model/head", "forward", line="train.py:7"))
     )
@@ -221,9 +217,7 @@ def test_a_compiled_request_has_no_layer_and_its_rounded_size_is_made_exact_by_t
 
 
 @pytest.mark.parametrize(("mode", "line"), [("eager", "eager.py:3"), ("graph", None)])
-def test_in_eager_mode_the_layer_and_the_line_are_those_that_were_running(
-    watched: Watched, mode: str, line: str | None
-) -> None:
+def test_in_eager_mode_the_layer_and_the_line_are_those_that_were_running(watched, mode, line) -> None:
     layer = object()
     watched.watch.observer.facts = TraceFacts(mode=mode)  # type: ignore[arg-type]
     watched.watch.observer.paths = {id(layer): "model/head"}
@@ -250,9 +244,7 @@ def test_in_eager_mode_the_layer_and_the_line_are_those_that_were_running(
         (7, "building", "building the model after step 7"),
     ],
 )
-def test_a_failure_outside_of_steps_says_where_and_has_no_batch(
-    watched: Watched, step: int | None, during: Any, place: str
-) -> None:
+def test_a_failure_outside_of_steps_says_where_and_has_no_batch(watched, step, during, place) -> None:
     watched.dump(1001)
     watched.fails(error_of(f"{EAGER} [Op:MatMul]"), step, None, during=during, line="train.py:9")
     last = watched.last
@@ -371,9 +363,7 @@ def test_a_failure_that_is_tolerated_is_withdrawn(watched: Watched) -> None:
     ("step", "began", "ended", "count"),
     [(7, 1000.5, 0.0, 1), (7, 1001.5, 0.0, 0), (7, 0.0, 1001.5, 0), (None, 0.0, 0.0, 0)],
 )
-def test_a_dump_from_before_the_step_or_between_steps_is_not_its_own(
-    watched: Watched, step: int | None, began: float, ended: float, count: int
-) -> None:
+def test_a_dump_from_before_the_step_or_between_steps_is_not_its_own(watched, step, began, ended, count) -> None:
     watched.dump(1001)
     watched.oom.steps_ended(ended)
     watched.oom.steps_ended(1000.5)  # which is not earlier
@@ -453,9 +443,7 @@ def owners_of(oom: Oom) -> list[ChunkOwner | None]:
         (5000, 100, (5000, 100)),  # nor that of another device
     ],
 )
-def test_a_rounded_size_is_exact_if_traced_chunks_have_one_size_near_it(
-    about: int | None, uncertain: int, exact: tuple[int | None, int]
-) -> None:
+def test_a_rounded_size_is_exact_if_traced_chunks_have_one_size_near_it(about, uncertain, exact) -> None:
     chunks = [(0, 2100, 0, 9, INPUTS), (1, 3000, 1, 9, INPUTS), (2, 3100, 2, 9, INPUTS), (3, 4000, -1, 9, INPUTS)]
     recent = recent_of(made(*chunks), made(chunks[0]), GPU_1=made((0, 5000, 1, 9, INPUTS)))
     assert recent.exact_bytes(Request(requested_bytes=about, uncertain_bytes=uncertain), GPU) == exact

@@ -4,7 +4,6 @@ import os
 import pathlib
 import sys
 import sysconfig
-import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -50,26 +49,6 @@ def test_it_ends_with_the_function_or_with_the_traceback_of_its_exception(error:
     assert gone_meanwhile == set() and gone == [1]
 
 
-def test_it_reads_another_threads_functions() -> None:
-    begun, end = threading.Event(), threading.Event()
-
-    def other() -> None:
-        here = "there"
-        begun.set()
-        end.wait(60)
-        del here
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    try:
-        assert begun.wait(60) and thread.ident is not None
-        found = [variables.get("here") for frame, variables in running_functions(thread.ident) if "other" in str(frame)]
-        assert found == ["there"]
-    finally:
-        end.set()
-        thread.join()
-
-
 @pytest.fixture
 def project(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """The working directory of a training, next to other directories."""
@@ -100,9 +79,7 @@ def project(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.
         *((name, None) for name in ("<string>", "<frozen runpy>", "<stdin>", "")),
     ],
 )
-def test_files_are_named_relative_to_the_working_directory(
-    project: pathlib.Path, monkeypatch: pytest.MonkeyPatch, path: str, name: str | None
-) -> None:
+def test_files_are_named_relative_to_the_working_directory(project, monkeypatch, path, name) -> None:
     (project.parent / "link").symlink_to(project)
     inside = path.startswith(("/project", "/shared", "/link"))
     monkeypatch.setitem(sys.modules, "tf_keras", SimpleNamespace(__file__=str(project / "keras" / "__init__.py")))
@@ -111,9 +88,7 @@ def test_files_are_named_relative_to_the_working_directory(
 
 
 @pytest.mark.parametrize("directory", ["/", "home"])
-def test_a_working_directory_above_the_home_directory_names_no_directories(
-    directory: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_working_directory_above_the_home_directory_names_no_directories(directory, tmp_path, monkeypatch) -> None:
     home = tmp_path / "home" / "alice"
     home.mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
@@ -190,9 +165,7 @@ def constructors(directory: pathlib.Path) -> ConstructorLines:
         *((Dense(name), None) for name in ("block1_conv", "twice", "head_1", "other", None)),
     ],
 )
-def test_a_layer_was_made_where_its_class_is_called_with_its_name(
-    layer: Dense, line: str | None, write: Any, made: ConstructorLines
-) -> None:
+def test_a_layer_was_made_where_its_class_is_called_with_its_name(layer, line, write, made) -> None:
     write()
     assert made.of(layer) == line
 
@@ -216,9 +189,7 @@ def test_files_that_cannot_be_relied_on_are_left_out(write: Any, made: Construct
     assert made.of(Dense("last")) == "sound.py:1"
 
 
-def test_a_program_that_is_not_read_whole_has_no_lines(
-    write: Any, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_is_not_read_whole_has_no_lines(write, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(frames, "MAX_BYTES", 1000)
     lines = constructors(tmp_path)
     write()

@@ -12,11 +12,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
-import tensorflow as tf
 
-from tb_memplugin.recorder.heap import Kept, find_holders, holders, kept_objects, running_functions
+from tb_memplugin.recorder.heap import find_holders, holders, kept_objects, running_functions
 
 history: list[Any] = []
 MODULE = f"module {__name__}"
@@ -223,30 +221,6 @@ def test_attributes_are_read_without_running_code(name: str) -> None:
     assert hold(make) == (f"attribute `{name}` of Careful", f"{HOLD} › results (Careful) › {name}")
 
 
-# --- the search -------------------------------------------------------------------------------------------------------
-
-
-class Data:
-    """Keeps arrays in a dict, which the garbage collector does not track."""
-
-    def __init__(self) -> None:
-        self.seen: dict[int, Any] = {}
-
-
-KEPT = Data()
-ITERATORS: list[Any] = []
-
-
-def hold_many(count: int) -> list[str]:
-    history = [Tensor() for _ in range(count)]
-    return [text for text, _ in find_holders(list(history), seconds=5.0).values()]
-
-
-def test_many_tensors_at_once_and_none_without_a_holder() -> None:
-    assert hold_many(3000) == ["list `history` in hold_many() in test_holders.py"] * 3000
-    assert find_holders([Tensor()], seconds=5.0) == {}
-
-
 def test_the_search_stops_at_its_time_limit() -> None:
     times = iter(range(10**6))
     history = [Tensor() for _ in range(200_000)]
@@ -282,16 +256,3 @@ def test_reading_variables_keeps_no_value_alive() -> None:
         return mine
 
     assert reads_locals() == {}
-
-
-def test_arrays_and_iterators_are_summed_by_the_object_that_keeps_them() -> None:
-    KEPT.seen.update({number: np.zeros((1 << 20,)) for number in range(3)})
-    KEPT.seen[3] = KEPT.seen[0][1:]  # no memory of its own
-    ITERATORS.extend(iter(tf.data.Dataset.range(3)) for _ in range(4))
-    try:
-        arrays, iterators = kept_objects(seconds=10)
-    finally:
-        KEPT.seen.clear()
-        ITERATORS.clear()
-    assert Kept("dict in attribute `seen` of Data", 4, 3 << 23) in arrays
-    assert Kept(f"list `ITERATORS` in module {__name__}", 4, None) in iterators

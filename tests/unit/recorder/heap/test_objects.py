@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tb_memplugin.recorder.heap import cycles_of, objects_of, unreachable
+from tb_memplugin.recorder.heap import objects_of, unreachable
 
 ROOT = pathlib.Path(__file__).parents[4]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
@@ -128,9 +128,6 @@ def test_no_other_module_lists_the_objects_of_other_threads() -> None:
     assert [path.name for path in modules] == ["objects.py"]
 
 
-# --- garbage --------------------------------------------------------------------------------------------------------
-
-
 class Item:
     """An object that may refer to others."""
 
@@ -214,14 +211,3 @@ def test_nobody_elses_code_runs(no_collection: None) -> None:
     del strange
     found = unreachable([reference()], levels=1)
     assert key in found and ran == []
-
-
-def test_the_class_that_refers_to_an_object_in_a_cycle_is_named(no_collection: None) -> None:
-    plain, contained, kept, alone = Item(), Item(), Item(), Item()
-    in_cycle(plain)
-    in_cycle({"a": [contained]})
-    references = [weakref.ref(one) for one in (plain, contained, kept, alone)]
-    keys = [id(one) for one in (plain, contained, kept)]
-    del plain, contained, alone
-    found = cycles_of([one for reference in references if (one := reference()) is not None], 4)
-    assert found == {keys[0]: "Item", keys[1]: "Item"} and kept

@@ -81,9 +81,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(
-    looks: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_looks_at_objects_if_memory_grew_and_the_budget_allows(looks, monkeypatch) -> None:
     counts = ProgramCounts(0.005)
     counts.count(1, lambda: False)
     assert looks == []

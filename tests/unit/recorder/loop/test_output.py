@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 import tensorflow as tf
-from reading_cases import MIB, make_samples, make_table
+from reading_cases import MIB, make_samples
 from rollup_cases import rollups_of
 
 import tb_memplugin
@@ -50,9 +50,7 @@ def is_open(directory: pathlib.Path) -> bool:
     return any(os.path.exists(link) and os.readlink(link).startswith(str(directory)) for link in links)
 
 
-def test_flushed_records_are_on_disk_while_the_file_is_open_also_at_the_end_until_it_rests(
-    make: Make, tmp_path: pathlib.Path
-) -> None:
+def test_flushed_records_are_on_disk_while_the_file_is_open_also_at_the_end_until_it_rests(make, tmp_path) -> None:
     made = make()
     made.do(RunWriter.note, "step 7 was not analyzed")
     before = on_disk(tmp_path)
@@ -79,9 +77,7 @@ def test_a_full_disk_is_reported_once(make: Make, caplog: pytest.LogCaptureFixtu
     ]
 
 
-def test_without_a_file_nothing_is_written_and_nothing_fails(
-    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_a_file_nothing_is_written_and_nothing_fails(make, tmp_path, monkeypatch, caplog) -> None:
     def refuse(*_: object) -> RunWriter:
         raise PermissionError("read-only")
 
@@ -123,9 +119,7 @@ def test_a_resting_file_is_closed_between_writes_until_it_is_woken(make: Make, t
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_fault_in_a_roll_up_stops_only_these(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
+def test_a_fault_in_a_roll_up_stops_only_these(tmp_path, monkeypatch, fails) -> None:
     if fails:
         monkeypatch.setattr(output, "summarize_session", lambda run: 1 // 0)
     settings, faults = checked_settings(str(tmp_path), 0.005, None, None, False, ""), Faults()
@@ -163,9 +157,7 @@ def test_samples_and_counters_are_written_once(make: Make, tmp_path: pathlib.Pat
     assert run.samples.tf_data_bytes.tolist() == [7 * MIB] and run.samples.pinned_pool_bytes.tolist() == [MISSING]
 
 
-def test_dropped_steps_are_counted_in_one_sentence(
-    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dropped_steps_are_counted_in_one_sentence(make, monkeypatch, caplog) -> None:
     monkeypatch.setattr(sample_buffer, "MAX_ROWS", 2)
     made = make()
     for step in range(5):
@@ -176,9 +168,7 @@ def test_dropped_steps_are_counted_in_one_sentence(
     assert record.message == (f"{SAMPLES} stopped for 3 steps: earlier ones could not be written in time")
 
 
-def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(
-    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(make, monkeypatch, caplog) -> None:
     monkeypatch.setattr(sample_buffer, "MAX_ROWS", 1)
     faults = Faults()
     made = make(faults, scalars=True)
@@ -189,27 +179,6 @@ def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(
     # THEN they do not fill the memory, and nothing is said of those that were dropped
     assert made._samples.take() is None and len(caplog.records) == 1
     assert not made._scalars or made._scalars.end_epoch() == []
-
-
-def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(
-    make: Make, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    made = make()
-
-    taken: list[int] = []
-
-    def fail() -> None:
-        taken.append(1)
-        raise ValueError("a row is too short")
-
-    monkeypatch.setattr(made._samples, "take", fail)
-    made.write_samples()
-    made.write_samples()
-    assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.KEPT]
-    assert taken == [1]
-    made.do(RunWriter.layer_table, make_table(7, unfrozen=True))
-    made.do(RunWriter.flush)
-    assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
 
 
 @pytest.mark.parametrize("remote", [False, True])

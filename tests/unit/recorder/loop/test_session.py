@@ -1,7 +1,5 @@
 """Which session records into a run, and that each is closed before the process ends."""
 
-import atexit
-import os
 import pathlib
 from typing import Any
 
@@ -55,18 +53,6 @@ def test_the_open_predecessor_of_a_run_is_closed(tmp_path: pathlib.Path, caplog:
     assert second.closed and len(caplog.records) == 1 and not any(other.closed for other in others)
 
 
-def test_a_reader_waits_for_what_the_runs_session_has_recorded(
-    tmp_path: pathlib.Path, own_sessions: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(session, "wait", lambda: "waited")
-    made = started(tmp_path)
-    write = own_sessions[str(tmp_path / "a")]
-    write()
-    assert made.recording.calls[-1] == "drain"
-    made.close_without_waiting()
-    assert write() == "waited"
-
-
 def test_an_open_session_records_unless_it_is_paused_or_left_out(tmp_path: pathlib.Path) -> None:
     assert not is_recording([])
     made = started(tmp_path)
@@ -77,33 +63,3 @@ def test_an_open_session_records_unless_it_is_paused_or_left_out(tmp_path: pathl
     assert is_recording([])
     made.close_without_waiting()
     assert not is_recording([])
-
-
-@pytest.mark.parametrize("in_time", [True, False])
-def test_sessions_are_closed_at_exit_with_one_wait_for_all(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_time: bool
-) -> None:
-    calls: list[Any] = []
-    monkeypatch.setattr(atexit, "unregister", lambda function: calls.append(("unregister", function)))
-    monkeypatch.setattr(atexit, "register", lambda function: calls.append(("register", function)))
-    made = [started(tmp_path, name) for name in "ab"]
-    # Closing runs before what was registered earlier.
-    own = [name for name, function in calls if function is session._close_all]
-    assert own == ["unregister", "register"] * 2
-    waits: list[int] = []
-    monkeypatch.setattr(session, "wait", lambda: waits.append(1) or in_time)
-    monkeypatch.setattr(session, "end_foreign_calls", lambda told: None)
-    session._close_all()
-    assert all(one.closed for one in made) and waits == [1]
-    assert len([record for record in caplog.records if "may be incomplete" in record.message]) == (0 if in_time else 2)
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_forgets_the_sessions(tmp_path: pathlib.Path) -> None:
-    made = started(tmp_path)
-    child = os.fork()
-    if not child:
-        os._exit(1 if is_recording([]) or not made.closed or len(session._by_place) else 0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert is_recording([])
-    made.close_without_waiting()

@@ -75,9 +75,7 @@ def test_activations_wait_until_the_writer_is_flushed_or_closed(log: Log, method
         assert log.read().activations.step.tolist()[-1] == 7
 
 
-def test_activations_are_written_after_five_seconds_or_when_there_are_many(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_activations_are_written_after_five_seconds_or_when_there_are_many(log, monkeypatch) -> None:
     now = [100.0]
     monkeypatch.setattr(summary_writer.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(summary_writer, "MAX_ACTIVATION_VALUES", 8)
@@ -116,9 +114,7 @@ def test_a_missing_writer_is_said_once_for_each_call(caplog: pytest.LogCaptureFi
     assert said == ["summary.layer_activations", "summary.allocator_snapshot"]
 
 
-def test_a_failure_at_exit_is_said_and_keeps_no_other_row_back(
-    log: Log, tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_at_exit_is_said_and_keeps_no_other_row_back(log, tmp_path, caplog, monkeypatch) -> None:
     failing = tf.summary.create_file_writer(str(tmp_path / "failing"))
     monkeypatch.setattr(summary_writer, "_states", type(summary_writer._states)())
     for writer in (failing, log.writer):

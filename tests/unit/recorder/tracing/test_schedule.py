@@ -85,9 +85,7 @@ def simulate(
         (0.005, [], lambda step: 100),
     ],
 )
-def test_the_same_steps_are_traced_if_only_asked_when_due(
-    overhead: float, trace_steps: list[int] | None, peak: Callable[[int], int]
-) -> None:
+def test_the_same_steps_are_traced_if_only_asked_when_due(overhead, trace_steps, peak) -> None:
     asked = simulate(TraceSchedule(overhead, trace_steps), 2000, peak)
     assert simulate(TraceSchedule(overhead, trace_steps), 2000, peak, when_due=True) == asked
 
@@ -170,9 +168,7 @@ def test_a_change_and_a_new_highest_peak_are_traced_before_the_next_regular_trac
         (0.0, [0], [0]),  # for its ledger, not to learn
     ],
 )
-def test_named_steps_are_traced_and_no_others(
-    overhead: float, trace_steps: list[int] | None, traced: list[int]
-) -> None:
+def test_named_steps_are_traced_and_no_others(overhead, trace_steps, traced) -> None:
     assert simulate(TraceSchedule(overhead, trace_steps), 1000) == traced
     if not traced:
         assert TraceSchedule(overhead, trace_steps).wants("train", 0, 0.0) is None

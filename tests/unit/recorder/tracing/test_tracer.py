@@ -212,9 +212,7 @@ def test_without_devices_or_after_a_fault_nothing_is_traced(tmp_path: pathlib.Pa
     assert case.tracer.due(0, "train") == Due()
 
 
-def test_while_two_profiles_wait_no_further_step_is_traced(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_while_two_profiles_wait_no_further_step_is_traced(tmp_path, monkeypatch, caplog) -> None:
     case = Tracer(tmp_path)
     waiting = [case.step(0), case.step(1, compiles=True)]
     assert None not in waiting and len(waiting) == MAX_WAITING
@@ -227,9 +225,7 @@ def test_while_two_profiles_wait_no_further_step_is_traced(
 
 
 @pytest.mark.parametrize("in_time", [True, False])
-def test_a_step_that_was_asked_for_waits_for_earlier_profiles(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, in_time: bool
-) -> None:
+def test_a_step_that_was_asked_for_waits_for_earlier_profiles(tmp_path, monkeypatch, caplog, in_time) -> None:
     case = Tracer(tmp_path, steps=[1, 2])
     waiting: list[Any] = []
 
@@ -253,9 +249,7 @@ def room(case: Tracer) -> int:
     return case.tracer._room._value
 
 
-def test_a_step_that_the_user_profiles_is_left_to_the_user(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_step_that_the_user_profiles_is_left_to_the_user(tmp_path, monkeypatch, caplog) -> None:
     case = Tracer(tmp_path)
     monkeypatch.setattr(Window, "busy", True)
     with caplog.at_level(logging.WARNING, "tb_memplugin"):
@@ -301,30 +295,3 @@ def test_maps_are_read_before_and_after_the_first_batches_of_a_phase(tmp_path: p
     case.clock.now += 1e12
     case.tracer.before_data("train")
     assert case.tracer.first_batches() is not None
-
-
-@pytest.mark.parametrize("replicated", [True, False], ids=["replicas", "workers"])
-@pytest.mark.parametrize(("steps", "traced"), [([2], [2]), (None, []), ([], [])])
-def test_beside_other_replicas_no_step_is_traced_that_was_not_asked_for(
-    tmp_path: pathlib.Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    replicated: bool,
-    steps: list[int] | None,
-    traced: list[int],
-) -> None:
-    if not replicated:
-        cluster = '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}'
-        monkeypatch.setenv("TF_CONFIG", cluster)
-    case = Tracer(tmp_path, steps=steps, replicated=replicated)
-    assert [number for number in range(5) if case.step(number) is not None] == traced
-    # AND it is said once, unless the user chose
-    said = [record for record in caplog.records if "no step is traced" in record.message]
-    assert len(said) == (steps is None)
-    # AND those that appear later end what was not asked for
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    later = Tracer(tmp_path)
-    assert [number for number in range(3) if later.step(number) is not None]
-    later.tracer._watch.replicated = True  # type: ignore[misc]
-    later.tracer.schedule.changed()
-    assert [number for number in range(3, 9) if later.step(number) is not None] == []

@@ -1,6 +1,5 @@
 """The batch of a step, from its call, an iterator's specification or Keras's count; and bytes in buffers."""
 
-import gc
 import threading
 import types
 import weakref
@@ -103,10 +102,7 @@ def test_the_call_that_takes_gradients_counts_and_a_size_that_the_program_names_
     assert notes.end(64) == BatchFacts(64, (((9, 3), FLOAT),))
 
 
-# --- functions --------------------------------------------------------------------------------------------------------
-
 ROLLOUT = (tf.ones((20, 64, 32)), tf.ones((20, 64, 4)))
-
 BOXES = (tf.ones((8, 32, 32, 3)), [tf.ones((6, 4))] * 8)
 
 
@@ -168,9 +164,6 @@ def test_a_function_shows_while_it_is_traced_what_its_model_is_given() -> None:
     assert notes.function_called(function, notes.tracing()) is known
 
 
-# --- Keras's own count ------------------------------------------------------------------------------------------------
-
-
 def model(kind: Any = keras.Sequential, **compiled: Any) -> Any:
     made = kind([keras.Input((3,)), keras.layers.Dense(1)])
     made.compile("sgd", "mse", run_eagerly=True, **compiled)
@@ -195,9 +188,7 @@ class Own(keras.Sequential):  # type: ignore[misc]
         *((keras.Sequential, 2, 1, None, examples, None) for examples in (0.0, 5.0, -4.0)),
     ],
 )
-def test_an_open_batch_is_as_large_as_keras_counts(
-    kind: Any, executions: int, replicas: int, given: Any, examples: float, size: int | None
-) -> None:
+def test_an_open_batch_is_as_large_as_keras_counts(kind, executions, replicas, given, examples, size) -> None:
     trained = model(kind, steps_per_execution=executions)
     trained._distribute_strategy = SimpleNamespace(num_replicas_in_sync=replicas)
     trained._loss_tracker.count.assign(10.0)
@@ -207,18 +198,6 @@ def test_an_open_batch_is_as_large_as_keras_counts(
     trained._loss_tracker.count.assign_add(examples)
     assert notes.end().size == size
 
-
-def test_a_model_that_is_dropped_in_the_window_is_freed() -> None:
-    dropped, trained = model(), model()
-    notes, gone = window(dropped, trained), weakref.ref(dropped)
-    del dropped
-    gc.collect()
-    assert gone() is None
-    trained._loss_tracker.count.assign_add(6.0)
-    assert notes.end().size == 6
-
-
-# --- calls that fail --------------------------------------------------------------------------------------------------
 
 KERAS = "keras.src.trainer"
 
@@ -247,9 +226,7 @@ def running(module: str, size: Any, call: Any, end: int = 0, **says: Any) -> Any
         (KERAS, 0, 0, {"_first_batches": [(np.ones((6, 3)), np.ones(6))]}, 6),
     ],
 )
-def test_the_batch_of_a_training_method_is_that_of_its_data(
-    module: str, given: Any, end: int, says: Any, size: int | None
-) -> None:
+def test_the_batch_of_a_training_method_is_that_of_its_data(module, given, end, says, size) -> None:
     thread = threading.get_ident()
     assert running(module, given, lambda: running_batch(thread), end, **says) == BatchFacts(size)
     assert running_batch(thread) == BatchFacts()
@@ -286,9 +263,7 @@ def test_a_full_cache_has_the_bytes_of_its_elements(pipelines: DataPipelines) ->
     assert found is not None and 4096 <= found < 4096 + 512  # and what describes them
 
 
-def test_without_iterators_or_with_too_many_the_bytes_are_unknown(
-    pipelines: DataPipelines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_iterators_or_with_too_many_the_bytes_are_unknown(pipelines, monkeypatch) -> None:
     assert pipelines.buffered_bytes() is None
     iterators = [iter(cached()) for _ in range(2)]
     for iterator in iterators:
@@ -302,9 +277,7 @@ def test_without_iterators_or_with_too_many_the_bytes_are_unknown(
     assert pipelines.buffered_bytes() == 0
 
 
-def test_a_cache_that_iterators_share_counts_once_and_without_a_model_nothing_is_known(
-    pipelines: DataPipelines,
-) -> None:
+def test_a_cache_that_iterators_share_counts_once_and_without_a_model_nothing_is_known(pipelines) -> None:
     data = cached()
     iterators = [iter(data) for _ in range(2)]
     for iterator in iterators:
@@ -319,9 +292,7 @@ def test_a_cache_that_iterators_share_counts_once_and_without_a_model_nothing_is
     assert pipelines.buffered_bytes() is None
 
 
-def test_iterators_are_noted_as_they_are_made_eagerly_and_a_fault_stops_only_the_notes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_iterators_are_noted_as_they_are_made_eagerly_and_a_fault_stops_only_the_notes(monkeypatch) -> None:
     data, found = cached(), []
 
     @tf.function

@@ -66,9 +66,6 @@ def test_a_new_and_a_missing_argument_are_named(first: dict[str, Any], second: d
     assert changed_argument(*types_of(first, second)) == phrase
 
 
-# --- counts -----------------------------------------------------------------------------------------------------------
-
-
 def call(traces: FunctionTraces, function: Any, *args: Any, **kwargs: Any) -> None:
     """Call a function as the wrapper of its calls does."""
     before = traces_of(function)

@@ -130,8 +130,6 @@ def notes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-# --- saved for backward -----------------------------------------------------------------------------------------------
-
 RUN = "F a Relu, F b Relu, B d_a ReluGrad a, B d_b ReluGrad b"
 STEP = "O x Placeholder, F relu Relu x, F add AddV2 relu x, B d_add ReluGrad relu, B d_x MatMul d_add x"
 LOOP = "O list Placeholder, O value Relu, O push TensorListPushBack list value"
@@ -199,9 +197,6 @@ def test_a_backward_op_reads_results_of_the_forward_pass_and_gradients() -> None
     assert reads == [((1, 3), ("g", "h")), ((), ())]
 
 
-# --- gradients --------------------------------------------------------------------------------------------------------
-
-
 def gradients(graph: Graph, of_callee: bool = False) -> dict[str, str | None]:
     return {name: one.gradient_of for name, one in graph.facts(of_callee=of_callee).items() if one.is_gradient}
 
@@ -261,9 +256,7 @@ OTHER = ", B other MatMul mask, U update MatMul mask"
         (", B none NoOp x", [(1, 7)], "kernel none", ""),
     ],
 )
-def test_backward_ops_that_depend_on_no_gradient_are_early(
-    more: str, spans: list[tuple[int, int]], gradients: str, expected: str
-) -> None:
+def test_backward_ops_that_depend_on_no_gradient_are_early(more, spans, gradients, expected) -> None:
     noted = [Span(*ends, 0, 0, "backward", None) for ends in spans]
     noted += [Span(7, 8, 0, 0, "update", None)] if more == OTHER else []
     made = tuple((name, 0, "kernel_a") for name in gradients.split())
@@ -279,8 +272,6 @@ def test_a_sparse_gradient_that_the_optimizer_makes_dense_is_a_gradient(between:
     assert {name for name, one in facts.items() if one.made_dense} == dense
     assert {name for name in ("sum", "other") if facts[name].is_gradient} == dense
 
-
-# --- updates ----------------------------------------------------------------------------------------------------------
 
 SOURCES = "O kernel_a Placeholder, O kernel_b Placeholder, O rate Placeholder, B grad_a MatMul, B grad_b MatMul"
 
@@ -312,10 +303,6 @@ def test_an_update_belongs_to_the_layer_of_its_variable_or_gradient(ops: str, la
     assert {name: fact.layer for name, fact in facts.items() if fact.pass_name == "update"} == layers
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
-
-LIBRARY = ("/venv/site-packages/keras/layer.py", 5)
-FIT = ("/venv/site-packages/keras/trainer.py", 7, "fit")
 TRAIN, TAPE_CALL, UPDATE = ("train.py", 1), ("train.py", 8), ("train.py", 9)
 
 
@@ -335,29 +322,7 @@ def lines_of(graph: Graph, lines: SourceLines) -> list[str | None]:
     return [fact.line for fact in graph.facts(lines).values()]
 
 
-def test_gradients_have_the_line_of_their_forward_op_or_of_the_tape(lines: SourceLines) -> None:
-    forward = {name: [("unet.py", line)] for line, name in enumerate(("a/MatMul", "b/Relu", "c/Exp", "c/Mul"), 2)}
-    # The scope of the third gradient has two lines, and the fourth is in no scope.
-    tape = ("a/MatMul/MatMul_1", "b/ReluGrad", "c/mul_1", "Reshape")
-    graph = with_stacks(
-        "F" * 4 + "B" * 5 + "UU",
-        {
-            **forward,
-            "ones": [TAPE_CALL, LIBRARY],
-            **{f"gradient_tape/{name}": [TAPE_CALL] for name in tape},
-            **{name: [UPDATE] for name in ("adam/mul", "adam/sub")},
-        },
-    )
-    assert lines_of(graph, lines)[4:] == [
-        *("train.py:8", "unet.py:2", "unet.py:3", "train.py:8", "train.py:8", "train.py:9", "train.py:9")
-    ]
-    # THEN of the calls of tape and optimizer, one stack each is read
-    assert graph.reads[4:] == ["ones", "adam/mul"]
-
-
-def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(
-    lines: SourceLines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_recording_reads_the_lines_of_a_limited_number_of_ops(lines, monkeypatch) -> None:
     # GIVEN a recording that may read three more ops
     monkeypatch.setattr(frames, "MAX_OPS", 3)
     lines = SourceLines()

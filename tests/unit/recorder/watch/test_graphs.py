@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tb_memplugin.recorder.heap import SourceLines
-from tb_memplugin.recorder.watch import call_notes, hooks, output_bytes, repeats
+from tb_memplugin.recorder.watch import call_notes, hooks, output_bytes
 from tb_memplugin.recorder.watch import graphs as module
 from tb_memplugin.recorder.watch.graphs import graph_facts
 from tb_memplugin.recorder.watch.notes import CallNotes
@@ -176,9 +176,7 @@ def test_a_layer_that_changes_its_trainable_weight_in_the_forward_pass_is_named(
     assert unrepeatable(step, tf.constant([1, 2]), normed, statistics, words) == {normed.name}
 
 
-def test_a_graph_that_cannot_be_read_costs_only_itself_and_one_without_variables_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_graph_that_cannot_be_read_costs_only_itself_and_one_without_variables_is_forgotten(monkeypatch) -> None:
     layer, read = dense(), module.GraphOps
     graphs = [traced(tf.function(lambda values: layer(values)), tf.ones((size, 3))).graph for size in (4, 5, 6)]
 
@@ -228,9 +226,7 @@ def test_large_constants_are_read_with_their_function_and_line() -> None:
         *((op, 7, None) for op in (None, "rank", "inner", "none", "nothing")),
     ],
 )
-def test_bytes_of_an_ops_output_follow_from_its_shape_and_the_batch(
-    op: str | None, batch: int | None, size: int | None
-) -> None:
+def test_bytes_of_an_ops_output_follow_from_its_shape_and_the_batch(op, batch, size) -> None:
     @tf.function
     def step(values: Any, unknown: Any, two: Any) -> None:
         tf.identity(values, name="open")
@@ -295,22 +291,8 @@ def test_gradients_that_nobody_differentiates_stay_backward_passes() -> None:
     assert all(fact.read_late is None for fact in facts.ops.values())
 
 
-def test_ops_with_a_state_of_their_own_do_not_repeat() -> None:
-    @tf.function
-    def function(text: tf.Tensor) -> tf.Tensor:
-        tf.print(text)
-        tf.debugging.assert_rank(text, 1)
-        tf.print(tf.numpy_function(len, [text], tf.int64))
-        return tf.random.uniform([]) + tf.random.stateless_uniform([], [1, 2])
-
-    ops = function.get_concrete_function(tf.TensorSpec([None], tf.string)).graph.get_operations()
-    assert {op.type for op in ops if not repeats(op.type, op.op_def.is_stateful)} == {"PyFunc", "RandomUniform"}
-
-
 B = 32
-
 WIDE = np.ones((B, B), np.float32)
-
 """Weights with as many features as there are examples."""
 
 
@@ -349,9 +331,7 @@ def result(step: Callable[..., Any], *shapes: tuple[int | None, ...], batch: int
         (lambda x: tf.reshape(tf.matmul(x, x, transpose_b=True), (-1,)), (2,)),
     ],
 )
-def test_a_layer_as_wide_as_the_batch_is_told_from_it(
-    step: Callable[..., Any], powers: tuple[int, ...], first: int | None
-) -> None:
+def test_a_layer_as_wide_as_the_batch_is_told_from_it(step, powers, first) -> None:
     assert result(step, (first, B)) == powers
 
 

@@ -56,14 +56,6 @@ def test_of_several_tensors_at_one_place_the_surest_kind_counts(notes: None) -> 
     assert [fact.category for fact in facts] == ["inputs"]
 
 
-def test_variables_of_no_model_are_told_from_known_ones() -> None:
-    own, known = tf.Variable(make(5)), tf.Variable(make(6))
-    held = HeldTensors()
-    held.find({}, [], known_variables={id(known)})
-    found = held.variables_of_no_model()
-    assert any(one is own for one in found) and not any(one is known for one in found)
-
-
 def test_tensors_that_are_new_at_the_end_are_told_from_those_at_the_start() -> None:
     held = HeldTensors()
     before = make(5)
@@ -88,19 +80,6 @@ def test_a_tensor_that_the_step_was_fed_with_is_input_data_at_the_end(notes: Non
     assert [fact and fact.category for fact in found] == ["held_tensors", "inputs", "held_tensors"]
 
 
-def test_after_a_missed_object_all_are_searched_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, searched = HeldTensors(), []
-    held.find({}, [])
-    monkeypatch.setattr(HeldTensors, "_search_all", lambda self: searched.append(1))
-    held.finish([])
-    assert searched == []
-    held.find({}, [], read_chunks=dict)
-    searched.clear()
-    held._promotions.misses += 1
-    held.finish([])
-    assert searched == [1]
-
-
 def test_tensors_in_reference_cycles_name_the_class_of_the_cycle() -> None:
     class Node:
         def __init__(self, tensor: Any) -> None:
@@ -115,9 +94,6 @@ def test_tensors_in_reference_cycles_name_the_class_of_the_cycle() -> None:
     finally:
         gc.enable()
     assert [fact.held_by for fact in facts] == ["a reference cycle of Node (gc.collect() frees it)"]
-
-
-# --- what is found ----------------------------------------------------------------------------------------------------
 
 
 def contains(items: Any, wanted: Any) -> bool:

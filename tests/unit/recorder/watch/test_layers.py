@@ -1,7 +1,6 @@
 """The tree of a model's layers or of a module's parts, the weights of each, and the layer table, from real models."""
 
 import gc
-import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,21 +62,6 @@ def test_a_shared_layer_is_walked_once_and_siblings_of_one_name_are_numbered() -
 
     found = paths(Model())
     assert found == ["net", "net/block", "net/block/shared", "net/block#2", "net/block#2/own", "net/block#3"]
-
-
-def test_each_weight_is_owned_by_the_innermost_layer() -> None:
-    class Block(L.Layer):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(name="block")
-            self.dense = L.Dense(3, name="dense")
-            self.dense.build((None, 2))
-            self.scale = self.add_weight(shape=(7,), name="scale")
-
-    found = own_variables(walk(Block()))
-    assert {path: [tuple(weight.shape) for weight in weights] for path, weights in found.items()} == {
-        "block": [(7,)],
-        "block/dense": [(2, 3), (3,)],
-    }
 
 
 @pytest.mark.parametrize("backbone_first", [True, False])
@@ -200,28 +184,6 @@ def test_placeholders_that_an_optimizer_does_not_list_serve_their_weights() -> N
         assert found == [(True, weights[0]), (False, weights[1])]
 
 
-@pytest.fixture(scope="module")
-def keras_2() -> Any:
-    os.environ.setdefault("TF_USE_LEGACY_KERAS", "0")
-    return pytest.importorskip("tf_keras")
-
-
-def model_of(keras_2: Any, optimizer: Any) -> Any:
-    model = keras_2.Sequential([keras_2.layers.Dense(2, input_shape=(3,))])
-    model.compile(optimizer, "mse")
-    return model
-
-
-def test_an_optimizer_of_keras_2_serves_the_weights_by_its_keys(keras_2: Any) -> None:
-    optimizer = keras_2.optimizers.Adam()
-    kernel, bias = model_of(keras_2, optimizer).trainable_variables
-    # The order of its keys is not that of its lists.
-    optimizer.build([bias, kernel])
-    found = slots(optimizer, [kernel, bias])
-    shapes = sorted((slot.of is kernel, tuple(slot.variable.shape)) for slot in found if slot.of is not None)
-    assert shapes == [(False, (2,)), (False, (2,)), (True, (3, 2)), (True, (3, 2))]
-
-
 def test_a_distributed_variable_of_keras_2_has_the_key_of_its_container() -> None:
     container, plain = SimpleNamespace(_unique_id="dense_1"), SimpleNamespace(_unique_id="dense_2")
     weight = SimpleNamespace(_unique_id="dense_1_replica_0", _distributed_container=lambda: container)
@@ -231,9 +193,6 @@ def test_a_distributed_variable_of_keras_2_has_the_key_of_its_container() -> Non
     assert [
         slot.variable is one and slot.of is of for slot, one, of in zip(found, made, (weight, plain), strict=True)
     ] == [True] * 2
-
-
-# --- the layer table --------------------------------------------------------------------------------------------------
 
 
 def test_a_recomputed_layer_makes_a_new_table_that_says_so_and_one_of_another_model_none() -> None:

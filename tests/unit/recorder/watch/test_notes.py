@@ -1,7 +1,6 @@
 """What is noted of calls of layers, tapes and optimizers, traced and eager, and which eager tensors are input data."""
 
 import contextlib
-import functools
 import gc
 import math
 import operator
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tb_memplugin.recorder.watch import batch_notes, call_notes, hooks, note_running_fit, program_counters, wrappers
+from tb_memplugin.recorder.watch import batch_notes, call_notes, hooks, note_running_fit
 from tb_memplugin.recorder.watch import notes as noting
 from tb_memplugin.recorder.watch.notes import CallNotes, InputNotes, input_notes
 
@@ -151,39 +150,6 @@ def test_arguments_of_outermost_calls_are_data_and_their_results_are_not() -> No
     assert tf.function(lambda original: original + 1)(original=1) == 2
 
 
-def test_layers_that_the_backward_pass_calls_again_are_recomputed() -> None:
-    layer, other = built(), built()
-
-    def step(*, again: bool) -> Any:
-        call = tf.recompute_grad(lambda x: layer(x)) if again else layer
-        with tf.GradientTape() as tape:
-            tape.watch(X)
-            loss = tf.reduce_sum(call(X)) + tf.reduce_sum(other(X))
-        return tape.gradient(loss, X)
-
-    kept = [traced(functools.partial(step, again=True))]
-    assert call_notes.recomputed.get(layer) is False and other not in call_notes.recomputed
-    # AND no more once a function of it is traced without that
-    kept.append(traced(functools.partial(step, again=False)))
-    assert layer not in call_notes.recomputed
-    # AND a recomputation that changes nothing is told apart
-    assert wrappers._without_effect() is False
-    with keras.StatelessScope():
-        assert wrappers._without_effect() is True
-
-
-def test_after_the_last_observer_nothing_is_noted() -> None:
-    layer = built()
-    hooks.release()
-    concrete, notes = traced(lambda: layer(X))
-    assert notes is None and layer not in call_notes.outermost_layers
-    hooks.acquire()
-    del concrete
-
-
-# --- eager calls ------------------------------------------------------------------------------------------------------
-
-
 def test_eager_calls_are_spans_while_a_window_is_open(window: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     layer, lines = built(), iter(["train.py:7", None])
     monkeypatch.setattr(call_notes, "eager_paths", {id(layer): "net/outer"})
@@ -224,9 +190,6 @@ def eager(value: float = 1.0) -> Any:
     return tf.constant([value, value])
 
 
-# --- notes ------------------------------------------------------------------------------------------------------------
-
-
 def test_tensors_are_found_at_any_depth_and_not_kept_alive(notes: InputNotes) -> None:
     tensors = [eager(number) for number in range(4)]
     ragged = tf.RaggedTensor.from_row_lengths(eager(), [1, 1])
@@ -242,9 +205,7 @@ def test_tensors_are_found_at_any_depth_and_not_kept_alive(notes: InputNotes) ->
     ("values", "count"),  # what is in lists and dicts counts as well as these themselves
     [([[eager()] for _ in range(50)], 2), ({number: eager() for number in range(50)}, 4), ([eager()] * 4, 1)],
 )
-def test_no_more_values_of_a_call_are_examined_than_the_most(
-    notes: InputNotes, monkeypatch: pytest.MonkeyPatch, values: Any, count: int
-) -> None:
+def test_no_more_values_of_a_call_are_examined_than_the_most(notes, monkeypatch, values, count) -> None:
     monkeypatch.setattr(noting, "MAX_ITEMS", 5)
     notes.data(values)
     assert len(notes.tensors()) == count
@@ -369,9 +330,7 @@ def test_what_training_methods_are_given_is_data(observed: InputNotes, by_name: 
 
 
 @pytest.mark.parametrize(("module", "found"), [("keras.src.trainers", True), ("tf_keras.engine", True), ("own", False)])
-def test_the_data_of_a_fit_that_runs_is_noted(
-    notes: InputNotes, monkeypatch: pytest.MonkeyPatch, module: str, found: bool
-) -> None:
+def test_the_data_of_a_fit_that_runs_is_noted(notes, monkeypatch, module, found) -> None:
     monkeypatch.setattr(noting, "input_notes", notes)
     code = """
 def fit(x, y=None, validation_data=None):
@@ -406,19 +365,6 @@ def test_a_forked_child_takes_no_more_notes_of_the_window() -> None:
         notes.abandon()
         assert notes.notes(Graph()).spans == []
     assert (notes.eager_paths, notes.eager_lines, notes.eager_gradients) == (None, None, None)
-
-
-def test_functions_that_are_called_and_iterators_that_they_read_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted: list[Any] = []
-    counted: list[Any] = []
-    monkeypatch.setattr(program_counters.datasets, "iterated", noted.append)
-    monkeypatch.setattr(program_counters.functions, "called", lambda function, *_: counted.append(function))
-    iterator, inner = iter(tf.data.Dataset.range(3)), tf.function(lambda x: x + 1)
-    outer = tf.function(lambda source, other: (next(source), inner(other)))
-    outer(iterator, eager())
-    assert any(one is iterator for one in noted) and not any(hasattr(one, "numpy") for one in noted)
-    # AND a function that is called while another one is traced does not count
-    assert len(counted) == 1 and counted[0] is outer
 
 
 def test_notes_go_with_their_graph_and_a_call_that_fails_ends() -> None:

@@ -14,7 +14,6 @@ from tb_memplugin.recorder.watch.observer import ChunkHistory
 from tb_memplugin.schema import MISSING, AllocationTrace, KnownChunk, MemoryMap, TraceFacts, VariableFact
 
 REGION = (0, 1 << 20)
-
 EMPTY = TraceFacts()
 
 

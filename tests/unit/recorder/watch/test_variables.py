@@ -109,17 +109,6 @@ def test_an_optimizer_is_the_given_one_or_the_models(given: bool, model: Any) ->
     assert sums["optimizer_state", "net/count", True] == (1 if given else 2) * 4 * 3
 
 
-def test_optimizers_of_no_model_serve_the_variables_that_are_known() -> None:
-    model = make_model(optimizer=None)
-    optimizer = keras.optimizers.SGD(momentum=0.9)
-    optimizer.build(model.trainable_variables)
-    found = of(model, optimizers=(optimizer,))
-    assert owned(found)["optimizer_state", "net/count", True] == 4 * 3
-    # AND without the model, they have no layer
-    alone = of(optimizers=(optimizer,)).facts(CPU)
-    assert {(fact.role, fact.layer) for fact in alone} == {("optimizer_state", None)}
-
-
 def test_layers_are_trained_if_any_of_their_own_weights_is(model: Any) -> None:
     found = of(model)
     assert found.trainable == {"net": True, "net/frozen": False, "net/count": True, "net/relu": True}
@@ -130,15 +119,6 @@ def test_layers_are_trained_if_any_of_their_own_weights_is(model: Any) -> None:
     fixed = keras.Sequential([keras.Input((2,)), L.Normalization(name="norm"), L.Dense(1, name="dense")], name="net")
     flags = of(fixed).trainable
     assert fixed.layers[0].trainable and (flags["net/norm"], flags["net/dense"]) == (False, True)
-
-
-def test_models_of_one_name_have_paths_of_their_own(model: Any) -> None:
-    second = make_model()
-    found = of(model, second)
-    assert not found.eager and of(model, make_model(run_eagerly=True)).eager
-    paths = {fact.layer for fact in found.facts(CPU) if fact.role == "weights"}
-    assert paths == {"net/frozen", "net/count", "net#2/frozen", "net#2/count"}
-    assert found.paths[id(second)] == "net#2"
 
 
 def test_models_with_an_optimizer_and_large_ones_are_read_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,18 +163,6 @@ def test_the_signature_changes_with_the_variables(model: Any) -> None:
     assert first == second != of(make_model()).signature()
     model.optimizer.add_variable((2,), name="new")
     assert of(model).signature() != first
-
-
-def test_a_distributed_variable_has_the_owner_of_its_replicas() -> None:
-    class Mirrored:
-        path = "net/kernel"
-        values = (tf.Variable(1.0), tf.Variable(2.0))
-
-    mirrored, found = Mirrored(), of()
-    found._add(mirrored, "weights", "net", True)
-    owner = found.owner_of(mirrored)
-    assert owner is not None and owner[1] == "net"
-    assert [fact.layer for fact in found.facts(CPU)] == ["net", "net"]
 
 
 def test_a_variable_of_unknown_shape_has_neither_shape_nor_bytes() -> None:
