@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 import tensorflow as tf
-from reading_cases import MIB, make_samples
+from reading_cases import MIB, make_samples, make_table
 from rollup_cases import rollups_of
 
 import tb_memplugin
@@ -179,6 +179,24 @@ def test_after_a_fault_of_the_file_samples_are_still_taken_and_not_written(make,
     # THEN they do not fill the memory, and nothing is said of those that were dropped
     assert made._samples.take() is None and len(caplog.records) == 1
     assert not made._scalars or made._scalars.end_epoch() == []
+
+
+def test_a_fault_of_taking_samples_is_said_once_and_leaves_the_file(make, tmp_path, monkeypatch, caplog) -> None:
+    made = make()
+    taken: list[int] = []
+
+    def fail() -> None:
+        taken.append(1)
+        raise ValueError("a row is too short")
+
+    monkeypatch.setattr(made._samples, "take", fail)
+    made.write_samples()
+    made.write_samples()
+    assert [record.message.partition(" stopped")[0] for record in caplog.records] == [output.KEPT]
+    assert taken == [1]
+    made.do(RunWriter.layer_table, make_table(7, unfrozen=True))
+    made.do(RunWriter.flush)
+    assert [table.step for table in tb_memplugin.load(tmp_path)["."].layer_tables] == [7]
 
 
 @pytest.mark.parametrize("remote", [False, True])
