@@ -540,20 +540,6 @@ def test_the_breakdown_of_half_precision_is_between_half_and_all_of_the_activati
     assert half["weights", True] == full["weights", True]
 
 
-def test_weights_are_trainable_or_frozen_as_they_would_be() -> None:
-    of, bytes_of = Predictor(recorded_program(STEPS, DEVICE), TABLE.layers), {one[0]: 4 * one[2] for one in LAYERS}
-    total, trained = sum(bytes_of.values()), bytes_of["net/conv2"] + bytes_of["net/head"]
-    for conditions, expected in [
-        (Conditions(), trained),
-        (Conditions(freeze="*conv2"), bytes_of["net/head"]),
-        (Conditions(unfreeze="*conv1"), total),
-        (Conditions(unfreeze="*conv1", freeze="*head"), total - bytes_of["net/head"]),
-    ]:
-        found = sums(of.predict(conditions).ledger)
-        assert (found["weights", True], found["weights", False]) == (expected, total - expected)
-        assert found["optimizer_state", True] == 2 * expected
-
-
 def test_accumulated_gradients_take_the_bytes_of_the_trained_variables_and_zeros_of_each_size() -> None:
     requests = update()
     layer = Layer("net/a", "Dense", True, MIB // 2, 2 * MIB, 2 * MIB, 0, (-1, 4), "float32", None)
@@ -700,22 +686,6 @@ def test_the_batch_stays_until_the_first_layers_are_recomputed_from_it(layers: t
     # THEN it is freed before the backward pass of the segment that reads it, or as early as recorded
     assert again.birth[5] < batch < back if kept else batch == 2
     assert not kept or again.birth[8 + 2] < batch
-
-
-def test_no_chunk_of_a_long_segment_is_freed_before_it_is_requested() -> None:
-    # GIVEN a layer with many temporaries, each freed before the next one
-    count = 40
-    temporaries: HandMade = tuple(("net/a", "workspace", "net/a/Mul", 256, 2 * at, 2 * at + 1) for at in range(count))
-    begin = 2 * count
-    chunks: HandMade = (
-        *temporaries,
-        ("net/a", "activations", "net/a/Add", 1024, begin, begin + 4),
-        ("net/head", "activations", "net/head/MatMul", 8192, begin + 1, begin + 3),
-        ("net/a", "activation_gradients", "gradient_tape/net/a/Add", 1024, begin + 2, begin + 5),
-    )
-    # WHEN it is recomputed THEN every chunk lives from its request on
-    again = recomputed(hand_made(chunks), (("net/a",),), {}).requests
-    assert len(again) > len(chunks) and (again.death > again.birth).all()
 
 
 def test_results_of_layers_inside_a_recomputed_one_are_repeated_too() -> None:

@@ -125,24 +125,6 @@ def test_layers_that_a_second_pass_may_not_repeat_are_in_no_segment(transformer:
     assert [(unit.first, unit.last) for unit in left] == [(0, 1), (2, 2), (4, 4)]
 
 
-@pytest.mark.long
-def test_a_larger_budget_costs_no_more_time(transformer: Run) -> None:
-
-    def recomputing(budget: int) -> PlanOption:
-        (option,) = (one for one in tb_memplugin.plan(transformer, budget=budget).options if one.kind == "recompute")
-        return option
-
-    smallest, recorded = recomputing(1).high_bytes, tb_memplugin.plan(transformer, budget="1TiB").high_bytes
-    assert recorded is not None and smallest < recorded
-    times = []
-    for share in (-0.2, 0.0, 0.25, 0.5, 0.75, 0.95):
-        option = recomputing(int(smallest + share * (recorded - smallest)))
-        times.append(option.extra_time if option.fits else None)
-    fitting = [time for time in times if time is not None]
-    assert times[0] is None and len(fitting) == len(times) - 1
-    assert fitting == sorted(fitting, reverse=True)
-
-
 def test_the_plan_lies_on_its_curve_and_its_ledger_sums_to_its_peak(transformer: Run) -> None:
     whole = tb_memplugin.plan(transformer, budget="1TiB")
     assert whole.options[0].fits and len(whole.curve) > 2

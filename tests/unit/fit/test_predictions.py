@@ -343,16 +343,6 @@ def test_a_training_fits_by_the_rule_of_the_largest_batch_size(conditions: Condi
             assert (of.predict(asked).fits is True) is of.fits(asked) is (size <= largest), (capacity, size)
 
 
-@pytest.mark.parametrize(("batch", "mib"), [(24, 40), (48, 61), (50, 80)])
-def test_an_advised_capacity_passes(batch: int, mib: int) -> None:
-    # Of these, batches of 50 pass in 229 MiB and fail in 270 MiB, the first advice.
-    of = predictor()
-    failed = dataclasses.replace(make_oom(18), batch_size=batch, capacity_bytes=mib * MIB, op=None)
-    (limit,) = [fix for fix in simulated_fixes(of, failed)[0] if fix.kind == "limit"]
-    assert limit.capacity_bytes is not None and of.passes(batch, limit.capacity_bytes)
-    assert of.predict(Conditions(batch_size=batch, capacity_bytes=limit.capacity_bytes)).fits is True
-
-
 def in_one_region(capacity: int, batch: int = 4) -> tuple[StepRequests, ...]:
     """Traced steps on a GPU whose pool has all of its capacity from the start."""
     program = Program(capacity, batch, grows=False)
@@ -377,18 +367,6 @@ def test_a_training_that_fits_leaves_two_percent_of_the_capacity() -> None:
         peak = peak_in_one_region(3, capacity)
         assert answers[-1] is (False if peak is None else peak * 1.02 <= capacity or None), capacity
     assert set(answers) == {True, None, False}
-
-
-def test_a_training_in_one_larger_region_fits_as_it_really_does() -> None:
-    of = predictor(in_one_region(24 * MIB), device=GPU)
-    answers = []
-    for batch in (8, 12, 16, 20):
-        for capacity in range(26 * MIB, 90 * MIB, 2 * MIB):
-            answer = of.predict(Conditions(batch_size=batch, capacity_bytes=capacity)).fits
-            if answer is not None:
-                assert answer is (peak_in_one_region(batch, capacity) is not None), (batch, capacity)
-            answers.append(answer)
-    assert answers.count(None) < 0.2 * len(answers) and {True, False} <= set(answers)
 
 
 RAN = Interval(20 * MIB, 22 * MIB, 23 * MIB)

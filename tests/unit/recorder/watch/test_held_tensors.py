@@ -5,7 +5,6 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -96,10 +95,6 @@ def test_tensors_in_reference_cycles_name_the_class_of_the_cycle() -> None:
     assert [fact.held_by for fact in facts] == ["a reference cycle of Node (gc.collect() frees it)"]
 
 
-def contains(items: Any, wanted: Any) -> bool:
-    return any(item is wanted for item in items)
-
-
 def test_what_a_function_captured_is_a_constant_and_what_a_pipeline_captured_is_data() -> None:
     constant, data, other, listed = make(1), tf.constant([2]) * 1, make(3), make(4)
     inside: list[Any] = []
@@ -139,17 +134,6 @@ def test_a_graph_that_has_grown_is_read_again_and_not_kept() -> None:
     del graph
     gc.collect()
     assert reference() is None
-
-
-def test_models_and_handles_are_found_and_tensors_without_plain_bytes_are_not() -> None:
-    plain, text, variable = make(1), tf.constant(["a"]), tf.Variable(1.0)
-    variant = tf.raw_ops.EmptyTensorList(element_shape=[1], max_num_elements=1, element_dtype=tf.float32)
-    model, module = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]), tf.Module()
-    held = HeldTensors()
-    models = held.find_models()
-    assert contains(models, model) and contains(models, module) and contains(held.handles.values(), variable.handle)
-    held._add([plain, text, variant])
-    assert id(plain) in held._tensors and not held._tensors.keys() & {id(text), id(variant)}
 
 
 def test_a_known_tensor_keeps_its_facts_and_one_at_its_id_has_none() -> None:
