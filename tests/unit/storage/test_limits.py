@@ -3,15 +3,12 @@
 import dataclasses
 import gc
 import pathlib
-import threading
 import tracemalloc
 import types
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from reading_cases import DEVICE, equal, make_activations, make_samples, write_frames, write_small_run
 from worker_runs import MIB, write_workers
 
@@ -100,30 +97,6 @@ def test_a_lack_of_memory_is_damage_of_the_run(tmp_path: pathlib.Path, monkeypat
     assert damage and all("not enough memory to read it" in sentence for sentence in damage)
     monkeypatch.setattr(reader_module, "session_from_pieces", no_memory)
     assert read_run(tmp_path).damage == ("the run is not shown: there is not enough memory for it",)
-
-
-def test_a_run_that_takes_long_does_not_delay_another(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN a reader that is in the middle of one run
-    write_small_run(tmp_path / "slow")
-    write_small_run(tmp_path / "quick")
-    source, reader = FileSource(tmp_path), Reader()
-    inside, release = threading.Event(), threading.Event()
-    original = reader_module.session_from_pieces
-
-    def wait(*args: Any) -> Any:
-        if threading.current_thread().name == "slow":
-            inside.set()
-            assert release.wait(30)
-        return original(*args)
-
-    monkeypatch.setattr(reader_module, "session_from_pieces", wait)
-    thread = threading.Thread(target=lambda: reader.run(source, "slow"), name="slow")
-    thread.start()
-    assert inside.wait(30)
-    # THEN another one is read meanwhile
-    assert len(reader.run(source, "quick").run.samples)
-    release.set()
-    thread.join(30)
 
 
 def test_activations_over_the_limit_are_counted_without_decoding_them(
@@ -309,15 +282,6 @@ def test_a_value_is_found_under_its_mark_until_it_is_the_least_recently_used() -
     # AND all is let go at once
     cache.clear()
     assert (cache.size, cache.get("c", 0)) == (0, None)
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60))))
-def test_the_size_is_the_sum_of_the_values_and_within_the_limit(puts: list[tuple[int, int]]) -> None:
-    cache = ByteCache(100)
-    for key, size in puts:
-        cache.put(key, 0, size, size)
-        held = [value for value in (cache.get(other, 0) for other in range(6)) if value is not None]
-        assert cache.size == sum(held) <= 100 and cache.get(key, 0) == size
 
 
 def test_all_that_a_server_keeps_is_within_the_budget_as_the_allocator_measures_it(tmp_path: pathlib.Path) -> None:

@@ -56,7 +56,6 @@ from tb_memplugin.storage.read import (
     FIGURES,
     PEAK,
     SAMPLES,
-    ActivationRows,
     DecodedTag,
     LaterSessions,
     activations,
@@ -66,7 +65,7 @@ from tb_memplugin.storage.read import (
     streams,
     tables_of,
 )
-from tb_memplugin.storage.read.activations import join_activations, part_of, row_sums
+from tb_memplugin.storage.read.activations import row_sums
 from tb_memplugin.storage.write import RunWriter
 
 FAILED = 12
@@ -304,17 +303,6 @@ def test_every_step_is_that_of_the_last_session_that_trained_it(ranges: list[tup
     assert [snapshot.step for snapshot in run.snapshots] == sorted(kept)
 
 
-def test_measured_pools_are_merged_with_their_steps() -> None:
-    # GIVEN an attempt without measured pools, and a later one with some
-    run = merged(
-        session("a", samples=make_samples(range(4), [9] * 4, pools={0: (50, 5), 3: (60, 6)})),
-        session("b", 99, samples=make_samples([2, 3], [9] * 2, start=START + 99, pools={2: (70, 7)})),
-    )
-    # THEN a repeated step has the later attempt's figures, or none
-    assert run.samples.devices["CPU:0"].pool_bytes.tolist() == [50, MISSING, 70, MISSING]
-    assert run.samples.devices["CPU:0"].largest_free_bytes.tolist() == [5, MISSING, 7, MISSING]
-
-
 def test_a_prediction_only_session_replaces_no_training_step() -> None:
     predicted = make_samples([0, 0], [1, 2], phase="predict", start=START + 99)
     assert len(merged(session("a", 0, range(5)), session("b", 99, samples=predicted)).samples) == 7
@@ -496,29 +484,6 @@ def test_a_map_of_no_step_a_failure_and_another_layer_table_stay() -> None:
     assert len(streams.OOM.without_repeats((make_oom(5),), later)) == 1
     tables = tuple(make_table(step, unfrozen=False) for step in (0, 5, 7))
     assert [table.step for table in streams.META.without_repeats(tables, later)] == [0, 7]
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 5), st.permutations("abc").flatmap(lambda p: st.sampled_from([p[:1], p[:2], p]))),
-        max_size=5,
-    ),
-    st.data(),
-)
-def test_any_rows_equal_those_of_the_joined_table(shapes: list[tuple[int, list[str]]], data: st.DataObject) -> None:
-    # GIVEN tables of different rows and layers
-    random = np.random.default_rng(0)
-    parts = [
-        make_activations(range(rows), layers, random.integers(0, 99, (rows, len(layers)))) for rows, layers in shapes
-    ]
-    joined, _ = join_activations(parts)
-    rows = ActivationRows([part_of(part) for part in parts])
-    # THEN any of their rows, in order, are those of all of them joined
-    assert rows.layers == joined.layers and len(rows) == len(joined)
-    picked = np.asarray(sorted(data.draw(st.sets(st.integers(0, max(0, len(rows) - 1))))) if len(rows) else [], np.intp)
-    taken = rows.take(picked)
-    assert equal(taken.bytes, joined.bytes[picked]) and equal(taken.step, joined.step[picked])
-    assert rows.totals.tolist() == np.maximum(joined.bytes, 0).sum(axis=1).tolist()
 
 
 def test_sums_skip_missing_values_and_do_not_overflow() -> None:

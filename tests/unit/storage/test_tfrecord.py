@@ -1,13 +1,9 @@
 """TFRecord files: written record by record, and read past damage."""
 
-import errno
 import io
-import os
 import pathlib
-import shutil
 import struct
 import time
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -20,7 +16,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from tb_memplugin.storage.frames import LocalRecordFile, masked_crc32c, tfrecord
 from tb_memplugin.storage.frames.tfrecord import MAX_WAITING_BYTES, Loss, Record, crc32c, walk_records
-from tb_memplugin.storage.write import RunWriter, recordings
+from tb_memplugin.storage.write import RunWriter
 
 
 def records(path: pathlib.Path) -> list[bytes]:
@@ -45,50 +41,6 @@ def test_tensorboards_own_reader_reads_it(tmp_path: pathlib.Path) -> None:
     file.write(bytes(MAX_WAITING_BYTES))
     assert path.stat().st_size > MAX_WAITING_BYTES
     file.abandon()
-
-
-def test_a_failed_write_leaves_whole_records_and_close_still_closes(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file"
-    file = LocalRecordFile(str(path))
-    file.write(b"kept")
-    file.flush()
-    descriptor = file._descriptor
-    assert descriptor is not None
-    file.write(b"lost" * 100)
-    write: Callable[..., int] = os.write
-    left = [30]
-
-    def full(descriptor: int, data: memoryview) -> int:
-        if not left[0]:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        count, left[0] = write(descriptor, data[: left[0]]), 0
-        return count
-
-    with monkeypatch.context() as patch:
-        patch.setattr(tfrecord.os, "write", full)
-        with pytest.raises(OSError, match="No space left"):
-            file.flush()
-    assert records(path) == [b"kept"]
-    file.close()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
-
-
-def test_a_run_writer_unlocks_after_a_failure(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = RunWriter(tmp_path)
-    assert recordings.any_live(writer.directory)
-    writer.samples(make_samples([0], [1000]))
-    shutil.rmtree(writer.directory)
-    for _ in range(2):
-        try:
-            writer.close()
-        except FileNotFoundError as error:
-            assert "was deleted during the run" in str(error)
-    next_one = RunWriter(tmp_path)
-    assert next_one.directory == writer.directory
-    next_one.close()
 
 
 def test_a_writer_that_rested_makes_way_for_another_process(tmp_path: pathlib.Path) -> None:
