@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib.abc
 import inspect
+import itertools
 import logging
 import os
 import sys
@@ -18,7 +19,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tb_memplugin.environment import absolute
 from tb_memplugin.recorder.base import uncounted
@@ -27,29 +28,24 @@ logger = logging.getLogger("tb_memplugin")
 
 Job = Callable[[ModuleType], None]
 
-CALLBACK_METHODS = ("fit", "evaluate", "predict")
 MAX_RUNS = 16
 """Most models that are recorded into runs of their own. Further ones share a run, in which each call is a step."""
 _UPDATES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 """Beginnings of the types of ops that change variables."""
 
 
-class Loop:
-    """A training loop of the program's own, as far as its steps can be seen."""
+class Loop(NamedTuple):
+    """A training loop of the program's own, as far as its steps can be seen, and the numbers of these."""
 
-    def __init__(self, recorder: Any, first_step: int) -> None:
-        self.recorder = recorder
-        self._next = first_step
+    recorder: Any
+    steps: Iterator[int]
 
-    def step(self) -> contextlib.AbstractContextManager[None]:
-        self._next += 1
-        block: contextlib.AbstractContextManager[None] = self.recorder.step(self._next - 1)
-        return block
+    def step(self) -> Any:
+        return self.recorder.step(next(self.steps))
 
 
 class AutomaticRecording:
-    """The runs of a program that does not record itself: a callback for each model, a recorder for each loop. Nothing
-    of TensorFlow is imported before the first of them.
+    """The runs of a program that does not record itself: a callback for each model, a recorder for each loop.
 
     The first model's run is named `run`; those of further models get ``-2``, ``-3`` and so on. `arguments` are those of
     `MemoryCallback` and `MemoryRecorder`, except `log_dir`.
@@ -136,8 +132,8 @@ class AutomaticRecording:
             name = self._next_run()
             if name is None:
                 return None
-            callback = self._callbacks[model] = MemoryCallback(self._directory_of(name), **self._arguments)
-            self._recorders[name] = callback
+            callback = MemoryCallback(self._directory_of(name), **self._arguments)
+            self._callbacks[model] = self._recorders[name] = callback
         self._note_latest(callback)
         return callback
 
@@ -166,7 +162,7 @@ class AutomaticRecording:
         elif model is not None:
             recorder.watch(model)
         recorder.start()
-        return Loop(recorder, first_step)
+        return Loop(recorder, itertools.count(first_step))
 
     def _record_into(self, name: str, model: Any = None, **more: Any) -> Any:
         from tb_memplugin.recorder.loop import MemoryRecorder
@@ -206,16 +202,20 @@ class AutomaticRecording:
         return f"{self.log_dir.rstrip('/')}/{name}"
 
 
-def _with_callback(recording: AutomaticRecording, original: Any) -> Any:
-    position = list(inspect.signature(original).parameters).index("callbacks") - 1  # without `self`
+def _model_call(recording: AutomaticRecording, original: Any) -> Any:
+    """Wrap a method of models: it gets a callback more, or each call is a step if it takes none."""
+    parameters = list(inspect.signature(original).parameters)
+    position = parameters.index("callbacks") - 1 if "callbacks" in parameters else None  # without `self`
 
     @functools.wraps(original)
     def call(self: Any, *arguments: Any, **named: Any) -> Any:
         loop = None
         try:
-            if recording.records():
-                arguments, named, is_shared = _add(recording, self, position, arguments, named)
-                if is_shared and not recording.is_inside:
+            is_step = position is None
+            if not (is_step and recording.is_inside) and recording.records():
+                if position is not None:
+                    arguments, named, is_step = _add(recording, self, position, arguments, named)
+                if is_step and not recording.is_inside:
                     loop = recording.loop_for(self, self)
         except Exception:
             recording.failed()
@@ -239,11 +239,10 @@ def _add(
             recording.ready_lists += 1
         return arguments, named, False
     callbacks = [] if given is None else list(given) if isinstance(given, (list, tuple)) else [given]
-    if _any_of_ours(callbacks):
-        return arguments, named, False
-    callback = recording.callback_for(model)
+    ours = _any_of_ours(callbacks)
+    callback = None if ours else recording.callback_for(model)
     if callback is None:
-        return arguments, named, True
+        return arguments, named, not ours
     callbacks.append(callback)
     if positional:
         return (*arguments[:position], callbacks, *arguments[position + 1 :]), named, False
@@ -254,21 +253,6 @@ def _any_of_ours(callbacks: list[Any]) -> bool:
     from tb_memplugin.recorder.loop import MemoryCallback
 
     return any(isinstance(one, MemoryCallback) for one in callbacks)
-
-
-def _as_step(recording: AutomaticRecording, original: Any) -> Any:
-    @functools.wraps(original)
-    def call(self: Any, *arguments: Any, **named: Any) -> Any:
-        loop = None
-        try:
-            if not recording.is_inside and recording.records():
-                loop = recording.loop_for(self, self)
-        except Exception:
-            recording.failed()
-        with recording.inside(loop):
-            return original(self, *arguments, **named)
-
-    return call
 
 
 def _function_call(recording: AutomaticRecording, original: Any) -> Any:
@@ -333,11 +317,8 @@ class _FirstCall:
             if spans:
                 self._traced.append((graph, spans))
         kinds = {span.kind for _, spans in self._traced for span in spans}
-        if "backward" not in kinds:
-            return "update" in kinds
-        return "update" in kinds or any(
-            op.type.startswith(_UPDATES) for graph, _ in self._traced for op in graph.get_operations()
-        )
+        types = (op.type for graph, _ in self._traced for op in graph.get_operations())
+        return "update" in kinds or ("backward" in kinds and any(one.startswith(_UPDATES) for one in types))
 
     def model(self) -> Any:
         """The layer with most weights that no other layer called; None without layers."""
@@ -354,7 +335,6 @@ def _weights(layer: Any) -> int:
 
 
 def _tape_gradient(recording: AutomaticRecording, original: Any) -> Any:
-    """Wrap ``GradientTape.gradient``: count the calls that belong to no step."""
     import tensorflow as tf
 
     @functools.wraps(original)
@@ -367,26 +347,25 @@ def _tape_gradient(recording: AutomaticRecording, original: Any) -> Any:
 
 
 class Wrapping:
-    """Adds a callback to each `fit`, `evaluate` and `predict`, and records loops whose steps can be seen. Nothing of
-    TensorFlow is imported before the program does so."""
+    """Adds a callback to each `fit`, `evaluate` and `predict`, and records loops whose steps can be seen."""
 
     def __init__(self, recording: AutomaticRecording) -> None:
         self._recording = recording
-        self._restore: list[Callable[[], None]] = []
+        self._wrapped: list[tuple[type, str, Any, Any]] = []
         self._imports = AfterImport({"tensorflow": self._functions, "keras": self.models, "tf_keras": self.models})
         self.install = self._imports.install
 
     def remove(self) -> None:
         """Restore everything that was wrapped, and record nothing more."""
         self._imports.remove()
-        for restore in reversed(self._restore):
-            restore()
-        self._restore.clear()
+        while self._wrapped:
+            owner, name, original, replacement = self._wrapped.pop()
+            if vars(owner).get(name) is replacement:
+                setattr(owner, name, original)
 
     def models(self, keras: ModuleType) -> None:
-        for name in CALLBACK_METHODS:
-            self._wrap(keras.Model, name, _with_callback)
-        self._wrap(keras.Model, "train_on_batch", _as_step)
+        for name in ("fit", "evaluate", "predict", "train_on_batch"):
+            self._wrap(keras.Model, name, _model_call)
 
     def _functions(self, tensorflow: ModuleType) -> None:
         from tensorflow.python.eager.polymorphic_function.polymorphic_function import Function
@@ -402,12 +381,7 @@ class Wrapping:
             replacement = wrapper(self._recording, original)
             replacement.tb_memplugin_automatic = True
             setattr(owner, name, replacement)
-            self._restore.append(functools.partial(_restore, owner, name, original, replacement))
-
-
-def _restore(owner: type, name: str, original: Any, replacement: Any) -> None:
-    if vars(owner).get(name) is replacement:
-        setattr(owner, name, original)
+            self._wrapped.append((owner, name, original, replacement))
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
@@ -420,7 +394,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
         for name in list(self._jobs):
             module = sys.modules.get(name)
             if module is not None and not getattr(module.__spec__, "_initializing", False):
-                self._run(self._jobs.pop(name), module)
+                self._run(name, module)
         if self._jobs:
             sys.meta_path.insert(0, self)
 
@@ -440,25 +414,23 @@ class AfterImport(importlib.abc.MetaPathFinder):
             spec: ModuleSpec | None = None if find is None else find(fullname, path, target)
             if spec is not None:
                 with contextlib.suppress(AttributeError, TypeError):  # a loader that takes no attributes
-                    self._attach(fullname, spec)
+                    self._attach(fullname, spec.loader)
                 return spec
         return None
 
-    def _attach(self, name: str, spec: ModuleSpec) -> None:
-        loader: Any = spec.loader
+    def _attach(self, name: str, loader: Any) -> None:
         original = loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
             original(module)
-            job = self._jobs.pop(name, None)
-            if job is not None:
-                self._run(job, module)
+            self._run(name, module)
 
         loader.exec_module = exec_module
 
-    def _run(self, job: Job, module: ModuleType) -> None:
+    def _run(self, name: str, module: ModuleType) -> None:
         try:
-            job(module)
+            if name in self._jobs:
+                self._jobs.pop(name)(module)
         except Exception:
             logger.debug("%s cannot be recorded automatically", module.__name__, exc_info=True)

@@ -42,8 +42,7 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 
 
 class Background:
-    """One recorder's jobs: `tick`, a method kept weakly, every `interval` seconds, and submitted jobs in order. Any
-    thread may call the methods. A job that a job submits runs right after it, before the jobs of other threads."""
+    """Calls `tick`, a method kept weakly, every `interval` seconds. Any thread may call the methods."""
 
     def __init__(self, tick: Job, interval: float) -> None:
         self.tick = weakly(tick)
@@ -64,7 +63,8 @@ class Background:
 
 
 class _Thread:
-    """A daemon thread that starts with the first job. Only it uses `due`, the time of each recorder's next tick."""
+    """A daemon thread that starts with the first job. A job that a job submits runs right after it, before the jobs of
+    other threads. Only the thread uses `due`, the time of each recorder's next tick."""
 
     def __init__(self) -> None:
         self.renew()
@@ -80,7 +80,7 @@ class _Thread:
         self._ending = False
 
     def submit(self, job: Job) -> None:
-        """Queue a job. Safe to call in a finalizer."""
+        """Queue a job; also in a finalizer."""
         if self.is_current():
             self._next.append(job)
             return
@@ -127,13 +127,12 @@ class _Thread:
         interpreter ends, it ends each thread that comes back from such a call, in the middle of TensorFlow's code: that
         aborts the process. Calls `told` if this takes some time; False if the call does not come back."""
         self._ending = True
-        ended = self._foreign.acquire(timeout=_LOOK_SECONDS)
-        if not ended:
+        if not self._foreign.acquire(timeout=_LOOK_SECONDS):
             told()
-            ended = self._foreign.acquire(timeout=FOREIGN_SECONDS)
-        if ended:
-            self._foreign.release()
-        return ended
+            if not self._foreign.acquire(timeout=FOREIGN_SECONDS):
+                return False
+        self._foreign.release()
+        return True
 
     def _used_seconds(self) -> float:
         """Processor time of the thread; 0 if the system does not say."""

@@ -8,8 +8,10 @@ its end the count is what it was at its beginning: for the objects that the func
 freed. The collector itself is never called, switched off or on.
 """
 
+import contextlib
 import functools
 import gc
+import glob
 import logging
 import math
 import os
@@ -44,12 +46,11 @@ class Changes:
 
     __slots__ = ("last",)
 
-    def __init__(self) -> None:
-        self.note()
-
     def note(self) -> None:
         """Make every recorder look what is due before its next step. Any thread and any finalizer may call this."""
         self.last = object()  # unlike a number that two threads increment at once, it loses no change
+
+    __init__ = note
 
 
 changes = Changes()
@@ -58,7 +59,6 @@ changes = Changes()
 # marks, as in the operating system's errors, it may contain spaces.
 _START = r"(?<![\w/.])(?:[A-Za-z]:)?[\\/]"
 _PATH = re.compile(rf"(?<='){_START}[^']*[\\/][^']*(?=')|{_START}[^\s'\":;,]*[\\/][^\s'\":;,]*")
-
 
 MAX_FAILED_STEPS = 3  # steps in a row whose analysis may fail before it stops
 MAX_STEP_NOTES = 5  # most steps that are reported for a part; further ones are logged at debug level only
@@ -79,10 +79,8 @@ class Faults:
     ) -> _Result | None:
         """The job's result; None if its part has stopped, or stops now because the job raises. The part is a noun
         phrase for the user that completes "… stopped"."""
-        if part in self._stopped:
-            return None
         try:
-            return job(*args, **kwargs)
+            return None if part in self._stopped else job(*args, **kwargs)
         except Exception as error:
             self.stop(part, error)
             return None
@@ -114,7 +112,7 @@ class Faults:
         return result
 
     def clean_up(self, part: str, action: Callable[[], None]) -> None:
-        """Call `action`, also if `part` has stopped: what a part has opened is closed in any case."""
+        """Call `action`, also if `part` has stopped."""
         try:
             action()
         except Exception as error:
@@ -175,7 +173,7 @@ MARGIN = 100_003
 
 
 class _Object:
-    """Something that the collector counts. Lists, tuples and the like do not count while Python keeps spare ones."""
+    """Something that the collector counts: lists, tuples and the like do not while Python keeps spare ones."""
 
     __slots__ = ("_nothing",)
 
@@ -261,7 +259,19 @@ class PrivateDirectory:
     def __init__(self, use: Use, in_memory: bool = False) -> None:
         self._process = os.getpid()
         place = MEMORY if in_memory and os.path.isdir(MEMORY) else None
-        self.path, self._locked = _make(_PREFIX.format(use), place)
+        for _ in range(10):
+            self.path = tempfile.mkdtemp(prefix=_PREFIX.format(use), dir=place)
+            try:
+                self._locked = _lock(self.path)
+                break
+            except (BlockingIOError, FileNotFoundError):
+                continue  # another process removed it as abandoned before it was locked
+            except OSError:
+                self._locked = None  # locks are not supported, so other processes cannot lock and remove it either
+                break
+        else:
+            place = tempfile.gettempdir() if place is None else place
+            raise OSError(f"new directories in {place} are removed at once. Set TMPDIR to another directory.")
         abandon_in_child(self)
 
     def remove(self) -> None:
@@ -284,40 +294,17 @@ def is_private(path: str) -> bool:
 def remove_abandoned() -> None:
     """Remove the directories of killed processes: those of this user that are not locked."""
     for place in {tempfile.gettempdir(), MEMORY}:
-        try:
-            paths = [os.path.join(place, name) for name in os.listdir(place) if name.startswith(_PREFIXES)]
-        except OSError:
-            continue
-        for path in paths:
-            try:
-                locked = _lock(path)
-            except OSError:
-                continue
-            if locked is not None:
-                shutil.rmtree(path, ignore_errors=True)
-                os.close(locked)
-
-
-def _make(prefix: str, place: str | None) -> tuple[str, int | None]:
-    """(path of a new directory that only this user can read, file descriptor that locks it or None)."""
-    for _ in range(10):
-        path = tempfile.mkdtemp(prefix=prefix, dir=place)
-        try:
-            return path, _lock(path)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another process removed it as abandoned before it was locked
-        except OSError:
-            return path, None  # locks are not supported, so other processes cannot lock and remove it either
-    place = tempfile.gettempdir() if place is None else place
-    raise OSError(f"new directories in {place} are removed at once. Set TMPDIR to another directory.")
+        for name in glob.glob("tb_memplugin_*", root_dir=place):
+            with contextlib.suppress(OSError):
+                locked = _lock(path := os.path.join(place, name)) if name.startswith(_PREFIXES) else None
+                if locked is not None:
+                    shutil.rmtree(path, ignore_errors=True)
+                    os.close(locked)
 
 
 def _lock(path: str) -> int | None:
-    """Lock a directory and return the file descriptor; None if the system has no such locks.
-
-    Raises:
-        OSError: Another process has locked it, or it is not a directory of this user.
-    """
+    """Lock a directory and return the file descriptor, None if the system has no such locks. Raises `OSError` if
+    another process has locked it, or if it is not a directory of this user."""
     if fcntl is None:
         return None
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

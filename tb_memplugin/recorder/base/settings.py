@@ -37,7 +37,6 @@ class Settings:
 
     @property
     def in_cluster(self) -> bool:
-        """Whether ``TF_CONFIG`` lists several processes that train together."""
         return bool(_worker_of_cluster())
 
     @property
@@ -73,9 +72,8 @@ def checked_settings(
     if not isinstance(worker, str) or worker.strip("./\\") != worker or "/" in worker or "\\" in worker:
         _refuse("must be a plain directory name, such as 'worker_1'", worker=worker)
     names = [devices] if isinstance(devices, str) else devices
-    if names is not None and not (
-        isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)
-    ):
+    named = isinstance(names, Sequence) and names and all(isinstance(name, str) for name in names)
+    if names is not None and not named:
         _refuse("must be a list of names, such as ['GPU:0']", devices=devices)
     return Settings(
         _check_log_dir(log_dir),
@@ -123,10 +121,7 @@ def _worker_of_cluster() -> str:
 
 def _check_log_dir(log_dir: Any) -> str:
     """The directory as an absolute path, made if it is missing; a URL as it is."""
-    try:
-        path = os.fspath(log_dir)
-    except TypeError:
-        path = None
+    path = os.fspath(log_dir) if isinstance(log_dir, (str, os.PathLike)) else None
     if not isinstance(path, str) or not path:
         _refuse("must be a path or URL of the run directory, such as 'runs/exp1'", log_dir=log_dir)
     if "://" in path:
@@ -138,9 +133,8 @@ def _check_log_dir(log_dir: Any) -> str:
     except OSError as error:
         _refuse(f"cannot be created: {error.strerror}", log_dir=log_dir)
     if not os.access(path, os.W_OK | os.X_OK):
-        raise RecordingError(
-            f"log_dir is not writable. Received: log_dir={log_dir!r}. Pass a directory that you can write to."
-        )
+        received = f"Received: log_dir={log_dir!r}. Pass a directory that you can write to."
+        raise RecordingError(f"log_dir is not writable. {received}")
     return absolute(path)
 
 
@@ -152,6 +146,5 @@ def _check_steps(trace_steps: Any) -> frozenset[int] | None:
     except TypeError:
         steps = [None]
     if not all(map(is_step, steps)):
-        rule = "must be training steps, integers from 0 to 2**53 - 1, such as [10, 500]"
-        _refuse(rule, trace_steps=trace_steps)
+        _refuse("must be training steps, integers from 0 to 2**53 - 1, such as [10, 500]", trace_steps=trace_steps)
     return frozenset(map(int, steps))

@@ -122,7 +122,7 @@ class MemoryMaps:
                 self._turn_off([device], error)
 
     def available(self, device: str) -> bool:
-        """Whether the device's map can be read. The first read may still turn it off."""
+        """Whether the device's map can be read; the first read may turn it off."""
         # In a forked child, the allocator's lock may stay locked by a thread that does not exist there.
         return device in self._allocators and os.getpid() == self._process
 
@@ -149,11 +149,10 @@ class MemoryMaps:
             summary = summarize_dump(data)
             if (is_gpu(device) or device == PINNED) and summary.device != device:
                 raise UnreadableError(f"TensorFlow returned the map of {summary.device} instead")
+            own = f"its chunks in use sum to {summary.in_use_bytes} bytes, but"
             if device == PINNED:  # only the map itself has the statistics, taken under the same lock
-                stated = summary.stated_in_use_bytes
-                if summary.in_use_bytes != stated:
-                    own = f"its chunks in use sum to {summary.in_use_bytes} bytes"
-                    raise UnreadableError(f"{own}, but its statistics say {stated}")
+                if summary.in_use_bytes != summary.stated_in_use_bytes:
+                    raise UnreadableError(f"{own} its statistics say {summary.stated_in_use_bytes}")
                 if summary.chunks:
                     self._verified.add(PINNED)
                 return data
@@ -165,9 +164,7 @@ class MemoryMaps:
             if before == after:  # otherwise another thread allocated meanwhile
                 self._disagreements[device] += 1
         if self._disagreements[device] >= MAX_DISAGREEMENTS:
-            raise UnreadableError(
-                f"its chunks in use sum to {summary.in_use_bytes} bytes, but TensorFlow's statistics say {after}"
-            )
+            raise UnreadableError(f"{own} TensorFlow's statistics say {after}")
         return None
 
     def _turn_off(self, devices: Sequence[str], error: Exception) -> None:
@@ -204,8 +201,7 @@ def resource_handle_bytes(maps: MemoryMaps, device: str) -> int | None:
         after = _sizes(maps, device)
         del handles
     new = Counter(size for address, size in after.items() if before.get(address) != size)
-    size, count = new.most_common(1)[0] if new else (0, 0)
-    return size if count == _PROBES else None
+    return next((size for size, count in new.most_common(1) if count == _PROBES), None)
 
 
 def _sizes(maps: MemoryMaps, device: str) -> dict[int, int]:

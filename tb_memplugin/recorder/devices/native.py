@@ -47,7 +47,6 @@ GPU_ALLOCATOR = (
 """``Allocator* tensorflow::GPUProcessState::GetGPUAllocator(const GPUOptions&, TfDeviceId, size_t total_bytes, const
 std::vector<TfDeviceId>& peer_gpu_ids)``"""
 GPU_OPTIONS = "_ZN10tensorflow29_GPUOptions_default_instance_E"  # the default ``tensorflow::GPUOptions``
-
 GPU_HOST_ALLOCATOR = "_ZN10tensorflow15GPUProcessState19GetGpuHostAllocatorERKNS_10GPUOptionsEi"
 """``Allocator* tensorflow::GPUProcessState::GetGpuHostAllocator(const GPUOptions&, int numa_node)``"""
 
@@ -63,7 +62,6 @@ LOG_LEVEL = {
 }
 """By version: ``absl::LogSeverityAtLeast absl::MinLogLevel()`` and ``void absl::SetMinLogLevel(LogSeverityAtLeast)``.
 The type is an enumeration of `int`. Before 2.21 TensorFlow's own logging read its lowest level once, for good."""
-
 
 SWITCH = "TB_MEMPLUGIN_MEMORY_MAP"  # environment variable: ``0`` turns all calls of this library off
 OBJECT_BYTES = 4096
@@ -83,9 +81,7 @@ class MappedMemory:
             with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
                 listing = file.read()
         # By column: an object for each of a thousand mappings would let Python's garbage collector run earlier.
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-        self._files: list[str] = []
+        self._starts, self._ends, self._files = list[int](), list[int](), list[str]()
         # "7f52c0000000-7f52c0021000 r-xp 00000000 08:01 123  /usr/lib/libm.so.6", in ascending order
         for line in listing.splitlines():
             addresses, permissions, _, _, _, *path = line.split(None, 5)
@@ -96,7 +92,7 @@ class MappedMemory:
                 self._files.append(path[0] if path else "")
 
     def file_of(self, address: int) -> str:
-        """Path of the file mapped at an address, empty for anonymous memory."""
+        """Path of the mapped file, empty for anonymous memory."""
         return self._files[self._at(address)]
 
     def paths_of(self, name: str) -> list[str]:
@@ -171,15 +167,9 @@ class Framework:
     def gpu_allocator(self, number: int) -> int:
         """Address of the allocator of a logical GPU, made if missing. Call this only for `memory_maps.cuda_devices`:
         without CUDA support or such a GPU, the library ends the process."""
-        allocator = self._function(
-            GPU_ALLOCATOR,
-            ctypes.c_void_p,
-            ctypes.c_void_p,  # this
-            ctypes.c_void_p,  # const GPUOptions&
-            ctypes.c_int,  # TfDeviceId: a class with one int, passed like an int
-            ctypes.c_size_t,  # total_bytes, ignored if the allocator exists
-            ctypes.c_void_p,  # const std::vector<TfDeviceId>&
-        )
+        # `TfDeviceId` is a class with one int, passed like an int; total_bytes is ignored if the allocator exists.
+        pointer, integer, size = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+        allocator = self._function(GPU_ALLOCATOR, pointer, pointer, pointer, integer, size, pointer)
         no_peers = (ctypes.c_void_p * 3)()  # an empty std::vector: begin, end and end of storage are null
         state, options = self._gpu_state_and_options()
         return int(allocator(state, options, number, 0, ctypes.addressof(no_peers)) or 0)
@@ -210,9 +200,8 @@ def open_library(version: str, memory: MappedMemory) -> ctypes.CDLL:
     if os.environ.get(SWITCH, "").strip() == "0":
         raise UnreadableError(f"{SWITCH}=0 is set")
     if sys.platform != "linux" or platform.machine() not in MACHINES:
-        raise UnreadableError(
-            f"this works on Linux x86-64 only, not on {platform.system()} {platform.machine()}".rstrip()
-        )
+        here = f"{platform.system()} {platform.machine()}".rstrip()
+        raise UnreadableError(f"this works on Linux x86-64 only, not on {here}")
     if version not in TESTED_VERSIONS:
         raise UnreadableError(f"TensorFlow {version} is not one of the tested versions {', '.join(TESTED_VERSIONS)}")
     paths = memory.paths_of(LIBRARY)

@@ -7,6 +7,7 @@ That path is therefore one function with few calls; all else lies behind its com
 
 import array
 import collections
+import contextlib
 import dataclasses
 import math
 import os
@@ -28,8 +29,7 @@ MAX_ROWS = 1 << 18
 """Most rows that wait: about 30 MiB for one device. More wait only if the files cannot be written for hours."""
 DROPPED = -1
 
-_COMMON = tuple(name for name in SAMPLE_COLUMNS if name != "wall_time")
-"""The order of a row's figures, before those of the devices."""
+_COMMON = tuple(name for name in SAMPLE_COLUMNS if name != "wall_time")  # the order of a row's figures
 _OF_DEVICE = tuple(field.name for field in dataclasses.fields(DeviceSamples))
 _RESIDENT = _COMMON.index("host_resident_bytes")
 _POOL, _LARGEST_FREE = _OF_DEVICE.index("pool_bytes"), _OF_DEVICE.index("largest_free_bytes")
@@ -54,7 +54,7 @@ class Clock:
         return now
 
     def advance_to(self, wall_time: float) -> None:
-        """Go on from a time that was read without `now`, if it is later."""
+        """Go on from a time that was read without `now`."""
         self._last = max(self._last, wall_time)
 
 
@@ -67,13 +67,11 @@ class ResidentMemory:
         self.open()
 
     def open(self) -> None:
-        try:
-            self._statm = os.open("/proc/self/statm", os.O_RDONLY) if self._statm is None else self._statm
-        except OSError:
-            self._statm = None
+        if self._statm is None:
+            with contextlib.suppress(OSError):
+                self._statm = os.open("/proc/self/statm", os.O_RDONLY)
 
     def resident_bytes(self) -> int:
-        """Resident set size in bytes (`/proc/self/statm`, second field)."""
         if self._statm is None:
             return MISSING
         return int(os.pread(self._statm, 128, 0).split()[1]) * self._page_bytes
@@ -289,10 +287,9 @@ class Sampler:
         for device in self._devices:
             name, capacity = device.name, device.capacity_bytes
             in_use[name], peaks[name] = allocator.memory_info(name)
-            driver = self.driver.figures.get(name) or _NO_FIGURES
-            total = driver.total_bytes if device.total_bytes is None else device.total_bytes
-            row += (in_use[name], peaks[name], MISSING if capacity is None else capacity)
-            row += (driver.process_bytes, driver.used_bytes, total)
+            process, used, total = self.driver.figures.get(name, _NO_FIGURES)
+            total = total if device.total_bytes is None else device.total_bytes
+            row += (in_use[name], peaks[name], MISSING if capacity is None else capacity, process, used, total)
             row += (MISSING, MISSING)  # the pool and its largest free chunk, which `SampleBuffer.measure` fills in
         self._last = wall_time, tuple(row)
         return Sample(self.buffer.append(*self._last), in_use, peaks)

@@ -44,19 +44,15 @@ def choose_devices(names: Sequence[str] | None) -> tuple[list[Device], list[str]
     the CPU if there is no GPU. Raises `RecordingError` for a name that is none of a CPU or GPU."""
     import tensorflow as tf
 
-    logical = [
-        _short(device.name) for device in tf.config.list_logical_devices() if device.device_type in ("CPU", "GPU")
-    ]
-    missing: list[str] = []
+    logical = [_short(one.name) for one in tf.config.list_logical_devices() if one.device_type in ("CPU", "GPU")]
     if names is None:
-        chosen = [name for name in logical if is_gpu(name)] or ["CPU:0"]
+        wanted = [name for name in logical if is_gpu(name)] or ["CPU:0"]
     else:
-        chosen = [_checked(name) for name in names]
-        missing = [name for name in chosen if name not in logical]
-        chosen = [name for name in chosen if name in logical]
+        wanted = [_checked(name) for name in names]
+    missing = [name for name in wanted if names is not None and name not in logical]
     # The logical devices of the CPU share one allocator: each would repeat the bytes of all.
-    cpu, *others = dict.fromkeys(name for name in chosen if is_cpu(name)) or [""]
-    chosen = [name for name in chosen if name not in others]
+    cpu, *others = dict.fromkeys(name for name in wanted if is_cpu(name) and name not in missing) or [""]
+    chosen = [name for name in wanted if name not in (*missing, *others)]
     details = _local_details() if any(map(is_gpu, chosen)) else {}
     devices: list[Device] = []
     sentences = [f"{NOT_RECORDING} {name}: this process has only {', '.join(logical)}." for name in missing]
@@ -152,9 +148,8 @@ def _cpu_capacity() -> tuple[int, str | None]:
         return _CPU_DEFAULT_MIB << 20, None
     number = re.match(r"\s*\+?(\d+)(\s*$)?", text, re.ASCII)
     limit = int(number[1]) if number else 0
-    if number and number[2] is not None:
-        return limit << 20, None
-    return limit << 20, f"{_CPU_LIMIT} must be a whole number of MiB: TensorFlow takes {text!r:.40} as {limit} MiB."
+    ignored = f"{_CPU_LIMIT} must be a whole number of MiB: TensorFlow takes {text!r:.40} as {limit} MiB."
+    return limit << 20, None if number and number[2] is not None else ignored
 
 
 def machine_bytes() -> int | None:

@@ -20,6 +20,7 @@ from tb_memplugin.recorder.watch import STEP_FUNCTIONS, hooks, unguarded
 from tb_memplugin.schema import RECORDING, Phase
 
 OTHER_MODELS = "recording of other models"
+_END_OF_DATA = (StopIteration, tf.errors.OutOfRangeError)  # exceptions of a step function after which Keras goes on
 
 
 class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
@@ -106,8 +107,8 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         return self._model_reference()
 
     def set_model(self, model: Any) -> None:
-        """Called by Keras before training; observes the model's functions until training ends. Another model than the
-        first one is not recorded, also inside a call of the first one."""
+        """Called by Keras before training. Another model than the first one is not recorded, also inside a call of the
+        first one."""
         self._session.faults.run(RECORDING, self._set_model, model, sys._getframe())
 
     def _set_model(self, model: Any, frame: Any) -> None:
@@ -138,9 +139,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         """Whether Keras calls a hook for another model, which begins (1) or ends (-1) a phase. Inside a `fit` of the
         recorded model, Keras does not call `set_model` when the other model's call has ended."""
         other = self._other
-        if other is None:
-            return False
-        if other.has_ended():  # by an exception that the program caught
+        if other is None or other.has_ended():  # by an exception that the program caught
             self._other = None
             return False
         self._other_phases += phases
@@ -151,7 +150,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _guard(self, name: str) -> None:
         """Wrap the named function of the model until the phase ends or fails, to observe exceptions: Keras calls no
         hook of a callback then."""
-        self._unguard(name)
+        self._unguard([name])
         if self._session.closed:
             return
         if self._session.may_trace:
@@ -170,7 +169,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
                 result = original(*arguments, **named)
             except BaseException as error:
                 callback._session.leave_step()
-                if not _ends_the_data(error):
+                if not isinstance(error, _END_OF_DATA):
                     callback._failed()
                 raise
             callback._session.leave_step()
@@ -181,7 +180,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
 
     def _failed(self) -> None:
         self._session.end_step()
-        self._unguard_all()
+        self._unguard()
         self._session.pause()
 
     def _call_is_gone(self, call: RunningCall) -> None:
@@ -192,7 +191,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         unseen = session.recording is None or session.paused or session.closed
         if call is not self._call or unseen or not call.has_ended():
             return
-        self._unguard_all()
+        self._unguard()
         if not hooks.busy:
             session.layers.remove()
         submit(weakly(self._check_call))
@@ -207,17 +206,14 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
     def _abandon(self) -> None:
         self._changing = threading.RLock()
         if self.model is not None:
-            self._unguard_all()
+            self._unguard()
 
-    def _unguard_all(self) -> None:
-        for name in STEP_FUNCTIONS:
-            self._unguard(name)
-
-    def _unguard(self, name: str) -> None:
-        function = getattr(self.model, name, None)
-        original = unguarded(function)
-        if original is not function:
-            setattr(self.model, name, original)
+    def _unguard(self, names: Sequence[str] = STEP_FUNCTIONS) -> None:
+        for name in names:
+            function = getattr(self.model, name, None)
+            original = unguarded(function)
+            if original is not function:
+                setattr(self.model, name, original)
 
     def close(self) -> None:
         """End the session; without this it ends with the process."""
@@ -228,8 +224,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
             return
         self._guard("train_function")
         self._fitting = True
-        if not self._trains:
-            # A training restored from a checkpoint continues its count.
+        if not self._trains:  # a training restored from a checkpoint continues its count
             self._trains, self._next = True, _iterations(self.model)
         self._session.before_data("train")
 
@@ -256,8 +251,7 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._begin_step(self._count(), "train", "on_train_batch_begin")
 
     def _begin_step(self, step: int, phase: Phase, hook: str) -> None:
-        """Begin a step, and take its time out of Keras 2's, which times the hooks of the first batches and warns of
-        slow callbacks: tracing takes longer than such a step."""
+        """Begin a step. Keras 2 times the hooks of the first batches and warns of slow callbacks: take the time out."""
         began = time.perf_counter()
         self._session.begin_step(step, phase)
         timing = self._timing_list()
@@ -307,11 +301,10 @@ class MemoryCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras h
         self._session.before_data(phase)
 
     def _phase_ended(self, function: str) -> bool:
-        """Handle the end of a phase, unless it is another model's."""
         if self._is_other(-1):
             return False
         self._fitting = self._fitting and function != "train_function"
-        self._unguard(function)
+        self._unguard([function])
         self._session.end_step()
         if not self._fitting:
             self._session.pause()
@@ -334,8 +327,3 @@ def _iterations(model: Any) -> int:
         return int(optimizer.iterations) if optimizer is not None else 0
     except Exception:
         return 0
-
-
-def _ends_the_data(error: BaseException) -> bool:
-    """Whether an exception of a step function means that there are no more batches; Keras goes on then."""
-    return isinstance(error, (StopIteration, tf.errors.OutOfRangeError))

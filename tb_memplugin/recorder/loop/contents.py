@@ -61,7 +61,7 @@ def memory_summary(model: Any = None, optimizer: Any = None, devices: Sequence[s
 
 
 def _last_step(models: Sequence[Any], optimizer: Any) -> int | None:
-    """The last step of the only model that was trained, as its optimizer counts steps."""
+    """The last step of the only model that was trained."""
     optimizers = {id(one): one for one in (optimizer or getattr(model, "optimizer", None) for model in models)}
     counts = [int(getattr(one, "iterations", 0)) for one in optimizers.values()]
     trained = [count for count in counts if count]
@@ -79,13 +79,11 @@ def _contents(device: allocator.Device, tensors: Sequence[_Tensor], memory_map: 
     current, peak = allocator.memory_info(device.name)
     pool = None if memory_map is None else pool_at(memory_map)
     return DeviceContents(
-        device=device.name,
-        allocated_bytes=current,
-        peak_bytes=peak,
-        capacity_bytes=device.capacity_bytes,
-        pool_bytes=None if pool is None else pool.pool_bytes,
-        free_bytes=None if pool is None else pool.free_bytes,
-        largest_free_bytes=None if pool is None else pool.largest_free_bytes,
+        device.name,
+        current,
+        peak,
+        device.capacity_bytes,
+        *((None, None, None) if pool is None else (pool.pool_bytes, pool.free_bytes, pool.largest_free_bytes)),
         categories=_categories(tensors, memory_map, current),
         layers=_layers(tensors),
     )

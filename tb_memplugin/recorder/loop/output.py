@@ -6,7 +6,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator
 from importlib import metadata
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,19 +15,15 @@ from tb_memplugin.recorder.base import Faults, Settings, background
 from tb_memplugin.recorder.devices import SampleBuffer
 from tb_memplugin.recorder.loop.counters import CounterRows
 from tb_memplugin.recorder.tracing import TraceResult
-from tb_memplugin.schema import MISSING, PHASES, SAMPLES, Run, Samples, WorkerSummary, counted
+from tb_memplugin.schema import MISSING, PHASES, SAMPLES, Samples, counted
 from tb_memplugin.storage.frames import framed
 from tb_memplugin.storage.write import RunWriter, Summarize
 
 RUN_TAG = "memory/peak_bytes"  # the highest peak so far, of any device in any phase: the metric for HParams
 EPOCH_TAG = "memory/epoch_peak_bytes/{phase}/{device}"  # the highest peak of an epoch
 
-_Parameters = ParamSpec("_Parameters")
-
 
 class ScalarPoint(NamedTuple):
-    """One value of a tag at a training step."""
-
     tag: str
     step: int
     value: int
@@ -47,9 +43,7 @@ class PeakScalars:
         """Take samples in the order of recording; return the points that are due."""
         points: list[ScalarPoint] = []
         changes = np.flatnonzero(np.diff(samples.epoch)) + 1
-        for rows in np.split(np.arange(len(samples)), changes):
-            if not len(rows):
-                continue
+        for rows in np.split(np.arange(len(samples)), changes) if len(samples) else ():
             epoch = int(samples.epoch[rows[0]])
             if epoch != self._epoch:
                 points += self.end_epoch()
@@ -158,21 +152,14 @@ class Output:
 
     def open(self) -> None:
         self._writer = None
-        self._writer = self._faults.run(FILES, open_run_writer, self._settings, self._summarize)
+        summarize = functools.partial(self._faults.run, ROLL_UPS, summarize_session)
+        self._writer = self._faults.run(FILES, open_run_writer, self._settings, summarize)
 
-    def do(
-        self,
-        method: Callable[Concatenate[RunWriter, _Parameters], None],
-        *args: _Parameters.args,
-        **kwargs: _Parameters.kwargs,
-    ) -> None:
+    def do(self, method: Callable[..., None], *record: object) -> None:
         """Call a method of `RunWriter`; while the file rests, it is closed again afterwards."""
         if self._writer is not None:
-            self._faults.run(FILES, method, self._writer, *args, **kwargs)
+            self._faults.run(FILES, method, self._writer, *record)
             self._close_if_resting()
-
-    def _summarize(self, run: Run) -> WorkerSummary | None:
-        return self._faults.run(ROLL_UPS, summarize_session, run)
 
     def rest(self) -> None:
         """Keep the file closed between writes until `wake`; also after a fault."""

@@ -22,12 +22,12 @@ from tb_memplugin.recorder.base import (
 )
 from tb_memplugin.recorder.devices import PINNED, MemoryMaps, Sample, Sampler
 from tb_memplugin.recorder.devices import statistics as allocator
-from tb_memplugin.recorder.failure import POLL_SECONDS, FailureMaps, OomWatch, OwnedMap, Place, RaisedError, Replay
+from tb_memplugin.recorder.failure import POLL_SECONDS, FailureMaps, OomWatch, OwnedMap, Place, RaisedError
 from tb_memplugin.recorder.loop.counters import ProgramCounts
 from tb_memplugin.recorder.loop.output import Output
 from tb_memplugin.recorder.tracing import HostBuffers, StepEnds, StepTracer, TracedStep
 from tb_memplugin.recorder.watch import OBSERVING, TABLE, LayerWatch, program_counters
-from tb_memplugin.schema import SAMPLES, FailedDuring, MemoryMap, Oom, Phase, TraceFacts, is_gpu
+from tb_memplugin.schema import SAMPLES, MemoryMap, Oom, Phase, TraceFacts, is_gpu
 from tb_memplugin.storage.write import MAX_SAMPLE_ROWS, RunWriter
 
 FLUSH_SECONDS = 5.0
@@ -91,14 +91,10 @@ class Recording:
         self._host_buffers = HostBuffers(maps, settings.overhead, spend)
         self._watch.install()
         faults.run(DRIVER, self._sampler.driver.open)
-        self._read_driver()
+        faults.run(DRIVER, self._sampler.driver.read)
         self._background = Background(self._tick, REMOTE_FLUSH_SECONDS if settings.remote else FLUSH_SECONDS)
         self._polling = Background(self._poll, POLL_SECONDS)
         self.check_layers(0)
-
-    def _read_driver(self) -> None:
-        if self._sampler.driver.answers:
-            self._faults.run(DRIVER, self._sampler.driver.read)
 
     @uncounted
     def pause(self) -> None:
@@ -106,16 +102,14 @@ class Recording:
         if self._paused:
             return
         self._paused = True
-        self._faults.run(COUNTERS, self._note_end)
+        if self._sample is not None:
+            in_use = self._sample.in_use_bytes
+            self._faults.run(COUNTERS, lambda: self._counts.note_end(in_use, self._watch.model_bytes()))
         self.ordinary.forbid()
         self._sampler.host.close()
         self._polling.set_ticking(False)
         submit(self._rest)
         self._background.set_ticking(False)
-
-    def _note_end(self) -> None:
-        if self._sample is not None:
-            self._counts.note_end(self._sample.in_use_bytes, self._watch.model_bytes())
 
     @uncounted
     def resume(self) -> None:
@@ -258,8 +252,8 @@ class Recording:
         opened = self._open
         if opened is None or not in_step:
             last = self._watch.last_step if opened is None else self.ordinary.step
-            during: FailedDuring = "building" if raised.builds else "between_steps"
-            self._write_failure(raised, Place(None if last < 0 else last, None, during))
+            place = Place(None if last < 0 else last, None, "building" if raised.builds else "between_steps")
+            self._faults.run(POST_MORTEMS, self.oom.on_error, raised, place)
             return
         self._take_ordinary(opened)
         step = self.ordinary.step
@@ -269,7 +263,7 @@ class Recording:
             seconds = time.perf_counter() - opened.began
             traced = self.tracer.end(step, opened.phase, self._sampler.clock.now(), seconds, 0)
         if traced is None:
-            self._write_failure(raised, place)
+            self._faults.run(POST_MORTEMS, self.oom.on_error, raised, place)
             return
         failed = dataclasses.replace(traced, interrupted=True)
 
@@ -280,11 +274,9 @@ class Recording:
             failed, owned = found or (failed, None)
             return owned
 
-        self._write_failure(raised, place, replay if self.drain() else None)  # with the chunks of earlier steps
+        analyzed = self.drain()  # the chunks of earlier steps
+        self._faults.run(POST_MORTEMS, self.oom.on_error, raised, place, replay if analyzed else None)
         submit(functools.partial(self._work_through, failed))
-
-    def _write_failure(self, raised: RaisedError, place: Place, replay: Replay | None = None) -> None:
-        self._faults.run(POST_MORTEMS, self.oom.on_error, raised, place, replay)
 
     def _write_oom(self, oom: Oom, waits: bool) -> None:
         self._write(RunWriter.oom, oom)
@@ -296,7 +288,7 @@ class Recording:
 
     def _tick(self) -> None:
         self._faults.run("noticing interrupted trainings", self.on_tick)
-        self._read_driver()
+        self._faults.run(DRIVER, self._sampler.driver.read)
         opened = self._open
         step, phase = (None, None) if opened is None else (self.ordinary.step, opened.phase)
         began = self.ordinary.began - self._sampler.clock.behind if self.ordinary.passed else 0.0

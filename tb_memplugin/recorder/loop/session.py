@@ -92,21 +92,20 @@ class Session:
         abandon_in_child(self)
 
     def _abandon(self) -> None:
-        """End the recording in a forked child, which inherits it: nothing is written, removed or waited for."""
-        recording, self.recording = self.recording, None
+        """End the recording in a forked child: nothing is written, removed or waited for."""
         self.closed, self.paused = True, False
         self._pausing = threading.RLock()
         self.layers.abandon()
         self._guards, self._raised = 0, None
+        recording, self.recording = self.recording, None
         if recording is not None:
             recording.abandon()
 
     def close(self) -> None:
-        if self.closed:
-            return
-        self.close_without_waiting()
-        if self.recording is not None and not wait():
-            self.warn_incomplete()
+        if not self.closed:
+            self.close_without_waiting()
+            if self.recording is not None and not wait():
+                self.warn_incomplete()
 
     def warn_incomplete(self) -> None:
         self.faults.warn("the memory run may be incomplete: its last records could not be written in time")
@@ -215,7 +214,6 @@ class Session:
         self.faults.stop(part, f"{rule}; others are not recorded. Received: {name}={value!r}")
 
     def begin_step(self, step: int, phase: Phase = "train", batch_size: int | None = None) -> None:
-        """Begin a step and end the open one."""
         self.faults.run(RECORDING, self._begin_step, step, phase, batch_size)
 
     def _begin_step(self, step: int, phase: Phase, batch_size: int | None) -> None:
@@ -234,8 +232,8 @@ class Session:
             if batch_size is None and phase == "train":
                 batch_size = self.settings.batch_size
             if batch_size is not None and not is_batch_size(batch_size):
-                rule = "batch sizes are integers from 1 on"
-                self._refuse("batch sizes with a wrong number", rule, batch_size=batch_size)
+                part, rule = "batch sizes with a wrong number", "batch sizes are integers from 1 on"
+                self._refuse(part, rule, batch_size=batch_size)
                 batch_size = None
             self.layers.observer.batch_size = None if batch_size is None else int(batch_size)
             self.recording.begin_step(int(step), phase, self._epoch)
@@ -262,7 +260,7 @@ class Session:
             self._active.on_failure(raised)
 
     def on_raised(self, error: BaseException, request: Request, since: float) -> None:
-        """Take a failure whose exception is being made on this thread; see `raised_errors`."""
+        """Take a failure whose exception is being made on this thread."""
         raised = raised_now(error, request, self.layers.observer.calling_line)
         if self._guards:
             self._raised = raised
@@ -308,7 +306,7 @@ def _close_all() -> None:
 
 
 def _forget_all() -> None:
-    """Forget the sessions in a forked child: they belong to the parent, and nothing is done as the child exits."""
+    """Forget the sessions in a forked child: they belong to the parent."""
     atexit.unregister(_close_all)
     _unclosed.clear()
     _by_place.clear()

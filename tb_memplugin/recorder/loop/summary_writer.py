@@ -6,7 +6,6 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -72,8 +71,11 @@ class SummaryWriter:
             rows, self._pending, self._pending_values = self._pending, [], 0
             self._drained = time.monotonic()
             if rows:
-                table = _activations(rows)
-                self._write("activations", int(table.step.max()), table)
+                layers = tuple(dict.fromkeys(path for _, _, sizes in rows for path in sizes))
+                values = [[sizes.get(path, MISSING) for path in layers] for _, _, sizes in rows]
+                steps, times = np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows])
+                table = LayerActivations(steps, times, layers, np.asarray(values, np.int64))
+                self._write("activations", int(steps.max()), table)
             self._keep_alive = None
 
     def _write(self, stream: str, step: int, record: Any) -> None:
@@ -109,16 +111,14 @@ def recording_writer(call: str) -> SummaryWriter | None:
     from tensorflow.python.ops import summary_ops_v2  # there is no public name for the current writer
 
     writer = summary_ops_v2._summary_state.writer
-    if writer is None:
-        if call not in _warned:
-            _warned.add(call)
-            logger.warning(
-                "summary.%s recorded nothing: there is no default summary writer. Call it inside "
-                "`with tf.summary.create_file_writer('runs/exp1/memory').as_default():`",
-                call,
-            )
-        return None
-    if not bool(tf.summary.should_record_summaries()):
+    if writer is None and call not in _warned:
+        _warned.add(call)
+        logger.warning(
+            "summary.%s recorded nothing: there is no default summary writer. Call it inside "
+            "`with tf.summary.create_file_writer('runs/exp1/memory').as_default():`",
+            call,
+        )
+    if writer is None or not bool(tf.summary.should_record_summaries()):
         return None
     if writer not in _states:
         _states[writer] = SummaryWriter(writer)
@@ -133,10 +133,3 @@ def _drain_all() -> None:
             writer.flush()
         except Exception as error:
             logger.warning("the last layer activations could not be written: %s", error)
-
-
-def _activations(rows: Sequence[tuple[int, float, dict[str, int]]]) -> LayerActivations:
-    layers = tuple(dict.fromkeys(path for _, _, sizes in rows for path in sizes))
-    values = np.asarray([[sizes.get(path, MISSING) for path in layers] for _, _, sizes in rows], np.int64)
-    steps, times = np.asarray([row[0] for row in rows], np.int64), np.asarray([row[1] for row in rows], np.float64)
-    return LayerActivations(step=steps, wall_time=times, layers=layers, bytes=values)
